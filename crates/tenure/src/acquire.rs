@@ -1,0 +1,349 @@
+//! The one waiting loop: from an ask to a hold, a refusal or the end of the wait.
+//!
+//! It sends the claim, and sends it again with the same id when no answer came; once it stands in
+//! line it waits for a turn, for its deadline or for its caller to lose interest. Keeping the place is
+//! the watchdog's work. The guard exists before the request does, so that a future dropped at any
+//! await point leaves nothing behind.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::claim::{Claim, Details, Ended, Grant, Holder, Place, Renewal, Renewed, Turn, Verdict};
+use crate::client::{Core, Handle};
+use crate::engine::Step;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hold::Hold;
+use crate::moment::Moment;
+use crate::name::Name;
+use crate::observe;
+use crate::options::Options;
+use crate::stake::{Event, Stake, Terms};
+
+/// The most units a semaphore can have; a read-write lock has one more, so that the two never agree.
+pub(crate) const MOST_UNITS: u32 = (1 << 20) - 1;
+
+/// What a primitive asks for: weight, capacity and options. Everything else is the same for all.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) name: Name,
+    pub(crate) weight: u32,
+    pub(crate) capacity: u32,
+    pub(crate) options: Options,
+    /// Details that were checked when they became the default.
+    pub(crate) checked_details: Arc<Details>,
+}
+
+impl Ask {
+    /// Takes the place in line now, and returns the future that waits for the turn.
+    pub(crate) fn join(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
+        let may_wait = self.options.wait != Some(Duration::ZERO);
+        let (core, name) = (self.handle.core.clone(), self.name.clone());
+        let begun = self.begin(may_wait);
+        async move {
+            let outcome = match begun {
+                Ok(begun) => begun.finish().await,
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(Outcome::Granted(hold)) => Ok(hold),
+                Ok(Outcome::Busy(holder)) => {
+                    Err(core.explain(core.busy(&name, holder), "acquire", &name))
+                }
+                Err(error) => Err(core.explain(error, "acquire", &name)),
+            }
+        }
+    }
+
+    /// Takes it if it is free now; `None` if someone holds it or waits for it.
+    pub(crate) async fn try_acquire(self) -> Result<Option<Hold>> {
+        let (core, name) = (self.handle.core.clone(), self.name.clone());
+        let tried = async {
+            match self.begin(false)?.finish().await? {
+                Outcome::Granted(hold) => Ok(Some(hold)),
+                Outcome::Busy(_) => Ok(None),
+            }
+        };
+        tried.await.map_err(|error| core.explain(error, "acquire", &name))
+    }
+
+    pub(crate) async fn resize(self, capacity: u32) -> Result<()> {
+        let core = &self.handle.core;
+        let asked = async {
+            core.open()?;
+            self.name.check()?;
+            check_units(1, capacity)?;
+            core.engine.resize(&self.name, capacity).await
+        };
+        asked.await.map_err(|error| core.explain(error, "resize", &self.name))
+    }
+
+    fn check(&self) -> Result<()> {
+        let profile = self.handle.core.engine.profile();
+        self.name.check()?;
+        self.options.check(profile)?;
+        if !Arc::ptr_eq(&self.options.details, &self.checked_details) {
+            self.options.check_details()?;
+        }
+        // A read-write lock brings its own numbers, which are always right.
+        if self.capacity != MOST_UNITS + 1 {
+            check_units(self.weight, self.capacity)?;
+        }
+        if self.capacity > 1 && !profile.sharing {
+            let reason = "this engine grants a name to one claim at a time";
+            return Err(Error::new(ErrorKind::Unsupported, reason).next("use a mutex"));
+        }
+        Ok(())
+    }
+
+    fn begin(self, may_wait: bool) -> Result<Begun> {
+        let core = &self.handle.core;
+        core.open()?;
+        self.check()?;
+        core.be_watched()?;
+        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, details } = self.options;
+        let claim = Claim {
+            weight: self.weight,
+            capacity: self.capacity,
+            ttl,
+            may_wait,
+            max_waiters: max_waiters.unwrap_or(u32::MAX),
+            seen: core.slots.seen(),
+            details,
+            ..Claim::new(self.name, core.world.mint()?)
+        };
+        let stake = Arc::new(Stake::new(claim, Terms { renew, max_hold, hold_for }));
+        core.slots.insert(stake.clone());
+        let step = core.engine.claim(&stake.claim);
+        // An answer that is at hand needs no deadline, and no look at the clock for one.
+        let started = if step.is_ready() { None } else { Some(core.world.now()) };
+        let hold = Hold::asking(self.handle, stake);
+        Ok(Begun { hold, request: Request::Claim(step), wait, started, answered: false, tries: 0 })
+    }
+}
+
+fn check_units(weight: u32, capacity: u32) -> Result<()> {
+    if capacity == 0 || capacity > MOST_UNITS {
+        let reason = format!("the capacity {capacity} is out of range; 1 to {MOST_UNITS} is kept");
+        return Err(Error::invalid(reason).next("a semaphore needs at least one unit"));
+    }
+    if weight == 0 || weight > capacity {
+        let reason = format!("the weight {weight} is out of range; 1 to {capacity} (the capacity)");
+        return Err(Error::invalid(reason).next("ask for fewer units, or raise the capacity"));
+    }
+    Ok(())
+}
+
+enum Outcome {
+    Granted(Hold),
+    Busy(Option<Holder>),
+}
+
+/// A claim that was sent.
+struct Begun {
+    hold: Hold,
+    request: Request,
+    wait: Option<Duration>,
+    started: Option<Moment>,
+    /// Whether the engine has ever answered: then the claim has a place to come back to.
+    answered: bool,
+    tries: u32,
+}
+
+/// What the loop has asked the engine and not heard yet.
+enum Request {
+    None,
+    Claim(Step<Verdict>),
+    /// A turn that is too old to start on: renew first.
+    Confirm(Step<Vec<Renewed>>),
+}
+
+enum Heard {
+    Verdict(Result<Verdict>),
+    Confirmed(Result<Vec<Renewed>>),
+    Event(Event),
+}
+
+impl Begun {
+    async fn finish(mut self) -> Result<Outcome> {
+        let mut ring_at = self.deadline();
+        loop {
+            let heard = poll_fn(|cx| self.poll_heard(cx, ring_at)).await;
+            ring_at = self.deadline();
+            let now = self.core().world.now();
+            match heard {
+                Heard::Verdict(Ok(Verdict::Granted(grant)))
+                | Heard::Event(Event::Turn(Turn::Granted(grant))) => {
+                    if self.start(grant, now) {
+                        return Ok(Outcome::Granted(self.hold));
+                    }
+                }
+                Heard::Verdict(Ok(Verdict::Waiting(place))) => {
+                    self.request = Request::None;
+                    self.answered = true;
+                    // The answer was at hand, so nobody has looked at the clock for a deadline yet.
+                    self.started.get_or_insert(now);
+                    ring_at = self.deadline();
+                    let name = &self.stake().claim.name;
+                    self.core().slots.schedule(name, self.stake().stands(place, now));
+                }
+                Heard::Verdict(Ok(Verdict::Busy(holder))) => {
+                    self.refused();
+                    return Ok(Outcome::Busy(holder));
+                }
+                Heard::Verdict(Ok(verdict)) => {
+                    self.refused();
+                    let reason =
+                        format!("the engine gave an answer that was not asked for: {verdict:?}");
+                    return Err(Error::new(ErrorKind::Internal, reason));
+                }
+                Heard::Confirmed(Ok(answers)) => match answers.into_iter().next() {
+                    Some(Renewed::Held(grant)) => {
+                        if self.start(grant, now) {
+                            return Ok(Outcome::Granted(self.hold));
+                        }
+                    }
+                    Some(Renewed::Unknown(error)) => ring_at = self.failed(error, now)?,
+                    // The turn has run out. The ticket has not.
+                    _ => self.ask_again(),
+                },
+                Heard::Verdict(Err(error)) | Heard::Confirmed(Err(error)) => {
+                    ring_at = self.failed(error, now)?;
+                }
+                Heard::Event(Event::Turn(Turn::Ended(
+                    ended @ (Ended::Closed | Ended::Conflict { .. }),
+                ))) => {
+                    return Err(ended.into());
+                }
+                Heard::Event(Event::Turn(_)) => self.ask_again(),
+                Heard::Event(Event::Rung) if now >= self.deadline() => {
+                    return Err(self.wait_over());
+                }
+                Heard::Event(Event::Rung) => self.ask_again(),
+            }
+        }
+    }
+
+    fn poll_heard(&mut self, cx: &mut Context<'_>, ring_at: Moment) -> Poll<Heard> {
+        let answer = match &mut self.request {
+            Request::None => Poll::Pending,
+            Request::Claim(step) => Pin::new(step).poll(cx).map(Heard::Verdict),
+            Request::Confirm(step) => Pin::new(step).poll(cx).map(Heard::Confirmed),
+        };
+        if answer.is_ready() {
+            self.request = Request::None;
+            return answer;
+        }
+        let stake = self.hold.stake();
+        let event = stake.poll_event(cx, ring_at);
+        if event.is_pending() {
+            self.hold.core().slots.schedule(&stake.claim.name, ring_at);
+        }
+        event.map(Heard::Event)
+    }
+
+    /// Starts on a grant, or has it renewed first if it is old. Returns whether it started.
+    fn start(&mut self, grant: Grant, now: Moment) -> bool {
+        self.answered = true;
+        let (core, stake) = (self.core().clone(), self.stake().clone());
+        core.slots.saw(grant.fence);
+        if now > grant.start_by {
+            let Claim { name, id, ttl, .. } = &stake.claim;
+            let fence = grant.fence;
+            let renewal = Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl };
+            self.request = Request::Confirm(core.engine.renew(core.engine.shard(name), &[renewal]));
+            return false;
+        }
+        let next_look = stake.start(grant, now);
+        core.slots.schedule(&stake.claim.name, next_look);
+        self.hold.start(grant.fence);
+        observe::granted(&stake, grant.fence, now.since(self.started.unwrap_or(now)));
+        true
+    }
+
+    fn ask_again(&mut self) {
+        let claim = self.stake().again(self.core().slots.seen());
+        self.request = Request::Claim(self.core().engine.claim(&claim));
+    }
+
+    /// No answer came. Says when to try again, or gives up.
+    fn failed(&mut self, error: Error, now: Moment) -> Result<Moment> {
+        if error.may_have_happened() {
+            self.stake().doubt();
+        }
+        if error.kind() != ErrorKind::Unavailable {
+            if !self.answered {
+                self.refused();
+            }
+            return Err(error);
+        }
+        let started = *self.started.get_or_insert(now);
+        if !self.answered && now >= started + self.core().engine.profile().patience {
+            return Err(error);
+        }
+        self.tries += 1;
+        // Spread by the claim's own random bits: a thousand clients must not come back together.
+        let step = Duration::from_millis(20 << self.tries.min(6));
+        let spread = (self.stake().claim.id.bits() >> self.tries.min(32)) as u32 % 1000;
+        Ok(self.deadline().min(now + step / 2 + step * spread / 2000))
+    }
+
+    fn deadline(&self) -> Moment {
+        match (self.started, self.wait) {
+            (Some(started), Some(wait)) if !wait.is_zero() => started + wait,
+            _ => Moment::FAR,
+        }
+    }
+
+    fn refused(&self) {
+        if self.stake().refused() {
+            self.core().slots.remove(self.stake());
+        }
+    }
+
+    fn wait_over(&self) -> Error {
+        let waited = self.wait.unwrap_or_default();
+        let place = self.stake().place();
+        let Some(Place { ahead, holder, .. }) = place else {
+            let reason = format!("waited {waited:?} and the engine has not answered");
+            return Error::new(ErrorKind::WaitOver, reason).next("see the engine's health");
+        };
+        let held = self.core().held_by(&self.stake().claim.name, holder);
+        let reason = format!("waited {waited:?}; {held}; {ahead} ahead in line");
+        Error::new(ErrorKind::WaitOver, reason).next("wait longer, or inspect the name")
+    }
+
+    fn stake(&self) -> &Arc<Stake> {
+        self.hold.stake()
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.hold.core()
+    }
+}
+
+impl Core {
+    fn busy(&self, name: &Name, holder: Option<Holder>) -> Error {
+        let reason = format!("did not wait; {}", self.held_by(name, holder));
+        Error::new(ErrorKind::WaitOver, reason).next("wait longer, or inspect the name")
+    }
+
+    fn held_by(&self, name: &Name, holder: Option<Holder>) -> String {
+        let Some(Holder { fence, held_for, details, .. }) = holder else {
+            return "others wait for it".to_owned();
+        };
+        let held_for =
+            humantime::format_duration(Duration::from_millis(held_for.as_millis() as u64));
+        let mut text = format!("held by {} for {held_for}, fence {fence}", details.owner);
+        if let Some(reason) = &details.reason {
+            text += &format!(" ({reason:?})");
+        }
+        if self.slots.is_mine(name, fence) {
+            text += ": this process itself; locks are not re-entrant";
+        }
+        text
+    }
+}

@@ -1,0 +1,428 @@
+//! The words that the core and the engines speak to each other, as plain data.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::moment::{self, Moment};
+use crate::name::Name;
+
+/// How long a pushed turn lasts until its first renewal, unless the ttl is shorter.
+pub const FIRST_LIFE: Duration = Duration::from_secs(2);
+/// How long a place in line lasts without contact.
+pub const PLACE_LIFE: Duration = Duration::from_secs(60);
+
+/// Proves that a claim is yours: 128 bits of the operating system's generator. A secret.
+///
+/// `Debug` and `Display` show a fingerprint of it that is safe to log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimId([u8; 16]);
+
+impl ClaimId {
+    /// Takes 16 random bytes as an id.
+    pub const fn from_bytes(bytes: [u8; 16]) -> ClaimId {
+        ClaimId(bytes)
+    }
+
+    /// The secret itself, for an engine to send.
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// 64 of its bits. An id is random already, so tables need no further hash of it.
+    pub(crate) fn bits(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+impl fmt::Display for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // 32 bits out of 128: enough to follow a claim through a log, not enough to guess it.
+        let all = u128::from_le_bytes(self.0);
+        let fold = (all ^ (all >> 32) ^ (all >> 64) ^ (all >> 96)) as u32;
+        write!(f, "{fold:08x}")
+    }
+}
+
+impl fmt::Debug for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClaimId({self})")
+    }
+}
+
+/// A number that rises with every grant of a name. Safe to log, and below 2^53.
+///
+/// Hand it to whatever the hold protects, and have that refuse a number lower than the highest it
+/// has seen: then a holder that was paused and came back too late can do no harm.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Fence(u64);
+
+/// The arrival number of a claim, which it keeps across reconnects.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ticket(u64);
+
+macro_rules! plain_number {
+    ($type:ident) => {
+        impl $type {
+            /// The number as a word.
+            pub const fn new(number: u64) -> $type {
+                $type(number)
+            }
+
+            /// The number.
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($type), "({})"), self.0)
+            }
+        }
+    };
+}
+plain_number!(Fence);
+plain_number!(Ticket);
+
+/// What others may know about a claim: shown with the holder and in the logs.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub struct Details {
+    /// Who asks. Default: `host:pid`.
+    pub owner: String,
+    /// Why, in the asker's words. Default: none.
+    pub reason: Option<String>,
+    /// Pairs such as a correlation id. Default: none.
+    pub meta: Vec<(String, String)>,
+}
+
+/// One ask to hold.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Claim {
+    /// What is contended.
+    pub name: Name,
+    /// The proof of ownership, made by the asker.
+    pub id: ClaimId,
+    /// Units asked for.
+    pub weight: u32,
+    /// Units there are.
+    pub capacity: u32,
+    /// How long a grant lasts without renewal.
+    pub ttl: Duration,
+    /// Whether to stand in line when it cannot be granted now.
+    pub may_wait: bool,
+    /// Join only if fewer than this many wait.
+    pub max_waiters: u32,
+    /// The place it had before, if it ever had one. Engines that accept claims from strangers must
+    /// not believe it.
+    pub ticket: Option<Ticket>,
+    /// The highest fence that the asker's process has seen: the engine's numbers go on above it.
+    pub seen: Fence,
+    /// Set for work that is done once.
+    pub once: Option<Once>,
+    /// What others may know.
+    pub details: Arc<Details>,
+}
+
+impl Claim {
+    /// A claim for one of one, ready to be changed: 30 s, waits, no limit of waiters.
+    pub fn new(name: Name, id: ClaimId) -> Claim {
+        Claim {
+            name,
+            id,
+            weight: 1,
+            capacity: 1,
+            ttl: Duration::from_secs(30),
+            may_wait: true,
+            max_waiters: u32::MAX,
+            ticket: None,
+            seen: Fence::default(),
+            once: None,
+            details: Arc::default(),
+        }
+    }
+}
+
+/// What a claim for work that is done once says besides.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Once {
+    /// How long its start and its outcome are remembered.
+    pub keep: Duration,
+    /// Whether to run it again when an earlier holder started and never settled.
+    pub rerun: bool,
+}
+
+/// What a `once` left, in bytes.
+pub type Outcome = Arc<[u8]>;
+
+/// The engine's yes, in the caller's time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The number of this grant.
+    pub fence: Fence,
+    /// The hold is lost at this moment unless it was renewed before.
+    pub good_until: Moment,
+    /// The first renewal is due.
+    pub renew_by: Moment,
+    /// Work may start without asking again until this moment; after it, renew first.
+    pub start_by: Moment,
+    /// Granted for a first life: one renewal makes it the full ttl, also where renewing is off.
+    pub first_life: bool,
+}
+
+impl Grant {
+    /// The grant that a yes with `remaining` time makes of a request sent at `sent`.
+    ///
+    /// For a pushed turn, `sent` is the send time of the claim's last answered contact, or of any
+    /// request that was answered before the push on the very connection that brought it.
+    pub fn new(fence: Fence, sent: Moment, remaining: Duration, first_life: bool) -> Grant {
+        Grant {
+            fence,
+            good_until: moment::good_until(sent, remaining),
+            renew_by: sent + remaining / 3,
+            start_by: sent + remaining / 2,
+            first_life,
+        }
+    }
+}
+
+/// Where a waiting claim stands, in the caller's time.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its arrival number.
+    pub ticket: Ticket,
+    /// How many wait before it.
+    pub ahead: u32,
+    /// No fence up to this one can be its turn: a turn that says so is an old one.
+    pub floor: Fence,
+    /// When to ask again if no turn was pushed by then.
+    pub look_again: Moment,
+    /// Who holds it now, or the one that ends first of those.
+    pub holder: Option<Holder>,
+}
+
+/// When a waiter with `ahead` others before it should look, if the next hold ends at `next_end`.
+///
+/// Staggered, because the moment is the same for all processes that wait.
+pub fn look_again(next_end: Moment, ahead: u32) -> Moment {
+    next_end + Duration::from_millis(1) + Duration::from_millis(5) * ahead.min(40)
+}
+
+/// Someone who holds, as others may see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The fence of the hold; `break_hold` takes it.
+    pub fence: Fence,
+    /// Units held.
+    pub weight: u32,
+    /// For how long already.
+    pub held_for: Duration,
+    /// How long until it ends unless renewed.
+    pub remaining: Duration,
+    /// What the holder says of itself.
+    pub details: Arc<Details>,
+}
+
+/// Someone who waits, as others may see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Waiter {
+    /// Its arrival number.
+    pub ticket: Ticket,
+    /// Units asked for.
+    pub weight: u32,
+    /// For how long already.
+    pub waited: Duration,
+    /// What the waiter says of itself.
+    pub details: Arc<Details>,
+}
+
+/// The answer to a claim.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// It is yours.
+    Granted(Grant),
+    /// You stand in line.
+    Waiting(Place),
+    /// It cannot be granted now and the claim did not want to wait.
+    Busy(Option<Holder>),
+    /// It was done before; this is what it left.
+    Settled(Outcome),
+    /// Someone started it and never said how it ended; the claim refuses to run it again.
+    Unsettled,
+    /// This claim has left: a late duplicate of its request did nothing.
+    Left,
+}
+
+/// What the watchdog asks for: that a hold or a place goes on.
+#[derive(Clone, Debug)]
+pub enum Renewal {
+    /// Make the hold last its ttl from now. Never creates one, never shortens one.
+    Hold {
+        /// What is held.
+        name: Name,
+        /// The proof.
+        id: ClaimId,
+        /// The fence it was granted with.
+        fence: Fence,
+        /// How long it should last from now.
+        ttl: Duration,
+    },
+    /// Keep the place; come back to it by ticket if the engine set it aside or forgot it. A grant
+    /// that this contact makes lasts a first life, because its caller may not be there to take it.
+    Place(Claim),
+}
+
+/// The answer to one [`Renewal`].
+#[derive(Debug)]
+pub enum Renewed {
+    /// The claim holds.
+    Held(Grant),
+    /// The claim waits.
+    Waiting(Place),
+    /// The claim is no more.
+    Gone(Ended),
+    /// No answer for this one; the others of the batch may have theirs.
+    Unknown(Error),
+}
+
+/// The end of a claim, by its owner.
+#[derive(Clone, Debug)]
+pub struct Leave {
+    /// What was held or waited for.
+    pub name: Name,
+    /// The proof.
+    pub id: ClaimId,
+    /// An earlier request of this claim was never answered and may still arrive: remember for a
+    /// minute that it has left.
+    pub in_doubt: bool,
+    /// For a once: what became of it.
+    pub settle: Option<Settle>,
+}
+
+impl Leave {
+    /// Leaves without a word.
+    pub fn new(name: Name, id: ClaimId) -> Leave {
+        Leave { name, id, in_doubt: false, settle: None }
+    }
+}
+
+/// How a holder of a once finishes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settle {
+    /// The fence it was granted with. It counts also after the ttl, if nobody started again.
+    pub fence: Fence,
+    /// What to remember; `None`: it did not happen, so that the next one runs.
+    pub outcome: Option<Outcome>,
+}
+
+/// The answer to a [`Leave`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// It was held until now.
+    Released,
+    /// It was waiting until now.
+    Quit,
+    /// It had ended before.
+    Gone(Ended),
+}
+
+/// Why a claim ended without its owner's leave.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Ended {
+    /// Its time ran out before a renewal was answered.
+    Expired,
+    /// An operator ended it.
+    Broken(Note),
+    /// The whole hold reached `max_hold`.
+    MaxHold,
+    /// The capacity was changed to less than the weight asked for.
+    Conflict {
+        /// The capacity now.
+        capacity: u32,
+    },
+    /// The engine has lost its memory.
+    Forgotten,
+    /// The `Tenure` was closed.
+    Closed,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Expired => f.write_str("its time ran out before a renewal was answered"),
+            Ended::Broken(Note { by, reason }) => write!(f, "broken by {by}: {reason}"),
+            Ended::MaxHold => f.write_str("it was held for max_hold"),
+            Ended::Conflict { capacity } => write!(f, "the capacity was changed to {capacity}"),
+            Ended::Forgotten => f.write_str("the engine has lost its memory"),
+            Ended::Closed => f.write_str("this Tenure was closed"),
+        }
+    }
+}
+
+/// Who did something by force, and why.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Note {
+    /// Who.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What became of an attempt to break a hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// It is broken, and the next in line has been served.
+    Done,
+    /// No hold has that fence any more; nothing was broken.
+    MovedOn,
+}
+
+/// What an engine pushes.
+#[derive(Clone, Debug)]
+pub enum Turn {
+    /// It is yours.
+    Granted(Grant),
+    /// Your claim ended.
+    Ended(Ended),
+    /// The once you wait for is done.
+    Settled(Outcome),
+    /// Something may have been missed: ask.
+    LookAgain,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_never_shows_itself() {
+        let id = ClaimId::from_bytes([0xAB; 16]);
+        let shown = format!("{id} {id:?} {:?}", Leave::new(name(), id));
+        assert!(!shown.to_lowercase().contains("abab"), "{shown}");
+        assert!(!shown.contains("171"), "{shown}");
+    }
+
+    #[test]
+    fn looking_is_staggered_up_to_a_fifth_of_a_second() {
+        let end = Moment::from_nanos(0);
+        assert_eq!(look_again(end, 0), end + Duration::from_millis(1));
+        assert_eq!(look_again(end, 3), end + Duration::from_millis(16));
+        assert_eq!(look_again(end, 9000), end + Duration::from_millis(201));
+        assert_eq!(look_again(Moment::FAR, 9000), Moment::FAR);
+    }
+
+    fn name() -> Name {
+        Name::new(crate::name::Space::Lock, "x").unwrap()
+    }
+}

@@ -1,0 +1,377 @@
+//! `Tenure`: the one file that sees both the core and the engines.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::acquire::Ask;
+use crate::claim::{Broken, Fence, Note};
+use crate::clock::{SystemWorld, World};
+use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
+use crate::engines::memory::Memory;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{Name, Space};
+use crate::options::Options;
+use crate::primitives::{All, Mutex as NamedMutex, RwLock, Semaphore};
+use crate::stake::{Stake, Todo};
+use crate::system;
+use crate::turn::{Ack, Slots};
+use crate::watchdog;
+
+/// A connection to an engine: locks, semaphores and read-write locks by name.
+///
+/// Cheap to clone; clones share everything. When the last clone and the last [`Hold`](crate::Hold)
+/// are gone, queued releases still go out in the background; [`close`](Tenure::close) waits for them.
+///
+/// ```
+/// # async fn example() -> tenure::Result<()> {
+/// use std::time::Duration;
+/// use tenure::Tenure;
+///
+/// let tenure = Tenure::connect("memory:").await?;
+/// let hold = tenure.mutex("wallet:0xab").wait(Duration::from_secs(10)).acquire().await?;
+/// println!("nobody else signs for this wallet; fence {}", hold.fence());
+/// hold.release().await?;
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tenure {
+    pub(crate) handle: Arc<Handle>,
+    defaults: Arc<Options>,
+}
+
+/// What users hold on to; when the last one goes, the watchdog finishes its work and ends.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) core: Arc<Core>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) world: Arc<dyn World>,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) abandoned: AtomicBool,
+    closed: AtomicBool,
+    watched: AtomicBool,
+    starting: Mutex<()>,
+    generation: u64,
+}
+
+impl Tenure {
+    /// Connects to the engine that the URL names.
+    ///
+    /// | URL | engine |
+    /// |---|---|
+    /// | `memory:` | this process; each connect has lines of its own, clones share them |
+    ///
+    /// A query sets defaults for all calls: `memory:?ttl=5s&wait=10s`. It knows `ttl`, `wait`,
+    /// `renew`, `max_hold`, `hold_for`, `max_waiters` and `owner`.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is kept of a connection that was not returned.
+    pub async fn connect(url: &str) -> Result<Tenure> {
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let engine: Arc<dyn Engine> = match address {
+            "memory:" => Arc::new(Memory::new()),
+            _ => {
+                // What follows the scheme may be a password.
+                let scheme = address.split(':').next().unwrap_or_default();
+                let reason = format!("there is no engine for {scheme:?}");
+                let unknown = Error::invalid(reason).next("known: memory:");
+                return Err(unknown.context("connect", "", "no engine"));
+            }
+        };
+        let mut options = Options::new(default_owner());
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (field, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let label = &engine.profile().label;
+            options.set(field, value).map_err(|error| error.context("connect", "", label))?;
+        }
+        Tenure::with_engine(engine).with_defaults(options)
+    }
+
+    /// Connects to the engine that `TENURE_URL` names (`memory:` if unset), with defaults from
+    /// `TENURE_TTL`, `TENURE_WAIT`, `TENURE_RENEW`, `TENURE_MAX_HOLD`, `TENURE_HOLD_FOR`,
+    /// `TENURE_MAX_WAITERS` and `TENURE_OWNER`, which win over those in the URL.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is kept of a connection that was not returned.
+    pub async fn from_env() -> Result<Tenure> {
+        Tenure::from_variables(|variable| std::env::var(variable).ok()).await
+    }
+
+    async fn from_variables(read: impl Fn(&str) -> Option<String>) -> Result<Tenure> {
+        let url = read("TENURE_URL").unwrap_or_else(|| "memory:".into());
+        let tenure = Tenure::connect(&url).await?;
+        let mut options = tenure.defaults();
+        for field in Options::FIELDS {
+            if let Some(value) = read(&format!("TENURE_{}", field.to_uppercase())) {
+                let label = &tenure.profile().label;
+                options.set(field, &value).map_err(|error| error.context("from_env", "", label))?;
+            }
+        }
+        tenure.with_defaults(options)
+    }
+
+    /// Uses an engine that is already there.
+    pub fn with_engine(engine: Arc<dyn Engine>) -> Tenure {
+        Tenure::in_world(engine, Arc::new(SystemWorld))
+    }
+
+    /// Uses an engine in a world of one's own: virtual time, for tests.
+    pub fn in_world(engine: Arc<dyn Engine>, world: Arc<dyn World>) -> Tenure {
+        let shard_of = {
+            let engine = engine.clone();
+            Box::new(move |name: &Name| engine.shard(name))
+        };
+        let slots = Arc::new(Slots::new(world.clone(), shard_of));
+        let turns: Weak<dyn Turns> = Arc::downgrade(&slots) as _;
+        engine.attach(turns);
+        let core = Core {
+            engine,
+            world,
+            slots,
+            abandoned: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            starting: Mutex::new(()),
+            generation: system::generation(),
+        };
+        let handle = Arc::new(Handle { core: Arc::new(core) });
+        Tenure { handle, defaults: Arc::new(Options::new(default_owner())) }
+    }
+
+    /// The same connection with other defaults.
+    pub fn with_defaults(self, options: Options) -> Result<Tenure> {
+        let label = self.profile().label.clone();
+        let checked = options.check(self.profile()).and_then(|()| options.check_details());
+        checked.map_err(|error| error.context("set defaults", "", &label))?;
+        Ok(Tenure { defaults: Arc::new(options), ..self })
+    }
+
+    /// The defaults of this connection.
+    pub fn defaults(&self) -> Options {
+        (*self.defaults).clone()
+    }
+
+    /// What the engine promises.
+    pub fn profile(&self) -> &Profile {
+        self.handle.core.engine.profile()
+    }
+
+    /// A lock: one holder at a time.
+    pub fn mutex(&self, name: impl AsRef<str>) -> NamedMutex {
+        NamedMutex { ask: self.ask(name.as_ref()) }
+    }
+
+    /// `capacity` units that are shared out. All users of a name must agree on it.
+    pub fn semaphore(&self, name: impl AsRef<str>, capacity: u32) -> Semaphore {
+        Semaphore { ask: Ask { capacity, ..self.ask(name.as_ref()) } }
+    }
+
+    /// Many readers, or one writer.
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock { ask: self.ask(name.as_ref()) }
+    }
+
+    /// Several locks at once: all or nothing, without deadlock.
+    pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> All {
+        let names: Vec<_> =
+            names.into_iter().map(|n| Name::unchecked(Space::Lock, n.as_ref())).collect();
+        All { ask: self.ask(""), names }
+    }
+
+    fn ask(&self, name: &str) -> Ask {
+        Ask {
+            handle: self.handle.clone(),
+            name: Name::unchecked(Space::Lock, name),
+            weight: 1,
+            capacity: 1,
+            options: (*self.defaults).clone(),
+            checked_details: self.defaults.details.clone(),
+        }
+    }
+
+    /// Who holds a name and who waits for it; `None` if nobody does.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<View>> {
+        let name = Name::unchecked(Space::Lock, name.as_ref());
+        let core = &self.handle.core;
+        let asked = async {
+            name.check()?;
+            core.open()?;
+            core.engine.inspect(&Scope::Name(name.clone())).await
+        };
+        let page = asked.await.map_err(|error| core.explain(error, "inspect", &name))?;
+        Ok(page.views.into_iter().next())
+    }
+
+    /// All names in use that begin with `prefix`, in order.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<View>> {
+        let core = &self.handle.core;
+        let prefix = Name::unchecked(Space::Lock, prefix.as_ref());
+        let mut views: Vec<View> = Vec::new();
+        loop {
+            let scope = Scope::Prefix {
+                space: Space::Lock,
+                prefix: prefix.as_str().to_owned(),
+                after: views.last().map(|view| view.name.clone()),
+                limit: 1000,
+            };
+            let asked = async {
+                core.open()?;
+                core.engine.inspect(&scope).await
+            };
+            let Page { views: found, more } =
+                asked.await.map_err(|error| core.explain(error, "list", &prefix))?;
+            let done = !more || found.is_empty();
+            views.extend(found);
+            if done {
+                return Ok(views);
+            }
+        }
+    }
+
+    /// Ends a hold by force, and serves the next in line. The fence must be the one that
+    /// [`inspect`](Tenure::inspect) showed: if the hold has moved on, nothing is broken.
+    ///
+    /// Breaking does not stop the holder's work: it hears of it by push, or at its next renewal.
+    ///
+    /// # Cancel safety
+    /// A break that was sent may happen although the future was dropped.
+    pub async fn break_hold(
+        &self,
+        name: impl AsRef<str>,
+        fence: Fence,
+        reason: impl Into<String>,
+    ) -> Result<Broken> {
+        let name = Name::unchecked(Space::Lock, name.as_ref());
+        let core = &self.handle.core;
+        let note = Note { by: self.defaults.details.owner.clone(), reason: reason.into() };
+        let asked = async {
+            name.check()?;
+            core.open()?;
+            core.engine.break_hold(&name, fence, &note).await
+        };
+        asked.await.map_err(|error| core.explain(error, "break", &name))
+    }
+
+    /// Asks the engine for a sign of life, and says how long that took.
+    ///
+    /// # Cancel safety
+    /// Safe: it changes nothing.
+    pub async fn health(&self) -> Result<Duration> {
+        let core = &self.handle.core;
+        let sent = core.world.now();
+        let asked = async {
+            core.open()?;
+            core.engine.health().await
+        };
+        let label = &self.profile().label;
+        asked.await.map_err(|error| error.context("health", "", label))?;
+        Ok(core.world.now().since(sent))
+    }
+
+    /// Ends this connection: waiting claims end with `Closed`, live holds are lost, later calls fail;
+    /// returns when every queued release has been answered, or cannot be any more.
+    ///
+    /// A live hold is not released, because its work may still run: it ends with its ttl.
+    ///
+    /// # Cancel safety
+    /// The connection is closed even if the future is dropped; only the waiting ends.
+    pub async fn close(&self) {
+        let core = &self.handle.core;
+        if core.forked() {
+            return;
+        }
+        core.closed.store(true, SeqCst);
+        for stake in core.slots.all() {
+            let mut todo = Todo::default();
+            stake.close(core.world.now(), &mut todo);
+            core.slots.carry_out(&stake, &mut todo);
+        }
+        for stake in core.slots.all() {
+            poll_fn(|cx| match stake.is_leaving() {
+                true => stake.poll_released(cx).map(drop),
+                false => Poll::Ready(()),
+            })
+            .await;
+        }
+        // The lines do not depend on how the engine says goodbye.
+        let _ = core.engine.close().await;
+    }
+}
+
+impl Core {
+    /// Refuses work for a closed or forked connection. After a fork nothing else may be touched:
+    /// another thread of the parent may have held any of its locks.
+    pub(crate) fn open(&self) -> Result<()> {
+        if self.forked() || self.closed.load(SeqCst) { Err(Error::closed()) } else { Ok(()) }
+    }
+
+    pub(crate) fn forked(&self) -> bool {
+        self.generation != system::generation()
+    }
+
+    /// Starts the watchdog with the first claim.
+    pub(crate) fn be_watched(self: &Arc<Self>) -> Result<()> {
+        if self.watched.load(SeqCst) {
+            return Ok(());
+        }
+        let _one_at_a_time = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.watched.load(SeqCst) {
+            return Ok(());
+        }
+        let core = self.clone();
+        let started = self.world.start(Box::new(|alarm| Box::pin(watchdog::watch(core, alarm))));
+        started.map_err(|error| {
+            let reason = format!("the watchdog's thread cannot be started: {error}");
+            Error::new(ErrorKind::Internal, reason).next("see the limits of this process")
+        })?;
+        self.watched.store(true, SeqCst);
+        Ok(())
+    }
+
+    /// Leaves a claim, held or waiting. Never blocks: this is what `Drop` does.
+    pub(crate) fn leave(&self, stake: &Arc<Stake>) {
+        let timeless = stake.terms.hold_for.is_zero();
+        let now = if timeless { crate::moment::Moment::FAR } else { self.world.now() };
+        let name = &stake.claim.name;
+        let Some(leave) = stake.leave(now) else {
+            self.slots.schedule(name, stake.kept_until().unwrap_or_default());
+            return;
+        };
+        self.engine.leave_soon(leave, Ack::new(self.slots.clone(), stake.clone()));
+        if stake.is_leaving() {
+            self.slots.schedule(name, stake.await_answer(self.world.now()));
+        }
+    }
+
+    pub(crate) fn explain(&self, error: Error, operation: &'static str, name: &Name) -> Error {
+        error.context(operation, name.as_str(), &self.engine.profile().label)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.core.forked() {
+            self.core.abandoned.store(true, SeqCst);
+            self.core.slots.bell.ring();
+        }
+    }
+}
+
+fn default_owner() -> String {
+    let system = rustix::system::uname();
+    format!("{}:{}", system.nodename().to_string_lossy(), std::process::id())
+}

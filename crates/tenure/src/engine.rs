@@ -1,0 +1,270 @@
+//! The engine trait: the engine steps, the core waits.
+//!
+//! An engine keeps the lines. Each of its methods is one attempt at one atomic step; retries,
+//! waiting, back-off, renewal and loss are the core's and are written once. This module is public so
+//! that engines can be written elsewhere; `tenure-testkit` has the suite that one must pass.
+//!
+//! What every engine keeps to, besides the *Behavior* of each method:
+//!
+//! 1. **A step is idempotent on the claim id.** After a lost reply the same claim comes again: a
+//!    grant that was made is found, not doubled, and finding it does not prolong it.
+//! 2. **The engine's clock decides expiry; the caller's clock decides loss.** A yes carries what
+//!    remains on the engine's clock; [`Grant::new`] turns it into the caller's deadline.
+//! 3. **A pushed turn has a short [first life](FIRST_LIFE)**, which its first renewal makes the full
+//!    ttl.
+//! 4. **Fences rise for ever**, through restarts, and tickets come from the same counter.
+//! 5. **State is bounded**: what a name leaves behind goes away by itself.
+
+use std::fmt::{self, Debug};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+pub use crate::claim::{
+    Broken, Claim, ClaimId, Details, Ended, FIRST_LIFE, Fence, Grant, Holder, Leave, Left, Note,
+    Once, Outcome, PLACE_LIFE, Place, Renewal, Renewed, Settle, Ticket, Turn, Verdict, Waiter,
+    look_again,
+};
+pub use crate::clock::{Alarm, Job, SystemWorld, World};
+pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::moment::Moment;
+pub use crate::name::{LONGEST_NAME, Name, Space};
+pub use crate::turn::Ack;
+
+/// Where lines are kept.
+pub trait Engine: Debug + Send + Sync + 'static {
+    /// What this engine promises.
+    fn profile(&self) -> &Profile;
+
+    /// Says where turns go from now on.
+    ///
+    /// # Behavior
+    /// - Called before the first claim; several clients may attach to one engine.
+    /// - The client keeps the engine alive, so the engine must not keep the client alive.
+    fn attach(&self, turns: Weak<dyn Turns>);
+
+    /// Asks to hold, or asks again.
+    ///
+    /// # Behavior
+    /// - The order of arrival is the order of *calls*, not of polls.
+    /// - A claim that holds is answered with its grant, as it is; one that waits keeps its place.
+    /// - A claim with a ticket that the engine does not know is put in line by that ticket.
+    /// - Any claim moves the whole line: whoever can be granted is, and is pushed its turn.
+    /// - `Conflict` and `Full` are errors; contention is not.
+    fn claim(&self, claim: &Claim) -> Step<Verdict>;
+
+    /// Which of the engine's independent parts keeps `name`.
+    ///
+    /// The watchdog renews each part in a batch of its own, so that a dead one delays no other.
+    fn shard(&self, name: &Name) -> u32 {
+        let _ = name;
+        0
+    }
+
+    /// Renews holds and places, all of one shard.
+    ///
+    /// # Behavior
+    /// - One answer for each renewal, in order.
+    /// - A hold is never created and never shortened; one that ended is `Gone`.
+    fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>>;
+
+    /// Ends a claim and serves whoever comes next in the same step.
+    ///
+    /// # Behavior
+    /// - Leaving twice, or after expiry, changes nothing for anyone else.
+    /// - With `in_doubt`, a late duplicate of this claim's requests does nothing for a minute.
+    fn leave(&self, leave: &Leave) -> Step<Left>;
+
+    /// Ends a claim from any thread, with no runtime.
+    ///
+    /// # Behavior
+    /// - Never blocks on IO, spawns or panics.
+    /// - Takes effect before any claim that this thread makes afterwards.
+    /// - `done` hears the answer; dropping it unheard makes the watchdog send the leave again.
+    fn leave_soon(&self, leave: Leave, done: Ack);
+
+    /// Changes how many units a name has.
+    ///
+    /// # Behavior
+    /// - What is held stays held. Waiting claims heavier than `capacity` end with `Conflict`.
+    /// - The capacity wins over what claims say while the name is used, and for a day after.
+    fn resize(&self, name: &Name, capacity: u32) -> Step<()>;
+
+    /// Ends the hold with this fence by force, and serves whoever comes next in the same step.
+    ///
+    /// # Behavior
+    /// - Without a hold of that fence nothing changes.
+    /// - The holder hears of it by push, and by the answer to its next contact.
+    fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken>;
+
+    /// Shows who holds and who waits. Never shows a claim id.
+    ///
+    /// # Behavior
+    /// - Names that nobody uses are absent.
+    /// - A page of names is ordered by name.
+    fn inspect(&self, scope: &Scope) -> Step<Page>;
+
+    /// The same lines over IO of its own, for the watchdog's thread. `None`: this engine will do.
+    fn lifeline(&self) -> Option<Arc<dyn Engine>> {
+        None
+    }
+
+    /// Asks for a sign of life.
+    fn health(&self) -> Step<()>;
+
+    /// Lets go of connections and threads. The lines stay as they are.
+    fn close(&self) -> Step<()>;
+}
+
+/// Where an engine delivers what it pushes.
+pub trait Turns: Debug + Send + Sync {
+    /// Hands `turn` to the claim.
+    ///
+    /// `false` means that nobody waits for it any more. If the turn was a grant, the engine then
+    /// leaves that claim at once.
+    fn deliver(&self, name: &Name, id: &ClaimId, turn: Turn) -> bool;
+
+    /// Makes every waiting claim of a shard ask again: pushes may have been lost.
+    fn look_again(&self, shard: u32);
+}
+
+/// What an engine promises.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Profile {
+    /// The engine's own word for itself, such as `memory`; never with a password in it.
+    pub label: String,
+    /// In which order waiters are served.
+    pub order: Order,
+    /// Whether turns are pushed, or found only by looking.
+    pub push: bool,
+    /// Whether more than one claim can hold a name at a time: semaphores and read-write locks.
+    pub sharing: bool,
+    /// The shortest ttl it can keep.
+    pub shortest_ttl: Duration,
+    /// The longest ttl it accepts.
+    pub longest_ttl: Duration,
+    /// How long a claim that had no answer yet is sent again before it fails.
+    pub patience: Duration,
+}
+
+impl Profile {
+    /// A profile with every promise: first come, first served, by push; ttl from 50 ms to 24 h;
+    /// 5 s of patience.
+    pub fn new(label: impl Into<String>) -> Profile {
+        Profile {
+            label: label.into(),
+            order: Order::Arrival,
+            push: true,
+            sharing: true,
+            shortest_ttl: Duration::from_millis(50),
+            longest_ttl: Duration::from_secs(24 * 60 * 60),
+            patience: Duration::from_secs(5),
+        }
+    }
+}
+
+/// In which order waiters are served.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Order {
+    /// First come, first served.
+    Arrival,
+    /// First come, first served within a process.
+    PerProcess,
+    /// None.
+    None,
+}
+
+/// What to inspect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// One name.
+    Name(Name),
+    /// The used names of a space that begin with `prefix`, in order, after `after`.
+    Prefix {
+        /// The space.
+        space: Space,
+        /// What the names begin with.
+        prefix: String,
+        /// Only names after this one.
+        after: Option<Name>,
+        /// At most this many.
+        limit: usize,
+    },
+}
+
+/// Some names, and whether there are more.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Page {
+    /// The names, in order.
+    pub views: Vec<View>,
+    /// Whether names follow after the last one.
+    pub more: bool,
+}
+
+/// One name as others may see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    /// The name.
+    pub name: Name,
+    /// Units there are.
+    pub capacity: u32,
+    /// Who holds, by fence.
+    pub holders: Vec<Holder>,
+    /// Who waits, in order.
+    pub waiters: Vec<Waiter>,
+}
+
+/// An answer that is at hand, or on its way.
+///
+/// Engines that answer at once return [`Step::ready`] and allocate nothing.
+#[must_use = "a step does nothing more unless its answer is awaited"]
+pub struct Step<T>(Inner<T>);
+
+enum Inner<T> {
+    Ready(Option<Result<T>>),
+    Pending(Pin<Box<dyn Future<Output = Result<T>> + Send>>),
+}
+
+impl<T> Step<T> {
+    /// An answer that is at hand.
+    pub fn ready(answer: Result<T>) -> Step<T> {
+        Step(Inner::Ready(Some(answer)))
+    }
+
+    /// Whether the answer is at hand.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.0, Inner::Ready(_))
+    }
+
+    /// An answer on its way. What must happen in the order of calls has happened already.
+    pub fn pending(answer: impl Future<Output = Result<T>> + Send + 'static) -> Step<T> {
+        Step(Inner::Pending(Box::pin(answer)))
+    }
+}
+
+impl<T: Unpin> Future for Step<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        match &mut self.0 {
+            Inner::Ready(answer) => {
+                let gone = || Err(Error::new(ErrorKind::Internal, "a step was polled twice"));
+                Poll::Ready(answer.take().unwrap_or_else(gone))
+            }
+            Inner::Pending(future) => future.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<T> Debug for Step<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Inner::Ready(_) => f.write_str("Step(ready)"),
+            Inner::Pending(_) => f.write_str("Step(pending)"),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The engines.
+
+pub mod memory;

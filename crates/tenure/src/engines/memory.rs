@@ -1,0 +1,391 @@
+//! `memory:`: lines within this process.
+//!
+//! The ledger behind a short mutex. Names are spread over shards, so that unrelated ones do not
+//! contend; a name takes room while it is used and for as long as it has something to remember, and
+//! no longer. Nothing that is held or waited for is ever evicted.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Found;
+
+use crate::claim::{
+    Broken, Claim, ClaimId, Details, Ended, Fence, Grant, Holder, Leave, Left, Note, Place,
+    Renewal, Renewed, Ticket, Turn, Verdict, Waiter, look_again,
+};
+use crate::clock::{SystemWorld, World};
+use crate::engine::{Engine, Page, Profile, Scope, Step, Turns, View};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ledger::{Answer, Entry, Ledger, Line, Shelf, Word};
+use crate::moment::Moment;
+use crate::name::Name;
+use crate::turn::Ack;
+
+const SHARDS: usize = 64;
+/// How many unused lines a shard keeps, so that a busy program need not allocate for each claim.
+const SPARE: usize = 16;
+
+/// Lines within this process. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
+pub struct Memory {
+    shards: Box<[Shard]>,
+    clients: RwLock<Vec<Weak<dyn Turns>>>,
+    world: Arc<dyn World>,
+    profile: Profile,
+}
+
+/// Aligned, so that unrelated names do not share a cache line.
+#[repr(align(128))]
+struct Shard(Mutex<Table>);
+
+struct Table {
+    lines: HashTable<(Name, Box<NamedLine>)>,
+    spare: Vec<Box<NamedLine>>,
+    /// Unused lines that remember something, by when they forget it.
+    remembering: BTreeSet<(Moment, Name)>,
+    numbers: Arc<AtomicU64>,
+}
+
+type NamedLine = Line<Arc<AtomicU64>>;
+/// Memory does not fail to keep or find.
+type Sure<T> = std::result::Result<T, Infallible>;
+type Say<'a> = &'a mut dyn FnMut(&Entry, Word) -> bool;
+type MemoryLedger<'a> = Ledger<'a, NamedLine, Say<'a>>;
+
+impl Memory {
+    /// Lines in the real world. Fences begin at the wall clock in microseconds, so that they go on
+    /// rising when the process is started again.
+    pub fn new() -> Memory {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Memory::in_world(Arc::new(SystemWorld), wall.as_micros() as u64)
+    }
+
+    /// Lines in a world of one's own, with fences that begin above `last_number`.
+    pub fn in_world(world: Arc<dyn World>, last_number: u64) -> Memory {
+        let table = |_| Table {
+            lines: HashTable::new(),
+            spare: Vec::new(),
+            remembering: BTreeSet::new(),
+            numbers: Arc::new(AtomicU64::new(last_number)),
+        };
+        Memory {
+            shards: (0..SHARDS).map(table).map(|table| Shard(Mutex::new(table))).collect(),
+            clients: RwLock::default(),
+            world,
+            profile: Profile::new("memory"),
+        }
+    }
+
+    fn table(&self, name: &Name) -> MutexGuard<'_, Table> {
+        let shard = &self.shards[(name.local_hash() >> 40) as usize % SHARDS];
+        shard.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One atomic step on a name, and what the caller wants to see of the line after it. What it says
+    /// to others is delivered when the name is free again.
+    fn step<A, T>(
+        &self,
+        name: &Name,
+        act: impl FnOnce(&mut MemoryLedger<'_>) -> Sure<A>,
+        see: impl FnOnce(A, Moment, &NamedLine) -> T,
+    ) -> T {
+        let now = self.world.now();
+        let mut outbox = Vec::new();
+        let seen = self.table(name).step(name, now, &mut outbox, act, see);
+        self.deliver(name, outbox, now);
+        seen
+    }
+
+    fn deliver(&self, name: &Name, outbox: Vec<(ClaimId, Word)>, now: Moment) {
+        for (id, word) in outbox {
+            let granted = matches!(word, Word::Granted { .. });
+            let turn = turn(word, now);
+            let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner);
+            let mut reached = clients.iter().filter_map(Weak::upgrade);
+            let taken = reached.any(|client| client.deliver(name, &id, turn.clone()));
+            drop(clients);
+            if granted && !taken {
+                self.leave_now(&Leave::new(name.clone(), id));
+            }
+        }
+    }
+
+    fn leave_now(&self, leave: &Leave) -> Left {
+        self.step(&leave.name, |ledger| ledger.leave(leave), |left, _, _| left)
+    }
+
+    fn renew_one(&self, renewal: &Renewal) -> Renewed {
+        match renewal {
+            Renewal::Hold { name, id, fence, ttl } => {
+                self.step(name, |ledger| ledger.renew(id, *fence, *ttl), renewed)
+            }
+            Renewal::Place(claim) => {
+                self.step(&claim.name, |ledger| ledger.claim(claim, 0, false), renewed)
+            }
+        }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::new()
+    }
+}
+
+impl Table {
+    fn step<A, T>(
+        &mut self,
+        name: &Name,
+        now: Moment,
+        outbox: &mut Vec<(ClaimId, Word)>,
+        act: impl FnOnce(&mut MemoryLedger<'_>) -> Sure<A>,
+        see: impl FnOnce(A, Moment, &NamedLine) -> T,
+    ) -> T {
+        self.forget(now);
+        let found = self.lines.entry(name.local_hash(), |(known, _)| known == name, hash_of);
+        let mut found = match found {
+            Found::Occupied(found) => found,
+            Found::Vacant(room) => {
+                let fresh = || Box::new(Line::new(self.numbers.clone()));
+                room.insert((name.clone(), self.spare.pop().unwrap_or_else(fresh)))
+            }
+        };
+        let line = &mut *found.get_mut().1;
+        // Everyone who waits here lives in this process, and can be reached.
+        let mut say = |entry: &Entry, word: Word| {
+            outbox.push((entry.id, word));
+            true
+        };
+        let mut ledger = Ledger::new(line, now, &mut say as Say<'_>);
+        let Ok(answer) = act(&mut ledger);
+        let mut more = ledger.more();
+        while more {
+            let mut ledger = Ledger::new(line, now, &mut say as Say<'_>);
+            let Ok(()) = ledger.tick();
+            more = ledger.more();
+        }
+        let seen = see(answer, now, line);
+        if line.is_unused() {
+            let until = line.remembers_until();
+            if until > now {
+                self.remembering.insert((until, name.clone()));
+            } else {
+                let ((_, line), _) = found.remove();
+                self.recycle(line);
+            }
+        }
+        seen
+    }
+
+    /// Forgets what unused lines no longer need to remember.
+    fn forget(&mut self, now: Moment) {
+        while let Some((until, _)) = self.remembering.first()
+            && *until <= now
+            && let Some((_, name)) = self.remembering.pop_first()
+        {
+            let same = |(known, _): &(Name, _)| *known == name;
+            if let Ok(found) = self.lines.find_entry(name.local_hash(), same)
+                && found.get().1.is_unused()
+                && found.get().1.remembers_until() <= now
+            {
+                let ((_, line), _) = found.remove();
+                self.recycle(line);
+            }
+        }
+    }
+
+    fn recycle(&mut self, mut line: Box<NamedLine>) {
+        if self.spare.len() < SPARE {
+            line.clear();
+            self.spare.push(line);
+        }
+        // A burst of names must not keep its room for ever.
+        if self.lines.capacity() > 256 && self.lines.len() < self.lines.capacity() / 8 {
+            let room = self.lines.len() * 2;
+            self.lines.shrink_to(room, hash_of);
+        }
+    }
+
+    fn view(&self, name: &Name, now: Moment) -> Option<View> {
+        let (name, line) = self.lines.find(name.local_hash(), |(known, _)| known == name)?;
+        let Ok(totals) = line.totals();
+        let live = |(entry, _): &(Entry, Arc<Details>)| entry.until > now;
+        let holders: Vec<_> =
+            line.holders().into_iter().filter(live).map(|found| holder(found, now)).collect();
+        let waiters: Vec<_> =
+            line.waiters().into_iter().filter(live).map(|found| waiter(found, now)).collect();
+        let used = !holders.is_empty() || !waiters.is_empty();
+        used.then(|| View { name: name.clone(), capacity: totals.capacity, holders, waiters })
+    }
+}
+
+fn hash_of((name, _): &(Name, Box<NamedLine>)) -> u64 {
+    name.local_hash()
+}
+
+impl Engine for Memory {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn attach(&self, turns: Weak<dyn Turns>) {
+        let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(turns);
+    }
+
+    fn claim(&self, claim: &Claim) -> Step<Verdict> {
+        let act = |ledger: &mut MemoryLedger<'_>| ledger.claim(claim, 0, true);
+        let see = |answer, now, line: &NamedLine| verdict(answer, claim, now, line);
+        Step::ready(self.step(&claim.name, act, see))
+    }
+
+    fn renew(&self, _shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
+        Step::ready(Ok(batch.iter().map(|renewal| self.renew_one(renewal)).collect()))
+    }
+
+    fn leave(&self, leave: &Leave) -> Step<Left> {
+        Step::ready(Ok(self.leave_now(leave)))
+    }
+
+    fn leave_soon(&self, leave: Leave, done: Ack) {
+        done.done(Ok(self.leave_now(&leave)));
+    }
+
+    fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
+        Step::ready(Ok(self.step(name, |ledger| ledger.resize(capacity), |(), _, _| ())))
+    }
+
+    fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
+        Step::ready(Ok(self.step(name, |ledger| ledger.break_hold(fence, note), |done, _, _| done)))
+    }
+
+    fn inspect(&self, scope: &Scope) -> Step<Page> {
+        let now = self.world.now();
+        let page = match scope {
+            Scope::Name(name) => {
+                Page { views: self.table(name).view(name, now).into_iter().collect(), more: false }
+            }
+            Scope::Prefix { space, prefix, after, limit } => {
+                let fits = |name: &Name| {
+                    let later = after.as_ref().is_none_or(|after| name > after);
+                    name.space() == *space && name.as_str().starts_with(prefix) && later
+                };
+                let mut views = Vec::new();
+                for shard in &self.shards {
+                    let table = shard.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    let names = table.lines.iter().map(|(name, _)| name).filter(|name| fits(name));
+                    views.extend(names.filter_map(|name| table.view(name, now)));
+                }
+                views.sort_by(|a, b| a.name.cmp(&b.name));
+                let more = views.len() > *limit;
+                views.truncate(*limit);
+                Page { views, more }
+            }
+        };
+        Step::ready(Ok(page))
+    }
+
+    fn health(&self) -> Step<()> {
+        Step::ready(Ok(()))
+    }
+
+    fn close(&self) -> Step<()> {
+        Step::ready(Ok(()))
+    }
+}
+
+fn turn(word: Word, now: Moment) -> Turn {
+    match word {
+        Word::Granted { fence, life, first_life } => {
+            Turn::Granted(Grant::new(fence, now, life, first_life))
+        }
+        Word::Ended(ended) => Turn::Ended(ended),
+        Word::Settled(outcome) => Turn::Settled(outcome),
+        Word::LookAgain => Turn::LookAgain,
+    }
+}
+
+fn verdict(answer: Answer, claim: &Claim, now: Moment, line: &NamedLine) -> Result<Verdict> {
+    Ok(match answer {
+        Answer::Granted { fence, remaining, first_life } => {
+            Verdict::Granted(Grant::new(fence, now, remaining, first_life))
+        }
+        Answer::Waiting { ticket, ahead, floor, next_end } => {
+            Verdict::Waiting(place(ticket, ahead, floor, next_end, now, line))
+        }
+        Answer::Busy => Verdict::Busy(first_holder(line, now)),
+        Answer::Settled(outcome) => Verdict::Settled(outcome),
+        Answer::Unsettled => Verdict::Unsettled,
+        Answer::Left => Verdict::Left,
+        Answer::Full => {
+            let reason = format!("{} claims wait already, which is the limit", claim.max_waiters);
+            return Err(Error::new(ErrorKind::Full, reason).next("try again later"));
+        }
+        Answer::Conflict { capacity } => {
+            let reason = format!(
+                "the name has a capacity of {capacity}; this claim says {} of {}",
+                claim.weight, claim.capacity
+            );
+            let error = Error::new(ErrorKind::Conflict, reason);
+            return Err(error.next("all users of a name must agree; resize changes it for all"));
+        }
+        Answer::Gone(ended) => return Err(ended.into()),
+    })
+}
+
+fn renewed(answer: Answer, now: Moment, line: &NamedLine) -> Renewed {
+    match answer {
+        Answer::Granted { fence, remaining, first_life } => {
+            Renewed::Held(Grant::new(fence, now, remaining, first_life))
+        }
+        Answer::Waiting { ticket, ahead, floor, next_end } => {
+            Renewed::Waiting(place(ticket, ahead, floor, next_end, now, line))
+        }
+        Answer::Conflict { capacity } => Renewed::Gone(Ended::Conflict { capacity }),
+        Answer::Gone(ended) => Renewed::Gone(ended),
+        // The claim itself must ask for what a once left.
+        _ => Renewed::Gone(Ended::Expired),
+    }
+}
+
+fn place(
+    ticket: Ticket,
+    ahead: u32,
+    floor: Fence,
+    next_end: Moment,
+    now: Moment,
+    line: &NamedLine,
+) -> Place {
+    let look_again = look_again(next_end, ahead);
+    Place { ticket, ahead, floor, look_again, holder: first_holder(line, now) }
+}
+
+fn first_holder(line: &NamedLine, now: Moment) -> Option<Holder> {
+    line.first_to_end().map(|found| holder(found, now))
+}
+
+fn holder((entry, details): (Entry, Arc<Details>), now: Moment) -> Holder {
+    Holder {
+        fence: entry.fence(),
+        weight: entry.weight,
+        held_for: now.since(entry.since),
+        remaining: now.until(entry.until),
+        details,
+    }
+}
+
+fn waiter((entry, details): (Entry, Arc<Details>), now: Moment) -> Waiter {
+    let Entry { ticket, weight, since, .. } = entry;
+    Waiter { ticket, weight, waited: now.since(since), details }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,184 @@
+//! The one error type.
+//!
+//! An error says what was asked, of which name, on which engine, why it failed and what to do next.
+//! Types of the crates that engines are built on never appear in it.
+
+use std::fmt;
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, with its context.
+///
+/// [`kind`](Error::kind) is for programs, the text is for people.
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+struct Inner {
+    kind: ErrorKind,
+    operation: Option<&'static str>,
+    name: Option<String>,
+    engine: Option<String>,
+    reason: String,
+    next: Option<&'static str>,
+    may_have_happened: bool,
+}
+
+/// The classes of failure.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The call itself is wrong: a bad name, a ttl out of range. Nothing was sent.
+    Invalid,
+    /// Others use this name with another capacity.
+    Conflict,
+    /// The wait is over and the turn has not come.
+    WaitOver,
+    /// The hold ended before it was released.
+    Lost,
+    /// The engine cannot be reached, or did not answer in time.
+    Unavailable,
+    /// The engine refuses this user.
+    Denied,
+    /// The engine cannot do this, and says so in its profile.
+    Unsupported,
+    /// The line is at its limit of waiters.
+    Full,
+    /// This `Tenure` was closed, or belongs to the process that this one was forked from.
+    Closed,
+    /// A fault in tenure or in the machine under it.
+    Internal,
+}
+
+impl Error {
+    /// An error of `kind` with its reason, for engines; the core adds operation, name and engine.
+    pub fn new(kind: ErrorKind, reason: impl Into<String>) -> Error {
+        let inner = Inner {
+            kind,
+            operation: None,
+            name: None,
+            engine: None,
+            reason: reason.into(),
+            next: None,
+            may_have_happened: false,
+        };
+        Error { inner: Box::new(inner) }
+    }
+
+    pub(crate) fn invalid(reason: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Invalid, reason)
+    }
+
+    pub(crate) fn closed() -> Error {
+        Error::new(ErrorKind::Closed, "this Tenure was closed")
+            .next("connect again; after a fork, each process connects for itself")
+    }
+
+    /// Says what the reader can do about it.
+    pub fn next(mut self, advice: &'static str) -> Error {
+        self.inner.next = Some(advice);
+        self
+    }
+
+    /// Says that the request was sent and may have taken effect although no answer came.
+    pub fn in_doubt(mut self) -> Error {
+        self.inner.may_have_happened = true;
+        self
+    }
+
+    /// Adds what was being done, unless an inner layer already said so.
+    pub(crate) fn context(mut self, operation: &'static str, name: &str, engine: &str) -> Error {
+        let inner = &mut *self.inner;
+        inner.operation.get_or_insert(operation);
+        if !name.is_empty() {
+            inner.name.get_or_insert_with(|| shorten(name));
+        }
+        inner.engine.get_or_insert_with(|| engine.to_owned());
+        self
+    }
+
+    /// The class of the failure.
+    pub fn kind(&self) -> ErrorKind {
+        self.inner.kind
+    }
+
+    /// Whether the same call may succeed later, with nothing changed by the caller.
+    pub fn is_retryable(&self) -> bool {
+        use ErrorKind::*;
+        match self.inner.kind {
+            WaitOver | Unavailable | Full | Lost => true,
+            Invalid | Conflict | Denied | Unsupported | Closed | Internal => false,
+        }
+    }
+
+    /// Whether the request may have taken effect although it failed.
+    ///
+    /// The core has already seen to that where it can: what a failed acquire may have left behind
+    /// is left again in the background.
+    pub fn may_have_happened(&self) -> bool {
+        self.inner.may_have_happened
+    }
+}
+
+/// A hostile name must not make the error unreadable.
+fn shorten(name: &str) -> String {
+    const SHOWN: usize = 120;
+    match name.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { operation, name, engine, reason, next, .. } = &*self.inner;
+        if let Some(operation) = operation {
+            write!(f, "{operation} ")?;
+            if let Some(name) = name {
+                write!(f, "{name:?} ")?;
+            }
+            if let Some(engine) = engine {
+                write!(f, "on {engine}")?;
+            }
+            f.write_str(": ")?;
+        }
+        f.write_str(reason)?;
+        match next {
+            Some(next) => write!(f, "; {next}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.inner.kind)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_names_operation_name_engine_reason_and_next_step() {
+        let error = Error::new(ErrorKind::Unavailable, "no answer for 5s")
+            .next("is the server up?")
+            .context("acquire", "wallet:1", "memory")
+            .context("all", "other", "other");
+        assert_eq!(
+            error.to_string(),
+            "acquire \"wallet:1\" on memory: no answer for 5s; is the server up?"
+        );
+        assert!(error.is_retryable() && !error.may_have_happened());
+    }
+
+    #[test]
+    fn a_long_name_is_cut() {
+        let error = Error::invalid("too long").context("acquire", &"ü".repeat(2000), "memory");
+        assert!(error.to_string().len() < 300, "{error}");
+    }
+}

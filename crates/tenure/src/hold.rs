@@ -1,0 +1,289 @@
+//! The guard.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::claim::{Ended, Fence, Renewal, Renewed};
+use crate::client::{Core, Handle};
+use crate::error::{Error, ErrorKind, Result};
+use crate::moment::Moment;
+use crate::options::check_ttl;
+use crate::stake::{Released, Stake, Todo};
+
+/// A granted claim in your hand.
+///
+/// The watchdog renews it in the background. Dropping it queues the release, which is **not
+/// immediate**: [`release`](Hold::release) waits until the engine has confirmed it, and says whether
+/// the hold lasted until then. A hold that is forgotten (`mem::forget`) is renewed until `max_hold`,
+/// or for the life of the process.
+///
+/// Holds are not re-entrant: asking for a name that you hold waits for yourself.
+#[must_use = "a hold that is dropped at once protects nothing"]
+pub struct Hold {
+    handle: Arc<Handle>,
+    stake: Arc<Stake>,
+    fence: Fence,
+    /// The other names of an `all`.
+    rest: Vec<Hold>,
+}
+
+impl Hold {
+    /// The guard is there before the request is sent, so that whatever is dropped is left.
+    pub(crate) fn asking(handle: Arc<Handle>, stake: Arc<Stake>) -> Hold {
+        Hold { handle, stake, fence: Fence::default(), rest: Vec::new() }
+    }
+
+    pub(crate) fn start(&mut self, fence: Fence) {
+        self.fence = fence;
+    }
+
+    pub(crate) fn stake(&self) -> &Arc<Stake> {
+        &self.stake
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.handle.core
+    }
+
+    pub(crate) fn with_rest(mut self, rest: Vec<Hold>) -> Hold {
+        self.rest = rest;
+        self
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Hold> {
+        std::iter::once(self).chain(&self.rest)
+    }
+
+    fn now(&self) -> Moment {
+        self.handle.core.world.now()
+    }
+
+    /// What is held; of several, the first by name.
+    pub fn name(&self) -> &str {
+        self.stake.claim.name.as_str()
+    }
+
+    /// The number of this grant; of several names, that of the first.
+    ///
+    /// Give it to whatever the hold protects, and have that refuse lower numbers than the highest it
+    /// has seen: a holder that comes back too late can then do no harm. Co-holders of a semaphore
+    /// cannot be fenced against each other.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// Each name with its fence, in the order of the names.
+    pub fn fences(&self) -> impl Iterator<Item = (&str, Fence)> {
+        self.each().map(|hold| (hold.name(), hold.fence))
+    }
+
+    /// How long it is certain to last by this process's clock, renewals to come not counted.
+    pub fn remaining(&self) -> Duration {
+        let now = self.now();
+        let until = |hold: &Hold| now.until(hold.stake.deadline());
+        self.each().map(until).min().unwrap_or_default()
+    }
+
+    /// Whether it is certainly still held. Looks at the clock; asks nobody.
+    pub fn is_live(&self) -> bool {
+        self.ended().is_none()
+    }
+
+    fn ended(&self) -> Option<Ended> {
+        let now = self.now();
+        self.each().find_map(|hold| hold.stake.ended(now))
+    }
+
+    /// Yields the reason when the hold ends without its release; of several names, when the first
+    /// does.
+    ///
+    /// The future is independent of the hold and can be cloned. Once the hold is released it never
+    /// yields.
+    pub fn lost(&self) -> Lost {
+        let stakes = self.each().map(|hold| hold.stake.clone()).collect();
+        Lost { core: self.handle.core.clone(), stakes }
+    }
+
+    /// Yields the reason when renewals begin to fail while the hold is still good, or when it is lost.
+    ///
+    /// The future is independent of the hold and can be cloned. Once the hold is released it never
+    /// yields.
+    pub fn at_risk(&self) -> AtRisk {
+        AtRisk { lost: self.lost() }
+    }
+
+    /// Makes the hold last `ttl` from now. It never becomes shorter.
+    ///
+    /// # Errors
+    /// `Invalid` if the ttl is out of the engine's range or beyond `max_hold`, `Lost` if the hold has
+    /// ended, `Unavailable` if the engine did not answer; the hold then goes on as it was.
+    ///
+    /// # Cancel safety
+    /// An extension that was sent may happen although the future was dropped.
+    pub async fn extend(&self, ttl: Duration) -> Result<()> {
+        for hold in self.each() {
+            let core = &hold.handle.core;
+            let extended = hold.extend_one(ttl).await;
+            extended.map_err(|error| core.explain(error, "extend", &hold.stake.claim.name))?;
+        }
+        Ok(())
+    }
+
+    async fn extend_one(&self, ttl: Duration) -> Result<()> {
+        let (core, stake) = (&self.handle.core, &self.stake);
+        core.open()?;
+        check_ttl(ttl, core.engine.profile())?;
+        let now = core.world.now();
+        if let (Some(max_hold), Some(since)) = (stake.terms.max_hold, stake.held_since())
+            && now + ttl > since + max_hold
+        {
+            let reason = format!("{ttl:?} from now is beyond max_hold {max_hold:?}");
+            return Err(Error::invalid(reason).next("raise max_hold, or extend by less"));
+        }
+        if let Some(ended) = stake.ended(now) {
+            return Err(ended.into());
+        }
+        let (name, id) = (stake.claim.name.clone(), stake.claim.id);
+        let renewal = Renewal::Hold { name, id, fence: self.fence, ttl };
+        let shard = core.engine.shard(&stake.claim.name);
+        let mut answers = core.engine.renew(shard, &[renewal]).await?;
+        let answer = answers.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "no answer"))?;
+        let outcome = match &answer {
+            Renewed::Gone(ended) => Err(ended.clone().into()),
+            Renewed::Unknown(error) => Err(Error::new(error.kind(), error.to_string())),
+            Renewed::Held(_) | Renewed::Waiting(_) => Ok(()),
+        };
+        let mut todo = Todo::default();
+        let next = stake.extended(answer, core.world.now(), &mut todo);
+        core.slots.carry_out(stake, &mut todo);
+        core.slots.schedule(&stake.claim.name, next);
+        outcome
+    }
+
+    /// Releases, and says whether the hold lasted until then.
+    ///
+    /// The release is queued at once and awaited after that; if the engine cannot be reached, the
+    /// answer comes when the hold has ended by its ttl, and is [`Released::Late`]. With `hold_for`
+    /// the answer comes at once and the name stays taken for the rest of that time.
+    ///
+    /// # Cancel safety
+    /// The release happens even if the future is dropped.
+    pub async fn release(self) -> Result<Released> {
+        let core = self.handle.core.clone();
+        core.open().map_err(|error| core.explain(error, "release", &self.stake.claim.name))?;
+        let stakes: Vec<_> = self.each().map(|hold| hold.stake.clone()).collect();
+        drop(self);
+        let mut all = Released::InTime;
+        for stake in stakes {
+            if poll_fn(|cx| stake.poll_released(cx)).await == Released::Late {
+                all = Released::Late;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Runs `work` until it is done or the hold is lost, whichever comes first; then releases.
+    pub(crate) async fn run<T>(self, work: impl AsyncFnOnce(&Hold) -> T) -> Result<T> {
+        let mut lost = self.lost();
+        let done = {
+            let mut work = std::pin::pin!(work(&self));
+            poll_fn(|cx| {
+                // The clock first: after a pause, work must not go on for a single step.
+                match Pin::new(&mut lost).poll(cx) {
+                    Poll::Ready(ended) => Poll::Ready(Err(ended)),
+                    Poll::Pending => work.as_mut().poll(cx).map(Ok),
+                }
+            })
+            .await
+        };
+        match done {
+            Ok(done) => {
+                // Whether the release was late is logged; the work itself ended in time.
+                let _ = self.release().await?;
+                Ok(done)
+            }
+            Err(ended) => {
+                let error = Error::new(ErrorKind::Lost, ended.to_string())
+                    .next("the work was stopped; guard what it writes with the fence");
+                Err(self.handle.core.explain(error, "run", &self.stake.claim.name))
+            }
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let core = &self.handle.core;
+        if !core.forked() {
+            core.leave(&self.stake);
+        }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("name", &self.name())
+            .field("fence", &self.fence)
+            .field("claim", &self.stake.claim.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Yields the reason when a hold is lost. See [`Hold::lost`].
+#[derive(Clone)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Lost {
+    core: Arc<Core>,
+    stakes: Vec<Arc<Stake>>,
+}
+
+impl Lost {
+    fn look(
+        &self,
+        cx: &Context<'_>,
+        see: impl Fn(&Stake, Moment) -> Option<Ended>,
+    ) -> Option<Ended> {
+        // Observed before it is looked at, so that what happens in between is not missed.
+        self.stakes.iter().for_each(|stake| stake.observe(cx));
+        let now = self.core.world.now();
+        self.stakes.iter().find_map(|stake| see(stake, now))
+    }
+}
+
+impl Future for Lost {
+    type Output = Ended;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+        self.look(cx, Stake::ended).map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lost")
+    }
+}
+
+/// Yields the reason when a hold is at risk. See [`Hold::at_risk`].
+#[derive(Clone, Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct AtRisk {
+    lost: Lost,
+}
+
+impl Future for AtRisk {
+    type Output = String;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<String> {
+        if let Some(ended) = self.lost.look(cx, Stake::ended) {
+            return Poll::Ready(ended.to_string());
+        }
+        let why = self.lost.stakes.iter().find_map(|stake| stake.at_risk());
+        why.map_or(Poll::Pending, |why| Poll::Ready(why.to_string()))
+    }
+}

@@ -1,0 +1,526 @@
+//! The rule: who holds, who waits, who comes next. No clock, no IO, no async.
+//!
+//! A name has a capacity and a line. What is held stays held until it leaves or ends. Free is the
+//! capacity less the weight held; the *waiting* claims are walked by ticket and admitted while they
+//! fit, and the first that does not fit ends the walk. That is every primitive there is.
+//!
+//! The rule works on a [`Shelf`], which keeps the state of one name, so that engines with storage of
+//! their own run the very same code; [`Line`] is the shelf that lives in memory. The caller makes
+//! the step atomic. Moments here are the engine's.
+
+mod line;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::{
+    Broken, Claim, ClaimId, Details, Ended, FIRST_LIFE, Fence, Leave, Left, Note, Once, Outcome,
+    PLACE_LIFE, Settle, Ticket,
+};
+use crate::moment::Moment;
+
+pub use line::{Line, Numbers};
+
+/// The most claims that one step ends, admits or sets aside.
+pub const MOVES: u32 = 512;
+/// How long a claim that left in doubt is remembered.
+pub const TOMB_LIFE: Duration = Duration::from_secs(60);
+/// How long a capacity that was set by force is remembered by an idle name.
+pub const RESIZED_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Which process a claim belongs to; 0 where claimants and engine live and die together.
+pub type Process = u64;
+
+/// A claim on the shelf.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Entry {
+    /// Whose it is.
+    pub id: ClaimId,
+    /// Its arrival number.
+    pub ticket: Ticket,
+    /// Units asked for or held.
+    pub weight: u32,
+    /// How long a grant lasts without renewal.
+    pub ttl: Duration,
+    /// The process it belongs to.
+    pub process: Process,
+    /// Set for work that is done once.
+    pub once: Option<Once>,
+    /// When it came, or, once it holds, when it was granted.
+    pub since: Moment,
+    /// When the hold or the place ends.
+    pub until: Moment,
+    /// Whether it waits or holds.
+    pub state: State,
+}
+
+/// Whether a claim waits or holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// In line.
+    Waiting,
+    /// In line by its ticket, but passed over until its process makes contact.
+    Aside,
+    /// Granted.
+    Held {
+        /// The number of the grant.
+        fence: Fence,
+        /// Granted for a first life, and not renewed yet.
+        first_life: bool,
+    },
+}
+
+/// What a shelf knows of the name as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Totals {
+    /// Units there are; 0 while nobody said.
+    pub capacity: u32,
+    /// Until when the capacity wins over what claims say.
+    pub resized_until: Moment,
+    /// Units held.
+    pub held: u32,
+    /// Claims that wait, those set aside included.
+    pub waiting: u32,
+}
+
+/// What a claim leaves behind when it is gone.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Trace {
+    /// It left in doubt: late duplicates of its requests do nothing.
+    Tomb,
+    /// It was broken.
+    Broken(Note),
+}
+
+/// What is known of a once.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Record {
+    /// The fence of the one that started last.
+    pub fence: Fence,
+    /// How long it is kept.
+    pub keep: Duration,
+    /// Until when.
+    pub until: Moment,
+    /// What it left, once settled.
+    pub outcome: Option<Outcome>,
+}
+
+/// Where the state of one name is kept.
+///
+/// It keeps and finds; it decides nothing. Moves between the shelf's parts (waiting, set aside, held)
+/// follow from the entry's state.
+pub trait Shelf {
+    /// Why keeping or finding can fail.
+    type Error;
+
+    /// The name as a whole.
+    fn totals(&self) -> Result<Totals, Self::Error>;
+    /// Sets the units there are, and until when they win over what claims say.
+    fn set_capacity(&mut self, capacity: u32, resized_until: Moment) -> Result<(), Self::Error>;
+    /// The highest number given so far.
+    fn last_number(&self) -> Result<u64, Self::Error>;
+    /// The next number, for a fence or a ticket: higher than all before.
+    fn next_number(&mut self) -> Result<u64, Self::Error>;
+    /// Makes the next number higher than `floor`.
+    fn raise_numbers(&mut self, floor: Fence) -> Result<(), Self::Error>;
+
+    /// The claim, if it is here.
+    fn find(&self, id: &ClaimId) -> Result<Option<Entry>, Self::Error>;
+    /// Adds a claim.
+    fn add(&mut self, entry: Entry, details: &Arc<Details>) -> Result<(), Self::Error>;
+    /// Changes a claim that is here.
+    fn change(&mut self, entry: Entry) -> Result<(), Self::Error>;
+    /// Takes a claim away.
+    fn remove(&mut self, id: &ClaimId) -> Result<(), Self::Error>;
+
+    /// The waiting claim with the lowest ticket.
+    fn head(&self) -> Result<Option<Entry>, Self::Error>;
+    /// How many wait with a lower ticket.
+    fn ahead(&self, ticket: Ticket) -> Result<u32, Self::Error>;
+    /// When the first of the holds ends.
+    fn next_end(&self) -> Result<Option<Moment>, Self::Error>;
+    /// Up to `limit` claims whose time is over.
+    fn ended(&mut self, now: Moment, limit: u32) -> Result<Vec<Entry>, Self::Error>;
+    /// The hold with this fence.
+    fn holding(&self, fence: Fence) -> Result<Option<Entry>, Self::Error>;
+    /// Up to `limit` waiting claims heavier than `weight`, those set aside included.
+    fn heavier(&self, weight: u32, limit: u32) -> Result<Vec<Entry>, Self::Error>;
+    /// Sets all waiting claims of a process aside, or brings them back.
+    fn reach(&mut self, process: Process, reachable: bool) -> Result<(), Self::Error>;
+
+    /// Remembers something of a claim that is gone.
+    fn trace(&mut self, id: ClaimId, trace: Trace, until: Moment) -> Result<(), Self::Error>;
+    /// What is remembered of a claim that is gone.
+    fn traced(&self, id: &ClaimId, now: Moment) -> Result<Option<Trace>, Self::Error>;
+    /// What is known of the once of this name.
+    fn record(&self, now: Moment) -> Result<Option<Record>, Self::Error>;
+    /// Changes what is known of the once of this name.
+    fn set_record(&mut self, record: Option<Record>) -> Result<(), Self::Error>;
+}
+
+/// What a step says to claims other than the one that made it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// It is yours, for `life`.
+    Granted {
+        /// The number of the grant.
+        fence: Fence,
+        /// How long it lasts.
+        life: Duration,
+        /// Whether that is less than its ttl.
+        first_life: bool,
+    },
+    /// Your claim ended.
+    Ended(Ended),
+    /// The once you wait for is done.
+    Settled(Outcome),
+    /// Ask again.
+    LookAgain,
+}
+
+/// The answer to a claim or a renewal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It is yours.
+    Granted {
+        /// The number of the grant.
+        fence: Fence,
+        /// What remains of it.
+        remaining: Duration,
+        /// Granted for a first life, and not renewed yet.
+        first_life: bool,
+    },
+    /// You stand in line.
+    Waiting {
+        /// The arrival number.
+        ticket: Ticket,
+        /// How many wait before.
+        ahead: u32,
+        /// No fence up to this one can be its turn.
+        floor: Fence,
+        /// When the first hold ends.
+        next_end: Moment,
+    },
+    /// It cannot be granted now, and you did not want to wait.
+    Busy,
+    /// Too many wait already.
+    Full,
+    /// The name has another capacity.
+    Conflict {
+        /// The capacity it has.
+        capacity: u32,
+    },
+    /// It was done before.
+    Settled(Outcome),
+    /// It was started before and never settled.
+    Unsettled,
+    /// This claim has left.
+    Left,
+    /// The hold is no more.
+    Gone(Ended),
+}
+
+/// One step on one name.
+pub struct Ledger<'a, S, W> {
+    shelf: &'a mut S,
+    now: Moment,
+    say: W,
+    moves: u32,
+}
+
+impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
+    /// A step at `now`. `say` tells a claim something and answers whether it was reached.
+    pub fn new(shelf: &'a mut S, now: Moment, say: W) -> Ledger<'a, S, W> {
+        Ledger { shelf, now, say, moves: MOVES }
+    }
+
+    /// Whether the step stopped at its bound, and should be run again.
+    pub fn more(&self) -> bool {
+        self.moves == 0
+    }
+
+    /// A claim asks, or asks again. `in_hand` says that its caller is there to take a grant, which
+    /// then lasts the full ttl.
+    pub fn claim(
+        &mut self,
+        claim: &Claim,
+        process: Process,
+        in_hand: bool,
+    ) -> Result<Answer, S::Error> {
+        if self.shelf.traced(&claim.id, self.now)? == Some(Trace::Tomb) {
+            return Ok(Answer::Left);
+        }
+        self.shelf.raise_numbers(claim.seen)?;
+        self.expire()?;
+        let known = self.shelf.find(&claim.id)?;
+        if let Some(Entry { state: State::Held { .. }, .. }) = known {
+            self.admit(None)?;
+            return self.answer(&claim.id);
+        }
+        if let Some(answer) = self.done_before(claim)? {
+            if known.is_some() {
+                self.shelf.remove(&claim.id)?;
+            }
+            self.admit(None)?;
+            return Ok(answer);
+        }
+        match known {
+            Some(place) => {
+                let until = self.now + PLACE_LIFE;
+                self.shelf.change(Entry { until, state: State::Waiting, ..place })?;
+            }
+            None => {
+                if let Some(refusal) = self.join(claim, process, in_hand)? {
+                    return Ok(refusal);
+                }
+            }
+        }
+        if process != 0 {
+            self.shelf.reach(process, true)?;
+        }
+        self.admit(Some((claim.id, in_hand)))?;
+        self.answer(&claim.id)
+    }
+
+    /// A hold wants to last its ttl from now.
+    pub fn renew(&mut self, id: &ClaimId, fence: Fence, ttl: Duration) -> Result<Answer, S::Error> {
+        self.expire()?;
+        let answer = match self.shelf.find(id)? {
+            Some(hold) if hold.holds(fence) => {
+                let until = hold.until.max(self.now + ttl);
+                let state = State::Held { fence, first_life: false };
+                self.shelf.change(Entry { until, state, ..hold })?;
+                if hold.process != 0 {
+                    self.shelf.reach(hold.process, true)?;
+                }
+                self.answer(id)?
+            }
+            _ => Answer::Gone(self.why_gone(id)?),
+        };
+        self.admit(None)?;
+        Ok(answer)
+    }
+
+    /// A claim leaves.
+    pub fn leave(&mut self, leave: &Leave) -> Result<Left, S::Error> {
+        self.expire()?;
+        let left = match self.shelf.find(&leave.id)? {
+            Some(Entry { state: State::Held { .. }, .. }) => Left::Released,
+            Some(_) => Left::Quit,
+            None => Left::Gone(self.why_gone(&leave.id)?),
+        };
+        self.shelf.remove(&leave.id)?;
+        if leave.in_doubt {
+            self.shelf.trace(leave.id, Trace::Tomb, self.now + TOMB_LIFE)?;
+        }
+        if let Some(settle) = &leave.settle {
+            self.settle(settle)?;
+        }
+        self.admit(None)?;
+        Ok(left)
+    }
+
+    /// An operator ends the hold with this fence.
+    pub fn break_hold(&mut self, fence: Fence, note: &Note) -> Result<Broken, S::Error> {
+        self.expire()?;
+        let Some(hold) = self.shelf.holding(fence)? else {
+            self.admit(None)?;
+            return Ok(Broken::MovedOn);
+        };
+        self.shelf.remove(&hold.id)?;
+        // Its holder may ask once more before its own deadline, and must not hear "expired".
+        self.shelf.trace(hold.id, Trace::Broken(note.clone()), self.now + hold.ttl)?;
+        (self.say)(&hold, Word::Ended(Ended::Broken(note.clone())));
+        self.admit(None)?;
+        Ok(Broken::Done)
+    }
+
+    /// An operator changes how many units there are.
+    pub fn resize(&mut self, capacity: u32) -> Result<(), S::Error> {
+        self.expire()?;
+        self.shelf.set_capacity(capacity, self.now + RESIZED_LIFE)?;
+        // A head that can never fit would keep everyone behind it waiting for ever.
+        for place in self.shelf.heavier(capacity, self.moves)? {
+            self.moves -= 1;
+            self.shelf.remove(&place.id)?;
+            (self.say)(&place, Word::Ended(Ended::Conflict { capacity }));
+        }
+        self.admit(None)
+    }
+
+    /// Nobody in particular asks: only time has passed.
+    pub fn tick(&mut self) -> Result<(), S::Error> {
+        self.expire()?;
+        self.admit(None)
+    }
+
+    fn expire(&mut self) -> Result<(), S::Error> {
+        for entry in self.shelf.ended(self.now, self.moves)? {
+            self.moves -= 1;
+            self.shelf.remove(&entry.id)?;
+            // A process that let a hold run out is probably gone: its other places must not cost
+            // the line a first life each.
+            if entry.process != 0 && matches!(entry.state, State::Held { .. }) {
+                self.shelf.reach(entry.process, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a new claim in line or lets it in at once; `Some` if it is refused.
+    fn join(
+        &mut self,
+        claim: &Claim,
+        process: Process,
+        in_hand: bool,
+    ) -> Result<Option<Answer>, S::Error> {
+        let Totals { capacity, resized_until, held, waiting } = self.shelf.totals()?;
+        let capacity = if resized_until > self.now {
+            capacity
+        } else if held == 0 && waiting == 0 {
+            self.shelf.set_capacity(claim.capacity, Moment::ORIGIN)?;
+            claim.capacity
+        } else {
+            capacity
+        };
+        if resized_until <= self.now && capacity != claim.capacity || claim.weight > capacity {
+            return Ok(Some(Answer::Conflict { capacity }));
+        }
+        let fits = claim.weight <= capacity.saturating_sub(held);
+        let comes_next = fits && self.shelf.head()?.is_none();
+        if !comes_next && !claim.may_wait {
+            return Ok(Some(Answer::Busy));
+        }
+        // Coming back by ticket is not joining: that place was granted before the line filled up.
+        if !comes_next && claim.ticket.is_none() && waiting >= claim.max_waiters {
+            return Ok(Some(Answer::Full));
+        }
+        let ticket = match claim.ticket {
+            Some(ticket) => ticket,
+            None => Ticket::new(self.shelf.next_number()?),
+        };
+        let place = Entry {
+            id: claim.id,
+            ticket,
+            weight: claim.weight,
+            ttl: claim.ttl,
+            process,
+            once: claim.once,
+            since: self.now,
+            until: self.now + PLACE_LIFE,
+            state: State::Waiting,
+        };
+        if comes_next {
+            let fence = Fence::new(self.shelf.next_number()?);
+            let hold = self.granted(place, fence, in_hand)?;
+            self.shelf.add(hold, &claim.details)?;
+        } else {
+            self.shelf.add(place, &claim.details)?;
+        }
+        Ok(None)
+    }
+
+    /// The walk: waiting claims by ticket, while they fit.
+    fn admit(&mut self, asker: Option<(ClaimId, bool)>) -> Result<(), S::Error> {
+        while self.moves > 0 {
+            let Some(head) = self.shelf.head()? else { break };
+            if self.dismiss(&head)? {
+                continue;
+            }
+            let Totals { capacity, held, .. } = self.shelf.totals()?;
+            if head.weight > capacity.saturating_sub(held) {
+                break;
+            }
+            self.moves -= 1;
+            let fence = Fence::new(self.shelf.next_number()?);
+            let asks = asker.filter(|(id, _)| *id == head.id);
+            let hold = self.granted(head, fence, asks.is_some_and(|(_, in_hand)| in_hand))?;
+            let first_life = matches!(hold.state, State::Held { first_life: true, .. });
+            let life = self.now.until(hold.until);
+            // Who asks hears it by the answer; all others must be reached.
+            let heard =
+                asks.is_some() || (self.say)(&head, Word::Granted { fence, life, first_life });
+            self.shelf.change(if heard { hold } else { Entry { state: State::Aside, ..head } })?;
+        }
+        Ok(())
+    }
+
+    /// The entry as a hold; for a once, its start is written down.
+    fn granted(&mut self, place: Entry, fence: Fence, in_hand: bool) -> Result<Entry, S::Error> {
+        if let Some(Once { keep, .. }) = place.once {
+            let until = self.now + keep;
+            self.shelf.set_record(Some(Record { fence, keep, until, outcome: None }))?;
+        }
+        let life = if in_hand { place.ttl } else { place.ttl.min(FIRST_LIFE) };
+        let state = State::Held { fence, first_life: life < place.ttl };
+        Ok(Entry { since: self.now, until: self.now + life, state, ..place })
+    }
+
+    /// Answers a waiting claim of a once that needs no turn any more.
+    fn dismiss(&mut self, head: &Entry) -> Result<bool, S::Error> {
+        let Some(once) = head.once else { return Ok(false) };
+        let word = match self.shelf.record(self.now)? {
+            Some(Record { outcome: Some(outcome), .. }) => Word::Settled(outcome),
+            Some(_) if !once.rerun && self.shelf.totals()?.held == 0 => Word::LookAgain,
+            _ => return Ok(false),
+        };
+        self.moves -= 1;
+        self.shelf.remove(&head.id)?;
+        (self.say)(head, word);
+        Ok(true)
+    }
+
+    fn done_before(&self, claim: &Claim) -> Result<Option<Answer>, S::Error> {
+        let Some(once) = claim.once else { return Ok(None) };
+        Ok(match self.shelf.record(self.now)? {
+            Some(Record { outcome: Some(outcome), .. }) => Some(Answer::Settled(outcome)),
+            Some(_) if !once.rerun && self.shelf.totals()?.held == 0 => Some(Answer::Unsettled),
+            _ => None,
+        })
+    }
+
+    /// Counts also after the ttl, so that a slow holder resolves its own doubt.
+    fn settle(&mut self, settle: &Settle) -> Result<(), S::Error> {
+        let Some(record) = self.shelf.record(self.now)? else { return Ok(()) };
+        if record.fence != settle.fence || record.outcome.is_some() {
+            return Ok(());
+        }
+        let settled = settle.outcome.clone().map(|outcome| Record {
+            until: self.now + record.keep,
+            outcome: Some(outcome),
+            ..record
+        });
+        self.shelf.set_record(settled)
+    }
+
+    fn answer(&self, id: &ClaimId) -> Result<Answer, S::Error> {
+        let Some(entry) = self.shelf.find(id)? else {
+            return Ok(Answer::Gone(self.why_gone(id)?));
+        };
+        Ok(match entry.state {
+            State::Held { fence, first_life } => {
+                Answer::Granted { fence, remaining: self.now.until(entry.until), first_life }
+            }
+            State::Waiting | State::Aside => Answer::Waiting {
+                ticket: entry.ticket,
+                ahead: self.shelf.ahead(entry.ticket)?,
+                // Every grant from now on gets a higher number than any given so far.
+                floor: Fence::new(self.shelf.last_number()?),
+                next_end: self.shelf.next_end()?.unwrap_or(Moment::FAR),
+            },
+        })
+    }
+
+    fn why_gone(&self, id: &ClaimId) -> Result<Ended, S::Error> {
+        Ok(match self.shelf.traced(id, self.now)? {
+            Some(Trace::Broken(note)) => Ended::Broken(note),
+            _ => Ended::Expired,
+        })
+    }
+}
+
+impl Entry {
+    fn holds(&self, with: Fence) -> bool {
+        matches!(self.state, State::Held { fence, .. } if fence == with)
+    }
+}

@@ -1,0 +1,345 @@
+//! The shelf that lives in memory.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashTable;
+
+use super::{Entry, Process, Record, Shelf, State, Totals, Trace};
+use crate::claim::{ClaimId, Details, Fence, Ticket};
+use crate::moment::Moment;
+
+/// The counter that fences and tickets come from; shared by the lines of an engine.
+pub trait Numbers {
+    /// The highest number given so far.
+    fn last(&self) -> u64;
+    /// The next number.
+    fn next(&mut self) -> u64;
+    /// Makes the next number higher than `floor`.
+    fn raise(&mut self, floor: u64);
+}
+
+/// The lines of an engine's shard share one; only the holder of the shard's lock uses it.
+impl Numbers for Arc<AtomicU64> {
+    fn last(&self) -> u64 {
+        self.load(Ordering::Relaxed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn raise(&mut self, floor: u64) {
+        if floor > self.last() {
+            self.store(floor, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Numbers for u64 {
+    fn last(&self) -> u64 {
+        *self
+    }
+
+    fn next(&mut self) -> u64 {
+        *self += 1;
+        *self
+    }
+
+    fn raise(&mut self, floor: u64) {
+        *self = (*self).max(floor);
+    }
+}
+
+/// One name in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Line<N> {
+    numbers: N,
+    totals: Totals,
+    held: HashTable<Spot>,
+    waiting: BTreeMap<Ticket, Spot>,
+    aside: BTreeMap<Ticket, Spot>,
+    tickets: HashTable<(ClaimId, Ticket)>,
+    traces: Vec<(ClaimId, Trace, Moment)>,
+    record: Option<Record>,
+    /// Nothing ends before this moment. Renewals leave it behind; a look at all entries catches up.
+    nothing_ends_before: Moment,
+}
+
+#[derive(Clone, Debug)]
+struct Spot {
+    entry: Entry,
+    details: Arc<Details>,
+}
+
+impl<N: Numbers> Line<N> {
+    /// An empty line that takes its numbers from `numbers`.
+    pub fn new(numbers: N) -> Line<N> {
+        Line {
+            numbers,
+            totals: Totals::default(),
+            held: HashTable::new(),
+            waiting: BTreeMap::new(),
+            aside: BTreeMap::new(),
+            tickets: HashTable::new(),
+            traces: Vec::new(),
+            record: None,
+            nothing_ends_before: Moment::FAR,
+        }
+    }
+
+    /// Whether nobody holds and nobody waits.
+    pub fn is_unused(&self) -> bool {
+        self.held.is_empty() && self.totals.waiting == 0
+    }
+
+    /// How long an unused line still has something to remember.
+    pub fn remembers_until(&self) -> Moment {
+        let traces = self.traces.iter().map(|(_, _, until)| *until);
+        let record = self.record.iter().map(|record| record.until);
+        traces.chain(record).fold(self.totals.resized_until, Moment::max)
+    }
+
+    /// Makes an unused line as good as new, and keeps its memory for the next name.
+    pub fn clear(&mut self) {
+        debug_assert!(self.is_unused());
+        self.totals = Totals::default();
+        self.traces.clear();
+        self.record = None;
+        self.nothing_ends_before = Moment::FAR;
+    }
+
+    /// Those who hold, in the order of their fences.
+    pub fn holders(&self) -> Vec<(Entry, Arc<Details>)> {
+        let mut all: Vec<_> = self.held.iter().map(Spot::shown).collect();
+        all.sort_by_key(|(entry, _)| entry.fence());
+        all
+    }
+
+    /// Those who wait, set aside or not, in the order of their tickets.
+    pub fn waiters(&self) -> Vec<(Entry, Arc<Details>)> {
+        let mut all: Vec<_> =
+            self.waiting.values().chain(self.aside.values()).map(Spot::shown).collect();
+        all.sort_by_key(|(entry, _)| entry.ticket);
+        all
+    }
+
+    /// The one of those who hold whose hold ends first.
+    pub fn first_to_end(&self) -> Option<(Entry, Arc<Details>)> {
+        self.held.iter().min_by_key(|spot| spot.entry.until).map(Spot::shown)
+    }
+
+    fn place(&mut self, spot: Spot) {
+        let Entry { id, ticket, weight, until, state, .. } = spot.entry;
+        self.nothing_ends_before = self.nothing_ends_before.min(until);
+        let line = match state {
+            State::Held { .. } => {
+                self.totals.held += weight;
+                self.held.insert_unique(id.bits(), spot, |spot| spot.entry.id.bits());
+                return;
+            }
+            State::Waiting => &mut self.waiting,
+            State::Aside => &mut self.aside,
+        };
+        line.insert(ticket, spot);
+        self.totals.waiting += 1;
+        self.tickets.insert_unique(id.bits(), (id, ticket), |(id, _)| id.bits());
+    }
+
+    fn take(&mut self, id: &ClaimId) -> Option<Spot> {
+        if let Ok(found) = self.held.find_entry(id.bits(), |spot| spot.entry.id == *id) {
+            let (spot, _) = found.remove();
+            self.totals.held -= spot.entry.weight;
+            return Some(spot);
+        }
+        let found = self.tickets.find_entry(id.bits(), |(known, _)| known == id).ok()?;
+        let ((_, ticket), _) = found.remove();
+        self.totals.waiting -= 1;
+        self.waiting.remove(&ticket).or_else(|| self.aside.remove(&ticket))
+    }
+}
+
+impl Spot {
+    fn shown(&self) -> (Entry, Arc<Details>) {
+        (self.entry, self.details.clone())
+    }
+}
+
+impl Entry {
+    /// The number of the grant; the lowest there is while it waits.
+    pub fn fence(&self) -> Fence {
+        match self.state {
+            State::Held { fence, .. } => fence,
+            State::Waiting | State::Aside => Fence::default(),
+        }
+    }
+}
+
+impl<N: Numbers> Shelf for Line<N> {
+    type Error = Infallible;
+
+    fn totals(&self) -> Result<Totals, Infallible> {
+        Ok(self.totals)
+    }
+
+    fn set_capacity(&mut self, capacity: u32, resized_until: Moment) -> Result<(), Infallible> {
+        self.totals.capacity = capacity;
+        self.totals.resized_until = resized_until;
+        Ok(())
+    }
+
+    fn last_number(&self) -> Result<u64, Infallible> {
+        Ok(self.numbers.last())
+    }
+
+    fn next_number(&mut self) -> Result<u64, Infallible> {
+        Ok(self.numbers.next())
+    }
+
+    fn raise_numbers(&mut self, floor: Fence) -> Result<(), Infallible> {
+        self.numbers.raise(floor.get());
+        Ok(())
+    }
+
+    fn find(&self, id: &ClaimId) -> Result<Option<Entry>, Infallible> {
+        if let Some(spot) = self.held.find(id.bits(), |spot| spot.entry.id == *id) {
+            return Ok(Some(spot.entry));
+        }
+        let known = self.tickets.find(id.bits(), |(known, _)| known == id);
+        let spot = known
+            .and_then(|(_, ticket)| self.waiting.get(ticket).or_else(|| self.aside.get(ticket)));
+        Ok(spot.map(|spot| spot.entry))
+    }
+
+    fn add(&mut self, entry: Entry, details: &Arc<Details>) -> Result<(), Infallible> {
+        self.place(Spot { entry, details: details.clone() });
+        Ok(())
+    }
+
+    fn change(&mut self, entry: Entry) -> Result<(), Infallible> {
+        if let Some(spot) = self.take(&entry.id) {
+            self.place(Spot { entry, ..spot });
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, id: &ClaimId) -> Result<(), Infallible> {
+        self.take(id);
+        Ok(())
+    }
+
+    fn head(&self) -> Result<Option<Entry>, Infallible> {
+        Ok(self.waiting.first_key_value().map(|(_, spot)| spot.entry))
+    }
+
+    fn ahead(&self, ticket: Ticket) -> Result<u32, Infallible> {
+        // A newcomer stands last, and must not count the whole line to know it.
+        let count = match self.waiting.last_key_value() {
+            Some((last, _)) if *last == ticket => self.waiting.len() - 1,
+            _ => self.waiting.range(..ticket).count(),
+        };
+        Ok(count as u32)
+    }
+
+    fn next_end(&self) -> Result<Option<Moment>, Infallible> {
+        Ok(self.held.iter().map(|spot| spot.entry.until).min())
+    }
+
+    fn ended(&mut self, now: Moment, limit: u32) -> Result<Vec<Entry>, Infallible> {
+        if !self.traces.is_empty() {
+            self.traces.retain(|(_, _, until)| *until > now);
+        }
+        if now < self.nothing_ends_before {
+            return Ok(Vec::new());
+        }
+        let waiting = self.waiting.values().chain(self.aside.values());
+        let all = self.held.iter().chain(waiting).map(|spot| spot.entry);
+        let (mut ended, mut next) = (Vec::new(), Moment::FAR);
+        for entry in all {
+            if entry.until <= now && ended.len() < limit as usize {
+                ended.push(entry);
+            } else {
+                next = next.min(entry.until);
+            }
+        }
+        self.nothing_ends_before = next;
+        // Holds before places, the earliest first: the order in which they would have been seen.
+        ended.sort_by_key(|entry| (entry.fence() == Fence::default(), entry.until, entry.ticket));
+        Ok(ended)
+    }
+
+    fn holding(&self, fence: Fence) -> Result<Option<Entry>, Infallible> {
+        Ok(self.held.iter().map(|spot| spot.entry).find(|entry| entry.holds(fence)))
+    }
+
+    fn heavier(&self, weight: u32, limit: u32) -> Result<Vec<Entry>, Infallible> {
+        let all = self.waiting.values().chain(self.aside.values()).map(|spot| spot.entry);
+        Ok(all.filter(|entry| entry.weight > weight).take(limit as usize).collect())
+    }
+
+    fn reach(&mut self, process: Process, reachable: bool) -> Result<(), Infallible> {
+        let (from, to, state) = if reachable {
+            (&mut self.aside, &mut self.waiting, State::Waiting)
+        } else {
+            (&mut self.waiting, &mut self.aside, State::Aside)
+        };
+        let moved = from.values().map(|spot| spot.entry).filter(|entry| entry.process == process);
+        for ticket in moved.map(|entry| entry.ticket).collect::<Vec<_>>() {
+            if let Some(mut spot) = from.remove(&ticket) {
+                spot.entry.state = state;
+                to.insert(ticket, spot);
+            }
+        }
+        Ok(())
+    }
+
+    fn trace(&mut self, id: ClaimId, trace: Trace, until: Moment) -> Result<(), Infallible> {
+        self.traces.push((id, trace, until));
+        Ok(())
+    }
+
+    fn traced(&self, id: &ClaimId, now: Moment) -> Result<Option<Trace>, Infallible> {
+        let known = |(of, _, until): &&(ClaimId, Trace, Moment)| of == id && *until > now;
+        Ok(self.traces.iter().find(known).map(|(_, trace, _)| trace.clone()))
+    }
+
+    fn record(&self, now: Moment) -> Result<Option<Record>, Infallible> {
+        Ok(self.record.clone().filter(|record| record.until > now))
+    }
+
+    fn set_record(&mut self, record: Option<Record>) -> Result<(), Infallible> {
+        self.record = record;
+        Ok(())
+    }
+}
+
+/// Two lines are the same if they hold the same claims in the same way; what tells when to look, and
+/// spare room, are no part of it.
+impl<N: PartialEq> PartialEq for Line<N> {
+    fn eq(&self, other: &Line<N>) -> bool {
+        self.numbers == other.numbers && self.facts() == other.facts()
+    }
+}
+
+impl<N: Eq> Eq for Line<N> {}
+
+impl<N: Hash> Hash for Line<N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.numbers.hash(state);
+        self.facts().hash(state);
+    }
+}
+
+type Facts<'a> = (Totals, Vec<&'a Entry>, &'a [(ClaimId, Trace, Moment)], &'a Option<Record>);
+
+impl<N> Line<N> {
+    fn facts(&self) -> Facts<'_> {
+        let waiting = self.waiting.values().chain(self.aside.values());
+        let mut all: Vec<_> = self.held.iter().chain(waiting).map(|spot| &spot.entry).collect();
+        all.sort_by_key(|entry| entry.id);
+        (self.totals, all, &self.traces, &self.record)
+    }
+}

@@ -1,0 +1,68 @@
+//! Locks, semaphores and read-write locks across tasks, processes and machines.
+//!
+//! First come, first served; handed over by push; every grant with a fence that rises; renewed in the
+//! background, and lost, audibly, before anyone else can have it.
+//!
+//! ```
+//! # async fn example() -> tenure::Result<()> {
+//! use std::time::Duration;
+//! use tenure::Tenure;
+//!
+//! let tenure = Tenure::connect("memory:").await?;
+//!
+//! let hold = tenure.mutex("wallet:0xab").ttl(Duration::from_secs(5)).acquire().await?;
+//! // … what only one may do at a time; hold.fence() guards what it writes …
+//! hold.release().await?;
+//!
+//! let Some(hold) = tenure.mutex("table:12").try_acquire().await? else {
+//!     return Ok(()); // taken: contention is not an error
+//! };
+//! # drop(hold);
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+//! ```
+//!
+//! # Layout
+//!
+//! - [`Tenure`] connects to an engine and makes the primitives: [`Mutex`], [`Semaphore`], [`RwLock`],
+//!   [`All`]. Each has the same [`Options`] and gives the same guard, a [`Hold`].
+//! - [`engine`] is the trait that engines implement, with the words it speaks; [`engines`] are those
+//!   that come along; [`ledger`] is the rule that they apply.
+//!
+//! # What a lock cannot do
+//!
+//! A process can be stopped in the middle of its work and go on when its hold has long ended. No lock
+//! can stop what it does then; the [fence](Hold::fence) can, if what is written to checks it.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("tenure runs on Linux only: it needs CLOCK_BOOTTIME and timerfd. See README.md.");
+
+mod acquire;
+mod claim;
+mod client;
+mod clock;
+mod error;
+mod hold;
+mod moment;
+mod name;
+mod observe;
+mod options;
+mod primitives;
+mod stake;
+mod system;
+mod turn;
+mod watchdog;
+
+pub mod engine;
+pub mod engines;
+pub mod ledger;
+
+pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Waiter};
+pub use client::Tenure;
+pub use engine::View;
+pub use error::{Error, ErrorKind, Result};
+pub use hold::{AtRisk, Hold, Lost};
+pub use options::Options;
+pub use primitives::{All, Mutex, RwLock, Semaphore};
+pub use stake::Released;

@@ -1,0 +1,92 @@
+//! Points in time, as plain numbers.
+//!
+//! A [`Moment`] belongs to one clock and says nothing by itself: the caller's moments come from its
+//! [`World`](crate::engine::World), an engine's from the engine. Nothing here reads a clock.
+
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A point in time, in nanoseconds since an origin that only its own clock knows.
+///
+/// Arithmetic saturates, so that [`Moment::FAR`] stays far whatever is added to it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The origin.
+    pub const ORIGIN: Moment = Moment(0);
+    /// Later than everything: "never".
+    pub const FAR: Moment = Moment(u64::MAX);
+
+    /// The moment this many nanoseconds after the origin.
+    pub const fn from_nanos(nanos: u64) -> Moment {
+        Moment(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long until `later`; zero if it has passed.
+    pub fn until(self, later: Moment) -> Duration {
+        Duration::from_nanos(later.0.saturating_sub(self.0))
+    }
+
+    /// How long since `earlier`; zero if it has not come yet.
+    pub fn since(self, earlier: Moment) -> Duration {
+        earlier.until(self)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    fn add(self, span: Duration) -> Moment {
+        Moment(self.0.saturating_add(nanos(span)))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Moment;
+
+    fn sub(self, span: Duration) -> Moment {
+        Moment(self.0.saturating_sub(nanos(span)))
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// When a yes that said `remaining`, to a request sent at `sent`, stops being believed.
+///
+/// The engine's clock started at or after the send, so counting from the send is early by the trip.
+/// 1 % covers clocks that run at different rates; the fixed part, at most 25 ms and at most a
+/// twentieth, covers the time between looking at the clock and acting on it.
+pub(crate) fn good_until(sent: Moment, remaining: Duration) -> Moment {
+    let allowance = Duration::from_millis(25).min(remaining / 20);
+    sent + (remaining - remaining / 100 - allowance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn far_stays_far() {
+        assert_eq!(Moment::FAR + Duration::from_secs(1), Moment::FAR);
+        assert_eq!(Moment::ORIGIN - Duration::from_secs(1), Moment::ORIGIN);
+        assert_eq!(Moment::ORIGIN + Duration::MAX, Moment::FAR);
+    }
+
+    #[test]
+    fn a_yes_is_believed_for_less_than_it_said() {
+        let sent = Moment::from_nanos(7);
+        let long = Duration::from_secs(30);
+        assert_eq!(good_until(sent, long), sent + Duration::from_millis(29_675));
+        let short = Duration::from_millis(100);
+        assert_eq!(good_until(sent, short), sent + Duration::from_millis(94));
+        assert_eq!(good_until(sent, Duration::ZERO), sent);
+    }
+}

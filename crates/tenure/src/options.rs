@@ -1,0 +1,270 @@
+//! How to ask: one plain struct, with defaults that operations can set from outside.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::Details;
+use crate::engine::Profile;
+use crate::error::{Error, Result};
+
+/// How to ask. Every primitive has a setter for each field; [`Tenure::defaults`] has the values that
+/// the URL or the environment set.
+///
+/// [`Tenure::defaults`]: crate::Tenure::defaults
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// How long a hold lasts without renewal. Default: 30 s.
+    pub ttl: Duration,
+    /// How long to stand in line; `None` is for ever. Default: for ever.
+    pub wait: Option<Duration>,
+    /// Whether the watchdog renews the hold, at a third of the ttl. Default: yes.
+    pub renew: bool,
+    /// The longest that a hold is renewed for, counted from its grant. Then it is lost, and the next
+    /// in line has it. Default: no limit.
+    pub max_hold: Option<Duration>,
+    /// The shortest that the name stays taken, counted from the grant, however early the release.
+    /// If the process ends before, what is left of the ttl stands in. Default: zero.
+    pub hold_for: Duration,
+    /// Join the line only if fewer than this many wait. Default: no limit.
+    pub max_waiters: Option<u32>,
+    /// What others may know: owner, reason, meta. Default: the owner is `host:pid`.
+    pub details: Arc<Details>,
+}
+
+/// The longest owner and the longest reason, in bytes.
+const LONGEST_TEXT: usize = 256;
+/// The most pairs of meta, and the longest key and value in bytes.
+const MOST_META: usize = 16;
+
+impl Options {
+    pub(crate) fn new(owner: String) -> Options {
+        Options {
+            ttl: Duration::from_secs(30),
+            wait: None,
+            renew: true,
+            max_hold: None,
+            hold_for: Duration::ZERO,
+            max_waiters: None,
+            details: Arc::new(Details { owner, ..Details::default() }),
+        }
+    }
+
+    /// Sets a field from text, as the URL's query and the environment do.
+    pub(crate) fn set(&mut self, field: &str, value: &str) -> Result<()> {
+        match field {
+            "ttl" => self.ttl = duration(field, value)?,
+            "wait" if value == "forever" => self.wait = None,
+            "wait" => self.wait = Some(duration(field, value)?),
+            "renew" => self.renew = boolean(field, value)?,
+            "max_hold" => self.max_hold = Some(duration(field, value)?),
+            "hold_for" => self.hold_for = duration(field, value)?,
+            "max_waiters" => self.max_waiters = Some(count(field, value)?),
+            "owner" => Arc::make_mut(&mut self.details).owner = value.to_owned(),
+            _ => {
+                let reason = format!("there is no option {field:?}");
+                return Err(Error::invalid(reason)
+                    .next("known: ttl, wait, renew, max_hold, hold_for, max_waiters, owner"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The fields that can be set from outside.
+    pub(crate) const FIELDS: [&str; 7] =
+        ["ttl", "wait", "renew", "max_hold", "hold_for", "max_waiters", "owner"];
+
+    /// Refuses what the engine cannot keep, before anything is sent.
+    pub(crate) fn check(&self, profile: &Profile) -> Result<()> {
+        check_ttl(self.ttl, profile)?;
+        if let Some(max_hold) = self.max_hold
+            && max_hold < self.ttl
+        {
+            let reason = format!("max_hold {max_hold:?} is below the ttl {:?}", self.ttl);
+            return Err(Error::invalid(reason).next("raise max_hold, or lower the ttl"));
+        }
+        let longest = self.max_hold.unwrap_or(profile.longest_ttl);
+        if self.hold_for > longest {
+            let reason = format!("hold_for {:?} is above the limit {longest:?}", self.hold_for);
+            return Err(Error::invalid(reason).next("lower hold_for, or raise max_hold"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_details(&self) -> Result<()> {
+        let Details { owner, reason, meta } = &*self.details;
+        check_text("the owner", owner)?;
+        check_text("the reason", reason.as_deref().unwrap_or_default())?;
+        if meta.len() > MOST_META {
+            let reason = format!("meta has {} pairs; the limit is {MOST_META}", meta.len());
+            return Err(Error::invalid(reason).next("keep what identifies the work"));
+        }
+        meta.iter().flat_map(|(key, value)| [key, value]).try_for_each(|t| check_text("meta", t))
+    }
+}
+
+pub(crate) fn check_ttl(ttl: Duration, profile: &Profile) -> Result<()> {
+    let (shortest, longest) = (profile.shortest_ttl, profile.longest_ttl);
+    if ttl < shortest || ttl > longest {
+        let reason =
+            format!("the ttl {ttl:?} is out of range; {shortest:?} to {longest:?} is kept");
+        return Err(
+            Error::invalid(reason).next("choose a few times the length of the work's pauses")
+        );
+    }
+    Ok(())
+}
+
+fn check_text(what: &str, text: &str) -> Result<()> {
+    if text.len() > LONGEST_TEXT {
+        let reason = format!("{what} has {} bytes; the limit is {LONGEST_TEXT} bytes", text.len());
+        return Err(Error::invalid(reason).next("shorten it"));
+    }
+    if let Some(bad) = text.chars().find(|c| c.is_control()) {
+        let reason = format!("{what} contains the control character {bad:?}");
+        return Err(Error::invalid(reason).next("remove it; any other UTF-8 is allowed"));
+    }
+    Ok(())
+}
+
+fn duration(field: &str, value: &str) -> Result<Duration> {
+    humantime::parse_duration(value).map_err(|error| {
+        let reason = format!("cannot read {field}={value:?} as a duration: {error}");
+        Error::invalid(reason).next("write a number with its unit, such as 30s, 500ms or 2h")
+    })
+}
+
+fn boolean(field: &str, value: &str) -> Result<bool> {
+    match value {
+        "true" | "on" | "1" => Ok(true),
+        "false" | "off" | "0" => Ok(false),
+        _ => {
+            let reason = format!("cannot read {field}={value:?} as yes or no");
+            Err(Error::invalid(reason).next("write true or false"))
+        }
+    }
+}
+
+fn count(field: &str, value: &str) -> Result<u32> {
+    // `parse` also takes a leading plus, which is no way to write a count.
+    match value.parse() {
+        Ok(count) if !value.starts_with('+') => Ok(count),
+        _ => {
+            let reason = format!("cannot read {field}={value:?} as a count");
+            Err(Error::invalid(reason).next("write a whole number, such as 100"))
+        }
+    }
+}
+
+/// The setters that every primitive has: one line each, into its [`Options`].
+macro_rules! setters {
+    ($type:ident) => {
+        impl $type {
+            /// Replaces all options.
+            pub fn options(mut self, options: $crate::Options) -> $type {
+                self.ask.options = options;
+                self
+            }
+
+            /// How long the hold lasts without renewal. Default: 30 s.
+            pub fn ttl(mut self, ttl: std::time::Duration) -> $type {
+                self.ask.options.ttl = ttl;
+                self
+            }
+
+            /// How long to stand in line. Default: for ever.
+            pub fn wait(mut self, wait: std::time::Duration) -> $type {
+                self.ask.options.wait = Some(wait);
+                self
+            }
+
+            /// Whether the watchdog renews the hold. Default: yes, at a third of the ttl.
+            pub fn renew(mut self, renew: bool) -> $type {
+                self.ask.options.renew = renew;
+                self
+            }
+
+            /// The longest that the hold is renewed for, counted from its grant. Default: no limit.
+            pub fn max_hold(mut self, max_hold: std::time::Duration) -> $type {
+                self.ask.options.max_hold = Some(max_hold);
+                self
+            }
+
+            /// The shortest that the name stays taken, counted from the grant. Default: zero.
+            pub fn hold_for(mut self, hold_for: std::time::Duration) -> $type {
+                self.ask.options.hold_for = hold_for;
+                self
+            }
+
+            /// Join the line only if fewer than this many wait. Default: no limit.
+            pub fn max_waiters(mut self, max_waiters: u32) -> $type {
+                self.ask.options.max_waiters = Some(max_waiters);
+                self
+            }
+
+            /// Who asks, as others see it. Default: `host:pid`.
+            pub fn owner(mut self, owner: impl Into<String>) -> $type {
+                std::sync::Arc::make_mut(&mut self.ask.options.details).owner = owner.into();
+                self
+            }
+
+            /// Why, as others see it. Default: none.
+            pub fn reason(mut self, reason: impl Into<String>) -> $type {
+                std::sync::Arc::make_mut(&mut self.ask.options.details).reason =
+                    Some(reason.into());
+                self
+            }
+
+            /// Adds a pair such as a correlation id, shown with the holder and in the logs.
+            pub fn meta(mut self, key: impl Into<String>, value: impl Into<String>) -> $type {
+                let details = std::sync::Arc::make_mut(&mut self.ask.options.details);
+                details.meta.push((key.into(), value.into()));
+                self
+            }
+        }
+    };
+}
+pub(crate) use setters;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_from_text_and_bad_values_name_the_fix() {
+        let mut options = Options::new("me".into());
+        for (field, value) in [
+            ("ttl", "5s"),
+            ("wait", "250ms"),
+            ("renew", "off"),
+            ("max_hold", "1h"),
+            ("hold_for", "40s"),
+            ("max_waiters", "100"),
+            ("owner", "web-3"),
+        ] {
+            assert!(Options::FIELDS.contains(&field));
+            options.set(field, value).unwrap();
+        }
+        assert_eq!(options.ttl, Duration::from_secs(5));
+        assert_eq!(options.wait, Some(Duration::from_millis(250)));
+        assert_eq!(options.max_waiters, Some(100));
+        options.set("wait", "forever").unwrap();
+        assert_eq!(options.wait, None);
+
+        for (field, value, says) in [
+            ("ttl", "30", "write a number with its unit"),
+            ("ttl", "-1s", "cannot read ttl"),
+            ("ttl", "nan", "cannot read ttl"),
+            ("ttl", "0x10", "cannot read ttl"),
+            ("ttl", "99999999999999999999s", "cannot read ttl"),
+            ("max_waiters", "1e3", "cannot read max_waiters"),
+            ("max_waiters", "+1", "cannot read max_waiters"),
+            ("max_waiters", " 12 ", "cannot read max_waiters"),
+            ("renew", "maybe", "write true or false"),
+            ("tll", "5s", "known: ttl, wait"),
+        ] {
+            let error = options.set(field, value).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

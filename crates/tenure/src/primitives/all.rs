@@ -1,0 +1,93 @@
+use crate::acquire::Ask;
+use crate::error::{Error, Result};
+use crate::hold::Hold;
+use crate::name::Name;
+use crate::options::setters;
+
+/// Several locks at once: all or nothing.
+///
+/// They are taken one after the other in the order of their names, whatever the order they were
+/// given in, so that two who ask for the same names never wait for each other. A name that is given
+/// twice is taken once. The result is one [`Hold`]: it is lost when the first of them is lost.
+///
+/// ```
+/// # async fn example() -> tenure::Result<()> {
+/// # let tenure = tenure::Tenure::connect("memory:").await?;
+/// let both = tenure.all(["account:2", "account:1"]).acquire().await?;
+/// let names: Vec<_> = both.fences().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["account:1", "account:2"]);
+/// # drop(both);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask; acquire it"]
+pub struct All {
+    pub(crate) ask: Ask,
+    pub(crate) names: Vec<Name>,
+}
+
+setters!(All);
+
+impl All {
+    /// Waits for all of them; `wait` is for all together.
+    ///
+    /// # Errors
+    /// `WaitOver` names the one that was not had; those taken before it are released.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
+    /// place and no renewal remains.
+    pub async fn acquire(self) -> Result<Hold> {
+        let world = self.ask.handle.core.world.clone();
+        let deadline = self.ask.options.wait.map(|wait| world.now() + wait);
+        let mut held = Vec::new();
+        for mut ask in self.asks()? {
+            ask.options.wait = deadline.map(|deadline| world.now().until(deadline));
+            held.push(ask.join().await?);
+        }
+        Ok(together(held))
+    }
+
+    /// Takes all of them if all are free; `None` and none of them otherwise.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](All::acquire).
+    pub async fn try_acquire(self) -> Result<Option<Hold>> {
+        let mut held = Vec::new();
+        for ask in self.asks()? {
+            let Some(hold) = ask.try_acquire().await? else { return Ok(None) };
+            held.push(hold);
+        }
+        Ok(Some(together(held)))
+    }
+
+    /// Acquires all, runs `work`, releases all. The work is dropped when one of them is lost.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work and releases.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Hold) -> T) -> Result<T> {
+        self.acquire().await?.run(work).await
+    }
+
+    /// An ask for each name, in order. Each is checked before the first is taken.
+    fn asks(self) -> Result<Vec<Ask>> {
+        let All { ask, mut names } = self;
+        names.sort();
+        names.dedup();
+        if names.is_empty() {
+            return Err(Error::invalid("no names were given").next("give at least one"));
+        }
+        let core = ask.handle.core.clone();
+        let check =
+            |name: &Name| name.check().map_err(|error| core.explain(error, "acquire", name));
+        names.iter().try_for_each(check)?;
+        Ok(names.into_iter().map(|name| Ask { name, ..ask.clone() }).collect())
+    }
+}
+
+fn together(mut held: Vec<Hold>) -> Hold {
+    let first = held.remove(0);
+    first.with_rest(held)
+}

@@ -1,0 +1,88 @@
+use std::future::Future;
+
+use crate::acquire::{Ask, MOST_UNITS};
+use crate::error::Result;
+use crate::hold::Hold;
+use crate::options::setters;
+
+/// Many readers or one writer, in strict order of arrival.
+///
+/// Readers that come one after the other read side by side; a reader that comes behind a waiting
+/// writer waits for it, so that writers are not starved. Hence a task that reads and asks to read
+/// again behind a waiting writer waits for itself.
+///
+/// ```
+/// # async fn example() -> tenure::Result<()> {
+/// # let tenure = tenure::Tenure::connect("memory:").await?;
+/// let one = tenure.rwlock("catalog").read().await?;
+/// let two = tenure.rwlock("catalog").read().await?;
+/// assert!(tenure.rwlock("catalog").try_write().await?.is_none());
+/// # drop((one, two));
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask; acquire it"]
+pub struct RwLock {
+    pub(crate) ask: Ask,
+}
+
+setters!(RwLock);
+
+const ALL_UNITS: u32 = MOST_UNITS + 1;
+
+impl RwLock {
+    /// Waits to read.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
+    /// place and no renewal remains.
+    pub async fn read(self) -> Result<Hold> {
+        self.of(1).join().await
+    }
+
+    /// Waits to write.
+    ///
+    /// # Cancel safety
+    /// As [`read`](RwLock::read).
+    pub async fn write(self) -> Result<Hold> {
+        self.of(ALL_UNITS).join().await
+    }
+
+    /// Takes the place of a reader when it is *called*.
+    ///
+    /// # Cancel safety
+    /// As [`read`](RwLock::read), from the moment of the call on.
+    pub fn join_read(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
+        self.of(1).join()
+    }
+
+    /// Takes the place of a writer when it is *called*.
+    ///
+    /// # Cancel safety
+    /// As [`read`](RwLock::read), from the moment of the call on.
+    pub fn join_write(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
+        self.of(ALL_UNITS).join()
+    }
+
+    /// Reads if nobody writes and nobody waits.
+    ///
+    /// # Cancel safety
+    /// As [`read`](RwLock::read).
+    pub async fn try_read(self) -> Result<Option<Hold>> {
+        self.of(1).try_acquire().await
+    }
+
+    /// Writes if nobody reads, writes or waits.
+    ///
+    /// # Cancel safety
+    /// As [`read`](RwLock::read).
+    pub async fn try_write(self) -> Result<Option<Hold>> {
+        self.of(ALL_UNITS).try_acquire().await
+    }
+
+    fn of(self, weight: u32) -> Ask {
+        Ask { weight, capacity: ALL_UNITS, ..self.ask }
+    }
+}

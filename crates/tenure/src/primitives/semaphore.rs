@@ -1,0 +1,93 @@
+use std::future::Future;
+
+use crate::acquire::Ask;
+use crate::error::Result;
+use crate::hold::Hold;
+use crate::options::setters;
+
+/// Units that are shared out, first come, first served: whoever asks for many is not passed by
+/// those who ask for few.
+///
+/// Everyone who uses a name must say the same capacity; to change it, [`resize`](Semaphore::resize).
+///
+/// ```
+/// # async fn example() -> tenure::Result<()> {
+/// # let tenure = tenure::Tenure::connect("memory:").await?;
+/// let two = tenure.semaphore("partner-api", 5).acquire_many(2).await?;
+/// let one = tenure.semaphore("partner-api", 5).acquire().await?;
+/// assert!(tenure.semaphore("partner-api", 5).try_acquire_many(3).await?.is_none());
+/// # drop((two, one));
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask; acquire it"]
+pub struct Semaphore {
+    pub(crate) ask: Ask,
+}
+
+setters!(Semaphore);
+
+impl Semaphore {
+    /// Waits for one unit.
+    ///
+    /// # Errors
+    /// `WaitOver` when the wait is over, `Conflict` if others use the name with another capacity.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
+    /// place and no renewal remains.
+    pub async fn acquire(self) -> Result<Hold> {
+        self.ask.join().await
+    }
+
+    /// Waits for `weight` units at once.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Semaphore::acquire).
+    pub async fn acquire_many(self, weight: u32) -> Result<Hold> {
+        Ask { weight, ..self.ask }.join().await
+    }
+
+    /// Takes the place in line for `weight` units when it is *called*.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Semaphore::acquire), from the moment of the call on.
+    pub fn join_many(self, weight: u32) -> impl Future<Output = Result<Hold>> + Send + use<> {
+        Ask { weight, ..self.ask }.join()
+    }
+
+    /// Takes one unit if it is free and nobody waits.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Semaphore::acquire).
+    pub async fn try_acquire(self) -> Result<Option<Hold>> {
+        self.ask.try_acquire().await
+    }
+
+    /// Takes `weight` units if they are free and nobody waits.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Semaphore::acquire).
+    pub async fn try_acquire_many(self, weight: u32) -> Result<Option<Hold>> {
+        Ask { weight, ..self.ask }.try_acquire().await
+    }
+
+    /// Acquires one unit, runs `work`, releases. The work is dropped when the hold is lost.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work and releases.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Hold) -> T) -> Result<T> {
+        self.ask.join().await?.run(work).await
+    }
+
+    /// Changes the capacity for everyone. It wins over what calls say while the name is used, and
+    /// for a day after. What is held stays held; waiting asks that can never fit end with `Conflict`.
+    ///
+    /// # Cancel safety
+    /// A change that was sent may happen although the future was dropped.
+    pub async fn resize(self, capacity: u32) -> Result<()> {
+        self.ask.resize(capacity).await
+    }
+}

@@ -1,0 +1,38 @@
+//! What must be asked of the system below the standard library. The one module with `unsafe` in it.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::unix::AsyncFd;
+
+static GENERATION: AtomicU64 = AtomicU64::new(1);
+
+/// A number that differs between a process and its forked children.
+///
+/// Locks, sockets and random bytes of the parent are copied by `fork`, and its threads are not: what
+/// was made in another generation must not be touched.
+pub(crate) fn generation() -> u64 {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        // SAFETY: `in_child` is an `extern "C"` function without captures and does one relaxed
+        // atomic add, which is allowed between fork and exec.
+        // It fails only for want of memory; then a fork goes unnoticed, as with any library.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    GENERATION.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Makes a descriptor known to the runtime that this is called in.
+pub(crate) fn register(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives, and it is never
+    // exchanged for another: `AsyncFd` owns it and only shared references to it are used.
+    unsafe { AsyncFd::register(descriptor) }.map_err(Into::into)
+}

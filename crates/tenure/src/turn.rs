@@ -1,0 +1,311 @@
+//! The slots where turns arrive: every claim of this process that is not over, by name.
+//!
+//! A stake is here before its claim is sent, so that no push can come too early, and until the engine
+//! has acknowledged its end. The watchdog walks the same table. Claims of one name share a shard, so
+//! that a walk sees which of them stands foremost.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use hashbrown::HashTable;
+
+use crate::claim::{ClaimId, Fence, Left, Ticket, Turn};
+use crate::clock::World;
+use crate::engine::Turns;
+use crate::error::Result;
+use crate::moment::Moment;
+use crate::name::Name;
+use crate::observe;
+use crate::stake::{Released, Stake, Todo};
+
+const SHARDS: usize = 64;
+
+pub(crate) struct Slots {
+    shards: [Shard; SHARDS],
+    /// When the watchdog looks next. Whoever needs it earlier rings the bell.
+    next_look: AtomicU64,
+    pub(crate) bell: Bell,
+    world: Arc<dyn World>,
+    shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
+    seen: AtomicU64,
+}
+
+/// Aligned, so that claims of unrelated names do not share a cache line.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard {
+    stakes: Mutex<HashTable<Arc<Stake>>>,
+    due: AtomicU64,
+}
+
+impl Slots {
+    pub(crate) fn new(
+        world: Arc<dyn World>,
+        shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
+    ) -> Slots {
+        let shard = || Shard { due: AtomicU64::new(u64::MAX), ..Shard::default() };
+        Slots {
+            shards: std::array::from_fn(|_| shard()),
+            next_look: AtomicU64::new(u64::MAX),
+            bell: Bell::default(),
+            world,
+            shard_of,
+            seen: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn insert(&self, stake: Arc<Stake>) {
+        let mut stakes = self.shard(&stake.claim.name).stakes();
+        stakes.insert_unique(stake.claim.id.bits(), stake, |stake| stake.claim.id.bits());
+    }
+
+    pub(crate) fn remove(&self, stake: &Stake) {
+        let mut stakes = self.shard(&stake.claim.name).stakes();
+        let id = stake.claim.id;
+        if let Ok(found) = stakes.find_entry(id.bits(), |stake| stake.claim.id == id) {
+            found.remove();
+        }
+        // A burst of claims must not keep its room for ever.
+        if stakes.capacity() > 256 && stakes.len() < stakes.capacity() / 8 {
+            let room = stakes.len() * 2;
+            stakes.shrink_to(room, |stake| stake.claim.id.bits());
+        }
+    }
+
+    /// Makes the watchdog look at the claims of `name` at `at`.
+    pub(crate) fn schedule(&self, name: &Name, at: Moment) {
+        if at == Moment::FAR {
+            return;
+        }
+        self.shard(name).due.fetch_min(at.as_nanos(), SeqCst);
+        if at.as_nanos() < self.next_look.load(SeqCst) {
+            self.bell.ring();
+        }
+    }
+
+    /// Says when the watchdog will look next, and is believed: whatever is due earlier is either in
+    /// the answer or rings the bell.
+    pub(crate) fn settle_next_look(&self) -> Moment {
+        let earliest = || self.shards.iter().map(|shard| shard.due.load(SeqCst)).min();
+        loop {
+            let next = earliest().unwrap_or(u64::MAX);
+            self.next_look.store(next, SeqCst);
+            if earliest().unwrap_or(u64::MAX) >= next {
+                return Moment::from_nanos(next);
+            }
+        }
+    }
+
+    /// Walks the shards in which something is due, and collects what is to be done.
+    pub(crate) fn look(&self, now: Moment) -> Vec<(Arc<Stake>, Todo)> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            if shard.due.load(SeqCst) > now.as_nanos() {
+                continue;
+            }
+            // Reset before the walk: whatever changes behind it lowers the mark again.
+            shard.due.store(u64::MAX, SeqCst);
+            let stakes = shard.stakes();
+            let foremost = foremost(&stakes);
+            let mut next = Moment::FAR;
+            for stake in stakes.iter() {
+                let mut todo = Todo::default();
+                let first = stake.ticket().is_some_and(|t| foremost[&stake.claim.name] == t);
+                next = next.min(stake.look(now, first, self.seen(), &mut todo));
+                if !todo.is_empty() {
+                    found.push((stake.clone(), todo));
+                }
+            }
+            shard.due.fetch_min(next.as_nanos(), SeqCst);
+        }
+        // The table's order differs from run to run; what follows from a walk must not.
+        found.sort_by_key(|(stake, _)| (stake.ticket(), stake.claim.id));
+        found
+    }
+
+    /// Does what needs no engine: wakes, logs, forgets.
+    pub(crate) fn carry_out(&self, stake: &Stake, todo: &mut Todo) {
+        if todo.over {
+            self.remove(stake);
+        }
+        if let Some(why) = todo.at_risk.take() {
+            observe::at_risk(stake, &why);
+        }
+        if let Some(ended) = todo.lost.take() {
+            observe::lost(stake, &ended);
+        }
+        todo.wake.drain(..).for_each(Waker::wake);
+    }
+
+    /// The engine answered a leave, or did not.
+    pub(crate) fn left(&self, stake: &Stake, answer: Option<Left>) {
+        let Some(left) = answer else {
+            stake.not_left(self.world.now());
+            self.schedule(&stake.claim.name, Moment::ORIGIN);
+            return;
+        };
+        let mut todo = Todo::default();
+        let now = if left == Left::Released { Moment::ORIGIN } else { self.world.now() };
+        match stake.left(left, now, &mut todo) {
+            Some(Released::Late) => observe::released_late(stake),
+            Some(Released::InTime) => observe::released(stake),
+            None => {}
+        }
+        self.carry_out(stake, &mut todo);
+    }
+
+    /// All stakes, in the order of their ids.
+    pub(crate) fn all(&self) -> Vec<Arc<Stake>> {
+        let mut all: Vec<_> = self
+            .shards
+            .iter()
+            .flat_map(|shard| shard.stakes().iter().cloned().collect::<Vec<_>>())
+            .collect();
+        all.sort_by_key(|stake| stake.claim.id);
+        all
+    }
+
+    /// Whether a live hold of this very process has that fence.
+    pub(crate) fn is_mine(&self, name: &Name, fence: Fence) -> bool {
+        let stakes = self.shard(name).stakes();
+        stakes.iter().any(|stake| stake.claim.name == *name && stake.fence() == fence)
+    }
+
+    /// The highest fence seen, for claims to carry.
+    pub(crate) fn seen(&self) -> Fence {
+        Fence::new(self.seen.load(SeqCst))
+    }
+
+    pub(crate) fn saw(&self, fence: Fence) {
+        self.seen.fetch_max(fence.get(), SeqCst);
+    }
+
+    fn shard(&self, name: &Name) -> &Shard {
+        // The low bits choose the bucket of other tables; these are free.
+        &self.shards[(name.local_hash() >> 48) as usize % SHARDS]
+    }
+}
+
+impl Shard {
+    fn stakes(&self) -> MutexGuard<'_, HashTable<Arc<Stake>>> {
+        self.stakes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For each name the lowest ticket that waits.
+fn foremost(stakes: &HashTable<Arc<Stake>>) -> HashMap<Name, Ticket> {
+    let mut lowest = HashMap::new();
+    for stake in stakes {
+        if let Some(ticket) = stake.ticket() {
+            let known = lowest.entry(stake.claim.name.clone()).or_insert(ticket);
+            *known = ticket.min(*known);
+        }
+    }
+    lowest
+}
+
+impl Turns for Slots {
+    fn deliver(&self, name: &Name, id: &ClaimId, turn: Turn) -> bool {
+        let stake = {
+            let stakes = self.shard(name).stakes();
+            stakes.find(id.bits(), |stake| stake.claim.id == *id).cloned()
+        };
+        let Some(stake) = stake else { return false };
+        let look = matches!(turn, Turn::LookAgain);
+        let mut todo = Todo::default();
+        let taken = stake.deliver(turn, &mut todo);
+        self.carry_out(&stake, &mut todo);
+        if look && taken {
+            self.schedule(name, Moment::ORIGIN);
+        }
+        taken
+    }
+
+    fn look_again(&self, shard: u32) {
+        for stake in self.all() {
+            if stake.ticket().is_some() && (self.shard_of)(&stake.claim.name) == shard {
+                self.deliver(&stake.claim.name, &stake.claim.id, Turn::LookAgain);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots").finish_non_exhaustive()
+    }
+}
+
+/// Takes the engine's answer to a queued leave.
+///
+/// Dropping it says that there was no answer, and the watchdog sends the leave again.
+pub struct Ack(Option<Hears>);
+
+enum Hears {
+    Stake(Arc<Slots>, Arc<Stake>),
+    Function(Box<dyn FnOnce(Result<Left>) + Send>),
+}
+
+impl Ack {
+    pub(crate) fn new(slots: Arc<Slots>, stake: Arc<Stake>) -> Ack {
+        Ack(Some(Hears::Stake(slots, stake)))
+    }
+
+    /// An acknowledgement that calls `heard`, for engines around engines. It is not called if the
+    /// acknowledgement is dropped.
+    pub fn from_fn(heard: impl FnOnce(Result<Left>) + Send + 'static) -> Ack {
+        Ack(Some(Hears::Function(Box::new(heard))))
+    }
+
+    /// The engine's answer.
+    pub fn done(mut self, answer: Result<Left>) {
+        match self.0.take() {
+            Some(Hears::Stake(slots, stake)) => slots.left(&stake, answer.ok()),
+            Some(Hears::Function(heard)) => heard(answer),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Ack {
+    fn drop(&mut self) {
+        if let Some(Hears::Stake(slots, stake)) = self.0.take() {
+            slots.left(&stake, None);
+        }
+    }
+}
+
+impl fmt::Debug for Ack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ack")
+    }
+}
+
+/// Wakes the watchdog.
+#[derive(Default)]
+pub(crate) struct Bell(Mutex<(bool, Option<Waker>)>);
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        let waker = {
+            let mut bell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            bell.0 = true;
+            bell.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn poll_rung(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut bell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut bell.0) {
+            return Poll::Ready(());
+        }
+        bell.1 = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}

@@ -1,0 +1,169 @@
+//! The one renewing thread.
+//!
+//! It renews what is held and what waits, in a batch per shard of the engine, notices what has run
+//! out, rings for those whose wait is over, and sends again the leaves that nobody acknowledged. What
+//! is due is decided by the stakes; here it is only carried to the engine and back. It has a thread
+//! and a connection of its own, so that blocked user code cannot starve it.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::claim::{Left, Renewal, Renewed};
+use crate::client::Core;
+use crate::clock::Alarm;
+use crate::engine::{Engine, Step};
+use crate::error::{Error, ErrorKind};
+use crate::moment::Moment;
+use crate::stake::{Stake, Todo};
+
+/// The most renewals that go to the engine in one step.
+const BATCH: usize = 256;
+
+/// Watches until no handle to the core is left and nothing is left to be done.
+pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
+    let mut errands = Errands { core, on_the_way: Vec::new(), lifeline: None };
+    loop {
+        errands.send_out();
+        let next = errands.core.slots.settle_next_look().min(errands.patience_ends());
+        if errands.core.abandoned.load(SeqCst) && errands.core.slots.all().is_empty() {
+            return;
+        }
+        alarm.set(next);
+        poll_fn(|cx| {
+            let rung = alarm.poll_rung(cx).is_ready();
+            let asked = errands.core.slots.bell.poll_rung(cx).is_ready();
+            let answered = errands.poll_answers(cx);
+            if rung || asked || answered { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+struct Errands {
+    core: Arc<Core>,
+    on_the_way: Vec<Errand>,
+    lifeline: Option<Arc<dyn Engine>>,
+}
+
+struct Errand {
+    step: Asked,
+    /// A request that takes longer counts as unanswered: the engine may be stuck.
+    patience_ends: Moment,
+}
+
+enum Asked {
+    Renew(Vec<Arc<Stake>>, Step<Vec<Renewed>>),
+    Leave(Arc<Stake>, Step<Left>),
+}
+
+impl Errands {
+    /// Sends what is due now.
+    fn send_out(&mut self) {
+        let now = self.core.world.now();
+        let mut renewals: Vec<(u32, Arc<Stake>, Renewal)> = Vec::new();
+        for (stake, mut todo) in self.core.slots.look(now) {
+            if let Some(renewal) = todo.renew.take() {
+                renewals.push((self.core.engine.shard(&stake.claim.name), stake.clone(), renewal));
+            }
+            if let Some(leave) = todo.leave.take() {
+                let step = self.lifeline().leave(&leave);
+                self.take_along(Asked::Leave(stake.clone(), step), now + Duration::from_secs(5));
+            }
+            self.core.slots.carry_out(&stake, &mut todo);
+        }
+        renewals.sort_by_key(|(shard, ..)| *shard);
+        for same_shard in renewals.chunk_by(|a, b| a.0 == b.0) {
+            for batch in same_shard.chunks(BATCH) {
+                self.renew(batch, now);
+            }
+        }
+    }
+
+    fn renew(&mut self, batch: &[(u32, Arc<Stake>, Renewal)], now: Moment) {
+        let Some((shard, ..)) = batch.first() else { return };
+        let asked: Vec<_> = batch.iter().map(|(_, _, renewal)| renewal.clone()).collect();
+        let stakes: Vec<_> = batch.iter().map(|(_, stake, _)| stake.clone()).collect();
+        let shortest = stakes.iter().map(|stake| stake.claim.ttl).min().unwrap_or_default();
+        let step = self.lifeline().renew(*shard, &asked);
+        self.take_along(Asked::Renew(stakes, step), now + shortest / 6);
+    }
+
+    fn take_along(&mut self, step: Asked, patience_ends: Moment) {
+        self.on_the_way.push(Errand { step, patience_ends });
+    }
+
+    fn lifeline(&mut self) -> Arc<dyn Engine> {
+        let engine = &self.core.engine;
+        let own = || engine.lifeline().unwrap_or_else(|| engine.clone());
+        self.lifeline.get_or_insert_with(own).clone()
+    }
+
+    fn patience_ends(&self) -> Moment {
+        let ends = self.on_the_way.iter().map(|errand| errand.patience_ends);
+        ends.min().unwrap_or(Moment::FAR)
+    }
+
+    /// Takes in the answers that have come, and gives up on those that should have. Returns whether
+    /// there were any.
+    fn poll_answers(&mut self, cx: &mut Context<'_>) -> bool {
+        let now = self.core.world.now();
+        let before = self.on_the_way.len();
+        let waiting = std::mem::take(&mut self.on_the_way);
+        for mut errand in waiting {
+            let stuck = now >= errand.patience_ends;
+            let core = &self.core;
+            let answered = match &mut errand.step {
+                Asked::Renew(stakes, step) => match Pin::new(step).poll(cx) {
+                    Poll::Ready(answer) => {
+                        core.renewed(stakes, answer, now);
+                        true
+                    }
+                    Poll::Pending if stuck => {
+                        core.renewed(stakes, Err(no_answer()), now);
+                        true
+                    }
+                    Poll::Pending => false,
+                },
+                Asked::Leave(stake, step) => match Pin::new(step).poll(cx) {
+                    Poll::Ready(answer) => {
+                        core.slots.left(stake, answer.ok());
+                        true
+                    }
+                    Poll::Pending => stuck,
+                },
+            };
+            if !answered {
+                self.on_the_way.push(errand);
+            }
+        }
+        self.on_the_way.len() < before
+    }
+}
+
+impl Core {
+    fn renewed(&self, stakes: &[Arc<Stake>], answer: Result<Vec<Renewed>, Error>, now: Moment) {
+        let mut answers = answer.map(Vec::into_iter);
+        for stake in stakes {
+            let answer = match &mut answers {
+                Ok(answers) => answers.next().unwrap_or_else(|| Renewed::Unknown(no_answer())),
+                // Each stake needs an error of its own; the text says what the engine said.
+                Err(error) => {
+                    let unknown = Error::new(error.kind(), error.to_string());
+                    Renewed::Unknown(unknown.in_doubt())
+                }
+            };
+            let mut todo = Todo::default();
+            let next = stake.renewed(answer, now, &mut todo);
+            self.slots.carry_out(stake, &mut todo);
+            self.slots.schedule(&stake.claim.name, next);
+        }
+    }
+}
+
+fn no_answer() -> Error {
+    Error::new(ErrorKind::Unavailable, "the engine did not answer in time").in_doubt()
+}
