@@ -18,7 +18,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::moment::Moment;
 use crate::name::Name;
-use crate::observe;
 use crate::options::Options;
 use crate::stake::{Event, Stake, Terms};
 
@@ -26,6 +25,8 @@ use crate::stake::{Event, Stake, Terms};
 pub(crate) const MOST_UNITS: u32 = (1 << 20) - 1;
 
 /// What a primitive asks for: weight, capacity and options. Everything else is the same for all.
+///
+/// Boxed: it is passed from hand to hand several times before it is sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) handle: Arc<Handle>,
@@ -38,39 +39,32 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
+    pub(crate) fn of(mut self: Box<Self>, weight: u32) -> Box<Self> {
+        self.weight = weight;
+        self
+    }
+
     /// Takes the place in line now, and returns the future that waits for the turn.
-    pub(crate) fn join(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
+    pub(crate) fn join(self: Box<Self>) -> impl Future<Output = Result<Hold>> + Send + use<> {
         let may_wait = self.options.wait != Some(Duration::ZERO);
-        let (core, name) = (self.handle.core.clone(), self.name.clone());
         let begun = self.begin(may_wait);
         async move {
-            let outcome = match begun {
-                Ok(begun) => begun.finish().await,
-                Err(error) => Err(error),
-            };
-            match outcome {
-                Ok(Outcome::Granted(hold)) => Ok(hold),
-                Ok(Outcome::Busy(holder)) => {
-                    Err(core.explain(core.busy(&name, holder), "acquire", &name))
-                }
-                Err(error) => Err(core.explain(error, "acquire", &name)),
+            match begun? {
+                Begun::Held(hold) => Ok(hold),
+                Begun::Asked(asked) => asked.acquired().await,
             }
         }
     }
 
     /// Takes it if it is free now; `None` if someone holds it or waits for it.
-    pub(crate) async fn try_acquire(self) -> Result<Option<Hold>> {
-        let (core, name) = (self.handle.core.clone(), self.name.clone());
-        let tried = async {
-            match self.begin(false)?.finish().await? {
-                Outcome::Granted(hold) => Ok(Some(hold)),
-                Outcome::Busy(_) => Ok(None),
-            }
-        };
-        tried.await.map_err(|error| core.explain(error, "acquire", &name))
+    pub(crate) async fn try_acquire(self: Box<Self>) -> Result<Option<Hold>> {
+        match self.begin(false)? {
+            Begun::Held(hold) => Ok(Some(hold)),
+            Begun::Asked(asked) => asked.tried().await,
+        }
     }
 
-    pub(crate) async fn resize(self, capacity: u32) -> Result<()> {
+    pub(crate) async fn resize(self: Box<Self>, capacity: u32) -> Result<()> {
         let core = &self.handle.core;
         let asked = async {
             core.open()?;
@@ -99,29 +93,43 @@ impl Ask {
         Ok(())
     }
 
-    fn begin(self, may_wait: bool) -> Result<Begun> {
+    /// Sends the claim. A grant that is at hand is taken at once, so that it is watched over even if
+    /// nobody polls the future.
+    fn begin(self: Box<Self>, may_wait: bool) -> Result<Begun> {
         let core = &self.handle.core;
-        core.open()?;
-        self.check()?;
-        core.be_watched()?;
-        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, details } = self.options;
+        let ready = core.open().and_then(|()| self.check()).and_then(|()| core.be_watched());
+        let id = match ready.and_then(|()| core.world.mint()) {
+            Ok(id) => id,
+            Err(error) => return Err(core.explain(error, "acquire", &self.name)),
+        };
+        let ask = *self;
+        let core = &ask.handle.core;
+        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, details } = ask.options;
         let claim = Claim {
-            weight: self.weight,
-            capacity: self.capacity,
+            name: ask.name,
+            id,
+            weight: ask.weight,
+            capacity: ask.capacity,
             ttl,
             may_wait,
             max_waiters: max_waiters.unwrap_or(u32::MAX),
+            ticket: None,
             seen: core.slots.seen(),
+            once: None,
             details,
-            ..Claim::new(self.name, core.world.mint()?)
         };
         let stake = Arc::new(Stake::new(claim, Terms { renew, max_hold, hold_for }));
         core.slots.insert(stake.clone());
         let step = core.engine.claim(&stake.claim);
-        // An answer that is at hand needs no deadline, and no look at the clock for one.
-        let started = if step.is_ready() { None } else { Some(core.world.now()) };
-        let hold = Hold::asking(self.handle, stake);
-        Ok(Begun { hold, request: Request::Claim(step), wait, started, answered: false, tries: 0 })
+        let mut hold = Hold::asking(ask.handle, stake);
+        match step.at_hand() {
+            Ok(Ok(Verdict::Granted(grant))) => {
+                hold.start(grant, grant.sent, Duration::ZERO);
+                Ok(Begun::Held(hold))
+            }
+            Ok(answer) => Ok(Begun::Asked(Asked::new(hold, Step::ready(answer), wait))),
+            Err(step) => Ok(Begun::Asked(Asked::new(hold, step, wait))),
+        }
     }
 }
 
@@ -137,17 +145,22 @@ fn check_units(weight: u32, capacity: u32) -> Result<()> {
     Ok(())
 }
 
-enum Outcome {
-    Granted(Hold),
-    Busy(Option<Holder>),
+enum Begun {
+    Held(Hold),
+    Asked(Box<Asked>),
 }
 
-/// A claim that was sent.
-struct Begun {
+enum Outcome {
+    Granted(Hold),
+    Busy(Hold, Option<Holder>),
+}
+
+/// A claim that was sent and not granted on the spot.
+struct Asked {
     hold: Hold,
     request: Request,
     wait: Option<Duration>,
-    started: Option<Moment>,
+    started: Moment,
     /// Whether the engine has ever answered: then the claim has a place to come back to.
     answered: bool,
     tries: u32,
@@ -167,45 +180,61 @@ enum Heard {
     Event(Event),
 }
 
-impl Begun {
-    async fn finish(mut self) -> Result<Outcome> {
+impl Asked {
+    fn new(hold: Hold, step: Step<Verdict>, wait: Option<Duration>) -> Box<Asked> {
+        let started = hold.core().world.now();
+        let request = Request::Claim(step);
+        Box::new(Asked { hold, request, wait, started, answered: false, tries: 0 })
+    }
+
+    async fn acquired(self: Box<Self>) -> Result<Hold> {
+        match self.finish().await? {
+            Outcome::Granted(hold) => Ok(hold),
+            Outcome::Busy(hold, holder) => {
+                let (core, name) = (hold.core(), &hold.stake().claim.name);
+                let reason = format!("did not wait; {}", core.held_by(name, holder));
+                let busy = Error::new(ErrorKind::WaitOver, reason);
+                Err(core.explain(busy.next("wait longer, or inspect the name"), "acquire", name))
+            }
+        }
+    }
+
+    async fn tried(self: Box<Self>) -> Result<Option<Hold>> {
+        match self.finish().await? {
+            Outcome::Granted(hold) => Ok(Some(hold)),
+            Outcome::Busy(..) => Ok(None),
+        }
+    }
+
+    async fn finish(mut self: Box<Self>) -> Result<Outcome> {
+        match self.wait_for_turn().await {
+            Ok(None) => Ok(Outcome::Granted(self.hold)),
+            Ok(Some(holder)) => Ok(Outcome::Busy(self.hold, holder)),
+            Err(error) => Err(self.core().explain(error, "acquire", &self.stake().claim.name)),
+        }
+    }
+
+    /// The loop. `None`: it is held; `Some`: it is busy, and by whom.
+    async fn wait_for_turn(&mut self) -> Result<Option<Option<Holder>>> {
         let mut ring_at = self.deadline();
         loop {
             let heard = poll_fn(|cx| self.poll_heard(cx, ring_at)).await;
             ring_at = self.deadline();
             let now = self.core().world.now();
             match heard {
-                Heard::Verdict(Ok(Verdict::Granted(grant)))
-                | Heard::Event(Event::Turn(Turn::Granted(grant))) => {
-                    if self.start(grant, now) {
-                        return Ok(Outcome::Granted(self.hold));
+                Heard::Verdict(Ok(verdict)) => match verdict {
+                    Verdict::Granted(grant) if self.start(grant, now) => return Ok(None),
+                    Verdict::Granted(_) => {}
+                    Verdict::Waiting(place) => self.stand(place, now),
+                    Verdict::Busy(holder) => {
+                        self.refused();
+                        return Ok(Some(holder));
                     }
-                }
-                Heard::Verdict(Ok(Verdict::Waiting(place))) => {
-                    self.request = Request::None;
-                    self.answered = true;
-                    // The answer was at hand, so nobody has looked at the clock for a deadline yet.
-                    self.started.get_or_insert(now);
-                    ring_at = self.deadline();
-                    let name = &self.stake().claim.name;
-                    self.core().slots.schedule(name, self.stake().stands(place, now));
-                }
-                Heard::Verdict(Ok(Verdict::Busy(holder))) => {
-                    self.refused();
-                    return Ok(Outcome::Busy(holder));
-                }
-                Heard::Verdict(Ok(verdict)) => {
-                    self.refused();
-                    let reason =
-                        format!("the engine gave an answer that was not asked for: {verdict:?}");
-                    return Err(Error::new(ErrorKind::Internal, reason));
-                }
+                    verdict => return Err(self.unasked(verdict)),
+                },
                 Heard::Confirmed(Ok(answers)) => match answers.into_iter().next() {
-                    Some(Renewed::Held(grant)) => {
-                        if self.start(grant, now) {
-                            return Ok(Outcome::Granted(self.hold));
-                        }
-                    }
+                    Some(Renewed::Held(grant)) if self.start(grant, now) => return Ok(None),
+                    Some(Renewed::Held(_)) => {}
                     Some(Renewed::Unknown(error)) => ring_at = self.failed(error, now)?,
                     // The turn has run out. The ticket has not.
                     _ => self.ask_again(),
@@ -213,18 +242,32 @@ impl Begun {
                 Heard::Verdict(Err(error)) | Heard::Confirmed(Err(error)) => {
                     ring_at = self.failed(error, now)?;
                 }
+                Heard::Event(Event::Turn(Turn::Granted(grant))) => {
+                    if self.start(grant, now) {
+                        return Ok(None);
+                    }
+                }
                 Heard::Event(Event::Turn(Turn::Ended(
                     ended @ (Ended::Closed | Ended::Conflict { .. }),
-                ))) => {
-                    return Err(ended.into());
-                }
-                Heard::Event(Event::Turn(_)) => self.ask_again(),
+                ))) => return Err(ended.into()),
                 Heard::Event(Event::Rung) if now >= self.deadline() => {
                     return Err(self.wait_over());
                 }
-                Heard::Event(Event::Rung) => self.ask_again(),
+                Heard::Event(Event::Turn(_) | Event::Rung) => self.ask_again(),
             }
         }
+    }
+
+    fn stand(&mut self, place: Place, now: Moment) {
+        self.answered = true;
+        let stake = self.stake();
+        self.core().slots.schedule(&stake.claim.name, stake.stands(place, now));
+    }
+
+    fn unasked(&self, verdict: Verdict) -> Error {
+        self.refused();
+        let reason = format!("the engine gave an answer that was not asked for: {verdict:?}");
+        Error::new(ErrorKind::Internal, reason)
     }
 
     fn poll_heard(&mut self, cx: &mut Context<'_>, ring_at: Moment) -> Poll<Heard> {
@@ -248,19 +291,16 @@ impl Begun {
     /// Starts on a grant, or has it renewed first if it is old. Returns whether it started.
     fn start(&mut self, grant: Grant, now: Moment) -> bool {
         self.answered = true;
-        let (core, stake) = (self.core().clone(), self.stake().clone());
-        core.slots.saw(grant.fence);
         if now > grant.start_by {
-            let Claim { name, id, ttl, .. } = &stake.claim;
+            let core = self.core().clone();
+            let Claim { name, id, ttl, .. } = &self.stake().claim;
             let fence = grant.fence;
             let renewal = Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl };
-            self.request = Request::Confirm(core.engine.renew(core.engine.shard(name), &[renewal]));
+            let shard = core.engine.shard(name);
+            self.request = Request::Confirm(core.engine.renew(shard, &[renewal]));
             return false;
         }
-        let next_look = stake.start(grant, now);
-        core.slots.schedule(&stake.claim.name, next_look);
-        self.hold.start(grant.fence);
-        observe::granted(&stake, grant.fence, now.since(self.started.unwrap_or(now)));
+        self.hold.start(grant, now, now.since(self.started));
         true
     }
 
@@ -280,8 +320,7 @@ impl Begun {
             }
             return Err(error);
         }
-        let started = *self.started.get_or_insert(now);
-        if !self.answered && now >= started + self.core().engine.profile().patience {
+        if !self.answered && now >= self.started + self.core().engine.profile().patience {
             return Err(error);
         }
         self.tries += 1;
@@ -292,8 +331,8 @@ impl Begun {
     }
 
     fn deadline(&self) -> Moment {
-        match (self.started, self.wait) {
-            (Some(started), Some(wait)) if !wait.is_zero() => started + wait,
+        match self.wait {
+            Some(wait) if !wait.is_zero() => self.started + wait,
             _ => Moment::FAR,
         }
     }
@@ -326,11 +365,6 @@ impl Begun {
 }
 
 impl Core {
-    fn busy(&self, name: &Name, holder: Option<Holder>) -> Error {
-        let reason = format!("did not wait; {}", self.held_by(name, holder));
-        Error::new(ErrorKind::WaitOver, reason).next("wait longer, or inspect the name")
-    }
-
     fn held_by(&self, name: &Name, holder: Option<Holder>) -> String {
         let Some(Holder { fence, held_for, details, .. }) = holder else {
             return "others wait for it".to_owned();

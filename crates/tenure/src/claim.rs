@@ -170,6 +170,8 @@ pub type Outcome = Arc<[u8]>;
 pub struct Grant {
     /// The number of this grant.
     pub fence: Fence,
+    /// When what the engine answered was asked.
+    pub sent: Moment,
     /// The hold is lost at this moment unless it was renewed before.
     pub good_until: Moment,
     /// The first renewal is due.
@@ -188,9 +190,10 @@ impl Grant {
     pub fn new(fence: Fence, sent: Moment, remaining: Duration, first_life: bool) -> Grant {
         Grant {
             fence,
+            sent,
             good_until: moment::good_until(sent, remaining),
-            renew_by: sent + remaining / 3,
-            start_by: sent + remaining / 2,
+            renew_by: moment::part(sent, remaining, 3),
+            start_by: moment::part(sent, remaining, 2),
             first_life,
         }
     }

@@ -171,7 +171,9 @@ impl Tenure {
 
     /// `capacity` units that are shared out. All users of a name must agree on it.
     pub fn semaphore(&self, name: impl AsRef<str>, capacity: u32) -> Semaphore {
-        Semaphore { ask: Ask { capacity, ..self.ask(name.as_ref()) } }
+        let mut ask = self.ask(name.as_ref());
+        ask.capacity = capacity;
+        Semaphore { ask }
     }
 
     /// Many readers, or one writer.
@@ -186,15 +188,15 @@ impl Tenure {
         All { ask: self.ask(""), names }
     }
 
-    fn ask(&self, name: &str) -> Ask {
-        Ask {
+    fn ask(&self, name: &str) -> Box<Ask> {
+        Box::new(Ask {
             handle: self.handle.clone(),
             name: Name::unchecked(Space::Lock, name),
             weight: 1,
             capacity: 1,
             options: (*self.defaults).clone(),
             checked_details: self.defaults.details.clone(),
-        }
+        })
     }
 
     /// Who holds a name and who waits for it; `None` if nobody does.
@@ -348,7 +350,7 @@ impl Core {
         let now = if timeless { crate::moment::Moment::FAR } else { self.world.now() };
         let name = &stake.claim.name;
         let Some(leave) = stake.leave(now) else {
-            self.slots.schedule(name, stake.kept_until().unwrap_or_default());
+            self.slots.schedule(name, stake.kept_until());
             return;
         };
         self.engine.leave_soon(leave, Ack::new(self.slots.clone(), stake.clone()));

@@ -10,6 +10,8 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use chacha20::ChaCha12Rng;
+use chacha20::rand_core::{Rng, SeedableRng};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
@@ -57,7 +59,7 @@ impl World for SystemWorld {
     }
 
     fn mint(&self) -> Result<ClaimId> {
-        RANDOM.with_borrow_mut(RandomBytes::take).map(ClaimId::from_bytes)
+        RANDOM.with_borrow_mut(Random::mint)
     }
 
     fn start(&self, job: Job) -> io::Result<()> {
@@ -72,35 +74,43 @@ impl World for SystemWorld {
     }
 }
 
-/// Random bytes, 4 KiB at a time: a system call for each id would cost more than the claim.
-struct RandomBytes {
-    bytes: Box<[u8; 4096]>,
-    used: usize,
+/// Ids from ChaCha12 with a key from the operating system: asking it for each id, or for a page of
+/// them, would cost more than a claim in memory does.
+struct Random {
+    generator: ChaCha12Rng,
+    left: u32,
     generation: u64,
 }
 
+/// How many ids are made with one key, so that a key that leaks says little.
+const IDS_PER_KEY: u32 = 4096;
+
 thread_local! {
-    static RANDOM: RefCell<RandomBytes> =
-        RefCell::new(RandomBytes { bytes: Box::new([0; 4096]), used: 4096, generation: 0 });
+    static RANDOM: RefCell<Option<Random>> = const { RefCell::new(None) };
 }
 
-impl RandomBytes {
-    fn take(&mut self) -> Result<[u8; 16]> {
-        // A forked child has a copy of the parent's bytes and would mint the parent's next ids.
-        if self.used == self.bytes.len() || self.generation != system::generation() {
-            getrandom::fill(&mut *self.bytes).map_err(|error| {
-                let reason = format!("the operating system has no random bytes: {error}");
-                Error::new(ErrorKind::Internal, reason)
-            })?;
-            self.used = 0;
-            self.generation = system::generation();
-        }
-        let mut taken = [0; 16];
-        let fresh = &mut self.bytes[self.used..self.used + 16];
-        taken.copy_from_slice(fresh);
-        fresh.fill(0);
-        self.used += 16;
-        Ok(taken)
+impl Random {
+    fn mint(slot: &mut Option<Random>) -> Result<ClaimId> {
+        // A forked child has a copy of the parent's key and would mint the parent's next ids.
+        let generation = system::generation();
+        let usable = |random: &&mut Random| random.left > 0 && random.generation == generation;
+        let random = match slot.as_mut().filter(usable) {
+            Some(random) => random,
+            None => slot.insert(Random::new(generation)?),
+        };
+        random.left -= 1;
+        let mut bytes = [0; 16];
+        random.generator.fill_bytes(&mut bytes);
+        Ok(ClaimId::from_bytes(bytes))
+    }
+
+    fn new(generation: u64) -> Result<Random> {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).map_err(|error| {
+            let reason = format!("the operating system has no random bytes: {error}");
+            Error::new(ErrorKind::Internal, reason)
+        })?;
+        Ok(Random { generator: ChaCha12Rng::from_seed(key), left: IDS_PER_KEY, generation })
     }
 }
 

@@ -235,9 +235,12 @@ impl<T> Step<T> {
         Step(Inner::Ready(Some(answer)))
     }
 
-    /// Whether the answer is at hand.
-    pub fn is_ready(&self) -> bool {
-        matches!(self.0, Inner::Ready(_))
+    /// The answer, if it is at hand.
+    pub(crate) fn at_hand(self) -> std::result::Result<Result<T>, Step<T>> {
+        match self.0 {
+            Inner::Ready(Some(answer)) => Ok(answer),
+            inner => Err(Step(inner)),
+        }
     }
 
     /// An answer on its way. What must happen in the order of calls has happened already.

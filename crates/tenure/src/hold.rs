@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::claim::{Ended, Fence, Renewal, Renewed};
+use crate::claim::{Ended, Fence, Grant, Renewal, Renewed};
 use crate::client::{Core, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
+use crate::observe;
 use crate::options::check_ttl;
 use crate::stake::{Released, Stake, Todo};
 
@@ -37,8 +38,13 @@ impl Hold {
         Hold { handle, stake, fence: Fence::default(), rest: Vec::new() }
     }
 
-    pub(crate) fn start(&mut self, fence: Fence) {
-        self.fence = fence;
+    /// The claim was granted after it had waited that long.
+    pub(crate) fn start(&mut self, grant: Grant, now: Moment, waited: Duration) {
+        self.fence = grant.fence;
+        let (slots, stake) = (&self.handle.core.slots, &self.stake);
+        slots.saw(grant.fence);
+        slots.schedule(&stake.claim.name, stake.start(grant, now));
+        observe::granted(stake, grant.fence, waited);
     }
 
     pub(crate) fn stake(&self) -> &Arc<Stake> {
@@ -173,13 +179,12 @@ impl Hold {
     /// # Cancel safety
     /// The release happens even if the future is dropped.
     pub async fn release(self) -> Result<Released> {
-        let core = self.handle.core.clone();
+        let core = &self.handle.core;
         core.open().map_err(|error| core.explain(error, "release", &self.stake.claim.name))?;
-        let stakes: Vec<_> = self.each().map(|hold| hold.stake.clone()).collect();
-        drop(self);
+        self.each().for_each(|hold| core.leave(&hold.stake));
         let mut all = Released::InTime;
-        for stake in stakes {
-            if poll_fn(|cx| stake.poll_released(cx)).await == Released::Late {
+        for hold in self.each() {
+            if poll_fn(|cx| hold.stake.poll_released(cx)).await == Released::Late {
                 all = Released::Late;
             }
         }

@@ -130,8 +130,8 @@ pub trait Shelf {
     fn add(&mut self, entry: Entry, details: &Arc<Details>) -> Result<(), Self::Error>;
     /// Changes a claim that is here.
     fn change(&mut self, entry: Entry) -> Result<(), Self::Error>;
-    /// Takes a claim away.
-    fn remove(&mut self, id: &ClaimId) -> Result<(), Self::Error>;
+    /// Takes a claim away, if it is here.
+    fn remove(&mut self, id: &ClaimId) -> Result<Option<Entry>, Self::Error>;
 
     /// The waiting claim with the lowest ticket.
     fn head(&self) -> Result<Option<Entry>, Self::Error>;
@@ -264,16 +264,11 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             self.admit(None)?;
             return Ok(answer);
         }
-        match known {
-            Some(place) => {
-                let until = self.now + PLACE_LIFE;
-                self.shelf.change(Entry { until, state: State::Waiting, ..place })?;
-            }
-            None => {
-                if let Some(refusal) = self.join(claim, process, in_hand)? {
-                    return Ok(refusal);
-                }
-            }
+        if let Some(place) = known {
+            let until = self.now + PLACE_LIFE;
+            self.shelf.change(Entry { until, state: State::Waiting, ..place })?;
+        } else if let Some(answer) = self.join(claim, process, in_hand)? {
+            return Ok(answer);
         }
         if process != 0 {
             self.shelf.reach(process, true)?;
@@ -304,12 +299,11 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     /// A claim leaves.
     pub fn leave(&mut self, leave: &Leave) -> Result<Left, S::Error> {
         self.expire()?;
-        let left = match self.shelf.find(&leave.id)? {
+        let left = match self.shelf.remove(&leave.id)? {
             Some(Entry { state: State::Held { .. }, .. }) => Left::Released,
             Some(_) => Left::Quit,
             None => Left::Gone(self.why_gone(&leave.id)?),
         };
-        self.shelf.remove(&leave.id)?;
         if leave.in_doubt {
             self.shelf.trace(leave.id, Trace::Tomb, self.now + TOMB_LIFE)?;
         }
@@ -367,7 +361,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         Ok(())
     }
 
-    /// Puts a new claim in line or lets it in at once; `Some` if it is refused.
+    /// Refuses a new claim or lets it in, if either can be said at once; else puts it in line.
     fn join(
         &mut self,
         claim: &Claim,
@@ -410,14 +404,19 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             until: self.now + PLACE_LIFE,
             state: State::Waiting,
         };
-        if comes_next {
-            let fence = Fence::new(self.shelf.next_number()?);
-            let hold = self.granted(place, fence, in_hand)?;
-            self.shelf.add(hold, &claim.details)?;
-        } else {
+        if !comes_next {
             self.shelf.add(place, &claim.details)?;
+            return Ok(None);
         }
-        Ok(None)
+        let fence = Fence::new(self.shelf.next_number()?);
+        let hold = self.granted(place, fence, in_hand)?;
+        self.shelf.add(hold, &claim.details)?;
+        if process != 0 {
+            self.shelf.reach(process, true)?;
+            self.admit(None)?;
+        }
+        let first_life = matches!(hold.state, State::Held { first_life: true, .. });
+        Ok(Some(Answer::Granted { fence, remaining: self.now.until(hold.until), first_life }))
     }
 
     /// The walk: waiting claims by ticket, while they fit.

@@ -55,7 +55,7 @@ enum Phase {
 #[derive(Debug)]
 struct Asking {
     turn: Option<Turn>,
-    place: Option<Place>,
+    place: Option<Box<Place>>,
     /// When the future wants to be woken, for its deadline or its next try.
     ring_at: Moment,
     rung: bool,
@@ -81,7 +81,7 @@ struct Held {
 
 #[derive(Debug)]
 struct Leaving {
-    leave: Leave,
+    in_doubt: bool,
     tries: u32,
     next_try: Moment,
     /// After this the engine has ended the claim by itself.
@@ -217,7 +217,7 @@ impl Stake {
 
     pub(crate) fn place(&self) -> Option<Place> {
         match &self.state().phase {
-            Phase::Asking(asking) => asking.place.clone(),
+            Phase::Asking(asking) => asking.place.as_deref().cloned(),
             _ => None,
         }
     }
@@ -284,13 +284,13 @@ impl Stake {
                     let leaving = Leaving {
                         next_try: leave_at,
                         give_up: leave_at.max(held.good_until) + self.claim.ttl,
-                        ..self.leaving(Some(held.good_until))
+                        ..Stake::leaving(Some(held.good_until))
                     };
                     state.lose(ended, Some(leaving), todo);
                     return leave_at;
                 }
                 if now >= held.leave_at {
-                    let leaving = self.leaving(Some(held.good_until));
+                    let leaving = Stake::leaving(Some(held.good_until));
                     let give_up = held.good_until + self.claim.ttl;
                     state.phase = Phase::Leaving(Leaving { next_try: now, give_up, ..leaving });
                     return now;
@@ -325,10 +325,10 @@ impl Stake {
                 }
                 if now >= leaving.next_try {
                     // It goes by another way than the first, so what went before is in doubt.
-                    leaving.leave.in_doubt |= leaving.tries > 0;
+                    leaving.in_doubt |= leaving.tries > 0;
                     leaving.tries += 1;
                     leaving.next_try = now + retry_after(leaving.tries);
-                    todo.leave = Some(leaving.leave.clone());
+                    todo.leave = Some(self.leave_of(leaving));
                 }
                 leaving.next_try.min(leaving.give_up)
             }
@@ -404,21 +404,21 @@ impl Stake {
         let contact = state.in_flight;
         let leaving = match &mut state.phase {
             Phase::Asking(asking) => {
-                let mut leaving = self.leaving(None);
+                let mut leaving = Stake::leaving(None);
                 // A place renewal on its way could put the claim back in line behind the leave.
-                leaving.leave.in_doubt = asking.in_doubt || contact;
+                leaving.in_doubt = asking.in_doubt || contact;
                 leaving
             }
             Phase::Held(held) if now < held.since + self.terms.hold_for => {
                 held.leave_at = held.since + self.terms.hold_for;
                 return None;
             }
-            Phase::Held(held) => self.leaving(Some(held.good_until)),
+            Phase::Held(held) => Stake::leaving(Some(held.good_until)),
             // Lost, with a leave waiting to be sure: its owner has come to the end, so now.
-            Phase::Leaving(leaving) if leaving.tries == 0 => self.leaving(leaving.good_until),
+            Phase::Leaving(leaving) if leaving.tries == 0 => Stake::leaving(leaving.good_until),
             Phase::Leaving(_) | Phase::Over(_) => return None,
         };
-        let leave = leaving.leave.clone();
+        let leave = self.leave_of(&leaving);
         state.phase = Phase::Leaving(Leaving { tries: 1, ..leaving });
         Some(leave)
     }
@@ -433,11 +433,11 @@ impl Stake {
         leaving.next_try
     }
 
-    /// Whether a hold was released and is only kept for `hold_for`, and until when.
-    pub(crate) fn kept_until(&self) -> Option<Moment> {
+    /// Until when a hold that was released is kept for `hold_for`.
+    pub(crate) fn kept_until(&self) -> Moment {
         match &self.state().phase {
-            Phase::Held(held) if held.leave_at != Moment::FAR => Some(held.leave_at),
-            _ => None,
+            Phase::Held(held) => held.leave_at,
+            _ => Moment::FAR,
         }
     }
 
@@ -561,9 +561,14 @@ impl Stake {
         self.terms.max_hold.map_or(Moment::FAR, |max_hold| held.since + max_hold)
     }
 
-    fn leaving(&self, good_until: Option<Moment>) -> Leaving {
+    fn leave_of(&self, leaving: &Leaving) -> Leave {
+        let leave = Leave::new(self.claim.name.clone(), self.claim.id);
+        Leave { in_doubt: leaving.in_doubt, ..leave }
+    }
+
+    fn leaving(good_until: Option<Moment>) -> Leaving {
         Leaving {
-            leave: Leave::new(self.claim.name.clone(), self.claim.id),
+            in_doubt: false,
             tries: 0,
             next_try: Moment::FAR,
             give_up: Moment::FAR,
@@ -637,7 +642,7 @@ impl Asking {
     fn stands(&mut self, place: Place, now: Moment) -> Moment {
         self.contact_at = now + PLACE_LIFE / 3;
         let look = place.look_again.min(self.contact_at);
-        self.place = Some(place);
+        self.place = Some(Box::new(place));
         if self.turn.as_ref().is_some_and(|turn| self.is_stale(turn)) {
             self.turn = None;
         }

@@ -6,7 +6,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -176,11 +179,11 @@ impl Slots {
 
     /// The highest fence seen, for claims to carry.
     pub(crate) fn seen(&self) -> Fence {
-        Fence::new(self.seen.load(SeqCst))
+        Fence::new(self.seen.load(Relaxed))
     }
 
     pub(crate) fn saw(&self, fence: Fence) {
-        self.seen.fetch_max(fence.get(), SeqCst);
+        self.seen.fetch_max(fence.get(), Relaxed);
     }
 
     fn shard(&self, name: &Name) -> &Shard {

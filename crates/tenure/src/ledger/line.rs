@@ -59,7 +59,7 @@ impl Numbers for u64 {
 pub struct Line<N> {
     numbers: N,
     totals: Totals,
-    held: HashTable<Spot>,
+    held: Held,
     waiting: BTreeMap<Ticket, Spot>,
     aside: BTreeMap<Ticket, Spot>,
     tickets: HashTable<(ClaimId, Ticket)>,
@@ -81,7 +81,7 @@ impl<N: Numbers> Line<N> {
         Line {
             numbers,
             totals: Totals::default(),
-            held: HashTable::new(),
+            held: Held::default(),
             waiting: BTreeMap::new(),
             aside: BTreeMap::new(),
             tickets: HashTable::new(),
@@ -93,7 +93,7 @@ impl<N: Numbers> Line<N> {
 
     /// Whether nobody holds and nobody waits.
     pub fn is_unused(&self) -> bool {
-        self.held.is_empty() && self.totals.waiting == 0
+        self.held.spots.is_empty() && self.totals.waiting == 0
     }
 
     /// How long an unused line still has something to remember.
@@ -114,7 +114,7 @@ impl<N: Numbers> Line<N> {
 
     /// Those who hold, in the order of their fences.
     pub fn holders(&self) -> Vec<(Entry, Arc<Details>)> {
-        let mut all: Vec<_> = self.held.iter().map(Spot::shown).collect();
+        let mut all: Vec<_> = self.held.spots.iter().map(Spot::shown).collect();
         all.sort_by_key(|(entry, _)| entry.fence());
         all
     }
@@ -129,7 +129,7 @@ impl<N: Numbers> Line<N> {
 
     /// The one of those who hold whose hold ends first.
     pub fn first_to_end(&self) -> Option<(Entry, Arc<Details>)> {
-        self.held.iter().min_by_key(|spot| spot.entry.until).map(Spot::shown)
+        self.held.spots.iter().min_by_key(|spot| spot.entry.until).map(Spot::shown)
     }
 
     fn place(&mut self, spot: Spot) {
@@ -138,7 +138,7 @@ impl<N: Numbers> Line<N> {
         let line = match state {
             State::Held { .. } => {
                 self.totals.held += weight;
-                self.held.insert_unique(id.bits(), spot, |spot| spot.entry.id.bits());
+                self.held.add(spot);
                 return;
             }
             State::Waiting => &mut self.waiting,
@@ -150,15 +150,70 @@ impl<N: Numbers> Line<N> {
     }
 
     fn take(&mut self, id: &ClaimId) -> Option<Spot> {
-        if let Ok(found) = self.held.find_entry(id.bits(), |spot| spot.entry.id == *id) {
-            let (spot, _) = found.remove();
+        if let Some(spot) = self.held.remove(id) {
             self.totals.held -= spot.entry.weight;
             return Some(spot);
+        }
+        if self.totals.waiting == 0 {
+            return None;
         }
         let found = self.tickets.find_entry(id.bits(), |(known, _)| known == id).ok()?;
         let ((_, ticket), _) = found.remove();
         self.totals.waiting -= 1;
         self.waiting.remove(&ticket).or_else(|| self.aside.remove(&ticket))
+    }
+}
+
+/// Those who hold. Nearly always one, so they are few and looked through; only a crowd of readers is
+/// worth an index.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    spots: Vec<Spot>,
+    /// Positions by id; empty as long as there are few.
+    index: HashTable<usize>,
+}
+
+const FEW: usize = 8;
+
+impl Held {
+    fn add(&mut self, spot: Spot) {
+        self.spots.push(spot);
+        let new = match self.spots.len() {
+            ..=FEW => return,
+            count if self.index.is_empty() => 0..count,
+            count => count - 1..count,
+        };
+        for position in new {
+            let bits = |at: &usize| self.spots[*at].entry.id.bits();
+            self.index.insert_unique(bits(&position), position, bits);
+        }
+    }
+
+    fn position(&self, id: &ClaimId) -> Option<usize> {
+        if self.index.is_empty() {
+            return self.spots.iter().position(|spot| spot.entry.id == *id);
+        }
+        self.index.find(id.bits(), |at| self.spots[*at].entry.id == *id).copied()
+    }
+
+    fn find(&self, id: &ClaimId) -> Option<&Spot> {
+        self.position(id).map(|at| &self.spots[at])
+    }
+
+    fn remove(&mut self, id: &ClaimId) -> Option<Spot> {
+        let gone = self.position(id)?;
+        if !self.index.is_empty() {
+            // The last one moves to the place that becomes free.
+            let last = self.spots.len() - 1;
+            let moved = self.spots[last].entry.id.bits();
+            if let Ok(found) = self.index.find_entry(id.bits(), |at| *at == gone) {
+                found.remove();
+            }
+            if let Some(at) = self.index.find_mut(moved, |at| *at == last) {
+                *at = gone;
+            }
+        }
+        Some(self.spots.swap_remove(gone))
     }
 }
 
@@ -205,8 +260,11 @@ impl<N: Numbers> Shelf for Line<N> {
     }
 
     fn find(&self, id: &ClaimId) -> Result<Option<Entry>, Infallible> {
-        if let Some(spot) = self.held.find(id.bits(), |spot| spot.entry.id == *id) {
+        if let Some(spot) = self.held.find(id) {
             return Ok(Some(spot.entry));
+        }
+        if self.totals.waiting == 0 {
+            return Ok(None);
         }
         let known = self.tickets.find(id.bits(), |(known, _)| known == id);
         let spot = known
@@ -226,9 +284,8 @@ impl<N: Numbers> Shelf for Line<N> {
         Ok(())
     }
 
-    fn remove(&mut self, id: &ClaimId) -> Result<(), Infallible> {
-        self.take(id);
-        Ok(())
+    fn remove(&mut self, id: &ClaimId) -> Result<Option<Entry>, Infallible> {
+        Ok(self.take(id).map(|spot| spot.entry))
     }
 
     fn head(&self) -> Result<Option<Entry>, Infallible> {
@@ -245,7 +302,7 @@ impl<N: Numbers> Shelf for Line<N> {
     }
 
     fn next_end(&self) -> Result<Option<Moment>, Infallible> {
-        Ok(self.held.iter().map(|spot| spot.entry.until).min())
+        Ok(self.held.spots.iter().map(|spot| spot.entry.until).min())
     }
 
     fn ended(&mut self, now: Moment, limit: u32) -> Result<Vec<Entry>, Infallible> {
@@ -256,7 +313,7 @@ impl<N: Numbers> Shelf for Line<N> {
             return Ok(Vec::new());
         }
         let waiting = self.waiting.values().chain(self.aside.values());
-        let all = self.held.iter().chain(waiting).map(|spot| spot.entry);
+        let all = self.held.spots.iter().chain(waiting).map(|spot| spot.entry);
         let (mut ended, mut next) = (Vec::new(), Moment::FAR);
         for entry in all {
             if entry.until <= now && ended.len() < limit as usize {
@@ -272,7 +329,7 @@ impl<N: Numbers> Shelf for Line<N> {
     }
 
     fn holding(&self, fence: Fence) -> Result<Option<Entry>, Infallible> {
-        Ok(self.held.iter().map(|spot| spot.entry).find(|entry| entry.holds(fence)))
+        Ok(self.held.spots.iter().map(|spot| spot.entry).find(|entry| entry.holds(fence)))
     }
 
     fn heavier(&self, weight: u32, limit: u32) -> Result<Vec<Entry>, Infallible> {
@@ -338,7 +395,8 @@ type Facts<'a> = (Totals, Vec<&'a Entry>, &'a [(ClaimId, Trace, Moment)], &'a Op
 impl<N> Line<N> {
     fn facts(&self) -> Facts<'_> {
         let waiting = self.waiting.values().chain(self.aside.values());
-        let mut all: Vec<_> = self.held.iter().chain(waiting).map(|spot| &spot.entry).collect();
+        let mut all: Vec<_> =
+            self.held.spots.iter().chain(waiting).map(|spot| &spot.entry).collect();
         all.sort_by_key(|entry| entry.id);
         (self.totals, all, &self.traces, &self.record)
     }

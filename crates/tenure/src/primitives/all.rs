@@ -24,7 +24,7 @@ use crate::options::setters;
 #[derive(Clone, Debug)]
 #[must_use = "this only describes the ask; acquire it"]
 pub struct All {
-    pub(crate) ask: Ask,
+    pub(crate) ask: Box<Ask>,
     pub(crate) names: Vec<Name>,
 }
 
@@ -72,7 +72,7 @@ impl All {
     }
 
     /// An ask for each name, in order. Each is checked before the first is taken.
-    fn asks(self) -> Result<Vec<Ask>> {
+    fn asks(self) -> Result<Vec<Box<Ask>>> {
         let All { ask, mut names } = self;
         names.sort();
         names.dedup();
@@ -83,7 +83,8 @@ impl All {
         let check =
             |name: &Name| name.check().map_err(|error| core.explain(error, "acquire", name));
         names.iter().try_for_each(check)?;
-        Ok(names.into_iter().map(|name| Ask { name, ..ask.clone() }).collect())
+        let asks = names.into_iter().map(|name| Box::new(Ask { name, ..(*ask).clone() }));
+        Ok(asks.collect())
     }
 }
 

@@ -25,7 +25,7 @@ use crate::options::setters;
 #[derive(Clone, Debug)]
 #[must_use = "this only describes the ask; acquire it"]
 pub struct Mutex {
-    pub(crate) ask: Ask,
+    pub(crate) ask: Box<Ask>,
 }
 
 setters!(Mutex);

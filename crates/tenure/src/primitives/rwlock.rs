@@ -25,7 +25,7 @@ use crate::options::setters;
 #[derive(Clone, Debug)]
 #[must_use = "this only describes the ask; acquire it"]
 pub struct RwLock {
-    pub(crate) ask: Ask,
+    pub(crate) ask: Box<Ask>,
 }
 
 setters!(RwLock);
@@ -82,7 +82,9 @@ impl RwLock {
         self.of(ALL_UNITS).try_acquire().await
     }
 
-    fn of(self, weight: u32) -> Ask {
-        Ask { weight, capacity: ALL_UNITS, ..self.ask }
+    fn of(self, weight: u32) -> Box<Ask> {
+        let mut ask = self.ask.of(weight);
+        ask.capacity = ALL_UNITS;
+        ask
     }
 }

@@ -24,7 +24,7 @@ use crate::options::setters;
 #[derive(Clone, Debug)]
 #[must_use = "this only describes the ask; acquire it"]
 pub struct Semaphore {
-    pub(crate) ask: Ask,
+    pub(crate) ask: Box<Ask>,
 }
 
 setters!(Semaphore);
@@ -47,7 +47,7 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
     pub async fn acquire_many(self, weight: u32) -> Result<Hold> {
-        Ask { weight, ..self.ask }.join().await
+        self.ask.of(weight).join().await
     }
 
     /// Takes the place in line for `weight` units when it is *called*.
@@ -55,7 +55,7 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire), from the moment of the call on.
     pub fn join_many(self, weight: u32) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        Ask { weight, ..self.ask }.join()
+        self.ask.of(weight).join()
     }
 
     /// Takes one unit if it is free and nobody waits.
@@ -71,7 +71,7 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
     pub async fn try_acquire_many(self, weight: u32) -> Result<Option<Hold>> {
-        Ask { weight, ..self.ask }.try_acquire().await
+        self.ask.of(weight).try_acquire().await
     }
 
     /// Acquires one unit, runs `work`, releases. The work is dropped when the hold is lost.
