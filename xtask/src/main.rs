@@ -1,1 +1,59 @@
-fn main() {}
+//! Everything that CI can do, by name.
+//!
+//! `main` turns arguments into a [`Command`] and runs it; each command has a file of its own. A
+//! command never prints its own failure: it returns a [`Failure`] that says what failed and what to
+//! do next.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is a command line: what it prints is its result"
+)]
+
+mod api;
+mod args;
+mod failure;
+mod mutants;
+mod setup;
+mod syntax;
+mod test;
+mod tidy;
+mod torture;
+mod workspace;
+
+use std::process::ExitCode;
+
+use args::Command;
+use failure::Failure;
+
+/// The exit status for arguments that make no sense, as `sysexits.h` has it.
+const USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let command = match args::parse(std::env::args().skip(1)) {
+        Ok(command) => command,
+        Err(problem) => {
+            eprintln!("{problem}\n\n{}", args::HELP);
+            return ExitCode::from(USAGE);
+        }
+    };
+    match run(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("\n{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Help => println!("{}", args::HELP),
+        Command::Test { all } => test::run(all)?,
+        Command::Tidy => tidy::run()?,
+        Command::Api { write } => api::run(write)?,
+        Command::Mutants => mutants::run()?,
+        Command::Torture(torture) => torture::run(torture)?,
+    }
+    Ok(())
+}

@@ -1,1 +1,7 @@
 //! x
+pub mod faulty;
+pub mod judge;
+pub mod rng;
+pub mod scenario;
+pub mod sim;
+pub mod stage;

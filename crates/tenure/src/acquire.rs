@@ -182,6 +182,7 @@ enum Heard {
 
 impl Asked {
     fn new(hold: Hold, step: Step<Verdict>, wait: Option<Duration>) -> Box<Asked> {
+        hold.stake().asked();
         let started = hold.core().world.now();
         let request = Request::Claim(step);
         Box::new(Asked { hold, request, wait, started, answered: false, tries: 0 })
@@ -222,7 +223,7 @@ impl Asked {
             ring_at = self.deadline();
             let now = self.core().world.now();
             match heard {
-                Heard::Verdict(Ok(verdict)) => match verdict {
+                Heard::Verdict(Ok(verdict)) => match self.heard(verdict) {
                     Verdict::Granted(grant) if self.start(grant, now) => return Ok(None),
                     Verdict::Granted(_) => {}
                     Verdict::Waiting(place) => self.stand(place, now),
@@ -239,9 +240,13 @@ impl Asked {
                     // The turn has run out. The ticket has not.
                     _ => self.ask_again(),
                 },
-                Heard::Verdict(Err(error)) | Heard::Confirmed(Err(error)) => {
+                Heard::Verdict(Err(error)) => {
+                    if !error.may_have_happened() {
+                        self.stake().answered();
+                    }
                     ring_at = self.failed(error, now)?;
                 }
+                Heard::Confirmed(Err(error)) => ring_at = self.failed(error, now)?,
                 Heard::Event(Event::Turn(Turn::Granted(grant))) => {
                     if self.start(grant, now) {
                         return Ok(None);
@@ -258,8 +263,13 @@ impl Asked {
         }
     }
 
-    fn stand(&mut self, place: Place, now: Moment) {
+    fn heard(&mut self, verdict: Verdict) -> Verdict {
         self.answered = true;
+        self.stake().answered();
+        verdict
+    }
+
+    fn stand(&self, place: Place, now: Moment) {
         let stake = self.stake();
         self.core().slots.schedule(&stake.claim.name, stake.stands(place, now));
     }
@@ -290,7 +300,6 @@ impl Asked {
 
     /// Starts on a grant, or has it renewed first if it is old. Returns whether it started.
     fn start(&mut self, grant: Grant, now: Moment) -> bool {
-        self.answered = true;
         if now > grant.start_by {
             let core = self.core().clone();
             let Claim { name, id, ttl, .. } = &self.stake().claim;
@@ -311,9 +320,6 @@ impl Asked {
 
     /// No answer came. Says when to try again, or gives up.
     fn failed(&mut self, error: Error, now: Moment) -> Result<Moment> {
-        if error.may_have_happened() {
-            self.stake().doubt();
-        }
         if error.kind() != ErrorKind::Unavailable {
             if !self.answered {
                 self.refused();

@@ -249,7 +249,10 @@ impl<T> Step<T> {
     }
 }
 
-impl<T: Unpin> Future for Step<T> {
+// What is pinned is boxed.
+impl<T> Unpin for Step<T> {}
+
+impl<T> Future for Step<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {

@@ -56,7 +56,7 @@ struct Errand {
 }
 
 enum Asked {
-    Renew(Vec<Arc<Stake>>, Step<Vec<Renewed>>),
+    Renew(Vec<(Arc<Stake>, Renewal)>, Step<Vec<Renewed>>),
     Leave(Arc<Stake>, Step<Left>),
 }
 
@@ -85,11 +85,12 @@ impl Errands {
 
     fn renew(&mut self, batch: &[(u32, Arc<Stake>, Renewal)], now: Moment) {
         let Some((shard, ..)) = batch.first() else { return };
-        let asked: Vec<_> = batch.iter().map(|(_, _, renewal)| renewal.clone()).collect();
-        let stakes: Vec<_> = batch.iter().map(|(_, stake, _)| stake.clone()).collect();
-        let shortest = stakes.iter().map(|stake| stake.claim.ttl).min().unwrap_or_default();
-        let step = self.lifeline().renew(*shard, &asked);
-        self.take_along(Asked::Renew(stakes, step), now + shortest / 6);
+        let renewals: Vec<_> = batch.iter().map(|(_, _, renewal)| renewal.clone()).collect();
+        let shortest = batch.iter().map(|(_, stake, _)| stake.claim.ttl).min().unwrap_or_default();
+        let step = self.lifeline().renew(*shard, &renewals);
+        let stakes = batch.iter().map(|(_, stake, _)| stake.clone());
+        let asked = stakes.zip(renewals).collect();
+        self.take_along(Asked::Renew(asked, step), now + shortest / 6);
     }
 
     fn take_along(&mut self, step: Asked, patience_ends: Moment) {
@@ -117,13 +118,13 @@ impl Errands {
             let stuck = now >= errand.patience_ends;
             let core = &self.core;
             let answered = match &mut errand.step {
-                Asked::Renew(stakes, step) => match Pin::new(step).poll(cx) {
+                Asked::Renew(asked, step) => match Pin::new(step).poll(cx) {
                     Poll::Ready(answer) => {
-                        core.renewed(stakes, answer, now);
+                        core.renewed(asked, answer, now);
                         true
                     }
                     Poll::Pending if stuck => {
-                        core.renewed(stakes, Err(no_answer()), now);
+                        core.renewed(asked, Err(no_answer()), now);
                         true
                     }
                     Poll::Pending => false,
@@ -145,9 +146,14 @@ impl Errands {
 }
 
 impl Core {
-    fn renewed(&self, stakes: &[Arc<Stake>], answer: Result<Vec<Renewed>, Error>, now: Moment) {
+    fn renewed(
+        &self,
+        asked: &[(Arc<Stake>, Renewal)],
+        answer: Result<Vec<Renewed>, Error>,
+        now: Moment,
+    ) {
         let mut answers = answer.map(Vec::into_iter);
-        for stake in stakes {
+        for (stake, renewal) in asked {
             let answer = match &mut answers {
                 Ok(answers) => answers.next().unwrap_or_else(|| Renewed::Unknown(no_answer())),
                 // Each stake needs an error of its own; the text says what the engine said.
@@ -157,7 +163,7 @@ impl Core {
                 }
             };
             let mut todo = Todo::default();
-            let next = stake.renewed(answer, now, &mut todo);
+            let next = stake.renewed(renewal, answer, now, &mut todo);
             self.slots.carry_out(stake, &mut todo);
             self.slots.schedule(&stake.claim.name, next);
         }

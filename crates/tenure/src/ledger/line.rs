@@ -169,7 +169,7 @@ impl<N: Numbers> Line<N> {
 #[derive(Clone, Debug, Default)]
 struct Held {
     spots: Vec<Spot>,
-    /// Positions by id; empty as long as there are few.
+    /// Positions by id; empty until there are more than a few, and then complete until all have left.
     index: HashTable<usize>,
 }
 
@@ -179,9 +179,9 @@ impl Held {
     fn add(&mut self, spot: Spot) {
         self.spots.push(spot);
         let new = match self.spots.len() {
+            count if !self.index.is_empty() => count - 1..count,
             ..=FEW => return,
-            count if self.index.is_empty() => 0..count,
-            count => count - 1..count,
+            count => 0..count,
         };
         for position in new {
             let bits = |at: &usize| self.spots[*at].entry.id.bits();
@@ -399,5 +399,46 @@ impl<N> Line<N> {
             self.held.spots.iter().chain(waiting).map(|spot| &spot.entry).collect();
         all.sort_by_key(|entry| entry.id);
         (self.totals, all, &self.traces, &self.record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spot(number: u8) -> Spot {
+        let entry = Entry {
+            id: ClaimId::from_bytes([number; 16]),
+            ticket: Ticket::new(number.into()),
+            weight: 1,
+            ttl: std::time::Duration::ZERO,
+            process: 0,
+            once: None,
+            since: Moment::ORIGIN,
+            until: Moment::FAR,
+            state: State::Held { fence: Fence::new(number.into()), first_life: false },
+        };
+        Spot { entry, details: Arc::default() }
+    }
+
+    #[test]
+    fn a_crowd_that_comes_and_goes_is_found_and_removed() {
+        let mut held = Held::default();
+        // Up over the limit, down below it, up again: the index must know everyone all the while.
+        for (from, to) in [(0, 12), (12, 3), (3, 7), (7, 2), (2, 20), (20, 0), (0, 3), (3, 0)] {
+            for number in from..to {
+                held.add(spot(number));
+            }
+            for number in (to..from).rev() {
+                let id = ClaimId::from_bytes([number; 16]);
+                assert!(held.remove(&id).is_some(), "{number} of {from}..{to}");
+                assert!(held.remove(&id).is_none());
+            }
+            for number in 0..to {
+                let id = ClaimId::from_bytes([number; 16]);
+                assert_eq!(held.find(&id).map(|spot| spot.entry.id), Some(id));
+            }
+        }
+        assert!(held.spots.is_empty() && held.index.is_empty());
     }
 }

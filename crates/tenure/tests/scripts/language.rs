@@ -38,6 +38,7 @@ pub(crate) struct Script {
     actors: BTreeMap<String, Actor>,
     deaf: BTreeSet<String>,
     report: Vec<String>,
+    waiting: Option<(u64, Duration)>,
 }
 
 /// What an actor remembers between its requests.
@@ -55,6 +56,7 @@ impl Default for Script {
             actors: BTreeMap::new(),
             deaf: BTreeSet::new(),
             report: Vec::new(),
+            waiting: None,
         }
     }
 }
@@ -96,6 +98,13 @@ impl Script {
     /// The line as it is.
     pub(crate) fn line(&self) -> &Line<u64> {
         &self.line
+    }
+
+    /// What the last answer of `script` says besides the place: the floor, and how long until the
+    /// first hold ends.
+    pub(crate) fn waiting(&mut self, script: &str) -> (u64, Duration) {
+        self.run(script);
+        self.waiting.take().unwrap_or_else(|| panic!("{script:?} does not wait"))
     }
 
     fn step(&mut self, words: &[&str]) -> Option<()> {
@@ -180,15 +189,18 @@ impl Script {
     }
 
     fn answer(&mut self, who: &str, act: impl FnOnce(&mut ScriptLedger<'_>) -> Answer) {
-        let mut fence = None;
+        let mut answer = Answer::Busy;
         self.ledger(who, |ledger| {
-            let answer = act(ledger);
-            if let Answer::Granted { fence: granted, .. } = answer {
-                fence = Some(granted);
-            }
+            answer = act(ledger);
             shown(&answer)
         });
-        if let (Some(fence), Some(actor)) = (fence, self.actors.get_mut(who)) {
+        self.waiting = match answer {
+            Answer::Waiting { floor, next_end, .. } => {
+                Some((floor.get(), self.now.until(next_end)))
+            }
+            _ => None,
+        };
+        if let (Answer::Granted { fence, .. }, Some(actor)) = (answer, self.actors.get_mut(who)) {
             actor.fence = fence;
         }
     }

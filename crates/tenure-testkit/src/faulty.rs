@@ -1,0 +1,407 @@
+//! An engine behind a bad network: the faulty engine.
+//!
+//! It wraps an engine and carries each request, answer and push over a link that delays, loses,
+//! doubles and breaks, as the seed says. A link keeps order, as a connection does; when it breaks,
+//! what was under way may still take effect later, and its answers are lost. A request that was sent
+//! takes effect even if its caller loses interest.
+//!
+//! On virtual time order is exact. On real time a link without delays keeps it only nearly.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use tenure::engine::{
+    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Grant, Leave, Left, Moment, Name,
+    Note, Page, Place, Profile, Renewal, Renewed, Result, Scope, Step, Turn, Turns, Verdict, World,
+};
+
+use crate::rng::Rng;
+use crate::stage::Stage;
+
+/// How bad the network is. Chances are per thousand.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    /// How long a message is under way, in microseconds: from, to.
+    pub latency: (u64, u64),
+    /// A request breaks the link.
+    pub cut: u64,
+    /// A request arrives twice.
+    pub duplicate: u64,
+    /// A push is lost although the link holds.
+    pub lost_push: u64,
+    /// How long a caller waits for an answer.
+    pub time_out: Duration,
+}
+
+impl Faults {
+    /// A network without faults.
+    pub const NONE: Faults = Faults {
+        latency: (0, 0),
+        cut: 0,
+        duplicate: 0,
+        lost_push: 0,
+        time_out: Duration::from_secs(2),
+    };
+}
+
+/// An engine behind a bad network.
+#[derive(Clone)]
+pub struct Faulty {
+    shared: Arc<Shared>,
+    link: Arc<Mutex<Link>>,
+}
+
+struct Shared {
+    engine: Arc<dyn Engine>,
+    /// Where messages travel: it outlives the client.
+    network: Arc<dyn Stage>,
+    /// The client's clock, in which answers are stamped.
+    world: Arc<dyn World>,
+    faults: Faults,
+    rng: Mutex<Rng>,
+    is_dead: Box<dyn Fn() -> bool + Send + Sync>,
+    data: Arc<Mutex<Link>>,
+    /// The claims of this client, and when the last answered request of each was sent: the base of a
+    /// turn that comes by push.
+    contacts: Mutex<HashMap<ClaimId, Option<Moment>>>,
+    pushes: OnceLock<Arc<Pushes>>,
+}
+
+/// One direction has a request clear when the one before it has arrived; the other an answer.
+#[derive(Default)]
+struct Link {
+    epoch: u64,
+    last_request: Moment,
+    last_answer: Moment,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What becomes of one request.
+struct Trip {
+    epoch: u64,
+    delay: Duration,
+    arrives: bool,
+    twice: bool,
+}
+
+impl Faulty {
+    /// Wraps `engine` for one client, which lives in `world` until `is_dead` says otherwise.
+    pub fn new(
+        engine: Arc<dyn Engine>,
+        network: Arc<dyn Stage>,
+        world: Arc<dyn World>,
+        faults: Faults,
+        rng: Rng,
+        is_dead: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Faulty {
+        let data = Arc::new(Mutex::new(Link::default()));
+        let shared = Shared {
+            engine,
+            network,
+            world,
+            faults,
+            rng: Mutex::new(rng),
+            is_dead: Box::new(is_dead),
+            data: data.clone(),
+            contacts: Mutex::default(),
+            pushes: OnceLock::new(),
+        };
+        Faulty { shared: Arc::new(shared), link: data }
+    }
+
+    /// Decides over a request at the moment it is sent.
+    fn depart(&self) -> Trip {
+        let shared = &self.shared;
+        let mut rng = lock(&shared.rng);
+        let (low, high) = shared.faults.latency;
+        let now = shared.network.now();
+        let mut link = lock(&self.link);
+        let mut arrival = (now + rng.micros(low, high)).max(link.last_request + TICK);
+        let cut = rng.chance(shared.faults.cut);
+        let trip = Trip {
+            epoch: link.epoch,
+            delay: Duration::ZERO,
+            arrives: !cut || rng.chance(500),
+            twice: rng.chance(shared.faults.duplicate),
+        };
+        if cut {
+            // What was on the old link may come later than what the new one brings.
+            arrival = arrival + rng.micros(0, 3_000_000);
+            link.epoch += 1;
+            link.last_request = now;
+            drop((link, rng));
+            self.reconnect();
+        } else {
+            link.last_request = arrival;
+        }
+        Trip { delay: now.until(arrival), ..trip }
+    }
+
+    /// A new link: pushes may have been lost with the old one.
+    fn reconnect(&self) {
+        let shared = self.shared.clone();
+        let network = shared.network.clone();
+        let pause = shared.latency();
+        network.clone().start(Box::pin(async move {
+            network.sleep(pause).await;
+            if let Some(turns) = shared.turns() {
+                turns.look_again(0);
+            }
+        }));
+    }
+
+    /// Carries a request to the engine and its answer back.
+    fn carry<T, A, H>(
+        &self,
+        act: A,
+        heard: H,
+    ) -> impl Future<Output = Result<T>> + Send + use<T, A, H>
+    where
+        T: Send + 'static,
+        A: Fn(&dyn Engine) -> Step<T> + Send + 'static,
+        H: FnOnce(&Shared, T, Moment) -> T + Send + 'static,
+    {
+        let Trip { epoch, delay, arrives, twice } = self.depart();
+        let (shared, link) = (self.shared.clone(), self.link.clone());
+        let sent = shared.world.now();
+        let network = shared.network.clone();
+        let dead = (shared.is_dead)();
+        let answer = network.spawn(async move {
+            if dead {
+                return None;
+            }
+            shared.network.sleep(delay).await;
+            if !arrives {
+                return None;
+            }
+            let answer = act(&*shared.engine).await;
+            if twice {
+                let _ = act(&*shared.engine).await;
+            }
+            let back = shared.answer_delay(&link);
+            shared.network.sleep(back).await;
+            let whole = lock(&link).epoch == epoch && !(shared.is_dead)();
+            whole.then(|| answer.map(|answer| heard(&shared, answer, sent)))
+        });
+        let time_out = self.shared.faults.time_out;
+        async move {
+            match network.within(time_out, answer).await {
+                Some(Some(answer)) => answer,
+                Some(None) => Err(unavailable("the connection broke")),
+                None => Err(unavailable("no answer in time")),
+            }
+        }
+    }
+}
+
+const TICK: Duration = Duration::from_nanos(1);
+
+fn unavailable(reason: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, reason).in_doubt()
+}
+
+impl Shared {
+    fn latency(&self) -> Duration {
+        let (low, high) = self.faults.latency;
+        lock(&self.rng).micros(low, high)
+    }
+
+    fn answer_delay(&self, link: &Mutex<Link>) -> Duration {
+        let now = self.network.now();
+        let latency = self.latency();
+        let mut link = lock(link);
+        link.last_answer = (now + latency).max(link.last_answer + TICK);
+        now.until(link.last_answer)
+    }
+
+    fn turns(&self) -> Option<Arc<dyn Turns>> {
+        self.pushes.get().and_then(|pushes| pushes.to.upgrade())
+    }
+
+    fn answered(&self, id: ClaimId, sent: Moment) {
+        let mut contacts = lock(&self.contacts);
+        let known = contacts.entry(id).or_default();
+        *known = Some(sent).max(*known);
+    }
+
+    fn verdict(&self, id: ClaimId, verdict: Verdict, sent: Moment) -> Verdict {
+        self.answered(id, sent);
+        match verdict {
+            Verdict::Granted(grant) => Verdict::Granted(restamp(grant, sent)),
+            Verdict::Waiting(place) => Verdict::Waiting(self.place(place, sent)),
+            other => other,
+        }
+    }
+
+    fn renewed(&self, renewal: &Renewal, renewed: Renewed, sent: Moment) -> Renewed {
+        if let Renewal::Place(claim) = renewal {
+            self.answered(claim.id, sent);
+        }
+        match renewed {
+            Renewed::Held(grant) => Renewed::Held(restamp(grant, sent)),
+            Renewed::Waiting(place) => Renewed::Waiting(self.place(place, sent)),
+            other => other,
+        }
+    }
+
+    /// The engine's moment to look, counted from the send on the client's clock.
+    fn place(&self, place: Place, sent: Moment) -> Place {
+        let look_again = match place.look_again {
+            Moment::FAR => Moment::FAR,
+            at => sent + self.network.now().until(at),
+        };
+        Place { look_again, ..place }
+    }
+}
+
+/// The same grant, counted from another send time.
+fn restamp(grant: Grant, sent: Moment) -> Grant {
+    let remaining = grant.sent.until(grant.start_by) * 2;
+    Grant::new(grant.fence, sent, remaining, grant.first_life)
+}
+
+/// The turns of the wrapped engine, on their way to the client.
+struct Pushes {
+    to: Weak<dyn Turns>,
+    faulty: Weak<Shared>,
+}
+
+impl Turns for Pushes {
+    fn deliver(&self, name: &Name, id: &ClaimId, turn: Turn) -> bool {
+        let Some(shared) = self.faulty.upgrade() else { return false };
+        if (shared.is_dead)() || !lock(&shared.contacts).contains_key(id) {
+            return false;
+        }
+        if lock(&shared.rng).chance(shared.faults.lost_push) {
+            return true;
+        }
+        let epoch = lock(&shared.data).epoch;
+        let delay = shared.answer_delay(&shared.data);
+        let (name, id) = (name.clone(), *id);
+        let network = shared.network.clone();
+        network.start(Box::pin(async move {
+            shared.network.sleep(delay).await;
+            if lock(&shared.data).epoch == epoch && !(shared.is_dead)() {
+                push(&shared, name, id, turn);
+            }
+        }));
+        true
+    }
+
+    fn look_again(&self, shard: u32) {
+        if let Some(turns) = self.to.upgrade() {
+            turns.look_again(shard);
+        }
+    }
+}
+
+/// The push has arrived.
+fn push(shared: &Arc<Shared>, name: Name, id: ClaimId, turn: Turn) {
+    let Some(turns) = shared.turns() else { return };
+    let base = lock(&shared.contacts).get(&id).copied().flatten();
+    let turn = match (turn, base) {
+        (Turn::Granted(grant), Some(sent)) => Turn::Granted(restamp(grant, sent)),
+        // Without a base nobody can say how long it is good for.
+        (Turn::Granted(_), None) => Turn::LookAgain,
+        (other, _) => other,
+    };
+    let granted = matches!(turn, Turn::Granted(_));
+    if !turns.deliver(&name, &id, turn) && granted {
+        let faulty = Faulty { shared: shared.clone(), link: shared.data.clone() };
+        let leave = Leave::new(name, id);
+        let left = faulty.carry(move |engine| engine.leave(&leave), |_, left, _| left);
+        shared.network.start(Box::pin(async move { drop(left.await) }));
+    }
+}
+
+impl Engine for Faulty {
+    fn profile(&self) -> &Profile {
+        self.shared.engine.profile()
+    }
+
+    fn attach(&self, turns: Weak<dyn Turns>) {
+        let pushes = Arc::new(Pushes { to: turns, faulty: Arc::downgrade(&self.shared) });
+        let weak: Weak<dyn Turns> = Arc::downgrade(&pushes) as _;
+        assert!(self.shared.pushes.set(pushes).is_ok(), "one client for each faulty engine");
+        self.shared.engine.attach(weak);
+    }
+
+    fn claim(&self, claim: &Claim) -> Step<Verdict> {
+        let (claim, id) = (claim.clone(), claim.id);
+        lock(&self.shared.contacts).entry(id).or_default();
+        let act = move |engine: &dyn Engine| engine.claim(&claim);
+        Step::pending(
+            self.carry(act, move |shared, verdict, sent| shared.verdict(id, verdict, sent)),
+        )
+    }
+
+    fn shard(&self, name: &Name) -> u32 {
+        self.shared.engine.shard(name)
+    }
+
+    fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
+        let batch: Arc<[Renewal]> = batch.into();
+        let asked = batch.clone();
+        let act = move |engine: &dyn Engine| engine.renew(shard, &asked);
+        let heard = move |shared: &Shared, answers: Vec<Renewed>, sent| {
+            let pairs = batch.iter().zip(answers);
+            pairs.map(|(renewal, answer)| shared.renewed(renewal, answer, sent)).collect()
+        };
+        Step::pending(self.carry(act, heard))
+    }
+
+    fn leave(&self, leave: &Leave) -> Step<Left> {
+        let leave = leave.clone();
+        Step::pending(self.carry(move |engine| engine.leave(&leave), |_, left, _| left))
+    }
+
+    fn leave_soon(&self, leave: Leave, done: Ack) {
+        let answer = self.carry(move |engine| engine.leave(&leave), |_, left, _| left);
+        self.shared.network.start(Box::pin(async move { done.done(answer.await) }));
+    }
+
+    fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
+        let name = name.clone();
+        Step::pending(self.carry(move |engine| engine.resize(&name, capacity), |_, done, _| done))
+    }
+
+    fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
+        let (name, note) = (name.clone(), note.clone());
+        let act = move |engine: &dyn Engine| engine.break_hold(&name, fence, &note);
+        Step::pending(self.carry(act, |_, done, _| done))
+    }
+
+    fn inspect(&self, scope: &Scope) -> Step<Page> {
+        let scope = scope.clone();
+        Step::pending(self.carry(move |engine| engine.inspect(&scope), |_, page, _| page))
+    }
+
+    fn lifeline(&self) -> Option<Arc<dyn Engine>> {
+        Some(Arc::new(Faulty { shared: self.shared.clone(), link: Arc::default() }))
+    }
+
+    fn health(&self) -> Step<()> {
+        Step::pending(self.carry(|engine| engine.health(), |_, done, _| done))
+    }
+
+    fn close(&self) -> Step<()> {
+        Step::ready(Ok(()))
+    }
+}
+
+impl fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Faulty({:?})", self.shared.engine)
+    }
+}
+
+impl fmt::Debug for Pushes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pushes")
+    }
+}

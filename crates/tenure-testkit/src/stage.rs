@@ -1,0 +1,122 @@
+//! Where a test plays: on real time, or on the virtual time of the [simulation](crate::sim).
+//!
+//! A test body that gets its tasks and its sleeps from a stage runs on both.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tenure::engine::{Moment, SystemWorld, World};
+
+/// A future that a stage can run.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Time and tasks.
+pub trait Stage: Debug + Send + Sync + 'static {
+    /// The world that clients on this stage live in.
+    fn world(&self) -> Arc<dyn World>;
+
+    /// Runs a task beside the caller.
+    fn start(&self, task: Task);
+
+    /// Waits.
+    fn sleep(&self, span: Duration) -> Task;
+}
+
+impl dyn Stage {
+    /// Runs a future beside the caller, and hands back its value.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Joined<T> {
+        let slot = Arc::new(Mutex::new(Slot { value: None, gone: false, waker: None }));
+        let promise = Promise(slot.clone());
+        self.start(Box::pin(async move {
+            let value = future.await;
+            promise.keep(value);
+        }));
+        Joined(slot)
+    }
+
+    /// The present of this stage's world.
+    pub fn now(&self) -> Moment {
+        self.world().now()
+    }
+
+    /// Runs a future for at most `span`; `None` if it was not done by then, and is dropped.
+    pub async fn within<T>(&self, span: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        let mut sleep = self.sleep(span);
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(value) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(value));
+            }
+            sleep.as_mut().poll(cx).map(|()| None)
+        })
+        .await
+    }
+}
+
+struct Slot<T> {
+    value: Option<T>,
+    gone: bool,
+    waker: Option<Waker>,
+}
+
+struct Promise<T>(Arc<Mutex<Slot<T>>>);
+
+impl<T> Promise<T> {
+    fn keep(self, value: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).value = Some(value);
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.gone = true;
+        if let Some(waker) = slot.waker.take() {
+            drop(slot);
+            waker.wake();
+        }
+    }
+}
+
+/// The value of a spawned future. Panics if the future was dropped or panicked.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Joined<T>(Arc<Mutex<Slot<T>>>);
+
+impl<T> Future for Joined<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = slot.value.take() {
+            return Poll::Ready(value);
+        }
+        assert!(!slot.gone, "a spawned task ended without its value");
+        slot.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Real time, on the tokio runtime that it is used in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealStage;
+
+impl Stage for RealStage {
+    fn world(&self) -> Arc<dyn World> {
+        Arc::new(SystemWorld)
+    }
+
+    fn start(&self, task: Task) {
+        tokio::spawn(task);
+    }
+
+    fn sleep(&self, span: Duration) -> Task {
+        Box::pin(tokio::time::sleep(span))
+    }
+}

@@ -1,0 +1,167 @@
+//! The phases of a claim's life, and when each needs the watchdog.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use super::{LEAVE_PATIENCE, Released, Stake, Terms, Todo};
+use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Turn};
+use crate::moment::Moment;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) phase: Phase,
+    /// The future that asks.
+    pub(super) waker: Option<Waker>,
+    /// Whoever watches for risk, loss or release.
+    pub(super) observers: Vec<Waker>,
+    /// A renewal of the watchdog's is on its way.
+    pub(super) in_flight: bool,
+    /// Requests that can put the claim in line and were never answered: they may still arrive.
+    pub(super) open: u32,
+    pub(super) lost: Option<Ended>,
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    Asking(Asking),
+    Held(Held),
+    Leaving(Leaving),
+    Over(Option<Released>),
+}
+
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) turn: Option<Turn>,
+    pub(super) place: Option<Box<Place>>,
+    /// When the future wants to be woken, for its deadline or its next try.
+    pub(super) ring_at: Moment,
+    pub(super) rung: bool,
+    /// When the watchdog should renew the place.
+    pub(super) contact_at: Moment,
+}
+
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) fence: Fence,
+    pub(super) since: Moment,
+    pub(super) good_until: Moment,
+    pub(super) renew_by: Moment,
+    pub(super) first_life: bool,
+    /// Half of the time that the last yes gave.
+    pub(super) risk_at: Moment,
+    pub(super) at_risk: Option<Arc<str>>,
+    /// Released by its owner, but kept for `hold_for`.
+    pub(super) leave_at: Moment,
+}
+
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub(super) tries: u32,
+    pub(super) next_try: Moment,
+    /// After this the engine has ended the claim by itself.
+    pub(super) give_up: Moment,
+    pub(super) good_until: Option<Moment>,
+}
+
+impl State {
+    pub(super) fn observe(&mut self, cx: &Context<'_>) {
+        if !self.observers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            self.observers.push(cx.waker().clone());
+        }
+    }
+
+    pub(super) fn lose(&mut self, ended: Ended, leaving: Option<Leaving>, todo: &mut Todo) {
+        self.lost = Some(ended.clone());
+        todo.lost = Some(ended);
+        todo.over = leaving.is_none();
+        self.phase = match leaving {
+            Some(leaving) => Phase::Leaving(leaving),
+            None => Phase::Over(Some(Released::Late)),
+        };
+        todo.wake.append(&mut self.observers);
+        todo.wake.extend(self.waker.take());
+    }
+
+    pub(super) fn again(&self, claim: &Claim, seen: Fence) -> Claim {
+        let ticket = match &self.phase {
+            Phase::Asking(asking) => asking.place.as_ref().map(|place| place.ticket),
+            _ => None,
+        };
+        Claim { ticket, seen, ..claim.clone() }
+    }
+
+    pub(super) fn next(&self, stake: &Stake) -> Moment {
+        match &self.phase {
+            Phase::Asking(_) => self.asking_next(true),
+            Phase::Held(held) => held.next(&stake.terms, self.in_flight).min(stake.cap(held)),
+            Phase::Leaving(leaving) => leaving.next_try.min(leaving.give_up),
+            Phase::Over(_) => Moment::ORIGIN,
+        }
+    }
+
+    pub(super) fn asking_next(&self, foremost: bool) -> Moment {
+        match &self.phase {
+            Phase::Asking(asking) => asking.ring_at.min(self.asking_contact(foremost)),
+            _ => Moment::FAR,
+        }
+    }
+
+    /// When the place needs contact: to be kept, or because a push may have been lost. Any contact
+    /// moves the whole line, so that only the foremost need look.
+    pub(super) fn asking_contact(&self, foremost: bool) -> Moment {
+        match &self.phase {
+            Phase::Asking(Asking { turn: None, place: Some(place), contact_at, .. })
+                if !self.in_flight =>
+            {
+                if foremost {
+                    place.look_again.min(*contact_at)
+                } else {
+                    *contact_at
+                }
+            }
+            _ => Moment::FAR,
+        }
+    }
+}
+
+impl Asking {
+    pub(super) fn stands(&mut self, place: Place, now: Moment) -> Moment {
+        self.contact_at = now + PLACE_LIFE / 3;
+        let look = place.look_again.min(self.contact_at);
+        self.place = Some(Box::new(place));
+        if self.turn.as_ref().is_some_and(|turn| self.is_stale(turn)) {
+            self.turn = None;
+        }
+        look
+    }
+
+    /// A turn from before the last answered contact, which said that the claim waits.
+    pub(super) fn is_stale(&self, turn: &Turn) -> bool {
+        let floor = self.place.as_ref().map(|place| place.floor);
+        matches!((turn, floor), (Turn::Granted(grant), Some(floor)) if grant.fence <= floor)
+    }
+}
+
+impl Held {
+    pub(super) fn renews(&self, terms: &Terms) -> bool {
+        terms.renew || self.first_life || self.leave_at != Moment::FAR
+    }
+
+    pub(super) fn next(&self, terms: &Terms, in_flight: bool) -> Moment {
+        let mut next = self.good_until.min(self.leave_at);
+        if self.renews(terms) {
+            if !in_flight {
+                next = next.min(self.renew_by);
+            }
+            if self.at_risk.is_none() {
+                next = next.min(self.risk_at);
+            }
+        }
+        next
+    }
+}
+
+pub(super) fn retry_after(tries: u32) -> Duration {
+    (LEAVE_PATIENCE * 2u32.saturating_pow(tries)).min(Duration::from_millis(500))
+}

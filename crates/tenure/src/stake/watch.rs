@@ -1,0 +1,171 @@
+//! What the watchdog finds when it looks at a stake, and what it brings back.
+
+use std::time::Duration;
+
+use super::phase::{Leaving, Phase, State, retry_after};
+use super::{Released, Stake, Todo};
+use crate::claim::{Claim, Ended, Fence, Renewal, Renewed, Turn};
+use crate::moment::Moment;
+
+impl Stake {
+    /// What time has made due, and when to look next. `foremost`: no other waiting claim of this
+    /// process stands before it in this line.
+    pub(crate) fn look(&self, now: Moment, foremost: bool, seen: Fence, todo: &mut Todo) -> Moment {
+        let mut state = self.state();
+        match &state.phase {
+            Phase::Asking(_) => self.look_asking(&mut state, now, foremost, seen, todo),
+            Phase::Held(_) => self.look_held(&mut state, now, todo),
+            Phase::Leaving(_) => self.look_leaving(&mut state, now, todo),
+            Phase::Over(_) => {
+                todo.over = true;
+                Moment::FAR
+            }
+        }
+    }
+
+    fn look_asking(
+        &self,
+        state: &mut State,
+        now: Moment,
+        foremost: bool,
+        seen: Fence,
+        todo: &mut Todo,
+    ) -> Moment {
+        let Phase::Asking(asking) = &mut state.phase else { return Moment::FAR };
+        if now >= asking.ring_at {
+            asking.ring_at = Moment::FAR;
+            asking.rung = true;
+            todo.wake.extend(state.waker.take());
+        }
+        if now >= state.asking_contact(foremost) {
+            state.in_flight = true;
+            state.open += 1;
+            todo.renew = Some(Renewal::Place(state.again(&self.claim, seen)));
+        }
+        state.asking_next(foremost)
+    }
+
+    fn look_held(&self, state: &mut State, now: Moment, todo: &mut Todo) -> Moment {
+        let Phase::Held(held) = &mut state.phase else { return Moment::FAR };
+        let cap = self.cap(held);
+        if now >= held.good_until.min(cap) {
+            let ended = if now >= cap { Ended::MaxHold } else { Ended::Expired };
+            // At max_hold it is given up now; an expired hold ends on the engine by itself, and a
+            // leave follows later only to be sure.
+            let next_try = if now >= cap { now } else { now + self.claim.ttl };
+            let give_up = next_try.max(held.good_until) + self.claim.ttl;
+            let leaving = Stake::leaving(Some(held.good_until));
+            state.lose(ended, Some(Leaving { next_try, give_up, ..leaving }), todo);
+            return next_try;
+        }
+        if now >= held.leave_at {
+            let give_up = held.good_until + self.claim.ttl;
+            let leaving = Stake::leaving(Some(held.good_until));
+            state.phase = Phase::Leaving(Leaving { next_try: now, give_up, ..leaving });
+            return now;
+        }
+        let renews = held.renews(&self.terms);
+        if renews && held.at_risk.is_none() && now >= held.risk_at {
+            held.at_risk = Some("no renewal was answered for half of its time".into());
+            todo.at_risk = held.at_risk.clone();
+            todo.wake.append(&mut state.observers);
+        }
+        if renews && now >= held.renew_by && !state.in_flight {
+            state.in_flight = true;
+            let Claim { name, id, ttl, .. } = &self.claim;
+            let fence = held.fence;
+            todo.renew = Some(Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl });
+        }
+        held.next(&self.terms, state.in_flight).min(cap)
+    }
+
+    fn look_leaving(&self, state: &mut State, now: Moment, todo: &mut Todo) -> Moment {
+        let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
+        if now >= leaving.give_up {
+            let late = leaving.good_until.map(|_| Released::Late);
+            state.phase = Phase::Over(late);
+            todo.wake.append(&mut state.observers);
+            todo.over = true;
+            return Moment::FAR;
+        }
+        if now >= leaving.next_try {
+            // It goes by another way than the first, so what went before is in doubt.
+            let in_doubt = state.open > 0 || leaving.tries > 0;
+            leaving.tries += 1;
+            leaving.next_try = now + retry_after(leaving.tries);
+            todo.leave = Some(self.leave_of(in_doubt));
+        }
+        leaving.next_try.min(leaving.give_up)
+    }
+
+    /// The answer to a renewal of the watchdog's, or that there was none. Returns when to look next.
+    pub(crate) fn renewed(
+        &self,
+        asked: &Renewal,
+        answer: Renewed,
+        now: Moment,
+        todo: &mut Todo,
+    ) -> Moment {
+        let mut state = self.state();
+        state.in_flight = false;
+        if matches!(asked, Renewal::Place(_)) {
+            if !matches!(&answer, Renewed::Unknown(error) if error.may_have_happened()) {
+                state.open -= 1;
+            }
+            // The turn came by push meanwhile, or it has left: the answer is about the past.
+            if !matches!(state.phase, Phase::Asking(_)) {
+                return state.next(self);
+            }
+        }
+        drop(state);
+        self.extended(answer, now, todo)
+    }
+
+    /// The answer to a renewal that the owner asked for. Returns when to look next.
+    pub(crate) fn extended(&self, answer: Renewed, now: Moment, todo: &mut Todo) -> Moment {
+        let mut state = self.state();
+        match (&mut state.phase, answer) {
+            (Phase::Held(held), Renewed::Held(grant)) if grant.fence == held.fence => {
+                held.good_until = held.good_until.max(grant.good_until);
+                held.renew_by = grant.renew_by;
+                held.risk_at = grant.start_by;
+                held.first_life = grant.first_life;
+                held.at_risk = None;
+            }
+            (Phase::Held(held), Renewed::Unknown(error)) => {
+                // Retried at once and often: a third of the ttl must be enough for several tries.
+                held.renew_by = now + (self.claim.ttl / 30).min(Duration::from_millis(500));
+                if held.at_risk.is_none() {
+                    held.at_risk = Some(error.to_string().into());
+                    todo.at_risk = held.at_risk.clone();
+                    todo.wake.append(&mut state.observers);
+                }
+            }
+            (Phase::Held(_), Renewed::Gone(ended)) => state.lose(ended, None, todo),
+            (Phase::Asking(asking), Renewed::Held(grant)) => {
+                let turn = Turn::Granted(grant);
+                if !asking.is_stale(&turn) {
+                    asking.turn = Some(turn);
+                    todo.wake.extend(state.waker.take());
+                }
+            }
+            (Phase::Asking(asking), Renewed::Waiting(place)) => {
+                asking.stands(place, now);
+            }
+            (Phase::Asking(asking), Renewed::Gone(ended)) => {
+                asking.turn = Some(Turn::Ended(ended));
+                todo.wake.extend(state.waker.take());
+            }
+            (Phase::Asking(asking), Renewed::Unknown(_)) => {
+                asking.contact_at = now + Duration::from_millis(500);
+                if let Some(place) = &mut asking.place {
+                    place.look_again = place.look_again.max(asking.contact_at);
+                }
+            }
+            // Another grant than the one that is held, or it has left: about the past.
+            (Phase::Held(_), Renewed::Held(_) | Renewed::Waiting(_)) => {}
+            (Phase::Leaving(_) | Phase::Over(_), _) => {}
+        }
+        state.next(self)
+    }
+}

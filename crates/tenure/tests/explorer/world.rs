@@ -1,0 +1,476 @@
+//! One name with a few claimants, everything that can happen to it, and when two such are the same.
+
+use std::fmt;
+use std::time::Duration;
+
+use tenure::engine::{
+    Broken, Claim, ClaimId, Ended, Fence, Leave, Left, Moment, Name, Note, PLACE_LIFE, Space,
+    Ticket,
+};
+use tenure::ledger::{Answer, Entry, Ledger, Process, Shelf, State, TOMB_LIFE, Totals, Word};
+
+use super::bent::{Bent, Fault};
+
+/// One second is the least that passes, so a first life has two of them and a ttl three.
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+const MOST: usize = 4;
+
+/// What is explored.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    /// Units that every claim says there are.
+    pub(crate) capacity: u32,
+    /// Units that each claimant asks for.
+    pub(crate) weights: &'static [u32],
+    /// The process of each claimant.
+    pub(crate) processes: [Process; MOST],
+    /// Capacities that an operator may set.
+    pub(crate) resizes: &'static [u32],
+    /// Whether claimants can become unreachable.
+    pub(crate) deaf: bool,
+    /// Whether claimants leave in doubt, and their late duplicates arrive.
+    pub(crate) doubt: bool,
+    /// Whether an operator breaks holds.
+    pub(crate) breaks: bool,
+}
+
+/// Something that can happen. A claimant is known by its index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    /// It asks and may wait; again with the same id, if it has one, and by its ticket.
+    Claim(usize),
+    /// It asks again, with nobody there to take a grant.
+    Keep(usize),
+    /// It asks, and may not wait.
+    Try(usize),
+    /// It renews its hold; one that holds nothing tries it with the highest fence there is.
+    Renew(usize),
+    Leave(usize),
+    LeaveInDoubt(usize),
+    /// A late duplicate of a claim that left in doubt.
+    Duplicate(usize),
+    Break(usize),
+    Deafen(usize),
+    Hear(usize),
+    /// A minute has passed since its last contact, though not since that of the others.
+    PlaceEnds(usize),
+    Resize(u32),
+    /// A second passes, and everyone who waits keeps its place meanwhile.
+    Second,
+    /// A minute passes, and nobody says anything.
+    Minute,
+    /// Nobody in particular asks.
+    Look,
+}
+
+/// The answer of a step, if it was one.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Reply {
+    Nothing,
+    Looked,
+    Claimed(Answer),
+    Renewed(Answer),
+    Left(Left),
+    Broken(Broken),
+}
+
+/// What came of an action.
+pub(crate) struct Done {
+    pub(crate) reply: Reply,
+    /// Whom it told what, and whether that was heard.
+    pub(crate) said: Vec<(Entry, Word, bool)>,
+}
+
+/// A claimant, and what the explorer knows of it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Actor {
+    ids: u32,
+    /// The claim that it has made and not left.
+    pub(crate) mine: Option<Mine>,
+    pub(crate) deaf: bool,
+    tomb: Option<Tomb>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Mine {
+    pub(crate) id: ClaimId,
+    ticket: Option<Ticket>,
+    /// Until when it must hear that it was broken.
+    pub(crate) broken_until: Moment,
+}
+
+#[derive(Clone, Copy)]
+struct Tomb {
+    id: ClaimId,
+    until: Moment,
+    was_broken: bool,
+}
+
+/// The name and its claimants.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) shelf: Bent,
+    pub(crate) now: Moment,
+    pub(crate) actors: [Actor; MOST],
+    pub(crate) capacity: u32,
+    pub(crate) resized: bool,
+    /// The highest fence that was ever granted.
+    pub(crate) highest: Fence,
+}
+
+/// What the line holds, as it is and not as the shelf tells.
+pub(crate) struct Facts {
+    pub(crate) held: Vec<Entry>,
+    pub(crate) waiting: Vec<Entry>,
+    pub(crate) totals: Totals,
+}
+
+impl World {
+    pub(crate) fn new(setting: &Setting, fault: Option<Fault>) -> World {
+        World {
+            shelf: Bent::new(fault),
+            now: Moment::ORIGIN + TOMB_LIFE,
+            actors: Default::default(),
+            capacity: setting.capacity,
+            resized: false,
+            highest: Fence::default(),
+        }
+    }
+
+    pub(crate) fn facts(&self) -> Facts {
+        let line = &self.shelf.line;
+        let bare = |all: Vec<(Entry, _)>| all.into_iter().map(|(entry, _)| entry).collect();
+        let Ok(totals) = line.totals();
+        Facts { held: bare(line.holders()), waiting: bare(line.waiters()), totals }
+    }
+
+    /// Everything that can happen next.
+    pub(crate) fn actions(&self, setting: &Setting, facts: &Facts) -> Vec<Action> {
+        let mut all = vec![Action::Second, Action::Minute, Action::Look];
+        all.extend(setting.resizes.iter().map(|capacity| Action::Resize(*capacity)));
+        for (who, actor) in self.actors[..setting.weights.len()].iter().enumerate() {
+            all.push(Action::Claim(who));
+            if setting.doubt && actor.tomb.is_some_and(|tomb| tomb.until > self.now) {
+                all.push(Action::Duplicate(who));
+            }
+            let Some(Mine { id, .. }) = actor.mine else {
+                all.push(Action::Try(who));
+                continue;
+            };
+            all.extend([Action::Renew(who), Action::Leave(who)]);
+            if setting.doubt {
+                all.push(Action::LeaveInDoubt(who));
+            }
+            if facts.held.iter().any(|hold| hold.id == id) {
+                all.extend(setting.breaks.then_some(Action::Break(who)));
+                continue;
+            }
+            all.push(Action::Keep(who));
+            if facts.waiting.iter().any(|place| place.id == id && place.until > self.now) {
+                all.push(Action::PlaceEnds(who));
+                if setting.deaf {
+                    all.push(if actor.deaf { Action::Hear(who) } else { Action::Deafen(who) });
+                }
+            }
+        }
+        all
+    }
+
+    /// Lets it happen.
+    pub(crate) fn act(&mut self, action: Action, setting: &Setting, words: &Words) -> Done {
+        let mut said = Vec::new();
+        let reply = self.step(action, setting, words, &mut said);
+        let facts = self.facts();
+        self.learn(action, &reply, &facts, &said);
+        Done { reply, said }
+    }
+
+    fn step(
+        &mut self,
+        action: Action,
+        setting: &Setting,
+        words: &Words,
+        said: &mut Vec<(Entry, Word, bool)>,
+    ) -> Reply {
+        match action {
+            Action::Second => self.pass_a_second(),
+            Action::Minute => self.now = self.now + PLACE_LIFE,
+            Action::Deafen(who) => self.actors[who].deaf = true,
+            Action::Hear(who) => self.actors[who].deaf = false,
+            Action::PlaceEnds(who) => self.end_place(who),
+            _ => return self.ask(action, setting, words, said),
+        }
+        Reply::Nothing
+    }
+
+    fn ask(
+        &mut self,
+        action: Action,
+        setting: &Setting,
+        words: &Words,
+        said: &mut Vec<(Entry, Word, bool)>,
+    ) -> Reply {
+        let claim = self.claim(action, words);
+        let leave =
+            Leave { in_doubt: matches!(action, Action::LeaveInDoubt(_)), ..words.leave(claim.id) };
+        let fence = match self.shelf.line.find(&claim.id) {
+            Ok(Some(entry)) if matches!(entry.state, State::Held { .. }) => entry.fence(),
+            _ => self.highest,
+        };
+        let actors = self.actors;
+        let say = |entry: &Entry, word: Word| {
+            let heard = !actors[whose(&entry.id)].deaf;
+            said.push((*entry, word, heard));
+            heard
+        };
+        let mut ledger = Ledger::new(&mut self.shelf, self.now, say);
+        let reply = match action {
+            Action::Claim(who) | Action::Try(who) | Action::Duplicate(who) => {
+                ledger.claim(&claim, setting.processes[who], true).map(Reply::Claimed)
+            }
+            Action::Keep(who) => {
+                ledger.claim(&claim, setting.processes[who], false).map(Reply::Claimed)
+            }
+            Action::Renew(_) => ledger.renew(&claim.id, fence, TTL).map(Reply::Renewed),
+            Action::Leave(_) | Action::LeaveInDoubt(_) => ledger.leave(&leave).map(Reply::Left),
+            Action::Break(_) => ledger.break_hold(fence, &words.note).map(Reply::Broken),
+            Action::Resize(capacity) => ledger.resize(capacity).map(|()| Reply::Looked),
+            _ => ledger.tick().map(|()| Reply::Looked),
+        };
+        let Ok(reply) = reply;
+        reply
+    }
+
+    /// What the claimant asks with; a new id if it has none.
+    fn claim(&mut self, action: Action, words: &Words) -> Claim {
+        let Some(who) = action.who() else { return words.claims[0].clone() };
+        let mut claim = words.claims[who].clone();
+        let actor = &mut self.actors[who];
+        if let (Action::Duplicate(_), Some(tomb)) = (action, actor.tomb) {
+            claim.id = tomb.id;
+            return claim;
+        }
+        let mine = actor.mine.get_or_insert_with(|| {
+            actor.ids += 1;
+            Mine { id: id(who, actor.ids), ticket: None, broken_until: Moment::ORIGIN }
+        });
+        claim.id = mine.id;
+        claim.ticket = mine.ticket;
+        claim.may_wait = !matches!(action, Action::Try(_));
+        claim
+    }
+
+    fn learn(
+        &mut self,
+        action: Action,
+        reply: &Reply,
+        facts: &Facts,
+        said: &[(Entry, Word, bool)],
+    ) {
+        if let Action::Resize(capacity) = action {
+            (self.capacity, self.resized) = (capacity, true);
+        }
+        for (entry, word, _) in said {
+            match word {
+                Word::Granted { fence, .. } => self.highest = self.highest.max(*fence),
+                Word::Ended(Ended::Conflict { .. }) => self.actors[whose(&entry.id)].mine = None,
+                _ => {}
+            }
+        }
+        self.highest = facts.held.iter().map(Entry::fence).fold(self.highest, Fence::max);
+        if let Some(who) = action.who() {
+            self.learn_of(who, action, reply, facts);
+        }
+        for actor in &mut self.actors {
+            actor.tomb = actor.tomb.filter(|tomb| tomb.until > self.now);
+            let waits = |mine: Mine| !facts.held.iter().any(|hold| hold.id == mine.id);
+            // Whether one that holds can be reached makes no difference: fewer states.
+            actor.deaf &= actor.mine.is_some_and(waits);
+        }
+    }
+
+    fn learn_of(&mut self, who: usize, action: Action, reply: &Reply, facts: &Facts) {
+        let now = self.now;
+        let actor = &mut self.actors[who];
+        let Some(mine) = &mut actor.mine else { return };
+        match (action, reply) {
+            (Action::Leave(_), _) => actor.mine = None,
+            (Action::LeaveInDoubt(_), _) => {
+                let was_broken = mine.broken_until > now;
+                actor.tomb = Some(Tomb { id: mine.id, until: now + TOMB_LIFE, was_broken });
+                actor.mine = None;
+            }
+            (Action::Duplicate(_), _) => {}
+            (Action::Break(_), Reply::Broken(Broken::Done)) => mine.broken_until = now + TTL,
+            (_, Reply::Claimed(Answer::Busy | Answer::Conflict { .. })) => actor.mine = None,
+            _ => {
+                let id = mine.id;
+                let mut all = facts.held.iter().chain(&facts.waiting);
+                let place = all.find(|entry| entry.id == id).map(|entry| entry.ticket);
+                mine.ticket = place.or(mine.ticket);
+            }
+        }
+    }
+
+    /// Places are renewed all the time by those who are alive, so that they never age here: that
+    /// keeps the number of states finite. `PlaceEnds` is for those who are not.
+    fn pass_a_second(&mut self) {
+        let before = self.now;
+        self.now = before + SECOND;
+        for (place, _) in self.shelf.line.waiters() {
+            if place.until > before {
+                let Ok(()) = self.shelf.line.change(Entry { until: place.until + SECOND, ..place });
+            }
+        }
+    }
+
+    fn end_place(&mut self, who: usize) {
+        let Some(Mine { id, .. }) = self.actors[who].mine else { return };
+        if let Ok(Some(place)) = self.shelf.line.find(&id) {
+            let Ok(()) = self.shelf.line.change(Entry { until: self.now, ..place });
+        }
+    }
+
+    /// Two worlds with the same key have the same future: numbers count by their order only, and
+    /// moments by their distance.
+    pub(crate) fn key(&self, facts: &Facts) -> u128 {
+        let mut key = Packed(u128::from(self.resized));
+        key.push(8, self.capacity % 256);
+        for actor in &self.actors {
+            key.push(2, actor.tomb.map_or(0, |tomb| 1 + u32::from(tomb.was_broken)));
+            key.push(1, u32::from(actor.deaf));
+            let ticket = actor.mine.and_then(|mine| mine.ticket);
+            let older = |other: &&Actor| other.mine.is_some_and(|other| other.ticket < ticket);
+            key.push(2, self.actors.iter().filter(older).count() as u32);
+            let broken_until = actor.mine.map_or(Moment::ORIGIN, |mine| mine.broken_until);
+            key.push(2, self.seconds_until(broken_until));
+            let entry = actor.mine.map(|mine| facts.find(&mine.id));
+            let (state, left) =
+                match entry.map(|entry| entry.map(|entry| (entry.state, entry.until))) {
+                    None => (0, 0),
+                    Some(None) => (1, 0),
+                    Some(Some((State::Waiting, until))) => (2 + u32::from(until <= self.now), 0),
+                    Some(Some((State::Aside, until))) => (4 + u32::from(until <= self.now), 0),
+                    Some(Some((State::Held { first_life, .. }, until))) => {
+                        (6 + u32::from(first_life), self.seconds_until(until))
+                    }
+                };
+            key.push(3, state);
+            key.push(2, left);
+        }
+        key.0
+    }
+
+    fn seconds_until(&self, moment: Moment) -> u32 {
+        self.now.until(moment).as_secs() as u32
+    }
+}
+
+impl Facts {
+    pub(crate) fn find(&self, id: &ClaimId) -> Option<&Entry> {
+        self.held.iter().chain(&self.waiting).find(|entry| entry.id == *id)
+    }
+
+    pub(crate) fn holds(&self, id: &ClaimId) -> Option<&Entry> {
+        self.held.iter().find(|entry| entry.id == *id)
+    }
+
+    pub(crate) fn weight_held(&self) -> u32 {
+        self.held.iter().map(|entry| entry.weight).sum()
+    }
+
+    /// Those who wait and are not set aside.
+    pub(crate) fn in_line(&self) -> impl Iterator<Item = &Entry> {
+        self.waiting.iter().filter(|entry| entry.state == State::Waiting)
+    }
+}
+
+/// Numbers of few bits, one after the other.
+struct Packed(u128);
+
+impl Packed {
+    fn push(&mut self, bits: u32, number: u32) {
+        debug_assert!(number < 1 << bits);
+        self.0 = self.0 << bits | u128::from(number);
+    }
+}
+
+/// What is said in every world, made once.
+pub(crate) struct Words {
+    claims: Vec<Claim>,
+    pub(crate) note: Note,
+}
+
+impl Words {
+    pub(crate) fn new(setting: &Setting) -> Words {
+        let name = Name::new(Space::Lock, "explored").expect("a good name");
+        let claim = |weight: &u32| {
+            let mut claim = Claim::new(name.clone(), id(0, 0));
+            (claim.weight, claim.capacity, claim.ttl) = (*weight, setting.capacity, TTL);
+            claim
+        };
+        let note = Note { by: "ops".to_owned(), reason: "stuck".to_owned() };
+        Words { claims: setting.weights.iter().map(claim).collect(), note }
+    }
+
+    fn leave(&self, id: ClaimId) -> Leave {
+        Leave::new(self.claims[0].name.clone(), id)
+    }
+}
+
+fn id(who: usize, serial: u32) -> ClaimId {
+    ClaimId::from_bytes((u128::from(serial) << 8 | who as u128).to_le_bytes())
+}
+
+/// Whose claim it is.
+pub(crate) fn whose(id: &ClaimId) -> usize {
+    usize::from(id.to_bytes()[0])
+}
+
+impl Action {
+    /// Whose action it is.
+    pub(crate) fn who(self) -> Option<usize> {
+        match self {
+            Action::Claim(who)
+            | Action::Keep(who)
+            | Action::Try(who)
+            | Action::Renew(who)
+            | Action::Leave(who)
+            | Action::LeaveInDoubt(who)
+            | Action::Duplicate(who)
+            | Action::Break(who)
+            | Action::Deafen(who)
+            | Action::Hear(who)
+            | Action::PlaceEnds(who) => Some(who),
+            Action::Resize(_) | Action::Second | Action::Minute | Action::Look => None,
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let does = match self {
+            Action::Claim(_) => "claims",
+            Action::Keep(_) => "keeps its place",
+            Action::Try(_) => "tries",
+            Action::Renew(_) => "renews",
+            Action::Leave(_) => "leaves",
+            Action::LeaveInDoubt(_) => "leaves in doubt",
+            Action::Duplicate(_) => "is claimed for by a late duplicate",
+            Action::Break(_) => "is broken",
+            Action::Deafen(_) => "becomes deaf",
+            Action::Hear(_) => "hears again",
+            Action::PlaceEnds(_) => "has not been heard of for a minute",
+            Action::Resize(capacity) => return write!(f, "resize to {capacity}"),
+            Action::Second => "a second passes",
+            Action::Minute => "a minute passes",
+            Action::Look => "someone looks",
+        };
+        match self.who() {
+            Some(who) => write!(f, "{} {does}", ["a", "b", "c", "d"][who]),
+            None => f.write_str(does),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Work that is done once.
+
+use super::language::check;
+
+#[test]
+fn what_is_done_is_replayed_for_as_long_as_it_is_kept() {
+    check(
+        "a claims once 60s; 10s pass; a leaves done ok; b claims once 60s; 59s pass; c tries once 60s; show
+         1s pass; d claims once 60s",
+        "a: holds 2 for 30s
+         a: released
+         b: settled ok
+         c: settled ok
+         = nobody; remembers for 1s
+         d: holds 4 for 30s
+         = d holds 4 for 30s; remembers for 60s",
+    );
+}
+
+#[test]
+fn those_who_wait_get_the_outcome() {
+    check(
+        "a claims once 60s; b claims once 60s; c claims once 60s; c is deaf; a leaves done ok; c keeps",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         c: waits with 4, 1 ahead
+         a: released; b hears settled ok; c misses settled ok
+         c: settled ok
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn what_did_not_happen_is_run_by_the_next_one() {
+    check(
+        "a claims once 60s; b claims once 60s; a leaves undone; b leaves undone; show; c claims once 60s",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         a: released; b hears granted 4 for at first 2s
+         b: released
+         = nobody
+         c: holds 6 for 30s
+         = c holds 6 for 30s; remembers for 60s",
+    );
+}
+
+#[test]
+fn what_was_never_settled_is_refused() {
+    check(
+        "a claims once 60s for 5s; b claims once 60s; 5s pass; look; b claims; c tries once 60s",
+        "a: holds 2 for 5s
+         b: waits with 3, 0 ahead
+         look: done; b hears look again
+         b: unsettled
+         c: unsettled
+         = nobody; remembers for 55s",
+    );
+}
+
+#[test]
+fn a_holder_that_leaves_without_a_word_leaves_it_unsettled() {
+    check(
+        "a claims once 60s; b claims once 60s; a leaves; b claims",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         a: released; b hears look again
+         b: unsettled
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn a_broken_holder_leaves_it_unsettled() {
+    check(
+        "a claims once 60s; b claims once 60s; break a; b claims",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         break: done; a hears ended, broken by ops: stuck; b hears look again
+         b: unsettled
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn what_was_never_settled_is_run_again_by_those_who_say_so() {
+    check(
+        "a claims once 60s for 5s; b claims once 60s; c claims once 60s rerun; 5s pass; look; b claims
+         c renews; c leaves done ok; b claims",
+        "a: holds 2 for 5s
+         b: waits with 3, 0 ahead
+         c: waits with 4, 1 ahead
+         look: done; b hears look again; c hears granted 5 for at first 2s
+         b: waits with 6, 0 ahead
+         c: holds 5 for 30s
+         c: released; b hears settled ok
+         b: settled ok
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn a_settle_counts_after_the_ttl_if_nobody_has_started_again() {
+    check(
+        "a claims once 60s for 5s; 6s pass; a leaves done late; b claims once 60s",
+        "a: holds 2 for 5s
+         a: gone, expired
+         b: settled late
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn a_settle_after_another_has_started_does_not_count() {
+    check(
+        "a claims once 60s for 5s; 6s pass; b claims once 60s rerun; a leaves done late
+         c claims once 60s; b leaves done ok; d claims once 60s",
+        "a: holds 2 for 5s
+         b: holds 4 for 30s
+         a: gone, expired
+         c: waits with 5, 0 ahead
+         b: released; c hears settled ok
+         d: settled ok
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn the_first_outcome_stays() {
+    check(
+        "a claims once 60s; a leaves done ok; a leaves done other; a leaves undone; b claims once 60s",
+        "a: holds 2 for 30s
+         a: released
+         a: gone, expired
+         a: gone, expired
+         b: settled ok
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn a_turn_that_was_not_heard_has_started_nothing() {
+    check(
+        "a claims once 60s; b claims once 60s; b is deaf; a leaves undone; show; c claims once 60s",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         a: released; b misses granted 4 for at first 2s
+         = b is aside
+         c: holds 6 for 30s
+         = c holds 6 for 30s, b is aside; remembers for 60s",
+    );
+}
+
+#[test]
+fn a_turn_that_was_not_heard_does_not_void_a_late_settle() {
+    check(
+        "a claims once 60s for 5s; b claims once 60s rerun; b is deaf; 5s pass; look
+         a leaves done late; b claims",
+        "a: holds 2 for 5s
+         b: waits with 3, 0 ahead
+         look: done; b misses granted 4 for at first 2s
+         a: gone, expired
+         b: settled late
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn one_who_asks_again_while_it_runs_finds_its_grant() {
+    check(
+        "a claims once 60s; 1s pass; a claims; a leaves done ok; a claims",
+        "a: holds 2 for 30s
+         a: holds 2 for 29s
+         a: released
+         a: settled ok
+         = nobody; remembers for 60s",
+    );
+}

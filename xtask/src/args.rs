@@ -1,0 +1,125 @@
+//! What was asked for: raw arguments become a validated command in one step.
+
+use std::time::Duration;
+
+use crate::torture::Torture;
+
+/// What `cargo xtask` says when it is asked for help, or for something it does not know.
+pub(crate) const HELP: &str = "\
+usage: cargo xtask <command>
+
+  test [--all]     everything that a change needs; --all adds the slow tests and the mutants
+  tidy             who imports whom, how long files and functions are, what docs must say
+  api [--write]    compare the public API with docs/api.txt, or write that file anew
+  mutants          break the code on purpose and demand that the tests notice
+  torture [--minutes N] [--first-seed N]
+                   the simulation with a million seeds, or with new ones for N minutes";
+
+/// A command with its options.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Say what there is.
+    Help,
+    /// Everything that a change needs.
+    Test {
+        /// Also what is slow.
+        all: bool,
+    },
+    /// The rules that no compiler checks.
+    Tidy,
+    /// The public API against its snapshot.
+    Api {
+        /// Replace the snapshot.
+        write: bool,
+    },
+    /// Proof that the tests can fail.
+    Mutants,
+    /// The simulation, for long.
+    Torture(Torture),
+}
+
+/// Reads the arguments after the program's name; the error is one line for the user.
+pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, String> {
+    let args: Vec<String> = args.into_iter().collect();
+    let Some((command, rest)) = args.split_first() else {
+        return Err("no command was given".to_owned());
+    };
+    match command.as_str() {
+        "help" | "--help" | "-h" => Ok(Command::Help),
+        "test" => Ok(Command::Test { all: flag(rest, "--all")? }),
+        "tidy" => no_options(rest).map(|()| Command::Tidy),
+        "api" => Ok(Command::Api { write: flag(rest, "--write")? }),
+        "mutants" => no_options(rest).map(|()| Command::Mutants),
+        "torture" => torture(rest).map(Command::Torture),
+        unknown => Err(format!("there is no command {unknown:?}")),
+    }
+}
+
+fn no_options(rest: &[String]) -> Result<(), String> {
+    match rest.first() {
+        None => Ok(()),
+        Some(unknown) => Err(format!("there is no option {unknown:?} here")),
+    }
+}
+
+fn flag(rest: &[String], known: &str) -> Result<bool, String> {
+    match rest.split_first() {
+        Some((first, rest)) if first == known => no_options(rest).map(|()| true),
+        _ => no_options(rest).map(|()| false),
+    }
+}
+
+fn torture(rest: &[String]) -> Result<Torture, String> {
+    let mut torture = Torture::default();
+    let mut rest = rest.iter();
+    while let Some(option) = rest.next() {
+        let value = rest.next().ok_or_else(|| format!("{option} needs a number after it"))?;
+        let number: u64 =
+            value.parse().map_err(|_| format!("{option} needs a number, not {value:?}"))?;
+        match option.as_str() {
+            "--minutes" if number > 0 => {
+                torture.at_least = Some(Duration::from_secs(number.saturating_mul(60)));
+            }
+            "--minutes" => return Err("--minutes needs at least 1".to_owned()),
+            "--first-seed" => torture.first_seed = Some(number),
+            unknown => return Err(format!("there is no option {unknown:?} here")),
+        }
+    }
+    Ok(torture)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Command, String> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn each_command_is_read_with_its_options() {
+        assert_eq!(read("test"), Ok(Command::Test { all: false }));
+        assert_eq!(read("test --all"), Ok(Command::Test { all: true }));
+        assert_eq!(read("api --write"), Ok(Command::Api { write: true }));
+        let torture = Torture { at_least: Some(Duration::from_secs(120)), first_seed: Some(7) };
+        assert_eq!(read("torture --first-seed 7 --minutes 2"), Ok(Command::Torture(torture)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (line, says) in [
+            ("", "no command"),
+            ("tests", "no command \"tests\""),
+            ("test --al", "no option \"--al\""),
+            ("test --all --all", "no option \"--all\""),
+            ("tidy --fix", "no option"),
+            ("torture --minutes", "needs a number"),
+            ("torture --minutes soon", "needs a number, not \"soon\""),
+            ("torture --minutes 0", "at least 1"),
+            ("torture --seeds 3", "no option"),
+        ] {
+            let problem = read(line).unwrap_err();
+            assert!(problem.contains(says), "{line}: {problem}");
+        }
+    }
+}

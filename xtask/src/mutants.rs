@@ -1,0 +1,219 @@
+//! Proof that the tests can fail: the code is broken on purpose, one way at a time, and each time
+//! the tests must notice.
+//!
+//! It works on a copy under `target/mutants`, so that a run that is stopped half-way leaves the
+//! sources as they were.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::failure::Failure;
+use crate::workspace;
+
+/// One way to break the code.
+struct Mutation {
+    /// What it breaks, in the words of the invariants.
+    breaks: &'static str,
+    /// The file, from the root.
+    file: &'static str,
+    /// A piece of text that occurs exactly once in it.
+    find: &'static str,
+    /// What stands there instead.
+    replace: &'static str,
+    /// Which tests must fail, as arguments of `cargo test`.
+    tests: &'static [&'static str],
+}
+
+/// The simulation notices most things.
+const SIMULATION: &[&str] = &["--release", "-p", "tenure-testkit", "--test", "simulation"];
+
+/// The table. An entry that no longer fits the code is an error, not a survivor.
+const MUTATIONS: &[Mutation] = &[Mutation {
+    breaks: "the watchdog renews nothing, so that holds and places run out",
+    file: "crates/tenure/src/watchdog.rs",
+    find: "self.renew(batch, now);",
+    replace: "let _ = (batch, now);",
+    tests: SIMULATION,
+}];
+
+/// How many seeds the simulation tries for each mutation.
+const SEEDS: &str = "2000";
+/// How many seconds the tests have; a mutation may make them wait for ever.
+const PATIENCE: &str = "600";
+/// What `timeout` ends with when the time is over, gently or by force.
+const TIMED_OUT: [i32; 2] = [124, 137];
+
+/// How the tests took a mutation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// They failed.
+    Caught,
+    /// They did not end, which would be noticed too.
+    Hung,
+    /// They passed.
+    Survived,
+}
+
+/// Tries each mutation, and demands that none survives.
+pub(crate) fn run() -> Result<(), Failure> {
+    let bench = Workbench::new()?;
+    for tests in test_sets() {
+        let built = bench.build(tests).map_err(|failure| failure.during("without a mutation"));
+        built.map_err(|failure| {
+            failure.next("the tests must build and pass before they can prove anything")
+        })?;
+        if bench.test(tests)? != Verdict::Survived {
+            return Err(Failure::new("the tests fail without a mutation, so they prove nothing")
+                .next(format!("cargo test {}", tests.join(" "))));
+        }
+    }
+    let mut survivors = 0;
+    for mutation in MUTATIONS {
+        let verdict = bench.try_out(mutation)?;
+        survivors += u32::from(verdict == Verdict::Survived);
+        let shown = match verdict {
+            Verdict::Caught => "caught",
+            Verdict::Hung => "hung",
+            Verdict::Survived => "SURVIVED",
+        };
+        println!("      {shown:<9} {} ({})", mutation.breaks, mutation.file);
+    }
+    match survivors {
+        0 => Ok(()),
+        many => Err(Failure::new(format!("{many} of {} mutations survived", MUTATIONS.len()))
+            .next("write a test that fails for each, or show that it breaks nothing")),
+    }
+}
+
+/// The different sets of tests that the table names.
+fn test_sets() -> Vec<&'static [&'static str]> {
+    let mut sets: Vec<_> = MUTATIONS.iter().map(|mutation| mutation.tests).collect();
+    sets.sort();
+    sets.dedup();
+    sets
+}
+
+/// The source with the mutation in it.
+fn mutated(mutation: &Mutation, source: &str) -> Result<String, Failure> {
+    let Mutation { breaks, file, find, replace, .. } = mutation;
+    match source.matches(find).count() {
+        1 => Ok(source.replacen(find, replace, 1)),
+        count => Err(Failure::new(format!(
+            "the entry {breaks:?}: {find:?} occurs {count} times in {file}"
+        ))
+        .next("make the entry in xtask/src/mutants.rs fit the code: it must occur exactly once")),
+    }
+}
+
+/// The copy of the workspace that is broken and mended.
+struct Workbench {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+impl Workbench {
+    fn new() -> Result<Workbench, Failure> {
+        let folder = workspace::scratch().join("mutants");
+        let bench = Workbench { root: folder.join("sources"), target: folder.join("target") };
+        let (from, paths) = (workspace::root(), workspace::paths(&workspace::root())?);
+        fs::create_dir_all(&bench.root).map_err(|error| cannot_write(&bench.root, &error))?;
+        for old in workspace::paths(&bench.root)?.iter().filter(|old| !paths.contains(old)) {
+            let old = bench.root.join(old);
+            fs::remove_file(&old).map_err(|error| cannot_write(&old, &error))?;
+        }
+        for path in &paths {
+            let cannot = |error| Failure::new(format!("cannot read {path}: {error}"));
+            bench.write(path, &fs::read(from.join(path)).map_err(cannot)?)?;
+        }
+        Ok(bench)
+    }
+
+    /// Writes a file, but leaves one that is the same alone: cargo builds again what is newer.
+    fn write(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
+        let to = self.root.join(path);
+        if fs::read(&to).is_ok_and(|old| old == content) {
+            return Ok(());
+        }
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
+        }
+        fs::write(&to, content).map_err(|error| cannot_write(&to, &error))
+    }
+
+    fn try_out(&self, mutation: &Mutation) -> Result<Verdict, Failure> {
+        let whole = workspace::read(&self.root, mutation.file)?;
+        self.write(mutation.file, mutated(mutation, &whole)?.as_bytes())?;
+        let verdict = self.build(mutation.tests).and_then(|()| self.test(mutation.tests));
+        self.write(mutation.file, whole.as_bytes())?;
+        verdict.map_err(|failure| {
+            let entry = format!("the entry {:?}", mutation.breaks);
+            failure.during(&entry).next("make the entry in xtask/src/mutants.rs compile")
+        })
+    }
+
+    /// Builds the tests. A mutation that does not compile would look like one that was caught.
+    fn build(&self, tests: &[&str]) -> Result<(), Failure> {
+        let mut build = workspace::cargo(["test", "--no-run", "--quiet", "--locked"]);
+        self.prepare(build.args(tests));
+        let output = build.output().map_err(|e| workspace::cannot_run("cargo test", &e))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(Failure::new(format!("`{}` does not build:\n{said}", workspace::show(&build))))
+    }
+
+    fn test(&self, tests: &[&str]) -> Result<Verdict, Failure> {
+        let cargo = workspace::cargo(["test", "--quiet", "--locked"]);
+        // `timeout` ends the whole group, so that no test goes on without anyone waiting for it.
+        let mut limited = Command::new("timeout");
+        limited.args(["--kill-after=5", PATIENCE]).arg(cargo.get_program());
+        limited.args(cargo.get_args()).args(tests).env("TENURE_SEEDS", SEEDS);
+        self.prepare(&mut limited);
+        let status = limited.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let status = status.map_err(|error| workspace::cannot_run("timeout", &error))?;
+        Ok(match status.code() {
+            Some(0) => Verdict::Survived,
+            Some(code) if TIMED_OUT.contains(&code) => Verdict::Hung,
+            _ => Verdict::Caught,
+        })
+    }
+
+    /// In the copy, with a target folder of its own that all mutations share.
+    fn prepare(&self, command: &mut Command) {
+        command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+        // Which seeds are tried must not depend on who runs it.
+        command.env_remove("TENURE_FIRST_SEED").env_remove("TENURE_SLOW");
+    }
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("cannot write {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_fits_the_code() {
+        for mutation in MUTATIONS {
+            let source = workspace::read(&workspace::root(), mutation.file).unwrap();
+            let broken = mutated(mutation, &source).unwrap_or_else(|failure| panic!("{failure}"));
+            assert_ne!(broken, source, "{}", mutation.breaks);
+        }
+    }
+
+    #[test]
+    fn an_entry_that_does_not_fit_is_named() {
+        let find = "a";
+        let entry = Mutation { breaks: "order", file: "x.rs", find, replace: "b", tests: &[] };
+        assert_eq!(mutated(&entry, "cat").unwrap(), "cbt");
+        for (source, times) in [("", 0), ("banana", 3)] {
+            let failure = mutated(&entry, source).unwrap_err().to_string();
+            assert!(failure.contains("\"order\""), "{failure}");
+            assert!(failure.contains(&format!("{times} times in x.rs")), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What must be on the machine before anything can be built and tested.
+//!
+//! A fresh machine should need no reading: what can be installed is installed, and for the rest the
+//! failure says exactly what to type.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::failure::Failure;
+use crate::workspace;
+
+/// A program that the tests need, and where Debian has it.
+struct Needed {
+    program: &'static str,
+    package: &'static str,
+    reason: &'static str,
+}
+
+/// Programs that do not come with the Rust toolchain.
+const NEEDED: &[Needed] =
+    &[Needed { program: "cc", package: "gcc", reason: "rustc links with it" }];
+
+/// Parts of the Rust toolchain that a minimal installation leaves out.
+const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
+
+/// Checks that everything is there, and installs what it may.
+pub(crate) fn run() -> Result<(), Failure> {
+    for (subcommand, component) in COMPONENTS {
+        let mut version = workspace::cargo([*subcommand, "--version"]);
+        let status = version.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if !status.is_ok_and(|status| status.success()) {
+            return Err(Failure::new(format!("`cargo {subcommand}` does not run"))
+                .next(format!("rustup component add {component}")));
+        }
+    }
+    let missing: Vec<_> = NEEDED.iter().filter(|needed| find(needed.program).is_none()).collect();
+    if missing.is_empty() { Ok(()) } else { install(&missing) }
+}
+
+fn install(missing: &[&Needed]) -> Result<(), Failure> {
+    let mut packages: Vec<_> = missing.iter().map(|needed| needed.package).collect();
+    packages.dedup();
+    let packages = packages.join(" ");
+    if !may_install() {
+        let reasons: Vec<_> =
+            missing.iter().map(|n| format!("`{}` is missing: {}", n.program, n.reason)).collect();
+        return Err(Failure::new(reasons.join("; ")).next(advice(&packages)));
+    }
+    println!("      installing {packages}");
+    if apt_get("install", &packages).is_err() {
+        // A fresh machine has no list of packages yet.
+        apt_get("update", "")?;
+        apt_get("install", &packages)?;
+    }
+    match missing.iter().find(|needed| find(needed.program).is_none()) {
+        None => Ok(()),
+        Some(Needed { program, package, .. }) => {
+            Err(Failure::new(format!("`{program}` is missing although {package} is installed")))
+        }
+    }
+}
+
+fn advice(packages: &str) -> String {
+    format!(
+        "as root on Debian: apt-get install -y --no-install-recommends {packages}; elsewhere, the \
+         packages of the same purpose"
+    )
+}
+
+/// Only root on Debian: anyone else is told, so that nothing ever asks for a password.
+fn may_install() -> bool {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    root && Path::new("/etc/debian_version").exists() && find("apt-get").is_some()
+}
+
+fn apt_get(action: &str, packages: &str) -> Result<(), Failure> {
+    let mut command = Command::new("apt-get");
+    command.arg(action).arg("-y").env("DEBIAN_FRONTEND", "noninteractive");
+    if action == "install" {
+        command.arg("--no-install-recommends").args(packages.split(' '));
+    }
+    workspace::run(command.stdout(Stdio::null()))
+}
+
+/// Where the shell would find a program.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_where_the_shell_finds_them() {
+        assert!(find("sh").is_some());
+        assert!(find("there-is-no-such-program").is_none());
+    }
+}

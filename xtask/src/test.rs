@@ -1,0 +1,77 @@
+//! Everything that a change needs, in one command.
+//!
+//! The steps run one by one and the first failure ends the run: what follows a step that failed would
+//! only repeat its message in other words.
+
+use std::time::Instant;
+
+use crate::failure::Failure;
+use crate::{api, mutants, setup, tidy, workspace};
+
+/// One step: what it is called, what to do when it fails, and how it runs.
+struct Step {
+    name: &'static str,
+    next: &'static str,
+    run: fn() -> Result<(), Failure>,
+}
+
+/// What every change needs.
+fn steps(all: bool) -> Vec<Step> {
+    let mut steps = vec![
+        Step { name: "set-up", next: "install what is missing", run: setup::run },
+        Step { name: "format", next: "run `cargo fmt --all`", run: format },
+        Step { name: "clippy", next: "fix the first warning above, and run again", run: clippy },
+        Step { name: "tidy", next: "fix what is listed above", run: tidy::run },
+        Step { name: "api", next: "see the difference above", run: api::check },
+        Step { name: "tests", next: "run one alone: `cargo test -p CRATE NAME`", run: tests },
+        Step { name: "docs", next: "fix the first warning above, and run again", run: docs },
+    ];
+    if all {
+        // Slow tests are the same tests with more to do, so they stand in for the fast ones.
+        let next = "run one alone: `TENURE_SLOW=1 cargo test -p CRATE NAME`";
+        let slow = Step { name: "tests, with the slow ones", next, run: slow_tests };
+        steps.retain(|step| step.name != "tests");
+        steps.push(slow);
+        let next = "write a test that fails for what survived";
+        steps.push(Step { name: "mutants", next, run: mutants::run });
+    }
+    steps
+}
+
+/// Runs the steps, with `all` also what is slow.
+pub(crate) fn run(all: bool) -> Result<(), Failure> {
+    let began = Instant::now();
+    let steps = steps(all);
+    for (index, step) in steps.iter().enumerate() {
+        println!("[{}/{}] {}", index + 1, steps.len(), step.name);
+        let began = Instant::now();
+        (step.run)().map_err(|failure| failure.during(step.name).next(step.next))?;
+        println!("      ok in {:.1} s", began.elapsed().as_secs_f64());
+    }
+    println!("all {} steps passed in {:.1} s", steps.len(), began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn format() -> Result<(), Failure> {
+    workspace::run(&mut workspace::cargo(["fmt", "--all", "--check"]))
+}
+
+fn clippy() -> Result<(), Failure> {
+    let args = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+    workspace::run(&mut workspace::cargo(args))
+}
+
+fn tests() -> Result<(), Failure> {
+    // Plain `cargo test`: it is on every machine, and it runs the examples in the docs.
+    workspace::run(&mut workspace::cargo(["test", "--workspace", "--locked"]))
+}
+
+fn slow_tests() -> Result<(), Failure> {
+    let mut tests = workspace::cargo(["test", "--workspace", "--locked"]);
+    workspace::run(tests.env("TENURE_SLOW", "1"))
+}
+
+fn docs() -> Result<(), Failure> {
+    let mut doc = workspace::cargo(["doc", "--workspace", "--no-deps", "--locked"]);
+    workspace::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}

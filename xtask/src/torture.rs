@@ -1,0 +1,83 @@
+//! The simulation with far more seeds than a change needs.
+//!
+//! Seeds start where the clock says, so that every run tries new ones. A seed that fails is printed
+//! by the simulation itself and replays the failure.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::failure::Failure;
+use crate::workspace;
+
+/// How many seeds a run without `--minutes` tries.
+const SEEDS: u64 = 1_000_000;
+/// How many seeds the first round tries, when nobody knows yet how long one takes.
+const FIRST_ROUND: u64 = 1_000;
+/// About how long a round of a timed run lasts: starting one costs less than a second.
+const ROUND: Duration = Duration::from_secs(30);
+
+/// For how long, and from where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Torture {
+    /// Rounds begin until this is over; `None` tries a fixed number of seeds.
+    pub(crate) at_least: Option<Duration>,
+    /// The first seed; `None` takes it from the clock.
+    pub(crate) first_seed: Option<u64>,
+}
+
+/// Runs the simulation until the seeds or the time are used up, or one seed fails.
+pub(crate) fn run(torture: Torture) -> Result<(), Failure> {
+    let mut seed = torture.first_seed.unwrap_or_else(seed_from_clock);
+    let Some(at_least) = torture.at_least else { return round(seed, SEEDS) };
+    let began = Instant::now();
+    let mut count = FIRST_ROUND;
+    while began.elapsed() < at_least {
+        let round_began = Instant::now();
+        round(seed, count)?;
+        seed = seed.wrapping_add(count);
+        count = next_count(count, round_began.elapsed());
+    }
+    println!("no seed failed in {:.1} min", began.elapsed().as_secs_f64() / 60.0);
+    Ok(())
+}
+
+fn round(first: u64, count: u64) -> Result<(), Failure> {
+    println!("{count} seeds from {first}");
+    let args = ["test", "--release", "--locked", "-p", "tenure-testkit", "--test", "simulation"];
+    let mut simulation = workspace::cargo(args);
+    simulation.env("TENURE_FIRST_SEED", first.to_string()).env("TENURE_SEEDS", count.to_string());
+    workspace::run(&mut simulation).map_err(|failure| {
+        failure.next(format!(
+            "the seed is in the output above; `TENURE_FIRST_SEED=<seed> TENURE_SEEDS=1 cargo {}` \
+             replays it",
+            args.join(" ")
+        ))
+    })
+}
+
+/// As many seeds as take about one [`ROUND`], and at most four times as many as before: the first
+/// round also built the test, and a short one says little.
+fn next_count(count: u64, took: Duration) -> u64 {
+    let fits = count as f64 * ROUND.as_secs_f64() / took.as_secs_f64().max(0.001);
+    (fits as u64).clamp(FIRST_ROUND, count.saturating_mul(4).min(SEEDS))
+}
+
+fn seed_from_clock() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Microseconds are further apart than runs are, and short enough to be copied by hand.
+    since.as_micros() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_grow_towards_their_length_and_shrink_back() {
+        assert_eq!(next_count(1_000, Duration::from_secs(1)), 4_000);
+        assert_eq!(next_count(1_000, Duration::from_secs(20)), 1_500);
+        assert_eq!(next_count(60_000, Duration::from_secs(60)), 30_000);
+        assert_eq!(next_count(1_000, Duration::from_secs(3_600)), FIRST_ROUND);
+        assert_eq!(next_count(1_000, Duration::ZERO), 4_000);
+        assert_eq!(next_count(SEEDS, Duration::ZERO), SEEDS);
+    }
+}

@@ -1,0 +1,101 @@
+//! The workspace: where it is, which files it has, and how programs are run in it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::failure::Failure;
+
+/// A file with its path from the root, with `/` between the parts.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// The path from the root.
+    pub(crate) path: String,
+    /// What is in it.
+    pub(crate) text: String,
+}
+
+/// The folder with the workspace's `Cargo.toml`.
+pub(crate) fn root() -> PathBuf {
+    // Cargo says at run time where this crate is: a binary that was built in another checkout and
+    // found in a shared target folder must not look at that one.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR")
+        .unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
+    PathBuf::from(here).join("..").components().collect()
+}
+
+/// Where to put what can be made again.
+pub(crate) fn scratch() -> PathBuf {
+    root().join("target")
+}
+
+/// The paths of all files from the root, sorted, without what is built and what is hidden.
+///
+/// It walks instead of asking git, so that it also works in an unpacked archive, and sees files that
+/// were not added yet.
+pub(crate) fn paths(root: &Path) -> Result<Vec<String>, Failure> {
+    let mut found = Vec::new();
+    let mut folders = vec![String::new()];
+    while let Some(folder) = folders.pop() {
+        let at = root.join(&folder);
+        let cannot = |error| Failure::new(format!("cannot list {}: {error}", at.display()));
+        for entry in fs::read_dir(&at).map_err(cannot)? {
+            let entry = entry.map_err(cannot)?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+            let kind = entry.file_type().map_err(cannot)?;
+            let hidden = name.starts_with('.') && name != ".cargo";
+            if kind.is_dir() && !hidden && name != "target" {
+                folders.push(path);
+            } else if kind.is_file() && !hidden {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Reads the files below the root whose path `wanted` accepts.
+pub(crate) fn sources(root: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<Source>, Failure> {
+    let wanted = paths(root)?.into_iter().filter(|path| wanted(path));
+    wanted.map(|path| read(root, &path).map(|text| Source { path, text })).collect()
+}
+
+/// Reads one file.
+pub(crate) fn read(root: &Path, path: &str) -> Result<String, Failure> {
+    fs::read_to_string(root.join(path))
+        .map_err(|error| Failure::new(format!("cannot read {path}: {error}")))
+}
+
+/// Cargo itself, to be run at the root.
+pub(crate) fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Runs a program to its end; its output goes where ours goes.
+pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
+    let shown = show(command);
+    let status = command.status().map_err(|error| cannot_run(&shown, &error))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::new(format!("`{shown}` ended with {status}")))
+    }
+}
+
+/// The failure of a program that could not even be started.
+pub(crate) fn cannot_run(shown: &str, error: &std::io::Error) -> Failure {
+    Failure::new(format!("`{shown}` could not be started: {error}"))
+}
+
+/// The command as one would type it.
+pub(crate) fn show(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_stem().unwrap_or_default();
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
