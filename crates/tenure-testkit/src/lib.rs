@@ -1,4 +1,6 @@
 //! x
+pub mod broken;
+pub mod conformance;
 pub mod faulty;
 pub mod judge;
 pub mod rng;

@@ -29,8 +29,12 @@ pub const OUTSIDE: Process = 0;
 #[derive(Clone)]
 pub struct Sim(Arc<Mutex<State>>);
 
+/// A simulation that polls more often than this runs in circles.
+const MOST_POLLS: u64 = 1_000_000;
+
 struct State {
     now: u64,
+    polls: u64,
     rng: Rng,
     tasks: BTreeMap<u64, (Process, Option<Task>)>,
     next_task: u64,
@@ -60,6 +64,7 @@ impl Sim {
     pub fn new(seed: u64) -> Sim {
         Sim(Arc::new(Mutex::new(State {
             now: 1_000_000_000,
+            polls: 0,
             rng: Rng::new(seed),
             tasks: BTreeMap::new(),
             next_task: 0,
@@ -146,6 +151,10 @@ impl Sim {
     fn turn(&self, limit: Duration) -> std::result::Result<(), Stuck> {
         let mut state = self.state();
         if let Some((id, process, mut task)) = state.pick() {
+            state.polls += 1;
+            if state.polls > MOST_POLLS {
+                return Err(Stuck::TooLong);
+            }
             drop(state);
             let waker = Waker::from(Arc::new(WakeTask { sim: self.clone(), id }));
             let done = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();

@@ -164,7 +164,14 @@ struct Asked {
     /// Whether the engine has ever answered: then the claim has a place to come back to.
     answered: bool,
     tries: u32,
+    /// When to wake up without a turn: for the deadline, or to try again.
+    ring_at: Moment,
+    /// How often in a row the engine's answer led to another question at once.
+    spins: u32,
 }
+
+/// An engine that answers at once, and wrongly, must not keep the thread.
+const MOST_SPINS: u32 = 4;
 
 /// What the loop has asked the engine and not heard yet.
 enum Request {
@@ -185,7 +192,8 @@ impl Asked {
         hold.stake().asked();
         let started = hold.core().world.now();
         let request = Request::Claim(step);
-        Box::new(Asked { hold, request, wait, started, answered: false, tries: 0 })
+        let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
+        Box::new(Asked { hold, request, wait, started, answered, tries, ring_at, spins })
     }
 
     async fn acquired(self: Box<Self>) -> Result<Hold> {
@@ -217,10 +225,10 @@ impl Asked {
 
     /// The loop. `None`: it is held; `Some`: it is busy, and by whom.
     async fn wait_for_turn(&mut self) -> Result<Option<Option<Holder>>> {
-        let mut ring_at = self.deadline();
+        self.ring_at = self.deadline();
         loop {
-            let heard = poll_fn(|cx| self.poll_heard(cx, ring_at)).await;
-            ring_at = self.deadline();
+            let heard = poll_fn(|cx| self.poll_heard(cx)).await;
+            self.ring_at = self.deadline();
             let now = self.core().world.now();
             match heard {
                 Heard::Verdict(Ok(verdict)) => match self.heard(verdict) {
@@ -236,17 +244,17 @@ impl Asked {
                 Heard::Confirmed(Ok(answers)) => match answers.into_iter().next() {
                     Some(Renewed::Held(grant)) if self.start(grant, now) => return Ok(None),
                     Some(Renewed::Held(_)) => {}
-                    Some(Renewed::Unknown(error)) => ring_at = self.failed(error, now)?,
+                    Some(Renewed::Unknown(error)) => self.failed(error, now)?,
                     // The turn has run out. The ticket has not.
-                    _ => self.ask_again(),
+                    _ => self.ask_again(now),
                 },
                 Heard::Verdict(Err(error)) => {
                     if !error.may_have_happened() {
                         self.stake().answered();
                     }
-                    ring_at = self.failed(error, now)?;
+                    self.failed(error, now)?;
                 }
-                Heard::Confirmed(Err(error)) => ring_at = self.failed(error, now)?,
+                Heard::Confirmed(Err(error)) => self.failed(error, now)?,
                 Heard::Event(Event::Turn(Turn::Granted(grant))) => {
                     if self.start(grant, now) {
                         return Ok(None);
@@ -258,7 +266,7 @@ impl Asked {
                 Heard::Event(Event::Rung) if now >= self.deadline() => {
                     return Err(self.wait_over());
                 }
-                Heard::Event(Event::Turn(_) | Event::Rung) => self.ask_again(),
+                Heard::Event(Event::Turn(_) | Event::Rung) => self.ask_again(now),
             }
         }
     }
@@ -280,7 +288,7 @@ impl Asked {
         Error::new(ErrorKind::Internal, reason)
     }
 
-    fn poll_heard(&mut self, cx: &mut Context<'_>, ring_at: Moment) -> Poll<Heard> {
+    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
         let answer = match &mut self.request {
             Request::None => Poll::Pending,
             Request::Claim(step) => Pin::new(step).poll(cx).map(Heard::Verdict),
@@ -291,35 +299,57 @@ impl Asked {
             return answer;
         }
         let stake = self.hold.stake();
-        let event = stake.poll_event(cx, ring_at);
+        let event = stake.poll_event(cx, self.ring_at);
         if event.is_pending() {
-            self.hold.core().slots.schedule(&stake.claim.name, ring_at);
+            self.hold.core().slots.schedule(&stake.claim.name, self.ring_at);
+            self.spins = 0;
         }
         event.map(Heard::Event)
     }
 
     /// Starts on a grant, or has it renewed first if it is old. Returns whether it started.
     fn start(&mut self, grant: Grant, now: Moment) -> bool {
-        if now > grant.start_by {
+        if now <= grant.start_by {
+            self.hold.start(grant, now, now.since(self.started));
+            return true;
+        }
+        if self.may_ask_at_once(now) {
             let core = self.core().clone();
             let Claim { name, id, ttl, .. } = &self.stake().claim;
             let fence = grant.fence;
             let renewal = Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl };
             let shard = core.engine.shard(name);
             self.request = Request::Confirm(core.engine.renew(shard, &[renewal]));
-            return false;
         }
-        self.hold.start(grant, now, now.since(self.started));
-        true
+        false
     }
 
-    fn ask_again(&mut self) {
-        let claim = self.stake().again(self.core().slots.seen());
-        self.request = Request::Claim(self.core().engine.claim(&claim));
+    fn ask_again(&mut self, now: Moment) {
+        if self.may_ask_at_once(now) {
+            let claim = self.stake().again(self.core().slots.seen());
+            self.request = Request::Claim(self.core().engine.claim(&claim));
+        }
     }
 
-    /// No answer came. Says when to try again, or gives up.
-    fn failed(&mut self, error: Error, now: Moment) -> Result<Moment> {
+    fn may_ask_at_once(&mut self, now: Moment) -> bool {
+        self.spins += 1;
+        let at_once = self.spins <= MOST_SPINS;
+        if !at_once {
+            self.try_later(now);
+        }
+        at_once
+    }
+
+    fn try_later(&mut self, now: Moment) {
+        self.tries += 1;
+        // Spread by the claim's own random bits: a thousand clients must not come back together.
+        let step = Duration::from_millis(20 << self.tries.min(6));
+        let spread = (self.stake().claim.id.bits() >> self.tries.min(32)) as u32 % 1000;
+        self.ring_at = self.deadline().min(now + step / 2 + step * spread / 2000);
+    }
+
+    /// No answer came: tries again later, or gives up.
+    fn failed(&mut self, error: Error, now: Moment) -> Result<()> {
         if error.kind() != ErrorKind::Unavailable {
             if !self.answered {
                 self.refused();
@@ -329,11 +359,8 @@ impl Asked {
         if !self.answered && now >= self.started + self.core().engine.profile().patience {
             return Err(error);
         }
-        self.tries += 1;
-        // Spread by the claim's own random bits: a thousand clients must not come back together.
-        let step = Duration::from_millis(20 << self.tries.min(6));
-        let spread = (self.stake().claim.id.bits() >> self.tries.min(32)) as u32 % 1000;
-        Ok(self.deadline().min(now + step / 2 + step * spread / 2000))
+        self.try_later(now);
+        Ok(())
     }
 
     fn deadline(&self) -> Moment {

@@ -57,7 +57,7 @@ pub(crate) struct Core {
     pub(crate) slots: Arc<Slots>,
     pub(crate) abandoned: AtomicBool,
     closed: AtomicBool,
-    watched: AtomicBool,
+    pub(crate) watched: AtomicBool,
     starting: Mutex<()>,
     generation: u64,
 }

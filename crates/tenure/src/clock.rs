@@ -64,7 +64,8 @@ impl World for SystemWorld {
 
     fn start(&self, job: Job) -> io::Result<()> {
         // Built here, so that the caller hears of a process that is out of descriptors.
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        // Timers are for the engine's own time-outs; the alarm does not depend on them.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let alarm = {
             let _inside = runtime.enter();
             BoottimeAlarm::new()?

@@ -25,6 +25,7 @@ const BATCH: usize = 256;
 
 /// Watches until no handle to the core is left and nothing is left to be done.
 pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
+    let _replaceable = Replaceable(core.clone());
     let mut errands = Errands { core, on_the_way: Vec::new(), lifeline: None };
     loop {
         errands.send_out();
@@ -40,6 +41,15 @@ pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
             if rung || asked || answered { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+}
+
+/// If an engine panics on this thread, the next claim starts another watchdog.
+struct Replaceable(Arc<Core>);
+
+impl Drop for Replaceable {
+    fn drop(&mut self) {
+        self.0.watched.store(false, SeqCst);
     }
 }
 

@@ -8,6 +8,8 @@ use super::{LEAVE_PATIENCE, Released, Stake, Terms, Todo};
 use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Turn};
 use crate::moment::Moment;
 
+const SOONEST_LOOK: Duration = Duration::from_millis(5);
+
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) phase: Phase,
@@ -126,8 +128,10 @@ impl State {
 }
 
 impl Asking {
-    pub(super) fn stands(&mut self, place: Place, now: Moment) -> Moment {
+    pub(super) fn stands(&mut self, mut place: Place, now: Moment) -> Moment {
         self.contact_at = now + PLACE_LIFE / 3;
+        // An engine that says "look now" and then has nothing to show must not be asked in circles.
+        place.look_again = place.look_again.max(now + SOONEST_LOOK);
         let look = place.look_again.min(self.contact_at);
         self.place = Some(Box::new(place));
         if self.turn.as_ref().is_some_and(|turn| self.is_stale(turn)) {

@@ -121,20 +121,25 @@ impl Stake {
         self.extended(answer, now, todo)
     }
 
+    /// How soon a renewal is tried again: often enough for several tries within a third of the ttl.
+    fn retry(&self) -> Duration {
+        (self.claim.ttl / 30).min(Duration::from_millis(500))
+    }
+
     /// The answer to a renewal that the owner asked for. Returns when to look next.
     pub(crate) fn extended(&self, answer: Renewed, now: Moment, todo: &mut Todo) -> Moment {
         let mut state = self.state();
         match (&mut state.phase, answer) {
             (Phase::Held(held), Renewed::Held(grant)) if grant.fence == held.fence => {
                 held.good_until = held.good_until.max(grant.good_until);
-                held.renew_by = grant.renew_by;
+                // Not sooner than after a failure, however little the engine says remains.
+                held.renew_by = grant.renew_by.max(now + self.retry());
                 held.risk_at = grant.start_by;
                 held.first_life = grant.first_life;
                 held.at_risk = None;
             }
             (Phase::Held(held), Renewed::Unknown(error)) => {
-                // Retried at once and often: a third of the ttl must be enough for several tries.
-                held.renew_by = now + (self.claim.ttl / 30).min(Duration::from_millis(500));
+                held.renew_by = now + self.retry();
                 if held.at_risk.is_none() {
                     held.at_risk = Some(error.to_string().into());
                     todo.at_risk = held.at_risk.clone();
@@ -162,8 +167,10 @@ impl Stake {
                     place.look_again = place.look_again.max(asking.contact_at);
                 }
             }
-            // Another grant than the one that is held, or it has left: about the past.
-            (Phase::Held(_), Renewed::Held(_) | Renewed::Waiting(_)) => {}
+            // Not about this hold, so it is no answer.
+            (Phase::Held(held), Renewed::Held(_) | Renewed::Waiting(_)) => {
+                held.renew_by = now + self.retry();
+            }
             (Phase::Leaving(_) | Phase::Over(_), _) => {}
         }
         state.next(self)

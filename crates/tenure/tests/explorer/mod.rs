@@ -45,10 +45,8 @@ pub(crate) fn explore(setting: &Setting, fault: Option<Fault>) -> Result<Walk, V
         for action in before.actions(setting, &then) {
             transitions += 1;
             let mut after = before.clone();
-            let done = after.act(action, setting, &words);
-            let now = after.facts();
-            let (before, then, done) = (&before, &then, &done);
-            let step = Step { setting, before, then, action, done, after: &after, now: &now };
+            let (done, now) = after.act(action, setting, &words);
+            let step = Step::new(setting, (&before, &then), (action, &done), (&after, &now));
             step.judge().map_err(|rule| trail.violation(rule, at, Some(action)))?;
             if seen.insert(after.key(&now)) {
                 let here = trail.go(at, action);

@@ -1,7 +1,5 @@
 //! What must hold after every step, whatever happened before it.
 
-use std::collections::BTreeSet;
-
 use tenure::engine::{Broken, Ended, FIRST_LIFE, Fence, Left, Moment};
 use tenure::ledger::{Answer, Entry, State, Word};
 
@@ -9,13 +7,19 @@ use super::world::{Action, Done, Facts, Reply, Setting, TTL, World, whose};
 
 /// One step: the world before it, what happened, and the world after it.
 pub(crate) struct Step<'a> {
-    pub(crate) setting: &'a Setting,
-    pub(crate) before: &'a World,
-    pub(crate) then: &'a Facts,
-    pub(crate) action: Action,
-    pub(crate) done: &'a Done,
-    pub(crate) after: &'a World,
-    pub(crate) now: &'a Facts,
+    setting: &'a Setting,
+    before: &'a World,
+    then: &'a Facts,
+    action: Action,
+    done: &'a Done,
+    after: &'a World,
+    now: &'a Facts,
+    /// Holds that this step made.
+    granted: Vec<Entry>,
+    /// Who makes a claim in this step, unless it is one that must do nothing.
+    asks: Option<usize>,
+    /// The process that is heard of in this step.
+    contact: Option<u64>,
 }
 
 /// Why a step must not be.
@@ -29,7 +33,27 @@ macro_rules! must {
     };
 }
 
-impl Step<'_> {
+impl<'a> Step<'a> {
+    pub(crate) fn new(
+        setting: &'a Setting,
+        (before, then): (&'a World, &'a Facts),
+        (action, done): (Action, &'a Done),
+        (after, now): (&'a World, &'a Facts),
+    ) -> Step<'a> {
+        let mut granted = now.held.clone();
+        granted.retain(|hold| !then.holds(&hold.id).is_some_and(|then| then.fence() == hold.fence()));
+        let asks = match action {
+            Action::Claim(who) | Action::Keep(who) | Action::Try(who) => Some(who),
+            _ => None,
+        };
+        let heard_of = match (action, &done.reply) {
+            (Action::Renew(who), Reply::Renewed(Answer::Granted { .. })) => Some(who),
+            _ => asks,
+        };
+        let contact = heard_of.map(|who| setting.processes[who]).filter(|process| *process != 0);
+        Step { setting, before, then, action, done, after, now, granted, asks, contact }
+    }
+
     /// Every rule in turn.
     pub(crate) fn judge(&self) -> Verdict {
         self.everything_is_in_one_place()?;
@@ -46,17 +70,17 @@ impl Step<'_> {
     }
 
     fn everything_is_in_one_place(&self) -> Verdict {
-        let all = || self.now.held.iter().chain(&self.now.waiting);
-        let (ids, tickets): (BTreeSet<_>, BTreeSet<_>) =
-            all().map(|entry| (entry.id, entry.ticket)).unzip();
-        must!(ids.len() == all().count(), "a claim is in two places");
-        must!(tickets.len() == all().count(), "two claims have the same ticket");
         let totals = (self.now.totals.held, self.now.totals.waiting as usize);
         must!(totals == (self.now.weight_held(), self.now.waiting.len()), "the totals are wrong");
-        for entry in all() {
+        let mut rest = self.now.held.iter().chain(&self.now.waiting);
+        while let Some(entry) = rest.next() {
+            for other in rest.clone() {
+                must!(entry.id != other.id, "a claim is in two places");
+                must!(entry.ticket != other.ticket, "two claims have the same ticket");
+            }
             let mine = self.after.actors[whose(&entry.id)].mine;
             must!(mine.is_some_and(|mine| mine.id == entry.id), "a claim that left is still there");
-            let asks = self.asks() == Some(whose(&entry.id));
+            let asks = self.asks == Some(whose(&entry.id));
             must!(asks || self.then.find(&entry.id).is_some(), "a claim came that nobody made");
         }
         Ok(())
@@ -65,7 +89,7 @@ impl Step<'_> {
     fn no_more_is_held_than_there_is(&self) -> Verdict {
         let (held, capacity) = (self.now.weight_held(), self.after.capacity);
         // Only an operator can make it so, and then nothing is granted until enough has left.
-        let excused = self.after.resized && self.granted().next().is_none();
+        let excused = self.after.resized && self.granted.is_empty();
         must!(held <= capacity || excused, "{held} held of {capacity}");
         Ok(())
     }
@@ -73,7 +97,7 @@ impl Step<'_> {
     /// The walk goes by ticket and ends with the first that does not fit. So nobody who still waits
     /// after a grant, and was not passed over because it could not be reached, has a lower ticket.
     fn nobody_is_overtaken(&self) -> Verdict {
-        for hold in self.granted() {
+        for hold in &self.granted {
             let mut passed = self.now.in_line().filter(|place| place.ticket < hold.ticket);
             must!(passed.next().is_none(), "{} overtook one who waits", self.named(hold));
         }
@@ -97,15 +121,20 @@ impl Step<'_> {
     }
 
     fn fences_rise(&self) -> Verdict {
+        if self.granted.is_empty() && self.done.said.is_empty() {
+            return Ok(());
+        }
         let missed = self.done.said.iter().filter_map(|(_, word, heard)| match word {
             Word::Granted { fence, .. } if !heard => Some(*fence),
             _ => None,
         });
-        let fences: Vec<Fence> = self.granted().map(Entry::fence).chain(missed).collect();
-        let distinct: BTreeSet<_> = fences.iter().collect();
-        must!(distinct.len() == fences.len(), "two grants have the same fence");
-        let rises = fences.iter().all(|fence| *fence > self.before.highest);
-        must!(rises, "a fence does not rise above {}", self.before.highest);
+        let mut fences: Vec<Fence> = self.granted.iter().map(Entry::fence).chain(missed).collect();
+        fences.sort();
+        let mut highest = self.before.highest;
+        for fence in fences {
+            must!(fence > highest, "fence {fence} does not rise above {highest}");
+            highest = fence;
+        }
         Ok(())
     }
 
@@ -123,7 +152,7 @@ impl Step<'_> {
                 continue;
             };
             if held.fence() != hold.fence() {
-                must!(over && self.asks().is_some() && own, "the fence of a hold changed");
+                must!(over && self.asks.is_some() && own, "the fence of a hold changed");
             } else if own && !over && matches!(self.action, Action::Renew(_)) {
                 let until = hold.until.max(self.after.now + TTL);
                 let state = State::Held { fence: hold.fence(), first_life: false };
@@ -157,7 +186,7 @@ impl Step<'_> {
                 }
                 (State::Aside, State::Waiting | State::Held { .. }) => {
                     let back =
-                        own && self.asks().is_some() || self.contact() == Some(found.process);
+                        own && self.asks.is_some() || self.contact == Some(found.process);
                     must!(back, "{} came back without contact", self.named(found));
                 }
                 _ => {}
@@ -168,9 +197,9 @@ impl Step<'_> {
 
     fn contact_brings_back(&self) -> Verdict {
         for place in self.now.waiting.iter().filter(|place| place.state == State::Aside) {
-            let asks = self.asks() == Some(whose(&place.id));
+            let asks = self.asks == Some(whose(&place.id));
             must!(!asks, "{} asks and is set aside", self.named(place));
-            let back = self.contact() == Some(place.process) && !self.missed(place);
+            let back = self.contact == Some(place.process) && !self.missed(place);
             must!(!back, "{} was not brought back", self.named(place));
         }
         Ok(())
@@ -188,7 +217,7 @@ impl Step<'_> {
                     must!(true_to_it, "{} heard of a grant that is none", self.named(to));
                     let short = *life == FIRST_LIFE && *first_life;
                     must!(short, "a pushed turn lasts more than a first life");
-                    must!(self.asks() != Some(whose(&to.id)), "one who asks was told as well");
+                    must!(self.asks != Some(whose(&to.id)), "one who asks was told as well");
                 }
                 Word::Granted { .. } => must!(held.is_none(), "one who cannot be reached holds"),
                 Word::Ended(Ended::Broken(_)) => {
@@ -200,7 +229,7 @@ impl Step<'_> {
                 other => return Err(format!("{} heard {other:?}", self.named(to))),
             }
         }
-        for hold in self.granted().filter(|hold| self.asks() != Some(whose(&hold.id))) {
+        for hold in self.granted.iter().filter(|hold| self.asks != Some(whose(&hold.id))) {
             let told = self.done.said.iter().any(|(to, _, heard)| to.id == hold.id && *heard);
             must!(told, "{} holds and was not told", self.named(hold));
         }
@@ -277,32 +306,6 @@ impl Step<'_> {
         };
         must!(right, "the answer was {answer:?}");
         Ok(())
-    }
-
-    /// Holds that this step made.
-    fn granted(&self) -> impl Iterator<Item = &Entry> {
-        let new = |hold: &&Entry| {
-            self.then.holds(&hold.id).is_none_or(|then| then.fence() != hold.fence())
-        };
-        self.now.held.iter().filter(new)
-    }
-
-    /// Who makes a claim in this step, unless it is one that must do nothing.
-    fn asks(&self) -> Option<usize> {
-        match self.action {
-            Action::Claim(who) | Action::Keep(who) | Action::Try(who) => Some(who),
-            _ => None,
-        }
-    }
-
-    /// The process that is heard of in this step.
-    fn contact(&self) -> Option<u64> {
-        let renewed = match (self.action, &self.done.reply) {
-            (Action::Renew(who), Reply::Renewed(Answer::Granted { .. })) => Some(who),
-            _ => None,
-        };
-        let process = self.setting.processes[self.asks().or(renewed)?];
-        Some(process).filter(|process| *process != 0)
     }
 
     fn missed(&self, place: &Entry) -> bool {

@@ -90,7 +90,6 @@ pub(crate) struct Actor {
     /// The claim that it has made and not left.
     pub(crate) mine: Option<Mine>,
     pub(crate) deaf: bool,
-    tomb: Option<Tomb>,
 }
 
 #[derive(Clone, Copy)]
@@ -118,6 +117,9 @@ pub(crate) struct World {
     pub(crate) resized: bool,
     /// The highest fence that was ever granted.
     pub(crate) highest: Fence,
+    /// The last claim that left in doubt. Those before it are still remembered by the line, but
+    /// tombs have nothing to do with each other, so it is enough to look at one.
+    tomb: Option<Tomb>,
 }
 
 /// What the line holds, as it is and not as the shelf tells.
@@ -136,6 +138,7 @@ impl World {
             capacity: setting.capacity,
             resized: false,
             highest: Fence::default(),
+            tomb: None,
         }
     }
 
@@ -148,30 +151,39 @@ impl World {
 
     /// Everything that can happen next.
     pub(crate) fn actions(&self, setting: &Setting, facts: &Facts) -> Vec<Action> {
-        let mut all = vec![Action::Second, Action::Minute, Action::Look];
+        let live = |entry: &Entry| entry.until > self.now;
+        let all_live = facts.waiting.iter().all(live);
+        let mut all = vec![Action::Minute];
+        // Where they would change nothing they are left out.
+        if facts.held.iter().any(live) {
+            all.push(Action::Second);
+        }
+        if !all_live || !facts.held.iter().all(live) {
+            all.push(Action::Look);
+        }
+        all.extend(self.tomb.map(|tomb| Action::Duplicate(whose(&tomb.id))));
         all.extend(setting.resizes.iter().map(|capacity| Action::Resize(*capacity)));
         for (who, actor) in self.actors[..setting.weights.len()].iter().enumerate() {
             all.push(Action::Claim(who));
-            if setting.doubt && actor.tomb.is_some_and(|tomb| tomb.until > self.now) {
-                all.push(Action::Duplicate(who));
-            }
             let Some(Mine { id, .. }) = actor.mine else {
                 all.push(Action::Try(who));
                 continue;
             };
-            all.extend([Action::Renew(who), Action::Leave(who)]);
-            if setting.doubt {
-                all.push(Action::LeaveInDoubt(who));
-            }
-            if facts.held.iter().any(|hold| hold.id == id) {
-                all.extend(setting.breaks.then_some(Action::Break(who)));
-                continue;
-            }
-            all.push(Action::Keep(who));
-            if facts.waiting.iter().any(|place| place.id == id && place.until > self.now) {
-                all.push(Action::PlaceEnds(who));
-                if setting.deaf {
-                    all.push(if actor.deaf { Action::Hear(who) } else { Action::Deafen(who) });
+            all.push(Action::Leave(who));
+            all.extend(setting.doubt.then_some(Action::LeaveInDoubt(who)));
+            let entry = facts.find(&id);
+            match entry.map(|entry| entry.state) {
+                None => all.extend([Action::Keep(who), Action::Renew(who)]),
+                Some(State::Held { .. }) => {
+                    all.push(Action::Renew(who));
+                    all.extend(setting.breaks.then_some(Action::Break(who)));
+                }
+                Some(State::Waiting | State::Aside) => {
+                    all.push(Action::Keep(who));
+                    // One at a time: that they end together is what `Minute` is for.
+                    all.extend(all_live.then_some(Action::PlaceEnds(who)));
+                    let turns = if actor.deaf { Action::Hear(who) } else { Action::Deafen(who) };
+                    all.extend(setting.deaf.then_some(turns));
                 }
             }
         }
@@ -179,12 +191,17 @@ impl World {
     }
 
     /// Lets it happen.
-    pub(crate) fn act(&mut self, action: Action, setting: &Setting, words: &Words) -> Done {
+    pub(crate) fn act(
+        &mut self,
+        action: Action,
+        setting: &Setting,
+        words: &Words,
+    ) -> (Done, Facts) {
         let mut said = Vec::new();
         let reply = self.step(action, setting, words, &mut said);
         let facts = self.facts();
         self.learn(action, &reply, &facts, &said);
-        Done { reply, said }
+        (Done { reply, said }, facts)
     }
 
     fn step(
@@ -248,7 +265,7 @@ impl World {
         let Some(who) = action.who() else { return words.claims[0].clone() };
         let mut claim = words.claims[who].clone();
         let actor = &mut self.actors[who];
-        if let (Action::Duplicate(_), Some(tomb)) = (action, actor.tomb) {
+        if let (Action::Duplicate(_), Some(tomb)) = (action, self.tomb) {
             claim.id = tomb.id;
             return claim;
         }
@@ -283,10 +300,10 @@ impl World {
         if let Some(who) = action.who() {
             self.learn_of(who, action, reply, facts);
         }
+        self.tomb = self.tomb.filter(|tomb| tomb.until > self.now);
         for actor in &mut self.actors {
-            actor.tomb = actor.tomb.filter(|tomb| tomb.until > self.now);
-            let waits = |mine: Mine| !facts.held.iter().any(|hold| hold.id == mine.id);
-            // Whether one that holds can be reached makes no difference: fewer states.
+            // Whether one that does not wait can be reached makes no difference: fewer states.
+            let waits = |mine: Mine| facts.waiting.iter().any(|place| place.id == mine.id);
             actor.deaf &= actor.mine.is_some_and(waits);
         }
     }
@@ -299,7 +316,7 @@ impl World {
             (Action::Leave(_), _) => actor.mine = None,
             (Action::LeaveInDoubt(_), _) => {
                 let was_broken = mine.broken_until > now;
-                actor.tomb = Some(Tomb { id: mine.id, until: now + TOMB_LIFE, was_broken });
+                self.tomb = Some(Tomb { id: mine.id, until: now + TOMB_LIFE, was_broken });
                 actor.mine = None;
             }
             (Action::Duplicate(_), _) => {}
@@ -338,33 +355,39 @@ impl World {
     pub(crate) fn key(&self, facts: &Facts) -> u128 {
         let mut key = Packed(u128::from(self.resized));
         key.push(8, self.capacity % 256);
-        for actor in &self.actors {
-            key.push(2, actor.tomb.map_or(0, |tomb| 1 + u32::from(tomb.was_broken)));
+        key.push(
+            4,
+            self.tomb
+                .map_or(0, |tomb| 1 + whose(&tomb.id) as u32 + if tomb.was_broken { 8 } else { 0 }),
+        );
+        let tickets = self.actors.map(|actor| actor.mine.and_then(|mine| mine.ticket));
+        for (actor, ticket) in self.actors.iter().zip(tickets) {
             key.push(1, u32::from(actor.deaf));
-            let ticket = actor.mine.and_then(|mine| mine.ticket);
-            let older = |other: &&Actor| other.mine.is_some_and(|other| other.ticket < ticket);
-            key.push(2, self.actors.iter().filter(older).count() as u32);
-            let broken_until = actor.mine.map_or(Moment::ORIGIN, |mine| mine.broken_until);
-            key.push(2, self.seconds_until(broken_until));
-            let entry = actor.mine.map(|mine| facts.find(&mine.id));
-            let (state, left) =
-                match entry.map(|entry| entry.map(|entry| (entry.state, entry.until))) {
-                    None => (0, 0),
-                    Some(None) => (1, 0),
-                    Some(Some((State::Waiting, until))) => (2 + u32::from(until <= self.now), 0),
-                    Some(Some((State::Aside, until))) => (4 + u32::from(until <= self.now), 0),
-                    Some(Some((State::Held { first_life, .. }, until))) => {
-                        (6 + u32::from(first_life), self.seconds_until(until))
+            let mut older = 0;
+            for other in tickets {
+                older += u32::from(other.is_some() && other < ticket);
+            }
+            key.push(2, older);
+            let entry = actor.mine.map(|mine| (mine, facts.find(&mine.id)));
+            let (state, left) = match entry {
+                None => (0, 0),
+                Some((mine, None)) => (1, u32::from(mine.broken_until > self.now)),
+                Some((_, Some(entry))) => {
+                    let over = u32::from(entry.until <= self.now);
+                    match entry.state {
+                        State::Waiting => (2, over),
+                        State::Aside => (3, over),
+                        State::Held { first_life, .. } => (
+                            4 + u32::from(first_life),
+                            self.now.until(entry.until).as_secs() as u32,
+                        ),
                     }
-                };
+                }
+            };
             key.push(3, state);
             key.push(2, left);
         }
         key.0
-    }
-
-    fn seconds_until(&self, moment: Moment) -> u32 {
-        self.now.until(moment).as_secs() as u32
     }
 }
 

@@ -62,7 +62,7 @@ fn a_step_refuses_what_can_never_fit_up_to_its_bound_and_the_next_one_goes_on() 
     assert_eq!(heard(&mut script, "resize 3"), (MOVES as usize, true));
     assert_eq!(heard(&mut script, "look"), (88, false));
     assert_eq!(heard(&mut script, "a leaves"), (1, false));
-    script.check("", "= last x3 holds 1204 for at first 2s; remembers for 86400s");
+    script.check("", "= last x3 holds 604 for at first 2s; remembers for 86400s");
 }
 
 #[test]

@@ -1,0 +1,420 @@
+//! Engines that are wrong on purpose, each in one way: the proof that the suite can fail.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tenure::engine::{
+    Ack, Broken, Claim, ClaimId, Engine, Fence, Grant, Leave, Left, Name, Note, Order, Page,
+    Profile, Renewal, Renewed, Result, Scope, Step, Turn, Turns, Verdict,
+};
+
+/// In which way an engine is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// Grants what someone else holds.
+    GrantsTwice,
+    /// Grants a try although others wait.
+    LetsTriesBarge,
+    /// Keeps nobody in line.
+    ForgetsTheLine,
+    /// Serves whoever came last.
+    ServesTheLastFirst,
+    /// Gives lower fences as time goes by.
+    FenceFalls,
+    /// Gives the same fence twice.
+    FenceRepeats,
+    /// Starts below what its clients have seen.
+    IgnoresSeen,
+    /// Puts who comes back with a ticket at the end.
+    IgnoresTickets,
+    /// Renews what has ended.
+    RenewResurrects,
+    /// Renews whatever the fence.
+    RenewIgnoresTheFence,
+    /// Says yes to a renewal and does nothing.
+    RenewDoesNothing,
+    /// Makes a hold last what the last renewal said, not what was promised before.
+    RenewShortens,
+    /// Frees whoever holds, whoever leaves.
+    LeaveFreesAStranger,
+    /// Keeps the place of a claim that has left.
+    QuitIsIgnored,
+    /// Forgets who left in doubt.
+    NoTombs,
+    /// Tells nobody that it is their turn.
+    LosesTurns,
+    /// Says that a turn is a full hold.
+    NoFirstLife,
+    /// Never ends a hold.
+    NeverExpires,
+    /// Ends a hold before its time.
+    ExpiresEarly,
+    /// Says that a grant lasts longer than it does.
+    PromisesTooMuch,
+    /// Treats a claim that asks again as a new one.
+    NotIdempotent,
+    /// Makes a grant last longer when it is found again.
+    FindingProlongs,
+    /// Counts every ask as one unit.
+    IgnoresWeight,
+    /// Lets everyone have a capacity of their own.
+    IgnoresConflict,
+    /// Lets the line grow for ever.
+    IgnoresTheLimit,
+    /// Does not resize.
+    IgnoresResize,
+    /// Breaks whatever is held, whatever the fence.
+    BreakIgnoresTheFence,
+    /// Breaks, and tells the holder that its time ran out.
+    BreakLosesItsNote,
+    /// Shows nobody.
+    ShowsNobody,
+}
+
+impl Wrong {
+    /// All of them.
+    pub const ALL: [Wrong; 29] = [
+        Wrong::GrantsTwice,
+        Wrong::LetsTriesBarge,
+        Wrong::ForgetsTheLine,
+        Wrong::ServesTheLastFirst,
+        Wrong::FenceFalls,
+        Wrong::FenceRepeats,
+        Wrong::IgnoresSeen,
+        Wrong::IgnoresTickets,
+        Wrong::RenewResurrects,
+        Wrong::RenewIgnoresTheFence,
+        Wrong::RenewDoesNothing,
+        Wrong::RenewShortens,
+        Wrong::LeaveFreesAStranger,
+        Wrong::QuitIsIgnored,
+        Wrong::NoTombs,
+        Wrong::LosesTurns,
+        Wrong::NoFirstLife,
+        Wrong::NeverExpires,
+        Wrong::ExpiresEarly,
+        Wrong::PromisesTooMuch,
+        Wrong::NotIdempotent,
+        Wrong::FindingProlongs,
+        Wrong::IgnoresWeight,
+        Wrong::IgnoresConflict,
+        Wrong::IgnoresTheLimit,
+        Wrong::IgnoresResize,
+        Wrong::BreakIgnoresTheFence,
+        Wrong::BreakLosesItsNote,
+        Wrong::ShowsNobody,
+    ];
+}
+
+/// A right engine, made wrong.
+#[derive(Debug)]
+pub struct Mutant {
+    right: Arc<dyn Engine>,
+    how: Wrong,
+    clients: Mutex<Vec<Arc<Pushes>>>,
+    /// Ids that were handed to the right engine in place of the claim's own.
+    seen: Mutex<Vec<Claim>>,
+    tickets: AtomicU64,
+    capacity: AtomicU32,
+}
+
+impl Mutant {
+    /// Makes a right engine wrong in one way.
+    pub fn new(right: Arc<dyn Engine>, how: Wrong) -> Mutant {
+        debug_assert_eq!(right.profile().order, Order::Arrival);
+        Mutant {
+            right,
+            how,
+            clients: Mutex::default(),
+            seen: Mutex::default(),
+            tickets: AtomicU64::new(1 << 50),
+            capacity: AtomicU32::new(0),
+        }
+    }
+
+    fn is(&self, how: Wrong) -> bool {
+        self.how == how
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Vec<Claim>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The claim as the right engine gets it.
+    fn bend(&self, claim: &Claim) -> Claim {
+        let mut bent = claim.clone();
+        match self.how {
+            Wrong::IgnoresSeen => bent.seen = Fence::new(0),
+            Wrong::IgnoresTickets => bent.ticket = None,
+            Wrong::NeverExpires => bent.ttl = claim.ttl * 10_000,
+            Wrong::ExpiresEarly => bent.ttl = claim.ttl / 5,
+            Wrong::IgnoresWeight => bent.weight = 1,
+            Wrong::IgnoresTheLimit => bent.max_waiters = u32::MAX,
+            Wrong::ServesTheLastFirst if claim.ticket.is_none() => {
+                let ticket = self.tickets.fetch_sub(1, SeqCst);
+                bent.ticket = Some(tenure::engine::Ticket::new(ticket));
+            }
+            Wrong::IgnoresConflict => {
+                let _ = self.capacity.compare_exchange(0, claim.capacity, SeqCst, SeqCst);
+                bent.capacity = self.capacity.load(SeqCst).max(claim.weight);
+            }
+            _ => {}
+        }
+        let known = self.seen().iter().any(|seen| seen.id == claim.id);
+        if self.is(Wrong::NotIdempotent) && known {
+            let mut bytes = claim.id.to_bytes();
+            bytes[0] ^= 0xFF;
+            bent.id = ClaimId::from_bytes(bytes);
+        }
+        self.seen().push(claim.clone());
+        bent
+    }
+
+    /// The grant as the client gets it.
+    fn bend_grant(&self, grant: Grant, ttl: Duration) -> Grant {
+        bend_grant(self.how, grant, ttl)
+    }
+
+    fn holder(&self, name: &Name) -> Option<Fence> {
+        let page = now(self.right.inspect(&Scope::Name(name.clone()))).ok()?;
+        page.views.first()?.holders.first().map(|holder| holder.fence)
+    }
+
+    fn free_whoever_holds(&self, name: &Name) {
+        if let Some(fence) = self.holder(name) {
+            let note = Note { by: "a mutant".into(), reason: "wrong".into() };
+            let _ = now(self.right.break_hold(name, fence, &note));
+        }
+    }
+
+    fn claim_now(&self, claim: &Claim) -> Result<Verdict> {
+        let bent = self.bend(claim);
+        let verdict = now(self.right.claim(&bent))?;
+        let fake = || {
+            let fence = Fence::new(self.tickets.fetch_add(1, SeqCst));
+            let sent = tenure::engine::World::now(&tenure::engine::SystemWorld);
+            Verdict::Granted(Grant::new(fence, sent, claim.ttl * 1000, false))
+        };
+        Ok(match verdict {
+            Verdict::Granted(grant) => {
+                let mut grant = self.bend_grant(grant, claim.ttl);
+                if self.is(Wrong::FindingProlongs) {
+                    let renewal = hold_renewal(claim, grant.fence);
+                    let renewed = now(self.right.renew(0, &[renewal]))?.pop();
+                    if let Some(Renewed::Held(longer)) = renewed {
+                        grant = longer;
+                    }
+                }
+                Verdict::Granted(grant)
+            }
+            Verdict::Waiting(_) if self.is(Wrong::GrantsTwice) => fake(),
+            Verdict::Busy(_) if self.is(Wrong::LetsTriesBarge) => fake(),
+            Verdict::Waiting(place) if self.is(Wrong::ForgetsTheLine) => {
+                let _ = now(self.right.leave(&Leave::new(claim.name.clone(), bent.id)));
+                Verdict::Waiting(place)
+            }
+            other => other,
+        })
+    }
+
+    fn renew_now(&self, renewal: &Renewal) -> Result<Renewed> {
+        let Renewal::Hold { name, id, fence, ttl } = renewal else {
+            let Renewal::Place(claim) = renewal else { unreachable!("two kinds of renewals") };
+            return Ok(match self.claim_now(claim)? {
+                Verdict::Granted(grant) => Renewed::Held(grant),
+                Verdict::Waiting(place) => Renewed::Waiting(place),
+                _ => Renewed::Gone(tenure::Ended::Expired),
+            });
+        };
+        let mut bent = renewal.clone();
+        if let Renewal::Hold { fence, ttl, .. } = &mut bent {
+            match self.how {
+                Wrong::RenewIgnoresTheFence => *fence = self.holder(name).unwrap_or(*fence),
+                Wrong::FenceFalls | Wrong::FenceRepeats => {
+                    *fence = self.holder(name).unwrap_or(*fence);
+                }
+                Wrong::NeverExpires => *ttl *= 10_000,
+                Wrong::ExpiresEarly => *ttl /= 5,
+                _ => {}
+            }
+        }
+        let claim = self.seen().iter().rev().find(|claim| claim.id == *id).cloned();
+        if self.is(Wrong::RenewDoesNothing) && self.holder(name).is_some() {
+            let sent = tenure::engine::Moment::FAR - *ttl * 2;
+            return Ok(Renewed::Held(Grant::new(*fence, sent, *ttl, false)));
+        }
+        if self.is(Wrong::RenewShortens)
+            && let Some(claim) = &claim
+        {
+            let _ = now(self.right.leave(&Leave::new(name.clone(), *id)));
+            let mut again = claim.clone();
+            (again.ttl, again.may_wait) = (*ttl, false);
+            let verdict = now(self.right.claim(&again))?;
+            if let Verdict::Granted(grant) = verdict {
+                return Ok(Renewed::Held(Grant { fence: *fence, ..grant }));
+            }
+        }
+        let answer = now(self.right.renew(0, &[bent]))?.pop();
+        Ok(match (answer, claim) {
+            (Some(Renewed::Held(grant)), _) => Renewed::Held(self.bend_grant(grant, *ttl)),
+            (Some(Renewed::Gone(_)), Some(mut claim)) if self.is(Wrong::RenewResurrects) => {
+                claim.may_wait = false;
+                match now(self.right.claim(&claim))? {
+                    Verdict::Granted(grant) => Renewed::Held(Grant { fence: *fence, ..grant }),
+                    _ => Renewed::Gone(tenure::Ended::Expired),
+                }
+            }
+            (Some(Renewed::Gone(_)), _) if self.is(Wrong::BreakLosesItsNote) => {
+                Renewed::Gone(tenure::Ended::Expired)
+            }
+            (Some(answer), _) => answer,
+            (None, _) => Renewed::Gone(tenure::Ended::Expired),
+        })
+    }
+
+    fn leave_now(&self, leave: &Leave) -> Result<Left> {
+        let mut bent = leave.clone();
+        if self.is(Wrong::NoTombs) {
+            bent.in_doubt = false;
+        }
+        if self.is(Wrong::QuitIsIgnored) {
+            let page = now(self.right.inspect(&Scope::Name(leave.name.clone())))?;
+            let holders = page.views.first().map_or(0, |view| view.holders.len());
+            let claims = self.seen();
+            let first = claims.iter().find(|claim| claim.name == leave.name).map(|claim| claim.id);
+            if holders > 0
+                && first != Some(leave.id)
+                && claims.last().map(|c| c.id) == Some(leave.id)
+            {
+                return Ok(Left::Quit);
+            }
+        }
+        let left = now(self.right.leave(&bent))?;
+        if self.is(Wrong::LeaveFreesAStranger) && matches!(left, Left::Gone(_)) {
+            self.free_whoever_holds(&leave.name);
+        }
+        Ok(left)
+    }
+}
+
+fn hold_renewal(claim: &Claim, fence: Fence) -> Renewal {
+    Renewal::Hold { name: claim.name.clone(), id: claim.id, fence, ttl: claim.ttl }
+}
+
+fn bend_grant(how: Wrong, grant: Grant, ttl: Duration) -> Grant {
+    let Grant { fence, sent, first_life, .. } = grant;
+    match how {
+        Wrong::FenceFalls => {
+            Grant { fence: Fence::new((1_u64 << 52).saturating_sub(fence.get())), ..grant }
+        }
+        Wrong::FenceRepeats => Grant { fence: Fence::new(fence.get() / 8), ..grant },
+        Wrong::ExpiresEarly => Grant::new(fence, sent, ttl, first_life),
+        Wrong::NeverExpires => Grant::new(fence, sent, ttl, false),
+        Wrong::PromisesTooMuch => Grant::new(fence, sent, ttl * 5, first_life),
+        _ => grant,
+    }
+}
+
+/// The answer of an engine that answers at once, which the right one does.
+fn now<T>(step: Step<T>) -> Result<T> {
+    let mut step = std::pin::pin!(step);
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    match step.as_mut().poll(&mut cx) {
+        std::task::Poll::Ready(answer) => answer,
+        std::task::Poll::Pending => panic!("mutants are made of engines that answer at once"),
+    }
+}
+
+/// The turns of the right engine, made wrong on their way.
+#[derive(Debug)]
+struct Pushes {
+    to: Weak<dyn Turns>,
+    how: Wrong,
+}
+
+impl Turns for Pushes {
+    fn deliver(&self, name: &Name, id: &ClaimId, turn: Turn) -> bool {
+        let Some(to) = self.to.upgrade() else { return false };
+        let turn = match (turn, self.how) {
+            (Turn::Granted(_), Wrong::LosesTurns) => return true,
+            (Turn::Granted(grant), Wrong::NoFirstLife) => {
+                let Grant { fence, sent, .. } = grant;
+                Turn::Granted(Grant::new(fence, sent, Duration::from_secs(30), false))
+            }
+            (Turn::Granted(grant), how) => {
+                Turn::Granted(bend_grant(how, grant, grant.sent.until(grant.start_by) * 2))
+            }
+            (Turn::Ended(_), Wrong::BreakLosesItsNote) => Turn::Ended(tenure::Ended::Expired),
+            (turn, _) => turn,
+        };
+        to.deliver(name, id, turn)
+    }
+
+    fn look_again(&self, shard: u32) {
+        if let Some(to) = self.to.upgrade() {
+            to.look_again(shard);
+        }
+    }
+}
+
+impl Engine for Mutant {
+    fn profile(&self) -> &Profile {
+        self.right.profile()
+    }
+
+    fn attach(&self, turns: Weak<dyn Turns>) {
+        let pushes = Arc::new(Pushes { to: turns, how: self.how });
+        let weak: Weak<dyn Turns> = Arc::downgrade(&pushes) as _;
+        self.right.attach(weak);
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(pushes);
+    }
+
+    fn claim(&self, claim: &Claim) -> Step<Verdict> {
+        Step::ready(self.claim_now(claim))
+    }
+
+    fn renew(&self, _shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
+        Step::ready(batch.iter().map(|renewal| self.renew_now(renewal)).collect())
+    }
+
+    fn leave(&self, leave: &Leave) -> Step<Left> {
+        Step::ready(self.leave_now(leave))
+    }
+
+    fn leave_soon(&self, leave: Leave, done: Ack) {
+        done.done(self.leave_now(&leave));
+    }
+
+    fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
+        match self.how {
+            Wrong::IgnoresResize => Step::ready(Ok(())),
+            _ => self.right.resize(name, capacity),
+        }
+    }
+
+    fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
+        match self.how {
+            Wrong::BreakIgnoresTheFence => {
+                self.free_whoever_holds(name);
+                Step::ready(Ok(Broken::Done))
+            }
+            _ => self.right.break_hold(name, fence, note),
+        }
+    }
+
+    fn inspect(&self, scope: &Scope) -> Step<Page> {
+        match self.how {
+            Wrong::ShowsNobody => Step::ready(Ok(Page::default())),
+            _ => self.right.inspect(scope),
+        }
+    }
+
+    fn health(&self) -> Step<()> {
+        self.right.health()
+    }
+
+    fn close(&self) -> Step<()> {
+        self.right.close()
+    }
+}

@@ -1,0 +1,251 @@
+//! What every engine must pass.
+//!
+//! ```no_run
+//! # async fn example(engine: std::sync::Arc<dyn tenure::engine::Engine>) {
+//! use std::sync::Arc;
+//! use tenure_testkit::conformance;
+//! use tenure_testkit::stage::RealStage;
+//!
+//! conformance::check(Arc::new(RealStage), move || engine.clone()).await;
+//! # }
+//! ```
+//!
+//! Each case is a fact about an engine, as its name says. A case that the engine's profile does not
+//! promise is left out, and said so. The cases of a mutex are run again on everything that can stand
+//! in for one: see [`Exclusive`].
+
+mod exclusive;
+mod locks;
+mod sharing;
+mod steps;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::engine::{Engine, Order, Profile};
+use tenure::{Hold, Options, Result, Tenure, View};
+
+use crate::sim::{OUTSIDE, Sim};
+use crate::stage::Stage;
+
+pub use exclusive::Exclusive;
+
+/// One fact.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// The fact.
+    pub name: &'static str,
+    needs: fn(&Profile) -> bool,
+    run: fn(Kit) -> Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Whether it is about a mutex, and so about everything that can stand in for one.
+    exclusive: bool,
+}
+
+macro_rules! cases {
+    ($($module:ident::$case:ident, exclusive: $exclusive:expr, needs: $needs:expr;)*) => {
+        /// All facts.
+        pub const CASES: &[Case] = &[$(Case {
+            name: stringify!($case),
+            needs: $needs,
+            run: |kit| Box::pin($module::$case(kit)),
+            exclusive: $exclusive,
+        }),*];
+    };
+}
+
+cases! {
+    locks::one_holds_at_a_time, exclusive: true, needs: |_| true;
+    locks::first_come_first_served, exclusive: true, needs: |p| p.order == Order::Arrival;
+    locks::a_try_neither_waits_nor_barges, exclusive: true, needs: |_| true;
+    locks::a_wait_that_is_over_leaves_the_line, exclusive: true, needs: |_| true;
+    locks::an_unrenewed_hold_ends_with_its_ttl, exclusive: true, needs: |_| true;
+    locks::renewal_outlives_the_ttl, exclusive: true, needs: |_| true;
+    locks::an_extension_counts_from_now, exclusive: true, needs: |_| true;
+    locks::fences_rise, exclusive: true, needs: |_| true;
+    locks::an_ask_dropped_at_any_point_leaves_nothing, exclusive: true, needs: |_| true;
+    locks::a_dropped_hold_is_handed_over, exclusive: true, needs: |_| true;
+    locks::a_turn_comes_by_push, exclusive: true, needs: |p| p.push;
+    locks::a_turn_becomes_a_full_hold, exclusive: true, needs: |_| true;
+    locks::max_hold_is_the_end, exclusive: true, needs: |_| true;
+    locks::hold_for_keeps_the_name, exclusive: true, needs: |_| true;
+    locks::a_broken_hold_is_lost_and_handed_over, exclusive: true, needs: |_| true;
+    locks::inspection_shows_who_holds_and_who_waits, exclusive: true, needs: |_| true;
+    locks::a_full_line_refuses, exclusive: true, needs: |_| true;
+    locks::an_unused_name_leaves_nothing, exclusive: true, needs: |_| true;
+    locks::all_are_served_although_every_push_is_lost, exclusive: true, needs: |_| true;
+    locks::lost_answers_change_nothing, exclusive: true, needs: |_| true;
+    steps::a_claim_is_found_and_not_prolonged, exclusive: false, needs: |_| true;
+    steps::a_waiting_claim_keeps_its_ticket, exclusive: false, needs: |p| p.order == Order::Arrival;
+    steps::renewing_never_creates, exclusive: false, needs: |_| true;
+    steps::renewing_never_shortens, exclusive: false, needs: |_| true;
+    steps::renewing_needs_the_fence, exclusive: false, needs: |_| true;
+    steps::leaving_twice_changes_nothing, exclusive: false, needs: |_| true;
+    steps::a_claim_that_left_in_doubt_stays_left, exclusive: false, needs: |_| true;
+    steps::a_pushed_turn_has_a_first_life, exclusive: false, needs: |p| p.push;
+    steps::a_ticket_brings_back_the_place, exclusive: false, needs: |p| p.order == Order::Arrival;
+    steps::fences_go_on_above_what_was_seen, exclusive: false, needs: |_| true;
+    steps::a_broken_hold_says_so_when_renewed, exclusive: false, needs: |_| true;
+    sharing::weights_add_up_to_the_capacity, exclusive: false, needs: |p| p.sharing;
+    sharing::a_big_ask_is_not_passed_by_small_ones, exclusive: false, needs: |p| p.sharing;
+    sharing::another_capacity_is_a_conflict, exclusive: false, needs: |p| p.sharing;
+    sharing::a_resize_serves_or_ends_those_who_wait, exclusive: false, needs: |p| p.sharing;
+    sharing::readers_share_and_a_writer_comes_in_its_turn, exclusive: false, needs: |p| p.sharing;
+    sharing::all_is_all_or_nothing, exclusive: false, needs: |_| true;
+}
+
+/// Runs every case that the engine promises, side by side, and panics with those that failed.
+///
+/// `connect` makes another client of the same lines; for engines in this process, the same engine.
+pub async fn check(
+    stage: Arc<dyn Stage>,
+    connect: impl Fn() -> Arc<dyn Engine> + Send + Sync + 'static,
+) {
+    let connect: Connect = Arc::new(connect);
+    let mut running = Vec::new();
+    for (case, how) in all_runs(connect().profile()) {
+        let kit = Kit::new(stage.clone(), connect.clone(), case, how);
+        let label = kit.prefix.clone();
+        // A case that panics drops its promise, and the panic says why.
+        running.push((label, stage.spawn((case.run)(kit))));
+    }
+    for (_label, case) in running {
+        case.await;
+    }
+}
+
+/// Runs one case after the other on virtual time, and returns the first `most` that failed, each with
+/// its reason.
+pub fn check_on_virtual_time(
+    most: usize,
+    engine: impl Fn(&Sim) -> Arc<dyn Engine>,
+) -> Vec<(String, String)> {
+    let profile = engine(&Sim::new(0)).profile().clone();
+    let mut failed = Vec::new();
+    for (case, how) in all_runs(&profile) {
+        if failed.len() == most {
+            break;
+        }
+        let sim = Sim::new(7);
+        let engine = engine(&sim);
+        let kit = Kit::new(sim.process(OUTSIDE), Arc::new(move || engine.clone()), case, how);
+        let label = kit.prefix.clone();
+        let run =
+            std::panic::AssertUnwindSafe(|| sim.run(Duration::from_secs(600), (case.run)(kit)));
+        match std::panic::catch_unwind(run) {
+            Ok(Ok(())) => {}
+            Ok(Err(stuck)) => failed.push((label, format!("{stuck:?}"))),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                failed.push((label, text.unwrap_or("panicked").to_owned()));
+            }
+        }
+    }
+    failed
+}
+
+/// Each case with each way to run it.
+fn all_runs(profile: &Profile) -> Vec<(&'static Case, Exclusive)> {
+    let mut runs = Vec::new();
+    for case in CASES.iter().filter(|case| (case.needs)(profile)) {
+        let ways: &[Exclusive] = match (case.exclusive, profile.sharing) {
+            (true, true) => &Exclusive::ALL,
+            (true, false) => &[Exclusive::Mutex, Exclusive::AllOfOne],
+            (false, _) => &[Exclusive::Mutex],
+        };
+        runs.extend(ways.iter().map(|way| (case, *way)));
+    }
+    runs
+}
+
+type Connect = Arc<dyn Fn() -> Arc<dyn Engine> + Send + Sync>;
+
+/// What a case works with: clients of the engine, names of its own, time and tasks.
+#[derive(Clone)]
+struct Kit {
+    stage: Arc<dyn Stage>,
+    connect: Connect,
+    how: Exclusive,
+    prefix: String,
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Long enough for whatever should happen at once, on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+
+impl Kit {
+    fn new(stage: Arc<dyn Stage>, connect: Connect, case: &Case, how: Exclusive) -> Kit {
+        let prefix = match case.exclusive {
+            true => format!("{}/{how:?}", case.name),
+            false => case.name.to_owned(),
+        };
+        Kit { stage, connect, how, prefix }
+    }
+
+    fn client(&self) -> Tenure {
+        Tenure::in_world((self.connect)(), self.stage.world())
+    }
+
+    fn name(&self, suffix: &str) -> String {
+        format!("{}:{suffix}", self.prefix)
+    }
+
+    async fn sleep(&self, span: Duration) {
+        self.stage.sleep(span).await;
+    }
+
+    /// The value of something that must happen soon.
+    async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> T {
+        let done = self.stage.within(SOON, future).await;
+        done.unwrap_or_else(|| panic!("{}: not soon: {what}", self.prefix))
+    }
+
+    async fn view(&self, client: &Tenure, name: &str) -> Option<View> {
+        client.inspect(name).await.expect("inspect").map(|mut view| {
+            view.holders.retain(|holder| holder.details.owner != exclusive::FILLER);
+            view
+        })
+    }
+
+    /// Waits until that many stand in line.
+    async fn line_of(&self, client: &Tenure, name: &str, count: usize) {
+        let grown = async {
+            while self.view(client, name).await.map_or(0, |view| view.waiters.len()) != count {
+                self.sleep(Duration::from_millis(2)).await;
+            }
+        };
+        self.soon("the line has its length", grown).await;
+    }
+
+    /// Waits until nobody is known to hold or wait.
+    async fn unused(&self, client: &Tenure, name: &str) {
+        let empty = async {
+            while let Some(view) = self.view(client, name).await
+                && (!view.holders.is_empty() || !view.waiters.is_empty())
+            {
+                self.sleep(Duration::from_millis(2)).await;
+            }
+        };
+        self.soon("the name is unused", empty).await;
+    }
+}
+
+/// Options of a hold that lasts `seconds` and is renewed.
+fn lasting(client: &Tenure, seconds: u64) -> Options {
+    let mut options = client.defaults();
+    options.ttl = SECOND * seconds as u32;
+    options
+}
+
+/// The same, but not renewed.
+fn unrenewed(client: &Tenure, seconds: u64) -> Options {
+    let mut options = lasting(client, seconds);
+    options.renew = false;
+    options
+}
+
+fn held(result: Result<Hold>) -> Hold {
+    result.expect("the ask is granted")
+}

@@ -1,0 +1,79 @@
+use std::future::Future;
+use std::pin::Pin;
+
+use tenure::{Hold, Options, Result, Tenure};
+
+/// What can stand in for a mutex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exclusive {
+    /// The mutex itself.
+    Mutex,
+    /// A semaphore with one unit.
+    SemaphoreOfOne,
+    /// The last unit of a semaphore with five, of which four are taken.
+    LastOfFive,
+    /// The write side of a read-write lock.
+    Writer,
+    /// `all` of one name.
+    AllOfOne,
+}
+
+/// The owner of the four units that are taken.
+pub(super) const FILLER: &str = "filler";
+
+type Asked<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
+impl Exclusive {
+    /// All of them.
+    pub const ALL: [Exclusive; 5] = [
+        Exclusive::Mutex,
+        Exclusive::SemaphoreOfOne,
+        Exclusive::LastOfFive,
+        Exclusive::Writer,
+        Exclusive::AllOfOne,
+    ];
+
+    /// What must be held for the name to be exclusive.
+    pub(super) async fn prepare(self, client: &Tenure, name: &str) -> Option<Hold> {
+        match self {
+            Exclusive::LastOfFive => {
+                let taken = client.semaphore(name, 5).owner(FILLER).acquire_many(4).await;
+                Some(taken.expect("four of five are free"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the place in line now, where the primitive can; the future waits for the turn.
+    pub(super) fn join(self, client: &Tenure, name: &str, options: Options) -> Asked<Hold> {
+        match self {
+            Exclusive::Mutex => Box::pin(client.mutex(name).options(options).join()),
+            Exclusive::SemaphoreOfOne => {
+                Box::pin(client.semaphore(name, 1).options(options).join_many(1))
+            }
+            Exclusive::LastOfFive => {
+                Box::pin(client.semaphore(name, 5).options(options).join_many(1))
+            }
+            Exclusive::Writer => Box::pin(client.rwlock(name).options(options).join_write()),
+            Exclusive::AllOfOne => Box::pin(client.all([name]).options(options).acquire()),
+        }
+    }
+
+    /// Takes it if it is free.
+    pub(super) async fn try_acquire(
+        self,
+        client: &Tenure,
+        name: &str,
+        options: Options,
+    ) -> Result<Option<Hold>> {
+        match self {
+            Exclusive::Mutex => client.mutex(name).options(options).try_acquire().await,
+            Exclusive::SemaphoreOfOne => {
+                client.semaphore(name, 1).options(options).try_acquire().await
+            }
+            Exclusive::LastOfFive => client.semaphore(name, 5).options(options).try_acquire().await,
+            Exclusive::Writer => client.rwlock(name).options(options).try_write().await,
+            Exclusive::AllOfOne => client.all([name]).options(options).try_acquire().await,
+        }
+    }
+}

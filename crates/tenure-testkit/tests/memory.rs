@@ -1,0 +1,22 @@
+//! The memory engine against the suite.
+
+use std::sync::Arc;
+
+use tenure::engines::memory::Memory;
+use tenure_testkit::conformance;
+use tenure_testkit::sim::OUTSIDE;
+use tenure_testkit::stage::RealStage;
+
+#[test]
+fn memory_conforms_on_virtual_time() {
+    let failed = conformance::check_on_virtual_time(usize::MAX, |sim| {
+        Arc::new(Memory::in_world(sim.process(OUTSIDE).world(), 0))
+    });
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_conforms_on_real_time() {
+    let engine = Arc::new(Memory::new());
+    conformance::check(Arc::new(RealStage), move || engine.clone()).await;
+}
