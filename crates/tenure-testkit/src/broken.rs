@@ -1,7 +1,8 @@
 //! Engines that are wrong on purpose, each in one way: the proof that the suite can fail.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
@@ -113,8 +114,8 @@ pub struct Mutant {
     right: Arc<dyn Engine>,
     how: Wrong,
     clients: Mutex<Vec<Arc<Pushes>>>,
-    /// Ids that were handed to the right engine in place of the claim's own.
-    seen: Mutex<Vec<Claim>>,
+    /// Every claim that ever came.
+    seen: Mutex<HashMap<ClaimId, Claim>>,
     tickets: AtomicU64,
     capacity: AtomicU32,
 }
@@ -137,7 +138,7 @@ impl Mutant {
         self.how == how
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Vec<Claim>> {
+    fn seen(&self) -> MutexGuard<'_, HashMap<ClaimId, Claim>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,13 +162,13 @@ impl Mutant {
             }
             _ => {}
         }
-        let known = self.seen().iter().any(|seen| seen.id == claim.id);
+        let known = self.seen().contains_key(&claim.id);
         if self.is(Wrong::NotIdempotent) && known {
             let mut bytes = claim.id.to_bytes();
             bytes[0] ^= 0xFF;
             bent.id = ClaimId::from_bytes(bytes);
         }
-        self.seen().push(claim.clone());
+        self.seen().insert(claim.id, claim.clone());
         bent
     }
 
@@ -239,7 +240,7 @@ impl Mutant {
                 _ => {}
             }
         }
-        let claim = self.seen().iter().rev().find(|claim| claim.id == *id).cloned();
+        let claim = self.seen().get(id).cloned();
         if self.is(Wrong::RenewDoesNothing) && self.holder(name).is_some() {
             let sent = tenure::engine::Moment::FAR - *ttl * 2;
             return Ok(Renewed::Held(Grant::new(*fence, sent, *ttl, false)));
@@ -278,21 +279,13 @@ impl Mutant {
         if self.is(Wrong::NoTombs) {
             bent.in_doubt = false;
         }
-        if self.is(Wrong::QuitIsIgnored) {
-            let page = now(self.right.inspect(&Scope::Name(leave.name.clone())))?;
-            let holders = page.views.first().map_or(0, |view| view.holders.len());
-            let claims = self.seen();
-            let first = claims.iter().find(|claim| claim.name == leave.name).map(|claim| claim.id);
-            if holders > 0
-                && first != Some(leave.id)
-                && claims.last().map(|c| c.id) == Some(leave.id)
-            {
-                return Ok(Left::Quit);
-            }
-        }
         let left = now(self.right.leave(&bent))?;
         if self.is(Wrong::LeaveFreesAStranger) && matches!(left, Left::Gone(_)) {
             self.free_whoever_holds(&leave.name);
+        }
+        let known = self.seen().get(&leave.id).cloned();
+        if let (Wrong::QuitIsIgnored, Left::Quit, Some(claim)) = (self.how, &left, known) {
+            let _ = now(self.right.claim(&claim));
         }
         Ok(left)
     }

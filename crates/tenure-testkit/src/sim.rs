@@ -152,10 +152,12 @@ impl Sim {
         let mut state = self.state();
         if let Some((id, process, mut task)) = state.pick() {
             state.polls += 1;
-            if state.polls > MOST_POLLS {
+            let in_circles = state.polls > MOST_POLLS;
+            // A task that is dropped may need the state, so it is free before.
+            drop(state);
+            if in_circles {
                 return Err(Stuck::TooLong);
             }
-            drop(state);
             let waker = Waker::from(Arc::new(WakeTask { sim: self.clone(), id }));
             let done = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
             let mut state = self.state();

@@ -148,7 +148,7 @@ pub trait Shelf {
     /// Sets all waiting claims of a process aside, or brings them back.
     fn reach(&mut self, process: Process, reachable: bool) -> Result<(), Self::Error>;
 
-    /// Remembers something of a claim that is gone.
+    /// Remembers something of a claim that is gone, in place of what was remembered before.
     fn trace(&mut self, id: ClaimId, trace: Trace, until: Moment) -> Result<(), Self::Error>;
     /// What is remembered of a claim that is gone.
     fn traced(&self, id: &ClaimId, now: Moment) -> Result<Option<Trace>, Self::Error>;
@@ -250,8 +250,14 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         if self.shelf.traced(&claim.id, self.now)? == Some(Trace::Tomb) {
             return Ok(Answer::Left);
         }
-        self.shelf.raise_numbers(claim.seen)?;
+        // Numbers go on above a ticket that comes back, too: it must not be given a second time.
+        let ticket = Fence::new(claim.ticket.unwrap_or_default().get());
+        self.shelf.raise_numbers(claim.seen.max(ticket))?;
         self.expire()?;
+        // Any claim is contact, whatever becomes of it, and must not pass the places it brings back.
+        if process != 0 {
+            self.shelf.reach(process, true)?;
+        }
         let known = self.shelf.find(&claim.id)?;
         if let Some(Entry { state: State::Held { .. }, .. }) = known {
             self.admit(None)?;
@@ -268,10 +274,11 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             let until = self.now + PLACE_LIFE;
             self.shelf.change(Entry { until, state: State::Waiting, ..place })?;
         } else if let Some(answer) = self.join(claim, process, in_hand)? {
+            // Refused or not, it was contact, and any contact moves the line.
+            if claim.ticket.is_some() {
+                self.admit(None)?;
+            }
             return Ok(answer);
-        }
-        if process != 0 {
-            self.shelf.reach(process, true)?;
         }
         self.admit(Some((claim.id, in_hand)))?;
         self.answer(&claim.id)
@@ -323,7 +330,8 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         };
         self.shelf.remove(&hold.id)?;
         // Its holder may ask once more before its own deadline, and must not hear "expired".
-        self.shelf.trace(hold.id, Trace::Broken(note.clone()), self.now + hold.ttl)?;
+        let until = hold.until.max(self.now + hold.ttl);
+        self.shelf.trace(hold.id, Trace::Broken(note.clone()), until)?;
         (self.say)(&hold, Word::Ended(Ended::Broken(note.clone())));
         self.admit(None)?;
         Ok(Broken::Done)
@@ -335,9 +343,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         self.shelf.set_capacity(capacity, self.now + RESIZED_LIFE)?;
         // A head that can never fit would keep everyone behind it waiting for ever.
         for place in self.shelf.heavier(capacity, self.moves)? {
-            self.moves -= 1;
-            self.shelf.remove(&place.id)?;
-            (self.say)(&place, Word::Ended(Ended::Conflict { capacity }));
+            self.refuse(&place, capacity)?;
         }
         self.admit(None)
     }
@@ -362,22 +368,29 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     }
 
     /// Refuses a new claim or lets it in, if either can be said at once; else puts it in line.
+    ///
+    /// A newcomer stands last, so whoever can be served before it is: it is refused only what they do
+    /// not leave over. One that comes back by ticket may stand before them, and they wait for it.
     fn join(
         &mut self,
         claim: &Claim,
         process: Process,
         in_hand: bool,
     ) -> Result<Option<Answer>, S::Error> {
+        if claim.ticket.is_none() && self.shelf.totals()?.waiting > 0 {
+            self.admit(None)?;
+        }
         let Totals { capacity, resized_until, held, waiting } = self.shelf.totals()?;
-        let capacity = if resized_until > self.now {
+        let used = held > 0 || waiting > 0;
+        // While the name is used it wins for longer, so that nobody is refused overnight.
+        let resized = resized_until > self.now || used && resized_until > Moment::ORIGIN;
+        let capacity = if resized || used {
             capacity
-        } else if held == 0 && waiting == 0 {
+        } else {
             self.shelf.set_capacity(claim.capacity, Moment::ORIGIN)?;
             claim.capacity
-        } else {
-            capacity
         };
-        if resized_until <= self.now && capacity != claim.capacity || claim.weight > capacity {
+        if !resized && capacity != claim.capacity || claim.weight > capacity {
             return Ok(Some(Answer::Conflict { capacity }));
         }
         let fits = claim.weight <= capacity.saturating_sub(held);
@@ -409,12 +422,9 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             return Ok(None);
         }
         let fence = Fence::new(self.shelf.next_number()?);
-        let hold = self.granted(place, fence, in_hand)?;
+        let hold = self.granted(place, fence, in_hand);
+        self.started(&hold)?;
         self.shelf.add(hold, &claim.details)?;
-        if process != 0 {
-            self.shelf.reach(process, true)?;
-            self.admit(None)?;
-        }
         let first_life = matches!(hold.state, State::Held { first_life: true, .. });
         Ok(Some(Answer::Granted { fence, remaining: self.now.until(hold.until), first_life }))
     }
@@ -427,32 +437,45 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
                 continue;
             }
             let Totals { capacity, held, .. } = self.shelf.totals()?;
+            if head.weight > capacity {
+                // More than one step could end when the capacity was changed.
+                self.refuse(&head, capacity)?;
+                continue;
+            }
             if head.weight > capacity.saturating_sub(held) {
                 break;
             }
             self.moves -= 1;
             let fence = Fence::new(self.shelf.next_number()?);
             let asks = asker.filter(|(id, _)| *id == head.id);
-            let hold = self.granted(head, fence, asks.is_some_and(|(_, in_hand)| in_hand))?;
+            let hold = self.granted(head, fence, asks.is_some_and(|(_, in_hand)| in_hand));
             let first_life = matches!(hold.state, State::Held { first_life: true, .. });
             let life = self.now.until(hold.until);
             // Who asks hears it by the answer; all others must be reached.
             let heard =
                 asks.is_some() || (self.say)(&head, Word::Granted { fence, life, first_life });
-            self.shelf.change(if heard { hold } else { Entry { state: State::Aside, ..head } })?;
+            if heard {
+                self.started(&hold)?;
+                self.shelf.change(hold)?;
+            } else {
+                self.shelf.change(Entry { state: State::Aside, ..head })?;
+            }
         }
         Ok(())
     }
 
-    /// The entry as a hold; for a once, its start is written down.
-    fn granted(&mut self, place: Entry, fence: Fence, in_hand: bool) -> Result<Entry, S::Error> {
-        if let Some(Once { keep, .. }) = place.once {
-            let until = self.now + keep;
-            self.shelf.set_record(Some(Record { fence, keep, until, outcome: None }))?;
-        }
+    /// The entry as a hold.
+    fn granted(&self, place: Entry, fence: Fence, in_hand: bool) -> Entry {
         let life = if in_hand { place.ttl } else { place.ttl.min(FIRST_LIFE) };
         let state = State::Held { fence, first_life: life < place.ttl };
-        Ok(Entry { since: self.now, until: self.now + life, state, ..place })
+        Entry { since: self.now, until: self.now + life, state, ..place }
+    }
+
+    /// Writes down that a once has begun: only when its holder knows, for nobody else will run it.
+    fn started(&mut self, hold: &Entry) -> Result<(), S::Error> {
+        let Some(Once { keep, .. }) = hold.once else { return Ok(()) };
+        let (fence, until) = (hold.fence(), self.now + keep);
+        self.shelf.set_record(Some(Record { fence, keep, until, outcome: None }))
     }
 
     /// Answers a waiting claim of a once that needs no turn any more.
@@ -467,6 +490,14 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         self.shelf.remove(&head.id)?;
         (self.say)(head, word);
         Ok(true)
+    }
+
+    /// Ends a waiting claim that can never fit.
+    fn refuse(&mut self, place: &Entry, capacity: u32) -> Result<(), S::Error> {
+        self.moves -= 1;
+        self.shelf.remove(&place.id)?;
+        (self.say)(place, Word::Ended(Ended::Conflict { capacity }));
+        Ok(())
     }
 
     fn done_before(&self, claim: &Claim) -> Result<Option<Answer>, S::Error> {

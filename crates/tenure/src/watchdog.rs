@@ -19,6 +19,7 @@ use crate::engine::{Engine, Step};
 use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
 use crate::stake::{Stake, Todo};
+use crate::turn::not_in_circles;
 
 /// The most renewals that go to the engine in one step.
 const BATCH: usize = 256;
@@ -175,7 +176,7 @@ impl Core {
             let mut todo = Todo::default();
             let next = stake.renewed(renewal, answer, now, &mut todo);
             self.slots.carry_out(stake, &mut todo);
-            self.slots.schedule(&stake.claim.name, next);
+            self.slots.schedule(&stake.claim.name, not_in_circles(next, now));
         }
     }
 }

@@ -5,7 +5,7 @@ mod probe;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use probe::{is_free, memory, ms, now, soon, until, view, waiting};
+use probe::{is_free, memory, ms, now, poll_once, soon, until, view, waiting};
 use tenure::engine::Ended;
 use tenure::{Broken, ErrorKind, Released};
 
@@ -158,6 +158,28 @@ async fn hold_for_that_has_passed_costs_nothing() {
     let next = waiting(tenure.mutex("a").join());
     assert_eq!(hold.release().await.unwrap(), Released::InTime);
     assert!(now(next).unwrap().is_live());
+}
+
+#[tokio::test]
+async fn hold_for_is_kept_beyond_the_ttl_also_where_renewing_is_off() {
+    let tenure = memory();
+    let granted = Instant::now();
+    let asking = tenure.mutex("a").ttl(ms(200)).renew(false).hold_for(ms(600));
+    drop(asking.acquire().await.unwrap());
+    let _next = soon(tenure.mutex("a").acquire()).await.unwrap();
+    assert!(granted.elapsed() >= ms(600), "after {:?}", granted.elapsed());
+}
+
+#[tokio::test]
+async fn what_is_kept_for_hold_for_was_released_and_is_never_lost() {
+    let tenure = memory();
+    let asking = tenure.mutex("a").ttl(ms(200)).max_hold(ms(400)).hold_for(ms(400));
+    let hold = asking.acquire().await.unwrap();
+    let lost = hold.lost();
+    assert_eq!(soon(hold.release()).await.unwrap(), Released::InTime);
+    let _next = soon(tenure.mutex("a").acquire()).await.unwrap();
+    let mut lost = lost;
+    assert!(poll_once(&mut lost).is_pending());
 }
 
 /// Granted by a push for two seconds; one renewal makes it five, and then no more.

@@ -5,7 +5,7 @@ mod probe;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use probe::between::Between;
 use probe::{is_free, memory, ms, now, poll_once, soon, view};
@@ -207,6 +207,55 @@ async fn renewal_goes_on_while_other_holds_of_the_process_come_and_go() {
     }
     assert!(kept.is_live());
     assert_eq!(kept.release().await.unwrap(), Released::InTime);
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_again_is_renewed_again() {
+    let tenure = memory();
+    for _ in 0..3 {
+        let hold = tenure.mutex("a").ttl(ms(200)).acquire().await.unwrap();
+        tokio::time::sleep(ms(400)).await;
+        assert_eq!(hold.release().await.unwrap(), Released::InTime);
+    }
+}
+
+#[tokio::test]
+async fn thousands_of_holds_are_all_renewed() {
+    let tenure = memory();
+    let mut holds = Vec::new();
+    for n in 0..5_000 {
+        let asking = tenure.mutex(format!("name-{n}")).ttl(ms(600));
+        holds.push(asking.acquire().await.unwrap());
+    }
+    tokio::time::sleep(ms(1_300)).await;
+    assert_eq!(holds.iter().filter(|hold| !hold.is_live()).count(), 0);
+}
+
+#[tokio::test]
+async fn a_release_at_the_instant_of_a_renewal_is_in_time() {
+    let tenure = memory();
+    let tasks: Vec<_> = (0..300)
+        .map(|n| {
+            let tenure = tenure.clone();
+            tokio::spawn(async move {
+                for round in 0..4 {
+                    let asking = tenure.mutex(format!("name-{n}")).ttl(ms(600));
+                    let hold = asking.acquire().await.unwrap();
+                    let lost = hold.lost();
+                    // The renewal is due at a third of the ttl.
+                    let aim = Duration::from_micros(198_000 + (n * 37 + round * 501) % 4_000);
+                    tokio::time::sleep(aim).await;
+                    assert_eq!(hold.release().await.unwrap(), Released::InTime);
+                    let mut lost = lost;
+                    assert!(poll_once(&mut lost).is_pending());
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        soon(task).await.unwrap();
+    }
+    assert_eq!(tenure.list("").await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! Where options come from: the call, the environment, the URL, the defaults. In this order.
+#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 mod probe;
 
@@ -45,7 +46,8 @@ fn the_defaults_are_those_of_the_docs() {
 
 #[test]
 fn the_query_of_the_url_sets_defaults() {
-    let url = "memory:?ttl=5s&wait=250ms&renew=off&max_hold=1h&hold_for=2s&max_waiters=7&owner=web-3";
+    let url =
+        "memory:?ttl=5s&wait=250ms&renew=off&max_hold=1h&hold_for=2s&max_waiters=7&owner=web-3";
     let tenure = now(Tenure::connect(url)).unwrap();
     let options = tenure.defaults();
     assert_eq!((options.ttl, options.wait), (ms(5_000), Some(ms(250))));

@@ -177,6 +177,16 @@ fn a_read_write_lock_and_a_semaphore_never_agree() {
     assert_eq!(error.kind(), ErrorKind::Conflict);
 }
 
+/// A read-write lock is one unit larger than the largest semaphore, so that they cannot meet.
+#[test]
+fn a_semaphore_as_large_as_a_read_write_lock_is_refused() {
+    let tenure = memory();
+    let largest = now(tenure.semaphore("a", (1 << 20) - 1).acquire()).unwrap();
+    assert!(largest.is_live());
+    let answer = now(tenure.semaphore("b", 1 << 20).acquire());
+    assert_eq!(answer.map_err(|error| error.kind()).map(drop), Err(ErrorKind::Invalid));
+}
+
 #[test]
 fn several_names_are_sorted_and_each_is_taken_once() {
     let tenure = memory();

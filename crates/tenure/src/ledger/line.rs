@@ -354,6 +354,8 @@ impl<N: Numbers> Shelf for Line<N> {
     }
 
     fn trace(&mut self, id: ClaimId, trace: Trace, until: Moment) -> Result<(), Infallible> {
+        // The last word counts: one that was broken and then left in doubt must stay out.
+        self.traces.retain(|(of, _, _)| *of != id);
         self.traces.push((id, trace, until));
         Ok(())
     }

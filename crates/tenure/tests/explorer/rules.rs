@@ -41,7 +41,8 @@ impl<'a> Step<'a> {
         (after, now): (&'a World, &'a Facts),
     ) -> Step<'a> {
         let mut granted = now.held.clone();
-        granted.retain(|hold| !then.holds(&hold.id).is_some_and(|then| then.fence() == hold.fence()));
+        granted
+            .retain(|hold| !then.holds(&hold.id).is_some_and(|then| then.fence() == hold.fence()));
         let asks = match action {
             Action::Claim(who) | Action::Keep(who) | Action::Try(who) => Some(who),
             _ => None,
@@ -185,8 +186,7 @@ impl<'a> Step<'a> {
                     must!(excused, "{} was set aside for nothing", self.named(found));
                 }
                 (State::Aside, State::Waiting | State::Held { .. }) => {
-                    let back =
-                        own && self.asks.is_some() || self.contact == Some(found.process);
+                    let back = own && self.asks.is_some() || self.contact == Some(found.process);
                     must!(back, "{} came back without contact", self.named(found));
                 }
                 _ => {}

@@ -74,6 +74,22 @@ fn a_step_with_a_move_to_spare_has_no_more() {
 }
 
 #[test]
+fn every_holder_is_found_however_many_came_and_went_before() {
+    for (most, least) in (1..24).flat_map(|most| (0..=most).map(move |least| (most, least))) {
+        let mut script = Script::default();
+        (0..most).for_each(|n| script.run(&format!("r{n} claims 1 of 99")));
+        (least..most).for_each(|n| script.run(&format!("r{n} leaves")));
+        script.run("new claims 1 of 99; new claims");
+        script.take_report();
+        (0..least).for_each(|n| script.run(&format!("r{n} leaves")));
+        script.run("new leaves");
+        let report = script.take_report();
+        assert!(report.iter().all(|line| line.ends_with("released")), "{most} {least} {report:?}");
+        assert!(script.line().is_unused());
+    }
+}
+
+#[test]
 fn an_idle_line_is_as_good_as_new() {
     let mut script = Script::default();
     script.run("a claims 1 of 2; b claims 2 of 2; c claims 1 of 2; a leaves; b leaves; c leaves");

@@ -1,0 +1,222 @@
+//! The real binary, as people and scripts meet it.
+
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+const PROOFS: [&str; 5] = ["race", "order", "slots", "late", "handover"];
+
+fn tenure(args: &[&str]) -> Ran {
+    run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(args))
+}
+
+fn run(command: &mut Command) -> Ran {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { exit: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+#[derive(Debug)]
+struct Ran {
+    exit: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ran {
+    /// Checks that it failed with this code, said nothing on stdout, and had three things to say on
+    /// stderr: what, why and what next. Returns these.
+    #[track_caller]
+    fn failed(&self, exit: i32) -> [&str; 3] {
+        assert_eq!((self.exit, &*self.stdout), (Some(exit), ""), "{self:?}");
+        let lines: Vec<_> = self.stderr.lines().collect();
+        let [what, why, help] = lines[..] else { panic!("not three lines: {self:?}") };
+        let what = what.strip_prefix("error: ").expect("begins with what went wrong");
+        [what, why, help.strip_prefix("help: ").expect("ends with what to do")]
+    }
+}
+
+/// An empty folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+#[test]
+fn help_names_the_commands_and_the_exit_codes() {
+    for args in [&["--help"][..], &["-h"], &["help"]] {
+        let ran = tenure(args);
+        assert_eq!((ran.exit, &*ran.stderr), (Some(0), ""), "{ran:?}");
+        for part in ["Usage: tenure <COMMAND>", "demo", "--version", "Exit codes"] {
+            assert!(ran.stdout.contains(part), "{part}: {ran:?}");
+        }
+    }
+}
+
+#[test]
+fn the_help_of_demo_names_every_proof() {
+    let ran = tenure(&["demo", "--help"]);
+    assert_eq!((ran.exit, &*ran.stderr), (Some(0), ""), "{ran:?}");
+    for part in PROOFS.into_iter().chain(["--count <N>", "[NAME]"]) {
+        assert!(ran.stdout.contains(part), "{part}: {ran:?}");
+    }
+}
+
+#[test]
+fn version_is_one_line() {
+    for flag in ["--version", "-V"] {
+        let ran = tenure(&[flag]);
+        assert_eq!(ran.exit, Some(0));
+        assert_eq!(ran.stdout, concat!("tenure ", env!("CARGO_PKG_VERSION"), "\n"));
+    }
+}
+
+#[test]
+fn without_a_command_the_demo_is_where_to_begin() {
+    let ran = tenure(&[]);
+    let [what, _, help] = ran.failed(64);
+    assert_eq!(what, "no command was given");
+    assert!(help.contains("`tenure demo`"), "{help}");
+}
+
+#[test]
+fn an_unknown_command_or_option_is_named_and_refused() {
+    let ran = tenure(&["dmeo"]);
+    assert_eq!(
+        ran.failed(64),
+        [r#"there is no command "dmeo""#, "known: demo", "see `tenure --help`"]
+    );
+    for args in [&["--fast"][..], &["demo", "--fast"], &["demo", "race", "late"]] {
+        let ran = tenure(args);
+        let [what, ..] = ran.failed(64);
+        assert!(what.contains(args.last().unwrap()), "{what}");
+    }
+}
+
+#[test]
+fn an_unknown_proof_is_refused_with_the_names_of_the_known_ones() {
+    let ran = tenure(&["demo", "nonsense"]);
+    let [what, why, _] = ran.failed(64);
+    assert_eq!(what, r#"there is no proof "nonsense""#);
+    assert_eq!(why, format!("known: {}", PROOFS.join(", ")));
+}
+
+#[test]
+fn a_count_that_is_none_is_refused_with_its_range() {
+    for count in ["0", "x", "-1", "", "1.5", "1000001", "99999999999999999999"] {
+        let ran = tenure(&["demo", "race", &format!("--count={count}")]);
+        let [what, why, _] = ran.failed(64);
+        assert!(what.contains("--count"), "{what}");
+        assert!(why.contains("1 to 1000000") || count.is_empty(), "{why}");
+    }
+    for args in [
+        &["demo", "race", "--count"][..],
+        &["demo", "race", "--count", "0"],
+        &["demo", "race", "--count", "-1"],
+        &["demo", "--count", "1", "--count", "2"],
+        &["demo", "late", "--count", "5"],
+    ] {
+        tenure(args).failed(64);
+    }
+}
+
+#[test]
+fn what_the_user_typed_cannot_forge_a_line_of_the_error() {
+    for args in [&["x\nhelp: rm -r ~"][..], &["demo", "x\nhelp: rm -r ~"], &["--x\nhelp: rm -r ~"]]
+    {
+        let ran = tenure(args);
+        let [_, _, help] = ran.failed(64);
+        assert!(!help.contains("rm"), "{help}");
+    }
+}
+
+#[test]
+fn arguments_that_are_not_utf8_are_refused_without_a_panic() {
+    let odd = OsStr::from_bytes(b"\xff\xfe");
+    let mut long = OsString::from("--count=");
+    long.push(odd);
+    let demo = OsStr::new("demo");
+    for args in [&[odd][..], &[demo, odd], &[demo, &long], &[demo, OsStr::from_bytes(b"--\xff")]] {
+        run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(args)).failed(64);
+    }
+}
+
+#[test]
+fn every_proof_of_the_demo_holds_and_the_table_says_so() {
+    let ran = tenure(&["demo"]);
+    assert_eq!((ran.exit, &*ran.stderr), (Some(0), ""), "{ran:?}");
+    let (_, table) = ran.stdout.split_once("PROOF ").expect("there is a table");
+    for proof in PROOFS {
+        let row = table.lines().find(|line| line.starts_with(proof)).expect(proof);
+        assert!(row.ends_with("  held"), "{row}");
+    }
+    let row = |proof| table.lines().find(|line| line.starts_with(proof)).unwrap();
+    assert!(row("race").contains("400 of 400, 0 lost"), "{table}");
+    assert!(row("order").contains("1 2 3 4 5 6 7 8 9 10"), "{table}");
+    assert!(row("slots").contains("20 inside at once"), "{table}");
+    assert!(row("slots").contains(" 5 inside at once"), "{table}");
+    assert!(row("late").contains("late write refused"), "{table}");
+    assert!(table.contains("5 of 5 held"), "{table}");
+    assert!(table.contains("README"), "{table}");
+}
+
+#[test]
+fn without_a_lock_the_race_loses_updates() {
+    let ran = tenure(&["demo", "race", "--count", "300"]);
+    assert_eq!(ran.exit, Some(0), "{ran:?}");
+    let side = ran.stdout.lines().find(|line| line.starts_with("  without")).unwrap();
+    assert!(side.contains(" of 600, ") && !side.contains(" 0 lost"), "{side}");
+    assert!(ran.stdout.contains("600 of 600, 0 lost"), "{ran:?}");
+    assert!(!ran.stdout.contains("slots"), "only the race was asked for: {ran:?}");
+}
+
+#[test]
+fn nothing_is_left_in_the_folder_for_temporary_files() {
+    let folder = folder("left-behind");
+    let demo = ["demo", "race", "--count", "3"];
+    let ran = run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(demo).env("TMPDIR", &folder));
+    assert_eq!(ran.exit, Some(0), "{ran:?}");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+}
+
+#[test]
+fn a_proof_that_cannot_be_played_fails_the_demo_and_says_why() {
+    let nowhere = folder("nowhere").join("not-there");
+    let demo = ["demo", "race"];
+    let ran = run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(demo).env("TMPDIR", &nowhere));
+    assert_eq!(ran.exit, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("set TMPDIR"), "{ran:?}");
+    assert!(ran.stdout.contains("FAILED"), "{ran:?}");
+    assert!(ran.stderr.starts_with("error: 1 of 1 proofs failed: race\n"), "{ran:?}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tenure"))
+        .arg("demo")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("What a lock changes"), "{first}");
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    assert_eq!((status.code(), String::from_utf8(stderr).unwrap()), (Some(0), String::new()));
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    for args in [&["--version"][..], &["demo", "late"]] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let ran = run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(args).stdout(full));
+        let [what, ..] = ran.failed(74);
+        assert_eq!(what, "the output cannot be written");
+    }
+}

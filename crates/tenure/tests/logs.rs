@@ -1,0 +1,212 @@
+//! What is written to the log: enough to follow a claim, and never what proves it.
+#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
+
+mod probe;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use probe::between::Between;
+use probe::{ms, now, soon, until};
+use tenure::engine::Ended;
+use tenure::{Released, Tenure};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Keeps every event of the process as its level and fields.
+struct Keeper;
+
+#[derive(Clone, Debug)]
+struct Line {
+    level: Level,
+    fields: BTreeMap<&'static str, String>,
+}
+
+static LINES: Mutex<Vec<Line>> = Mutex::new(Vec::new());
+
+fn lines() -> MutexGuard<'static, Vec<Line>> {
+    LINES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Subscriber for Keeper {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tenure")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut line = Line { level: *span.metadata().level(), fields: BTreeMap::new() };
+        span.record(&mut line);
+        lines().push(line);
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line { level: *event.metadata().level(), fields: BTreeMap::new() };
+        event.record(&mut line);
+        lines().push(line);
+    }
+
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.fields.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.insert(field.name(), value.to_owned());
+    }
+}
+
+/// The watchdog writes from a thread of its own, so the keeper is the process's; tests tell their
+/// lines apart by the name of the lock.
+fn kept() -> Tenure {
+    kept_with(Between::new())
+}
+
+fn kept_with(engine: std::sync::Arc<Between>) -> Tenure {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing::subscriber::set_global_default(Keeper).expect("the only one"));
+    Tenure::with_engine(engine)
+}
+
+/// What was written of the name, as soon as `event` is among it.
+fn written(name: &str, event: &str) -> Line {
+    let of_name = |line: &&Line| line.fields.get("name").is_some_and(|n| n == name);
+    let is_event = |line: &&Line| line.fields.get("event").is_some_and(|e| e == event);
+    let find = || lines().iter().filter(of_name).find(is_event).cloned();
+    until(&format!("{event} of {name} in {:?}", *lines()), || find().is_some());
+    find().unwrap()
+}
+
+#[track_caller]
+fn expect(line: &Line, level: Level, fields: &[(&str, &str)]) {
+    assert_eq!(line.level, level, "{line:?}");
+    for (field, value) in fields {
+        assert_eq!(line.fields.get(field).map(String::as_str), Some(*value), "{field}: {line:?}");
+    }
+}
+
+const META: &str = r#"[("trace", "t-1"), ("user", "u-2")]"#;
+
+macro_rules! ask {
+    ($tenure:expr, $name:expr) => {
+        $tenure.mutex($name).owner("web-1").meta("trace", "t-1").meta("user", "u-2")
+    };
+}
+
+#[test]
+fn a_grant_is_written_with_name_fence_owner_and_meta() {
+    let tenure = kept();
+    let hold = now(ask!(tenure, "granted").acquire()).unwrap();
+    let fence = hold.fence().to_string();
+    let line = written("granted", "lock.granted");
+    expect(&line, Level::DEBUG, &[("fence", &fence), ("owner", "web-1"), ("meta", META)]);
+    expect(&line, Level::DEBUG, &[("wait_ms", "0")]);
+}
+
+#[test]
+fn a_release_is_written_with_name_owner_and_meta() {
+    let tenure = kept();
+    let hold = now(ask!(tenure, "released").acquire()).unwrap();
+    assert_eq!(now(hold.release()).unwrap(), Released::InTime);
+    let line = written("released", "lock.released");
+    expect(&line, Level::DEBUG, &[("owner", "web-1"), ("meta", META)]);
+}
+
+#[tokio::test]
+async fn a_loss_is_an_error_with_name_owner_meta_and_reason() {
+    let tenure = kept();
+    let hold = ask!(tenure, "lost").ttl(ms(60)).renew(false).acquire().await.unwrap();
+    assert_eq!(soon(hold.lost()).await, Ended::Expired);
+    let line = written("lost", "lock.lost");
+    expect(&line, Level::ERROR, &[("owner", "web-1"), ("meta", META)]);
+    assert!(line.fields["reason"].contains("time ran out"), "{line:?}");
+}
+
+#[tokio::test]
+async fn a_late_release_is_a_warning_that_says_what_to_do() {
+    let tenure = kept();
+    let hold = ask!(tenure, "late").ttl(ms(60)).renew(false).acquire().await.unwrap();
+    soon(hold.lost()).await;
+    assert_eq!(soon(hold.release()).await.unwrap(), Released::Late);
+    let line = written("late", "lock.expired_before_release");
+    expect(&line, Level::WARN, &[("owner", "web-1"), ("meta", META), ("ttl_ms", "60")]);
+    assert!(line.fields["message"].contains("raise the ttl"), "{line:?}");
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_is_a_warning_before_anything_is_lost() {
+    let engine = Between::new();
+    let tenure = kept_with(engine.clone());
+    let hold = ask!(tenure, "at risk").ttl(ms(1_000)).acquire().await.unwrap();
+    engine.be_deaf();
+    soon(hold.at_risk()).await;
+    let line = written("at risk", "lock.renew_late");
+    expect(&line, Level::WARN, &[("owner", "web-1"), ("meta", META)]);
+    assert!(line.fields["reason"].contains("nobody listens"), "{line:?}");
+}
+
+#[tokio::test]
+async fn a_break_is_written_with_who_and_why() {
+    let tenure = kept();
+    let hold = ask!(tenure, "broken").acquire().await.unwrap();
+    let by = tenure.defaults().details.owner.clone();
+    tenure.break_hold("broken", hold.fence(), "wedged since noon").await.unwrap();
+    let line = written("broken", "lock.lost");
+    let why = format!("broken by {by}: wedged since noon");
+    expect(&line, Level::ERROR, &[("reason", &why), ("owner", "web-1"), ("meta", META)]);
+}
+
+/// The fence is what ties a line of the log to what was written under the hold.
+#[tokio::test]
+async fn every_line_about_a_hold_has_its_fence() {
+    let engine = Between::new();
+    let tenure = kept_with(engine.clone());
+    drop(tenure.mutex("fence: a").acquire().await.unwrap());
+    let hold = tenure.mutex("fence: b").ttl(ms(300)).acquire().await.unwrap();
+    engine.be_deaf();
+    soon(hold.lost()).await;
+    let _ = soon(hold.release()).await.unwrap();
+    let lines = [
+        written("fence: a", "lock.granted"),
+        written("fence: a", "lock.released"),
+        written("fence: b", "lock.renew_late"),
+        written("fence: b", "lock.lost"),
+        written("fence: b", "lock.expired_before_release"),
+    ];
+    let without: Vec<_> = lines.iter().filter(|l| !l.fields.contains_key("fence")).collect();
+    assert!(without.is_empty(), "{without:#?}");
+}
+
+#[tokio::test]
+async fn the_log_never_contains_a_claim_id() {
+    let engine = Between::new();
+    let tenure = kept_with(engine.clone());
+    let hold = ask!(tenure, "secret").acquire().await.unwrap();
+    let over = soon(tenure.mutex("secret").wait(ms(10)).acquire()).await;
+    assert!(over.is_err());
+    let waiter = tokio::spawn(tenure.mutex("secret").join());
+    tenure.break_hold("secret", hold.fence(), "x").await.unwrap();
+    let _ = hold.release().await.unwrap();
+    drop(soon(waiter).await.unwrap().unwrap());
+    let brief = tenure.mutex("secret").ttl(ms(60)).renew(false).acquire().await.unwrap();
+    soon(brief.lost()).await;
+    let _ = soon(brief.release()).await.unwrap();
+    let kept = tenure.mutex("secret").ttl(ms(300)).acquire().await.unwrap();
+    engine.be_deaf();
+    soon(kept.at_risk()).await;
+    written("secret", "lock.renew_late");
+    written("secret", "lock.expired_before_release");
+    let all = format!("{:?}", *lines()).to_lowercase();
+    for secret in engine.spellings() {
+        assert!(!all.contains(&secret), "{secret} in {all}");
+    }
+}
