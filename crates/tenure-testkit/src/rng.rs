@@ -13,7 +13,7 @@ impl Rng {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -23,12 +23,12 @@ impl Rng {
 
     /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low + 1)
+        low + self.bits() % (high - low + 1)
     }
 
     /// True in `permille` of a thousand cases.
     pub fn chance(&mut self, permille: u64) -> bool {
-        self.next() % 1000 < permille
+        self.bits() % 1000 < permille
     }
 
     /// A time from `low` to `high`, in microseconds.
@@ -38,6 +38,6 @@ impl Rng {
 
     /// Other numbers, that this seed repeats too.
     pub fn fork(&mut self) -> Rng {
-        Rng(self.next())
+        Rng(self.bits())
     }
 }

@@ -221,7 +221,7 @@ impl State {
             if count == 0 {
                 return None;
             }
-            let chosen = self.rng.next() as usize % count;
+            let chosen = self.rng.bits() as usize % count;
             let id = *self.ready.iter().filter(can_run).nth(chosen)?;
             self.ready.retain(|ready| *ready != id);
             if let Some((process, slot)) = self.tasks.get_mut(&id)
@@ -344,7 +344,7 @@ impl World for Scene {
 
     fn mint(&self) -> Result<ClaimId> {
         let rng = &mut self.sim.state().rng;
-        let (low, high) = (rng.next().to_le_bytes(), rng.next().to_le_bytes());
+        let (low, high) = (rng.bits().to_le_bytes(), rng.bits().to_le_bytes());
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&low);
         bytes[8..].copy_from_slice(&high);

@@ -11,42 +11,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::claim::{Claim, Details, Ended, Grant, Holder, Place, Renewal, Renewed, Turn, Verdict};
-use crate::client::{Core, Handle};
+use crate::ask::{Ask, check_units};
+use crate::claim::{Claim, Ended, Grant, Holder, Place, Renewal, Renewed, Turn, Verdict};
+use crate::client::Core;
 use crate::engine::Step;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::moment::Moment;
 use crate::name::Name;
-use crate::options::Options;
-use crate::stake::{Event, Stake, Terms};
-
-/// The most units a semaphore can have; a read-write lock has one more, so that the two never agree.
-pub(crate) const MOST_UNITS: u32 = (1 << 20) - 1;
-
-/// What a primitive asks for: weight, capacity and options. Everything else is the same for all.
-///
-/// Boxed: it is passed from hand to hand several times before it is sent.
-#[derive(Clone, Debug)]
-pub(crate) struct Ask {
-    pub(crate) handle: Arc<Handle>,
-    pub(crate) name: Name,
-    pub(crate) weight: u32,
-    pub(crate) capacity: u32,
-    pub(crate) options: Options,
-    /// Details that were checked when they became the default.
-    pub(crate) checked_details: Arc<Details>,
-}
+use crate::stake::{Event, Stake};
 
 impl Ask {
-    pub(crate) fn of(mut self: Box<Self>, weight: u32) -> Box<Self> {
-        self.weight = weight;
-        self
-    }
-
     /// Takes the place in line now, and returns the future that waits for the turn.
     pub(crate) fn join(self: Box<Self>) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        let may_wait = self.options.wait != Some(Duration::ZERO);
+        let may_wait = self.wait != Some(Duration::ZERO);
         let begun = self.begin(may_wait);
         async move {
             match begun? {
@@ -64,65 +42,32 @@ impl Ask {
         }
     }
 
-    pub(crate) async fn resize(self: Box<Self>, capacity: u32) -> Result<()> {
+    pub(crate) async fn resize(&self, capacity: u32) -> Result<()> {
         let core = &self.handle.core;
         let asked = async {
             core.open()?;
-            self.name.check()?;
+            self.claim.name.check()?;
             check_units(1, capacity)?;
-            core.engine.resize(&self.name, capacity).await
+            core.engine.resize(&self.claim.name, capacity).await
         };
-        asked.await.map_err(|error| core.explain(error, "resize", &self.name))
-    }
-
-    fn check(&self) -> Result<()> {
-        let profile = self.handle.core.engine.profile();
-        self.name.check()?;
-        self.options.check(profile)?;
-        if !Arc::ptr_eq(&self.options.details, &self.checked_details) {
-            self.options.check_details()?;
-        }
-        // A read-write lock brings its own numbers, which are always right.
-        if self.capacity != MOST_UNITS + 1 {
-            check_units(self.weight, self.capacity)?;
-        }
-        if self.capacity > 1 && !profile.sharing {
-            let reason = "this engine grants a name to one claim at a time";
-            return Err(Error::new(ErrorKind::Unsupported, reason).next("use a mutex"));
-        }
-        Ok(())
+        asked.await.map_err(|error| core.explain(error, "resize", &self.claim.name))
     }
 
     /// Sends the claim. A grant that is at hand is taken at once, so that it is watched over even if
     /// nobody polls the future.
-    fn begin(self: Box<Self>, may_wait: bool) -> Result<Begun> {
+    fn begin(mut self: Box<Self>, may_wait: bool) -> Result<Begun> {
         let core = &self.handle.core;
         let ready = core.open().and_then(|()| self.check()).and_then(|()| core.be_watched());
-        let id = match ready.and_then(|()| core.world.mint()) {
-            Ok(id) => id,
-            Err(error) => return Err(core.explain(error, "acquire", &self.name)),
+        let (id, seen) = match ready.and_then(|()| core.world.mint()) {
+            Ok(id) => (id, core.slots.seen()),
+            Err(error) => return Err(core.explain(error, "acquire", &self.claim.name)),
         };
-        let ask = *self;
-        let core = &ask.handle.core;
-        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, details } = ask.options;
-        let claim = Claim {
-            name: ask.name,
-            id,
-            weight: ask.weight,
-            capacity: ask.capacity,
-            ttl,
-            may_wait,
-            max_waiters: max_waiters.unwrap_or(u32::MAX),
-            ticket: None,
-            seen: core.slots.seen(),
-            once: None,
-            details,
-        };
-        let stake = Arc::new(Stake::new(claim, Terms { renew, max_hold, hold_for }));
+        (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen, may_wait);
+        let wait = self.wait;
+        let mut hold = Hold::asking(Arc::new(Stake::new(self)));
+        let (core, stake) = (hold.core(), hold.stake());
         core.slots.insert(stake.clone());
-        let step = core.engine.claim(&stake.claim);
-        let mut hold = Hold::asking(ask.handle, stake);
-        match step.at_hand() {
+        match core.engine.claim(&stake.claim).at_hand() {
             Ok(Ok(Verdict::Granted(grant))) => {
                 hold.start(grant, grant.sent, Duration::ZERO);
                 Ok(Begun::Held(hold))
@@ -131,18 +76,6 @@ impl Ask {
             Err(step) => Ok(Begun::Asked(Asked::new(hold, step, wait))),
         }
     }
-}
-
-fn check_units(weight: u32, capacity: u32) -> Result<()> {
-    if capacity == 0 || capacity > MOST_UNITS {
-        let reason = format!("the capacity {capacity} is out of range; 1 to {MOST_UNITS} is kept");
-        return Err(Error::invalid(reason).next("a semaphore needs at least one unit"));
-    }
-    if weight == 0 || weight > capacity {
-        let reason = format!("the weight {weight} is out of range; 1 to {capacity} (the capacity)");
-        return Err(Error::invalid(reason).next("ask for fewer units, or raise the capacity"));
-    }
-    Ok(())
 }
 
 enum Begun {
@@ -201,9 +134,7 @@ impl Asked {
             Outcome::Granted(hold) => Ok(hold),
             Outcome::Busy(hold, holder) => {
                 let (core, name) = (hold.core(), &hold.stake().claim.name);
-                let reason = format!("did not wait; {}", core.held_by(name, holder));
-                let busy = Error::new(ErrorKind::WaitOver, reason);
-                Err(core.explain(busy.next("wait longer, or inspect the name"), "acquire", name))
+                Err(core.explain(core.not_had(name, "did not wait", holder), "acquire", name))
             }
         }
     }
@@ -378,14 +309,16 @@ impl Asked {
 
     fn wait_over(&self) -> Error {
         let waited = self.wait.unwrap_or_default();
-        let place = self.stake().place();
-        let Some(Place { ahead, holder, .. }) = place else {
+        let Some(Place { ahead, holder, .. }) = self.stake().place() else {
             let reason = format!("waited {waited:?} and the engine has not answered");
             return Error::new(ErrorKind::WaitOver, reason).next("see the engine's health");
         };
-        let held = self.core().held_by(&self.stake().claim.name, holder);
-        let reason = format!("waited {waited:?}; {held}; {ahead} ahead in line");
-        Error::new(ErrorKind::WaitOver, reason).next("wait longer, or inspect the name")
+        let others = match ahead {
+            0 => String::new(),
+            _ => format!(", and {ahead} were ahead in line"),
+        };
+        let said = format!("waited {waited:?}{others}");
+        self.core().not_had(&self.stake().claim.name, &said, holder)
     }
 
     fn stake(&self) -> &Arc<Stake> {
@@ -398,19 +331,21 @@ impl Asked {
 }
 
 impl Core {
-    fn held_by(&self, name: &Name, holder: Option<Holder>) -> String {
+    /// The error for a claim that was not granted in time: who has it, and what to do about it.
+    fn not_had(&self, name: &Name, said: &str, holder: Option<Holder>) -> Error {
         let Some(Holder { fence, held_for, details, .. }) = holder else {
-            return "others wait for it".to_owned();
+            let reason = format!("{said}; others wait for it");
+            return Error::new(ErrorKind::WaitOver, reason).next("wait longer");
         };
-        let held_for =
-            humantime::format_duration(Duration::from_millis(held_for.as_millis() as u64));
-        let mut text = format!("held by {} for {held_for}, fence {fence}", details.owner);
-        if let Some(reason) = &details.reason {
-            text += &format!(" ({reason:?})");
+        let held_for = Duration::from_millis(held_for.as_millis() as u64);
+        let held_for = humantime::format_duration(held_for);
+        let why = details.reason.as_ref().map(|why| format!(" ({why:?})")).unwrap_or_default();
+        let owner = &details.owner;
+        let reason = format!("{said}; held by {owner}{why} for {held_for}, fence {fence}");
+        let error = Error::new(ErrorKind::WaitOver, reason);
+        match self.slots.is_mine(name, fence) {
+            true => error.next("that is this process itself: locks are not re-entrant"),
+            false => error.next("wait longer, or inspect the name"),
         }
-        if self.slots.is_mine(name, fence) {
-            text += ": this process itself; locks are not re-entrant";
-        }
-        text
     }
 }

@@ -20,6 +20,9 @@ pub const PLACE_LIFE: Duration = Duration::from_secs(60);
 pub struct ClaimId([u8; 16]);
 
 impl ClaimId {
+    /// No claim's id.
+    pub(crate) const NONE: ClaimId = ClaimId([0; 16]);
+
     /// Takes 16 random bytes as an id.
     pub const fn from_bytes(bytes: [u8; 16]) -> ClaimId {
         ClaimId(bytes)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::acquire::Ask;
+use crate::ask::Ask;
 use crate::claim::{Broken, Fence, Note};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
@@ -83,7 +83,7 @@ impl Tenure {
                 let scheme = address.split(':').next().unwrap_or_default();
                 let reason = format!("there is no engine for {scheme:?}");
                 let unknown = Error::invalid(reason).next("known: memory:");
-                return Err(unknown.context("connect", "", "no engine"));
+                return Err(unknown.context("connect", "", ""));
             }
         };
         let mut options = Options::new(default_owner());
@@ -149,7 +149,7 @@ impl Tenure {
     /// The same connection with other defaults.
     pub fn with_defaults(self, options: Options) -> Result<Tenure> {
         let label = self.profile().label.clone();
-        let checked = options.check(self.profile()).and_then(|()| options.check_details());
+        let checked = options.check(self.profile());
         checked.map_err(|error| error.context("set defaults", "", &label))?;
         Ok(Tenure { defaults: Arc::new(options), ..self })
     }
@@ -171,9 +171,7 @@ impl Tenure {
 
     /// `capacity` units that are shared out. All users of a name must agree on it.
     pub fn semaphore(&self, name: impl AsRef<str>, capacity: u32) -> Semaphore {
-        let mut ask = self.ask(name.as_ref());
-        ask.capacity = capacity;
-        Semaphore { ask }
+        Semaphore { ask: self.ask(name.as_ref()).of(1, capacity) }
     }
 
     /// Many readers, or one writer.
@@ -189,14 +187,8 @@ impl Tenure {
     }
 
     fn ask(&self, name: &str) -> Box<Ask> {
-        Box::new(Ask {
-            handle: self.handle.clone(),
-            name: Name::unchecked(Space::Lock, name),
-            weight: 1,
-            capacity: 1,
-            options: (*self.defaults).clone(),
-            checked_details: self.defaults.details.clone(),
-        })
+        let name = Name::unchecked(Space::Lock, name);
+        Ask::new(self.handle.clone(), name, &self.defaults)
     }
 
     /// Who holds a name and who waits for it; `None` if nobody does.

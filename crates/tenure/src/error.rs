@@ -94,7 +94,9 @@ impl Error {
         if !name.is_empty() {
             inner.name.get_or_insert_with(|| shorten(name));
         }
-        inner.engine.get_or_insert_with(|| engine.to_owned());
+        if !engine.is_empty() {
+            inner.engine.get_or_insert_with(|| engine.to_owned());
+        }
         self
     }
 
@@ -134,12 +136,12 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { operation, name, engine, reason, next, .. } = &*self.inner;
         if let Some(operation) = operation {
-            write!(f, "{operation} ")?;
+            f.write_str(operation)?;
             if let Some(name) = name {
-                write!(f, "{name:?} ")?;
+                write!(f, " {name:?}")?;
             }
             if let Some(engine) = engine {
-                write!(f, "on {engine}")?;
+                write!(f, " on {engine}")?;
             }
             f.write_str(": ")?;
         }

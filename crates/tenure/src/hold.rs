@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::claim::{Ended, Fence, Grant, Renewal, Renewed};
-use crate::client::{Core, Handle};
+use crate::client::Core;
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::observe;
@@ -25,7 +25,6 @@ use crate::stake::{Released, Stake, Todo};
 /// Holds are not re-entrant: asking for a name that you hold waits for yourself.
 #[must_use = "a hold that is dropped at once protects nothing"]
 pub struct Hold {
-    handle: Arc<Handle>,
     stake: Arc<Stake>,
     fence: Fence,
     /// The other names of an `all`.
@@ -34,14 +33,14 @@ pub struct Hold {
 
 impl Hold {
     /// The guard is there before the request is sent, so that whatever is dropped is left.
-    pub(crate) fn asking(handle: Arc<Handle>, stake: Arc<Stake>) -> Hold {
-        Hold { handle, stake, fence: Fence::default(), rest: Vec::new() }
+    pub(crate) fn asking(stake: Arc<Stake>) -> Hold {
+        Hold { stake, fence: Fence::default(), rest: Vec::new() }
     }
 
     /// The claim was granted after it had waited that long.
     pub(crate) fn start(&mut self, grant: Grant, now: Moment, waited: Duration) {
         self.fence = grant.fence;
-        let (slots, stake) = (&self.handle.core.slots, &self.stake);
+        let (slots, stake) = (&self.core().slots, &self.stake);
         slots.saw(grant.fence);
         slots.schedule(&stake.claim.name, stake.start(grant, now));
         observe::granted(stake, grant.fence, waited);
@@ -52,7 +51,7 @@ impl Hold {
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.handle.core
+        &self.stake.handle.core
     }
 
     pub(crate) fn with_rest(mut self, rest: Vec<Hold>) -> Hold {
@@ -65,7 +64,7 @@ impl Hold {
     }
 
     fn now(&self) -> Moment {
-        self.handle.core.world.now()
+        self.core().world.now()
     }
 
     /// What is held; of several, the first by name.
@@ -111,7 +110,7 @@ impl Hold {
     /// yields.
     pub fn lost(&self) -> Lost {
         let stakes = self.each().map(|hold| hold.stake.clone()).collect();
-        Lost { core: self.handle.core.clone(), stakes }
+        Lost { core: self.core().clone(), stakes }
     }
 
     /// Yields the reason when renewals begin to fail while the hold is still good, or when it is lost.
@@ -132,7 +131,7 @@ impl Hold {
     /// An extension that was sent may happen although the future was dropped.
     pub async fn extend(&self, ttl: Duration) -> Result<()> {
         for hold in self.each() {
-            let core = &hold.handle.core;
+            let core = hold.core();
             let extended = hold.extend_one(ttl).await;
             extended.map_err(|error| core.explain(error, "extend", &hold.stake.claim.name))?;
         }
@@ -140,7 +139,7 @@ impl Hold {
     }
 
     async fn extend_one(&self, ttl: Duration) -> Result<()> {
-        let (core, stake) = (&self.handle.core, &self.stake);
+        let (core, stake) = (self.core(), &self.stake);
         core.open()?;
         check_ttl(ttl, core.engine.profile())?;
         let now = core.world.now();
@@ -179,7 +178,7 @@ impl Hold {
     /// # Cancel safety
     /// The release happens even if the future is dropped.
     pub async fn release(self) -> Result<Released> {
-        let core = &self.handle.core;
+        let core = self.core();
         core.open().map_err(|error| core.explain(error, "release", &self.stake.claim.name))?;
         self.each().for_each(|hold| core.leave(&hold.stake));
         let mut all = Released::InTime;
@@ -214,7 +213,7 @@ impl Hold {
             Err(ended) => {
                 let error = Error::new(ErrorKind::Lost, ended.to_string())
                     .next("the work was stopped; guard what it writes with the fence");
-                Err(self.handle.core.explain(error, "run", &self.stake.claim.name))
+                Err(self.core().explain(error, "run", &self.stake.claim.name))
             }
         }
     }
@@ -222,7 +221,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let core = &self.handle.core;
+        let core = self.core();
         if !core.forked() {
             core.leave(&self.stake);
         }

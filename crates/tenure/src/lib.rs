@@ -39,6 +39,7 @@
 compile_error!("tenure runs on Linux only: it needs CLOCK_BOOTTIME and timerfd. See README.md.");
 
 mod acquire;
+mod ask;
 mod claim;
 mod client;
 mod clock;

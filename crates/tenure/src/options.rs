@@ -32,6 +32,14 @@ pub struct Options {
     pub details: Arc<Details>,
 }
 
+/// What the options say about the time after the grant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) hold_for: Duration,
+}
+
 /// The longest owner and the longest reason, in bytes.
 const LONGEST_TEXT: usize = 256;
 /// The most pairs of meta, and the longest key and value in bytes.
@@ -76,31 +84,37 @@ impl Options {
 
     /// Refuses what the engine cannot keep, before anything is sent.
     pub(crate) fn check(&self, profile: &Profile) -> Result<()> {
-        check_ttl(self.ttl, profile)?;
-        if let Some(max_hold) = self.max_hold
-            && max_hold < self.ttl
-        {
-            let reason = format!("max_hold {max_hold:?} is below the ttl {:?}", self.ttl);
-            return Err(Error::invalid(reason).next("raise max_hold, or lower the ttl"));
-        }
-        let longest = self.max_hold.unwrap_or(profile.longest_ttl);
-        if self.hold_for > longest {
-            let reason = format!("hold_for {:?} is above the limit {longest:?}", self.hold_for);
-            return Err(Error::invalid(reason).next("lower hold_for, or raise max_hold"));
-        }
-        Ok(())
+        let Options { renew, max_hold, hold_for, .. } = *self;
+        check_times(self.ttl, &Terms { renew, max_hold, hold_for }, profile)?;
+        check_details(&self.details)
     }
+}
 
-    pub(crate) fn check_details(&self) -> Result<()> {
-        let Details { owner, reason, meta } = &*self.details;
-        check_text("the owner", owner)?;
-        check_text("the reason", reason.as_deref().unwrap_or_default())?;
-        if meta.len() > MOST_META {
-            let reason = format!("meta has {} pairs; the limit is {MOST_META}", meta.len());
-            return Err(Error::invalid(reason).next("keep what identifies the work"));
-        }
-        meta.iter().flat_map(|(key, value)| [key, value]).try_for_each(|t| check_text("meta", t))
+pub(crate) fn check_times(ttl: Duration, terms: &Terms, profile: &Profile) -> Result<()> {
+    check_ttl(ttl, profile)?;
+    if let Some(max_hold) = terms.max_hold
+        && max_hold < ttl
+    {
+        let reason = format!("max_hold {max_hold:?} is below the ttl {ttl:?}");
+        return Err(Error::invalid(reason).next("raise max_hold, or lower the ttl"));
     }
+    let longest = terms.max_hold.unwrap_or(profile.longest_ttl);
+    if terms.hold_for > longest {
+        let reason = format!("hold_for {:?} is above the limit {longest:?}", terms.hold_for);
+        return Err(Error::invalid(reason).next("lower hold_for, or raise max_hold"));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_details(details: &Details) -> Result<()> {
+    let Details { owner, reason, meta } = details;
+    check_text("the owner", owner)?;
+    check_text("the reason", reason.as_deref().unwrap_or_default())?;
+    if meta.len() > MOST_META {
+        let reason = format!("meta has {} pairs; the limit is {MOST_META}", meta.len());
+        return Err(Error::invalid(reason).next("keep what identifies the work"));
+    }
+    meta.iter().flat_map(|(key, value)| [key, value]).try_for_each(|t| check_text("meta", t))
 }
 
 pub(crate) fn check_ttl(ttl: Duration, profile: &Profile) -> Result<()> {
@@ -162,63 +176,61 @@ macro_rules! setters {
         impl $type {
             /// Replaces all options.
             pub fn options(mut self, options: $crate::Options) -> $type {
-                self.ask.options = options;
+                self.ask.set(options);
                 self
             }
 
             /// How long the hold lasts without renewal. Default: 30 s.
             pub fn ttl(mut self, ttl: std::time::Duration) -> $type {
-                self.ask.options.ttl = ttl;
+                self.ask.claim.ttl = ttl;
                 self
             }
 
             /// How long to stand in line. Default: for ever.
             pub fn wait(mut self, wait: std::time::Duration) -> $type {
-                self.ask.options.wait = Some(wait);
+                self.ask.wait = Some(wait);
                 self
             }
 
             /// Whether the watchdog renews the hold. Default: yes, at a third of the ttl.
             pub fn renew(mut self, renew: bool) -> $type {
-                self.ask.options.renew = renew;
+                self.ask.terms.renew = renew;
                 self
             }
 
             /// The longest that the hold is renewed for, counted from its grant. Default: no limit.
             pub fn max_hold(mut self, max_hold: std::time::Duration) -> $type {
-                self.ask.options.max_hold = Some(max_hold);
+                self.ask.terms.max_hold = Some(max_hold);
                 self
             }
 
             /// The shortest that the name stays taken, counted from the grant. Default: zero.
             pub fn hold_for(mut self, hold_for: std::time::Duration) -> $type {
-                self.ask.options.hold_for = hold_for;
+                self.ask.terms.hold_for = hold_for;
                 self
             }
 
             /// Join the line only if fewer than this many wait. Default: no limit.
             pub fn max_waiters(mut self, max_waiters: u32) -> $type {
-                self.ask.options.max_waiters = Some(max_waiters);
+                self.ask.claim.max_waiters = max_waiters;
                 self
             }
 
             /// Who asks, as others see it. Default: `host:pid`.
             pub fn owner(mut self, owner: impl Into<String>) -> $type {
-                std::sync::Arc::make_mut(&mut self.ask.options.details).owner = owner.into();
+                self.ask.details().owner = owner.into();
                 self
             }
 
             /// Why, as others see it. Default: none.
             pub fn reason(mut self, reason: impl Into<String>) -> $type {
-                std::sync::Arc::make_mut(&mut self.ask.options.details).reason =
-                    Some(reason.into());
+                self.ask.details().reason = Some(reason.into());
                 self
             }
 
             /// Adds a pair such as a correlation id, shown with the holder and in the logs.
             pub fn meta(mut self, key: impl Into<String>, value: impl Into<String>) -> $type {
-                let details = std::sync::Arc::make_mut(&mut self.ask.options.details);
-                details.meta.push((key.into(), value.into()));
+                self.ask.details().meta.push((key.into(), value.into()));
                 self
             }
         }

@@ -7,11 +7,13 @@
 mod phase;
 mod watch;
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use self::phase::{Asking, Held, Leaving, Phase, State};
+use crate::ask::Ask;
 use crate::claim::{
     Claim, Ended, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Ticket, Turn,
 };
@@ -23,22 +25,20 @@ const LEAVE_PATIENCE: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(crate) struct Stake {
-    pub(crate) claim: Claim,
-    pub(crate) terms: Terms,
+    ask: Box<Ask>,
     state: Mutex<State>,
 }
 
-/// What the options say about the time after the grant.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) renew: bool,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) hold_for: Duration,
+impl Deref for Stake {
+    type Target = Ask;
+
+    fn deref(&self) -> &Ask {
+        &self.ask
+    }
 }
 
 /// How a hold was left.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[must_use = "a late release means that the work was not protected to its end"]
 pub enum Released {
     /// It was held until the release: nobody else was inside.
     InTime,
@@ -74,7 +74,7 @@ impl Todo {
 }
 
 impl Stake {
-    pub(crate) fn new(claim: Claim, terms: Terms) -> Stake {
+    pub(crate) fn new(ask: Box<Ask>) -> Stake {
         let asking = Asking {
             turn: None,
             place: None,
@@ -90,7 +90,7 @@ impl Stake {
             open: 0,
             lost: None,
         };
-        Stake { claim, terms, state: Mutex::new(state) }
+        Stake { ask, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

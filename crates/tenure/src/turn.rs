@@ -69,14 +69,16 @@ impl Slots {
     pub(crate) fn remove(&self, stake: &Stake) {
         let mut stakes = self.shard(&stake.claim.name).stakes();
         let id = stake.claim.id;
-        if let Ok(found) = stakes.find_entry(id.bits(), |stake| stake.claim.id == id) {
-            found.remove();
-        }
+        let found = stakes.find_entry(id.bits(), |stake| stake.claim.id == id);
+        let removed = found.ok().map(|found| found.remove().0);
         // A burst of claims must not keep its room for ever.
         if stakes.capacity() > 256 && stakes.len() < stakes.capacity() / 8 {
             let room = stakes.len() * 2;
             stakes.shrink_to(room, |stake| stake.claim.id.bits());
         }
+        // It may be the last that holds on to the handle, whose end is heard beyond this table.
+        drop(stakes);
+        drop(removed);
     }
 
     /// Makes the watchdog look at the claims of `name` at `at`.

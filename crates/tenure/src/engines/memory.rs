@@ -257,7 +257,8 @@ impl Engine for Memory {
     }
 
     fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
-        Step::ready(Ok(self.step(name, |ledger| ledger.resize(capacity), |(), _, _| ())))
+        let done = self.step(name, |ledger| ledger.resize(capacity), |(), _, _| Ok(()));
+        Step::ready(done)
     }
 
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {

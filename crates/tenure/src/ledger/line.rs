@@ -223,16 +223,6 @@ impl Spot {
     }
 }
 
-impl Entry {
-    /// The number of the grant; the lowest there is while it waits.
-    pub fn fence(&self) -> Fence {
-        match self.state {
-            State::Held { fence, .. } => fence,
-            State::Waiting | State::Aside => Fence::default(),
-        }
-    }
-}
-
 impl<N: Numbers> Shelf for Line<N> {
     type Error = Infallible;
 

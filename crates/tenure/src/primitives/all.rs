@@ -1,4 +1,4 @@
-use crate::acquire::Ask;
+use crate::ask::Ask;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::name::Name;
@@ -41,10 +41,11 @@ impl All {
     /// place and no renewal remains.
     pub async fn acquire(self) -> Result<Hold> {
         let world = self.ask.handle.core.world.clone();
-        let deadline = self.ask.options.wait.map(|wait| world.now() + wait);
+        let deadline = self.ask.wait.map(|wait| world.now() + wait);
         let mut held = Vec::new();
-        for mut ask in self.asks()? {
-            ask.options.wait = deadline.map(|deadline| world.now().until(deadline));
+        for name in self.names()? {
+            let mut ask = self.ask_for(name);
+            ask.wait = deadline.map(|deadline| world.now().until(deadline));
             held.push(ask.join().await?);
         }
         Ok(together(held))
@@ -56,8 +57,8 @@ impl All {
     /// As [`acquire`](All::acquire).
     pub async fn try_acquire(self) -> Result<Option<Hold>> {
         let mut held = Vec::new();
-        for ask in self.asks()? {
-            let Some(hold) = ask.try_acquire().await? else { return Ok(None) };
+        for name in self.names()? {
+            let Some(hold) = self.ask_for(name).try_acquire().await? else { return Ok(None) };
             held.push(hold);
         }
         Ok(Some(together(held)))
@@ -71,20 +72,26 @@ impl All {
         self.acquire().await?.run(work).await
     }
 
-    /// An ask for each name, in order. Each is checked before the first is taken.
-    fn asks(self) -> Result<Vec<Box<Ask>>> {
-        let All { ask, mut names } = self;
+    /// The names in order, each once and each checked before the first is taken.
+    fn names(&self) -> Result<Vec<Name>> {
+        let core = &self.ask.handle.core;
+        let mut names = self.names.clone();
         names.sort();
         names.dedup();
         if names.is_empty() {
-            return Err(Error::invalid("no names were given").next("give at least one"));
+            let none = Error::invalid("no names were given").next("give at least one");
+            return Err(core.explain(none, "acquire", &self.ask.claim.name));
         }
-        let core = ask.handle.core.clone();
         let check =
             |name: &Name| name.check().map_err(|error| core.explain(error, "acquire", name));
         names.iter().try_for_each(check)?;
-        let asks = names.into_iter().map(|name| Box::new(Ask { name, ..(*ask).clone() }));
-        Ok(asks.collect())
+        Ok(names)
+    }
+
+    fn ask_for(&self, name: Name) -> Box<Ask> {
+        let mut ask = self.ask.clone();
+        ask.claim.name = name;
+        ask
     }
 }
 

@@ -1,6 +1,6 @@
 use std::future::Future;
 
-use crate::acquire::Ask;
+use crate::ask::Ask;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::options::setters;

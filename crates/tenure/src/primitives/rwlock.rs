@@ -1,6 +1,6 @@
 use std::future::Future;
 
-use crate::acquire::{Ask, MOST_UNITS};
+use crate::ask::{Ask, MOST_UNITS};
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::options::setters;
@@ -83,8 +83,6 @@ impl RwLock {
     }
 
     fn of(self, weight: u32) -> Box<Ask> {
-        let mut ask = self.ask.of(weight);
-        ask.capacity = ALL_UNITS;
-        ask
+        self.ask.of(weight, ALL_UNITS)
     }
 }

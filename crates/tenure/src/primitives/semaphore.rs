@@ -1,6 +1,6 @@
 use std::future::Future;
 
-use crate::acquire::Ask;
+use crate::ask::Ask;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::options::setters;
@@ -47,7 +47,16 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
     pub async fn acquire_many(self, weight: u32) -> Result<Hold> {
-        self.ask.of(weight).join().await
+        self.of(weight).join().await
+    }
+
+    /// Takes the place in line for one unit when it is *called*, and returns the future that waits for
+    /// the turn.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Semaphore::acquire), from the moment of the call on.
+    pub fn join(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
+        self.ask.join()
     }
 
     /// Takes the place in line for `weight` units when it is *called*.
@@ -55,7 +64,7 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire), from the moment of the call on.
     pub fn join_many(self, weight: u32) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        self.ask.of(weight).join()
+        self.of(weight).join()
     }
 
     /// Takes one unit if it is free and nobody waits.
@@ -71,7 +80,7 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
     pub async fn try_acquire_many(self, weight: u32) -> Result<Option<Hold>> {
-        self.ask.of(weight).try_acquire().await
+        self.of(weight).try_acquire().await
     }
 
     /// Acquires one unit, runs `work`, releases. The work is dropped when the hold is lost.
@@ -89,5 +98,10 @@ impl Semaphore {
     /// A change that was sent may happen although the future was dropped.
     pub async fn resize(self, capacity: u32) -> Result<()> {
         self.ask.resize(capacity).await
+    }
+
+    fn of(self, weight: u32) -> Box<Ask> {
+        let capacity = self.ask.claim.capacity;
+        self.ask.of(weight, capacity)
     }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::{LEAVE_PATIENCE, Released, Stake, Terms, Todo};
+use super::{LEAVE_PATIENCE, Released, Stake, Todo};
 use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Turn};
 use crate::moment::Moment;
+use crate::options::Terms;
 
 const SOONEST_LOOK: Duration = Duration::from_millis(5);
 

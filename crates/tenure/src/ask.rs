@@ -1,0 +1,114 @@
+//! What is asked for, from the first word of the caller until the claim is over.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::{Claim, ClaimId, Details, Fence};
+use crate::client::Handle;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::options::{Options, Terms, check_details, check_times};
+
+/// The most units a semaphore can have; a read-write lock has one more, so that the two never agree.
+pub(crate) const MOST_UNITS: u32 = (1 << 20) - 1;
+
+/// What a primitive asks for. It differs in weight and capacity; everything else is the same for all.
+///
+/// Boxed from the first word to the last: it is passed from hand to hand before it is sent, and the
+/// stake keeps it as it is.
+#[derive(Clone)]
+pub(crate) struct Ask {
+    pub(crate) handle: Arc<Handle>,
+    /// Without an id until it is sent.
+    pub(crate) claim: Claim,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) terms: Terms,
+    /// The details are not those of the defaults, which were checked when they became it.
+    pub(crate) own_details: bool,
+}
+
+impl Ask {
+    pub(crate) fn new(handle: Arc<Handle>, name: Name, options: &Options) -> Box<Ask> {
+        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, details } = options;
+        Box::new(Ask {
+            handle,
+            claim: Claim {
+                name,
+                id: ClaimId::NONE,
+                weight: 1,
+                capacity: 1,
+                ttl: *ttl,
+                may_wait: true,
+                max_waiters: max_waiters.unwrap_or(u32::MAX),
+                ticket: None,
+                seen: Fence::default(),
+                once: None,
+                details: details.clone(),
+            },
+            wait: *wait,
+            terms: Terms { renew: *renew, max_hold: *max_hold, hold_for: *hold_for },
+            own_details: false,
+        })
+    }
+
+    pub(crate) fn set(&mut self, options: Options) {
+        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, details } = options;
+        self.claim.ttl = ttl;
+        self.claim.max_waiters = max_waiters.unwrap_or(u32::MAX);
+        self.claim.details = details;
+        self.wait = wait;
+        self.terms = Terms { renew, max_hold, hold_for };
+        self.own_details = true;
+    }
+
+    /// The details, to be changed.
+    pub(crate) fn details(&mut self) -> &mut Details {
+        self.own_details = true;
+        Arc::make_mut(&mut self.claim.details)
+    }
+
+    pub(crate) fn of(mut self: Box<Self>, weight: u32, capacity: u32) -> Box<Self> {
+        self.claim.weight = weight;
+        self.claim.capacity = capacity;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let profile = self.handle.core.engine.profile();
+        let Claim { name, weight, capacity, ttl, details, .. } = &self.claim;
+        name.check()?;
+        check_times(*ttl, &self.terms, profile)?;
+        if self.own_details {
+            check_details(details)?;
+        }
+        // A read-write lock brings its own numbers, which are always right.
+        if *capacity != MOST_UNITS + 1 {
+            check_units(*weight, *capacity)?;
+        }
+        if *capacity > 1 && !profile.sharing {
+            let reason = "this engine grants a name to one claim at a time";
+            return Err(Error::new(ErrorKind::Unsupported, reason).next("use a mutex"));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn check_units(weight: u32, capacity: u32) -> Result<()> {
+    if capacity == 0 || capacity > MOST_UNITS {
+        let reason = format!("the capacity {capacity} is out of range; 1 to {MOST_UNITS} is kept");
+        return Err(Error::invalid(reason).next("a semaphore needs at least one unit"));
+    }
+    if weight == 0 || weight > capacity {
+        let reason = format!("the weight {weight} is out of range; 1 to {capacity} (the capacity)");
+        return Err(Error::invalid(reason).next("ask for fewer units, or raise the capacity"));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Claim { name, weight, capacity, ttl, .. } = &self.claim;
+        write!(f, "{name:?}, {weight} of {capacity}, ttl {ttl:?}")
+    }
+}
