@@ -72,8 +72,21 @@ impl Ask {
                 hold.start(grant, grant.sent, Duration::ZERO);
                 Ok(Begun::Held(hold))
             }
-            Ok(answer) => Ok(Begun::Asked(Asked::new(hold, Step::ready(answer), wait))),
-            Err(step) => Ok(Begun::Asked(Asked::new(hold, step, wait))),
+            Ok(Ok(Verdict::Waiting(place))) => {
+                let mut asked = Asked::new(hold, Request::None, wait);
+                asked.answered = true;
+                asked.stand(place, asked.started);
+                Ok(Begun::Asked(asked))
+            }
+            Ok(answer) => {
+                hold.stake().asked();
+                let request = Request::Claim(Step::ready(answer));
+                Ok(Begun::Asked(Asked::new(hold, request, wait)))
+            }
+            Err(step) => {
+                hold.stake().asked();
+                Ok(Begun::Asked(Asked::new(hold, Request::Claim(step), wait)))
+            }
         }
     }
 }
@@ -121,10 +134,8 @@ enum Heard {
 }
 
 impl Asked {
-    fn new(hold: Hold, step: Step<Verdict>, wait: Option<Duration>) -> Box<Asked> {
-        hold.stake().asked();
+    fn new(hold: Hold, request: Request, wait: Option<Duration>) -> Box<Asked> {
         let started = hold.core().world.now();
-        let request = Request::Claim(step);
         let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
         Box::new(Asked { hold, request, wait, started, answered, tries, ring_at, spins })
     }

@@ -57,7 +57,10 @@ pub(crate) enum Event {
 /// What a look or a message leaves to be done, once the mutex is free.
 #[derive(Debug, Default)]
 pub(crate) struct Todo {
-    pub(crate) wake: Vec<Waker>,
+    /// The asking future.
+    pub(crate) wake: Option<Waker>,
+    /// Those who watch.
+    pub(crate) wake_observers: Vec<Waker>,
     pub(crate) renew: Option<Renewal>,
     pub(crate) leave: Option<Leave>,
     pub(crate) lost: Option<Ended>,
@@ -68,7 +71,10 @@ pub(crate) struct Todo {
 
 impl Todo {
     pub(crate) fn is_empty(&self) -> bool {
-        let quiet = self.lost.is_none() && self.at_risk.is_none() && self.wake.is_empty();
+        let quiet = self.lost.is_none()
+            && self.at_risk.is_none()
+            && self.wake.is_none()
+            && self.wake_observers.is_empty();
         quiet && self.renew.is_none() && self.leave.is_none() && !self.over
     }
 }
@@ -191,7 +197,7 @@ impl Stake {
             (Phase::Asking(asking), turn) => {
                 if !asking.is_stale(&turn) {
                     asking.turn = Some(turn);
-                    todo.wake.extend(state.waker.take());
+                    todo.wake = state.waker.take();
                 }
                 true
             }
@@ -257,7 +263,7 @@ impl Stake {
             Left::Quit | Left::Gone(_) => Released::Late,
         });
         state.phase = Phase::Over(released);
-        todo.wake.append(&mut state.observers);
+        todo.wake_observers.append(&mut state.observers);
         todo.over = true;
         released
     }
@@ -289,7 +295,7 @@ impl Stake {
         match &mut state.phase {
             Phase::Asking(asking) => {
                 asking.turn = Some(Turn::Ended(Ended::Closed));
-                todo.wake.extend(state.waker.take());
+                todo.wake = state.waker.take();
             }
             Phase::Held(held) if now < held.leave_at && held.leave_at != Moment::FAR => {
                 // Released already; it is kept for `hold_for` only, by its ttl from here on.

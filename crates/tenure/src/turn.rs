@@ -143,7 +143,7 @@ impl Slots {
         if let Some(ended) = todo.lost.take() {
             observe::lost(stake, &ended);
         }
-        todo.wake.drain(..).for_each(Waker::wake);
+        todo.wake.take().into_iter().chain(todo.wake_observers.drain(..)).for_each(Waker::wake);
     }
 
     /// The engine answered a leave, or did not.

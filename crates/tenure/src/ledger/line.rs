@@ -1,6 +1,6 @@
 //! The shelf that lives in memory.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -59,15 +59,19 @@ impl Numbers for u64 {
 pub struct Line<N> {
     numbers: N,
     totals: Totals,
-    held: Held,
-    waiting: BTreeMap<Ticket, Spot>,
-    aside: BTreeMap<Ticket, Spot>,
-    tickets: HashTable<(ClaimId, Ticket)>,
+    held: Spots,
+    placed: Spots,
+    /// Those of `placed` that can be reached, by ticket: newcomers stand last, so a queue will do.
+    waiting: Queue,
+    /// Those of `placed` that are passed over, by ticket.
+    aside: Queue,
     traces: Vec<(ClaimId, Trace, Moment)>,
     record: Option<Record>,
     /// Nothing ends before this moment. Renewals leave it behind; a look at all entries catches up.
     nothing_ends_before: Moment,
 }
+
+type Queue = VecDeque<(Ticket, ClaimId)>;
 
 #[derive(Clone, Debug)]
 struct Spot {
@@ -81,10 +85,10 @@ impl<N: Numbers> Line<N> {
         Line {
             numbers,
             totals: Totals::default(),
-            held: Held::default(),
-            waiting: BTreeMap::new(),
-            aside: BTreeMap::new(),
-            tickets: HashTable::new(),
+            held: Spots::default(),
+            placed: Spots::default(),
+            waiting: Queue::new(),
+            aside: Queue::new(),
             traces: Vec::new(),
             record: None,
             nothing_ends_before: Moment::FAR,
@@ -107,6 +111,10 @@ impl<N: Numbers> Line<N> {
     pub fn clear(&mut self) {
         debug_assert!(self.is_unused());
         self.totals = Totals::default();
+        // What a crowd needed is not kept.
+        self.held.shrink();
+        self.placed.shrink();
+        self.waiting.shrink_to(FEW);
         self.traces.clear();
         self.record = None;
         self.nothing_ends_before = Moment::FAR;
@@ -121,8 +129,7 @@ impl<N: Numbers> Line<N> {
 
     /// Those who wait, set aside or not, in the order of their tickets.
     pub fn waiters(&self) -> Vec<(Entry, Arc<Details>)> {
-        let mut all: Vec<_> =
-            self.waiting.values().chain(self.aside.values()).map(Spot::shown).collect();
+        let mut all: Vec<_> = self.placed.spots.iter().map(Spot::shown).collect();
         all.sort_by_key(|(entry, _)| entry.ticket);
         all
     }
@@ -135,7 +142,7 @@ impl<N: Numbers> Line<N> {
     fn place(&mut self, spot: Spot) {
         let Entry { id, ticket, weight, until, state, .. } = spot.entry;
         self.nothing_ends_before = self.nothing_ends_before.min(until);
-        let line = match state {
+        let queue = match state {
             State::Held { .. } => {
                 self.totals.held += weight;
                 self.held.add(spot);
@@ -144,9 +151,9 @@ impl<N: Numbers> Line<N> {
             State::Waiting => &mut self.waiting,
             State::Aside => &mut self.aside,
         };
-        line.insert(ticket, spot);
+        insert(queue, (ticket, id));
         self.totals.waiting += 1;
-        self.tickets.insert_unique(id.bits(), (id, ticket), |(id, _)| id.bits());
+        self.placed.add(spot);
     }
 
     fn take(&mut self, id: &ClaimId) -> Option<Spot> {
@@ -154,20 +161,34 @@ impl<N: Numbers> Line<N> {
             self.totals.held -= spot.entry.weight;
             return Some(spot);
         }
-        if self.totals.waiting == 0 {
-            return None;
-        }
-        let found = self.tickets.find_entry(id.bits(), |(known, _)| known == id).ok()?;
-        let ((_, ticket), _) = found.remove();
+        let spot = self.placed.remove(id)?;
         self.totals.waiting -= 1;
-        self.waiting.remove(&ticket).or_else(|| self.aside.remove(&ticket))
+        let queue = match spot.entry.state {
+            State::Aside => &mut self.aside,
+            _ => &mut self.waiting,
+        };
+        if let Ok(position) = find(queue, (spot.entry.ticket, *id)) {
+            queue.remove(position);
+        }
+        Some(spot)
     }
 }
 
-/// Those who hold. Nearly always one, so they are few and looked through; only a crowd of readers is
-/// worth an index.
+fn find(queue: &Queue, place: (Ticket, ClaimId)) -> Result<usize, usize> {
+    match queue.back() {
+        Some(last) if *last < place => Err(queue.len()),
+        _ => queue.binary_search(&place),
+    }
+}
+
+fn insert(queue: &mut Queue, place: (Ticket, ClaimId)) {
+    let (Ok(position) | Err(position)) = find(queue, place);
+    queue.insert(position, place);
+}
+
+/// Claims by id. Nearly always one or two, so they are looked through; only a crowd is worth an index.
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct Spots {
     spots: Vec<Spot>,
     /// Positions by id; empty until there are more than a few, and then complete until all have left.
     index: HashTable<usize>,
@@ -175,7 +196,7 @@ struct Held {
 
 const FEW: usize = 8;
 
-impl Held {
+impl Spots {
     fn add(&mut self, spot: Spot) {
         self.spots.push(spot);
         let new = match self.spots.len() {
@@ -215,6 +236,12 @@ impl Held {
         }
         Some(self.spots.swap_remove(gone))
     }
+
+    fn shrink(&mut self) {
+        if self.spots.capacity() > FEW {
+            *self = Spots::default();
+        }
+    }
 }
 
 impl Spot {
@@ -253,13 +280,7 @@ impl<N: Numbers> Shelf for Line<N> {
         if let Some(spot) = self.held.find(id) {
             return Ok(Some(spot.entry));
         }
-        if self.totals.waiting == 0 {
-            return Ok(None);
-        }
-        let known = self.tickets.find(id.bits(), |(known, _)| known == id);
-        let spot = known
-            .and_then(|(_, ticket)| self.waiting.get(ticket).or_else(|| self.aside.get(ticket)));
-        Ok(spot.map(|spot| spot.entry))
+        Ok(self.placed.find(id).map(|spot| spot.entry))
     }
 
     fn add(&mut self, entry: Entry, details: &Arc<Details>) -> Result<(), Infallible> {
@@ -279,16 +300,12 @@ impl<N: Numbers> Shelf for Line<N> {
     }
 
     fn head(&self) -> Result<Option<Entry>, Infallible> {
-        Ok(self.waiting.first_key_value().map(|(_, spot)| spot.entry))
+        let first = self.waiting.front().and_then(|(_, id)| self.placed.find(id));
+        Ok(first.map(|spot| spot.entry))
     }
 
     fn ahead(&self, ticket: Ticket) -> Result<u32, Infallible> {
-        // A newcomer stands last, and must not count the whole line to know it.
-        let count = match self.waiting.last_key_value() {
-            Some((last, _)) if *last == ticket => self.waiting.len() - 1,
-            _ => self.waiting.range(..ticket).count(),
-        };
-        Ok(count as u32)
+        Ok(self.waiting.partition_point(|(before, _)| *before < ticket) as u32)
     }
 
     fn next_end(&self) -> Result<Option<Moment>, Infallible> {
@@ -302,8 +319,7 @@ impl<N: Numbers> Shelf for Line<N> {
         if now < self.nothing_ends_before {
             return Ok(Vec::new());
         }
-        let waiting = self.waiting.values().chain(self.aside.values());
-        let all = self.held.spots.iter().chain(waiting).map(|spot| spot.entry);
+        let all = self.held.spots.iter().chain(&self.placed.spots).map(|spot| spot.entry);
         let (mut ended, mut next) = (Vec::new(), Moment::FAR);
         for entry in all {
             if entry.until <= now && ended.len() < limit as usize {
@@ -323,7 +339,7 @@ impl<N: Numbers> Shelf for Line<N> {
     }
 
     fn heavier(&self, weight: u32, limit: u32) -> Result<Vec<Entry>, Infallible> {
-        let all = self.waiting.values().chain(self.aside.values()).map(|spot| spot.entry);
+        let all = self.placed.spots.iter().map(|spot| spot.entry);
         Ok(all.filter(|entry| entry.weight > weight).take(limit as usize).collect())
     }
 
@@ -333,11 +349,14 @@ impl<N: Numbers> Shelf for Line<N> {
         } else {
             (&mut self.waiting, &mut self.aside, State::Aside)
         };
-        let moved = from.values().map(|spot| spot.entry).filter(|entry| entry.process == process);
-        for ticket in moved.map(|entry| entry.ticket).collect::<Vec<_>>() {
-            if let Some(mut spot) = from.remove(&ticket) {
+        for spot in &mut self.placed.spots {
+            let Entry { id, ticket, .. } = spot.entry;
+            if spot.entry.process == process
+                && let Ok(position) = find(from, (ticket, id))
+            {
+                from.remove(position);
+                insert(to, (ticket, id));
                 spot.entry.state = state;
-                to.insert(ticket, spot);
             }
         }
         Ok(())
@@ -386,9 +405,8 @@ type Facts<'a> = (Totals, Vec<&'a Entry>, &'a [(ClaimId, Trace, Moment)], &'a Op
 
 impl<N> Line<N> {
     fn facts(&self) -> Facts<'_> {
-        let waiting = self.waiting.values().chain(self.aside.values());
-        let mut all: Vec<_> =
-            self.held.spots.iter().chain(waiting).map(|spot| &spot.entry).collect();
+        let all = self.held.spots.iter().chain(&self.placed.spots).map(|spot| &spot.entry);
+        let mut all: Vec<_> = all.collect();
         all.sort_by_key(|entry| entry.id);
         (self.totals, all, &self.traces, &self.record)
     }
@@ -415,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_crowd_that_comes_and_goes_is_found_and_removed() {
-        let mut held = Held::default();
+        let mut held = Spots::default();
         // Up over the limit, down below it, up again: the index must know everyone all the while.
         for (from, to) in [(0, 12), (12, 3), (3, 7), (7, 2), (2, 20), (20, 0), (0, 3), (3, 0)] {
             for number in from..to {

@@ -82,8 +82,8 @@ impl State {
             Some(leaving) => Phase::Leaving(leaving),
             None => Phase::Over(Some(Released::Late)),
         };
-        todo.wake.append(&mut self.observers);
-        todo.wake.extend(self.waker.take());
+        todo.wake_observers.append(&mut self.observers);
+        todo.wake = self.waker.take();
     }
 
     pub(super) fn again(&self, claim: &Claim, seen: Fence) -> Claim {

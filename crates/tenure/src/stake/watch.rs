@@ -35,7 +35,7 @@ impl Stake {
         if now >= asking.ring_at {
             asking.ring_at = Moment::FAR;
             asking.rung = true;
-            todo.wake.extend(state.waker.take());
+            todo.wake = state.waker.take();
         }
         if now >= state.asking_contact(foremost) {
             state.in_flight = true;
@@ -68,7 +68,7 @@ impl Stake {
         if renews && held.at_risk.is_none() && now >= held.risk_at {
             held.at_risk = Some("no renewal was answered for half of its time".into());
             todo.at_risk = held.at_risk.clone();
-            todo.wake.append(&mut state.observers);
+            todo.wake_observers.append(&mut state.observers);
         }
         if renews && now >= held.renew_by && !state.in_flight {
             state.in_flight = true;
@@ -84,7 +84,7 @@ impl Stake {
         if now >= leaving.give_up {
             let late = leaving.good_until.map(|_| Released::Late);
             state.phase = Phase::Over(late);
-            todo.wake.append(&mut state.observers);
+            todo.wake_observers.append(&mut state.observers);
             todo.over = true;
             return Moment::FAR;
         }
@@ -143,7 +143,7 @@ impl Stake {
                 if held.at_risk.is_none() {
                     held.at_risk = Some(error.to_string().into());
                     todo.at_risk = held.at_risk.clone();
-                    todo.wake.append(&mut state.observers);
+                    todo.wake_observers.append(&mut state.observers);
                 }
             }
             (Phase::Held(_), Renewed::Gone(ended)) => state.lose(ended, None, todo),
@@ -151,7 +151,7 @@ impl Stake {
                 let turn = Turn::Granted(grant);
                 if !asking.is_stale(&turn) {
                     asking.turn = Some(turn);
-                    todo.wake.extend(state.waker.take());
+                    todo.wake = state.waker.take();
                 }
             }
             (Phase::Asking(asking), Renewed::Waiting(place)) => {
@@ -159,7 +159,7 @@ impl Stake {
             }
             (Phase::Asking(asking), Renewed::Gone(ended)) => {
                 asking.turn = Some(Turn::Ended(ended));
-                todo.wake.extend(state.waker.take());
+                todo.wake = state.waker.take();
             }
             (Phase::Asking(asking), Renewed::Unknown(_)) => {
                 asking.contact_at = now + Duration::from_millis(500);
