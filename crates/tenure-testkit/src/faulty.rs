@@ -255,7 +255,7 @@ impl Shared {
             Moment::FAR => Moment::FAR,
             at => sent + self.network.now().until(at),
         };
-        Place { look_again, ..place }
+        Place { asked_at: sent, look_again, ..place }
     }
 }
 

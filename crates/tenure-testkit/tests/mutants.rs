@@ -1,5 +1,7 @@
 //! The suite must be able to fail: it catches every engine that is wrong on purpose.
 
+#![allow(clippy::print_stdout, reason = "what was seen is worth reading")]
+
 use std::sync::Arc;
 
 use tenure::engines::memory::Memory;

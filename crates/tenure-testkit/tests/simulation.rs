@@ -1,6 +1,8 @@
 //! Thousands of seeds, every one judged. A failure prints its seed, and the seed repeats it:
 //! `TENURE_FIRST_SEED=42 TENURE_SEEDS=1 cargo test -p tenure-testkit --test simulation`.
 
+#![allow(clippy::print_stdout, reason = "what was seen is worth reading")]
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tenure_testkit::scenario::{Report, Scenario};

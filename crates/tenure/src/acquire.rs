@@ -63,7 +63,6 @@ impl Ask {
             Err(error) => return Err(core.explain(error, "acquire", &self.claim.name)),
         };
         (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen, may_wait);
-        let wait = self.wait;
         let mut hold = Hold::asking(Arc::new(Stake::new(self)));
         let (core, stake) = (hold.core(), hold.stake());
         core.slots.insert(stake.clone());
@@ -73,19 +72,17 @@ impl Ask {
                 Ok(Begun::Held(hold))
             }
             Ok(Ok(Verdict::Waiting(place))) => {
-                let mut asked = Asked::new(hold, Request::None, wait);
+                let started = place.asked_at;
+                let mut asked = Asked::new(hold, Request::None, started);
                 asked.answered = true;
-                asked.stand(place, asked.started);
+                asked.stand(place, started);
                 Ok(Begun::Asked(asked))
             }
-            Ok(answer) => {
-                hold.stake().asked();
-                let request = Request::Claim(Step::ready(answer));
-                Ok(Begun::Asked(Asked::new(hold, request, wait)))
-            }
-            Err(step) => {
-                hold.stake().asked();
-                Ok(Begun::Asked(Asked::new(hold, Request::Claim(step), wait)))
+            otherwise => {
+                stake.asked();
+                let now = core.world.now();
+                let step = otherwise.map_or_else(|step| step, Step::ready);
+                Ok(Begun::Asked(Asked::new(hold, Request::Claim(step), now)))
             }
         }
     }
@@ -105,7 +102,6 @@ enum Outcome {
 struct Asked {
     hold: Hold,
     request: Request,
-    wait: Option<Duration>,
     started: Moment,
     /// Whether the engine has ever answered: then the claim has a place to come back to.
     answered: bool,
@@ -134,10 +130,9 @@ enum Heard {
 }
 
 impl Asked {
-    fn new(hold: Hold, request: Request, wait: Option<Duration>) -> Box<Asked> {
-        let started = hold.core().world.now();
+    fn new(hold: Hold, request: Request, started: Moment) -> Box<Asked> {
         let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
-        Box::new(Asked { hold, request, wait, started, answered, tries, ring_at, spins })
+        Box::new(Asked { hold, request, started, answered, tries, ring_at, spins })
     }
 
     async fn acquired(self: Box<Self>) -> Result<Hold> {
@@ -306,7 +301,7 @@ impl Asked {
     }
 
     fn deadline(&self) -> Moment {
-        match self.wait {
+        match self.stake().wait {
             Some(wait) if !wait.is_zero() => self.started + wait,
             _ => Moment::FAR,
         }
@@ -319,7 +314,7 @@ impl Asked {
     }
 
     fn wait_over(&self) -> Error {
-        let waited = self.wait.unwrap_or_default();
+        let waited = self.stake().wait.unwrap_or_default();
         let Some(Place { ahead, holder, .. }) = self.stake().place() else {
             let reason = format!("waited {waited:?} and the engine has not answered");
             return Error::new(ErrorKind::WaitOver, reason).next("see the engine's health");

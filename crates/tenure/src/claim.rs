@@ -211,6 +211,8 @@ pub struct Place {
     pub ahead: u32,
     /// No fence up to this one can be its turn: a turn that says so is an old one.
     pub floor: Fence,
+    /// When what the engine answered was asked.
+    pub asked_at: Moment,
     /// When to ask again if no turn was pushed by then.
     pub look_again: Moment,
     /// Who holds it now, or the one that ends first of those.

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
+use probe::between::Between;
 use probe::{is_free, memory, ms, now, poll_once, waiting};
 use tenure::engine::{SystemWorld, World};
-use tenure::{Error, ErrorKind, Fence, Released, Result};
+use tenure::{Error, ErrorKind, Fence, Released, Result, Tenure};
 
 /// A fork copies one thread in whatever state the others are, so only one test runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -77,26 +78,26 @@ fn every_call_in_the_child_fails_with_closed() {
     assert_eq!(now(hold.release()).unwrap(), Released::InTime);
 }
 
+/// The lines of `memory:` are copied too, so what the child does is seen by asking its copy.
 #[test]
-fn a_hold_dropped_or_released_in_the_child_is_still_the_parents() {
+fn what_is_dropped_or_released_in_the_child_is_not_left() {
     let _alone = alone();
-    let tenure = memory();
+    let engine = Between::new();
+    let tenure = Tenure::with_engine(engine.clone());
     let mut held = ["a", "b"].map(|name| Some(now(tenure.mutex(name).acquire()).unwrap()));
-    let both = now(tenure.all(["c", "d"]).acquire()).unwrap();
-    let mut both = Some(both);
-    let waiter = waiting(tenure.mutex("a").join());
-    let mut waiter = Some(waiter);
+    let mut both = Some(now(tenure.all(["c", "d"]).acquire()).unwrap());
+    let mut waiter = Some(waiting(tenure.mutex("a").join()));
     let said = forked(|| {
-        drop(held[0].take());
-        drop((both.take(), waiter.take()));
-        vec![is_closed(now(held[1].take().unwrap().release()))]
+        drop((held[0].take(), both.take(), waiter.take()));
+        let closed = is_closed(now(held[1].take().unwrap().release()));
+        vec![closed, engine.leaves() as u8]
     });
-    assert_eq!(said, [1]);
+    assert_eq!(said, [1, 0], "release is closed, nobody has left");
     for name in ["a", "b", "c", "d"] {
         assert!(!is_free(&tenure, name), "{name} was given away by the child");
     }
     let [first, second] = held.map(|hold| hold.unwrap());
-    assert!(first.is_live() && second.is_live() && both.take().unwrap().is_live());
+    assert!(first.is_live() && second.is_live() && both.unwrap().is_live());
     drop(first);
     assert!(now(waiter.unwrap()).unwrap().is_live(), "its place was the parent's too");
 }

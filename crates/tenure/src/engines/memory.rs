@@ -42,6 +42,7 @@ pub struct Memory {
 #[repr(align(128))]
 struct Shard(Mutex<Table>);
 
+#[expect(clippy::vec_box, reason = "lines move between the table and the spare ones as they are")]
 struct Table {
     lines: HashTable<(Name, Box<NamedLine>)>,
     spare: Vec<Box<NamedLine>>,
@@ -363,7 +364,7 @@ fn place(
     line: &NamedLine,
 ) -> Place {
     let look_again = look_again(next_end, ahead);
-    Place { ticket, ahead, floor, look_again, holder: first_holder(line, now) }
+    Place { ticket, ahead, floor, asked_at: now, look_again, holder: first_holder(line, now) }
 }
 
 fn first_holder(line: &NamedLine, now: Moment) -> Option<Holder> {

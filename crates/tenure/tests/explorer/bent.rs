@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     AllEndsEarly,
     /// What is found ends a second later than it does.
     FoundLastsLonger,
+    /// Nobody is set aside with its process.
+    NobodyIsSetAside,
     /// Who is set aside is never brought back by others of its process.
     NobodyComesBack,
     /// Contact of one process brings everyone back.
@@ -154,6 +156,7 @@ impl Shelf for Bent {
     fn reach(&mut self, process: Process, reachable: bool) -> Sure<()> {
         match self.fault {
             Some(Fault::NobodyComesBack) if reachable => Ok(()),
+            Some(Fault::NobodyIsSetAside) if !reachable => Ok(()),
             Some(Fault::AllComeBack) if reachable => {
                 (1..=4).try_for_each(|process| self.line.reach(process, true))
             }

@@ -113,11 +113,9 @@ impl<'a> Step<'a> {
     }
 
     fn what_is_over_is_gone(&self) -> Verdict {
-        if matches!(self.done.reply, Reply::Nothing | Reply::Claimed(Answer::Left)) {
-            return Ok(());
-        }
         let mut all = self.now.held.iter().chain(&self.now.waiting);
-        must!(all.all(|entry| entry.until > self.after.now), "something is over and still there");
+        let gone = !self.swept() || all.all(|entry| entry.until > self.after.now);
+        must!(gone, "something is over and still there");
         Ok(())
     }
 
@@ -180,6 +178,14 @@ impl<'a> Step<'a> {
                 continue;
             };
             must!(found.ticket == place.ticket, "the ticket of a place changed");
+            let silent =
+                self.a_hold_ran_out_in(place.process) && self.contact != Some(place.process);
+            let passed_over = !silent || found.state == State::Aside || !self.swept();
+            must!(
+                passed_over,
+                "{} is served, though its process let a hold run out",
+                self.named(place)
+            );
             match (place.state, found.state) {
                 (State::Waiting, State::Aside) => {
                     let excused = self.missed(found) || self.a_hold_ran_out_in(found.process);
@@ -306,6 +312,11 @@ impl<'a> Step<'a> {
         };
         must!(right, "the answer was {answer:?}");
         Ok(())
+    }
+
+    /// Whether the ledger looked at the time; it need not for a late duplicate.
+    fn swept(&self) -> bool {
+        !matches!(self.done.reply, Reply::Nothing | Reply::Claimed(Answer::Left))
     }
 
     fn missed(&self, place: &Entry) -> bool {

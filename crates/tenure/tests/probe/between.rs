@@ -18,6 +18,7 @@ pub(crate) struct Between {
     memory: Memory,
     late: AtomicU32,
     deaf: AtomicBool,
+    leaves: AtomicU32,
     /// Leaves that wait for the gate to be opened; `None` while it is open.
     shut_in: Mutex<Option<Vec<(Leave, Ack)>>>,
     ids: Mutex<Vec<[u8; 16]>>,
@@ -36,6 +37,11 @@ impl Between {
     /// Renewals of holds are not answered any more.
     pub(crate) fn be_deaf(&self) {
         self.deaf.store(true, SeqCst);
+    }
+
+    /// How often somebody wanted to leave.
+    pub(crate) fn leaves(&self) -> u32 {
+        self.leaves.load(SeqCst)
     }
 
     /// Nobody leaves from now on.
@@ -111,11 +117,13 @@ impl Engine for Between {
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {
+        self.leaves.fetch_add(1, SeqCst);
         let shut = locked(&self.shut_in).is_some();
         if shut { Step::pending(pending()) } else { self.memory.leave(leave) }
     }
 
     fn leave_soon(&self, leave: Leave, done: Ack) {
+        self.leaves.fetch_add(1, SeqCst);
         let mut shut_in = locked(&self.shut_in);
         if let Some(leaves) = &mut *shut_in {
             leaves.push((leave, done));

@@ -165,6 +165,28 @@ fn an_older_ticket_that_fits_passes_a_younger_one_that_does_not() {
 }
 
 #[test]
+fn one_who_comes_back_and_is_refused_moves_the_line_all_the_same() {
+    check(
+        "a claims for 5s seen 90; b claims; 5s pass; old claims 1 of 2 ticket 40",
+        "a: holds 92 for 5s
+         b: waits with 93, 0 ahead
+         old: conflict with 1; b hears granted 94 for at first 2s
+         = b holds 94 for at first 2s",
+    );
+}
+
+#[test]
+fn one_who_comes_back_is_served_before_those_who_came_since() {
+    check(
+        "a claims for 5s seen 90; b claims; 5s pass; old claims ticket 40",
+        "a: holds 92 for 5s
+         b: waits with 93, 0 ahead
+         old: holds 94 for 30s
+         = old holds 94 for 30s, b waits",
+    );
+}
+
+#[test]
 fn numbers_go_on_above_what_an_asker_has_seen() {
     check(
         "a claims seen 1000; a leaves; b claims seen 7; b leaves; c tries seen 2000",
