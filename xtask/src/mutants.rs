@@ -26,16 +26,132 @@ struct Mutation {
 }
 
 /// The simulation notices most things.
-const SIMULATION: &[&str] = &["--release", "-p", "tenure-testkit", "--test", "simulation"];
+const SIMULATION: &[&str] = &["-p", "tenure-testkit", "--test", "simulation"];
+/// The conformance suite notices what is a promise about one call.
+const CONFORMANCE: &[&str] = &["-p", "tenure-testkit", "--test", "memory", "virtual"];
 
-/// The table. An entry that no longer fits the code is an error, not a survivor.
-const MUTATIONS: &[Mutation] = &[Mutation {
-    breaks: "the watchdog renews nothing, so that holds and places run out",
-    file: "crates/tenure/src/watchdog.rs",
-    find: "self.renew(batch, now);",
-    replace: "let _ = (batch, now);",
-    tests: SIMULATION,
-}];
+/// Ways to break the core, each of which a test must notice.
+const MUTATIONS: &[Mutation] = &[
+    Mutation {
+        breaks: "the watchdog renews nothing, so that holds and places run out",
+        file: "crates/tenure/src/watchdog.rs",
+        find: "self.renew(batch, now);",
+        replace: "let _ = (batch, now);",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a dropped hold is not released",
+        file: "crates/tenure/src/hold.rs",
+        find: "core.leave(&self.stake);",
+        replace: "let _ = core;",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a turn is believed however old it is",
+        file: "crates/tenure/src/acquire.rs",
+        find: "if now <= grant.start_by {",
+        replace: "if now <= grant.start_by || grant.first_life {",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a turn from before the last contact is believed",
+        file: "crates/tenure/src/stake/phase.rs",
+        find: "if grant.fence <= floor)",
+        replace: "if grant.fence < Fence::default() && grant.fence <= floor)",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a hold is live after its deadline",
+        file: "crates/tenure/src/stake.rs",
+        find: "Phase::Held(held) if now >= held.good_until => Some(Ended::Expired),",
+        replace: "Phase::Held(held) if now >= held.good_until + self.claim.ttl => Some(Ended::Expired),",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "the local deadline is later than the engine's",
+        file: "crates/tenure/src/moment.rs",
+        find: "remaining - remaining / 100 - allowance",
+        replace: "remaining + remaining / 50 + allowance",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "nobody who waits looks again",
+        file: "crates/tenure/src/stake/phase.rs",
+        find: "if !self.in_flight =>",
+        replace: "if self.in_flight && !self.in_flight =>",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "whoever is told is not woken",
+        file: "crates/tenure/src/turn.rs",
+        find: "todo.wake.take().into_iter().chain(todo.wake_observers.drain(..)).for_each(Waker::wake);",
+        replace: "todo.wake = None;",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "whoever waits is not known",
+        file: "crates/tenure/src/stake.rs",
+        find: "state.waker = Some(cx.waker().clone());",
+        replace: "let _ = cx;",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "an ask that is dropped stays in line",
+        file: "crates/tenure/src/stake.rs",
+        find: "Phase::Asking(_) => Stake::leaving(None),",
+        replace: "Phase::Asking(_) => return None,",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a newcomer passes the line",
+        file: "crates/tenure/src/ledger.rs",
+        find: "let comes_next = fits && self.shelf.head()?.is_none();",
+        replace: "let comes_next = fits;",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "the first in line is granted although it does not fit",
+        file: "crates/tenure/src/ledger.rs",
+        find: "if head.weight > capacity.saturating_sub(held) {",
+        replace: "if head.weight > capacity {",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a renewal makes a hold last longer than it says",
+        file: "crates/tenure/src/ledger.rs",
+        find: "let until = hold.until.max(self.now + ttl);",
+        replace: "let until = hold.until.max(self.now + ttl / 2);",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a hold outlives max_hold",
+        file: "crates/tenure/src/stake.rs",
+        find: "self.terms.max_hold.map_or(Moment::FAR, |max_hold| held.since + max_hold)",
+        replace: "{ let _ = held; Moment::FAR }",
+        tests: CONFORMANCE,
+    },
+    Mutation {
+        breaks: "a wait is never over",
+        file: "crates/tenure/src/acquire.rs",
+        find: "Heard::Event(Event::Rung) if now >= self.deadline() => {",
+        replace: "Heard::Event(Event::Rung) if now > Moment::FAR => {",
+        tests: CONFORMANCE,
+    },
+    Mutation {
+        breaks: "a turn that is not renewed ends with its first life",
+        file: "crates/tenure/src/stake/phase.rs",
+        find: "terms.renew || self.first_life || self.leave_at != Moment::FAR",
+        replace: "terms.renew || self.leave_at != Moment::FAR",
+        tests: CONFORMANCE,
+    },
+    Mutation {
+        breaks: "hold_for is forgotten",
+        file: "crates/tenure/src/stake.rs",
+        find: "held.leave_at = held.since + self.terms.hold_for;\n                return None;",
+        replace: "Stake::leaving(Some(held.good_until))",
+        tests: CONFORMANCE,
+    },
+];
 
 /// How many seeds the simulation tries for each mutation.
 const SEEDS: &str = "2000";

@@ -60,7 +60,16 @@ const RULES: &[Rule] = &[
         because: "engines see the trait, the words and the ledger, never who waits, holds or renews",
     },
     // The core.
-    Rule { module: "stake", may_import: &[WORDS], because: "a stake does no IO: it is told" },
+    Rule {
+        module: "ask",
+        may_import: &[WORDS, &["client", "options"]],
+        because: "what is asked for is plain data and a way back to the core",
+    },
+    Rule {
+        module: "stake",
+        may_import: &[WORDS, &["ask", "options"]],
+        because: "a stake does no IO: it is told",
+    },
     Rule {
         module: "observe",
         may_import: &[WORDS, &["stake"]],
@@ -78,25 +87,25 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "acquire",
-        may_import: &[WORDS, &["client", "engine", "hold", "observe", "options", "stake"]],
+        may_import: &[WORDS, &["ask", "client", "engine", "hold", "stake"]],
         because: "the waiting loop sees engines only through the trait",
     },
     Rule {
         module: "watchdog",
-        may_import: &[WORDS, &["client", "clock", "engine", "stake"]],
+        may_import: &[WORDS, &["client", "clock", "engine", "stake", "turn"]],
         because: "the watchdog carries what stakes decide, and sees engines only through the trait",
     },
     Rule {
         module: "primitives",
-        may_import: &[WORDS, &["acquire", "hold", "options"]],
-        because: "primitives are thin: a weight and a capacity for `acquire`",
+        may_import: &[WORDS, &["ask", "hold", "options"]],
+        because: "primitives are thin: a weight and a capacity for an ask",
     },
     // Both.
     Rule {
         module: "client",
         may_import: &[
             WORDS,
-            &["acquire", "clock", "engine", "engines", "options", "primitives", "stake", "system"],
+            &["ask", "clock", "engine", "engines", "options", "primitives", "stake", "system"],
             &["turn", "watchdog"],
         ],
         because: "it puts the core and an engine together, and leaves the rest to them",

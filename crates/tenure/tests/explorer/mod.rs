@@ -1,5 +1,6 @@
 //! Walks through everything that can happen to one name, and judges every step.
 
+mod action;
 mod bent;
 mod rules;
 mod world;
@@ -11,10 +12,11 @@ use std::time::{Duration, Instant};
 use tenure::engine::PLACE_LIFE;
 use tenure::ledger::{Ledger, RESIZED_LIFE};
 
+use action::Action;
 pub(crate) use bent::Fault;
 use rules::{Step, Verdict};
 pub(crate) use world::Setting;
-use world::{Action, Words, World};
+use world::{Words, World};
 
 /// How far the walk went.
 pub(crate) struct Walk {

@@ -3,7 +3,8 @@
 use tenure::engine::{Broken, Ended, FIRST_LIFE, Fence, Left, Moment};
 use tenure::ledger::{Answer, Entry, State, Word};
 
-use super::world::{Action, Done, Facts, Reply, Setting, TTL, World, whose};
+use super::action::Action;
+use super::world::{Done, Facts, Reply, Setting, TTL, World, whose};
 
 /// One step: the world before it, what happened, and the world after it.
 pub(crate) struct Step<'a> {
@@ -41,8 +42,7 @@ impl<'a> Step<'a> {
         (after, now): (&'a World, &'a Facts),
     ) -> Step<'a> {
         let mut granted = now.held.clone();
-        granted
-            .retain(|hold| !then.holds(&hold.id).is_some_and(|then| then.fence() == hold.fence()));
+        granted.retain(|hold| then.holds(&hold.id).is_none_or(|then| then.fence() != hold.fence()));
         let asks = match action {
             Action::Claim(who) | Action::Keep(who) | Action::Try(who) => Some(who),
             _ => None,

@@ -1,6 +1,5 @@
 //! One name with a few claimants, everything that can happen to it, and when two such are the same.
 
-use std::fmt;
 use std::time::Duration;
 
 use tenure::engine::{
@@ -9,6 +8,7 @@ use tenure::engine::{
 };
 use tenure::ledger::{Answer, Entry, Ledger, Process, Shelf, State, TOMB_LIFE, Totals, Word};
 
+use super::action::Action;
 use super::bent::{Bent, Fault};
 
 /// One second is the least that passes, so a first life has two of them and a ttl three.
@@ -34,35 +34,6 @@ pub(crate) struct Setting {
     pub(crate) doubt: bool,
     /// Whether an operator breaks holds.
     pub(crate) breaks: bool,
-}
-
-/// Something that can happen. A claimant is known by its index.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Action {
-    /// It asks and may wait; again with the same id, if it has one, and by its ticket.
-    Claim(usize),
-    /// It asks again, with nobody there to take a grant.
-    Keep(usize),
-    /// It asks, and may not wait.
-    Try(usize),
-    /// It renews its hold; one that holds nothing tries it with the highest fence there is.
-    Renew(usize),
-    Leave(usize),
-    LeaveInDoubt(usize),
-    /// A late duplicate of a claim that left in doubt.
-    Duplicate(usize),
-    Break(usize),
-    Deafen(usize),
-    Hear(usize),
-    /// A minute has passed since its last contact, though not since that of the others.
-    PlaceEnds(usize),
-    Resize(u32),
-    /// A second passes, and everyone who waits keeps its place meanwhile.
-    Second,
-    /// A minute passes, and nobody says anything.
-    Minute,
-    /// Nobody in particular asks.
-    Look,
 }
 
 /// The answer of a step, if it was one.
@@ -350,8 +321,9 @@ impl World {
         }
     }
 
-    /// Two worlds with the same key have the same future: numbers count by their order only, and
-    /// moments by their distance.
+    /// Two worlds with the same key have the same future: numbers count by their order only, moments
+    /// by their distance. How old a tomb is, and for how long a break is remembered, make no
+    /// difference as long as they are there.
     pub(crate) fn key(&self, facts: &Facts) -> u128 {
         let mut key = Packed(u128::from(self.resized));
         key.push(8, self.capacity % 256);
@@ -450,50 +422,4 @@ fn id(who: usize, serial: u32) -> ClaimId {
 /// Whose claim it is.
 pub(crate) fn whose(id: &ClaimId) -> usize {
     usize::from(id.to_bytes()[0])
-}
-
-impl Action {
-    /// Whose action it is.
-    pub(crate) fn who(self) -> Option<usize> {
-        match self {
-            Action::Claim(who)
-            | Action::Keep(who)
-            | Action::Try(who)
-            | Action::Renew(who)
-            | Action::Leave(who)
-            | Action::LeaveInDoubt(who)
-            | Action::Duplicate(who)
-            | Action::Break(who)
-            | Action::Deafen(who)
-            | Action::Hear(who)
-            | Action::PlaceEnds(who) => Some(who),
-            Action::Resize(_) | Action::Second | Action::Minute | Action::Look => None,
-        }
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let does = match self {
-            Action::Claim(_) => "claims",
-            Action::Keep(_) => "keeps its place",
-            Action::Try(_) => "tries",
-            Action::Renew(_) => "renews",
-            Action::Leave(_) => "leaves",
-            Action::LeaveInDoubt(_) => "leaves in doubt",
-            Action::Duplicate(_) => "is claimed for by a late duplicate",
-            Action::Break(_) => "is broken",
-            Action::Deafen(_) => "becomes deaf",
-            Action::Hear(_) => "hears again",
-            Action::PlaceEnds(_) => "has not been heard of for a minute",
-            Action::Resize(capacity) => return write!(f, "resize to {capacity}"),
-            Action::Second => "a second passes",
-            Action::Minute => "a minute passes",
-            Action::Look => "someone looks",
-        };
-        match self.who() {
-            Some(who) => write!(f, "{} {does}", ["a", "b", "c", "d"][who]),
-            None => f.write_str(does),
-        }
-    }
 }
