@@ -226,6 +226,9 @@ impl Asked {
     }
 
     fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
+        if self.core().forked() {
+            return Poll::Ready(Heard::Event(Event::Turn(Turn::Ended(Ended::Closed))));
+        }
         let answer = match &mut self.request {
             Request::None => Poll::Pending,
             Request::Claim(step) => Pin::new(step).poll(cx).map(Heard::Verdict),

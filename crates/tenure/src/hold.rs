@@ -88,6 +88,9 @@ impl Hold {
 
     /// How long it is certain to last by this process's clock, renewals to come not counted.
     pub fn remaining(&self) -> Duration {
+        if self.core().forked() {
+            return Duration::ZERO;
+        }
         let now = self.now();
         let until = |hold: &Hold| now.until(hold.stake.deadline());
         self.each().map(until).min().unwrap_or_default()
@@ -98,9 +101,8 @@ impl Hold {
         self.ended().is_none()
     }
 
-    fn ended(&self) -> Option<Ended> {
-        let now = self.now();
-        self.each().find_map(|hold| hold.stake.ended(now))
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.core().ended(self.each().map(|hold| &hold.stake))
     }
 
     /// Yields the reason when the hold ends without its release; of several names, when the first
@@ -247,15 +249,23 @@ pub struct Lost {
 }
 
 impl Lost {
-    fn look(
-        &self,
-        cx: &Context<'_>,
-        see: impl Fn(&Stake, Moment) -> Option<Ended>,
-    ) -> Option<Ended> {
+    fn look(&self, cx: &Context<'_>) -> Option<Ended> {
         // Observed before it is looked at, so that what happens in between is not missed.
-        self.stakes.iter().for_each(|stake| stake.observe(cx));
-        let now = self.core.world.now();
-        self.stakes.iter().find_map(|stake| see(stake, now))
+        if !self.core.forked() {
+            self.stakes.iter().for_each(|stake| stake.observe(cx));
+        }
+        self.core.ended(self.stakes.iter())
+    }
+}
+
+impl Core {
+    /// The first end that is known, or that the clock says. A forked child holds nothing.
+    fn ended<'a>(&self, mut stakes: impl Iterator<Item = &'a Arc<Stake>>) -> Option<Ended> {
+        if self.forked() {
+            return Some(Ended::Closed);
+        }
+        let now = self.world.now();
+        stakes.find_map(|stake| stake.ended(now))
     }
 }
 
@@ -263,7 +273,7 @@ impl Future for Lost {
     type Output = Ended;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
-        self.look(cx, Stake::ended).map_or(Poll::Pending, Poll::Ready)
+        self.look(cx).map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -284,7 +294,7 @@ impl Future for AtRisk {
     type Output = String;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<String> {
-        if let Some(ended) = self.lost.look(cx, Stake::ended) {
+        if let Some(ended) = self.lost.look(cx) {
             return Poll::Ready(ended.to_string());
         }
         let why = self.lost.stakes.iter().find_map(|stake| stake.at_risk());

@@ -24,6 +24,9 @@ use crate::turn::not_in_circles;
 /// The most renewals that go to the engine in one step.
 const BATCH: usize = 256;
 
+/// How long a request may be under way at most before it counts as unanswered.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Watches until no handle to the core is left and nothing is left to be done.
 pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
     let _replaceable = Replaceable(core.clone());
@@ -82,7 +85,7 @@ impl Errands {
             }
             if let Some(leave) = todo.leave.take() {
                 let step = self.lifeline().leave(&leave);
-                self.take_along(Asked::Leave(stake.clone(), step), now + Duration::from_secs(5));
+                self.take_along(Asked::Leave(stake.clone(), step), now + LONGEST_PATIENCE);
             }
             self.core.slots.carry_out(&stake, &mut todo);
         }
@@ -101,7 +104,7 @@ impl Errands {
         let step = self.lifeline().renew(*shard, &renewals);
         let stakes = batch.iter().map(|(_, stake, _)| stake.clone());
         let asked = stakes.zip(renewals).collect();
-        self.take_along(Asked::Renew(asked, step), now + shortest / 6);
+        self.take_along(Asked::Renew(asked, step), now + (shortest / 6).min(LONGEST_PATIENCE));
     }
 
     fn take_along(&mut self, step: Asked, patience_ends: Moment) {

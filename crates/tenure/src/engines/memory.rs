@@ -4,12 +4,11 @@
 //! contend; a name takes room while it is used and for as long as it has something to remember, and
 //! no longer. Nothing that is held or waited for is ever evicted.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Found;
@@ -29,6 +28,7 @@ use crate::turn::Ack;
 const SHARDS: usize = 64;
 /// How many unused lines a shard keeps, so that a busy program need not allocate for each claim.
 const SPARE: usize = 16;
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// Lines within this process. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
 pub struct Memory {
@@ -46,8 +46,8 @@ struct Shard(Mutex<Table>);
 struct Table {
     lines: HashTable<(Name, Box<NamedLine>)>,
     spare: Vec<Box<NamedLine>>,
-    /// Unused lines that remember something, by when they forget it.
-    remembering: BTreeSet<(Moment, Name)>,
+    /// When to look for lines that nobody asks for and that have nothing left to remember.
+    sweep_at: Moment,
     numbers: Arc<AtomicU64>,
 }
 
@@ -70,7 +70,7 @@ impl Memory {
         let table = |_| Table {
             lines: HashTable::new(),
             spare: Vec::new(),
-            remembering: BTreeSet::new(),
+            sweep_at: Moment::ORIGIN,
             numbers: Arc::new(AtomicU64::new(last_number)),
         };
         Memory {
@@ -146,7 +146,7 @@ impl Table {
         act: impl FnOnce(&mut MemoryLedger<'_>) -> Sure<A>,
         see: impl FnOnce(A, Moment, &NamedLine) -> T,
     ) -> T {
-        self.forget(now);
+        self.sweep(now);
         let found = self.lines.entry(name.local_hash(), |(known, _)| known == name, hash_of);
         let mut found = match found {
             Found::Occupied(found) => found,
@@ -170,33 +170,27 @@ impl Table {
             more = ledger.more();
         }
         let seen = see(answer, now, line);
-        if line.is_unused() {
-            let until = line.remembers_until();
-            if until > now {
-                self.remembering.insert((until, name.clone()));
-            } else {
-                let ((_, line), _) = found.remove();
-                self.recycle(line);
-            }
+        if line.is_unused() && line.remembers_until() <= now {
+            let ((_, line), _) = found.remove();
+            self.recycle(line);
         }
         seen
     }
 
-    /// Forgets what unused lines no longer need to remember.
-    fn forget(&mut self, now: Moment) {
-        while let Some((until, _)) = self.remembering.first()
-            && *until <= now
-            && let Some((_, name)) = self.remembering.pop_first()
-        {
-            let same = |(known, _): &(Name, _)| *known == name;
-            if let Ok(found) = self.lines.find_entry(name.local_hash(), same)
-                && found.get().1.is_unused()
-                && found.get().1.remembers_until() <= now
-            {
-                let ((_, line), _) = found.remove();
-                self.recycle(line);
-            }
+    /// Forgets what has ended without anyone asking, now and then. Where someone waits, someone asks.
+    fn sweep(&mut self, now: Moment) {
+        if now < self.sweep_at {
+            return;
         }
+        self.sweep_at = now + SWEEP_EVERY;
+        self.lines.retain(|(_, line)| {
+            let Ok(totals) = line.totals();
+            if totals.waiting == 0 {
+                let mut say = |_: &Entry, _: Word| true;
+                let Ok(()) = Ledger::new(&mut **line, now, &mut say as Say<'_>).tick();
+            }
+            !line.is_unused() || line.remembers_until() > now
+        });
     }
 
     fn recycle(&mut self, mut line: Box<NamedLine>) {
@@ -389,5 +383,55 @@ fn waiter((entry, details): (Entry, Arc<Details>), now: Moment) -> Waiter {
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Job;
+    use crate::name::Space;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    /// A world in which time stands still until it is told.
+    #[derive(Debug, Default)]
+    struct Still(AtomicU64);
+
+    impl World for Still {
+        fn now(&self) -> Moment {
+            Moment::from_nanos(self.0.load(Relaxed))
+        }
+
+        fn mint(&self) -> Result<ClaimId> {
+            SystemWorld.mint()
+        }
+
+        fn start(&self, _: Job) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_hold_that_ended_unnoticed_takes_no_room_for_long() {
+        let world = Arc::new(Still::default());
+        let memory = Memory::in_world(world.clone(), 0);
+        let claim = |text: &str| {
+            let name = Name::new(Space::Lock, text).unwrap();
+            let claim = Claim::new(name, world.mint().unwrap());
+            assert!(matches!(memory.claim(&claim).at_hand(), Ok(Ok(Verdict::Granted(_)))));
+            claim
+        };
+        let lines = || {
+            let count = |shard: &Shard| shard.0.lock().unwrap().lines.len();
+            memory.shards.iter().map(count).sum::<usize>()
+        };
+        (0..500).for_each(|number| drop(claim(&format!("forgotten:{number}"))));
+        assert_eq!(lines(), 500);
+        world.0.store(120_000_000_000, Relaxed);
+        // Whoever comes by sweeps the shard that it comes by.
+        for number in 0..2000 {
+            memory.leave_now(&Leave::new(claim(&format!("busy:{number}")).name, ClaimId::NONE));
+        }
+        assert_eq!(lines(), 2000);
     }
 }

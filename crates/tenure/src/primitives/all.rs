@@ -48,7 +48,14 @@ impl All {
             ask.wait = deadline.map(|deadline| world.now().until(deadline));
             held.push(ask.join().await?);
         }
-        Ok(together(held))
+        let all = together(held);
+        // The first may have run out while the last was waited for.
+        match all.ended() {
+            None => Ok(all),
+            Some(ended) => {
+                Err(all.core().explain(ended.into(), "acquire", &all.stake().claim.name))
+            }
+        }
     }
 
     /// Takes all of them if all are free; `None` and none of them otherwise.
