@@ -61,6 +61,13 @@ const MUTATIONS: &[Mutation] = &[
         tests: SIMULATION,
     },
     Mutation {
+        breaks: "a turn that comes late has the engine leave a live hold",
+        file: "crates/tenure/src/stake.rs",
+        find: "(Phase::Held(_), Turn::Granted(_) | Turn::LookAgain | Turn::Settled(_)) => true,",
+        replace: "(Phase::Held(held), Turn::Granted(grant)) => grant.fence == held.fence,\n            (Phase::Held(_), Turn::LookAgain | Turn::Settled(_)) => true,",
+        tests: SIMULATION,
+    },
+    Mutation {
         breaks: "a hold is live after its deadline",
         file: "crates/tenure/src/stake.rs",
         find: "Phase::Held(held) if now >= held.good_until => Some(Ended::Expired),",
@@ -114,13 +121,6 @@ const MUTATIONS: &[Mutation] = &[
         file: "crates/tenure/src/ledger.rs",
         find: "if head.weight > capacity.saturating_sub(held) {",
         replace: "if head.weight > capacity {",
-        tests: SIMULATION,
-    },
-    Mutation {
-        breaks: "a renewal makes a hold last longer than it says",
-        file: "crates/tenure/src/ledger.rs",
-        find: "let until = hold.until.max(self.now + ttl);",
-        replace: "let until = hold.until.max(self.now + ttl / 2);",
         tests: SIMULATION,
     },
     Mutation {

@@ -31,6 +31,8 @@ pub struct Faults {
     pub duplicate: u64,
     /// A push is lost although the link holds.
     pub lost_push: u64,
+    /// A push is overtaken by what was sent after it, as on a connection of its own.
+    pub late_push: u64,
     /// How long a caller waits for an answer.
     pub time_out: Duration,
 }
@@ -42,6 +44,7 @@ impl Faults {
         cut: 0,
         duplicate: 0,
         lost_push: 0,
+        late_push: 0,
         time_out: Duration::from_secs(2),
     };
 }
@@ -63,8 +66,9 @@ struct Shared {
     rng: Mutex<Rng>,
     is_dead: Box<dyn Fn() -> bool + Send + Sync>,
     data: Arc<Mutex<Link>>,
-    /// The claims of this client, and when the last answered request of each was sent: the base of a
-    /// turn that comes by push.
+    /// The claims of this client, and when the last request of each that was answered "waiting" was
+    /// sent: the base of a turn that comes by push. An answer that found the grant is no base: the
+    /// grant is older than it.
     contacts: Mutex<HashMap<ClaimId, Option<Moment>>>,
     pushes: OnceLock<Arc<Pushes>>,
 }
@@ -223,34 +227,29 @@ impl Shared {
         self.pushes.get().and_then(|pushes| pushes.to.upgrade())
     }
 
-    fn answered(&self, id: ClaimId, sent: Moment) {
-        let mut contacts = lock(&self.contacts);
-        let known = contacts.entry(id).or_default();
-        *known = Some(sent).max(*known);
-    }
-
     fn verdict(&self, id: ClaimId, verdict: Verdict, sent: Moment) -> Verdict {
-        self.answered(id, sent);
         match verdict {
             Verdict::Granted(grant) => Verdict::Granted(restamp(grant, sent)),
-            Verdict::Waiting(place) => Verdict::Waiting(self.place(place, sent)),
+            Verdict::Waiting(place) => Verdict::Waiting(self.place(id, place, sent)),
             other => other,
         }
     }
 
     fn renewed(&self, renewal: &Renewal, renewed: Renewed, sent: Moment) -> Renewed {
-        if let Renewal::Place(claim) = renewal {
-            self.answered(claim.id, sent);
-        }
-        match renewed {
-            Renewed::Held(grant) => Renewed::Held(restamp(grant, sent)),
-            Renewed::Waiting(place) => Renewed::Waiting(self.place(place, sent)),
-            other => other,
+        match (renewal, renewed) {
+            (_, Renewed::Held(grant)) => Renewed::Held(restamp(grant, sent)),
+            (Renewal::Place(claim), Renewed::Waiting(place)) => {
+                Renewed::Waiting(self.place(claim.id, place, sent))
+            }
+            (_, other) => other,
         }
     }
 
     /// The engine's moment to look, counted from the send on the client's clock.
-    fn place(&self, place: Place, sent: Moment) -> Place {
+    fn place(&self, id: ClaimId, place: Place, sent: Moment) -> Place {
+        let mut contacts = lock(&self.contacts);
+        let known = contacts.entry(id).or_default();
+        *known = Some(sent).max(*known);
         let look_again = match place.look_again {
             Moment::FAR => Moment::FAR,
             at => sent + self.network.now().until(at),
@@ -281,7 +280,10 @@ impl Turns for Pushes {
             return true;
         }
         let epoch = lock(&shared.data).epoch;
-        let delay = shared.answer_delay(&shared.data);
+        let mut delay = shared.answer_delay(&shared.data);
+        if lock(&shared.rng).chance(shared.faults.late_push) {
+            delay += lock(&shared.rng).micros(0, 5_000_000);
+        }
         let (name, id) = (name.clone(), *id);
         let network = shared.network.clone();
         network.start(Box::pin(async move {

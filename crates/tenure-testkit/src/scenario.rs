@@ -63,6 +63,7 @@ impl Scenario {
             cut: rng.between(0, 40),
             duplicate: rng.between(0, 100),
             lost_push: rng.between(0, 300),
+            late_push: rng.between(0, 300),
             ..perfect
         };
         let (faults, nemesis) = match seed % 4 {
@@ -358,6 +359,9 @@ impl Worker {
         {
             let mut seen = play.seen();
             seen.report.granted += 1;
+            if play.scenario.strict() && !hold.is_live() {
+                seen.wrong.push(format!("{}: a hold was dead on arrival", record.name));
+            }
             let live = seen.live.entry(record.name.clone()).or_default();
             live.retain(|(hold, _)| hold.strong_count() > 0);
             live.push((Arc::downgrade(&hold), record.weight));

@@ -14,7 +14,7 @@ fn number(variable: &str, default: u64) -> u64 {
 #[test]
 fn every_seed_is_judged_clean() {
     let first = number("TENURE_FIRST_SEED", 0);
-    let count = number("TENURE_SEEDS", 10_000);
+    let count = number("TENURE_SEEDS", 20_000);
     let next = AtomicU64::new(first);
     let failed = AtomicBool::new(false);
     let play = || {

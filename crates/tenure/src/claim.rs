@@ -188,8 +188,9 @@ pub struct Grant {
 impl Grant {
     /// The grant that a yes with `remaining` time makes of a request sent at `sent`.
     ///
-    /// For a pushed turn, `sent` is the send time of the claim's last answered contact, or of any
-    /// request that was answered before the push on the very connection that brought it.
+    /// For a pushed turn, `sent` is the send time of the claim's last contact that was answered
+    /// *waiting*, or of any request that was answered before the push on the very connection that
+    /// brought it. A contact that found the grant is no base for it: the grant is older.
     pub fn new(fence: Fence, sent: Moment, remaining: Duration, first_life: bool) -> Grant {
         Grant {
             fence,

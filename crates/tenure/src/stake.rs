@@ -201,12 +201,13 @@ impl Stake {
                 }
                 true
             }
-            (Phase::Held(held), Turn::Granted(grant)) => grant.fence == held.fence,
             (Phase::Held(_), Turn::Ended(ended)) => {
                 state.lose(ended, None, todo);
                 true
             }
-            (Phase::Held(_), Turn::LookAgain | Turn::Settled(_)) => true,
+            // A turn that comes late is an old one, but its claim is alive: to say that nobody waits
+            // for it would have the engine leave the hold.
+            (Phase::Held(_), Turn::Granted(_) | Turn::LookAgain | Turn::Settled(_)) => true,
             (Phase::Leaving(_) | Phase::Over(_), _) => false,
         }
     }
