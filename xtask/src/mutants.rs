@@ -63,8 +63,8 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "a turn that comes late has the engine leave a live hold",
         file: "crates/tenure/src/stake.rs",
-        find: "(Phase::Held(_), Turn::Granted(_) | Turn::LookAgain | Turn::Settled(_)) => true,",
-        replace: "(Phase::Held(held), Turn::Granted(grant)) => grant.fence == held.fence,\n            (Phase::Held(_), Turn::LookAgain | Turn::Settled(_)) => true,",
+        find: "(Phase::Held(_), _) => true,",
+        replace: "(Phase::Held(_), turn) => !matches!(turn, Turn::Granted(grant) if grant.fence != state.fence),",
         tests: SIMULATION,
     },
     Mutation {

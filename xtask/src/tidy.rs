@@ -62,8 +62,8 @@ const RULES: &[Rule] = &[
     // The core.
     Rule {
         module: "ask",
-        may_import: &[WORDS, &["client", "options"]],
-        because: "what is asked for is plain data and a way back to the core",
+        may_import: &[WORDS, &["engine", "options"]],
+        because: "what is asked for is plain data, checked against the engine's profile",
     },
     Rule {
         module: "stake",
@@ -97,7 +97,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "primitives",
-        may_import: &[WORDS, &["ask", "hold", "options"]],
+        may_import: &[WORDS, &["ask", "client", "hold", "options"]],
         because: "primitives are thin: a weight and a capacity for an ask",
     },
     // Both.

@@ -67,6 +67,7 @@ cases! {
     locks::an_ask_dropped_at_any_point_leaves_nothing, exclusive: true, needs: |_| true;
     locks::a_dropped_hold_is_handed_over, exclusive: true, needs: |_| true;
     locks::a_turn_comes_by_push, exclusive: true, needs: |p| p.push;
+    locks::a_turn_that_nobody_takes_passes_on, exclusive: true, needs: |p| p.push;
     locks::a_turn_becomes_a_full_hold, exclusive: true, needs: |_| true;
     locks::max_hold_is_the_end, exclusive: true, needs: |_| true;
     locks::hold_for_keeps_the_name, exclusive: true, needs: |_| true;

@@ -310,6 +310,7 @@ fn push(shared: &Arc<Shared>, name: Name, id: ClaimId, turn: Turn) {
         (Turn::Granted(grant), Some(sent)) => Turn::Granted(restamp(grant, sent)),
         // Without a base nobody can say how long it is good for.
         (Turn::Granted(_), None) => Turn::LookAgain,
+        (Turn::LookAt(at), _) => Turn::LookAt(shared.world.now() + shared.network.now().until(at)),
         (other, _) => other,
     };
     let granted = matches!(turn, Turn::Granted(_));

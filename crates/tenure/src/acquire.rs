@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::ask::{Ask, check_units};
 use crate::claim::{Claim, Ended, Grant, Holder, Place, Renewal, Renewed, Turn, Verdict};
-use crate::client::Core;
-use crate::engine::Step;
+use crate::client::{Core, Handle};
+use crate::engine::{Step, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::moment::Moment;
@@ -23,27 +23,29 @@ use crate::stake::{Event, Stake};
 
 impl Ask {
     /// Takes the place in line now, and returns the future that waits for the turn.
-    pub(crate) fn join(self: Box<Self>) -> impl Future<Output = Result<Hold>> + Send + use<> {
+    pub(crate) fn join(
+        self: Box<Self>,
+        handle: Arc<Handle>,
+    ) -> impl Future<Output = Result<Hold>> + Send + use<> {
         let may_wait = self.wait != Some(Duration::ZERO);
-        let begun = self.begin(may_wait);
+        let begun = self.begin(handle, may_wait);
         async move {
             match begun? {
-                Begun::Held(hold) => Ok(hold),
-                Begun::Asked(asked) => asked.acquired().await,
+                Begun::Held(hold) => Ok(hold.given()),
+                Begun::Asked(asked) => asked.acquired().await.map(Hold::given),
             }
         }
     }
 
     /// Takes it if it is free now; `None` if someone holds it or waits for it.
-    pub(crate) async fn try_acquire(self: Box<Self>) -> Result<Option<Hold>> {
-        match self.begin(false)? {
-            Begun::Held(hold) => Ok(Some(hold)),
-            Begun::Asked(asked) => asked.tried().await,
+    pub(crate) async fn try_acquire(self: Box<Self>, handle: Arc<Handle>) -> Result<Option<Hold>> {
+        match self.begin(handle, false)? {
+            Begun::Held(hold) => Ok(Some(hold.given())),
+            Begun::Asked(asked) => Ok(asked.tried().await?.map(Hold::given)),
         }
     }
 
-    pub(crate) async fn resize(&self, capacity: u32) -> Result<()> {
-        let core = &self.handle.core;
+    pub(crate) async fn resize(&self, core: &Core, capacity: u32) -> Result<()> {
         let asked = async {
             core.open()?;
             self.claim.name.check()?;
@@ -55,15 +57,16 @@ impl Ask {
 
     /// Sends the claim. A grant that is at hand is taken at once, so that it is watched over even if
     /// nobody polls the future.
-    fn begin(mut self: Box<Self>, may_wait: bool) -> Result<Begun> {
-        let core = &self.handle.core;
-        let ready = core.open().and_then(|()| self.check()).and_then(|()| core.be_watched());
+    fn begin(mut self: Box<Self>, handle: Arc<Handle>, may_wait: bool) -> Result<Begun> {
+        let core = &handle.core;
+        let check = || self.check(core.engine.profile());
+        let ready = core.open().and_then(|()| check()).and_then(|()| core.be_watched());
         let (id, seen) = match ready.and_then(|()| core.world.mint()) {
             Ok(id) => (id, core.slots.seen()),
             Err(error) => return Err(core.explain(error, "acquire", &self.claim.name)),
         };
         (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen, may_wait);
-        let mut hold = Hold::asking(Arc::new(Stake::new(self)));
+        let mut hold = Hold::asking(handle, Arc::new(Stake::new(self)));
         let (core, stake) = (hold.core(), hold.stake());
         core.slots.insert(stake.clone());
         match core.engine.claim(&stake.claim).at_hand() {
@@ -201,7 +204,7 @@ impl Asked {
                     ended @ (Ended::Closed | Ended::Conflict { .. }),
                 ))) => return Err(ended.into()),
                 Heard::Event(Event::Rung) if now >= self.deadline() => {
-                    return Err(self.wait_over());
+                    return Err(self.wait_over(now));
                 }
                 Heard::Event(Event::Turn(_) | Event::Rung) => self.ask_again(now),
             }
@@ -316,18 +319,32 @@ impl Asked {
         }
     }
 
-    fn wait_over(&self) -> Error {
+    fn wait_over(&self, now: Moment) -> Error {
+        let (core, name) = (self.core(), &self.stake().claim.name);
         let waited = self.stake().wait.unwrap_or_default();
-        let Some(Place { ahead, holder, .. }) = self.stake().place() else {
+        let Some(Place { ticket, ahead, asked_at, holder, .. }) = self.stake().place() else {
             let reason = format!("waited {waited:?} and the engine has not answered");
             return Error::new(ErrorKind::WaitOver, reason).next("see the engine's health");
+        };
+        // The line as it is now where that is at hand, else as it was at the last contact.
+        let (ahead, holder) = match core.engine.glance(name) {
+            Some(View { holders, waiters, .. }) => {
+                let before = waiters.iter().filter(|waiter| waiter.ticket < ticket).count();
+                (before, holders.into_iter().min_by_key(|holder| holder.remaining))
+            }
+            None => {
+                let older = |holder: Holder| Holder {
+                    held_for: holder.held_for + now.since(asked_at),
+                    ..holder
+                };
+                (ahead as usize, holder.map(older))
+            }
         };
         let others = match ahead {
             0 => String::new(),
             _ => format!(", and {ahead} were ahead in line"),
         };
-        let said = format!("waited {waited:?}{others}");
-        self.core().not_had(&self.stake().claim.name, &said, holder)
+        core.not_had(name, &format!("waited {waited:?}{others}"), holder)
     }
 
     fn stake(&self) -> &Arc<Stake> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::{Claim, ClaimId, Details, Fence};
-use crate::client::Handle;
+use crate::engine::Profile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::options::{Options, Terms, check_details, check_times};
@@ -19,7 +19,6 @@ pub(crate) const MOST_UNITS: u32 = (1 << 20) - 1;
 /// stake keeps it as it is.
 #[derive(Clone)]
 pub(crate) struct Ask {
-    pub(crate) handle: Arc<Handle>,
     /// Without an id until it is sent.
     pub(crate) claim: Claim,
     pub(crate) wait: Option<Duration>,
@@ -29,15 +28,15 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    pub(crate) fn new(handle: Arc<Handle>, name: Name, options: &Options) -> Box<Ask> {
+    pub(crate) fn new(name: Name, options: &Options) -> Box<Ask> {
         let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, details } = options;
         Box::new(Ask {
-            handle,
             claim: Claim {
                 name,
                 id: ClaimId::NONE,
                 weight: 1,
                 capacity: 1,
+                fixed: true,
                 ttl: *ttl,
                 may_wait: true,
                 max_waiters: max_waiters.unwrap_or(u32::MAX),
@@ -68,22 +67,15 @@ impl Ask {
         Arc::make_mut(&mut self.claim.details)
     }
 
-    pub(crate) fn of(mut self: Box<Self>, weight: u32, capacity: u32) -> Box<Self> {
-        self.claim.weight = weight;
-        self.claim.capacity = capacity;
-        self
-    }
-
-    pub(crate) fn check(&self) -> Result<()> {
-        let profile = self.handle.core.engine.profile();
-        let Claim { name, weight, capacity, ttl, details, .. } = &self.claim;
+    pub(crate) fn check(&self, profile: &Profile) -> Result<()> {
+        let Claim { name, weight, capacity, fixed, ttl, details, .. } = &self.claim;
         name.check()?;
         check_times(*ttl, &self.terms, profile)?;
         if self.own_details {
             check_details(details)?;
         }
-        // A read-write lock brings its own numbers, which are always right.
-        if *capacity != MOST_UNITS + 1 {
+        // What is fixed brings its own numbers, which are always right.
+        if !fixed {
             check_units(*weight, *capacity)?;
         }
         if *capacity > 1 && !profile.sharing {

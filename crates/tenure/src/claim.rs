@@ -120,6 +120,8 @@ pub struct Claim {
     pub weight: u32,
     /// Units there are.
     pub capacity: u32,
+    /// The capacity is part of what is asked for, as with a mutex: no resize may change it.
+    pub fixed: bool,
     /// How long a grant lasts without renewal.
     pub ttl: Duration,
     /// Whether to stand in line when it cannot be granted now.
@@ -138,13 +140,14 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim for one of one, ready to be changed: 30 s, waits, no limit of waiters.
+    /// A claim for one of one, as of a mutex, ready to be changed: 30 s, waits, no limit of waiters.
     pub fn new(name: Name, id: ClaimId) -> Claim {
         Claim {
             name,
             id,
             weight: 1,
             capacity: 1,
+            fixed: true,
             ttl: Duration::from_secs(30),
             may_wait: true,
             max_waiters: u32::MAX,
@@ -408,6 +411,8 @@ pub enum Turn {
     Settled(Outcome),
     /// Something may have been missed: ask.
     LookAgain,
+    /// Someone before you was given its turn, by push: if you have heard nothing until then, ask.
+    LookAt(Moment),
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `Tenure`: the one file that sees both the core and the engines.
 
+use std::env::VarError;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,8 +13,9 @@ use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
 use crate::engines::memory::Memory;
 use crate::error::{Error, ErrorKind, Result};
+use crate::moment::Moment;
 use crate::name::{Name, Space};
-use crate::options::Options;
+use crate::options::{Options, check_text};
 use crate::primitives::{All, Mutex as NamedMutex, RwLock, Semaphore};
 use crate::stake::{Stake, Todo};
 use crate::system;
@@ -79,9 +81,14 @@ impl Tenure {
         let engine: Arc<dyn Engine> = match address {
             "memory:" => Arc::new(Memory::new()),
             _ => {
-                // What follows the scheme may be a password.
-                let scheme = address.split(':').next().unwrap_or_default();
-                let reason = format!("there is no engine for {scheme:?}");
+                // What follows the scheme may be a password, and without a scheme anything may.
+                let scheme = address.split_once(':').map(|(scheme, _)| scheme).filter(|scheme| {
+                    scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+                });
+                let reason = match scheme {
+                    Some(scheme) => format!("there is no engine for {scheme:?}"),
+                    None => "there is no engine for a URL without a scheme".to_owned(),
+                };
                 let unknown = Error::invalid(reason).next("known: memory:");
                 return Err(unknown.context("connect", "", ""));
             }
@@ -102,15 +109,11 @@ impl Tenure {
     /// # Cancel safety
     /// Safe: nothing is kept of a connection that was not returned.
     pub async fn from_env() -> Result<Tenure> {
-        Tenure::from_variables(|variable| std::env::var(variable).ok()).await
-    }
-
-    async fn from_variables(read: impl Fn(&str) -> Option<String>) -> Result<Tenure> {
-        let url = read("TENURE_URL").unwrap_or_else(|| "memory:".into());
+        let url = variable("TENURE_URL")?.unwrap_or_else(|| "memory:".into());
         let tenure = Tenure::connect(&url).await?;
         let mut options = tenure.defaults();
         for field in Options::FIELDS {
-            if let Some(value) = read(&format!("TENURE_{}", field.to_uppercase())) {
+            if let Some(value) = variable(&format!("TENURE_{}", field.to_uppercase()))? {
                 let label = &tenure.profile().label;
                 options.set(field, &value).map_err(|error| error.context("from_env", "", label))?;
             }
@@ -166,29 +169,30 @@ impl Tenure {
 
     /// A lock: one holder at a time.
     pub fn mutex(&self, name: impl AsRef<str>) -> NamedMutex {
-        NamedMutex { ask: self.ask(name.as_ref()) }
+        NamedMutex { handle: self.handle.clone(), ask: self.ask(name.as_ref()) }
     }
 
     /// `capacity` units that are shared out. All users of a name must agree on it.
     pub fn semaphore(&self, name: impl AsRef<str>, capacity: u32) -> Semaphore {
-        Semaphore { ask: self.ask(name.as_ref()).of(1, capacity) }
+        let mut ask = self.ask(name.as_ref());
+        (ask.claim.capacity, ask.claim.fixed) = (capacity, false);
+        Semaphore { handle: self.handle.clone(), ask }
     }
 
     /// Many readers, or one writer.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock { ask: self.ask(name.as_ref()) }
+        RwLock { handle: self.handle.clone(), ask: self.ask(name.as_ref()) }
     }
 
     /// Several locks at once: all or nothing, without deadlock.
     pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> All {
         let names: Vec<_> =
             names.into_iter().map(|n| Name::unchecked(Space::Lock, n.as_ref())).collect();
-        All { ask: self.ask(""), names }
+        All { handle: self.handle.clone(), ask: self.ask(""), names }
     }
 
     fn ask(&self, name: &str) -> Box<Ask> {
-        let name = Name::unchecked(Space::Lock, name);
-        Ask::new(self.handle.clone(), name, &self.defaults)
+        Ask::new(Name::unchecked(Space::Lock, name), &self.defaults)
     }
 
     /// Who holds a name and who waits for it; `None` if nobody does.
@@ -254,6 +258,7 @@ impl Tenure {
         let note = Note { by: self.defaults.details.owner.clone(), reason: reason.into() };
         let asked = async {
             name.check()?;
+            check_text("the reason", &note.reason)?;
             core.open()?;
             core.engine.break_hold(&name, fence, &note).await
         };
@@ -291,7 +296,7 @@ impl Tenure {
         core.closed.store(true, SeqCst);
         for stake in core.slots.all() {
             let mut todo = Todo::default();
-            stake.close(core.world.now(), &mut todo);
+            stake.close(&mut todo);
             core.slots.carry_out(&stake, &mut todo);
         }
         for stake in core.slots.all() {
@@ -336,13 +341,16 @@ impl Core {
         Ok(())
     }
 
-    /// Leaves a claim, held or waiting. Never blocks: this is what `Drop` does.
-    pub(crate) fn leave(&self, stake: &Arc<Stake>) {
-        let timeless = stake.terms.hold_for.is_zero();
-        let now = if timeless { crate::moment::Moment::FAR } else { self.world.now() };
+    /// Leaves a claim, held or waiting. Never blocks: this is what `Drop` does. Only what was given
+    /// to its caller is kept for `hold_for`.
+    pub(crate) fn leave(&self, stake: &Arc<Stake>, given: bool) {
+        let may_be_kept = given && !stake.terms.hold_for.is_zero();
+        let now = if may_be_kept { self.world.now() } else { Moment::FAR };
         let name = &stake.claim.name;
         let Some(leave) = stake.leave(now) else {
-            self.slots.schedule(name, stake.kept_until());
+            if stake.is_kept() {
+                self.slots.schedule(name, Moment::ORIGIN);
+            }
             return;
         };
         self.engine.leave_soon(leave, Ack::new(self.slots.clone(), stake.clone()));
@@ -361,6 +369,17 @@ impl Drop for Handle {
         if !self.core.forked() {
             self.core.abandoned.store(true, SeqCst);
             self.core.slots.bell.ring();
+        }
+    }
+}
+
+fn variable(name: &str) -> Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            let error = Error::invalid(format!("{name} is not valid UTF-8"));
+            Err(error.next("set it again, or unset it").context("from_env", "", ""))
         }
     }
 }

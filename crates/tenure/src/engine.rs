@@ -90,6 +90,8 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// # Behavior
     /// - What is held stays held. Waiting claims heavier than `capacity` end with `Conflict`.
     /// - The capacity wins over what claims say while the name is used, and for a day after.
+    /// - `Conflict` if a claim on the name has a fixed capacity, and a fixed claim for another
+    ///   capacity than the one that was set is a `Conflict` too: a mutex stays a mutex.
     fn resize(&self, name: &Name, capacity: u32) -> Step<()>;
 
     /// Ends the hold with this fence by force, and serves whoever comes next in the same step.
@@ -105,6 +107,12 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// - Names that nobody uses are absent.
     /// - A page of names is ordered by name.
     fn inspect(&self, scope: &Scope) -> Step<Page>;
+
+    /// The name as it is, where that is at hand without asking anyone; for messages.
+    fn glance(&self, name: &Name) -> Option<View> {
+        let _ = name;
+        None
+    }
 
     /// The same lines over IO of its own, for the watchdog's thread. `None`: this engine will do.
     fn lifeline(&self) -> Option<Arc<dyn Engine>> {

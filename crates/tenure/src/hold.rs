@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::claim::{Ended, Fence, Grant, Renewal, Renewed};
-use crate::client::Core;
+use crate::client::{Core, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::observe;
@@ -25,16 +25,19 @@ use crate::stake::{Released, Stake, Todo};
 /// Holds are not re-entrant: asking for a name that you hold waits for yourself.
 #[must_use = "a hold that is dropped at once protects nothing"]
 pub struct Hold {
+    handle: Arc<Handle>,
     stake: Arc<Stake>,
     fence: Fence,
     /// The other names of an `all`.
     rest: Vec<Hold>,
+    /// In the caller's hand: `hold_for` is a promise about what somebody had.
+    given: bool,
 }
 
 impl Hold {
     /// The guard is there before the request is sent, so that whatever is dropped is left.
-    pub(crate) fn asking(stake: Arc<Stake>) -> Hold {
-        Hold { stake, fence: Fence::default(), rest: Vec::new() }
+    pub(crate) fn asking(handle: Arc<Handle>, stake: Arc<Stake>) -> Hold {
+        Hold { handle, stake, fence: Fence::default(), rest: Vec::new(), given: false }
     }
 
     /// The claim was granted after it had waited that long.
@@ -43,7 +46,7 @@ impl Hold {
         let (slots, stake) = (&self.core().slots, &self.stake);
         slots.saw(grant.fence);
         slots.schedule(&stake.claim.name, stake.start(grant, now));
-        observe::granted(stake, grant.fence, waited);
+        observe::granted(stake, waited);
     }
 
     pub(crate) fn stake(&self) -> &Arc<Stake> {
@@ -51,11 +54,23 @@ impl Hold {
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.stake.handle.core
+        &self.handle.core
     }
 
     pub(crate) fn with_rest(mut self, rest: Vec<Hold>) -> Hold {
         self.rest = rest;
+        self
+    }
+
+    pub(crate) fn given(mut self) -> Hold {
+        self.given = true;
+        self.rest.iter_mut().for_each(|hold| hold.given = true);
+        self
+    }
+
+    /// Takes it back from the caller that it was not given to yet.
+    pub(crate) fn not_given(mut self) -> Hold {
+        self.given = false;
         self
     }
 
@@ -182,7 +197,7 @@ impl Hold {
     pub async fn release(self) -> Result<Released> {
         let core = self.core();
         core.open().map_err(|error| core.explain(error, "release", &self.stake.claim.name))?;
-        self.each().for_each(|hold| core.leave(&hold.stake));
+        self.each().for_each(|hold| core.leave(&hold.stake, true));
         let mut all = Released::InTime;
         for hold in self.each() {
             if poll_fn(|cx| hold.stake.poll_released(cx)).await == Released::Late {
@@ -225,7 +240,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let core = self.core();
         if !core.forked() {
-            core.leave(&self.stake);
+            core.leave(&self.stake, self.given);
         }
     }
 }

@@ -47,6 +47,8 @@ pub enum Word {
     Settled(Outcome),
     /// Ask again.
     LookAgain,
+    /// Ask again if you have heard nothing until then: the one before you may not take its turn.
+    LookAt(Moment),
 }
 
 /// The answer to a claim or a renewal.
@@ -208,15 +210,21 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         Ok(Broken::Done)
     }
 
-    /// An operator changes how many units there are.
-    pub fn resize(&mut self, capacity: u32) -> Result<(), S::Error> {
+    /// An operator changes how many units there are; not while a claim is here for which that is fixed.
+    /// Returns whether it is changed.
+    pub fn resize(&mut self, capacity: u32) -> Result<bool, S::Error> {
         self.expire()?;
+        if self.shelf.totals()?.fixed > 0 {
+            self.admit(None)?;
+            return Ok(false);
+        }
         self.shelf.set_capacity(capacity, self.now + RESIZED_LIFE)?;
         // A head that can never fit would keep everyone behind it waiting for ever.
         for place in self.shelf.heavier(capacity, self.moves)? {
             self.refuse(&place, capacity)?;
         }
-        self.admit(None)
+        self.admit(None)?;
+        Ok(true)
     }
 
     /// Nobody in particular asks: only time has passed.
@@ -251,7 +259,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         if claim.ticket.is_none() && self.shelf.totals()?.waiting > 0 {
             self.admit(None)?;
         }
-        let Totals { capacity, resized_until, held, waiting } = self.shelf.totals()?;
+        let Totals { capacity, resized_until, held, waiting, .. } = self.shelf.totals()?;
         let used = held > 0 || waiting > 0;
         // While the name is used it wins for longer, so that nobody is refused overnight.
         let resized = resized_until > self.now || used && resized_until > Moment::ORIGIN;
@@ -261,7 +269,8 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             self.shelf.set_capacity(claim.capacity, Moment::ORIGIN)?;
             claim.capacity
         };
-        if !resized && capacity != claim.capacity || claim.weight > capacity {
+        let agrees = capacity == claim.capacity || resized && !claim.fixed;
+        if !agrees || claim.weight > capacity {
             return Ok(Some(Answer::Conflict { capacity }));
         }
         let fits = claim.weight <= capacity.saturating_sub(held);
@@ -281,6 +290,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             id: claim.id,
             ticket,
             weight: claim.weight,
+            fixed: claim.fixed,
             ttl: claim.ttl,
             process,
             once: claim.once,
@@ -302,6 +312,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
 
     /// The walk: waiting claims by ticket, while they fit.
     fn admit(&mut self, asker: Option<(ClaimId, bool)>) -> Result<(), S::Error> {
+        let mut pushed = false;
         while self.moves > 0 {
             let Some(head) = self.shelf.head()? else { break };
             if self.dismiss(&head)? {
@@ -325,12 +336,18 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             // Who asks hears it by the answer; all others must be reached.
             let heard =
                 asks.is_some() || (self.say)(&head, Word::Granted { fence, life, first_life });
+            pushed |= heard && asks.is_none();
             if heard {
                 self.started(&hold)?;
                 self.shelf.change(hold)?;
             } else {
                 self.shelf.change(Entry { state: State::Aside, ..head })?;
             }
+        }
+        // Who comes next knows only when the hold before would have ended. If the turn that was
+        // just pushed is not taken, it must look when that has run out, and not long after.
+        if pushed && let (Some(next), Some(end)) = (self.shelf.head()?, self.shelf.next_end()?) {
+            (self.say)(&next, Word::LookAt(end));
         }
         Ok(())
     }

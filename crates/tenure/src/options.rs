@@ -129,7 +129,7 @@ pub(crate) fn check_ttl(ttl: Duration, profile: &Profile) -> Result<()> {
     Ok(())
 }
 
-fn check_text(what: &str, text: &str) -> Result<()> {
+pub(crate) fn check_text(what: &str, text: &str) -> Result<()> {
     if text.len() > LONGEST_TEXT {
         let reason = format!("{what} has {} bytes; the limit is {LONGEST_TEXT} bytes", text.len());
         return Err(Error::invalid(reason).next("shorten it"));

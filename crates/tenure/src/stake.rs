@@ -94,6 +94,7 @@ impl Stake {
             observers: Vec::new(),
             in_flight: false,
             open: 0,
+            fence: Fence::default(),
             lost: None,
         };
         Stake { ask, state: Mutex::new(state) }
@@ -134,7 +135,6 @@ impl Stake {
     pub(crate) fn start(&self, grant: Grant, now: Moment) -> Moment {
         let mut state = self.state();
         let held = Held {
-            fence: grant.fence,
             since: now,
             good_until: grant.good_until,
             renew_by: grant.renew_by,
@@ -145,6 +145,7 @@ impl Stake {
         };
         let next = held.next(&self.terms, false);
         state.waker = None;
+        state.fence = grant.fence;
         state.phase = Phase::Held(held);
         next
     }
@@ -194,6 +195,16 @@ impl Stake {
                 asking.contact_at = Moment::ORIGIN;
                 true
             }
+            (Phase::Asking(asking), Turn::LookAt(at)) => {
+                if let Some(place) = &mut asking.place {
+                    place.look_again = at;
+                }
+                true
+            }
+            // It has ended already: whatever comes now comes too late.
+            (Phase::Asking(Asking { turn: Some(Turn::Ended(_)), .. }), turn) => {
+                !matches!(turn, Turn::Granted(_))
+            }
             (Phase::Asking(asking), turn) => {
                 if !asking.is_stale(&turn) {
                     asking.turn = Some(turn);
@@ -207,7 +218,7 @@ impl Stake {
             }
             // A turn that comes late is an old one, but its claim is alive: to say that nobody waits
             // for it would have the engine leave the hold.
-            (Phase::Held(_), Turn::Granted(_) | Turn::LookAgain | Turn::Settled(_)) => true,
+            (Phase::Held(_), _) => true,
             (Phase::Leaving(_) | Phase::Over(_), _) => false,
         }
     }
@@ -244,12 +255,9 @@ impl Stake {
         leaving.next_try
     }
 
-    /// Until when a hold that was released is kept for `hold_for`.
-    pub(crate) fn kept_until(&self) -> Moment {
-        match &self.state().phase {
-            Phase::Held(held) => held.leave_at,
-            _ => Moment::FAR,
-        }
+    /// Whether a hold was released and is only kept for `hold_for`.
+    pub(crate) fn is_kept(&self) -> bool {
+        matches!(&self.state().phase, Phase::Held(held) if held.is_kept())
     }
 
     /// The engine's answer to the leave.
@@ -282,7 +290,7 @@ impl Stake {
         match &state.phase {
             Phase::Over(released) => Poll::Ready(released.unwrap_or(Released::Late)),
             _ if state.lost.is_some() => Poll::Ready(Released::Late),
-            Phase::Held(held) if held.leave_at != Moment::FAR => Poll::Ready(Released::InTime),
+            Phase::Held(held) if held.is_kept() => Poll::Ready(Released::InTime),
             _ => {
                 state.observe(cx);
                 Poll::Pending
@@ -291,17 +299,12 @@ impl Stake {
     }
 
     /// The `Tenure` was closed: a waiting claim ends, a hold is lost. Neither is renewed any more.
-    pub(crate) fn close(&self, now: Moment, todo: &mut Todo) {
+    pub(crate) fn close(&self, todo: &mut Todo) {
         let mut state = self.state();
         match &mut state.phase {
             Phase::Asking(asking) => {
                 asking.turn = Some(Turn::Ended(Ended::Closed));
                 todo.wake = state.waker.take();
-            }
-            Phase::Held(held) if now < held.leave_at && held.leave_at != Moment::FAR => {
-                // Released already; it is kept for `hold_for` only, by its ttl from here on.
-                state.phase = Phase::Over(Some(Released::InTime));
-                todo.over = true;
             }
             Phase::Held(_) => state.lose(Ended::Closed, None, todo),
             Phase::Leaving(_) | Phase::Over(_) => {}
@@ -317,6 +320,7 @@ impl Stake {
             return state.lost.clone();
         }
         match &state.phase {
+            Phase::Held(held) if held.is_kept() => None,
             Phase::Held(held) if now >= self.cap(held) => Some(Ended::MaxHold),
             Phase::Held(held) if now >= held.good_until => Some(Ended::Expired),
             _ => None,
@@ -330,11 +334,14 @@ impl Stake {
         }
     }
 
+    /// The fence it was granted with, if it ever was.
     pub(crate) fn fence(&self) -> Fence {
-        match &self.state().phase {
-            Phase::Held(held) => held.fence,
-            _ => Fence::default(),
-        }
+        self.state().fence
+    }
+
+    pub(crate) fn holds(&self, fence: Fence) -> bool {
+        let state = self.state();
+        matches!(&state.phase, Phase::Held(_)) && state.fence == fence
     }
 
     pub(crate) fn held_since(&self) -> Option<Moment> {
@@ -344,9 +351,10 @@ impl Stake {
         }
     }
 
+    /// Its ticket, while it waits and has heard nothing.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         match &self.state().phase {
-            Phase::Asking(Asking { place: Some(place), .. }) => Some(place.ticket),
+            Phase::Asking(Asking { turn: None, place: Some(place), .. }) => Some(place.ticket),
             _ => None,
         }
     }

@@ -177,7 +177,7 @@ impl Slots {
     /// Whether a live hold of this very process has that fence.
     pub(crate) fn is_mine(&self, name: &Name, fence: Fence) -> bool {
         let stakes = self.shard(name).stakes();
-        stakes.iter().any(|stake| stake.claim.name == *name && stake.fence() == fence)
+        stakes.iter().any(|stake| stake.claim.name == *name && stake.holds(fence))
     }
 
     /// The highest fence seen, for claims to carry.
@@ -226,12 +226,16 @@ impl Turns for Slots {
             stakes.find(id.bits(), |stake| stake.claim.id == *id).cloned()
         };
         let Some(stake) = stake else { return false };
-        let look = matches!(turn, Turn::LookAgain);
+        let look_at = match turn {
+            Turn::LookAgain => Moment::ORIGIN,
+            Turn::LookAt(at) => at,
+            _ => Moment::FAR,
+        };
         let mut todo = Todo::default();
         let taken = stake.deliver(turn, &mut todo);
         self.carry_out(&stake, &mut todo);
-        if look && taken {
-            self.schedule(name, Moment::ORIGIN);
+        if taken {
+            self.schedule(name, look_at);
         }
         taken
     }

@@ -38,7 +38,7 @@ const CASES: [Case; 9] = [
     Case {
         label: "semaphore, joined",
         block: |tenure| Box::pin(tenure.semaphore("a", 3).acquire_many(3)),
-        ask: |tenure| Box::pin(tenure.semaphore("a", 3).join_many(1)),
+        ask: |tenure| Box::pin(tenure.semaphore("a", 3).join()),
     },
     Case {
         label: "read",
@@ -250,7 +250,7 @@ async fn a_thousand_asks_dropped_at_random_leave_an_empty_line() {
 async fn a_wait_that_ends_at_the_instant_of_its_turn_leaves_nothing() {
     let tenure = memory();
     for round in 0..200 {
-        let holder = tenure.mutex("a").acquire().await.unwrap();
+        let holder = soon(tenure.mutex("a").acquire()).await.unwrap();
         let waiter = tokio::spawn(tenure.mutex("a").wait(ms(2)).join());
         let mut random = Random(round);
         tokio::task::spawn_blocking(move || {

@@ -6,9 +6,10 @@ mod probe;
 
 use std::collections::HashSet;
 use std::io::{Read, Write, pipe};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, TryRecvError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::thread;
 
 use probe::between::Between;
 use probe::{is_free, memory, ms, now, poll_once, waiting};
@@ -146,7 +147,7 @@ fn a_child_that_lets_go_of_everything_does_not_disturb_the_watchdog() {
     assert_eq!(said, [7]);
     let (tenure, hold) = (tenure.unwrap(), hold.unwrap());
     // Three times the ttl.
-    std::thread::sleep(ms(900));
+    thread::sleep(ms(900));
     assert!(hold.is_live() && !is_free(&tenure, "a"));
     assert_eq!(now(hold.release()).unwrap(), Released::InTime);
 }
@@ -160,7 +161,7 @@ fn a_child_connects_for_itself() {
         let own = memory();
         let first = now(own.mutex("a").ttl(ms(200)).acquire()).unwrap();
         // Its watchdog is a thread of the child: the hold outlives its ttl.
-        std::thread::sleep(ms(500));
+        thread::sleep(ms(500));
         let mut second = Box::pin(own.mutex("a").acquire());
         let waits = poll_once(&mut second).is_pending();
         let lives = first.is_live();
@@ -187,28 +188,29 @@ fn parent_and_child_never_mint_the_same_id() {
     assert_eq!(different.len(), 400);
 }
 
+/// Whatever lock the other thread holds when the child is made: the child needs none.
 #[test]
 fn a_child_in_a_storm_of_claims_ends_by_itself() {
     let _alone = alone();
     let tenure = memory();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Relaxed) {
+    let mut kept = Some(now(tenure.mutex("b").acquire()).unwrap());
+    let (go_on, over) = mpsc::channel::<()>();
+    let storm = thread::spawn({
+        let tenure = tenure.clone();
+        move || {
+            while over.try_recv() == Err(TryRecvError::Empty) {
                 drop(now(tenure.mutex("a").acquire()));
             }
-        });
-        let kept = now(tenure.mutex("b").acquire()).unwrap();
-        let mut kept = Some(kept);
-        for _ in 0..50 {
-            // Whatever lock the other thread held when the child was made: the child needs none.
-            let said = forked(|| {
-                drop(kept.take());
-                vec![is_closed(now(tenure.mutex("a").acquire()))]
-            });
-            assert_eq!(said, [1]);
         }
-        stop.store(true, Relaxed);
-        assert!(kept.unwrap().is_live());
     });
+    for _ in 0..50 {
+        let said = forked(|| {
+            drop(kept.take());
+            vec![is_closed(now(tenure.mutex("a").acquire()))]
+        });
+        assert_eq!(said, [1]);
+    }
+    drop(go_on);
+    storm.join().unwrap();
+    assert!(kept.unwrap().is_live());
 }

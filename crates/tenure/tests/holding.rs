@@ -2,7 +2,10 @@
 
 mod probe;
 
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use probe::{is_free, memory, ms, now, poll_once, soon, until, view, waiting};
@@ -245,21 +248,20 @@ async fn run_drops_the_work_when_the_hold_is_lost() {
 }
 
 /// The work is ready to go on at the very poll that finds the hold lost.
-#[tokio::test]
-async fn run_does_not_take_another_step_after_a_pause_beyond_the_ttl() {
+#[test]
+fn run_does_not_take_another_step_after_a_pause_beyond_the_ttl() {
     let tenure = memory();
+    let steps = AtomicU32::new(0);
     let asking = tenure.mutex("a").ttl(ms(60)).renew(false);
-    let mut steps = 0;
-    let run = asking.run(async |hold| {
-        steps += 1;
-        // Blocks the thread for longer than the hold lasts, as a paused process would.
-        std::thread::sleep(ms(120));
-        tokio::task::yield_now().await;
-        steps += 1;
-        hold.fence()
-    });
-    let error = soon(run).await.unwrap_err();
-    assert_eq!((error.kind(), steps), (ErrorKind::Lost, 1), "{error}");
+    let mut run = waiting(asking.run(async |_| {
+        let one_more =
+            || if steps.fetch_add(1, SeqCst) == 0 { Poll::Pending } else { Poll::Ready(()) };
+        poll_fn(|_| one_more()).await;
+    }));
+    // Nobody polls it for longer than the hold lasts, as if the process had been stopped.
+    std::thread::sleep(ms(120));
+    let error = now(&mut run).unwrap_err();
+    assert_eq!((error.kind(), steps.load(SeqCst)), (ErrorKind::Lost, 1), "{error}");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod probe;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -104,6 +105,16 @@ async fn a_release_after_the_ttl_is_late_and_does_not_touch_the_new_holder() {
     assert!(is_free(&tenure, "a"));
 }
 
+/// The loss comes a little before the engine's own end of it; the release goes in between.
+#[tokio::test]
+async fn a_release_after_the_loss_is_late_even_if_nobody_else_came() {
+    let tenure = memory();
+    let hold = tenure.mutex("a").ttl(ms(600)).renew(false).acquire().await.unwrap();
+    assert_eq!(soon(hold.lost()).await, Ended::Expired);
+    assert_eq!(soon(hold.release()).await.unwrap(), Released::Late);
+    assert!(is_free(&tenure, "a"));
+}
+
 #[tokio::test]
 async fn a_hold_dropped_after_it_was_lost_does_not_touch_the_new_holder() {
     let tenure = memory();
@@ -118,7 +129,8 @@ async fn a_hold_dropped_after_it_was_lost_does_not_touch_the_new_holder() {
 async fn a_hold_that_is_lost_is_lost_before_the_engine_gives_it_away() {
     let tenure = memory();
     for round in 0..5 {
-        let hold = tenure.mutex("a").ttl(ms(100)).renew(false).acquire().await.unwrap();
+        let asking = tenure.mutex("a").ttl(ms(100)).renew(false);
+        let hold = soon(asking.acquire()).await.unwrap();
         let next = tenure.mutex("a").join();
         // Nobody polls the hold's own futures: the clock alone says so.
         let next = soon(next).await.unwrap();
@@ -175,10 +187,10 @@ async fn a_hold_outlives_its_tenure_and_is_still_renewed() {
 fn blocked_user_code_does_not_starve_renewal() {
     let tenure = memory();
     let other = tenure.clone();
-    let (tell, over) = std::sync::mpsc::channel::<()>();
+    let (tell, over) = mpsc::channel::<()>();
     let outsider = thread::spawn(move || {
         let mut tries = 0;
-        while over.recv_timeout(ms(10)).is_err() {
+        while over.recv_timeout(ms(10)) == Err(RecvTimeoutError::Timeout) {
             assert!(!is_free(&other, "a"), "given away after {tries} tries");
             tries += 1;
         }
@@ -202,7 +214,7 @@ async fn renewal_goes_on_while_other_holds_of_the_process_come_and_go() {
     let kept = tenure.mutex("kept").ttl(ms(200)).acquire().await.unwrap();
     let until = Instant::now() + ms(700);
     while Instant::now() < until {
-        drop(tenure.mutex("passing").ttl(ms(50)).acquire().await.unwrap());
+        drop(soon(tenure.mutex("passing").ttl(ms(50)).acquire()).await.unwrap());
         tokio::task::yield_now().await;
     }
     assert!(kept.is_live());
@@ -213,7 +225,7 @@ async fn renewal_goes_on_while_other_holds_of_the_process_come_and_go() {
 async fn a_name_that_is_taken_again_is_renewed_again() {
     let tenure = memory();
     for _ in 0..3 {
-        let hold = tenure.mutex("a").ttl(ms(200)).acquire().await.unwrap();
+        let hold = soon(tenure.mutex("a").ttl(ms(200)).acquire()).await.unwrap();
         tokio::time::sleep(ms(400)).await;
         assert_eq!(hold.release().await.unwrap(), Released::InTime);
     }

@@ -210,6 +210,21 @@ pub(super) async fn a_turn_comes_by_push(kit: Kit) {
     drop(held(kit.soon("a pushed turn", next).await));
 }
 
+pub(super) async fn a_turn_that_nobody_takes_passes_on(kit: Kit) {
+    let (one, two, name, _filler) = kit.exclusive().await;
+    let hold = kit.take(&one, &name, lasting(&one, 3600)).await;
+    // It stands in line and is never polled again, as in a runtime that is blocked.
+    let mut stuck = kit.how.join(&two, &name, lasting(&two, 3600));
+    assert!(poll_once(&mut stuck).is_pending());
+    kit.line_of(&one, &name, 1).await;
+    let next = kit.stage.spawn(kit.how.join(&one, &name, one.defaults()));
+    kit.line_of(&one, &name, 2).await;
+    drop(hold);
+    drop(held(kit.soon("the turn of the next, after a first life", next).await));
+    // It has not lost its place.
+    drop(held(kit.soon("the turn of the one that was stuck", stuck).await));
+}
+
 pub(super) async fn a_turn_becomes_a_full_hold(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
     for renew in [true, false] {

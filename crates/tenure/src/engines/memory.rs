@@ -27,7 +27,7 @@ use crate::turn::Ack;
 
 const SHARDS: usize = 64;
 /// How many unused lines a shard keeps, so that a busy program need not allocate for each claim.
-const SPARE: usize = 16;
+const SPARE: usize = 4;
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// Lines within this process. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
@@ -252,7 +252,18 @@ impl Engine for Memory {
     }
 
     fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
-        let done = self.step(name, |ledger| ledger.resize(capacity), |(), _, _| Ok(()));
+        let done = self.step(
+            name,
+            |ledger| ledger.resize(capacity),
+            |done, _, _| match done {
+                true => Ok(()),
+                false => {
+                    let reason = "the name is used with a capacity that is fixed, as by a mutex";
+                    let error = Error::new(ErrorKind::Conflict, reason);
+                    Err(error.next("give the semaphore a name of its own"))
+                }
+            },
+        );
         Step::ready(done)
     }
 
@@ -286,6 +297,10 @@ impl Engine for Memory {
         Step::ready(Ok(page))
     }
 
+    fn glance(&self, name: &Name) -> Option<View> {
+        self.table(name).view(name, self.world.now())
+    }
+
     fn health(&self) -> Step<()> {
         Step::ready(Ok(()))
     }
@@ -303,6 +318,7 @@ fn turn(word: Word, now: Moment) -> Turn {
         Word::Ended(ended) => Turn::Ended(ended),
         Word::Settled(outcome) => Turn::Settled(outcome),
         Word::LookAgain => Turn::LookAgain,
+        Word::LookAt(end) => Turn::LookAt(look_again(end, 0)),
     }
 }
 

@@ -115,6 +115,7 @@ impl<N: Numbers> Line<N> {
         self.held.shrink();
         self.placed.shrink();
         self.waiting.shrink_to(FEW);
+        self.aside.shrink_to(FEW);
         self.traces.clear();
         self.record = None;
         self.nothing_ends_before = Moment::FAR;
@@ -140,7 +141,8 @@ impl<N: Numbers> Line<N> {
     }
 
     fn place(&mut self, spot: Spot) {
-        let Entry { id, ticket, weight, until, state, .. } = spot.entry;
+        let Entry { id, ticket, weight, fixed, until, state, .. } = spot.entry;
+        self.totals.fixed += u32::from(fixed);
         self.nothing_ends_before = self.nothing_ends_before.min(until);
         let queue = match state {
             State::Held { .. } => {
@@ -159,10 +161,12 @@ impl<N: Numbers> Line<N> {
     fn take(&mut self, id: &ClaimId) -> Option<Spot> {
         if let Some(spot) = self.held.remove(id) {
             self.totals.held -= spot.entry.weight;
+            self.totals.fixed -= u32::from(spot.entry.fixed);
             return Some(spot);
         }
         let spot = self.placed.remove(id)?;
         self.totals.waiting -= 1;
+        self.totals.fixed -= u32::from(spot.entry.fixed);
         let queue = match spot.entry.state {
             State::Aside => &mut self.aside,
             _ => &mut self.waiting,
@@ -349,6 +353,9 @@ impl<N: Numbers> Shelf for Line<N> {
         } else {
             (&mut self.waiting, &mut self.aside, State::Aside)
         };
+        if from.is_empty() {
+            return Ok(());
+        }
         for spot in &mut self.placed.spots {
             let Entry { id, ticket, .. } = spot.entry;
             if spot.entry.process == process
@@ -375,7 +382,8 @@ impl<N: Numbers> Shelf for Line<N> {
     }
 
     fn record(&self, now: Moment) -> Result<Option<Record>, Infallible> {
-        Ok(self.record.clone().filter(|record| record.until > now))
+        let held = self.totals.held > 0;
+        Ok(self.record.clone().filter(|record| held || record.until > now))
     }
 
     fn set_record(&mut self, record: Option<Record>) -> Result<(), Infallible> {
@@ -421,6 +429,7 @@ mod tests {
             id: ClaimId::from_bytes([number; 16]),
             ticket: Ticket::new(number.into()),
             weight: 1,
+            fixed: true,
             ttl: std::time::Duration::ZERO,
             process: 0,
             once: None,

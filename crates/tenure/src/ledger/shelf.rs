@@ -18,6 +18,8 @@ pub struct Entry {
     pub ticket: Ticket,
     /// Units asked for or held.
     pub weight: u32,
+    /// No resize may change the capacity while it is here.
+    pub fixed: bool,
     /// How long a grant lasts without renewal.
     pub ttl: Duration,
     /// The process it belongs to.
@@ -59,6 +61,8 @@ pub struct Totals {
     pub held: u32,
     /// Claims that wait, those set aside included.
     pub waiting: u32,
+    /// Claims, waiting or holding, with a fixed capacity.
+    pub fixed: u32,
 }
 
 /// What a claim leaves behind when it is gone.
@@ -130,7 +134,7 @@ pub trait Shelf {
     fn trace(&mut self, id: ClaimId, trace: Trace, until: Moment) -> Result<(), Self::Error>;
     /// What is remembered of a claim that is gone.
     fn traced(&self, id: &ClaimId, now: Moment) -> Result<Option<Trace>, Self::Error>;
-    /// What is known of the once of this name.
+    /// What is known of the once of this name; while it is held, however long that takes.
     fn record(&self, now: Moment) -> Result<Option<Record>, Self::Error>;
     /// Changes what is known of the once of this name.
     fn set_record(&mut self, record: Option<Record>) -> Result<(), Self::Error>;

@@ -1,4 +1,8 @@
+use std::fmt;
+use std::sync::Arc;
+
 use crate::ask::Ask;
+use crate::client::Handle;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::name::Name;
@@ -21,9 +25,10 @@ use crate::options::setters;
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "this only describes the ask; acquire it"]
 pub struct All {
+    pub(crate) handle: Arc<Handle>,
     pub(crate) ask: Box<Ask>,
     pub(crate) names: Vec<Name>,
 }
@@ -40,18 +45,18 @@ impl All {
     /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
     /// place and no renewal remains.
     pub async fn acquire(self) -> Result<Hold> {
-        let world = self.ask.handle.core.world.clone();
+        let world = self.handle.core.world.clone();
         let deadline = self.ask.wait.map(|wait| world.now() + wait);
         let mut held = Vec::new();
         for name in self.names()? {
             let mut ask = self.ask_for(name);
             ask.wait = deadline.map(|deadline| world.now().until(deadline));
-            held.push(ask.join().await?);
+            held.push(ask.join(self.handle.clone()).await?.not_given());
         }
         let all = together(held);
         // The first may have run out while the last was waited for.
         match all.ended() {
-            None => Ok(all),
+            None => Ok(all.given()),
             Some(ended) => {
                 Err(all.core().explain(ended.into(), "acquire", &all.stake().claim.name))
             }
@@ -65,10 +70,11 @@ impl All {
     pub async fn try_acquire(self) -> Result<Option<Hold>> {
         let mut held = Vec::new();
         for name in self.names()? {
-            let Some(hold) = self.ask_for(name).try_acquire().await? else { return Ok(None) };
-            held.push(hold);
+            let tried = self.ask_for(name).try_acquire(self.handle.clone()).await?;
+            let Some(hold) = tried else { return Ok(None) };
+            held.push(hold.not_given());
         }
-        Ok(Some(together(held)))
+        Ok(Some(together(held).given()))
     }
 
     /// Acquires all, runs `work`, releases all. The work is dropped when one of them is lost.
@@ -81,7 +87,7 @@ impl All {
 
     /// The names in order, each once and each checked before the first is taken.
     fn names(&self) -> Result<Vec<Name>> {
-        let core = &self.ask.handle.core;
+        let core = &self.handle.core;
         let mut names = self.names.clone();
         names.sort();
         names.dedup();
@@ -105,4 +111,10 @@ impl All {
 fn together(mut held: Vec<Hold>) -> Hold {
     let first = held.remove(0);
     first.with_rest(held)
+}
+
+impl fmt::Debug for All {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "All({:?})", self.names)
+    }
 }

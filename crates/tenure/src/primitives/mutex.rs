@@ -1,6 +1,9 @@
+use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 
 use crate::ask::Ask;
+use crate::client::Handle;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::options::setters;
@@ -22,9 +25,10 @@ use crate::options::setters;
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "this only describes the ask; acquire it"]
 pub struct Mutex {
+    pub(crate) handle: Arc<Handle>,
     pub(crate) ask: Box<Ask>,
 }
 
@@ -40,7 +44,7 @@ impl Mutex {
     /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
     /// place and no renewal remains.
     pub async fn acquire(self) -> Result<Hold> {
-        self.ask.join().await
+        self.ask.join(self.handle).await
     }
 
     /// Takes the place in line when it is *called*, and returns the future that waits for the turn:
@@ -49,7 +53,7 @@ impl Mutex {
     /// # Cancel safety
     /// As [`acquire`](Mutex::acquire), from the moment of the call on.
     pub fn join(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        self.ask.join()
+        self.ask.join(self.handle)
     }
 
     /// Takes it if it is free; `None` if someone holds it or waits for it.
@@ -57,7 +61,7 @@ impl Mutex {
     /// # Cancel safety
     /// As [`acquire`](Mutex::acquire).
     pub async fn try_acquire(self) -> Result<Option<Hold>> {
-        self.ask.try_acquire().await
+        self.ask.try_acquire(self.handle).await
     }
 
     /// Acquires, runs `work`, releases. The work is dropped when the hold is lost.
@@ -68,6 +72,12 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping it drops the work and releases.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Hold) -> T) -> Result<T> {
-        self.ask.join().await?.run(work).await
+        self.ask.join(self.handle).await?.run(work).await
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mutex({:?})", self.ask)
     }
 }

@@ -1,6 +1,9 @@
+use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 
 use crate::ask::{Ask, MOST_UNITS};
+use crate::client::Handle;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::options::setters;
@@ -22,9 +25,10 @@ use crate::options::setters;
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "this only describes the ask; acquire it"]
 pub struct RwLock {
+    pub(crate) handle: Arc<Handle>,
     pub(crate) ask: Box<Ask>,
 }
 
@@ -39,7 +43,8 @@ impl RwLock {
     /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
     /// place and no renewal remains.
     pub async fn read(self) -> Result<Hold> {
-        self.of(1).join().await
+        let RwLock { handle, ask } = self.of(1);
+        ask.join(handle).await
     }
 
     /// Waits to write.
@@ -47,7 +52,8 @@ impl RwLock {
     /// # Cancel safety
     /// As [`read`](RwLock::read).
     pub async fn write(self) -> Result<Hold> {
-        self.of(ALL_UNITS).join().await
+        let RwLock { handle, ask } = self.of(ALL_UNITS);
+        ask.join(handle).await
     }
 
     /// Takes the place of a reader when it is *called*.
@@ -55,7 +61,8 @@ impl RwLock {
     /// # Cancel safety
     /// As [`read`](RwLock::read), from the moment of the call on.
     pub fn join_read(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        self.of(1).join()
+        let RwLock { handle, ask } = self.of(1);
+        ask.join(handle)
     }
 
     /// Takes the place of a writer when it is *called*.
@@ -63,7 +70,8 @@ impl RwLock {
     /// # Cancel safety
     /// As [`read`](RwLock::read), from the moment of the call on.
     pub fn join_write(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        self.of(ALL_UNITS).join()
+        let RwLock { handle, ask } = self.of(ALL_UNITS);
+        ask.join(handle)
     }
 
     /// Reads if nobody writes and nobody waits.
@@ -71,7 +79,8 @@ impl RwLock {
     /// # Cancel safety
     /// As [`read`](RwLock::read).
     pub async fn try_read(self) -> Result<Option<Hold>> {
-        self.of(1).try_acquire().await
+        let RwLock { handle, ask } = self.of(1);
+        ask.try_acquire(handle).await
     }
 
     /// Writes if nobody reads, writes or waits.
@@ -79,10 +88,18 @@ impl RwLock {
     /// # Cancel safety
     /// As [`read`](RwLock::read).
     pub async fn try_write(self) -> Result<Option<Hold>> {
-        self.of(ALL_UNITS).try_acquire().await
+        let RwLock { handle, ask } = self.of(ALL_UNITS);
+        ask.try_acquire(handle).await
     }
 
-    fn of(self, weight: u32) -> Box<Ask> {
-        self.ask.of(weight, ALL_UNITS)
+    fn of(mut self, weight: u32) -> RwLock {
+        (self.ask.claim.weight, self.ask.claim.capacity) = (weight, ALL_UNITS);
+        self
+    }
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RwLock({:?})", self.ask)
     }
 }

@@ -1,6 +1,9 @@
+use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 
 use crate::ask::Ask;
+use crate::client::Handle;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::options::setters;
@@ -21,9 +24,10 @@ use crate::options::setters;
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "this only describes the ask; acquire it"]
 pub struct Semaphore {
+    pub(crate) handle: Arc<Handle>,
     pub(crate) ask: Box<Ask>,
 }
 
@@ -39,7 +43,7 @@ impl Semaphore {
     /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
     /// place and no renewal remains.
     pub async fn acquire(self) -> Result<Hold> {
-        self.ask.join().await
+        self.ask.join(self.handle).await
     }
 
     /// Waits for `weight` units at once.
@@ -47,7 +51,8 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
     pub async fn acquire_many(self, weight: u32) -> Result<Hold> {
-        self.of(weight).join().await
+        let Semaphore { handle, ask } = self.of(weight);
+        ask.join(handle).await
     }
 
     /// Takes the place in line for one unit when it is *called*, and returns the future that waits for
@@ -56,7 +61,7 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire), from the moment of the call on.
     pub fn join(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        self.ask.join()
+        self.ask.join(self.handle)
     }
 
     /// Takes the place in line for `weight` units when it is *called*.
@@ -64,7 +69,8 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire), from the moment of the call on.
     pub fn join_many(self, weight: u32) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        self.of(weight).join()
+        let Semaphore { handle, ask } = self.of(weight);
+        ask.join(handle)
     }
 
     /// Takes one unit if it is free and nobody waits.
@@ -72,7 +78,7 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
     pub async fn try_acquire(self) -> Result<Option<Hold>> {
-        self.ask.try_acquire().await
+        self.ask.try_acquire(self.handle).await
     }
 
     /// Takes `weight` units if they are free and nobody waits.
@@ -80,7 +86,8 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
     pub async fn try_acquire_many(self, weight: u32) -> Result<Option<Hold>> {
-        self.of(weight).try_acquire().await
+        let Semaphore { handle, ask } = self.of(weight);
+        ask.try_acquire(handle).await
     }
 
     /// Acquires one unit, runs `work`, releases. The work is dropped when the hold is lost.
@@ -88,7 +95,7 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping it drops the work and releases.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Hold) -> T) -> Result<T> {
-        self.ask.join().await?.run(work).await
+        self.ask.join(self.handle).await?.run(work).await
     }
 
     /// Changes the capacity for everyone. It wins over what calls say while the name is used, and
@@ -97,11 +104,17 @@ impl Semaphore {
     /// # Cancel safety
     /// A change that was sent may happen although the future was dropped.
     pub async fn resize(self, capacity: u32) -> Result<()> {
-        self.ask.resize(capacity).await
+        self.ask.resize(&self.handle.core, capacity).await
     }
 
-    fn of(self, weight: u32) -> Box<Ask> {
-        let capacity = self.ask.claim.capacity;
-        self.ask.of(weight, capacity)
+    fn of(mut self, weight: u32) -> Semaphore {
+        self.ask.claim.weight = weight;
+        self
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Semaphore({:?})", self.ask)
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct State {
     pub(super) in_flight: bool,
     /// Requests that can put the claim in line and were never answered: they may still arrive.
     pub(super) open: u32,
+    /// What it was granted with.
+    pub(super) fence: Fence,
     pub(super) lost: Option<Ended>,
 }
 
@@ -46,7 +48,6 @@ pub(super) struct Asking {
 
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) fence: Fence,
     pub(super) since: Moment,
     pub(super) good_until: Moment,
     pub(super) renew_by: Moment,
@@ -74,12 +75,18 @@ impl State {
         }
     }
 
+    /// The hold has ended without its release. One that is only kept was released in time, and is
+    /// not lost to anyone.
     pub(super) fn lose(&mut self, ended: Ended, leaving: Option<Leaving>, todo: &mut Todo) {
-        self.lost = Some(ended.clone());
-        todo.lost = Some(ended);
+        let kept = matches!(&self.phase, Phase::Held(held) if held.is_kept());
+        if !kept {
+            self.lost = Some(ended.clone());
+            todo.lost = Some(ended);
+        }
         todo.over = leaving.is_none();
         self.phase = match leaving {
             Some(leaving) => Phase::Leaving(leaving),
+            None if kept => Phase::Over(Some(Released::InTime)),
             None => Phase::Over(Some(Released::Late)),
         };
         todo.wake_observers.append(&mut self.observers);
@@ -149,8 +156,12 @@ impl Asking {
 }
 
 impl Held {
+    pub(super) fn is_kept(&self) -> bool {
+        self.leave_at != Moment::FAR
+    }
+
     pub(super) fn renews(&self, terms: &Terms) -> bool {
-        terms.renew || self.first_life || self.leave_at != Moment::FAR
+        terms.renew || self.first_life || self.is_kept()
     }
 
     pub(super) fn next(&self, terms: &Terms, in_flight: bool) -> Moment {

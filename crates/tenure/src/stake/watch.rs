@@ -73,7 +73,7 @@ impl Stake {
         if renews && now >= held.renew_by && !state.in_flight {
             state.in_flight = true;
             let Claim { name, id, ttl, .. } = &self.claim;
-            let fence = held.fence;
+            let fence = state.fence;
             todo.renew = Some(Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl });
         }
         held.next(&self.terms, state.in_flight).min(cap)
@@ -129,8 +129,9 @@ impl Stake {
     /// The answer to a renewal that the owner asked for. Returns when to look next.
     pub(crate) fn extended(&self, answer: Renewed, now: Moment, todo: &mut Todo) -> Moment {
         let mut state = self.state();
+        let fence = state.fence;
         match (&mut state.phase, answer) {
-            (Phase::Held(held), Renewed::Held(grant)) if grant.fence == held.fence => {
+            (Phase::Held(held), Renewed::Held(grant)) if grant.fence == fence => {
                 held.good_until = held.good_until.max(grant.good_until);
                 // Not sooner than after a failure, however little the engine says remains.
                 held.renew_by = grant.renew_by.max(now + self.retry());

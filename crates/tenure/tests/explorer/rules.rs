@@ -232,6 +232,10 @@ impl<'a> Step<'a> {
                 Word::Ended(Ended::Conflict { .. }) => {
                     must!(to.weight > self.after.capacity, "refused for nothing")
                 }
+                Word::LookAt(at) => {
+                    let end = self.now.held.iter().map(|hold| hold.until).min();
+                    must!(end == Some(*at), "one was told to look when nothing ends")
+                }
                 other => return Err(format!("{} heard {other:?}", self.named(to))),
             }
         }

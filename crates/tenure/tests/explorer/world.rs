@@ -224,7 +224,7 @@ impl World {
             Action::Renew(_) => ledger.renew(&claim.id, fence, TTL).map(Reply::Renewed),
             Action::Leave(_) | Action::LeaveInDoubt(_) => ledger.leave(&leave).map(Reply::Left),
             Action::Break(_) => ledger.break_hold(fence, &words.note).map(Reply::Broken),
-            Action::Resize(capacity) => ledger.resize(capacity).map(|()| Reply::Looked),
+            Action::Resize(capacity) => ledger.resize(capacity).map(|_| Reply::Looked),
             _ => ledger.tick().map(|()| Reply::Looked),
         };
         let Ok(reply) = reply;
@@ -404,6 +404,7 @@ impl Words {
         let claim = |weight: &u32| {
             let mut claim = Claim::new(name.clone(), id(0, 0));
             (claim.weight, claim.capacity, claim.ttl) = (*weight, setting.capacity, TTL);
+            claim.fixed = false;
             claim
         };
         let note = Note { by: "ops".to_owned(), reason: "stuck".to_owned() };

@@ -175,3 +175,17 @@ fn a_line_that_empties_in_this_very_step_is_not_full() {
          = b holds 4 for at first 2s, c waits",
     );
 }
+
+#[test]
+fn a_fixed_capacity_is_not_changed_and_a_changed_one_is_not_taken_for_it() {
+    check(
+        "a claims fixed; resize 3; a leaves; resize 3; b claims fixed; c claims",
+        "a: holds 2 for 30s
+         resize: refused
+         a: released
+         resize: done
+         b: conflict with 3
+         c: holds 4 for 30s
+         = c holds 4 for 30s; remembers for 86400s",
+    );
+}

@@ -6,7 +6,7 @@
 //! | step | what it does |
 //! |---|---|
 //! | `a claims`, `a tries`, `a keeps` | asks and may wait; asks and may not; keeps its place, with nobody there to take a grant |
-//! | … `2 of 3`, `for 5s`, `ticket 7`, `seen 90`, `room 1` | weight and capacity, ttl, a place it had, the highest fence seen, the most that may wait |
+//! | … `2 of 3`, `for 5s`, `ticket 7`, `seen 90`, `room 1`, `fixed` | weight and capacity, ttl, a place it had, the highest fence seen, the most that may wait, a capacity that no resize may change |
 //! | … `once 60s`, `rerun` | for work that is done once, remembered for a minute; runs again what was never settled |
 //! | `a renews`, `for 9s`, `fence 4` | with the ttl and the fence it knows, unless told otherwise |
 //! | `a leaves`, `in doubt`, `done ok`, `undone` | may settle a once |
@@ -37,6 +37,8 @@ pub(crate) struct Script {
     now: Moment,
     actors: BTreeMap<String, Actor>,
     deaf: BTreeSet<String>,
+    /// Whether the report says who was told when to look.
+    pub(crate) hints: bool,
     report: Vec<String>,
     waiting: Option<(u64, Duration)>,
 }
@@ -55,6 +57,7 @@ impl Default for Script {
             now: Moment::ORIGIN + Duration::from_secs(1_000_000),
             actors: BTreeMap::new(),
             deaf: BTreeSet::new(),
+            hints: false,
             report: Vec::new(),
             waiting: None,
         }
@@ -120,8 +123,8 @@ impl Script {
             ["resize", capacity] => {
                 let capacity = capacity.parse().ok()?;
                 self.ledger("resize", |ledger| {
-                    let Ok(()) = ledger.resize(capacity);
-                    "done".to_owned()
+                    let Ok(done) = ledger.resize(capacity);
+                    if done { "done" } else { "refused" }.to_owned()
                 });
             }
             ["break", "fence", fence] => self.break_hold(Fence::new(fence.parse().ok()?)),
@@ -135,7 +138,11 @@ impl Script {
     fn ask(&mut self, who: &str, verb: &str, options: &[&str]) -> Option<()> {
         let (who, process) = who.split_once('@').unwrap_or((who, "0"));
         let process = process.parse().ok()?;
-        let new = || Actor { claim: Claim::new(name(), id(who)), process, fence: Fence::default() };
+        let new = || {
+            let mut claim = Claim::new(name(), id(who));
+            claim.fixed = false;
+            Actor { claim, process, fence: Fence::default() }
+        };
         let actor = self.actors.entry(who.to_owned()).or_insert_with(new);
         match verb {
             "claims" | "tries" | "keeps" => {
@@ -208,10 +215,13 @@ impl Script {
     /// One step of the ledger: what it answered, what it said to others, whether there is more.
     fn ledger(&mut self, who: &str, act: impl FnOnce(&mut ScriptLedger<'_>) -> String) {
         let mut said = Vec::new();
-        let deaf = &self.deaf;
+        let (deaf, hints, now) = (&self.deaf, self.hints, self.now);
         let mut say = |entry: &Entry, word: Word| {
             let heard = !deaf.contains(&who_is(&entry.id));
-            said.push((who_is(&entry.id), word, heard));
+            // When to look is no news; one script of its own asks for it.
+            if hints || !matches!(word, Word::LookAt(_)) {
+                said.push((who_is(&entry.id), word, heard));
+            }
             heard
         };
         let mut ledger = Ledger::new(&mut self.line, self.now, &mut say as Say<'_>);
@@ -220,7 +230,8 @@ impl Script {
             line += "; more";
         }
         for (to, word, heard) in said {
-            line += &format!("; {to} {} {}", if heard { "hears" } else { "misses" }, told(&word));
+            line +=
+                &format!("; {to} {} {}", if heard { "hears" } else { "misses" }, told(&word, now));
             if let (true, Word::Granted { fence, .. }) = (heard, word)
                 && let Some(actor) = self.actors.get_mut(&to)
             {
@@ -297,6 +308,10 @@ fn set(claim: &mut Claim, options: &[&str]) -> Option<()> {
                 claim.seen = Fence::new(fence.parse().ok()?);
                 rest
             }
+            ["fixed", ref rest @ ..] => {
+                claim.fixed = true;
+                rest
+            }
             ["room", most, ref rest @ ..] => {
                 claim.max_waiters = most.parse().ok()?;
                 rest
@@ -364,7 +379,7 @@ fn shown(answer: &Answer) -> String {
     }
 }
 
-fn told(word: &Word) -> String {
+fn told(word: &Word, now: Moment) -> String {
     match word {
         Word::Granted { fence, life: remaining, first_life } => {
             format!("granted {fence} {}", life(*remaining, *first_life))
@@ -372,6 +387,7 @@ fn told(word: &Word) -> String {
         Word::Ended(why) => format!("ended, {}", ended(why)),
         Word::Settled(outcome) => format!("settled {}", String::from_utf8_lossy(outcome)),
         Word::LookAgain => "look again".to_owned(),
+        Word::LookAt(at) => format!("look in {}s", now.until(*at).as_secs()),
     }
 }
 

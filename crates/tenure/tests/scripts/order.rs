@@ -1,6 +1,6 @@
 //! Who comes next.
 
-use super::language::check;
+use super::language::{Script, check};
 
 #[test]
 fn the_next_in_line_is_served_in_the_step_that_frees() {
@@ -210,5 +210,21 @@ fn numbers_go_on_above_a_ticket_that_comes_back() {
          c: waits with 6, 2 ahead
          a: released; old hears granted 7 for at first 2s
          = old holds 7 for at first 2s, b waits, c waits",
+    );
+}
+
+/// Without it the next would look only when the first hold would have ended.
+#[test]
+fn the_next_in_line_hears_when_a_pushed_turn_runs_out() {
+    let mut script = Script::default();
+    script.hints = true;
+    script.check(
+        "a claims; b claims; c claims; d claims; a leaves",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         c: waits with 4, 1 ahead
+         d: waits with 5, 2 ahead
+         a: released; b hears granted 6 for at first 2s; c hears look in 2s
+         = b holds 6 for at first 2s, c waits, d waits",
     );
 }
