@@ -42,7 +42,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "a dropped hold is not released",
         file: "crates/tenure/src/hold.rs",
-        find: "core.leave(&self.stake);",
+        find: "core.leave(&self.stake, self.given);",
         replace: "let _ = core;",
         tests: SIMULATION,
     },
@@ -140,8 +140,8 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "a turn that is not renewed ends with its first life",
         file: "crates/tenure/src/stake/phase.rs",
-        find: "terms.renew || self.first_life || self.leave_at != Moment::FAR",
-        replace: "terms.renew || self.leave_at != Moment::FAR",
+        find: "terms.renew || self.first_life || self.is_kept()",
+        replace: "terms.renew || self.is_kept()",
         tests: CONFORMANCE,
     },
     Mutation {
