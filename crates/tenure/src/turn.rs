@@ -83,10 +83,13 @@ impl Slots {
 
     /// Makes the watchdog look at the claims of `name` at `at`.
     pub(crate) fn schedule(&self, name: &Name, at: Moment) {
-        if at == Moment::FAR {
+        let due = &self.shard(name).due;
+        // Nearly always something else is due earlier. If that has just been looked at, so was this:
+        // a stake is changed before it is scheduled, and a walk resets the mark before it begins.
+        if due.load(SeqCst) <= at.as_nanos() {
             return;
         }
-        self.shard(name).due.fetch_min(at.as_nanos(), SeqCst);
+        due.fetch_min(at.as_nanos(), SeqCst);
         if at.as_nanos() < self.next_look.load(SeqCst) {
             self.bell.ring();
         }
