@@ -87,7 +87,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "acquire",
-        may_import: &[WORDS, &["ask", "client", "engine", "hold", "stake"]],
+        may_import: &[WORDS, &["ask", "client", "engine", "hold", "observe", "stake"]],
         because: "the waiting loop sees engines only through the trait",
     },
     Rule {
@@ -105,8 +105,8 @@ const RULES: &[Rule] = &[
         module: "client",
         may_import: &[
             WORDS,
-            &["ask", "clock", "engine", "engines", "options", "primitives", "stake", "system"],
-            &["turn", "watchdog"],
+            &["ask", "clock", "engine", "engines", "observe", "options", "primitives", "stake"],
+            &["system", "turn", "watchdog"],
         ],
         because: "it puts the core and an engine together, and leaves the rest to them",
     },

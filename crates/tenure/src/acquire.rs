@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::moment::Moment;
 use crate::name::Name;
+use crate::observe;
 use crate::stake::{Event, Stake};
 
 impl Ask {
@@ -176,6 +177,7 @@ impl Asked {
                     Verdict::Granted(_) => {}
                     Verdict::Waiting(place) => self.stand(place, now),
                     Verdict::Busy(holder) => {
+                        observe::busy(self.stake());
                         self.refused();
                         return Ok(Some(holder));
                     }
@@ -204,6 +206,7 @@ impl Asked {
                     ended @ (Ended::Closed | Ended::Conflict { .. }),
                 ))) => return Err(ended.into()),
                 Heard::Event(Event::Rung) if now >= self.deadline() => {
+                    observe::busy(self.stake());
                     return Err(self.wait_over(now));
                 }
                 Heard::Event(Event::Turn(_) | Event::Rung) => self.ask_again(now),

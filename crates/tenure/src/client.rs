@@ -15,6 +15,7 @@ use crate::engines::memory::Memory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::name::{Name, Space};
+use crate::observe;
 use crate::options::{Options, check_text};
 use crate::primitives::{All, Mutex as NamedMutex, RwLock, Semaphore};
 use crate::stake::{Stake, Todo};
@@ -262,7 +263,11 @@ impl Tenure {
             core.open()?;
             core.engine.break_hold(&name, fence, &note).await
         };
-        asked.await.map_err(|error| core.explain(error, "break", &name))
+        let broken = asked.await.map_err(|error| core.explain(error, "break", &name))?;
+        if broken == Broken::Done {
+            observe::broken(&name, fence, &note);
+        }
+        Ok(broken)
     }
 
     /// Asks the engine for a sign of life, and says how long that took.

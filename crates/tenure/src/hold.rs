@@ -160,14 +160,14 @@ impl Hold {
         core.open()?;
         check_ttl(ttl, core.engine.profile())?;
         let now = core.world.now();
+        if let Some(ended) = stake.ended(now) {
+            return Err(ended.into());
+        }
         if let (Some(max_hold), Some(since)) = (stake.terms.max_hold, stake.held_since())
             && now + ttl > since + max_hold
         {
             let reason = format!("{ttl:?} from now is beyond max_hold {max_hold:?}");
             return Err(Error::invalid(reason).next("raise max_hold, or extend by less"));
-        }
-        if let Some(ended) = stake.ended(now) {
-            return Err(ended.into());
         }
         let (name, id) = (stake.claim.name.clone(), stake.claim.id);
         let renewal = Renewal::Hold { name, id, fence: self.fence, ttl };

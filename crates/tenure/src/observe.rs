@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tracing::{debug, error, warn};
 
-use crate::claim::Ended;
+use crate::claim::{Claim, Ended, Fence, Note};
+use crate::name::Name;
 use crate::stake::Stake;
 
 /// An event about a hold, with what identifies it and whatever else there is to say.
@@ -20,7 +21,19 @@ macro_rules! about {
 }
 
 pub(crate) fn granted(stake: &Stake, waited: Duration) {
-    about!(debug, "lock.granted", stake, wait_ms = waited.as_millis() as u64);
+    let (wait_ms, ttl_ms) = (waited.as_millis() as u64, stake.claim.ttl.as_millis() as u64);
+    about!(debug, "lock.granted", stake, wait_ms, ttl_ms);
+}
+
+/// It was not granted: it did not want to wait, or its wait is over.
+pub(crate) fn busy(stake: &Stake) {
+    let Claim { name, id, details, .. } = &stake.claim;
+    debug!(event = "lock.busy", %name, claim = %id, owner = details.owner, meta = ?details.meta);
+}
+
+/// An operator broke a hold; its holder says for itself what it lost.
+pub(crate) fn broken(name: &Name, fence: Fence, note: &Note) {
+    warn!(event = "lock.broken", %name, %fence, by = note.by, reason = note.reason);
 }
 
 pub(crate) fn released(stake: &Stake) {

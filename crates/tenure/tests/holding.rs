@@ -126,7 +126,8 @@ async fn a_hold_that_reached_max_hold_cannot_be_extended_and_its_release_is_late
     let hold = tenure.mutex("a").ttl(ms(200)).max_hold(ms(250)).acquire().await.unwrap();
     assert_eq!(soon(hold.lost()).await, Ended::MaxHold);
     assert!(hold.remaining().is_zero());
-    assert!(hold.extend(ms(200)).await.is_err());
+    let late = hold.extend(ms(200)).await.unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Lost, "it is lost, however the ttl compares: {late}");
     assert_eq!(soon(hold.release()).await.unwrap(), Released::Late);
 }
 

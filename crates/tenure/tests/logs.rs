@@ -165,25 +165,42 @@ async fn a_break_is_written_with_who_and_why() {
     expect(&line, Level::ERROR, &[("reason", &why), ("owner", "web-1"), ("meta", META)]);
 }
 
+/// Enough to tell afterwards who was turned away, and who broke what.
+#[tokio::test]
+async fn whoever_is_turned_away_and_whoever_breaks_is_written() {
+    let tenure = kept();
+    let hold = ask!(tenure, "contended").acquire().await.unwrap();
+    assert!(ask!(tenure, "contended").try_acquire().await.unwrap().is_none());
+    expect(&written("contended", "lock.busy"), Level::DEBUG, &[("owner", "web-1"), ("meta", META)]);
+    tenure.break_hold("contended", hold.fence(), "wedged").await.unwrap();
+    let by = tenure.defaults().details.owner.clone();
+    let fence = hold.fence().to_string();
+    let line = written("contended", "lock.broken");
+    expect(&line, Level::WARN, &[("by", &by), ("reason", "wedged"), ("fence", &fence)]);
+}
+
 /// The fence is what ties a line of the log to what was written under the hold.
 #[tokio::test]
 async fn every_line_about_a_hold_has_its_fence() {
     let engine = Between::new();
     let tenure = kept_with(engine.clone());
-    drop(tenure.mutex("fence: a").acquire().await.unwrap());
-    let hold = tenure.mutex("fence: b").ttl(ms(300)).acquire().await.unwrap();
+    let first = tenure.mutex("fence: a").acquire().await.unwrap();
+    let second = tenure.mutex("fence: b").ttl(ms(300)).acquire().await.unwrap();
+    let fences = [first.fence(), second.fence()].map(|fence| fence.to_string());
+    drop(first);
     engine.be_deaf();
-    soon(hold.lost()).await;
-    let _ = soon(hold.release()).await.unwrap();
-    let lines = [
-        written("fence: a", "lock.granted"),
-        written("fence: a", "lock.released"),
-        written("fence: b", "lock.renew_late"),
-        written("fence: b", "lock.lost"),
-        written("fence: b", "lock.expired_before_release"),
-    ];
-    let without: Vec<_> = lines.iter().filter(|l| !l.fields.contains_key("fence")).collect();
-    assert!(without.is_empty(), "{without:#?}");
+    soon(second.lost()).await;
+    let _ = soon(second.release()).await.unwrap();
+    for (name, event, fence) in [
+        ("fence: a", "lock.granted", &fences[0]),
+        ("fence: a", "lock.released", &fences[0]),
+        ("fence: b", "lock.renew_late", &fences[1]),
+        ("fence: b", "lock.lost", &fences[1]),
+        ("fence: b", "lock.expired_before_release", &fences[1]),
+    ] {
+        let line = written(name, event);
+        assert_eq!(line.fields.get("fence"), Some(fence), "{line:?}");
+    }
 }
 
 #[tokio::test]
