@@ -30,6 +30,9 @@ const SIMULATION: &[&str] = &["-p", "tenure-testkit", "--test", "simulation"];
 /// The conformance suite notices what is a promise about one call.
 const CONFORMANCE: &[&str] = &["-p", "tenure-testkit", "--test", "memory", "virtual"];
 
+/// What happens between two steps.
+const RACES: &[&str] = &["-p", "tenure", "--test", "races"];
+
 /// Ways to break the core, each of which a test must notice.
 const MUTATIONS: &[Mutation] = &[
     Mutation {
@@ -66,6 +69,13 @@ const MUTATIONS: &[Mutation] = &[
         find: "(Phase::Held(_), _) => true,",
         replace: "(Phase::Held(_), turn) => !matches!(turn, Turn::Granted(grant) if grant.fence != state.fence),",
         tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "an end that comes before its grant is forgotten",
+        file: "crates/tenure/src/stake.rs",
+        find: "if let Some(ended) = ended {\n            state.lose(ended, None, todo);",
+        replace: "if let Some(_ended) = ended {\n            let _ = &todo;",
+        tests: RACES,
     },
     Mutation {
         breaks: "a hold is live after its deadline",

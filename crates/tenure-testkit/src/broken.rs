@@ -39,6 +39,8 @@ pub enum Wrong {
     RenewShortens,
     /// Frees whoever holds, whoever leaves.
     LeaveFreesAStranger,
+    /// Ends the hold that a claim has now, although the turn that is given back is an old one.
+    LeaveIgnoresTheFence,
     /// Keeps the place of a claim that has left.
     QuitIsIgnored,
     /// Forgets who left in doubt.
@@ -75,7 +77,7 @@ pub enum Wrong {
 
 impl Wrong {
     /// All of them.
-    pub const ALL: [Wrong; 29] = [
+    pub const ALL: [Wrong; 30] = [
         Wrong::GrantsTwice,
         Wrong::LetsTriesBarge,
         Wrong::ForgetsTheLine,
@@ -89,6 +91,7 @@ impl Wrong {
         Wrong::RenewDoesNothing,
         Wrong::RenewShortens,
         Wrong::LeaveFreesAStranger,
+        Wrong::LeaveIgnoresTheFence,
         Wrong::QuitIsIgnored,
         Wrong::NoTombs,
         Wrong::LosesTurns,
@@ -278,6 +281,9 @@ impl Mutant {
         let mut bent = leave.clone();
         if self.is(Wrong::NoTombs) {
             bent.in_doubt = false;
+        }
+        if self.is(Wrong::LeaveIgnoresTheFence) {
+            bent.only = None;
         }
         let left = now(self.right.leave(&bent))?;
         if self.is(Wrong::LeaveFreesAStranger) && matches!(left, Left::Gone(_)) {

@@ -83,6 +83,7 @@ cases! {
     steps::renewing_never_shortens, exclusive: false, needs: |_| true;
     steps::renewing_needs_the_fence, exclusive: false, needs: |_| true;
     steps::leaving_twice_changes_nothing, exclusive: false, needs: |_| true;
+    steps::a_turn_is_given_back_only_while_it_is_held, exclusive: false, needs: |_| true;
     steps::a_claim_that_left_in_doubt_stays_left, exclusive: false, needs: |_| true;
     steps::a_pushed_turn_has_a_first_life, exclusive: false, needs: |p| p.push;
     steps::a_ticket_brings_back_the_place, exclusive: false, needs: |p| p.order == Order::Arrival;

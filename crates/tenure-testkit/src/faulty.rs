@@ -313,10 +313,13 @@ fn push(shared: &Arc<Shared>, name: Name, id: ClaimId, turn: Turn) {
         (Turn::LookAt(at), _) => Turn::LookAt(shared.world.now() + shared.network.now().until(at)),
         (other, _) => other,
     };
-    let granted = matches!(turn, Turn::Granted(_));
-    if !turns.deliver(&name, &id, turn) && granted {
+    let fence = match &turn {
+        Turn::Granted(grant) => Some(grant.fence),
+        _ => None,
+    };
+    if !turns.deliver(&name, &id, turn) && fence.is_some() {
         let faulty = Faulty { shared: shared.clone(), link: shared.data.clone() };
-        let leave = Leave::new(name, id);
+        let leave = Leave { only: fence, ..Leave::new(name, id) };
         let left = faulty.carry(move |engine| engine.leave(&leave), |_, left, _| left);
         shared.network.start(Box::pin(async move { drop(left.await) }));
     }

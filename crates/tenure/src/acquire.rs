@@ -70,6 +70,10 @@ impl Ask {
         let mut hold = Hold::asking(handle, Arc::new(Stake::new(self)));
         let (core, stake) = (hold.core(), hold.stake());
         core.slots.insert(stake.clone());
+        // A close that came meanwhile has not seen this one.
+        if let Err(closed) = core.open() {
+            return Err(core.explain(closed, "acquire", &stake.claim.name));
+        }
         match core.engine.claim(&stake.claim).at_hand() {
             Ok(Ok(Verdict::Granted(grant))) => {
                 hold.start(grant, grant.sent, Duration::ZERO);
@@ -97,7 +101,8 @@ enum Begun {
     Asked(Box<Asked>),
 }
 
-enum Outcome {
+/// How the wait ended.
+enum Ending {
     Granted(Hold),
     Busy(Hold, Option<Holder>),
 }
@@ -141,8 +146,8 @@ impl Asked {
 
     async fn acquired(self: Box<Self>) -> Result<Hold> {
         match self.finish().await? {
-            Outcome::Granted(hold) => Ok(hold),
-            Outcome::Busy(hold, holder) => {
+            Ending::Granted(hold) => Ok(hold),
+            Ending::Busy(hold, holder) => {
                 let (core, name) = (hold.core(), &hold.stake().claim.name);
                 Err(core.explain(core.not_had(name, "did not wait", holder), "acquire", name))
             }
@@ -151,15 +156,15 @@ impl Asked {
 
     async fn tried(self: Box<Self>) -> Result<Option<Hold>> {
         match self.finish().await? {
-            Outcome::Granted(hold) => Ok(Some(hold)),
-            Outcome::Busy(..) => Ok(None),
+            Ending::Granted(hold) => Ok(Some(hold)),
+            Ending::Busy(..) => Ok(None),
         }
     }
 
-    async fn finish(mut self: Box<Self>) -> Result<Outcome> {
+    async fn finish(mut self: Box<Self>) -> Result<Ending> {
         match self.wait_for_turn().await {
-            Ok(None) => Ok(Outcome::Granted(self.hold)),
-            Ok(Some(holder)) => Ok(Outcome::Busy(self.hold, holder)),
+            Ok(None) => Ok(Ending::Granted(self.hold)),
+            Ok(Some(holder)) => Ok(Ending::Busy(self.hold, holder)),
             Err(error) => Err(self.core().explain(error, "acquire", &self.stake().claim.name)),
         }
     }

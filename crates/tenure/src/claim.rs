@@ -317,6 +317,8 @@ pub struct Leave {
     /// An earlier request of this claim was never answered and may still arrive: remember for a
     /// minute that it has left.
     pub in_doubt: bool,
+    /// Only if it holds with this fence: for a turn that nobody took, whose claim may hold again.
+    pub only: Option<Fence>,
     /// For a once: what became of it.
     pub settle: Option<Settle>,
 }
@@ -324,7 +326,7 @@ pub struct Leave {
 impl Leave {
     /// Leaves without a word.
     pub fn new(name: Name, id: ClaimId) -> Leave {
-        Leave { name, id, in_doubt: false, settle: None }
+        Leave { name, id, in_doubt: false, only: None, settle: None }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
 use crate::engines::memory::Memory;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hold::Watcher;
 use crate::moment::Moment;
 use crate::name::{Name, Space};
 use crate::observe;
@@ -305,8 +306,9 @@ impl Tenure {
             core.slots.carry_out(&stake, &mut todo);
         }
         for stake in core.slots.all() {
+            let watcher = Watcher::new();
             poll_fn(|cx| match stake.is_leaving() {
-                true => stake.poll_released(cx).map(drop),
+                true => stake.poll_released(cx, watcher.0).map(drop),
                 false => Poll::Ready(()),
             })
             .await;
@@ -337,13 +339,14 @@ impl Core {
             return Ok(());
         }
         let core = self.clone();
+        // Before it starts: one that ends at once says so by taking this back.
+        self.watched.store(true, SeqCst);
         let started = self.world.start(Box::new(|alarm| Box::pin(watchdog::watch(core, alarm))));
         started.map_err(|error| {
+            self.watched.store(false, SeqCst);
             let reason = format!("the watchdog's thread cannot be started: {error}");
             Error::new(ErrorKind::Internal, reason).next("see the limits of this process")
-        })?;
-        self.watched.store(true, SeqCst);
-        Ok(())
+        })
     }
 
     /// Leaves a claim, held or waiting. Never blocks: this is what `Drop` does. Only what was given

@@ -75,6 +75,7 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// # Behavior
     /// - Leaving twice, or after expiry, changes nothing for anyone else.
     /// - With `in_doubt`, a late duplicate of this claim's requests does nothing for a minute.
+    /// - With `only`, nothing happens unless the claim holds with that fence.
     fn leave(&self, leave: &Leave) -> Step<Left>;
 
     /// Ends a claim from any thread, with no runtime.
@@ -131,7 +132,7 @@ pub trait Turns: Debug + Send + Sync {
     /// Hands `turn` to the claim.
     ///
     /// `false` means that nobody waits for it any more. If the turn was a grant, the engine then
-    /// leaves that claim at once.
+    /// leaves that claim at once, [only](Leave::only) if it still holds with that fence.
     fn deliver(&self, name: &Name, id: &ClaimId, turn: Turn) -> bool;
 
     /// Makes every waiting claim of a shard ask again: pushes may have been lost.

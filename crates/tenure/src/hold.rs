@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -45,8 +46,10 @@ impl Hold {
         self.fence = grant.fence;
         let (slots, stake) = (&self.core().slots, &self.stake);
         slots.saw(grant.fence);
-        slots.schedule(&stake.claim.name, stake.start(grant, now));
+        let mut todo = Todo::default();
+        slots.schedule(&stake.claim.name, stake.start(grant, now, &mut todo));
         observe::granted(stake, waited);
+        slots.carry_out(stake, &mut todo);
     }
 
     pub(crate) fn stake(&self) -> &Arc<Stake> {
@@ -127,7 +130,7 @@ impl Hold {
     /// yields.
     pub fn lost(&self) -> Lost {
         let stakes = self.each().map(|hold| hold.stake.clone()).collect();
-        Lost { core: self.core().clone(), stakes }
+        Lost { core: self.core().clone(), stakes, watcher: Watcher::new() }
     }
 
     /// Yields the reason when renewals begin to fail while the hold is still good, or when it is lost.
@@ -200,7 +203,8 @@ impl Hold {
         self.each().for_each(|hold| core.leave(&hold.stake, true));
         let mut all = Released::InTime;
         for hold in self.each() {
-            if poll_fn(|cx| hold.stake.poll_released(cx)).await == Released::Late {
+            let watcher = Watcher::new();
+            if poll_fn(|cx| hold.stake.poll_released(cx, watcher.0)).await == Released::Late {
                 all = Released::Late;
             }
         }
@@ -261,13 +265,38 @@ impl fmt::Debug for Hold {
 pub struct Lost {
     core: Arc<Core>,
     stakes: Vec<Arc<Stake>>,
+    watcher: Watcher,
+}
+
+/// Tells those who watch a hold apart, so that whoever stops watching leaves nothing with it.
+pub(crate) struct Watcher(pub(crate) u64);
+
+impl Watcher {
+    pub(crate) fn new() -> Watcher {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Watcher(NEXT.fetch_add(1, Relaxed))
+    }
+}
+
+impl Clone for Watcher {
+    fn clone(&self) -> Watcher {
+        Watcher::new()
+    }
+}
+
+impl Drop for Lost {
+    fn drop(&mut self) {
+        if !self.core.forked() {
+            self.stakes.iter().for_each(|stake| stake.unobserve(self.watcher.0));
+        }
+    }
 }
 
 impl Lost {
     fn look(&self, cx: &Context<'_>) -> Option<Ended> {
         // Observed before it is looked at, so that what happens in between is not missed.
         if !self.core.forked() {
-            self.stakes.iter().for_each(|stake| stake.observe(cx));
+            self.stakes.iter().for_each(|stake| stake.observe(cx, self.watcher.0));
         }
         self.core.ended(self.stakes.iter())
     }

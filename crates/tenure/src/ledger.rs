@@ -179,6 +179,12 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     /// A claim leaves.
     pub fn leave(&mut self, leave: &Leave) -> Result<Left, S::Error> {
         self.expire()?;
+        if let Some(fence) = leave.only
+            && !self.shelf.find(&leave.id)?.is_some_and(|entry| entry.holds(fence))
+        {
+            self.admit(None)?;
+            return Ok(Left::Gone(self.why_gone(&leave.id)?));
+        }
         let left = match self.shelf.remove(&leave.id)? {
             Some(Entry { state: State::Held { .. }, .. }) => Left::Released,
             Some(_) => Left::Quit,

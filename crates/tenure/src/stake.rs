@@ -15,7 +15,7 @@ use std::time::Duration;
 use self::phase::{Asking, Held, Leaving, Phase, State};
 use crate::ask::Ask;
 use crate::claim::{
-    Claim, Ended, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Ticket, Turn,
+    Claim, Ended, FIRST_LIFE, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Ticket, Turn,
 };
 use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
@@ -70,6 +70,11 @@ pub(crate) struct Todo {
 }
 
 impl Todo {
+    /// Those who watch are to be woken.
+    fn call(&mut self, observers: &mut Vec<(u64, Waker)>) {
+        self.wake_observers.extend(observers.drain(..).map(|(_, waker)| waker));
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         let quiet = self.lost.is_none()
             && self.at_risk.is_none()
@@ -119,7 +124,9 @@ impl Stake {
             return Poll::Ready(Event::Rung);
         }
         asking.ring_at = ring_at;
-        state.waker = Some(cx.waker().clone());
+        let before = state.waker.replace(cx.waker().clone());
+        drop(state);
+        drop(before);
         Poll::Pending
     }
 
@@ -132,8 +139,14 @@ impl Stake {
     }
 
     /// The grant is taken: the claim holds from now on. Returns when the watchdog should look.
-    pub(crate) fn start(&self, grant: Grant, now: Moment) -> Moment {
+    ///
+    /// The end of the grant may have been pushed before its answer was heard: then it is lost at once.
+    pub(crate) fn start(&self, grant: Grant, now: Moment, todo: &mut Todo) -> Moment {
         let mut state = self.state();
+        let ended = match &state.phase {
+            Phase::Asking(Asking { turn: Some(Turn::Ended(ended)), .. }) => Some(ended.clone()),
+            _ => None,
+        };
         let held = Held {
             since: now,
             good_until: grant.good_until,
@@ -144,9 +157,15 @@ impl Stake {
             leave_at: Moment::FAR,
         };
         let next = held.next(&self.terms, false);
-        state.waker = None;
+        let waker = state.waker.take();
         state.fence = grant.fence;
         state.phase = Phase::Held(held);
+        if let Some(ended) = ended {
+            state.lose(ended, None, todo);
+        }
+        // Dropped when the mutex is free: it may be the last of a task that holds something itself.
+        drop(state);
+        drop(waker);
         next
     }
 
@@ -201,10 +220,14 @@ impl Stake {
                 }
                 true
             }
-            // It has ended already: whatever comes now comes too late.
-            (Phase::Asking(Asking { turn: Some(Turn::Ended(_)), .. }), turn) => {
-                !matches!(turn, Turn::Granted(_))
-            }
+            // It will not ask again: whatever comes now comes too late.
+            (
+                Phase::Asking(Asking {
+                    turn: Some(Turn::Ended(Ended::Closed | Ended::Conflict { .. })),
+                    ..
+                }),
+                turn,
+            ) => !matches!(turn, Turn::Granted(_)),
             (Phase::Asking(asking), turn) => {
                 if !asking.is_stale(&turn) {
                     asking.turn = Some(turn);
@@ -232,7 +255,10 @@ impl Stake {
         let mut state = self.state();
         let leaving = match &mut state.phase {
             Phase::Asking(_) => Stake::leaving(None),
-            Phase::Held(held) if now < held.since + self.terms.hold_for => {
+            Phase::Held(held)
+                if now < held.since + self.terms.hold_for
+                    && now < held.good_until.min(self.cap(held)) =>
+            {
                 held.leave_at = held.since + self.terms.hold_for;
                 return None;
             }
@@ -272,7 +298,7 @@ impl Stake {
             Left::Quit | Left::Gone(_) => Released::Late,
         });
         state.phase = Phase::Over(released);
-        todo.wake_observers.append(&mut state.observers);
+        todo.call(&mut state.observers);
         todo.over = true;
         released
     }
@@ -285,14 +311,17 @@ impl Stake {
     }
 
     /// Waits until the leave was answered, or the claim has ended without.
-    pub(crate) fn poll_released(&self, cx: &mut Context<'_>) -> Poll<Released> {
+    pub(crate) fn poll_released(&self, cx: &mut Context<'_>, watcher: u64) -> Poll<Released> {
         let mut state = self.state();
         match &state.phase {
             Phase::Over(released) => Poll::Ready(released.unwrap_or(Released::Late)),
             _ if state.lost.is_some() => Poll::Ready(Released::Late),
+            Phase::Leaving(Leaving { overdue: true, .. }) => Poll::Ready(Released::Late),
             Phase::Held(held) if held.is_kept() => Poll::Ready(Released::InTime),
             _ => {
-                state.observe(cx);
+                let before = state.observe(cx, watcher);
+                drop(state);
+                drop(before);
                 Poll::Pending
             }
         }
@@ -364,6 +393,18 @@ impl Stake {
         matches!(&self.state().phase, Phase::Leaving(leaving) if leaving.tries > 0)
     }
 
+    /// How long to wait for the answer to a renewal: short enough for another try in time.
+    pub(crate) fn patience(&self, now: Moment) -> Duration {
+        match &self.state().phase {
+            Phase::Held(held) => now.until(held.good_until) / 3,
+            _ => self.claim.ttl.min(FIRST_LIFE) / 4,
+        }
+    }
+
+    pub(crate) fn not_in_flight(&self) {
+        self.state().in_flight = false;
+    }
+
     pub(crate) fn at_risk(&self) -> Option<Arc<str>> {
         match &self.state().phase {
             Phase::Held(held) => held.at_risk.clone(),
@@ -371,9 +412,16 @@ impl Stake {
         }
     }
 
-    /// Wakes `cx` at the next sign of risk or loss.
-    pub(crate) fn observe(&self, cx: &Context<'_>) {
-        self.state().observe(cx);
+    /// Wakes `cx` at the next sign of risk or loss, in place of what the watcher said before.
+    pub(crate) fn observe(&self, cx: &Context<'_>, watcher: u64) {
+        let before = self.state().observe(cx, watcher);
+        drop(before);
+    }
+
+    /// The watcher is gone.
+    pub(crate) fn unobserve(&self, watcher: u64) {
+        let gone = self.state().unobserve(watcher);
+        drop(gone);
     }
 
     fn cap(&self, held: &Held) -> Moment {
@@ -385,7 +433,8 @@ impl Stake {
     }
 
     fn leaving(good_until: Option<Moment>) -> Leaving {
-        Leaving { tries: 0, next_try: Moment::FAR, give_up: Moment::FAR, good_until }
+        let (next_try, give_up) = (Moment::FAR, Moment::FAR);
+        Leaving { tries: 0, next_try, give_up, good_until, overdue: false }
     }
 }
 

@@ -95,6 +95,14 @@ impl Slots {
         }
     }
 
+    /// A new watchdog takes over: whatever the one before it asked is not heard any more.
+    pub(crate) fn take_over(&self) {
+        for stake in self.all() {
+            stake.not_in_flight();
+            self.schedule(&stake.claim.name, Moment::ORIGIN);
+        }
+    }
+
     /// Says when the watchdog will look next, and is believed: whatever is due earlier is either in
     /// the answer or rings the bell.
     pub(crate) fn settle_next_look(&self) -> Moment {
@@ -118,21 +126,23 @@ impl Slots {
             // Reset before the walk: whatever changes behind it lowers the mark again.
             shard.due.store(u64::MAX, SeqCst);
             let stakes = shard.stakes();
-            let foremost = foremost(&stakes);
+            // Read once: a claim can join or hear of its turn while this walk is under way.
+            let all: Vec<_> = stakes.iter().map(|stake| (stake, stake.ticket())).collect();
+            let foremost = foremost(&all);
             let mut next = Moment::FAR;
-            for stake in stakes.iter() {
+            for (stake, ticket) in all {
                 let mut todo = Todo::default();
-                let first = stake.ticket().is_some_and(|t| foremost[&stake.claim.name] == t);
+                let first = ticket.is_some() && foremost.get(&stake.claim.name) == ticket.as_ref();
                 next = next.min(stake.look(now, first, self.seen(), &mut todo));
                 if !todo.is_empty() {
-                    found.push((stake.clone(), todo));
+                    found.push(((ticket, stake.claim.id), stake.clone(), todo));
                 }
             }
             shard.due.fetch_min(not_in_circles(next, now).as_nanos(), SeqCst);
         }
         // The table's order differs from run to run; what follows from a walk must not.
-        found.sort_by_key(|(stake, _)| (stake.ticket(), stake.claim.id));
-        found
+        found.sort_by_key(|(order, ..)| *order);
+        found.into_iter().map(|(_, stake, todo)| (stake, todo)).collect()
     }
 
     /// Does what needs no engine: wakes, logs, forgets.
@@ -211,11 +221,11 @@ impl Shard {
 }
 
 /// For each name the lowest ticket that waits.
-fn foremost(stakes: &HashTable<Arc<Stake>>) -> HashMap<Name, Ticket> {
+fn foremost<'a>(all: &[(&'a Arc<Stake>, Option<Ticket>)]) -> HashMap<&'a Name, Ticket> {
     let mut lowest = HashMap::new();
-    for stake in stakes {
-        if let Some(ticket) = stake.ticket() {
-            let known = lowest.entry(stake.claim.name.clone()).or_insert(ticket);
+    for (stake, ticket) in all {
+        if let Some(ticket) = *ticket {
+            let known = lowest.entry(&stake.claim.name).or_insert(ticket);
             *known = ticket.min(*known);
         }
     }

@@ -30,6 +30,7 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(5);
 /// Watches until no handle to the core is left and nothing is left to be done.
 pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
     let _replaceable = Replaceable(core.clone());
+    core.slots.take_over();
     let mut errands = Errands { core, on_the_way: Vec::new(), lifeline: None };
     loop {
         errands.send_out();
@@ -64,12 +65,12 @@ struct Errands {
 }
 
 struct Errand {
-    step: Asked,
+    step: Question,
     /// A request that takes longer counts as unanswered: the engine may be stuck.
     patience_ends: Moment,
 }
 
-enum Asked {
+enum Question {
     Renew(Vec<(Arc<Stake>, Renewal)>, Step<Vec<Renewed>>),
     Leave(Arc<Stake>, Step<Left>),
 }
@@ -85,7 +86,7 @@ impl Errands {
             }
             if let Some(leave) = todo.leave.take() {
                 let step = self.lifeline().leave(&leave);
-                self.take_along(Asked::Leave(stake.clone(), step), now + LONGEST_PATIENCE);
+                self.take_along(Question::Leave(stake.clone(), step), now + LONGEST_PATIENCE);
             }
             self.core.slots.carry_out(&stake, &mut todo);
         }
@@ -100,14 +101,17 @@ impl Errands {
     fn renew(&mut self, batch: &[(u32, Arc<Stake>, Renewal)], now: Moment) {
         let Some((shard, ..)) = batch.first() else { return };
         let renewals: Vec<_> = batch.iter().map(|(_, _, renewal)| renewal.clone()).collect();
-        let shortest = batch.iter().map(|(_, stake, _)| stake.claim.ttl).min().unwrap_or_default();
+        let patience = batch.iter().map(|(_, stake, _)| stake.patience(now)).min();
         let step = self.lifeline().renew(*shard, &renewals);
         let stakes = batch.iter().map(|(_, stake, _)| stake.clone());
         let asked = stakes.zip(renewals).collect();
-        self.take_along(Asked::Renew(asked, step), now + (shortest / 6).min(LONGEST_PATIENCE));
+        self.take_along(
+            Question::Renew(asked, step),
+            now + patience.unwrap_or_default().min(LONGEST_PATIENCE),
+        );
     }
 
-    fn take_along(&mut self, step: Asked, patience_ends: Moment) {
+    fn take_along(&mut self, step: Question, patience_ends: Moment) {
         self.on_the_way.push(Errand { step, patience_ends });
     }
 
@@ -132,7 +136,7 @@ impl Errands {
             let stuck = now >= errand.patience_ends;
             let core = &self.core;
             let answered = match &mut errand.step {
-                Asked::Renew(asked, step) => match Pin::new(step).poll(cx) {
+                Question::Renew(asked, step) => match Pin::new(step).poll(cx) {
                     Poll::Ready(answer) => {
                         core.renewed(asked, answer, now);
                         true
@@ -143,7 +147,7 @@ impl Errands {
                     }
                     Poll::Pending => false,
                 },
-                Asked::Leave(stake, step) => match Pin::new(step).poll(cx) {
+                Question::Leave(stake, step) => match Pin::new(step).poll(cx) {
                     Poll::Ready(answer) => {
                         core.slots.left(stake, answer.ok());
                         true

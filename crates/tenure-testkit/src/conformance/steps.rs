@@ -189,6 +189,21 @@ pub(super) async fn leaving_twice_changes_nothing(kit: Kit) {
     raw.leave(b.id, false).await;
 }
 
+pub(super) async fn a_turn_is_given_back_only_while_it_is_held(kit: Kit) {
+    let raw = Raw::new(kit);
+    let claim = raw.new_claim(SECOND * 30);
+    let grant = raw.granted(&claim).await;
+    let give_back = async |fence| {
+        let leave = Leave { only: Some(fence), ..Leave::new(raw.name.clone(), claim.id) };
+        raw.engine.leave(&leave).await.expect("an answer")
+    };
+    let old = give_back(Fence::new(grant.fence.get() - 1)).await;
+    assert!(matches!(old, Left::Gone(_)), "{old:?}");
+    assert_eq!(raw.holders().await, [grant.fence], "an old turn ended a newer hold");
+    assert_eq!(give_back(grant.fence).await, Left::Released);
+    assert_eq!(raw.holders().await, []);
+}
+
 pub(super) async fn a_claim_that_left_in_doubt_stays_left(kit: Kit) {
     let raw = Raw::new(kit);
     let claim = raw.new_claim(SECOND * 30);

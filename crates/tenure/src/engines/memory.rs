@@ -4,6 +4,7 @@
 //! contend; a name takes room while it is used and for as long as it has something to remember, and
 //! no longer. Nothing that is held or waited for is ever evicted.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -33,7 +34,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Lines within this process. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
 pub struct Memory {
     shards: Box<[Shard]>,
-    clients: RwLock<Vec<Weak<dyn Turns>>>,
+    clients: RwLock<Arc<[Weak<dyn Turns>]>>,
     world: Arc<dyn World>,
     profile: Profile,
 }
@@ -59,7 +60,8 @@ type MemoryLedger<'a> = Ledger<'a, NamedLine, Say<'a>>;
 
 impl Memory {
     /// Lines in the real world. Fences begin at the wall clock in microseconds, so that they go on
-    /// rising when the process is started again.
+    /// rising when the process is started again, unless a name was granted more than half a
+    /// million times a second on average.
     pub fn new() -> Memory {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Memory::in_world(Arc::new(SystemWorld), wall.as_micros() as u64)
@@ -75,7 +77,7 @@ impl Memory {
         };
         Memory {
             shards: (0..SHARDS).map(table).map(|table| Shard(Mutex::new(table))).collect(),
-            clients: RwLock::default(),
+            clients: RwLock::new(Arc::from([])),
             world,
             profile: Profile::new("memory"),
         }
@@ -87,7 +89,7 @@ impl Memory {
     }
 
     /// One atomic step on a name, and what the caller wants to see of the line after it. What it says
-    /// to others is delivered when the name is free again.
+    /// to others is delivered when the name is free again; a turn that nobody takes passes on.
     fn step<A, T>(
         &self,
         name: &Name,
@@ -97,22 +99,30 @@ impl Memory {
         let now = self.world.now();
         let mut outbox = Vec::new();
         let seen = self.table(name).step(name, now, &mut outbox, act, see);
-        self.deliver(name, outbox, now);
+        let mut said = VecDeque::from(outbox);
+        while let Some((id, word)) = said.pop_front() {
+            let Some(fence) = self.deliver(name, id, word, now) else { continue };
+            let leave = Leave { only: Some(fence), ..Leave::new(name.clone(), id) };
+            let mut outbox = Vec::new();
+            let act = |ledger: &mut MemoryLedger<'_>| ledger.leave(&leave);
+            let _: Left = self.table(name).step(name, now, &mut outbox, act, |left, _, _| left);
+            said.extend(outbox);
+        }
         seen
     }
 
-    fn deliver(&self, name: &Name, outbox: Vec<(ClaimId, Word)>, now: Moment) {
-        for (id, word) in outbox {
-            let granted = matches!(word, Word::Granted { .. });
-            let turn = turn(word, now);
-            let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner);
-            let mut reached = clients.iter().filter_map(Weak::upgrade);
-            let taken = reached.any(|client| client.deliver(name, &id, turn.clone()));
-            drop(clients);
-            if granted && !taken {
-                self.leave_now(&Leave::new(name.clone(), id));
-            }
-        }
+    /// Tells a claim something. Returns the fence of a grant that nobody takes.
+    fn deliver(&self, name: &Name, id: ClaimId, word: Word, now: Moment) -> Option<Fence> {
+        let fence = match word {
+            Word::Granted { fence, .. } => Some(fence),
+            _ => None,
+        };
+        let turn = turn(word, now);
+        // Whoever is told may ask this engine something, or attach to it.
+        let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut reached = clients.iter().filter_map(Weak::upgrade);
+        let taken = reached.any(|client| client.deliver(name, &id, turn.clone()));
+        fence.filter(|_| !taken)
     }
 
     fn leave_now(&self, leave: &Leave) -> Left {
@@ -177,16 +187,16 @@ impl Table {
         seen
     }
 
-    /// Forgets what has ended without anyone asking, now and then. Where someone waits, someone asks.
+    /// Forgets what has ended without anyone asking, now and then. Where someone lives, someone asks.
     fn sweep(&mut self, now: Moment) {
         if now < self.sweep_at {
             return;
         }
         self.sweep_at = now + SWEEP_EVERY;
         self.lines.retain(|(_, line)| {
-            let Ok(totals) = line.totals();
-            if totals.waiting == 0 {
-                let mut say = |_: &Entry, _: Word| true;
+            if line.has_ended(now) {
+                // Nobody is left to be told.
+                let mut say = |_: &Entry, _: Word| false;
                 let Ok(()) = Ledger::new(&mut **line, now, &mut say as Say<'_>).tick();
             }
             !line.is_unused() || line.remembers_until() > now
@@ -229,8 +239,8 @@ impl Engine for Memory {
 
     fn attach(&self, turns: Weak<dyn Turns>) {
         let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
-        clients.retain(|client| client.strong_count() > 0);
-        clients.push(turns);
+        let alive = clients.iter().filter(|client| client.strong_count() > 0).cloned();
+        *clients = alive.chain([turns]).collect();
     }
 
     fn claim(&self, claim: &Claim) -> Step<Verdict> {

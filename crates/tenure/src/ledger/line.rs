@@ -100,6 +100,12 @@ impl<N: Numbers> Line<N> {
         self.held.spots.is_empty() && self.totals.waiting == 0
     }
 
+    /// Whether every claim's time is over.
+    pub fn has_ended(&self, now: Moment) -> bool {
+        let all = self.held.spots.iter().chain(&self.placed.spots);
+        all.map(|spot| spot.entry.until).all(|until| until <= now)
+    }
+
     /// How long an unused line still has something to remember.
     pub fn remembers_until(&self) -> Moment {
         let traces = self.traces.iter().map(|(_, _, until)| *until);

@@ -16,8 +16,8 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// The future that asks.
     pub(super) waker: Option<Waker>,
-    /// Whoever watches for risk, loss or release.
-    pub(super) observers: Vec<Waker>,
+    /// Whoever watches for risk, loss or release, by a number of their own.
+    pub(super) observers: Vec<(u64, Waker)>,
     /// A renewal of the watchdog's is on its way.
     pub(super) in_flight: bool,
     /// Requests that can put the claim in line and were never answered: they may still arrive.
@@ -66,13 +66,26 @@ pub(super) struct Leaving {
     /// After this the engine has ended the claim by itself.
     pub(super) give_up: Moment,
     pub(super) good_until: Option<Moment>,
+    /// The hold has run out since, whatever the engine answers.
+    pub(super) overdue: bool,
 }
 
 impl State {
-    pub(super) fn observe(&mut self, cx: &Context<'_>) {
-        if !self.observers.iter().any(|waker| waker.will_wake(cx.waker())) {
-            self.observers.push(cx.waker().clone());
+    /// Returns what the watcher said before, to be dropped when the mutex is free.
+    pub(super) fn observe(&mut self, cx: &Context<'_>, watcher: u64) -> Option<Waker> {
+        let waker = cx.waker().clone();
+        match self.observers.iter_mut().find(|(known, _)| *known == watcher) {
+            Some((_, known)) => Some(std::mem::replace(known, waker)),
+            None => {
+                self.observers.push((watcher, waker));
+                None
+            }
         }
+    }
+
+    pub(super) fn unobserve(&mut self, watcher: u64) -> Option<Waker> {
+        let gone = self.observers.iter().position(|(known, _)| *known == watcher)?;
+        Some(self.observers.swap_remove(gone).1)
     }
 
     /// The hold has ended without its release. One that is only kept was released in time, and is
@@ -83,13 +96,17 @@ impl State {
             self.lost = Some(ended.clone());
             todo.lost = Some(ended);
         }
+        // A request that was never answered could put the claim back in line: it has to leave, too.
+        let in_doubt = self.open > 0 && self.lost != Some(Ended::Closed);
+        let at_once = || Leaving { next_try: Moment::ORIGIN, ..Stake::leaving(None) };
+        let leaving = leaving.or_else(|| in_doubt.then(at_once));
         todo.over = leaving.is_none();
         self.phase = match leaving {
             Some(leaving) => Phase::Leaving(leaving),
             None if kept => Phase::Over(Some(Released::InTime)),
             None => Phase::Over(Some(Released::Late)),
         };
-        todo.wake_observers.append(&mut self.observers);
+        todo.call(&mut self.observers);
         todo.wake = self.waker.take();
     }
 

@@ -68,7 +68,7 @@ impl Stake {
         if renews && held.at_risk.is_none() && now >= held.risk_at {
             held.at_risk = Some("no renewal was answered for half of its time".into());
             todo.at_risk = held.at_risk.clone();
-            todo.wake_observers.append(&mut state.observers);
+            todo.call(&mut state.observers);
         }
         if renews && now >= held.renew_by && !state.in_flight {
             state.in_flight = true;
@@ -84,10 +84,16 @@ impl Stake {
         if now >= leaving.give_up {
             let late = leaving.good_until.map(|_| Released::Late);
             state.phase = Phase::Over(late);
-            todo.wake_observers.append(&mut state.observers);
+            todo.call(&mut state.observers);
             todo.over = true;
             return Moment::FAR;
         }
+        let runs_out = leaving.good_until.unwrap_or(Moment::FAR);
+        if now >= runs_out && !leaving.overdue {
+            leaving.overdue = true;
+            todo.call(&mut state.observers);
+        }
+        let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
         if now >= leaving.next_try {
             // It goes by another way than the first, so what went before is in doubt.
             let in_doubt = state.open > 0 || leaving.tries > 0;
@@ -95,7 +101,8 @@ impl Stake {
             leaving.next_try = now + retry_after(leaving.tries);
             todo.leave = Some(self.leave_of(in_doubt));
         }
-        leaving.next_try.min(leaving.give_up)
+        let overdue_at = if leaving.overdue { Moment::FAR } else { runs_out };
+        leaving.next_try.min(leaving.give_up).min(overdue_at)
     }
 
     /// The answer to a renewal of the watchdog's, or that there was none. Returns when to look next.
@@ -144,7 +151,7 @@ impl Stake {
                 if held.at_risk.is_none() {
                     held.at_risk = Some(error.to_string().into());
                     todo.at_risk = held.at_risk.clone();
-                    todo.wake_observers.append(&mut state.observers);
+                    todo.call(&mut state.observers);
                 }
             }
             (Phase::Held(_), Renewed::Gone(ended)) => state.lose(ended, None, todo),

@@ -1,0 +1,166 @@
+//! What happens between two steps: an end that comes before the grant it ends, a deadline that passes
+//! before anyone has looked, words that nobody takes.
+#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
+
+mod probe;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Wake};
+use std::time::Duration;
+
+use probe::{memory, ms, now};
+use tenure::engine::*;
+use tenure::engines::memory::Memory;
+use tenure::{Released, Tenure};
+
+/// An engine in which an operator is faster than the answer to a claim.
+#[derive(Debug)]
+struct Hasty {
+    memory: Memory,
+    breaks_next: AtomicBool,
+}
+
+impl Engine for Hasty {
+    fn profile(&self) -> &Profile {
+        self.memory.profile()
+    }
+
+    fn attach(&self, turns: Weak<dyn Turns>) {
+        self.memory.attach(turns);
+    }
+
+    fn claim(&self, claim: &Claim) -> Step<Verdict> {
+        let answer = self.memory.claim(claim);
+        if self.breaks_next.swap(false, SeqCst) {
+            let page = now(self.memory.inspect(&Scope::Name(claim.name.clone()))).unwrap();
+            let note = Note { by: "ops".into(), reason: "in haste".into() };
+            let fence = page.views[0].holders[0].fence;
+            assert_eq!(
+                now(self.memory.break_hold(&claim.name, fence, &note)).unwrap(),
+                Broken::Done
+            );
+        }
+        answer
+    }
+
+    fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
+        self.memory.renew(shard, batch)
+    }
+
+    fn leave(&self, leave: &Leave) -> Step<Left> {
+        self.memory.leave(leave)
+    }
+
+    fn leave_soon(&self, leave: Leave, done: Ack) {
+        self.memory.leave_soon(leave, done);
+    }
+
+    fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
+        self.memory.resize(name, capacity)
+    }
+
+    fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
+        self.memory.break_hold(name, fence, note)
+    }
+
+    fn inspect(&self, scope: &Scope) -> Step<Page> {
+        self.memory.inspect(scope)
+    }
+
+    fn health(&self) -> Step<()> {
+        self.memory.health()
+    }
+
+    fn close(&self) -> Step<()> {
+        self.memory.close()
+    }
+}
+
+#[test]
+fn a_hold_that_is_broken_before_its_grant_is_heard_is_not_live() {
+    let engine = Hasty { memory: Memory::new(), breaks_next: AtomicBool::new(true) };
+    let tenure = Tenure::with_engine(Arc::new(engine));
+    let first = now(tenure.mutex("a").renew(false).acquire()).unwrap();
+    let second = now(tenure.mutex("a").acquire()).unwrap();
+    assert!(!first.is_live(), "two are live: {first:?} and {second:?}");
+    assert!(second.is_live());
+    assert_eq!(now(first.release()).unwrap(), Released::Late);
+}
+
+/// Claims through the trait whose clients are gone.
+#[test]
+fn many_turns_that_nobody_takes_pass_on_without_a_deep_stack() {
+    let engine = Memory::new();
+    let name = Name::new(Space::Lock, "a").unwrap();
+    let claim = || Claim::new(name.clone(), SystemWorld.mint().unwrap());
+    let first = claim();
+    let _ = now(engine.claim(&first)).unwrap();
+    for _ in 0..20_000 {
+        let _ = now(engine.claim(&claim())).unwrap();
+    }
+    let _ = now(engine.leave(&Leave::new(name.clone(), first.id))).unwrap();
+    assert!(now(engine.inspect(&Scope::Name(name.clone()))).unwrap().views.is_empty());
+    assert!(matches!(now(engine.claim(&claim())), Ok(Verdict::Granted(_))));
+}
+
+/// A world in which time stands still until it is told, and nobody watches.
+#[derive(Debug, Default)]
+struct Still(AtomicU64);
+
+impl World for Still {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.0.load(SeqCst))
+    }
+
+    fn mint(&self) -> tenure::Result<ClaimId> {
+        SystemWorld.mint()
+    }
+
+    fn start(&self, _: Job) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_release_after_the_deadline_is_late_also_with_hold_for() {
+    let world = Arc::new(Still::default());
+    let engine: Arc<dyn Engine> = Arc::new(Memory::in_world(world.clone(), 0));
+    let one = Tenure::in_world(engine.clone(), world.clone());
+    let two = Tenure::in_world(engine, world.clone());
+    let ask = one.mutex("a").ttl(ms(1000)).hold_for(Duration::from_secs(60));
+    let hold = now(ask.acquire()).unwrap();
+    // The machine slept, and the release comes before the watchdog has looked.
+    world.0.store(10_000_000_000, SeqCst);
+    assert!(now(two.mutex("a").try_acquire()).unwrap().is_some());
+    assert_eq!(now(hold.release()).unwrap(), Released::Late);
+}
+
+#[test]
+fn whoever_stops_watching_a_hold_leaves_nothing_with_it() {
+    static ALIVE: AtomicU64 = AtomicU64::new(0);
+    struct Watcher;
+    impl Wake for Watcher {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Watcher {
+        fn drop(&mut self) {
+            ALIVE.fetch_sub(1, SeqCst);
+        }
+    }
+    let tenure = memory();
+    let hold = now(tenure.mutex("a").acquire()).unwrap();
+    for _ in 0..1000 {
+        ALIVE.fetch_add(2, SeqCst);
+        for waker in [Arc::new(Watcher).into(), Arc::new(Watcher).into()] {
+            let mut cx = Context::from_waker(&waker);
+            let mut lost = pin!(hold.lost());
+            assert!(lost.as_mut().poll(&mut cx).is_pending());
+            assert!(lost.as_mut().poll(&mut cx).is_pending());
+            assert!(pin!(hold.at_risk()).as_mut().poll(&mut cx).is_pending());
+        }
+    }
+    assert_eq!(ALIVE.load(SeqCst), 0, "wakers of futures that are gone");
+}
