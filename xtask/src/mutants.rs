@@ -108,8 +108,8 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "whoever waits is not known",
         file: "crates/tenure/src/stake.rs",
-        find: "state.waker = Some(cx.waker().clone());",
-        replace: "let _ = cx;",
+        find: "let before = state.waker.replace(cx.waker().clone());",
+        replace: "let before = { let _ = cx; state.waker.take() };",
         tests: SIMULATION,
     },
     Mutation {

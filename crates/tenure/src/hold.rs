@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::observe;
 use crate::options::check_ttl;
-use crate::stake::{Released, Stake, Todo};
+use crate::stake::{Released, Stake, Todo, Watcher};
 
 /// A granted claim in your hand.
 ///
@@ -266,22 +265,6 @@ pub struct Lost {
     core: Arc<Core>,
     stakes: Vec<Arc<Stake>>,
     watcher: Watcher,
-}
-
-/// Tells those who watch a hold apart, so that whoever stops watching leaves nothing with it.
-pub(crate) struct Watcher(pub(crate) u64);
-
-impl Watcher {
-    pub(crate) fn new() -> Watcher {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Watcher(NEXT.fetch_add(1, Relaxed))
-    }
-}
-
-impl Clone for Watcher {
-    fn clone(&self) -> Watcher {
-        Watcher::new()
-    }
 }
 
 impl Drop for Lost {

@@ -8,6 +8,7 @@ mod phase;
 mod watch;
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -52,6 +53,22 @@ pub enum Released {
 pub(crate) enum Event {
     Turn(Turn),
     Rung,
+}
+
+/// Tells those who watch a hold apart, so that whoever stops watching leaves nothing with it.
+pub(crate) struct Watcher(pub(crate) u64);
+
+impl Watcher {
+    pub(crate) fn new() -> Watcher {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Watcher(NEXT.fetch_add(1, Relaxed))
+    }
+}
+
+impl Clone for Watcher {
+    fn clone(&self) -> Watcher {
+        Watcher::new()
+    }
 }
 
 /// What a look or a message leaves to be done, once the mutex is free.
