@@ -64,13 +64,6 @@ const MUTATIONS: &[Mutation] = &[
         tests: SIMULATION,
     },
     Mutation {
-        breaks: "a turn that comes late has the engine leave a live hold",
-        file: "crates/tenure/src/stake.rs",
-        find: "(Phase::Held(_), _) => true,",
-        replace: "(Phase::Held(_), turn) => !matches!(turn, Turn::Granted(grant) if grant.fence != state.fence),",
-        tests: SIMULATION,
-    },
-    Mutation {
         breaks: "an end that comes before its grant is forgotten",
         file: "crates/tenure/src/stake.rs",
         find: "if let Some(ended) = ended {\n            state.lose(ended, None, todo);",
