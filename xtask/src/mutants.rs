@@ -94,8 +94,8 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "whoever is told is not woken",
         file: "crates/tenure/src/turn.rs",
-        find: "todo.wake.take().into_iter().chain(todo.wake_observers.drain(..)).for_each(Waker::wake);",
-        replace: "todo.wake = None;",
+        find: "if let Some(waker) = todo.wake.take() {\n            waker.wake();",
+        replace: "if let Some(waker) = todo.wake.take() {\n            drop(waker);",
         tests: SIMULATION,
     },
     Mutation {

@@ -33,7 +33,7 @@ impl Ask {
         async move {
             match begun? {
                 Begun::Held(hold) => Ok(hold.given()),
-                Begun::Asked(asked) => asked.acquired().await.map(Hold::given),
+                Begun::Asked(wait) => wait.await?.acquired().map(Hold::given),
             }
         }
     }
@@ -42,7 +42,7 @@ impl Ask {
     pub(crate) async fn try_acquire(self: Box<Self>, handle: Arc<Handle>) -> Result<Option<Hold>> {
         match self.begin(handle, false)? {
             Begun::Held(hold) => Ok(Some(hold.given())),
-            Begun::Asked(asked) => Ok(asked.tried().await?.map(Hold::given)),
+            Begun::Asked(wait) => Ok(wait.await?.tried().map(Hold::given)),
         }
     }
 
@@ -84,27 +84,49 @@ impl Ask {
                 let mut asked = Asked::new(hold, Request::None, started);
                 asked.answered = true;
                 asked.stand(place, started);
-                Ok(Begun::Asked(asked))
+                Ok(Begun::Asked(Box::pin(asked.finish())))
             }
             otherwise => {
                 stake.asked();
                 let now = core.world.now();
                 let step = otherwise.map_or_else(|step| step, Step::ready);
-                Ok(Begun::Asked(Asked::new(hold, Request::Claim(step), now)))
+                let asked = Asked::new(hold, Request::Claim(step), now);
+                Ok(Begun::Asked(Box::pin(asked.finish())))
             }
         }
     }
 }
 
+/// A claim that was sent. The wait is boxed: most claims do not wait, and need not carry the room for
+/// it from hand to hand.
 enum Begun {
     Held(Hold),
-    Asked(Box<Asked>),
+    Asked(Pin<Box<dyn Future<Output = Result<Ending>> + Send>>),
 }
 
 /// How the wait ended.
 enum Ending {
     Granted(Hold),
     Busy(Hold, Option<Holder>),
+}
+
+impl Ending {
+    fn acquired(self) -> Result<Hold> {
+        match self {
+            Ending::Granted(hold) => Ok(hold),
+            Ending::Busy(hold, holder) => {
+                let (core, name) = (hold.core(), &hold.stake().claim.name);
+                Err(core.explain(core.not_had(name, "did not wait", holder), "acquire", name))
+            }
+        }
+    }
+
+    fn tried(self) -> Option<Hold> {
+        match self {
+            Ending::Granted(hold) => Some(hold),
+            Ending::Busy(..) => None,
+        }
+    }
 }
 
 /// A claim that was sent and not granted on the spot.
@@ -139,29 +161,12 @@ enum Heard {
 }
 
 impl Asked {
-    fn new(hold: Hold, request: Request, started: Moment) -> Box<Asked> {
+    fn new(hold: Hold, request: Request, started: Moment) -> Asked {
         let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
-        Box::new(Asked { hold, request, started, answered, tries, ring_at, spins })
+        Asked { hold, request, started, answered, tries, ring_at, spins }
     }
 
-    async fn acquired(self: Box<Self>) -> Result<Hold> {
-        match self.finish().await? {
-            Ending::Granted(hold) => Ok(hold),
-            Ending::Busy(hold, holder) => {
-                let (core, name) = (hold.core(), &hold.stake().claim.name);
-                Err(core.explain(core.not_had(name, "did not wait", holder), "acquire", name))
-            }
-        }
-    }
-
-    async fn tried(self: Box<Self>) -> Result<Option<Hold>> {
-        match self.finish().await? {
-            Ending::Granted(hold) => Ok(Some(hold)),
-            Ending::Busy(..) => Ok(None),
-        }
-    }
-
-    async fn finish(mut self: Box<Self>) -> Result<Ending> {
+    async fn finish(mut self) -> Result<Ending> {
         match self.wait_for_turn().await {
             Ok(None) => Ok(Ending::Granted(self.hold)),
             Ok(Some(holder)) => Ok(Ending::Busy(self.hold, holder)),

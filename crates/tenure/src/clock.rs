@@ -100,9 +100,9 @@ impl Random {
             None => slot.insert(Random::new(generation)?),
         };
         random.left -= 1;
-        let mut bytes = [0; 16];
-        random.generator.fill_bytes(&mut bytes);
-        Ok(ClaimId::from_bytes(bytes))
+        let (low, high) = (random.generator.next_u64(), random.generator.next_u64());
+        let bits = u128::from(high) << 64 | u128::from(low);
+        Ok(ClaimId::from_bytes(bits.to_le_bytes()))
     }
 
     fn new(generation: u64) -> Result<Random> {

@@ -48,7 +48,9 @@ impl Hold {
         let mut todo = Todo::default();
         slots.schedule(&stake.claim.name, stake.start(grant, now, &mut todo));
         observe::granted(stake, waited);
-        slots.carry_out(stake, &mut todo);
+        if !todo.is_empty() {
+            slots.carry_out(stake, &mut todo);
+        }
     }
 
     pub(crate) fn stake(&self) -> &Arc<Stake> {

@@ -55,7 +55,9 @@ impl Name {
                 format!("the name has {} bytes; the limit is {LONGEST_NAME} bytes", text.len());
             return Err(Error::invalid(reason).next("shorten it, or use a hash of it"));
         }
-        if let Some(bad) = text.chars().find(|c| c.is_control()) {
+        // Plain ASCII is nearly everything, and quickly seen.
+        let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        if !plain && let Some(bad) = text.chars().find(|c| c.is_control()) {
             let reason = format!("the name contains the control character {bad:?}");
             return Err(Error::invalid(reason).next("remove it; any other UTF-8 is allowed"));
         }

@@ -156,7 +156,10 @@ impl Slots {
         if let Some(ended) = todo.lost.take() {
             observe::lost(stake, &ended);
         }
-        todo.wake.take().into_iter().chain(todo.wake_observers.drain(..)).for_each(Waker::wake);
+        if let Some(waker) = todo.wake.take() {
+            waker.wake();
+        }
+        todo.wake_observers.drain(..).for_each(Waker::wake);
     }
 
     /// The engine answered a leave, or did not.
