@@ -62,8 +62,8 @@ const RULES: &[Rule] = &[
     // The core.
     Rule {
         module: "ask",
-        may_import: &[WORDS, &["engine", "options"]],
-        because: "what is asked for is plain data, checked against the engine's profile",
+        may_import: &[WORDS, &["engine", "options", "stake"]],
+        because: "what is asked for is plain data, written where its stake keeps it",
     },
     Rule {
         module: "stake",

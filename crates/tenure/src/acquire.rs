@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::ask::{Ask, check_units};
+use crate::ask::{Draft, check_units};
 use crate::claim::{Claim, Ended, Grant, Holder, Place, Renewal, Renewed, Turn, Verdict};
 use crate::client::{Core, Handle};
 use crate::engine::{Step, View};
@@ -22,10 +22,10 @@ use crate::name::Name;
 use crate::observe;
 use crate::stake::{Event, Stake};
 
-impl Ask {
+impl Draft {
     /// Takes the place in line now, and returns the future that waits for the turn.
     pub(crate) fn join(
-        self: Box<Self>,
+        self,
         handle: Arc<Handle>,
     ) -> impl Future<Output = Result<Hold>> + Send + use<> {
         let may_wait = self.wait != Some(Duration::ZERO);
@@ -39,7 +39,7 @@ impl Ask {
     }
 
     /// Takes it if it is free now; `None` if someone holds it or waits for it.
-    pub(crate) async fn try_acquire(self: Box<Self>, handle: Arc<Handle>) -> Result<Option<Hold>> {
+    pub(crate) async fn try_acquire(self, handle: Arc<Handle>) -> Result<Option<Hold>> {
         match self.begin(handle, false)? {
             Begun::Held(hold) => Ok(Some(hold.given())),
             Begun::Asked(wait) => Ok(wait.await?.tried().map(Hold::given)),
@@ -58,7 +58,7 @@ impl Ask {
 
     /// Sends the claim. A grant that is at hand is taken at once, so that it is watched over even if
     /// nobody polls the future.
-    fn begin(mut self: Box<Self>, handle: Arc<Handle>, may_wait: bool) -> Result<Begun> {
+    fn begin(mut self, handle: Arc<Handle>, may_wait: bool) -> Result<Begun> {
         let core = &handle.core;
         let check = || self.check(core.engine.profile());
         let ready = core.open().and_then(|()| check()).and_then(|()| core.be_watched());
@@ -67,7 +67,7 @@ impl Ask {
             Err(error) => return Err(core.explain(error, "acquire", &self.claim.name)),
         };
         (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen, may_wait);
-        let mut hold = Hold::asking(handle, Arc::new(Stake::new(self)));
+        let mut hold = Hold::asking(handle, self.into_stake());
         let (core, stake) = (hold.core(), hold.stake());
         core.slots.insert(stake.clone());
         // A close that came meanwhile has not seen this one.

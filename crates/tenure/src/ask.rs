@@ -1,6 +1,7 @@
 //! What is asked for, from the first word of the caller until the claim is over.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +10,13 @@ use crate::engine::Profile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::options::{Options, Terms, check_details, check_times};
+use crate::stake::Stake;
 
 /// The most units a semaphore can have; a read-write lock has one more, so that the two never agree.
 pub(crate) const MOST_UNITS: u32 = (1 << 20) - 1;
 
 /// What a primitive asks for. It differs in weight and capacity; everything else is the same for all.
 ///
-/// Boxed from the first word to the last: it is passed from hand to hand before it is sent, and the
-/// stake keeps it as it is.
 #[derive(Clone)]
 pub(crate) struct Ask {
     /// Without an id until it is sent.
@@ -28,9 +28,9 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    pub(crate) fn new(name: Name, options: &Options) -> Box<Ask> {
+    fn new(name: Name, options: &Options) -> Ask {
         let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, details } = options;
-        Box::new(Ask {
+        Ask {
             claim: Claim {
                 name,
                 id: ClaimId::NONE,
@@ -48,7 +48,7 @@ impl Ask {
             wait: *wait,
             terms: Terms { renew: *renew, max_hold: *max_hold, hold_for: *hold_for },
             own_details: false,
-        })
+        }
     }
 
     pub(crate) fn set(&mut self, options: Options) {
@@ -96,6 +96,44 @@ pub(crate) fn check_units(weight: u32, capacity: u32) -> Result<()> {
         return Err(Error::invalid(reason).next("ask for fewer units, or raise the capacity"));
     }
     Ok(())
+}
+
+/// An ask that was not sent yet.
+///
+/// It is written in the place where it stays: on its way from the first word of the caller to the
+/// end of the claim it is not copied.
+pub(crate) struct Draft(Arc<Stake>);
+
+impl Draft {
+    pub(crate) fn new(name: Name, options: &Options) -> Draft {
+        Draft(Arc::new(Stake::new(Ask::new(name, options))))
+    }
+
+    /// The claim to send.
+    pub(crate) fn into_stake(self) -> Arc<Stake> {
+        self.0
+    }
+}
+
+impl Deref for Draft {
+    type Target = Ask;
+
+    fn deref(&self) -> &Ask {
+        &self.0
+    }
+}
+
+impl DerefMut for Draft {
+    fn deref_mut(&mut self) -> &mut Ask {
+        // Nobody else has it before it is sent, and then it is no draft any more.
+        Arc::get_mut(&mut self.0).expect("a draft is its writer's alone").ask_mut()
+    }
+}
+
+impl Clone for Draft {
+    fn clone(&self) -> Draft {
+        Draft(Arc::new(Stake::new(Ask::clone(self))))
+    }
 }
 
 impl fmt::Debug for Ask {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::ask::Ask;
+use crate::ask::Draft;
 use crate::claim::{Broken, Fence, Note};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
@@ -192,8 +192,8 @@ impl Tenure {
         All { handle: self.handle.clone(), ask: self.ask(""), names }
     }
 
-    fn ask(&self, name: &str) -> Box<Ask> {
-        Ask::new(Name::unchecked(Space::Lock, name), &self.defaults)
+    fn ask(&self, name: &str) -> Draft {
+        Draft::new(Name::unchecked(Space::Lock, name), &self.defaults)
     }
 
     /// Who holds a name and who waits for it; `None` if nobody does.

@@ -32,12 +32,14 @@ pub struct Hold {
     rest: Vec<Hold>,
     /// In the caller's hand: `hold_for` is a promise about what somebody had.
     given: bool,
+    /// Its release is on its way.
+    left: bool,
 }
 
 impl Hold {
     /// The guard is there before the request is sent, so that whatever is dropped is left.
     pub(crate) fn asking(handle: Arc<Handle>, stake: Arc<Stake>) -> Hold {
-        Hold { handle, stake, fence: Fence::default(), rest: Vec::new(), given: false }
+        Hold { handle, stake, fence: Fence::default(), rest: Vec::new(), given: false, left: false }
     }
 
     /// The claim was granted after it had waited that long.
@@ -198,10 +200,12 @@ impl Hold {
     ///
     /// # Cancel safety
     /// The release happens even if the future is dropped.
-    pub async fn release(self) -> Result<Released> {
+    pub async fn release(mut self) -> Result<Released> {
         let core = self.core();
         core.open().map_err(|error| core.explain(error, "release", &self.stake.claim.name))?;
         self.each().for_each(|hold| core.leave(&hold.stake, true));
+        self.left = true;
+        self.rest.iter_mut().for_each(|hold| hold.left = true);
         let mut all = Released::InTime;
         for hold in self.each() {
             let watcher = Watcher::new();
@@ -243,8 +247,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let core = self.core();
-        if !core.forked() {
+        let core = &self.handle.core;
+        if !self.left && !core.forked() {
             core.leave(&self.stake, self.given);
         }
     }

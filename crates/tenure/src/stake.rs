@@ -26,7 +26,7 @@ const LEAVE_PATIENCE: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(crate) struct Stake {
-    ask: Box<Ask>,
+    ask: Ask,
     state: Mutex<State>,
 }
 
@@ -102,7 +102,7 @@ impl Todo {
 }
 
 impl Stake {
-    pub(crate) fn new(ask: Box<Ask>) -> Stake {
+    pub(crate) fn new(ask: Ask) -> Stake {
         let asking = Asking {
             turn: None,
             place: None,
@@ -120,6 +120,10 @@ impl Stake {
             lost: None,
         };
         Stake { ask, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn ask_mut(&mut self) -> &mut Ask {
+        &mut self.ask
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

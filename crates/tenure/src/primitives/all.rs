@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::ask::Ask;
+use crate::ask::Draft;
 use crate::client::Handle;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
@@ -29,7 +29,7 @@ use crate::options::setters;
 #[must_use = "this only describes the ask; acquire it"]
 pub struct All {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) ask: Box<Ask>,
+    pub(crate) ask: Draft,
     pub(crate) names: Vec<Name>,
 }
 
@@ -101,7 +101,7 @@ impl All {
         Ok(names)
     }
 
-    fn ask_for(&self, name: Name) -> Box<Ask> {
+    fn ask_for(&self, name: Name) -> Draft {
         let mut ask = self.ask.clone();
         ask.claim.name = name;
         ask

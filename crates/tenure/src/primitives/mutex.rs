@@ -2,7 +2,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::ask::Ask;
+use crate::ask::Draft;
 use crate::client::Handle;
 use crate::error::Result;
 use crate::hold::Hold;
@@ -29,7 +29,7 @@ use crate::options::setters;
 #[must_use = "this only describes the ask; acquire it"]
 pub struct Mutex {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) ask: Box<Ask>,
+    pub(crate) ask: Draft,
 }
 
 setters!(Mutex);
@@ -78,6 +78,6 @@ impl Mutex {
 
 impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mutex({:?})", self.ask)
+        write!(f, "Mutex({:?})", *self.ask)
     }
 }

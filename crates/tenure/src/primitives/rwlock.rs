@@ -2,7 +2,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::ask::{Ask, MOST_UNITS};
+use crate::ask::{Draft, MOST_UNITS};
 use crate::client::Handle;
 use crate::error::Result;
 use crate::hold::Hold;
@@ -29,7 +29,7 @@ use crate::options::setters;
 #[must_use = "this only describes the ask; acquire it"]
 pub struct RwLock {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) ask: Box<Ask>,
+    pub(crate) ask: Draft,
 }
 
 setters!(RwLock);
@@ -100,6 +100,6 @@ impl RwLock {
 
 impl fmt::Debug for RwLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RwLock({:?})", self.ask)
+        write!(f, "RwLock({:?})", *self.ask)
     }
 }

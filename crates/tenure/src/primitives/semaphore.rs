@@ -2,7 +2,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::ask::Ask;
+use crate::ask::Draft;
 use crate::client::Handle;
 use crate::error::Result;
 use crate::hold::Hold;
@@ -28,7 +28,7 @@ use crate::options::setters;
 #[must_use = "this only describes the ask; acquire it"]
 pub struct Semaphore {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) ask: Box<Ask>,
+    pub(crate) ask: Draft,
 }
 
 setters!(Semaphore);
@@ -115,6 +115,6 @@ impl Semaphore {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Semaphore({:?})", self.ask)
+        write!(f, "Semaphore({:?})", *self.ask)
     }
 }
