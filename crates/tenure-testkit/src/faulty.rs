@@ -67,9 +67,9 @@ struct Shared {
     is_dead: Box<dyn Fn() -> bool + Send + Sync>,
     data: Arc<Mutex<Link>>,
     /// The claims of this client, and when the last request of each that was answered "waiting" was
-    /// sent: the base of a turn that comes by push. An answer that found the grant is no base: the
-    /// grant is older than it.
-    contacts: Mutex<HashMap<ClaimId, Option<Moment>>>,
+    /// sent, with its floor: the base of a turn that comes by push. An answer that found the grant is no
+    /// base: the grant is older than it.
+    contacts: Mutex<HashMap<ClaimId, Option<(Moment, Fence)>>>,
     pushes: OnceLock<Arc<Pushes>>,
 }
 
@@ -249,7 +249,7 @@ impl Shared {
     fn place(&self, id: ClaimId, place: Place, sent: Moment) -> Place {
         let mut contacts = lock(&self.contacts);
         let known = contacts.entry(id).or_default();
-        *known = Some(sent).max(*known);
+        *known = Some((sent, place.floor)).max(*known);
         let look_again = match place.look_again {
             Moment::FAR => Moment::FAR,
             at => sent + self.network.now().until(at),
@@ -307,7 +307,9 @@ fn push(shared: &Arc<Shared>, name: Name, id: ClaimId, turn: Turn) {
     let Some(turns) = shared.turns() else { return };
     let base = lock(&shared.contacts).get(&id).copied().flatten();
     let turn = match (turn, base) {
-        (Turn::Granted(grant), Some(sent)) => Turn::Granted(restamp(grant, sent)),
+        // Older than its base, which the client may not have heard of yet.
+        (Turn::Granted(grant), Some((_, floor))) if grant.fence <= floor => return,
+        (Turn::Granted(grant), Some((sent, _))) => Turn::Granted(restamp(grant, sent)),
         // Without a base nobody can say how long it is good for.
         (Turn::Granted(_), None) => Turn::LookAgain,
         (Turn::LookAt(at), _) => Turn::LookAt(shared.world.now() + shared.network.now().until(at)),

@@ -193,7 +193,9 @@ impl Grant {
     ///
     /// For a pushed turn, `sent` is the send time of the claim's last contact that was answered
     /// *waiting*, or of any request that was answered before the push on the very connection that
-    /// brought it. A contact that found the grant is no base for it: the grant is older.
+    /// brought it. A contact that found the grant is no base for it: the grant is older. And a turn
+    /// whose fence is not above the floor of the contact that is its base is stale: the engine drops
+    /// it, because the core may not have heard of that contact yet.
     pub fn new(fence: Fence, sent: Moment, remaining: Duration, first_life: bool) -> Grant {
         Grant {
             fence,
