@@ -147,7 +147,7 @@ fn fences(name: &str, records: &[&Record], found: &mut Vec<Violation>) {
     let (mut next, mut highest) = (0, 0);
     for record in asked {
         while let Some(before) = ended.get(next)
-            && before.ended <= record.asked
+            && before.ended < record.asked
         {
             highest = highest.max(before.fence);
             next += 1;
@@ -268,6 +268,11 @@ mod tests {
         let history =
             [record([0, 1, 2, 10], 1), record([3, 4, 11, 20], 2), record([30, 31, 31, 40], 3)];
         assert_eq!(judge(&history, RULES), []);
+    }
+
+    #[test]
+    fn a_hold_of_no_length_is_not_before_itself() {
+        assert_eq!(judge(&[record([5, 5, 5, 5], 1)], RULES), []);
     }
 
     #[test]
