@@ -245,22 +245,9 @@ mod tests {
 
     /// asked, joined, granted, ended, fence.
     fn record(times: [u64; 4], fence: u64) -> Record {
-        let [asked, joined, granted, ended] = times.map(Moment::from_nanos);
-        let name = "a name".to_owned();
-        let (weight, capacity, process, excused, freed) = (1, 1, 7, false, ended);
-        Record {
-            process,
-            name,
-            weight,
-            capacity,
-            asked,
-            joined,
-            granted,
-            ended,
-            freed,
-            fence,
-            excused,
-        }
+        let [asked, joined, granted, ended] = times;
+        let line = format!("7 1 1 {asked} {joined} {granted} {ended} {ended} {fence} 0 a name");
+        line.parse().expect("a record in its text form")
     }
 
     #[test]

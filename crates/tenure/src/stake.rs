@@ -132,7 +132,7 @@ impl Stake {
 
     // The asking future.
 
-    /// Waits for a turn, or until `ring_at`. The moment to schedule is handed back.
+    /// Waits for a turn, or until `ring_at`, for which the caller schedules a look.
     pub(crate) fn poll_event(&self, cx: &mut Context<'_>, ring_at: Moment) -> Poll<Event> {
         let mut state = self.state();
         let Phase::Asking(asking) = &mut state.phase else {

@@ -283,6 +283,19 @@ async fn a_hold_that_is_not_renewed_is_lost_without_an_answer_from_anybody() {
     assert!(!hold.is_live());
 }
 
+/// Whoever awaits a release that nobody answers hears when the hold has run out, not a ttl later.
+#[tokio::test]
+async fn a_release_that_nobody_answers_is_late_when_the_hold_has_run_out() {
+    let engine = Between::new();
+    let tenure = Tenure::with_engine(engine.clone());
+    let hold = tenure.mutex("a").ttl(ms(2_000)).acquire().await.unwrap();
+    let granted = std::time::Instant::now();
+    engine.shut();
+    assert_eq!(soon(hold.release()).await.unwrap(), Released::Late);
+    let after = granted.elapsed();
+    assert!(after > ms(1_500) && after < ms(3_500), "after {after:?}");
+}
+
 #[tokio::test]
 async fn everyone_who_watches_a_hold_hears_that_it_is_lost() {
     let tenure = memory();
