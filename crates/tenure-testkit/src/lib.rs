@@ -8,13 +8,16 @@
 //! - [`stage`]: time and tasks, real or virtual, so that one test body runs on both; [`sim`] is the
 //!   virtual one, and runs the production code of the core.
 //! - [`faulty`]: an engine behind a bad network.
+//! - [`servers`]: real servers, started for a test; [`proxy`] is a bad network in front of one.
 //! - [`scenario`]: seeded scenarios that put all of these together; [`rng`] repeats them.
 
 pub mod broken;
 pub mod conformance;
 pub mod faulty;
 pub mod judge;
+pub mod proxy;
 pub mod rng;
 pub mod scenario;
+pub mod servers;
 pub mod sim;
 pub mod stage;

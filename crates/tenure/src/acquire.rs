@@ -312,7 +312,9 @@ impl Asked {
             }
             return Err(error);
         }
-        if !self.answered && now >= self.started + self.core().engine.profile().patience {
+        // An engine that asks for time is there; whoever came to wait does.
+        let patient = self.answered || error.asks_for_time() && self.stake().claim.may_wait;
+        if !patient && now >= self.started + self.core().engine.profile().patience {
             return Err(error);
         }
         self.try_later(now);

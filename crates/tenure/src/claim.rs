@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::moment::{self, Moment};
 use crate::name::Name;
 
@@ -156,6 +156,27 @@ impl Claim {
             once: None,
             details: Arc::default(),
         }
+    }
+}
+
+/// What engines answer when a claim cannot be served, in the same words.
+impl Claim {
+    pub(crate) fn full(max_waiters: u32) -> Error {
+        let reason = format!("{max_waiters} claims wait already, which is the limit");
+        Error::new(ErrorKind::Full, reason).next("try again later")
+    }
+
+    pub(crate) fn conflict(asked: (u32, u32), capacity: u32) -> Error {
+        let (weight, of) = asked;
+        let reason =
+            format!("the name has a capacity of {capacity}; this claim says {weight} of {of}");
+        let error = Error::new(ErrorKind::Conflict, reason);
+        error.next("all users of a name must agree; resize changes it for all")
+    }
+
+    pub(crate) fn capacity_is_fixed() -> Error {
+        let reason = "the name is used with a capacity that is fixed, as by a mutex";
+        Error::new(ErrorKind::Conflict, reason).next("give the semaphore a name of its own")
     }
 }
 

@@ -12,6 +12,7 @@ use crate::claim::{Broken, Fence, Note};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
 use crate::engines::memory::Memory;
+use crate::engines::redis::{Redis, RedisConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::name::{Name, Space};
@@ -78,27 +79,11 @@ impl Tenure {
     /// # Cancel safety
     /// Safe: nothing is kept of a connection that was not returned.
     pub async fn connect(url: &str) -> Result<Tenure> {
-        let (address, query) = url.split_once('?').unwrap_or((url, ""));
-        let engine: Arc<dyn Engine> = match address {
-            "memory:" => Arc::new(Memory::new()),
-            _ => {
-                // What follows the scheme may be a password, and without a scheme anything may.
-                let scheme = address.split_once(':').map(|(scheme, _)| scheme).filter(|scheme| {
-                    scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
-                });
-                let reason = match scheme {
-                    Some(scheme) => format!("there is no engine for {scheme:?}"),
-                    None => "there is no engine for a URL without a scheme".to_owned(),
-                };
-                let unknown = Error::invalid(reason).next("known: memory:");
-                return Err(unknown.context("connect", "", ""));
-            }
-        };
+        let (engine, fields) = open(url).await?;
         let mut options = Options::new(default_owner());
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (field, value) = pair.split_once('=').unwrap_or((pair, ""));
+        for (field, value) in fields {
             let label = &engine.profile().label;
-            options.set(field, value).map_err(|error| error.context("connect", "", label))?;
+            options.set(&field, &value).map_err(|error| error.context("connect", "", label))?;
         }
         Tenure::with_engine(engine).with_defaults(options)
     }
@@ -378,6 +363,36 @@ impl Drop for Handle {
             self.core.slots.bell.ring();
         }
     }
+}
+
+/// The engine that the URL names, and what else its query says.
+async fn open(url: &str) -> Result<(Arc<dyn Engine>, Vec<(String, String)>)> {
+    let (address, query) = url.split_once('?').unwrap_or((url, ""));
+    if address == "memory:" {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let fields = pairs.map(|(field, value)| (field.to_owned(), value.to_owned()));
+        return Ok((Arc::new(Memory::new()), fields.collect()));
+    }
+    // What follows the scheme may be a password, and without a scheme anything may.
+    let scheme = address
+        .split_once(':')
+        .map(|(scheme, _)| scheme)
+        .filter(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)));
+    if let Some(scheme) = scheme.filter(|scheme| RedisConfig::SCHEMES.contains(scheme)) {
+        let read = RedisConfig::from_url(url);
+        let (config, fields) = read.map_err(|error| error.context("connect", "", scheme))?;
+        let label = config.label();
+        let redis = Redis::connect(config).await;
+        let redis = redis.map_err(|error| error.context("connect", "", &label))?;
+        return Ok((Arc::new(redis), fields));
+    }
+    let reason = match scheme {
+        Some(scheme) => format!("there is no engine for {scheme:?}"),
+        None => "there is no engine for a URL without a scheme".to_owned(),
+    };
+    let unknown = Error::invalid(reason).next("known: memory:, redis:// and its kin");
+    Err(unknown.context("connect", "", ""))
 }
 
 fn variable(name: &str) -> Result<Option<String>> {

@@ -1,3 +1,4 @@
 //! The engines.
 
 pub mod memory;
+pub mod redis;

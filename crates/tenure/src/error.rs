@@ -15,6 +15,7 @@ pub struct Error {
     inner: Box<Inner>,
 }
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     operation: Option<&'static str>,
@@ -23,6 +24,7 @@ struct Inner {
     reason: String,
     next: Option<&'static str>,
     may_have_happened: bool,
+    not_now: bool,
 }
 
 /// The classes of failure.
@@ -62,6 +64,7 @@ impl Error {
             reason: reason.into(),
             next: None,
             may_have_happened: false,
+            not_now: false,
         };
         Error { inner: Box::new(inner) }
     }
@@ -85,6 +88,21 @@ impl Error {
     pub fn in_doubt(mut self) -> Error {
         self.inner.may_have_happened = true;
         self
+    }
+
+    /// Says that the engine is there and asks for time: whoever can wait should.
+    pub fn not_now(mut self) -> Error {
+        self.inner.not_now = true;
+        self
+    }
+
+    pub(crate) fn asks_for_time(&self) -> bool {
+        self.inner.not_now
+    }
+
+    /// The same error, for someone else who waited for the same thing.
+    pub(crate) fn copy(&self) -> Error {
+        Error { inner: self.inner.clone() }
     }
 
     /// Adds what was being done, unless an inner layer already said so.

@@ -98,7 +98,7 @@ pub(super) async fn a_wait_that_is_over_leaves_the_line(kit: Kit) {
     Arc::make_mut(&mut options.details).owner = "the-holder".into();
     let hold = kit.take(&one, &name, options).await;
     let mut options = two.defaults();
-    options.wait = Some(Duration::from_millis(100));
+    options.wait = Some(SECOND);
     let over = kit.soon("the end of the wait", kit.how.join(&two, &name, options)).await;
     let error = over.expect_err("it is held");
     assert_eq!(error.kind(), ErrorKind::WaitOver);

@@ -20,7 +20,7 @@ use crate::claim::{
 };
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Step, Turns, View};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::ledger::{Answer, Entry, Ledger, Line, Shelf, Word};
 use crate::moment::Moment;
 use crate::name::Name;
@@ -267,11 +267,7 @@ impl Engine for Memory {
             |ledger| ledger.resize(capacity),
             |done, _, _| match done {
                 true => Ok(()),
-                false => {
-                    let reason = "the name is used with a capacity that is fixed, as by a mutex";
-                    let error = Error::new(ErrorKind::Conflict, reason);
-                    Err(error.next("give the semaphore a name of its own"))
-                }
+                false => Err(Claim::capacity_is_fixed()),
             },
         );
         Step::ready(done)
@@ -344,17 +340,9 @@ fn verdict(answer: Answer, claim: &Claim, now: Moment, line: &NamedLine) -> Resu
         Answer::Settled(outcome) => Verdict::Settled(outcome),
         Answer::Unsettled => Verdict::Unsettled,
         Answer::Left => Verdict::Left,
-        Answer::Full => {
-            let reason = format!("{} claims wait already, which is the limit", claim.max_waiters);
-            return Err(Error::new(ErrorKind::Full, reason).next("try again later"));
-        }
+        Answer::Full => return Err(Claim::full(claim.max_waiters)),
         Answer::Conflict { capacity } => {
-            let reason = format!(
-                "the name has a capacity of {capacity}; this claim says {} of {}",
-                claim.weight, claim.capacity
-            );
-            let error = Error::new(ErrorKind::Conflict, reason);
-            return Err(error.next("all users of a name must agree; resize changes it for all"));
+            return Err(Claim::conflict((claim.weight, claim.capacity), capacity));
         }
         Answer::Gone(ended) => return Err(ended.into()),
     })

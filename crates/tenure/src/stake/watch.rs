@@ -154,7 +154,11 @@ impl Stake {
                     todo.call(&mut state.observers);
                 }
             }
-            (Phase::Held(_), Renewed::Gone(ended)) => state.lose(ended, None, todo),
+            (Phase::Held(held), Renewed::Gone(ended)) => {
+                // By the engine's own clock it cannot have run out yet: the engine has forgotten it.
+                let forgotten = ended == Ended::Expired && now < held.good_until;
+                state.lose(if forgotten { Ended::Forgotten } else { ended }, None, todo);
+            }
             (Phase::Asking(asking), Renewed::Held(grant)) => {
                 let turn = Turn::Granted(grant);
                 if !asking.is_stale(&turn) {

@@ -1,0 +1,120 @@
+//! The Redis engine side by side with what people write by hand, in one run.
+//!
+//! Each kind is a process of its own, on a server of its own, and all of them share one CPU with their
+//! server unless `--free` is given: a wake-up across cores costs more than a command and moves with
+//! the neighbours. Every kind runs once a round; ratios are taken inside a round.
+
+mod children;
+mod clock;
+mod deaths;
+mod failure;
+mod figures;
+mod lockers;
+mod options;
+mod room;
+mod server;
+mod table;
+mod throughput;
+mod waiting;
+mod work;
+
+use std::time::Duration;
+
+use children::{Given, Orders};
+use failure::Failure;
+use lockers::Kind;
+use options::Flavour;
+use server::Server;
+use table::Table;
+
+pub(crate) use children::CHILD;
+pub(crate) use options::Options;
+
+/// No child lives longer, whatever happens to it.
+const LONGEST: Duration = Duration::from_secs(300);
+
+type Workload = fn(&mut Bench<'_>);
+
+/// All workloads, by name.
+const WORKLOADS: &[(&str, Workload)] = &[
+    ("w1", throughput::w1),
+    ("w2", throughput::w2),
+    ("w3", throughput::w3),
+    ("w3h", throughput::w3h),
+    ("w4", waiting::w4),
+    ("w4b", waiting::w4b),
+    ("w5", deaths::w5),
+    ("w5b", deaths::w5b),
+    ("room", room::room),
+];
+
+/// One run.
+struct Bench<'a> {
+    options: &'a Options,
+    table: Table,
+}
+
+/// Runs what the options ask for, and prints the figures.
+pub(crate) fn run(options: &Options) {
+    let place = match options.cpu {
+        Some(cpu) => format!("server and clients on CPU {cpu}"),
+        None => "the scheduler is free".to_owned(),
+    };
+    println!("{} rounds of {:?}; {place}", options.rounds, options.length);
+    let mut bench = Bench { options, table: Table::default() };
+    for (name, workload) in WORKLOADS {
+        if options.asks_for(name) {
+            workload(&mut bench);
+        }
+    }
+    bench.table.end();
+}
+
+impl Bench<'_> {
+    /// Those of `kinds` that were asked for.
+    fn kinds(&self, kinds: &[Kind]) -> Vec<Kind> {
+        kinds.iter().copied().filter(|kind| self.options.kinds.contains(kind)).collect()
+    }
+
+    /// What every child is told.
+    fn arguments(&self, server: &Server, flavour: Flavour) -> Vec<String> {
+        let mut arguments =
+            vec![format!("address={}", server.address()), format!("runtime={flavour}")];
+        arguments.extend(self.options.cpu.map(|cpu| format!("cpu={cpu}")));
+        arguments
+    }
+}
+
+/// This process as a child: the first argument is its task.
+pub(crate) fn child(given: &[String]) {
+    let outcome = given.split_first().ok_or_else(|| "no task".into()).and_then(|(task, rest)| {
+        let given = Given::read(rest);
+        if let Ok(cpu) = given.number("cpu") {
+            clock::pin(None, cpu)?;
+        }
+        std::thread::spawn(|| {
+            std::thread::sleep(LONGEST);
+            std::process::exit(1);
+        });
+        let mut orders = Orders::listen();
+        let runtime = Flavour::build(given.text("runtime")?)?;
+        runtime.block_on(perform(task, &given, &mut orders))
+    });
+    if let Err(error) = outcome {
+        let _ = children::say(format_args!("failed: {error}"));
+    }
+    // Tasks that still wait must not hold up the end.
+    std::process::exit(0);
+}
+
+async fn perform(task: &str, given: &Given, orders: &mut Orders) -> Result<(), Failure> {
+    match task {
+        "work" => work::run(given, orders).await,
+        "idle" => waiting::idle(given, orders).await,
+        "crowd" => waiting::crowd(given, orders).await,
+        "hold" => deaths::hold(given, orders).await,
+        "wait" => deaths::wait(given, orders).await,
+        "names" => room::names(given, orders).await,
+        other => Err(format!("no task {other}").into()),
+    }
+}

@@ -1,0 +1,241 @@
+//! W1, W2, W3 and W3h: how many, how evenly, at what cost.
+
+use std::time::{Duration, SystemTime};
+
+use super::Bench;
+use super::children::Child;
+use super::clock;
+use super::failure::Failure;
+use super::figures::Trial;
+use super::lockers::Kind;
+use super::options::Flavour;
+use super::server::Server;
+use super::table::Goal;
+use super::work::{Names, Stamps};
+
+/// What one trial is.
+#[derive(Clone, Copy)]
+struct Shape {
+    names: Names,
+    processes: u64,
+    /// In each process.
+    tasks: u64,
+    hold: Duration,
+    think: Duration,
+}
+
+impl Shape {
+    const fn new(names: Names, processes: u64, tasks: u64) -> Shape {
+        Shape { names, processes, tasks, hold: Duration::ZERO, think: Duration::ZERO }
+    }
+}
+
+/// One task, alone: the yardstick.
+const ALONE: Shape = Shape::new(Names::Fresh, 1, 1);
+
+/// Each kind's trials, round by round; a kind that failed has the reason.
+type Rounds = Vec<(Kind, Result<Vec<Trial>, Failure>)>;
+
+/// W1: one task, a fresh name each time.
+pub(crate) fn w1(bench: &mut Bench<'_>) {
+    let goal = |kind| match kind {
+        Kind::Awaited => Some(Goal::AtLeast(0.9)),
+        Kind::Dropped => Some(Goal::AtLeast(1.3)),
+        Kind::Raw | Kind::Script => None,
+    };
+    apart(bench, "W1 one task, a fresh name each time", ALONE, goal);
+}
+
+/// W2: 64 tasks, each its own name.
+pub(crate) fn w2(bench: &mut Bench<'_>) {
+    let goal = |kind| matches!(kind, Kind::Awaited | Kind::Dropped).then_some(Goal::AtLeast(0.7));
+    let shape = Shape::new(Names::Own, 1, 64);
+    apart(bench, "W2 64 tasks in one process, each its own name", shape, goal);
+}
+
+/// Tasks that do not meet: every kind against `raw` on the same work.
+fn apart(bench: &mut Bench<'_>, what: &str, shape: Shape, goal: fn(Kind) -> Option<Goal>) {
+    for flavour in Flavour::ALL {
+        let plan: Vec<_> = bench.kinds(&Kind::ALL).into_iter().map(|kind| (kind, shape)).collect();
+        let rounds = bench.rounds(&plan, flavour, bench.options.length);
+        bench.table.heading(&format!("{what}; {flavour}"));
+        let raw = speeds(&rounds, Kind::Raw);
+        for (kind, trials) in &rounds {
+            let whose = kind.label();
+            let trials = match trials {
+                Ok(trials) => trials,
+                Err(reason) => {
+                    bench.table.failed(whose, reason);
+                    continue;
+                }
+            };
+            let each = |figure: fn(&Trial) -> f64| trials.iter().map(figure).collect::<Vec<_>>();
+            let speed = each(Trial::per_second);
+            bench.table.row(whose, "pairs/s", None, &speed);
+            if *kind != Kind::Raw {
+                bench.table.row(whose, "pairs/s to raw", goal(*kind), &ratios(&speed, &raw));
+            }
+            bench.table.row(whose, "client CPU, us a pair", None, &each(|trial| trial.cpu().0));
+            bench.table.row(whose, "server CPU, us a pair", None, &each(|trial| trial.cpu().1));
+        }
+    }
+}
+
+/// W3: 64 tasks on one name, in one process and in four.
+pub(crate) fn w3(bench: &mut Bench<'_>) {
+    for (processes, tasks) in [(1, 64), (4, 16)] {
+        for flavour in Flavour::ALL {
+            let what = format!("W3 {processes} x {tasks} tasks on one name; {flavour}");
+            together(bench, &what, Shape::new(Names::One, processes, tasks), flavour);
+        }
+    }
+}
+
+fn together(bench: &mut Bench<'_>, what: &str, shape: Shape, flavour: Flavour) {
+    let mut plan = vec![(Kind::Raw, ALONE)];
+    let kinds = bench.kinds(&[Kind::Script, Kind::Awaited, Kind::Dropped]);
+    plan.extend(kinds.into_iter().map(|kind| (kind, shape)));
+    let rounds = bench.rounds(&plan, flavour, bench.options.length);
+    bench.table.heading(what);
+    let alone = speeds(&rounds, Kind::Raw);
+    bench.table.row("raw1", "pairs/s, one task", None, &alone);
+    for (kind, trials) in rounds.iter().skip(1) {
+        let whose = kind.label();
+        let trials = match trials {
+            Ok(trials) => trials,
+            Err(reason) => {
+                bench.table.failed(whose, reason);
+                continue;
+            }
+        };
+        let ours = |goal| matches!(kind, Kind::Awaited | Kind::Dropped).then_some(goal);
+        let each = |figure: fn(&Trial) -> f64| trials.iter().map(figure).collect::<Vec<_>>();
+        let speed = each(Trial::per_second);
+        let table = &mut bench.table;
+        table.row(whose, "acquisitions/s", None, &speed);
+        let to_raw1 = ratios(&speed, &alone);
+        table.row(whose, "acquisitions/s to raw1", ours(Goal::AtLeast(0.9)), &to_raw1);
+        table.row(whose, "share that went to another task", None, &each(Trial::switched));
+        table.row(whose, "Jain index", ours(Goal::AtLeast(0.99)), &each(Trial::jain));
+        let waits = each(Trial::longest_wait);
+        table.row(whose, "longest wait, mean cycles", ours(Goal::NeverAbove(4.0)), &waits);
+        let overlaps = each(Trial::overlaps);
+        table.row(whose, "overlaps", ours(Goal::NeverAbove(0.0)), &overlaps);
+        table.row(whose, "client CPU, us each", None, &each(|trial| trial.cpu().0));
+        table.row(whose, "server CPU, us each", None, &each(|trial| trial.cpu().1));
+        // In a trial of its own: to be looked at costs the server time.
+        match bench.trial(*kind, shape, flavour, Duration::from_millis(300), true) {
+            Ok(counted) => {
+                let commands: Vec<f64> = counted.commands_each().into_iter().collect();
+                let goal = ours(Goal::AtMost(2.2));
+                bench.table.row(whose, "commands each", goal, &commands);
+            }
+            Err(reason) => bench.table.failed(whose, &reason),
+        }
+    }
+}
+
+/// W3h: 8 tasks on one name, which they hold for 2 ms and leave alone for 2 ms.
+pub(crate) fn w3h(bench: &mut Bench<'_>) {
+    let rest = Duration::from_millis(2);
+    let shape = Shape { hold: rest, think: rest, ..Shape::new(Names::One, 1, 8) };
+    let length = bench.options.length.max(Duration::from_secs(2));
+    for flavour in Flavour::ALL {
+        let kinds = bench.kinds(&[Kind::Script, Kind::Awaited, Kind::Dropped]);
+        let plan: Vec<_> = kinds.into_iter().map(|kind| (kind, shape)).collect();
+        let rounds = bench.rounds(&plan, flavour, length);
+        bench.table.heading(&format!("W3h 8 tasks on one name, hold 2 ms, think 2 ms; {flavour}"));
+        for (kind, trials) in &rounds {
+            let whose = kind.label();
+            let ours = |goal| matches!(kind, Kind::Awaited | Kind::Dropped).then_some(goal);
+            match trials {
+                Err(reason) => bench.table.failed(whose, reason),
+                Ok(trials) => {
+                    let each = |f: fn(&Trial) -> f64| trials.iter().map(f).collect::<Vec<_>>();
+                    let held = each(|trial| trial.held() * 100.0);
+                    let table = &mut bench.table;
+                    table.row(whose, "held, % of the time", ours(Goal::AtLeast(93.0)), &held);
+                    let overlaps = each(Trial::overlaps);
+                    table.row(whose, "overlaps", ours(Goal::NeverAbove(0.0)), &overlaps);
+                }
+            }
+        }
+    }
+}
+
+fn speeds(rounds: &Rounds, of: Kind) -> Vec<f64> {
+    let trials = rounds.iter().find(|(kind, _)| *kind == of).and_then(|(_, t)| t.as_ref().ok());
+    trials.into_iter().flatten().map(Trial::per_second).collect()
+}
+
+/// Inside each round.
+fn ratios(values: &[f64], to: &[f64]) -> Vec<f64> {
+    values.iter().zip(to).map(|(value, to)| value / to).collect()
+}
+
+impl Bench<'_> {
+    /// Every kind once a round, in turn. A kind that fails is not tried again.
+    fn rounds(&self, plan: &[(Kind, Shape)], flavour: Flavour, length: Duration) -> Rounds {
+        let mut rounds: Rounds = plan.iter().map(|(kind, _)| (*kind, Ok(Vec::new()))).collect();
+        for _ in 0..self.options.rounds {
+            for ((kind, shape), (_, trials)) in plan.iter().zip(&mut rounds) {
+                let Ok(done) = trials else { continue };
+                match self.trial(*kind, *shape, flavour, length, false) {
+                    Ok(trial) => done.push(trial),
+                    Err(reason) => *trials = Err(reason),
+                }
+            }
+        }
+        rounds
+    }
+
+    /// One kind in one window, on a server of its own.
+    fn trial(
+        &self,
+        kind: Kind,
+        shape: Shape,
+        flavour: Flavour,
+        length: Duration,
+        count: bool,
+    ) -> Result<Trial, Failure> {
+        let mut server = Server::start(self.options.cpu)?;
+        let mut children = Vec::new();
+        for process in 0..shape.processes {
+            let mut arguments = self.arguments(&server, flavour);
+            arguments.extend([
+                format!("kind={kind}"),
+                format!("names={}", shape.names.label()),
+                format!("tasks={}", shape.tasks),
+                format!("first={}", process * shape.tasks),
+                format!("hold={}", shape.hold.as_micros()),
+                format!("think={}", shape.think.as_micros()),
+            ]);
+            children.push(Child::start("work", &arguments)?);
+        }
+        for child in &mut children {
+            child.hear("ready")?;
+        }
+        let watch = count.then(|| server.watch()).transpose()?;
+        let start = clock::now() + 50_000_000;
+        let end = start + length.as_nanos() as u64;
+        for child in &mut children {
+            child.tell(&format!("go {start} {end}"))?;
+        }
+        std::thread::sleep(clock::until(start));
+        let (began, before) = (SystemTime::now(), server.cpu()?);
+        std::thread::sleep(clock::until(end));
+        let (ended, after) = (SystemTime::now(), server.cpu()?);
+        let commands = watch.map(|watch| watch.count(began, ended));
+        let mut client_cpu = 0.0;
+        let mut stamps = Vec::new();
+        for child in &mut children {
+            client_cpu += child.hear("cpu")?.parse::<f64>()? / 1000.0;
+            stamps.extend(Stamps::read(&child.rest()?));
+        }
+        let tasks = (shape.processes * shape.tasks) as usize;
+        let mut trial = Trial::new(stamps, tasks, (start, end), (client_cpu, after - before));
+        // Less our own two looks at the CPU that fall into the window.
+        trial.commands = commands.map(|commands| commands.saturating_sub(2));
+        if trial.is_empty() { Err("nothing was acquired".into()) } else { Ok(trial) }
+    }
+}

@@ -1,0 +1,242 @@
+//! W4 and W4b: what it costs that many wait.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use redis::{Client, Connection};
+use tenure::{Hold, Tenure};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::Bench;
+use super::children::{Child, Given, Orders, say};
+use super::failure::Failure;
+use super::figures::median;
+use super::options::Flavour;
+use super::server::Server;
+use super::table::Goal;
+
+/// How long W4 looks.
+const WINDOW: Duration = Duration::from_secs(26);
+/// How long a crowd may take to stand in line.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The name that all of them want.
+const NAME: &str = "wallet";
+
+/// W4: 200 waiters in one process on one held name.
+pub(crate) fn w4(bench: &mut Bench<'_>) {
+    for flavour in Flavour::ALL {
+        let looked = bench.look_at_the_idle(flavour);
+        bench.table.heading(&format!("W4 200 waiters in one process on one held name; {flavour}"));
+        match looked {
+            Ok((commands, connections)) => {
+                let table = &mut bench.table;
+                let goal = Some(Goal::AtMost(20.0));
+                table.row("tenure", "commands/s, the holder's included", goal, &[commands]);
+                let goal = Some(Goal::AtMost(2.0));
+                table.row("tenure", "connections", goal, &[connections]);
+            }
+            Err(reason) => bench.table.failed("tenure", &reason),
+        }
+    }
+}
+
+/// W4b: what a join, a quit and a hand-off cost the server while 10 wait, and while 10,000 do.
+pub(crate) fn w4b(bench: &mut Bench<'_>) {
+    let mut rounds = Vec::new();
+    let mut failed = None;
+    for _ in 0..bench.options.rounds {
+        let few = bench.costs_with(10);
+        match few.and_then(|few| Ok((few, bench.costs_with(10_000)?))) {
+            Ok(costs) => rounds.push(costs),
+            Err(reason) => {
+                failed = Some(reason);
+                break;
+            }
+        }
+    }
+    let table = &mut bench.table;
+    table.heading("W4b a step while 10 wait and while 10,000 do: server time; multi-thread");
+    if let Some(reason) = failed {
+        return table.failed("tenure", &reason);
+    }
+    for (step, label) in ["join", "quit", "hand-off"].into_iter().enumerate() {
+        let each = |pick: fn(&(Costs, Costs)) -> &Costs| -> Vec<f64> {
+            rounds.iter().map(|round| pick(round)[step]).collect()
+        };
+        let (few, many) = (each(|round| &round.0), each(|round| &round.1));
+        let ratios: Vec<f64> = many.iter().zip(&few).map(|(many, few)| many / few).collect();
+        table.row(label, "us while 10 wait", None, &few);
+        table.row(label, "us while 10,000 wait", None, &many);
+        table.row(label, "10,000 to 10", Some(Goal::AtMost(4.0)), &ratios);
+    }
+}
+
+/// Microseconds of server time for one join, one quit, one hand-off.
+type Costs = [f64; 3];
+
+impl Bench<'_> {
+    /// Commands a second, and connections.
+    fn look_at_the_idle(&self, flavour: Flavour) -> Result<(f64, f64), Failure> {
+        let mut server = Server::start(self.options.cpu)?;
+        let before = server.figure("clients", "connected_clients")?;
+        let mut arguments = self.arguments(&server, flavour);
+        arguments.push("waiters=200".to_owned());
+        let mut child = Child::start("idle", &arguments)?;
+        child.hear("ready")?;
+        let connections = server.figure("clients", "connected_clients")? - before;
+        let watch = server.watch()?;
+        let from = SystemTime::now();
+        std::thread::sleep(WINDOW);
+        let sent = watch.count(from, from + WINDOW);
+        Ok((sent as f64 / WINDOW.as_secs_f64(), connections))
+    }
+
+    fn costs_with(&self, waiters: usize) -> Result<Costs, Failure> {
+        let server = Server::start(self.options.cpu)?;
+        let mut arguments = self.arguments(&server, Flavour::MultiThread);
+        arguments.push(format!("waiters={waiters}"));
+        let mut child = Child::start("crowd", &arguments)?;
+        let said = child.hear("costs")?;
+        let costs: Vec<f64> = said.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        Ok(costs.try_into().map_err(|_| said)?)
+    }
+}
+
+/// The child of W4: holds the name, has `waiters` wait for it, and does nothing more.
+pub(crate) async fn idle(given: &Given, orders: &mut Orders) -> Result<(), Failure> {
+    let tenure = Tenure::connect(&format!("redis://{}", given.text("address")?)).await?;
+    let waiters: usize = given.number("waiters")?;
+    let _hold = tenure.mutex(NAME).ttl(Duration::from_secs(30)).acquire().await?;
+    let mut tasks = JoinSet::new();
+    for _ in 0..waiters {
+        tasks.spawn(tenure.mutex(NAME).ttl(Duration::from_secs(30)).join());
+    }
+    in_line(&tenure, NAME, waiters).await?;
+    // What belongs to standing up in line is over before the look begins.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    say("ready")?;
+    orders.next().await?;
+    Ok(())
+}
+
+/// Waits until as many stand in line.
+pub(crate) async fn in_line(tenure: &Tenure, name: &str, waiters: usize) -> Result<(), Failure> {
+    let began = Instant::now();
+    loop {
+        let there = tenure.inspect(name).await?.map_or(0, |view| view.waiters.len());
+        if there >= waiters {
+            return Ok(());
+        }
+        if began.elapsed() > PATIENCE {
+            return Err(format!("only {there} of {waiters} stand in line").into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// How many steps are looked at together, and how often.
+const STEPS: usize = 8;
+const LOOKS: usize = 25;
+/// Within this, what was asked for has been done.
+const SETTLE: Duration = Duration::from_millis(30);
+
+/// The child of W4b: says `costs JOIN QUIT HAND-OFF`, in microseconds of server time.
+pub(crate) async fn crowd(given: &Given, _orders: &mut Orders) -> Result<(), Failure> {
+    let address = given.text("address")?;
+    let waiters: usize = given.number("waiters")?;
+    let url = format!("redis://{address}");
+    let holder = Tenure::connect(&url).await?;
+    let mut hold = holder.mutex(NAME).ttl(LONG).acquire().await?;
+    let (grants, mut granted) = mpsc::unbounded_channel();
+    let mut crowd = Crowd { tenure: Tenure::connect(&url).await?, tasks: Vec::new(), grants };
+    crowd.join(waiters);
+    in_line(&crowd.tenure, NAME, waiters).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut log = SlowLog::open(address)?;
+    let mut costs: [Vec<f64>; 3] = Default::default();
+    for look in 0..LOOKS {
+        log.reset()?;
+        crowd.join(STEPS);
+        tokio::time::sleep(SETTLE).await;
+        costs[0].push(log.sum()? / STEPS as f64);
+        log.reset()?;
+        crowd.quit(look);
+        tokio::time::sleep(SETTLE).await;
+        costs[1].push(log.sum()? / STEPS as f64);
+        crowd.join(STEPS);
+        tokio::time::sleep(SETTLE).await;
+        log.reset()?;
+        for _ in 0..STEPS {
+            hold.release().await?;
+            hold = granted.recv().await.ok_or("nobody waits")??;
+        }
+        tokio::time::sleep(SETTLE).await;
+        costs[2].push(log.sum()? / STEPS as f64);
+    }
+    // What was joined for the hand-offs has taken its place: as many wait as in the beginning.
+    let [join, quit, hand_off] = costs.map(median);
+    say(format_args!("costs {join} {quit} {hand_off}"))
+}
+
+/// Long enough that no renewal falls into a look.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Those who wait, oldest first.
+struct Crowd {
+    tenure: Tenure,
+    tasks: Vec<AbortHandle>,
+    grants: mpsc::UnboundedSender<tenure::Result<Hold>>,
+}
+
+impl Crowd {
+    fn join(&mut self, count: usize) {
+        for _ in 0..count {
+            let turn = self.tenure.mutex(NAME).ttl(LONG).join();
+            let grants = self.grants.clone();
+            let task = tokio::spawn(async move {
+                let _ = grants.send(turn.await);
+            });
+            self.tasks.push(task.abort_handle());
+        }
+    }
+
+    /// As many as a look takes give up, from places all over the line.
+    fn quit(&mut self, look: usize) {
+        self.tasks.retain(|task| !task.is_finished());
+        let stride = self.tasks.len() / STEPS;
+        for step in (0..STEPS).rev() {
+            self.tasks.remove(step * stride + look % stride.max(1)).abort();
+        }
+    }
+}
+
+/// The server's own record of how long each command took.
+struct SlowLog(Connection);
+
+/// Number, moment, microseconds, arguments, from whom, name of whom.
+type Entry = (i64, i64, f64, Vec<Vec<u8>>, String, String);
+
+impl SlowLog {
+    fn open(address: &str) -> Result<SlowLog, Failure> {
+        let mut connection = Client::open(format!("redis://{address}/"))?.get_connection()?;
+        for (setting, value) in [("slowlog-log-slower-than", "0"), ("slowlog-max-len", "10000")] {
+            let mut set = redis::cmd("CONFIG");
+            set.arg("SET").arg(setting).arg(value).exec(&mut connection)?;
+        }
+        Ok(SlowLog(connection))
+    }
+
+    fn reset(&mut self) -> Result<(), Failure> {
+        Ok(redis::cmd("SLOWLOG").arg("RESET").exec(&mut self.0)?)
+    }
+
+    /// Microseconds of all commands since the reset. Those of scripts are in their script's already.
+    fn sum(&mut self) -> Result<f64, Failure> {
+        let entries: Vec<Entry> = redis::cmd("SLOWLOG").arg("GET").arg(-1).query(&mut self.0)?;
+        let ours = |entry: &&Entry| {
+            let command = entry.3.first().map(Vec::as_slice).unwrap_or_default();
+            entry.4 != "?:0" && !command.eq_ignore_ascii_case(b"slowlog")
+        };
+        Ok(entries.iter().filter(ours).map(|entry| entry.2).sum())
+    }
+}

@@ -1,0 +1,73 @@
+//! Real servers, started for one test and gone with it.
+//!
+//! Each server has a folder and a port of its own, so tests run side by side. Starting, stopping and
+//! commands block: they are for the test, not for what it tests. A server ends when its value is
+//! dropped, and also when the test process is killed: the kernel then kills it too.
+
+mod build;
+mod certificates;
+mod clock;
+mod cluster;
+mod flavour;
+mod folder;
+mod launch;
+mod ports;
+mod process;
+mod redis;
+mod reply;
+mod sentinels;
+mod slots;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+pub use build::{Build, Fsync};
+pub use certificates::Certificates;
+pub use clock::Clock;
+pub use cluster::Cluster;
+pub use flavour::Flavour;
+pub(crate) use ports::free as free_port;
+pub use redis::Redis;
+pub use reply::{Connection, Reply};
+pub use sentinels::Sentinels;
+
+/// Why a server did not start, or did not do what it was told.
+#[derive(Debug)]
+pub struct ServerError {
+    what: String,
+}
+
+impl ServerError {
+    fn new(what: impl Into<String>) -> ServerError {
+        ServerError { what: what.into() }
+    }
+
+    /// For `map_err`: puts in front what was being done.
+    fn during<E: fmt::Display>(what: impl fmt::Display) -> impl FnOnce(E) -> ServerError {
+        move |error| ServerError::new(format!("{what}: {error}"))
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+/// Looks every few milliseconds until `holds` says yes; after `bound` it is an error that names `what`.
+pub fn eventually(
+    what: &str,
+    bound: Duration,
+    mut holds: impl FnMut() -> bool,
+) -> Result<(), ServerError> {
+    let began = Instant::now();
+    while !holds() {
+        if began.elapsed() > bound {
+            return Err(ServerError::new(format!("not within {bound:?}: {what}")));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Which program a server is.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::ServerError;
+
+/// A program that speaks the protocol of Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flavour {
+    /// `redis-server` as the system has it: 7.0 on Debian 12.
+    #[default]
+    Debian,
+    /// Redis 6.2, the oldest that is supported. Built without TLS.
+    Redis62,
+    /// Valkey 9. Built without TLS.
+    Valkey,
+}
+
+impl Flavour {
+    /// All of them.
+    pub const ALL: [Flavour; 3] = [Flavour::Debian, Flavour::Redis62, Flavour::Valkey];
+
+    /// The program to start.
+    pub(crate) fn program(self) -> Result<PathBuf, ServerError> {
+        let installed = match self {
+            Flavour::Debian => on_path("redis-server"),
+            Flavour::Redis62 => Some(folder().join("redis-6.2.14/redis-server")),
+            Flavour::Valkey => Some(folder().join("valkey-9.1.2/valkey-server")),
+        };
+        let installed = installed.filter(|program| program.is_file());
+        installed.ok_or_else(|| {
+            ServerError::new(format!("the server of {self:?} is not installed: run `cargo xtask test`, which installs it in its first step"))
+        })
+    }
+
+    /// Whether it is Redis 7.0 or later, or came from there.
+    pub(crate) fn is_modern(self) -> bool {
+        self != Flavour::Redis62
+    }
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Where `cargo xtask test` puts the servers that Debian does not have.
+fn folder() -> PathBuf {
+    if let Some(folder) = std::env::var_os("TENURE_SERVERS") {
+        return PathBuf::from(folder);
+    }
+    // Cargo says at run time which crate is tested; the one of build time may be another checkout.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR")
+        .unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
+    let here = Path::new(&here);
+    let root = here.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
+    root.unwrap_or(here).join("target").join("servers")
+}

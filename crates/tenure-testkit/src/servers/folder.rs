@@ -1,0 +1,51 @@
+//! A folder that lasts as long as its value.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::ServerError;
+
+/// A fresh folder below the temporary one, removed on drop.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    pub(crate) fn new(purpose: &str) -> Result<Folder, ServerError> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            // Short: the path of a Unix socket has at most 108 bytes.
+            let name = format!("tenure-{purpose}-{}-{count}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Folder { path }),
+                // Left behind by a killed process that had our id.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    let what = format!("cannot make the folder {}", path.display());
+                    return Err(ServerError::during(what)(error));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a file into it, and says where it is.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, ServerError> {
+        let path = self.path.join(name);
+        std::fs::write(&path, text)
+            .map_err(ServerError::during(format_args!("cannot write {}", path.display())))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,216 @@
+//! `redis://`: lines kept by a Redis or Valkey server, alone, behind sentinels or in a cluster.
+//!
+//! Every step is one script that applies the rule of the ledger atomically and hands over by push.
+//! `docs/engines/redis.md` says what is promised, what a restart or a failover can cost, and which
+//! rights the user needs.
+
+mod answer;
+mod config;
+mod drive;
+mod halves;
+mod handshake;
+mod link;
+mod push;
+mod refusal;
+mod resp;
+mod roads;
+mod scripts;
+mod steps;
+mod stream;
+mod wire;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+pub use config::{Address, AfterRestart, RedisConfig, Secret, Tls, Topology};
+
+use crate::claim::{Broken, Claim, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
+use crate::clock::{SystemWorld, World};
+use crate::engine::{Engine, Page, Profile, Scope, Step, Turns};
+use crate::error::Result;
+use crate::name::Name;
+use crate::turn::Ack;
+use link::{Duty, Link, Parcel, Reply, Target};
+use push::Places;
+use roads::{Map, Roads};
+use steps::Steps;
+use stream::TlsSetup;
+use wire::{Keys, Layout, partition};
+
+/// Lines kept by Redis. See [`Tenure::connect`](crate::Tenure::connect) for its URLs.
+pub struct Redis {
+    steps: Arc<Steps>,
+}
+
+/// What the callers' side and the watchdog's have in common.
+pub(super) struct Shared {
+    config: RedisConfig,
+    tls: Option<TlsSetup>,
+    layout: Layout,
+    profile: Profile,
+    is_cluster: bool,
+    world: SystemWorld,
+    clients: RwLock<Vec<Weak<dyn Turns>>>,
+    places: Places,
+    map: Map,
+    warned: AtomicBool,
+}
+
+impl Redis {
+    /// Connects, logs in, and checks that the server can keep locks.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is kept of a connection that was not returned.
+    pub async fn connect(config: RedisConfig) -> Result<Redis> {
+        config.check()?;
+        let mut process = [0; 8];
+        process.copy_from_slice(&SystemWorld.mint()?.to_bytes()[..8]);
+        let mut profile = Profile::new(config.label());
+        profile.longest_ttl = config.longest_ttl();
+        profile.patience = config.connect_timeout;
+        let shared = Arc::new(Shared {
+            tls: config.tls.as_ref().map(TlsSetup::new).transpose()?,
+            layout: Layout::new(&config, process),
+            profile,
+            is_cluster: matches!(config.topology, Topology::Cluster(_)),
+            world: SystemWorld,
+            clients: RwLock::default(),
+            places: Places::default(),
+            map: Map::default(),
+            warned: AtomicBool::new(false),
+            config,
+        });
+        shared.learn_map().await?;
+        let redis = Redis::on(shared, Duty::Data);
+        redis.steps.health().await?;
+        Ok(redis)
+    }
+
+    fn on(shared: Arc<Shared>, duty: Duty) -> Redis {
+        let roads = Roads::new(shared.clone(), duty);
+        Redis { steps: Arc::new(Steps { shared, roads }) }
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.steps.roads.close();
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redis({})", self.steps.shared.profile.label)
+    }
+}
+
+impl Engine for Redis {
+    fn profile(&self) -> &Profile {
+        &self.steps.shared.profile
+    }
+
+    fn attach(&self, turns: Weak<dyn Turns>) {
+        let shared = &self.steps.shared;
+        let mut clients = shared.clients.write().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(turns);
+    }
+
+    fn claim(&self, claim: &Claim) -> Step<Verdict> {
+        self.steps.claim(claim)
+    }
+
+    fn shard(&self, name: &Name) -> u32 {
+        if self.steps.shared.is_cluster { partition(name).into() } else { 0 }
+    }
+
+    fn renew(&self, _shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
+        self.steps.renew(batch)
+    }
+
+    fn leave(&self, leave: &Leave) -> Step<Left> {
+        self.steps.leave(leave)
+    }
+
+    fn leave_soon(&self, leave: Leave, done: Ack) {
+        let Steps { shared, roads } = &*self.steps;
+        let has_line = shared.places.forget(&leave.name, &leave.id);
+        let request = shared.layout.leave(&leave, has_line, Keys::All);
+        if let Ok(link) = roads.to(request.partition()) {
+            let parcel = Parcel::new(request, Reply::Left(done, leave.name));
+            link.send(Parcel { lazy: true, ..parcel });
+        }
+    }
+
+    fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
+        self.steps.resize(name, capacity)
+    }
+
+    fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
+        self.steps.break_hold(name, fence, note)
+    }
+
+    fn inspect(&self, scope: &Scope) -> Step<Page> {
+        self.steps.clone().inspect(scope.clone())
+    }
+
+    fn lifeline(&self) -> Option<Arc<dyn Engine>> {
+        Some(Arc::new(Redis::on(self.steps.shared.clone(), Duty::Lifeline)))
+    }
+
+    fn health(&self) -> Step<()> {
+        self.steps.clone().is_healthy()
+    }
+
+    fn close(&self) -> Step<()> {
+        self.steps.roads.close();
+        Step::ready(Ok(()))
+    }
+}
+
+impl Shared {
+    fn someone_waits(&self) -> bool {
+        !self.places.is_empty()
+    }
+
+    /// A connection for pushes is new: what was pushed meanwhile is lost.
+    fn look_again(&self, link: &Link) {
+        let Target::Fixed(address) = &link.target else { return self.look_again_in(0) };
+        if !self.is_cluster {
+            return self.look_again_in(0);
+        }
+        for partition in self.places.partitions() {
+            if self.map.owner(partition).as_ref() == Some(address) {
+                self.look_again_in(partition);
+            }
+        }
+    }
+
+    fn look_again_in(&self, shard: u16) {
+        for client in self.clients() {
+            client.look_again(shard.into());
+        }
+    }
+
+    /// The server at the end of `link` does not keep the partition any more: whoever waits there
+    /// asks again, and is told where it is.
+    fn unsubscribed(&self, link: &Link, channel: &str) {
+        let tag = channel.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+        if let Some(partition) = tag.and_then(|(partition, _)| partition.parse().ok()) {
+            link.unsubscribed(partition);
+            self.look_again_in(partition);
+        }
+    }
+
+    fn random(&self) -> u64 {
+        self.world.mint().map(|id| id.bits()).unwrap_or_default()
+    }
+
+    fn warn_of_eviction(&self, policy: &str) {
+        if !self.warned.swap(true, Relaxed) {
+            let engine = &self.profile.label;
+            tracing::warn!(%engine, policy, "engine.may_evict: the server may evict locks when full");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What a script answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::resp::Value;
+use super::wire::{Layout, decode_details};
+use crate::claim::{ClaimId, Details, Ended, Fence, Holder, Left, Note, Outcome, Ticket, Waiter};
+use crate::engine::View;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+
+/// The answer of a step. Times are the server's, in what is left of them.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Granted {
+        fence: Fence,
+        remaining: Duration,
+        first_life: bool,
+    },
+    Waiting(Standing),
+    Busy(Option<Holder>),
+    Full,
+    Conflict {
+        capacity: u32,
+    },
+    Settled(Outcome),
+    Unsettled,
+    /// This claim has left before.
+    Left,
+    Gone(Ended),
+    Released,
+    Quit,
+    Done,
+    MovedOn,
+    /// The name has a line; the step must name all keys.
+    NeedsKeys,
+}
+
+#[derive(Debug)]
+pub(super) struct Standing {
+    pub(super) ticket: Ticket,
+    pub(super) ahead: u32,
+    pub(super) floor: Fence,
+    /// When the first hold ends.
+    pub(super) next_end: Option<Duration>,
+    pub(super) holder: Option<Holder>,
+}
+
+/// Reads an answer, and whether the step stopped at its bound and should go on. `ttl` is what was
+/// asked for: a claim that is alone is answered with its fence and nothing else.
+pub(super) fn read(value: Value, ttl: Duration) -> Result<(Answer, bool)> {
+    match value {
+        // Only a release can be answered with a number as low as this.
+        Value::Int(1) => Ok((Answer::Released, false)),
+        Value::Int(fence) => {
+            let fence = Fence::new(fence as u64);
+            Ok((Answer::Granted { fence, remaining: ttl, first_life: false }, false))
+        }
+        Value::List(items) => read_list(&items).ok_or_else(strange),
+        _ => Err(strange()),
+    }
+}
+
+pub(super) fn strange() -> Error {
+    Error::new(ErrorKind::Internal, "the server gave an answer that no script of ours gives")
+}
+
+/// What the answer to a claim means for its place.
+pub(super) enum FirstLook {
+    Waits(Ticket, Fence),
+    /// It is over, and nobody will leave it.
+    Refused,
+    Other,
+}
+
+pub(super) fn first_look(value: &Value) -> FirstLook {
+    let code = || value.as_list()?.first()?.as_bytes()?.first();
+    match code() {
+        Some(b'W') => {
+            let items = value.as_list().unwrap_or_default();
+            match number(items, 1).zip(number(items, 3)) {
+                Some((ticket, floor)) => FirstLook::Waits(Ticket::new(ticket), Fence::new(floor)),
+                None => FirstLook::Other,
+            }
+        }
+        Some(b'B' | b'F' | b'C' | b'S' | b'U' | b'L') => FirstLook::Refused,
+        _ => FirstLook::Other,
+    }
+}
+
+/// What became of a leave.
+pub(super) fn left(answer: Answer) -> Result<Left> {
+    match answer {
+        Answer::Released => Ok(Left::Released),
+        Answer::Quit => Ok(Left::Quit),
+        Answer::Gone(ended) => Ok(Left::Gone(ended)),
+        _ => Err(strange()),
+    }
+}
+
+fn read_list(items: &[Value]) -> Option<(Answer, bool)> {
+    let code = items.first()?.as_str()?;
+    let (code, more) = match code.strip_suffix('+') {
+        Some(code) => (code, true),
+        None => (code, false),
+    };
+    let rest = &items[1..];
+    let answer = match code {
+        "G" => Answer::Granted {
+            fence: Fence::new(number(rest, 0)?),
+            remaining: millis(rest, 1)?,
+            first_life: number(rest, 2)? == 1,
+        },
+        "W" => Answer::Waiting(Standing {
+            ticket: Ticket::new(number(rest, 0)?),
+            ahead: number(rest, 1)? as u32,
+            floor: Fence::new(number(rest, 2)?),
+            next_end: millis(rest, 3),
+            holder: holder(rest.get(4..)?),
+        }),
+        "B" => Answer::Busy(holder(rest)),
+        "F" => Answer::Full,
+        "C" => Answer::Conflict { capacity: number(rest, 0).unwrap_or_default() as u32 },
+        "S" => Answer::Settled(Arc::from(rest.first()?.as_bytes()?)),
+        "U" => Answer::Unsettled,
+        "L" => Answer::Left,
+        "X" => Answer::Gone(match rest.first().and_then(Value::as_bytes) {
+            Some(note) => Ended::Broken(read_note(note)),
+            None => Ended::Expired,
+        }),
+        "R" => Answer::Released,
+        "Q" => Answer::Quit,
+        "D" => Answer::Done,
+        "M" => Answer::MovedOn,
+        "K" => Answer::NeedsKeys,
+        _ => return None,
+    };
+    Some((answer, more))
+}
+
+pub(super) fn read_note(text: &[u8]) -> Note {
+    let text = String::from_utf8_lossy(text);
+    let (by, reason) = text.split_once('\n').unwrap_or(("", &text));
+    Note { by: by.to_owned(), reason: reason.to_owned() }
+}
+
+fn number(items: &[Value], at: usize) -> Option<u64> {
+    items.get(at)?.as_int()?.try_into().ok()
+}
+
+fn millis(items: &[Value], at: usize) -> Option<Duration> {
+    number(items, at).map(Duration::from_millis)
+}
+
+/// An entry and the server's time; the entry is empty if nobody holds.
+fn holder(items: &[Value]) -> Option<Holder> {
+    let now = number(items, 1)?;
+    Some(read_entry(items.first()?.as_bytes()?)?.holder(now))
+}
+
+/// A claim as the server keeps it.
+struct Entry<'a> {
+    ticket: u64,
+    weight: u32,
+    since: u64,
+    until: u64,
+    fence: u64,
+    details: &'a [u8],
+}
+
+fn read_entry(text: &[u8]) -> Option<Entry<'_>> {
+    let fields: Vec<_> = text.splitn(12, |byte| *byte == b' ').collect();
+    let field =
+        |at: usize| -> Option<u64> { std::str::from_utf8(fields.get(at)?).ok()?.parse().ok() };
+    Some(Entry {
+        ticket: field(1)?,
+        weight: field(2)? as u32,
+        since: field(7)?,
+        until: field(8)?,
+        fence: field(9)?,
+        details: fields.get(11)?,
+    })
+}
+
+impl Entry<'_> {
+    fn holder(&self, now: u64) -> Holder {
+        Holder {
+            fence: Fence::new(self.fence),
+            weight: self.weight,
+            held_for: Duration::from_millis(now.saturating_sub(self.since)),
+            remaining: Duration::from_millis(self.until.saturating_sub(now)),
+            details: self.details(),
+        }
+    }
+
+    fn details(&self) -> Arc<Details> {
+        Arc::new(decode_details(self.details).unwrap_or_default())
+    }
+}
+
+/// One name as the view script shows it; `None` if nobody uses it.
+pub(super) fn read_view(name: Name, value: Value) -> Result<Option<View>> {
+    let Some(items) = value.into_list() else { return Err(strange()) };
+    let view = match items.len() {
+        0 => return Ok(None),
+        2 => number(&items, 0).zip(items[1].as_list()).and_then(|(now, all)| crowd(name, now, all)),
+        3 => alone(name, &items),
+        _ => None,
+    };
+    let view = view.ok_or_else(|| {
+        let reason = "a key under the namespace is not tenure's";
+        Error::new(ErrorKind::Conflict, reason).next("give tenure a namespace of its own")
+    })?;
+    Ok(Some(view).filter(|view| !view.holders.is_empty() || !view.waiters.is_empty()))
+}
+
+/// The plain form: one holder.
+fn alone(name: Name, items: &[Value]) -> Option<View> {
+    let (now, left) = (number(items, 0)?, number(items, 1)?);
+    let text = items[2].as_bytes()?.get(16..)?;
+    let mut fields = text.splitn(8, |byte| *byte == b' ');
+    let mut field = || -> Option<u64> { std::str::from_utf8(fields.next()?).ok()?.parse().ok() };
+    let (capacity, weight, _fixed, ttl) = (field()?, field()?, field()?, field()?);
+    fields.next()?;
+    let mut field = || -> Option<u64> { std::str::from_utf8(fields.next()?).ok()?.parse().ok() };
+    let (since, fence) = (field()?, field()?);
+    let since = if since > 0 { since } else { (now + left).saturating_sub(ttl) };
+    let holder = Holder {
+        fence: Fence::new(fence),
+        weight: weight as u32,
+        held_for: Duration::from_millis(now.saturating_sub(since)),
+        remaining: Duration::from_millis(left),
+        details: Arc::new(decode_details(fields.next()?)?),
+    };
+    Some(View { name, capacity: capacity as u32, holders: vec![holder], waiters: Vec::new() })
+}
+
+/// The hash: everyone.
+fn crowd(name: Name, now: u64, all: &[Value]) -> Option<View> {
+    let mut view = View { name, capacity: 0, holders: Vec::new(), waiters: Vec::new() };
+    for pair in all.chunks_exact(2) {
+        let (field, text) = (pair[0].as_bytes()?, pair[1].as_bytes()?);
+        if field == b"#" {
+            let first = text.split(|byte| *byte == b' ').next()?;
+            view.capacity = std::str::from_utf8(first).ok()?.parse().ok()?;
+        } else if field.len() == 16 {
+            let entry = read_entry(text)?;
+            if entry.until <= now {
+                continue;
+            }
+            if entry.fence > 0 {
+                view.holders.push(entry.holder(now));
+                continue;
+            }
+            view.waiters.push(Waiter {
+                ticket: Ticket::new(entry.ticket),
+                weight: entry.weight,
+                waited: Duration::from_millis(now.saturating_sub(entry.since)),
+                details: entry.details(),
+            });
+        }
+    }
+    view.holders.sort_by_key(|holder| holder.fence);
+    view.waiters.sort_by_key(|waiter| waiter.ticket);
+    Some(view)
+}
+
+/// What a push says.
+#[derive(Debug)]
+pub(super) enum Push {
+    /// The waiting claim with this ticket holds; the one with the other should look if it has heard
+    /// nothing when the time is over.
+    Granted {
+        partition: u16,
+        ticket: Ticket,
+        fence: Fence,
+        life: Duration,
+        first_life: bool,
+        following: Option<(Ticket, Duration)>,
+    },
+    LookAt {
+        partition: u16,
+        ticket: Ticket,
+        after: Duration,
+    },
+    /// A claim that is no more.
+    Ended {
+        name: Name,
+        id: ClaimId,
+        how: HowEnded,
+    },
+}
+
+#[derive(Debug)]
+pub(super) enum HowEnded {
+    Ended(Ended),
+    Settled(Outcome),
+    AskAgain,
+}
+
+pub(super) fn read_push(layout: &Layout, text: &[u8]) -> Option<Push> {
+    if let Some(rest) = text.strip_prefix(b"E ") {
+        return read_end(layout, rest);
+    }
+    let mut fields = std::str::from_utf8(text).ok()?.split(' ');
+    let kind = fields.next()?;
+    let mut field = || -> Option<u64> { fields.next()?.parse().ok() };
+    let partition = field()? as u16;
+    let ticket = Ticket::new(field()?);
+    Some(match kind {
+        "G" => Push::Granted {
+            partition,
+            ticket,
+            fence: Fence::new(field()?),
+            life: Duration::from_millis(field()?),
+            first_life: field()? == 1,
+            following: field()
+                .zip(field())
+                .map(|(ticket, after)| (Ticket::new(ticket), Duration::from_millis(after))),
+        },
+        "L" => Push::LookAt { partition, ticket, after: Duration::from_millis(field()?) },
+        _ => return None,
+    })
+}
+
+/// Kind, id, length of the key, the key, and what is to be said.
+fn read_end(layout: &Layout, text: &[u8]) -> Option<Push> {
+    let (kind, rest) = (text.get(..2)?, text.get(2..)?);
+    let (id, rest) = (rest.get(..16)?, rest.get(16..)?);
+    let space = rest.iter().position(|byte| *byte == b' ')?;
+    let length: usize = std::str::from_utf8(&rest[..space]).ok()?.parse().ok()?;
+    let key = rest.get(space + 1..space + 1 + length)?;
+    let said = &rest[space + 1 + length..];
+    let how = match kind {
+        b"S " => HowEnded::Settled(Arc::from(said)),
+        b"A " => HowEnded::AskAgain,
+        b"C " => HowEnded::Ended(Ended::Conflict {
+            capacity: std::str::from_utf8(said).ok()?.parse().ok()?,
+        }),
+        b"B " => HowEnded::Ended(Ended::Broken(read_note(said))),
+        _ => return None,
+    };
+    let id = ClaimId::from_bytes(id.try_into().ok()?);
+    Some(Push::Ended { name: layout.name_of(key)?, id, how })
+}

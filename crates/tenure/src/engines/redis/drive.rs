@@ -1,0 +1,304 @@
+//! The task that keeps a link up, reads from it and gathers what is written.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::ReadBuf;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::halves::{self, Reader};
+use super::link::{Duty, Link, Phase, Reply};
+use super::resp::{Frame, Parser};
+use super::stream;
+use crate::clock::World;
+use crate::error::{Error, ErrorKind, Result};
+use crate::moment::Moment;
+
+/// A link on which claims wait is asked for a sign of life this often.
+const PING_EVERY: Duration = Duration::from_secs(5);
+/// The watchdog's link goes when nothing was asked for this long.
+const IDLE: Duration = Duration::from_secs(30);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const READ: usize = 16 << 10;
+
+/// Whoever waits for this link hears of it when its runtime goes away.
+struct Driving(Arc<Link>);
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        let closed = self.0.is_closed();
+        let error = Error::new(ErrorKind::Unavailable, "the runtime of the connection has ended");
+        self.0.is_down(&error, if closed { Phase::Closed } else { Phase::Idle });
+    }
+}
+
+impl Link {
+    /// Connects, serves, and connects again.
+    pub(super) fn drive(self: Arc<Link>) -> impl Future<Output = ()> + Send {
+        let driving = Driving(self);
+        async move {
+            let link = &driving.0;
+            let mut failures = 0;
+            loop {
+                let broken = link.serve(&mut failures).await;
+                let Some(error) = broken.filter(|_| !link.is_closed()) else { return };
+                tracing::debug!(engine = %link.shared.profile.label, %error, "connection.lost");
+                // Just after a break what comes is kept for the next connection.
+                let phase = match failures {
+                    0 => Phase::Connecting,
+                    _ => Phase::Down(error.copy()),
+                };
+                link.is_down(&error, phase);
+                sleep(pause(failures, link.shared.random())).await;
+                link.no_longer_down();
+            }
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self.state().phase, Phase::Closed)
+    }
+
+    fn no_longer_down(&self) {
+        let mut state = self.state();
+        if let Phase::Down(_) = state.phase {
+            state.phase = Phase::Connecting;
+        }
+    }
+
+    /// One connection, from its making to its end. `None`: it is not needed any more.
+    async fn serve(self: &Arc<Link>, failures: &mut u32) -> Option<Error> {
+        let limit = self.shared.config.connect_timeout;
+        let connected = match timeout(limit, self.connect()).await {
+            Ok(connected) => connected,
+            Err(_) => {
+                let reason = format!("the server did not answer within {limit:?}");
+                Err(Error::new(ErrorKind::Unavailable, reason).next("is it the right address?"))
+            }
+        };
+        match connected {
+            Ok((reader, parser)) => {
+                *failures = 0;
+                self.run(reader, parser).await
+            }
+            Err(error) => {
+                *failures += 1;
+                Some(error)
+            }
+        }
+    }
+
+    async fn connect(self: &Arc<Link>) -> Result<(Reader, Parser)> {
+        let (stream, greeting) = self.shared.reach(&self.target, self.duty).await?;
+        let (reader, writer) = halves::split(stream);
+        self.is_up(writer, greeting.run_id);
+        Ok((reader, greeting.parser))
+    }
+
+    async fn run(self: &Arc<Link>, reader: Reader, parser: Parser) -> Option<Error> {
+        let timer = Box::pin(sleep(self.shared.config.command_timeout));
+        let room = vec![0; READ].into_boxed_slice();
+        let base = Moment::ORIGIN;
+        let mut run = Run { link: self, reader, parser, room, timer, base, stepped_back: false };
+        poll_fn(|cx| run.poll(cx)).await
+    }
+}
+
+struct Run<'a> {
+    link: &'a Arc<Link>,
+    reader: Reader,
+    parser: Parser,
+    room: Box<[u8]>,
+    timer: Pin<Box<Sleep>>,
+    /// When the last request that was answered here was sent: what is pushed here afterwards
+    /// happened later than that.
+    base: Moment,
+    stepped_back: bool,
+}
+
+impl Run<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Error>> {
+        if let Err(error) = self.read(cx) {
+            return Poll::Ready(Some(error));
+        }
+        match self.write(cx) {
+            Ok(true) => {}
+            Ok(false) => return Poll::Ready(None),
+            Err(error) => return Poll::Ready(Some(error)),
+        }
+        self.watch_the_clock(cx)
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        loop {
+            let mut into = ReadBuf::new(&mut self.room);
+            match self.reader.poll_read(cx, &mut into) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Err(error)) => return Err(self.explain(&error)),
+                Poll::Ready(Ok(())) if into.filled().is_empty() => {
+                    let reason = "the server closed the connection";
+                    return Err(Error::new(ErrorKind::Unavailable, reason));
+                }
+                Poll::Ready(Ok(())) => self.parser.feed(into.filled()),
+            }
+            while let Some(frame) = self.parser.next().map_err(malformed)? {
+                self.hear(frame)?;
+            }
+            self.link.state().last_heard = self.link.shared.world.now();
+        }
+    }
+
+    fn hear(&mut self, frame: Frame) -> Result<()> {
+        let link = self.link;
+        match frame {
+            Frame::Reply(value) => {
+                let Some(pending) = link.state().pending.pop_front() else {
+                    let reason = "the server answered what was not asked";
+                    return Err(Error::new(ErrorKind::Internal, reason));
+                };
+                self.base = pending.sent;
+                link.answered(pending, value);
+            }
+            Frame::Push(items) => {
+                let mut items = items.into_iter();
+                let kind = items.next();
+                let channel = items.next();
+                let kind = kind.as_ref().and_then(|kind| kind.as_bytes()).unwrap_or_default();
+                match kind {
+                    b"message" | b"smessage" => {
+                        if let Some(text) = items.next().as_ref().and_then(|text| text.as_bytes()) {
+                            link.shared.pushed(link, self.base, text);
+                        }
+                    }
+                    b"ssubscribe" => {
+                        // Its confirmation comes in the place of an answer.
+                        let mut state = link.state();
+                        if matches!(
+                            state.pending.front().map(|pending| &pending.reply),
+                            Some(Reply::Subscribed(_))
+                        ) {
+                            state.pending.pop_front();
+                        }
+                    }
+                    b"sunsubscribe" => {
+                        let channel = channel.as_ref().and_then(|channel| channel.as_str());
+                        link.shared.unsubscribed(link, channel.unwrap_or_default());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what has gathered. `false`: the link is closed.
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<bool> {
+        let mut state = self.link.state();
+        let state = &mut *state;
+        state.waker = Some(cx.waker().clone());
+        let closed = matches!(state.phase, Phase::Closed);
+        if !state.out.is_empty() && !self.stepped_back && !closed {
+            // One step behind the tasks that are about to add theirs: a worker that has nothing
+            // else to do would write each command by itself.
+            self.stepped_back = true;
+            cx.waker().wake_by_ref();
+            return Ok(true);
+        }
+        (self.stepped_back, state.kicked) = (false, false);
+        let Some(writer) = &mut state.writer else {
+            return if closed { Ok(false) } else { Err(not_the_one()) };
+        };
+        let mut wrote = 0;
+        let mut result = Ok(());
+        while wrote < state.out.len() {
+            match writer.poll_write(cx, &state.out[wrote..]) {
+                Poll::Ready(Ok(count)) => wrote += count,
+                Poll::Ready(Err(error)) => {
+                    result = Err(error);
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        let flushed = writer.poll_flush(cx);
+        let done = state.written(wrote);
+        if let (Err(error), _) | (_, Poll::Ready(Err(error))) = (result, flushed) {
+            return Err(self.explain(&error));
+        }
+        Ok(!(closed && done))
+    }
+
+    /// A server that does not answer is as good as gone; a quiet one is asked for a sign of life.
+    fn watch_the_clock(&mut self, cx: &mut Context<'_>) -> Poll<Option<Error>> {
+        let link = self.link;
+        let limit = link.shared.config.command_timeout;
+        let mut rang = false;
+        loop {
+            let mut state = link.state();
+            if state.timed && !rang {
+                drop(state);
+                if self.timer.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                rang = true;
+                continue;
+            }
+            let now = link.shared.world.now();
+            let oldest = state.pending.front().map(|pending| pending.sent + limit);
+            let quiet_until = match link.duty {
+                Duty::Data if link.shared.someone_waits() => state.last_heard + PING_EVERY,
+                Duty::Lifeline => state.last_heard + IDLE,
+                _ => Moment::FAR,
+            };
+            if oldest.is_some_and(|due| due <= now) {
+                let reason = format!("the server did not answer within {limit:?}");
+                return Poll::Ready(Some(Error::new(ErrorKind::Unavailable, reason)));
+            }
+            if oldest.is_none() && quiet_until <= now {
+                if link.duty == Duty::Lifeline {
+                    state.writer = None;
+                    return Poll::Ready(None);
+                }
+                state.queue(&[b"PING"], now, Reply::Nobody);
+                cx.waker().wake_by_ref();
+            }
+            state.timed = oldest.is_some() || quiet_until != Moment::FAR;
+            if !state.timed {
+                return Poll::Pending;
+            }
+            // Not later than a command that is sent in the meantime may take.
+            let next = oldest.unwrap_or(now + limit).min(quiet_until);
+            drop(state);
+            let left = now.until(next).max(Duration::from_millis(1));
+            self.timer.as_mut().reset(Instant::now() + left);
+            rang = false;
+        }
+    }
+
+    fn explain(&self, error: &std::io::Error) -> Error {
+        match &self.link.target {
+            super::link::Target::Fixed(address) => stream::explain(address, error),
+            super::link::Target::Sentinels => {
+                Error::new(ErrorKind::Unavailable, format!("the connection broke: {error}"))
+            }
+        }
+    }
+}
+
+fn malformed(what: super::resp::Malformed) -> Error {
+    Error::new(ErrorKind::Unavailable, what.to_string()).next("is this a Redis?")
+}
+
+fn not_the_one() -> Error {
+    Error::new(ErrorKind::Unavailable, "the server is not the primary any more")
+}
+
+/// Doubles up to a second, spread so that a thousand clients do not come back together.
+fn pause(failures: u32, random: u64) -> Duration {
+    let longest = (SHORTEST_PAUSE * (1 << failures.min(6))).min(LONGEST_PAUSE);
+    longest.mul_f64((random % 1000) as f64 / 1000.0)
+}

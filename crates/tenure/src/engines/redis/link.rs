@@ -1,0 +1,420 @@
+//! One connection to one server, made again for as long as it is needed.
+//!
+//! Commands are queued by whoever asks, in the order in which they ask, from any thread; the first one
+//! on a quiet wire is written on the spot, the others are gathered by the task that reads. That task
+//! lives on the runtime of the first caller; when that runtime goes, the next call starts another.
+//! A connection that breaks fails what was sent on it as in doubt: nothing is ever sent twice.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::answer::{self, Answer, FirstLook};
+use super::config::Address;
+use super::halves::Writer;
+use super::resp::{self, Value};
+use super::wire::{By, Request, partition};
+use crate::claim::ClaimId;
+use crate::clock::World;
+use crate::error::{Error, ErrorKind, Result};
+use crate::moment::Moment;
+use crate::name::Name;
+use crate::turn::Ack;
+
+/// What a link is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Duty {
+    /// Hears pushes, and stays.
+    Data,
+    /// Hears no pushes, and stays.
+    Commands,
+    /// The watchdog's: hears no pushes, and goes when nothing was asked for a while.
+    Lifeline,
+}
+
+/// Where the server is.
+#[derive(Debug)]
+pub(super) enum Target {
+    Fixed(Address),
+    /// Where the sentinels say.
+    Sentinels,
+}
+
+pub(super) struct Link {
+    pub(super) shared: Arc<Shared>,
+    pub(super) target: Target,
+    pub(super) duty: Duty,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) phase: Phase,
+    /// Encoded and not written yet.
+    pub(super) out: Vec<u8>,
+    /// One for each answer that is still to come, in order.
+    pub(super) pending: VecDeque<Pending>,
+    /// How many of them, the last ones, are in `out` as a whole.
+    pub(super) unwritten: usize,
+    /// Asked for while there was no connection.
+    backlog: Vec<Parcel>,
+    /// The partitions that the server was greeted for on this connection.
+    greeted: [u64; 4],
+    /// The partitions whose channel is subscribed on this connection.
+    subscribed: [u64; 4],
+    pub(super) run_id: String,
+    pub(super) writer: Option<Writer>,
+    pub(super) waker: Option<Waker>,
+    pub(super) kicked: bool,
+    /// Whether the reading task looks at the clock by itself.
+    pub(super) timed: bool,
+    pub(super) last_heard: Moment,
+}
+
+#[derive(Default)]
+pub(super) enum Phase {
+    /// Nobody has asked for anything yet, or not for long.
+    #[default]
+    Idle,
+    Connecting,
+    Up,
+    /// There is none, and it is too early to try again.
+    Down(Error),
+    Closed,
+}
+
+pub(super) struct Pending {
+    pub(super) sent: Moment,
+    pub(super) reply: Reply,
+}
+
+/// Who hears the answer.
+pub(super) enum Reply {
+    One(oneshot::Sender<Result<Heard>>),
+    /// Of a claim, whose place is known before any push that follows, whoever polls for it.
+    Claim(oneshot::Sender<Result<Heard>>, Name, ClaimId),
+    Left(Ack, Name),
+    Ticked(Name),
+    Hello(u16),
+    Subscribed(u16),
+    Nobody,
+}
+
+/// An answer, and when what it answers was sent.
+pub(super) struct Heard {
+    pub(super) value: Value,
+    pub(super) sent: Moment,
+}
+
+/// What is to be sent, and who hears of it.
+pub(super) struct Parcel {
+    pub(super) request: Request,
+    pub(super) by: By,
+    pub(super) reply: Reply,
+    /// It may make the claim wait, so pushes must come through first.
+    pub(super) may_wait: bool,
+    /// It goes to a server that does not own the slot yet.
+    pub(super) asking: bool,
+    /// `WAIT` for this many replicas, this many milliseconds, and who hears how many there were.
+    pub(super) wait: Option<(u32, u64, oneshot::Sender<Result<Heard>>)>,
+    /// Need not be written before the caller's next command, or until the caller rests.
+    pub(super) lazy: bool,
+}
+
+impl Parcel {
+    pub(super) fn new(request: Request, reply: Reply) -> Parcel {
+        let (by, may_wait, asking, wait, lazy) = (By::Hash, false, false, None, false);
+        Parcel { request, by, reply, may_wait, asking, wait, lazy }
+    }
+
+    fn fail(self, shared: &Shared, error: &Error) {
+        if let Some((_, _, heard)) = self.wait {
+            let _ = heard.send(Err(again(error, false)));
+        }
+        self.reply.fail(shared, error, false);
+    }
+}
+
+pub(super) fn again(error: &Error, in_doubt: bool) -> Error {
+    let copy = error.copy();
+    if in_doubt { copy.in_doubt() } else { copy }
+}
+
+impl Reply {
+    fn fail(self, shared: &Shared, error: &Error, in_doubt: bool) {
+        if let Reply::Claim(_, _, id) = &self
+            && !in_doubt
+        {
+            shared.places.not_sent(id);
+        }
+        if let Reply::One(heard) | Reply::Claim(heard, ..) = self {
+            let _ = heard.send(Err(again(error, in_doubt)));
+        }
+        // An acknowledgement that is dropped says by itself that there was no answer.
+    }
+}
+
+impl Link {
+    pub(super) fn new(shared: Arc<Shared>, target: Target, duty: Duty) -> Arc<Link> {
+        Arc::new(Link { shared, target, duty, state: Mutex::default() })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends it in the order of calls. Failures reach whoever hears the answer.
+    pub(super) fn send(self: &Arc<Link>, parcel: Parcel) {
+        let mut state = self.state();
+        match &state.phase {
+            Phase::Up => {
+                let lazy = parcel.lazy;
+                state.enqueue(&self.shared, self.duty, parcel);
+                let kick = if lazy { state.kick() } else { state.push_out() };
+                drop(state);
+                kick.into_iter().for_each(Waker::wake);
+            }
+            Phase::Connecting => state.backlog.push(parcel),
+            Phase::Idle => {
+                let Ok(runtime) = Handle::try_current() else {
+                    drop(state);
+                    let reason = "there is no connection, and no tokio runtime to make one on";
+                    let error = Error::new(ErrorKind::Unavailable, reason);
+                    parcel.fail(&self.shared, &error.next("call it from within a tokio runtime"));
+                    return;
+                };
+                state.phase = Phase::Connecting;
+                state.backlog.push(parcel);
+                drop(state);
+                // A runtime that is shutting down drops it at once, which takes the lock.
+                runtime.spawn(self.clone().drive());
+            }
+            Phase::Down(error) => {
+                let error = error.copy();
+                drop(state);
+                parcel.fail(&self.shared, &error);
+            }
+            Phase::Closed => {
+                drop(state);
+                parcel.fail(&self.shared, &Error::closed());
+            }
+        }
+    }
+
+    /// Makes sure that the link is up or will be, if this is called on a runtime.
+    pub(super) fn wake_up(self: &Arc<Link>) {
+        let mut state = self.state();
+        if let (Phase::Idle, Ok(runtime)) = (&state.phase, Handle::try_current()) {
+            state.phase = Phase::Connecting;
+            drop(state);
+            runtime.spawn(self.clone().drive());
+        }
+    }
+
+    /// Ends it when what is queued is written.
+    pub(super) fn close(&self) {
+        let waker = {
+            let mut state = self.state();
+            state.phase = Phase::Closed;
+            state.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// The connection is of no use: the server is another one, or no primary any more.
+    pub(super) fn reconnect(&self) {
+        let waker = {
+            let mut state = self.state();
+            state.writer = None;
+            state.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// There is a connection: what was asked for meanwhile goes out.
+    pub(super) fn is_up(self: &Arc<Link>, writer: Writer, run_id: String) {
+        let now = self.shared.world.now();
+        let mut state = self.state();
+        if matches!(state.phase, Phase::Closed) {
+            return;
+        }
+        let backlog = std::mem::take(&mut state.backlog);
+        state.phase = Phase::Up;
+        (state.writer, state.run_id, state.last_heard) = (Some(writer), run_id, now);
+        (state.greeted, state.subscribed) = ([0; 4], [0; 4]);
+        for parcel in backlog {
+            state.enqueue(&self.shared, self.duty, parcel);
+        }
+        drop(state);
+        if self.duty == Duty::Data {
+            self.shared.look_again(self);
+        }
+    }
+
+    /// There is no connection any more, or none was made: everyone hears why.
+    pub(super) fn is_down(&self, error: &Error, phase: Phase) {
+        let mut state = self.state();
+        let State { pending, backlog, unwritten, .. } = std::mem::take(&mut *state);
+        state.phase = phase;
+        drop(state);
+        let sent = pending.len() - unwritten;
+        for (at, pending) in pending.into_iter().enumerate() {
+            pending.reply.fail(&self.shared, error, at < sent);
+        }
+        for parcel in backlog {
+            parcel.fail(&self.shared, error);
+        }
+    }
+
+    /// An answer to the oldest command.
+    pub(super) fn answered(self: &Arc<Link>, Pending { sent, reply }: Pending, value: Value) {
+        match reply {
+            Reply::One(heard) => {
+                let _ = heard.send(Ok(Heard { value, sent }));
+            }
+            Reply::Claim(heard, name, id) => {
+                let places = &self.shared.places;
+                match answer::first_look(&value) {
+                    FirstLook::Waits(ticket, floor) => {
+                        places.stands((partition(&name), ticket), &name, id, sent, floor);
+                    }
+                    FirstLook::Refused => {
+                        places.forget(&name, &id);
+                    }
+                    FirstLook::Other => {}
+                }
+                let _ = heard.send(Ok(Heard { value, sent }));
+            }
+            Reply::Left(ack, name) => match answer::read(value, std::time::Duration::ZERO) {
+                Ok((Answer::NeedsKeys, _)) | Err(_) => drop(ack),
+                Ok((answer, more)) => {
+                    if more {
+                        self.tick(name);
+                    }
+                    ack.done(answer::left(answer));
+                }
+            },
+            Reply::Ticked(name) => {
+                if let Ok((_, true)) = answer::read(value, std::time::Duration::ZERO) {
+                    self.tick(name);
+                }
+            }
+            Reply::Hello(partition) if matches!(value, Value::Error(_)) => {
+                unmark(&mut self.state().greeted, partition);
+            }
+            Reply::Subscribed(partition) => {
+                // The slot lives elsewhere; so will the claim behind this hear, and subscribe there.
+                unmark(&mut self.state().subscribed, partition);
+            }
+            Reply::Hello(_) | Reply::Nobody => {}
+        }
+    }
+
+    /// The channel of the partition is not heard here any more.
+    pub(super) fn unsubscribed(&self, partition: u16) {
+        unmark(&mut self.state().subscribed, partition);
+    }
+
+    /// A step stopped at its bound: it goes on.
+    pub(super) fn tick(self: &Arc<Link>, name: Name) {
+        let request = self.shared.layout.tick(&name);
+        self.send(Parcel::new(request, Reply::Ticked(name)));
+    }
+}
+
+impl State {
+    fn enqueue(&mut self, shared: &Shared, duty: Duty, parcel: Parcel) {
+        let Parcel { request, by, reply, may_wait, asking, wait, .. } = parcel;
+        let sent = shared.world.now();
+        let partition = request.partition();
+        if request.is_step() && mark(&mut self.greeted, partition) {
+            if asking {
+                self.queue(&[b"ASKING"], sent, Reply::Nobody);
+            }
+            // With its text: it must run before what follows, whatever the server remembers.
+            shared.layout.hello(partition, &self.run_id).encode(By::Text, &mut self.out);
+            self.expect(sent, Reply::Hello(partition));
+        }
+        if may_wait
+            && duty == Duty::Data
+            && shared.is_cluster
+            && mark(&mut self.subscribed, partition)
+        {
+            let channel = shared.layout.channel(partition);
+            self.queue(&[b"SSUBSCRIBE", channel.as_bytes()], sent, Reply::Subscribed(partition));
+        }
+        if asking {
+            self.queue(&[b"ASKING"], sent, Reply::Nobody);
+        }
+        request.encode(by, &mut self.out);
+        self.expect(sent, reply);
+        if let Some((replicas, millis, heard)) = wait {
+            let (replicas, millis) = (replicas.to_string(), millis.to_string());
+            let parts: [&[u8]; 3] = [b"WAIT", replicas.as_bytes(), millis.as_bytes()];
+            self.queue(&parts, sent, Reply::One(heard));
+        }
+    }
+
+    pub(super) fn queue(&mut self, parts: &[&[u8]], sent: Moment, reply: Reply) {
+        resp::command(&mut self.out, parts);
+        self.expect(sent, reply);
+    }
+
+    fn expect(&mut self, sent: Moment, reply: Reply) {
+        self.pending.push_back(Pending { sent, reply });
+        self.unwritten += 1;
+    }
+
+    /// Writes at once if the wire is quiet; else leaves it to the reading task, which gathers.
+    fn push_out(&mut self) -> Option<Waker> {
+        let quiet = self.pending.len() == self.unwritten;
+        if quiet && self.write() && self.timed {
+            return None;
+        }
+        self.kick()
+    }
+
+    /// Writes what the socket takes. Returns whether that was all.
+    fn write(&mut self) -> bool {
+        let Some(Ok(written)) = self.writer.as_ref().map(|writer| writer.try_write(&self.out))
+        else {
+            return false;
+        };
+        self.written(written)
+    }
+
+    /// Returns whether everything is written.
+    pub(super) fn written(&mut self, bytes: usize) -> bool {
+        if bytes > 0 {
+            // Where a command was cut is not worth knowing: all of them may have arrived.
+            self.unwritten = 0;
+        }
+        if bytes == self.out.len() {
+            self.out.clear();
+            self.out.shrink_to(1 << 16);
+        } else {
+            self.out.drain(..bytes);
+        }
+        self.out.is_empty()
+    }
+
+    fn kick(&mut self) -> Option<Waker> {
+        if std::mem::replace(&mut self.kicked, true) { None } else { self.waker.take() }
+    }
+}
+
+/// Marks a partition; returns whether it was not marked before.
+fn mark(bits: &mut [u64; 4], partition: u16) -> bool {
+    let (word, bit) = (&mut bits[usize::from(partition >> 6) & 3], 1 << (partition & 63));
+    let before = *word & bit != 0;
+    *word |= bit;
+    !before
+}
+
+fn unmark(bits: &mut [u64; 4], partition: u16) {
+    bits[usize::from(partition >> 6) & 3] &= !(1 << (partition & 63));
+}

@@ -1,0 +1,82 @@
+local id, ticket, in_hand = ARGV[2], ARGV[8], flags:find('h', 1, true)
+local capacity, weight, is_fixed, ttl, process = ARGV[4]:match('^(%d+) (%d+) (%d) (%d+) (%x+)$')
+capacity, weight, ttl = tonumber(capacity), tonumber(weight), tonumber(ttl)
+local may_wait, keep, rerun = flags:find('w', 1, true), tonumber(ARGV[9]), ARGV[10]
+
+if traced(id) == 'T' then return { 'L' } end
+if alone and alone.til > now then
+  if alone.id == id then return { 'G', alone.fence, alone.til - now, 0 } end
+  -- Refused without a trace, where that can be said at once.
+  if capacity ~= cap or weight > cap then return { 'C', cap } end
+  if weight > cap - alone.weight and not may_wait then return { 'B', holder() } end
+end
+if not raise(math.max(tonumber(ARGV[5]), ticket ~= '' and tonumber(ticket) or 0)) then
+  return redis.error_reply('AHEAD the number is more than a day ahead')
+end
+unfold()
+expire(true)
+reach(process)
+
+local function granted(e)
+  save()
+  return { more('G'), e.fence, e.til - now, e.first }
+end
+
+local function refused(code, ...)
+  if ticket ~= '' then admit() end
+  save()
+  return { more(code), ... }
+end
+
+local e = find(id)
+if e and e.fence ~= '0' then
+  admit()
+  return granted(e)
+end
+local told, outcome = done_before(keep, rerun)
+if told then
+  if e then drop(e) end
+  admit()
+  save()
+  return { more(told), outcome }
+end
+if e then
+  e.til = now + PLACE_LIFE
+  put(e)
+else
+  if ticket == '' then admit() end
+  local used = held > 0 or waiting() > 0
+  local is_resized = resized > now or used and resized > 0
+  if not used and not is_resized then cap, resized = capacity, 0 end
+  if weight > cap or cap ~= capacity and (is_fixed == '1' or not is_resized) then
+    return refused('C', cap)
+  end
+  local next_now = granting and weight <= cap - held
+    and not call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', 0, 1)[1]
+  if not next_now and not may_wait then return refused('B', holder()) end
+  local most = tonumber(ARGV[7])
+  if not next_now and ticket == '' and most < 4294967295 and waiting() >= most then
+    return refused('F')
+  end
+  if ticket == '' then ticket = last and int(last - 1) or number() end
+  e = { id = id, ticket = ticket, weight = weight, fixed = is_fixed, ttl = ttl, process = process,
+    keep = keep, rerun = rerun, since = now, til = now + PLACE_LIFE, fence = '0', first = '0',
+    details = ARGV[6] }
+  add(e)
+  if next_now then
+    grant(e, last and int(last) or number(), in_hand and ttl or math.min(ttl, FIRST_LIFE))
+    return granted(e)
+  end
+end
+admit(id, in_hand)
+e = find(id)
+if not e then
+  save()
+  return gone(id)
+end
+if e.fence ~= '0' then return granted(e) end
+local before = call('ZCOUNT', Z, '1000000000000000', '(' .. e.ticket)
+local first = first_end()
+local look = first and first.til - now or resume and math.max(0, resume - now) or -1
+save()
+return { more('W'), e.ticket, before, int(highest), look, holder() }

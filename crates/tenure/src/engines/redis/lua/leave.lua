@@ -1,0 +1,29 @@
+local id, only = ARGV[2], ARGV[4]
+unfold()
+call('HDEL', K, '~')
+expire()
+local e = find(id)
+if e and e.til <= now then
+  drop(e)
+  e = nil
+end
+if only ~= '' and not (e and e.fence == only) then
+  admit()
+  save()
+  return gone(id)
+end
+local answer = e and { e.fence ~= '0' and 'R' or 'Q' } or gone(id)
+if e then drop(e) end
+if in_doubt then
+  remember(id, int(now + 60000) .. ' T ', now + 60000)
+end
+if ARGV[5] ~= '' then
+  local fence, keep, outcome = record()
+  if fence == ARGV[5] and not outcome then
+    if ARGV[6] == 'o' then set_record(fence, keep, ARGV[7]) else call('HDEL', K, '#r') end
+  end
+end
+admit()
+save()
+if moves == 0 then answer[1] = answer[1]:sub(1, 1) .. '+' end
+return answer

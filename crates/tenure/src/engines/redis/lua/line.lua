@@ -1,0 +1,362 @@
+-- The rule of ledger.rs on what Redis keeps of a name:
+--   name  absent | plain: one holder alone, id .. "capacity weight fixed ttl process since fence
+--         details", where the key's own expiry is the end of the hold and since 0 is end - ttl
+--         | a hash: '#' totals ("capacity resized held memory away"), '#r' the record of a once,
+--         id -> entry ("process ticket weight fixed ttl keep rerun since end fence first details"),
+--         't' .. id -> trace, '!' .. process -> that process cannot be reached
+--   line  a sorted set, in ranges that do not meet: -ticket 'a' .. id .. process set aside,
+--         end 'h' .. id holds, 1e14 + end 'p' .. id places, 2e14 + end 't' .. id traces,
+--         ticket 'w' .. id .. process waiting
+-- Reads come first, then a write that changes nothing or a number that may go to waste: a server
+-- that refuses writes must refuse before anything was said. Numbers reach strings by '%.0f' only.
+local K, Z, F, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- The last four arguments of every step: flags (w may wait, h in hand, n wait after a restart,
+-- s sharded channels), the channels' prefix, the partition, the longest ttl.
+local flags, channel, partition, longest =
+  ARGV[#ARGV - 3], ARGV[#ARGV - 2], ARGV[#ARGV - 1], ARGV[#ARGV]
+local call = redis.call
+local PLACES, TRACES, TICKETS, FIRST_LIFE, PLACE_LIFE = 1e14, 2e14, 1e15, 2000, 60000
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local moves, need, granting, resume = 512, 0, true, nil
+local cap, resized, held, memory, away = 0, 0, 0, 0, 0
+local cache, alone, totals, highest, lined = {}, nil, nil, nil, nil
+
+local function int(n) return string.format('%.0f', n) end
+
+local function more(code) return moves > 0 and code or code .. '+' end
+
+local function parse(id, text)
+  local process, ticket, weight, fixed, ttl, keep, rerun, since, til, fence, first, at = text:match(
+    '^(%x+) (%d+) (%d+) (%d) (%d+) (-?%d+) (%d) (%d+) (%d+) (%d+) (%d) ()')
+  return { id = id, ticket = ticket, weight = tonumber(weight), fixed = fixed, ttl = tonumber(ttl),
+    process = process, keep = tonumber(keep), rerun = rerun, since = tonumber(since),
+    til = tonumber(til), fence = fence, first = first, details = text:sub(at) }
+end
+
+local function find(id)
+  local entry = cache[id]
+  if entry == nil then
+    local text = call('HGET', K, id)
+    entry = text and parse(id, text)
+    cache[id] = entry
+  end
+  return entry
+end
+
+local function text_of(e)
+  return table.concat({ e.process, e.ticket, e.weight, e.fixed, int(e.ttl), int(e.keep), e.rerun,
+    int(e.since), int(e.til), e.fence, e.first, e.details }, ' ')
+end
+
+local function put(e)
+  cache[e.id] = e
+  call('HSET', K, e.id, text_of(e))
+  if e.fence == '0' then
+    call('ZADD', Z, e.ticket, 'w' .. e.id .. e.process, int(PLACES + e.til), 'p' .. e.id)
+  else
+    call('ZADD', Z, int(e.til), 'h' .. e.id)
+  end
+  if not lined then
+    -- A member too long for the compact form, in which each look would walk the whole line.
+    lined = true
+    call('ZADD', Z, '300000000000000', string.rep('-', 65))
+    call('ZREM', Z, string.rep('-', 65))
+  end
+  need = math.max(need, e.til)
+end
+
+local function add(e)
+  if e.fence ~= '0' then held = held + e.weight end
+  put(e)
+end
+
+local function drop(e)
+  cache[e.id] = false
+  call('HDEL', K, e.id)
+  if e.fence ~= '0' then
+    held = held - e.weight
+    call('ZREM', Z, 'h' .. e.id)
+  else
+    local spot = e.id .. e.process
+    call('ZREM', Z, 'w' .. spot, 'p' .. e.id, 'a' .. spot)
+  end
+end
+
+-- The name's plain form becomes a hash: from now on there is more than one claim to keep.
+local function unfold()
+  if not alone then return end
+  local e = alone
+  alone = nil
+  call('ZCARD', Z)
+  call('PERSIST', K)
+  call('DEL', K)
+  add(e)
+end
+
+local function remember(id, text, til)
+  call('HSET', K, 't' .. id, text)
+  call('ZADD', Z, int(TRACES + til), 't' .. id)
+  memory = math.max(memory, til)
+end
+
+local function traced(id)
+  local text = memory > now and call('HGET', K, 't' .. id)
+  if not text then return end
+  local til, kind, note = text:match('^(%d+) (%a) (.*)$')
+  if tonumber(til) > now then return kind, note end
+end
+
+local function gone(id)
+  local kind, note = traced(id)
+  if kind == 'B' then return { more('X'), note } end
+  return { more('X') }
+end
+
+-- Raises the numbers to what is said to have been seen. Below 1e15 the server has lost its memory;
+-- more than a day ahead nobody can have seen, and the answer is false.
+local function raise(seen)
+  local given = last and last - 2 or tonumber(call('GET', F) or 0)
+  highest = last or given
+  if given >= TICKETS and given >= seen then return true end
+  local wall = time[1] * 1000000 + time[2]
+  if seen > wall + 86400000000 then return false end
+  local lost = given < TICKETS
+  highest, last = math.max(given, seen, lost and wall or 0), nil
+  call('SET', F, int(highest))
+  if lost and flags:find('n', 1, true) then
+    call('HSET', M, 'nb', int(now + longest))
+  end
+  return true
+end
+
+local function number()
+  highest = call('INCR', F)
+  return int(highest)
+end
+
+local function unreachable(process)
+  if call('HSET', K, '!' .. process, 1) == 1 then away = away + 1 end
+end
+
+-- Contact: what was set aside of this process comes back to its place.
+local function reach(process)
+  if away == 0 or call('HDEL', K, '!' .. process) == 0 then return end
+  away = away - 1
+  for _, member in ipairs(call('ZRANGEBYSCORE', Z, '-inf', '(0')) do
+    local spot = member:sub(2)
+    if spot:sub(17) == process then
+      call('ZREM', Z, member)
+      call('ZADD', Z, find(spot:sub(1, 16)).ticket, 'w' .. spot)
+    end
+  end
+end
+
+local function aside(e)
+  local spot = e.id .. e.process
+  call('ZREM', Z, 'w' .. spot)
+  call('ZADD', Z, '-' .. e.ticket, 'a' .. spot)
+end
+
+local function say(e, text)
+  return call(flags:find('s', 1, true) and 'SPUBLISH' or 'PUBLISH', channel .. e.process, text) > 0
+end
+
+local function ended(from, limit)
+  return call('ZRANGEBYSCORE', Z, int(from), int(from + now), 'LIMIT', 0, limit)
+end
+
+-- Holds whose time is over end in every step. Places and traces are swept when someone joins; one
+-- at the head of the line is seen there.
+local function expire(sweep)
+  for _, member in ipairs(ended(0, moves)) do
+    local e = find(member:sub(2))
+    moves = moves - 1
+    drop(e)
+    unreachable(e.process)
+  end
+  if not sweep or moves == 0 then return end
+  for _, member in ipairs(ended(PLACES, moves)) do
+    moves = moves - 1
+    drop(find(member:sub(2)))
+  end
+  if memory == 0 then return end
+  for _, member in ipairs(ended(TRACES, 16)) do
+    call('ZREM', Z, member)
+    call('HDEL', K, member)
+  end
+end
+
+local function record()
+  local text = call('HGET', K, '#r')
+  if not text then return end
+  local fence, keep, til, settled, at = text:match('^(%d+) (%d+) (%d+) (%d) ()')
+  if held > 0 or tonumber(til) > now then
+    return fence, tonumber(keep), settled == '1' and text:sub(at), tonumber(til)
+  end
+end
+
+local function set_record(fence, keep, outcome)
+  local til = now + keep
+  call('HSET', K, '#r', table.concat(
+    { fence, int(keep), int(til), outcome and 1 or 0, outcome or '' }, ' '))
+  memory = math.max(memory, til)
+end
+
+-- Whether a claim of a once needs no turn any more, and what it is told.
+local function done_before(keep, rerun)
+  if keep < 0 then return end
+  local fence, _, outcome = record()
+  if outcome then return 'S', outcome end
+  if fence and rerun == '0' and held == 0 then return 'U' end
+end
+
+local function grant(e, fence, life)
+  call('ZREM', Z, 'w' .. e.id .. e.process, 'p' .. e.id)
+  e.since, e.til, e.fence, e.first = now, now + life, fence, life < e.ttl and '1' or '0'
+  held = held + e.weight
+  if e.keep >= 0 then set_record(fence, e.keep) end
+  put(e)
+end
+
+-- Ends a claim that is not this step's own; what it was is no secret any more.
+local function tell_end(e, text)
+  moves = moves - 1
+  drop(e)
+  say(e, 'E ' .. text)
+end
+
+-- A turn by push: yours, for a first life. Who comes next is told when that runs out, because the
+-- one before it may not take its turn.
+local function push(e, following)
+  local fence = number()
+  local life = math.min(e.ttl, FIRST_LIFE)
+  local text = table.concat({ 'G', partition, e.ticket, fence, int(life),
+    life < e.ttl and 1 or 0 }, ' ')
+  local look = following and math.max(0, math.min(life, following.ends - now))
+  local together = following and following.entry.process == e.process
+  if together then text = table.concat({ text, following.entry.ticket, int(look) }, ' ') end
+  if not say(e, text) then return false end
+  grant(e, fence, life)
+  if following and not together then
+    say(following.entry, table.concat({ 'L', partition, following.entry.ticket, int(look) }, ' '))
+  end
+  return true
+end
+
+local function first_end()
+  local first = call('ZRANGEBYSCORE', Z, '0', '(100000000000000', 'LIMIT', 0, 1)[1]
+  return first and find(first:sub(2))
+end
+
+-- The next in line after `e`, if the walk will end with it.
+local function who_follows(e, second)
+  local entry = second and find(second:sub(2, 17))
+  if not entry or entry.weight <= cap - held - e.weight then return end
+  local first = held > 0 and first_end()
+  return { entry = entry, ends = first and first.til or now + FIRST_LIFE }
+end
+
+-- Nobody listens where a server has just come up: for a second nobody is set aside.
+local function just_up()
+  local up = tonumber(call('HGET', M, 'at') or 0)
+  if now - up < 1000 then
+    resume = up + 1000
+    return true
+  end
+end
+
+-- The walk: waiting claims by ticket, while they fit. `asker` hears of its turn by the answer.
+local function admit(asker, in_hand)
+  while granting and moves > 0 and held < cap do
+    local heads = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', 0, 2)
+    local e = heads[1] and find(heads[1]:sub(2, 17))
+    if not e then return end
+    local told, outcome = done_before(e.keep, e.rerun)
+    if e.til <= now then
+      moves = moves - 1
+      drop(e)
+    elseif e.id ~= asker and away > 0 and call('HEXISTS', K, '!' .. e.process) == 1 then
+      moves = moves - 1
+      aside(e)
+    elseif told then
+      tell_end(e, told == 'S' and 'S ' .. e.id .. #K .. ' ' .. K .. outcome
+        or 'A ' .. e.id .. #K .. ' ' .. K)
+    elseif e.weight > cap then
+      tell_end(e, 'C ' .. e.id .. #K .. ' ' .. K .. cap)
+    elseif e.weight > cap - held then
+      return
+    elseif e.id == asker then
+      moves = moves - 1
+      grant(e, number(), in_hand and e.ttl or math.min(e.ttl, FIRST_LIFE))
+    else
+      moves = moves - 1
+      if not push(e, who_follows(e, heads[2])) then
+        if just_up() then return end
+        unreachable(e.process)
+        aside(e)
+      end
+    end
+  end
+end
+
+local function waiting()
+  return call('ZCOUNT', Z, '1000000000000000', '+inf') + call('ZCOUNT', Z, '-inf', '(0')
+end
+
+-- Keeps the totals, and lets the name go when nobody needs it.
+local function save()
+  if alone then return end
+  local used = held > 0 or waiting() > 0
+  if not used and memory <= now then
+    call('DEL', K, Z)
+    return
+  end
+  local text = table.concat({ cap, int(resized), held, int(memory), away }, ' ')
+  if text ~= totals then call('HSET', K, '#', text) end
+  if held > 0 then
+    need = math.max(need, memory)
+  else
+    need = math.max(memory, used and now + PLACE_LIFE or 0)
+  end
+  local left = call('PTTL', K)
+  if now + left < need or held == 0 then
+    local ms = int(need - now + (used and 50000 or 0))
+    call('PEXPIRE', K, ms)
+    call('PEXPIRE', Z, ms)
+  end
+end
+
+-- Who holds, or the one that ends first of those; and the time, to count from.
+local function holder()
+  local e = alone or first_end()
+  return e and text_of(e) or '', now
+end
+
+totals = redis.pcall('HGET', K, '#')
+if type(totals) == 'table' then
+  local plain = call('GET', K)
+  local c, w, f, ttl, process, since, fence, at =
+    plain:match('^(%d+) (%d+) (%d) (%d+) (%x+) (%d+) (%d+) ()', 17)
+  if not c then return redis.error_reply('FOREIGN the key of this name is not ours') end
+  local til = now + call('PTTL', K)
+  since = tonumber(since)
+  cap = tonumber(c)
+  alone = { id = plain:sub(1, 16), ticket = int(tonumber(fence) - 1), weight = tonumber(w),
+    fixed = f, ttl = tonumber(ttl), process = process, keep = -1, rerun = '0',
+    since = since > 0 and since or til - ttl, til = til, fence = fence, first = '0',
+    details = plain:sub(at) }
+elseif totals then
+  lined = true
+  local c, r, h, m, a = totals:match('^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+  cap, resized, held, memory, away =
+    tonumber(c), tonumber(r), tonumber(h), tonumber(m), tonumber(a)
+end
+if flags:find('n', 1, true) then
+  local not_before = call('HGET', M, 'nb')
+  if not not_before then
+    not_before = int(now + longest)
+    call('HSET', M, 'nb', not_before)
+  end
+  if now < tonumber(not_before) then granting, resume = false, tonumber(not_before) end
+end

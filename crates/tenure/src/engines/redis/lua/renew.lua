@@ -1,0 +1,15 @@
+call('HDEL', K, '~')
+expire()
+local e = find(ARGV[1])
+local answer
+if e and e.fence == ARGV[2] then
+  e.til, e.first = math.max(e.til, now + ARGV[3]), '0'
+  put(e)
+  reach(e.process)
+  answer = { 'G', e.fence, e.til - now, 0 }
+end
+admit()
+save()
+answer = answer or gone(ARGV[1])
+if moves == 0 then answer[1] = answer[1]:sub(1, 1) .. '+' end
+return answer

@@ -1,0 +1,446 @@
+//! The engine's methods: each sends a step and makes of its answer what the core understands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::answer::{self, Answer, Standing};
+use super::link::{Heard, Link, Parcel, Reply, Target};
+use super::refusal::Refusal;
+use super::resp::Value;
+use super::roads::{Roads, beside};
+use super::wire::{By, Keys, Request};
+use crate::claim::{
+    Broken, Claim, ClaimId, Ended, Fence, Grant, Leave, Left, Note, Place, Renewal, Renewed,
+    Verdict, look_again,
+};
+use crate::engine::{Page, Scope, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::moment::Moment;
+use crate::name::Name;
+
+/// How often a step follows the server's directions before it gives up for now.
+const MOST_TURNS: u32 = 6;
+
+pub(super) struct Steps {
+    pub(super) shared: Arc<Shared>,
+    pub(super) roads: Roads,
+}
+
+/// A step that was sent.
+struct Flight {
+    request: Request,
+    /// The claim that it is about, if it may put it in line.
+    place: Option<(Name, ClaimId)>,
+    /// It is no yes until so many replicas have it.
+    counted: bool,
+    link: Arc<Link>,
+    heard: oneshot::Receiver<Result<Heard>>,
+    replicas: Option<oneshot::Receiver<Result<Heard>>>,
+}
+
+/// What is said of a step on its way to the server.
+#[derive(Default)]
+struct Manner {
+    place: Option<(Name, ClaimId)>,
+    counted: bool,
+    with_text: bool,
+    asking: bool,
+}
+
+impl Steps {
+    /// Sends a step now, in the order of calls.
+    fn launch(&self, request: Request, manner: Manner) -> Result<Flight> {
+        let link = self.roads.to(request.partition())?;
+        Ok(self.launch_on(link, request, manner))
+    }
+
+    fn launch_on(&self, link: Arc<Link>, request: Request, manner: Manner) -> Flight {
+        let Manner { place, counted, with_text, asking } = manner;
+        let (reply, heard) = oneshot::channel();
+        let reply = match place.clone() {
+            Some((name, id)) => Reply::Claim(reply, name, id),
+            None => Reply::One(reply),
+        };
+        let config = &self.shared.config;
+        let (wait, replicas) = match counted && config.wait_replicas > 0 {
+            true => {
+                let (reply, replicas) = oneshot::channel();
+                let millis = config.wait_timeout.as_millis() as u64;
+                (Some((config.wait_replicas, millis, reply)), Some(replicas))
+            }
+            false => (None, None),
+        };
+        let by = if with_text { By::Text } else { By::Hash };
+        let parcel = Parcel::new(request.clone(), reply);
+        link.send(Parcel { by, may_wait: place.is_some(), asking, wait, ..parcel });
+        Flight { request, place, counted, link, heard, replicas }
+    }
+
+    /// Waits for the answer, and follows the server's directions until there is one.
+    async fn land(&self, mut flight: Flight, name: &Name, ttl: Duration) -> Result<Landed> {
+        let mut turns = 0;
+        loop {
+            let lost =
+                || Error::new(ErrorKind::Unavailable, "the connection was closed").in_doubt();
+            let Heard { value, sent } = (&mut flight.heard).await.map_err(|_| lost())??;
+            let Value::Error(text) = value else {
+                let (answer, more) = answer::read(value, ttl)?;
+                if more {
+                    flight.link.tick(name.clone());
+                }
+                let replicas = match flight.replicas.take() {
+                    Some(replicas) => {
+                        let counted = replicas.await.map_err(|_| lost())??;
+                        counted.value.as_int().unwrap_or_default()
+                    }
+                    None => 0,
+                };
+                let enough = !flight.counted || replicas >= self.shared.config.wait_replicas.into();
+                return Ok(Landed { answer, sent, replicas, enough, link: flight.link });
+            };
+            let refusal = Refusal::read(&text);
+            turns += 1;
+            if turns > MOST_TURNS {
+                return Err(refusal.into_error(&text));
+            }
+            flight = self.follow(flight, refusal, &text)?;
+        }
+    }
+
+    /// Sends it again as the server says, or gives up.
+    fn follow(&self, flight: Flight, refusal: Refusal, text: &str) -> Result<Flight> {
+        let Flight { request, place, counted, link, .. } = flight;
+        let manner = Manner { place, counted, ..Manner::default() };
+        let near = |address| match &link.target {
+            Target::Fixed(asked) => beside(asked, address),
+            Target::Sentinels => address,
+        };
+        match refusal {
+            Refusal::NoScript => {
+                Ok(self.launch_on(link, request, Manner { with_text: true, ..manner }))
+            }
+            Refusal::Moved(address) if self.shared.is_cluster => {
+                self.shared.map.set(request.partition(), near(address));
+                self.launch(request, manner)
+            }
+            Refusal::Ask(address) if self.shared.is_cluster => {
+                let there = self.roads.at(&near(address));
+                let manner = Manner { asking: true, with_text: true, ..manner };
+                Ok(self.launch_on(there, request, manner))
+            }
+            Refusal::NotPrimary => {
+                link.reconnect();
+                Err(refusal.into_error(text))
+            }
+            _ => Err(refusal.into_error(text)),
+        }
+    }
+
+    /// As `land`; while a slot moves, a step that can do with the name's own key tries that.
+    async fn land_anyhow(
+        &self,
+        flight: Flight,
+        name: &Name,
+        ttl: Duration,
+        own: impl Fn() -> Request,
+    ) -> Result<Landed> {
+        let manner = Manner { counted: flight.counted, ..Manner::default() };
+        match self.land(flight, name, ttl).await {
+            Err(error) if self.shared.is_cluster && error.asks_for_time() => {
+                let landed = self.land(self.launch(own(), manner)?, name, ttl).await?;
+                match landed.answer {
+                    Answer::NeedsKeys => Err(error),
+                    _ => Ok(landed),
+                }
+            }
+            landed => landed,
+        }
+    }
+
+    pub(super) fn claim(self: &Arc<Steps>, claim: &Claim) -> Step<Verdict> {
+        let Shared { layout, places, .. } = &*self.shared;
+        let has_line = claim.may_wait && places.expect(&claim.name, claim.id);
+        let request = match layout.claim(claim, true, has_line) {
+            Ok(request) => request,
+            Err(error) => return Step::ready(Err(error)),
+        };
+        let place = claim.may_wait.then(|| (claim.name.clone(), claim.id));
+        let manner = Manner { place, counted: true, ..Manner::default() };
+        let flight = match self.launch(request, manner) {
+            Ok(flight) => flight,
+            Err(error) => return Step::ready(Err(error)),
+        };
+        let steps = self.clone();
+        let asked = Asked::new(claim);
+        Step::pending(async move {
+            let landed = steps.land(flight, &asked.name, asked.ttl).await?;
+            steps.verdict(asked, landed)
+        })
+    }
+
+    fn verdict(&self, asked: Asked, landed: Landed) -> Result<Verdict> {
+        let Landed { answer, sent, .. } = &landed;
+        Ok(match answer {
+            Answer::Granted { .. } if !landed.enough => return Err(self.give_back(&asked, &landed)),
+            Answer::Granted { fence, remaining, first_life } => {
+                Verdict::Granted(Grant::new(*fence, *sent, *remaining, *first_life))
+            }
+            Answer::Waiting(_) => Verdict::Waiting(place(landed)?),
+            Answer::Busy(holder) => Verdict::Busy(holder.clone()),
+            Answer::Settled(outcome) => Verdict::Settled(outcome.clone()),
+            Answer::Unsettled => Verdict::Unsettled,
+            Answer::Left => Verdict::Left,
+            Answer::Full => return Err(Claim::full(asked.max_waiters)),
+            Answer::Conflict { capacity } => return Err(Claim::conflict(asked.units, *capacity)),
+            Answer::Gone(ended) => return Err(ended.clone().into()),
+            _ => return Err(answer::strange()),
+        })
+    }
+
+    /// A grant that too few replicas have is none: it is left at once.
+    fn give_back(&self, asked: &Asked, landed: &Landed) -> Error {
+        let leave = Leave::new(asked.name.clone(), asked.id);
+        let request = self.shared.layout.leave(&leave, false, Keys::All);
+        landed.link.send(Parcel::new(request, Reply::Ticked(leave.name)));
+        self.too_few(landed.replicas)
+    }
+
+    fn too_few(&self, replicas: i64) -> Error {
+        let wanted = self.shared.config.wait_replicas;
+        let reason = format!("{replicas} of {wanted} replicas have it");
+        Error::new(ErrorKind::Unavailable, reason).next("are the replicas up, and in sync?")
+    }
+
+    pub(super) fn renew(self: &Arc<Steps>, batch: &[Renewal]) -> Step<Vec<Renewed>> {
+        let flights: Vec<_> =
+            batch.iter().map(|renewal| (self.launch_renewal(renewal), renewal.clone())).collect();
+        let steps = self.clone();
+        Step::pending(async move {
+            let mut answers = Vec::with_capacity(flights.len());
+            for (flight, renewal) in flights {
+                let answer = steps.land_renewal(flight, renewal).await;
+                answers.push(answer.unwrap_or_else(Renewed::Unknown));
+            }
+            Ok(answers)
+        })
+    }
+
+    fn launch_renewal(&self, renewal: &Renewal) -> Result<Flight> {
+        let layout = &self.shared.layout;
+        let manner = Manner { counted: true, ..Manner::default() };
+        match renewal {
+            Renewal::Hold { name, id, fence, ttl } => {
+                self.launch(layout.renew(name, id, *fence, *ttl, Keys::All), manner)
+            }
+            Renewal::Place(claim) => {
+                let place = Some((claim.name.clone(), claim.id));
+                self.launch(layout.claim(claim, false, true)?, Manner { place, ..manner })
+            }
+        }
+    }
+
+    async fn land_renewal(&self, flight: Result<Flight>, renewal: Renewal) -> Result<Renewed> {
+        let layout = &self.shared.layout;
+        let landed = match renewal {
+            Renewal::Hold { name, id, fence, ttl } => {
+                let own = || layout.renew(&name, &id, fence, ttl, Keys::Own);
+                self.land_anyhow(flight?, &name, ttl, own).await?
+            }
+            Renewal::Place(claim) => self.land(flight?, &claim.name, claim.ttl).await?,
+        };
+        let Landed { answer, sent, .. } = &landed;
+        Ok(match answer {
+            Answer::Granted { .. } if !landed.enough => {
+                return Err(self.too_few(landed.replicas).in_doubt());
+            }
+            Answer::Granted { fence, remaining, first_life } => {
+                Renewed::Held(Grant::new(*fence, *sent, *remaining, *first_life))
+            }
+            Answer::Waiting(_) => Renewed::Waiting(place(landed)?),
+            Answer::Conflict { capacity } => Renewed::Gone(Ended::Conflict { capacity: *capacity }),
+            Answer::Gone(ended) => Renewed::Gone(ended.clone()),
+            // The claim itself must ask for what a once left.
+            _ => Renewed::Gone(Ended::Expired),
+        })
+    }
+
+    pub(super) fn leave(self: &Arc<Steps>, leave: &Leave) -> Step<Left> {
+        let has_line = self.shared.places.forget(&leave.name, &leave.id);
+        let request = self.shared.layout.leave(leave, has_line, Keys::All);
+        let flight = match self.launch(request, Manner::default()) {
+            Ok(flight) => flight,
+            Err(error) => return Step::ready(Err(error)),
+        };
+        let (steps, leave) = (self.clone(), leave.clone());
+        Step::pending(async move {
+            let own = || steps.shared.layout.leave(&leave, false, Keys::Own);
+            let landed = steps.land_anyhow(flight, &leave.name, Duration::ZERO, own).await?;
+            answer::left(landed.answer)
+        })
+    }
+
+    pub(super) fn resize(self: &Arc<Steps>, name: &Name, capacity: u32) -> Step<()> {
+        let request = self.shared.layout.resize(name, capacity);
+        self.ask(request, name, |answer| match answer {
+            Answer::Done => Ok(()),
+            Answer::Conflict { .. } => Err(Claim::capacity_is_fixed()),
+            _ => Err(answer::strange()),
+        })
+    }
+
+    pub(super) fn break_hold(
+        self: &Arc<Steps>,
+        name: &Name,
+        fence: Fence,
+        note: &Note,
+    ) -> Step<Broken> {
+        let request = self.shared.layout.break_hold(name, fence, note);
+        self.ask(request, name, |answer| match answer {
+            Answer::Done => Ok(Broken::Done),
+            Answer::MovedOn => Ok(Broken::MovedOn),
+            _ => Err(answer::strange()),
+        })
+    }
+
+    fn ask<T: 'static>(
+        self: &Arc<Steps>,
+        request: Request,
+        name: &Name,
+        read: impl FnOnce(Answer) -> Result<T> + Send + 'static,
+    ) -> Step<T> {
+        let flight = match self.launch(request, Manner::default()) {
+            Ok(flight) => flight,
+            Err(error) => return Step::ready(Err(error)),
+        };
+        let (steps, name) = (self.clone(), name.clone());
+        Step::pending(async move { read(steps.land(flight, &name, Duration::ZERO).await?.answer) })
+    }
+
+    /// A plain command, or a script that only reads.
+    async fn plain(&self, link: Arc<Link>, request: Request) -> Result<Value> {
+        self.land_plain(self.launch_on(link, request, Manner::default())).await
+    }
+
+    async fn land_plain(&self, mut flight: Flight) -> Result<Value> {
+        for _ in 0..MOST_TURNS {
+            let lost = |_| Error::new(ErrorKind::Unavailable, "the connection was closed");
+            match (&mut flight.heard).await.map_err(lost)??.value {
+                Value::Error(text) => flight = self.follow(flight, Refusal::read(&text), &text)?,
+                value => return Ok(value),
+            }
+        }
+        let reason = "the servers send us from one to the other";
+        Err(Error::new(ErrorKind::Unavailable, reason).not_now())
+    }
+
+    pub(super) async fn health(&self) -> Result<()> {
+        for link in self.roads.all() {
+            self.plain(link, Request::plain(&[b"PING"])).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_healthy(self: Arc<Steps>) -> Step<()> {
+        self.roads.listen();
+        Step::pending(async move { self.health().await })
+    }
+
+    pub(super) fn inspect(self: Arc<Steps>, scope: Scope) -> Step<Page> {
+        Step::pending(async move {
+            match scope {
+                Scope::Name(name) => {
+                    let views = self.views(vec![name]).await?;
+                    Ok(Page { views, more: false })
+                }
+                Scope::Prefix { space, prefix, after, limit } => {
+                    let pattern = self.shared.layout.pattern(space, &prefix);
+                    let mut names = self.scan(&pattern).await?;
+                    names.retain(|name| after.as_ref().is_none_or(|after| name > after));
+                    let mut views = self.views(names).await?;
+                    let more = views.len() > limit;
+                    views.truncate(limit);
+                    Ok(Page { views, more })
+                }
+            }
+        })
+    }
+
+    async fn views(&self, names: Vec<Name>) -> Result<Vec<crate::engine::View>> {
+        let mut views = Vec::new();
+        for some in names.chunks(256) {
+            // All are asked before the first is waited for.
+            let mut asked = Vec::new();
+            for name in some {
+                let request = self.shared.layout.view(name);
+                let link = self.roads.to(request.partition())?;
+                asked.push((name, self.launch_on(link, request, Manner::default())));
+            }
+            for (name, flight) in asked {
+                let value = self.land_plain(flight).await?;
+                views.extend(answer::read_view(name.clone(), value)?);
+            }
+        }
+        Ok(views)
+    }
+
+    /// The names whose keys match, in order.
+    async fn scan(&self, pattern: &str) -> Result<Vec<Name>> {
+        let mut names = Vec::new();
+        for link in self.roads.all() {
+            let mut cursor = "0".to_owned();
+            loop {
+                let parts: [&[u8]; 6] =
+                    [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"];
+                let page = self.plain(link.clone(), Request::plain(&parts)).await?;
+                let Some([next, keys]) = page.as_list() else { return Err(answer::strange()) };
+                let keys = keys.as_list().unwrap_or_default().iter();
+                names.extend(keys.filter_map(|key| self.shared.layout.name_of(key.as_bytes()?)));
+                cursor = next.as_str().unwrap_or("0").to_owned();
+                if cursor == "0" {
+                    break;
+                }
+            }
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+}
+
+fn place(landed: Landed) -> Result<Place> {
+    let Landed { answer: Answer::Waiting(standing), sent, .. } = landed else {
+        return Err(answer::strange());
+    };
+    let Standing { ticket, ahead, floor, next_end, holder } = standing;
+    let next_end = next_end.map_or(Moment::FAR, |left| sent + left);
+    let look_again = look_again(next_end, ahead);
+    Ok(Place { ticket, ahead, floor, asked_at: sent, look_again, holder })
+}
+
+/// What of a claim its answer needs.
+struct Asked {
+    name: Name,
+    id: ClaimId,
+    ttl: Duration,
+    units: (u32, u32),
+    max_waiters: u32,
+}
+
+impl Asked {
+    fn new(claim: &Claim) -> Asked {
+        let Claim { id, ttl, weight, capacity, max_waiters, .. } = *claim;
+        Asked { name: claim.name.clone(), id, ttl, units: (weight, capacity), max_waiters }
+    }
+}
+
+/// An answer, when what it answers was sent, and by whom it is kept.
+struct Landed {
+    answer: Answer,
+    sent: Moment,
+    replicas: i64,
+    enough: bool,
+    link: Arc<Link>,
+}

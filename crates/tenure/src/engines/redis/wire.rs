@@ -1,0 +1,365 @@
+//! Steps as commands, and replies as answers.
+
+use std::time::Duration;
+
+use super::config::{AfterRestart, RedisConfig, Topology};
+use super::resp;
+use super::scripts::Script;
+use crate::claim::{Claim, ClaimId, Details, Fence, Leave, Note, Settle, Ticket};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{Name, Space};
+
+/// Names are spread over this many parts. A part is a hash tag of ours, so that all keys of a name
+/// share a slot and no name can choose its own.
+pub(super) const PARTITIONS: u16 = 256;
+/// No number that was ever given is lower: the clock in microseconds passed it in 2001.
+const LOWEST_NUMBER: u64 = 1_000_000_000_000_000;
+
+/// Which part keeps the name; the same in every process and for ever.
+pub(super) fn partition(name: &Name) -> u16 {
+    let bytes = [letter(name.space())].into_iter().chain(name.as_str().bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    ((hash >> 32 ^ hash) % u64::from(PARTITIONS)) as u16
+}
+
+fn letter(space: Space) -> u8 {
+    match space {
+        Space::Lock => b'l',
+        Space::Election => b'e',
+        Space::Once => b'o',
+    }
+}
+
+/// What is ready to be sent: a step, by the script's hash or with its text, or a plain command.
+#[derive(Clone)]
+pub(super) struct Request {
+    script: Option<Script>,
+    partition: u16,
+    parts: usize,
+    body: Vec<u8>,
+}
+
+/// How the script is named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Hash,
+    Text,
+}
+
+impl Request {
+    fn new(script: Script, partition: u16) -> Request {
+        let body = Vec::with_capacity(256);
+        Request { script: Some(script), partition, parts: 2, body }
+    }
+
+    /// A plain command, for any partition of the server it is sent to.
+    pub(super) fn plain(parts: &[&[u8]]) -> Request {
+        let mut request = Request { script: None, partition: 0, parts: 0, body: Vec::new() };
+        parts.iter().for_each(|part| request.arg(part));
+        request
+    }
+
+    /// Whether it may change a line, so that the server must know us first.
+    pub(super) fn is_step(&self) -> bool {
+        self.script.is_some()
+    }
+
+    pub(super) fn partition(&self) -> u16 {
+        self.partition
+    }
+
+    pub(super) fn encode(&self, by: By, out: &mut Vec<u8>) {
+        resp::array(out, self.parts);
+        match (self.script, by) {
+            (Some(script), By::Hash) => {
+                resp::bulk(out, b"EVALSHA");
+                resp::bulk(out, script.hash());
+            }
+            (Some(script), By::Text) => {
+                resp::bulk(out, b"EVAL");
+                resp::bulk(out, script.text().as_bytes());
+            }
+            (None, _) => {}
+        }
+        out.extend_from_slice(&self.body);
+    }
+
+    fn arg(&mut self, bytes: &[u8]) {
+        self.parts += 1;
+        resp::bulk(&mut self.body, bytes);
+    }
+
+    fn number(&mut self, number: u64) {
+        self.parts += 1;
+        resp::bulk_number(&mut self.body, number);
+    }
+
+    fn maybe(&mut self, number: Option<u64>) {
+        match number {
+            Some(number) => self.number(number),
+            None => self.arg(b""),
+        }
+    }
+}
+
+/// Where things are kept, and how this process is called there.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// `namespace:{partition}:` for each partition.
+    tags: Box<[Box<str>]>,
+    process: String,
+    channels: String,
+    flags: &'static str,
+    longest: String,
+    sharded: bool,
+}
+
+/// Which keys a step names. While a slot moves, a step that names a key that is not there must wait,
+/// so a renewal or a release can do with the name's own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    All,
+    Own,
+}
+
+impl Layout {
+    pub(super) fn new(config: &RedisConfig, process: [u8; 8]) -> Layout {
+        let namespace = &config.namespace;
+        let sharded = matches!(config.topology, Topology::Cluster(_));
+        let waits = config.after_restart == AfterRestart::Wait;
+        Layout {
+            tags: (0..PARTITIONS).map(|p| format!("{namespace}:{{{p}}}:").into()).collect(),
+            process: process.iter().map(|byte| format!("{byte:02x}")).collect(),
+            channels: format!("{namespace}:c:"),
+            flags: match (waits, sharded) {
+                (false, false) => "",
+                (true, false) => "n",
+                (false, true) => "s",
+                (true, true) => "ns",
+            },
+            longest: match waits {
+                true => config.longest_ttl().as_millis().to_string(),
+                false => String::new(),
+            },
+            sharded,
+        }
+    }
+
+    /// The channel on which this process hears of its turns in a partition.
+    pub(super) fn channel(&self, partition: u16) -> String {
+        match self.sharded {
+            true => format!("{}c:{}", self.tags[usize::from(partition)], self.process),
+            false => format!("{}{}", self.channels, self.process),
+        }
+    }
+
+    /// Any key of the partition, for its slot.
+    pub(super) fn tag(&self, partition: u16) -> &str {
+        &self.tags[usize::from(partition)]
+    }
+
+    fn begin(&self, script: Script, name: &Name, keys: Keys) -> Request {
+        let partition = partition(name);
+        let mut request = Request::new(script, partition);
+        let tag = self.tag(partition).as_bytes();
+        let own = [tag, &[letter(name.space())], b":", name.as_str().as_bytes()];
+        request.number(if keys == Keys::All { 4 } else { 1 });
+        request.arg(&own.concat());
+        if keys == Keys::All {
+            let [tag, space, colon, text] = own;
+            request.arg(&[tag, b"z:", space, colon, text].concat());
+            request.arg(&[tag, b"n"].concat());
+            request.arg(&[tag, b"m"].concat());
+        }
+        request
+    }
+
+    /// The last four arguments of every step.
+    fn finish(&self, mut request: Request, more_flags: &str) -> Request {
+        let partition = request.partition;
+        request.arg([self.flags, more_flags].concat().as_bytes());
+        match self.sharded {
+            true => request.arg([self.tag(partition), "c:"].concat().as_bytes()),
+            false => request.arg(self.channels.as_bytes()),
+        }
+        request.number(partition.into());
+        request.arg(self.longest.as_bytes());
+        request
+    }
+
+    /// `in_hand`: the caller is there to take a grant, which then lasts the full ttl. `has_line`: as
+    /// far as we know others wait for the name.
+    pub(super) fn claim(&self, claim: &Claim, in_hand: bool, has_line: bool) -> Result<Request> {
+        let ticket = claim.ticket.map(Ticket::get);
+        if ticket.is_some_and(|ticket| ticket < LOWEST_NUMBER) {
+            return Err(Error::new(ErrorKind::Invalid, "the ticket is none of this engine's"));
+        }
+        let mut request = self.begin(Script::Claim, &claim.name, Keys::All);
+        let waits = self.flags.contains('n');
+        let is_plain = in_hand && ticket.is_none() && claim.once.is_none() && !waits;
+        request.arg(match (is_plain, has_line) {
+            (true, false) => b"q",
+            (true, true) => b"j",
+            (false, _) => b"",
+        });
+        request.arg(&claim.id.to_bytes());
+        let ttl = claim.ttl.as_millis() as u64;
+        request.number(ttl);
+        let (capacity, weight, fixed) = (claim.capacity, claim.weight, u8::from(claim.fixed));
+        let process = &self.process;
+        request.arg(format!("{capacity} {weight} {fixed} {ttl} {process}").as_bytes());
+        request.number(claim.seen.get());
+        request.arg(&encode_details(&claim.details));
+        request.number(claim.max_waiters.into());
+        request.maybe(ticket);
+        match claim.once {
+            Some(once) => {
+                request.number(once.keep.as_millis() as u64);
+                request.number(once.rerun.into());
+            }
+            None => {
+                request.arg(b"-1");
+                request.arg(b"0");
+            }
+        }
+        request.arg(format!("{capacity} 0 {capacity} 0 0").as_bytes());
+        request.arg(format!("{process} ").as_bytes());
+        request.arg(format!(" {weight} {fixed} {ttl} -1 0 ").as_bytes());
+        let flags = match (claim.may_wait, in_hand) {
+            (true, true) => "wh",
+            (true, false) => "w",
+            (false, true) => "h",
+            (false, false) => "",
+        };
+        Ok(self.finish(request, flags))
+    }
+
+    pub(super) fn renew(
+        &self,
+        name: &Name,
+        id: &ClaimId,
+        fence: Fence,
+        ttl: Duration,
+        keys: Keys,
+    ) -> Request {
+        let mut request = self.begin(Script::Renew, name, keys);
+        request.arg(&id.to_bytes());
+        request.number(fence.get());
+        request.number(ttl.as_millis() as u64);
+        self.finish(request, "")
+    }
+
+    /// `has_line`: as far as we know others wait for the name, or did.
+    pub(super) fn leave(&self, leave: &Leave, has_line: bool, keys: Keys) -> Request {
+        let mut request = self.begin(Script::Leave, &leave.name, keys);
+        request.arg(if has_line && keys == Keys::All { b"h" } else { b"q" });
+        request.arg(&leave.id.to_bytes());
+        request.arg(if leave.in_doubt { b"d" } else { b"" });
+        request.maybe(leave.only.map(Fence::get));
+        match &leave.settle {
+            None => (0..3).for_each(|_| request.arg(b"")),
+            Some(Settle { fence, outcome }) => {
+                request.number(fence.get());
+                request.arg(if outcome.is_some() { b"o" } else { b"" });
+                request.arg(outcome.as_deref().unwrap_or_default());
+            }
+        }
+        self.finish(request, "")
+    }
+
+    pub(super) fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Request {
+        let mut request = self.begin(Script::Break, name, Keys::All);
+        request.number(fence.get());
+        request.arg(format!("{}\n{}", note.by.replace('\n', " "), note.reason).as_bytes());
+        self.finish(request, "")
+    }
+
+    pub(super) fn resize(&self, name: &Name, capacity: u32) -> Request {
+        let mut request = self.begin(Script::Resize, name, Keys::All);
+        request.number(capacity.into());
+        self.finish(request, "")
+    }
+
+    pub(super) fn tick(&self, name: &Name) -> Request {
+        self.finish(self.begin(Script::Tick, name, Keys::All), "")
+    }
+
+    pub(super) fn view(&self, name: &Name) -> Request {
+        self.begin(Script::View, name, Keys::Own)
+    }
+
+    pub(super) fn hello(&self, partition: u16, run_id: &str) -> Request {
+        let mut request = Request::new(Script::Hello, partition);
+        let tag = self.tag(partition).as_bytes();
+        request.number(2);
+        request.arg(&[tag, b"n"].concat());
+        request.arg(&[tag, b"m"].concat());
+        request.arg(run_id.as_bytes());
+        request.arg(self.longest.as_bytes());
+        request
+    }
+
+    /// The pattern that finds the keys of the names of a space that begin with `prefix`.
+    pub(super) fn pattern(&self, space: Space, prefix: &str) -> String {
+        let namespace = self.channels.strip_suffix(":c:").unwrap_or_default();
+        let mut pattern = format!("{namespace}:{{*}}:{}:", char::from(letter(space)));
+        for char in prefix.chars() {
+            if matches!(char, '*' | '?' | '[' | ']' | '^' | '\\' | '-') {
+                pattern.push('\\');
+            }
+            pattern.push(char);
+        }
+        pattern.push('*');
+        pattern
+    }
+
+    /// The name whose own key this is.
+    pub(super) fn name_of(&self, key: &[u8]) -> Option<Name> {
+        let text = std::str::from_utf8(key).ok()?;
+        let rest = text.strip_prefix(self.channels.strip_suffix("c:")?)?.strip_prefix('{')?;
+        let (partition_text, rest) = rest.split_once("}:")?;
+        let (space, name) = rest.split_once(':')?;
+        let space = match space {
+            "l" => Space::Lock,
+            "e" => Space::Election,
+            "o" => Space::Once,
+            _ => return None,
+        };
+        let name = Name::new(space, name).ok()?;
+        (partition_text.parse() == Ok(partition(&name))).then_some(name)
+    }
+}
+
+fn encode_details(details: &Details) -> Vec<u8> {
+    let Details { owner, reason, meta, .. } = details;
+    let pairs = meta.iter().flat_map(|(key, value)| [key.as_str(), value]);
+    let mut text = Vec::new();
+    // Each with its length, so that no text can pass for the next.
+    for part in [owner, reason.as_deref().unwrap_or_default()].into_iter().chain(pairs) {
+        text.extend_from_slice(part.len().to_string().as_bytes());
+        text.push(b':');
+        text.extend_from_slice(part.as_bytes());
+    }
+    text
+}
+
+pub(super) fn decode_details(mut text: &[u8]) -> Option<Details> {
+    let mut parts = Vec::new();
+    while !text.is_empty() {
+        let colon = text.iter().position(|byte| *byte == b':')?;
+        let length: usize = std::str::from_utf8(&text[..colon]).ok()?.parse().ok()?;
+        let part = text.get(colon + 1..colon + 1 + length)?;
+        parts.push(String::from_utf8_lossy(part).into_owned());
+        text = &text[colon + 1 + length..];
+    }
+    let mut parts = parts.into_iter();
+    let owner = parts.next()?;
+    let reason = parts.next().filter(|reason| !reason.is_empty());
+    let mut meta = Vec::new();
+    while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
+        meta.push((key, value));
+    }
+    Some(Details { owner, reason, meta })
+}
