@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
 
 /// How long a queued leave may stay unanswered before the watchdog sends it again.
-const LEAVE_PATIENCE: Duration = Duration::from_millis(5);
+const LEAVE_PATIENCE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(crate) struct Stake {

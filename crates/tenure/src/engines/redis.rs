@@ -20,7 +20,7 @@ mod stream;
 mod wire;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 pub use config::{Address, AfterRestart, RedisConfig, Secret, Tls, Topology};
@@ -36,7 +36,7 @@ use push::Places;
 use roads::{Map, Roads};
 use steps::Steps;
 use stream::TlsSetup;
-use wire::{Keys, Layout, partition};
+use wire::{Keys, Layout, PARTITIONS, partition};
 
 /// Lines kept by Redis. See [`Tenure::connect`](crate::Tenure::connect) for its URLs.
 pub struct Redis {
@@ -54,6 +54,10 @@ pub(super) struct Shared {
     clients: RwLock<Vec<Weak<dyn Turns>>>,
     places: Places,
     map: Map,
+    /// The highest number seen of each partition. They count apart, so that the highest of all
+    /// would push every partition on with each claim.
+    seen: Box<[AtomicU64]>,
+    highest_seen: AtomicU64,
     warned: AtomicBool,
 }
 
@@ -78,6 +82,8 @@ impl Redis {
             clients: RwLock::default(),
             places: Places::default(),
             map: Map::default(),
+            seen: (0..PARTITIONS).map(|_| AtomicU64::new(0)).collect(),
+            highest_seen: AtomicU64::new(0),
             warned: AtomicBool::new(false),
             config,
         });
@@ -201,6 +207,22 @@ impl Shared {
             link.unsubscribed(partition);
             self.look_again_in(partition);
         }
+    }
+
+    fn saw(&self, partition: u16, fence: Fence) {
+        if let Some(seen) = self.seen.get(usize::from(partition)) {
+            seen.fetch_max(fence.get(), Relaxed);
+            self.highest_seen.fetch_max(fence.get(), Relaxed);
+        }
+    }
+
+    /// The highest number that a claim must be above, as far as this process knows.
+    fn seen_before(&self, claim: &Claim) -> Fence {
+        if claim.seen.get() > self.highest_seen.load(Relaxed) {
+            // From elsewhere, so it may be of this very name.
+            return claim.seen;
+        }
+        Fence::new(self.seen[usize::from(partition(&claim.name))].load(Relaxed))
     }
 
     fn random(&self) -> u64 {

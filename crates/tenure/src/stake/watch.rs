@@ -95,8 +95,8 @@ impl Stake {
         }
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
         if now >= leaving.next_try {
-            // It goes by another way than the first, so what went before is in doubt.
-            let in_doubt = state.open > 0 || leaving.tries > 0;
+            // A leave that comes twice does nothing; only an unanswered claim can come too late.
+            let in_doubt = state.open > 0;
             leaving.tries += 1;
             leaving.next_try = now + retry_after(leaving.tries);
             todo.leave = Some(self.leave_of(in_doubt));

@@ -1,5 +1,6 @@
 //! What a script answered.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -153,10 +154,10 @@ fn millis(items: &[Value], at: usize) -> Option<Duration> {
     number(items, at).map(Duration::from_millis)
 }
 
-/// An entry and the server's time; the entry is empty if nobody holds.
+/// A claim, its hold, and the server's time; empty if nobody holds.
 fn holder(items: &[Value]) -> Option<Holder> {
-    let now = number(items, 1)?;
-    Some(read_entry(items.first()?.as_bytes()?)?.holder(now))
+    let now = number(items, 2)?;
+    Some(read_entry(items.first()?.as_bytes()?, Some(items[1].as_bytes()?))?.holder(now))
 }
 
 /// A claim as the server keeps it.
@@ -169,18 +170,22 @@ struct Entry<'a> {
     details: &'a [u8],
 }
 
-fn read_entry(text: &[u8]) -> Option<Entry<'_>> {
-    let fields: Vec<_> = text.splitn(12, |byte| *byte == b' ').collect();
-    let field =
-        |at: usize| -> Option<u64> { std::str::from_utf8(fields.get(at)?).ok()?.parse().ok() };
-    Some(Entry {
-        ticket: field(1)?,
-        weight: field(2)? as u32,
-        since: field(7)?,
-        until: field(8)?,
-        fence: field(9)?,
-        details: fields.get(11)?,
-    })
+fn read_entry<'a>(claim: &'a [u8], hold: Option<&[u8]>) -> Option<Entry<'a>> {
+    let claim: Vec<_> = claim.splitn(10, |byte| *byte == b' ').collect();
+    let hold: Vec<_> = hold.unwrap_or_default().split(|byte| *byte == b' ').collect();
+    let field = |of: &[&[u8]], at: usize| -> Option<u64> {
+        std::str::from_utf8(of.get(at)?).ok()?.parse().ok()
+    };
+    let holds = hold.len() == 5;
+    let entry = Entry {
+        ticket: field(&claim, 1)?,
+        weight: field(&claim, 2)? as u32,
+        since: if holds { field(&hold, 4)? } else { field(&claim, 7)? },
+        until: if holds { field(&hold, 1)? } else { field(&claim, 8)? },
+        fence: if holds { field(&hold, 2)? } else { 0 },
+        details: claim.get(9)?,
+    };
+    Some(entry)
 }
 
 impl Entry<'_> {
@@ -221,10 +226,10 @@ fn alone(name: Name, items: &[Value]) -> Option<View> {
     let text = items[2].as_bytes()?.get(16..)?;
     let mut fields = text.splitn(8, |byte| *byte == b' ');
     let mut field = || -> Option<u64> { std::str::from_utf8(fields.next()?).ok()?.parse().ok() };
-    let (capacity, weight, _fixed, ttl) = (field()?, field()?, field()?, field()?);
+    let capacity = field()?;
     fields.next()?;
     let mut field = || -> Option<u64> { std::str::from_utf8(fields.next()?).ok()?.parse().ok() };
-    let (since, fence) = (field()?, field()?);
+    let (weight, _fixed, ttl, since, fence) = (field()?, field()?, field()?, field()?, field()?);
     let since = if since > 0 { since } else { (now + left).saturating_sub(ttl) };
     let holder = Holder {
         fence: Fence::new(fence),
@@ -239,27 +244,34 @@ fn alone(name: Name, items: &[Value]) -> Option<View> {
 /// The hash: everyone.
 fn crowd(name: Name, now: u64, all: &[Value]) -> Option<View> {
     let mut view = View { name, capacity: 0, holders: Vec::new(), waiters: Vec::new() };
-    for pair in all.chunks_exact(2) {
-        let (field, text) = (pair[0].as_bytes()?, pair[1].as_bytes()?);
+    let pairs =
+        || all.chunks_exact(2).filter_map(|pair| Some((pair[0].as_bytes()?, pair[1].as_bytes()?)));
+    let holds: HashMap<&[u8], &[u8]> = pairs()
+        .filter(|(field, _)| field.len() == 17)
+        .filter_map(|(field, text)| Some((field.strip_prefix(b"f")?, text)))
+        .collect();
+    for (field, text) in pairs() {
         if field == b"#" {
             let first = text.split(|byte| *byte == b' ').next()?;
             view.capacity = std::str::from_utf8(first).ok()?.parse().ok()?;
-        } else if field.len() == 16 {
-            let entry = read_entry(text)?;
-            if entry.until <= now {
-                continue;
-            }
-            if entry.fence > 0 {
-                view.holders.push(entry.holder(now));
-                continue;
-            }
-            view.waiters.push(Waiter {
-                ticket: Ticket::new(entry.ticket),
-                weight: entry.weight,
-                waited: Duration::from_millis(now.saturating_sub(entry.since)),
-                details: entry.details(),
-            });
         }
+        if field.len() != 16 {
+            continue;
+        }
+        let entry = read_entry(text, holds.get(field).copied())?;
+        if entry.until <= now {
+            continue;
+        }
+        if entry.fence > 0 {
+            view.holders.push(entry.holder(now));
+            continue;
+        }
+        view.waiters.push(Waiter {
+            ticket: Ticket::new(entry.ticket),
+            weight: entry.weight,
+            waited: Duration::from_millis(now.saturating_sub(entry.since)),
+            details: entry.details(),
+        });
     }
     view.holders.sort_by_key(|holder| holder.fence);
     view.waiters.sort_by_key(|waiter| waiter.ticket);

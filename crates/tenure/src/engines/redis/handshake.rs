@@ -71,6 +71,10 @@ impl Shared {
         }
         let unsupported =
             |reason: String, next| Err(Error::new(ErrorKind::Unsupported, reason).next(next));
+        if field(info, "arch_bits") == "32" {
+            // Its scripts cannot print a fence to the digit.
+            return unsupported("the server is a 32-bit build".into(), "use a 64-bit build");
+        }
         let version = field(info, "redis_version");
         let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
         let version_pair: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));

@@ -322,7 +322,9 @@ impl Link {
     /// A step stopped at its bound: it goes on.
     pub(super) fn tick(self: &Arc<Link>, name: Name) {
         let request = self.shared.layout.tick(&name);
-        self.send(Parcel::new(request, Reply::Ticked(name)));
+        // With its text: nobody would hear that the server does not know it.
+        let parcel = Parcel::new(request, Reply::Ticked(name));
+        self.send(Parcel { by: By::Text, ..parcel });
     }
 }
 

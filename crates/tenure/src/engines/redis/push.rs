@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use super::Shared;
 use super::answer::{HowEnded, Push, read_push};
 use super::link::{Link, Parcel, Reply};
-use super::wire::Keys;
+use super::wire::{By, Keys};
 use crate::claim::{ClaimId, Fence, Grant, Leave, Ticket, Turn, look_again};
 use crate::clock::World;
 use crate::engine::Turns;
@@ -138,6 +138,7 @@ impl Shared {
                 if let Some((ticket, after)) = following {
                     self.look_at((partition, ticket), after);
                 }
+                self.saw(partition, fence);
                 let Some(spot) = self.places.find((partition, ticket)) else { return };
                 // Older than its base, which the core may not have heard of yet.
                 if fence <= spot.floor {
@@ -151,7 +152,8 @@ impl Shared {
                 if !self.deliver(&spot.name, &spot.id, Turn::Granted(grant)) {
                     let leave = Leave { only: Some(fence), ..Leave::new(spot.name, spot.id) };
                     let request = self.layout.leave(&leave, true, Keys::All);
-                    link.send(Parcel::new(request, Reply::Ticked(leave.name)));
+                    let parcel = Parcel::new(request, Reply::Ticked(leave.name));
+                    link.send(Parcel { by: By::Text, ..parcel });
                 }
             }
             Some(Push::LookAt { partition, ticket, after }) => {

@@ -88,6 +88,15 @@ impl Steps {
             let Heard { value, sent } = (&mut flight.heard).await.map_err(|_| lost())??;
             let Value::Error(text) = value else {
                 let (answer, more) = answer::read(value, ttl)?;
+                match &answer {
+                    Answer::Granted { fence, .. } => {
+                        self.shared.saw(flight.request.partition(), *fence)
+                    }
+                    Answer::Waiting(place) => {
+                        self.shared.saw(flight.request.partition(), place.floor)
+                    }
+                    _ => {}
+                }
                 if more {
                     flight.link.tick(name.clone());
                 }
@@ -163,7 +172,7 @@ impl Steps {
     pub(super) fn claim(self: &Arc<Steps>, claim: &Claim) -> Step<Verdict> {
         let Shared { layout, places, .. } = &*self.shared;
         let has_line = claim.may_wait && places.expect(&claim.name, claim.id);
-        let request = match layout.claim(claim, true, has_line) {
+        let request = match layout.claim(claim, true, has_line, self.shared.seen_before(claim)) {
             Ok(request) => request,
             Err(error) => return Step::ready(Err(error)),
         };
@@ -204,7 +213,8 @@ impl Steps {
     fn give_back(&self, asked: &Asked, landed: &Landed) -> Error {
         let leave = Leave::new(asked.name.clone(), asked.id);
         let request = self.shared.layout.leave(&leave, false, Keys::All);
-        landed.link.send(Parcel::new(request, Reply::Ticked(leave.name)));
+        let parcel = Parcel::new(request, Reply::Ticked(leave.name));
+        landed.link.send(Parcel { by: By::Text, ..parcel });
         self.too_few(landed.replicas)
     }
 
@@ -237,7 +247,10 @@ impl Steps {
             }
             Renewal::Place(claim) => {
                 let place = Some((claim.name.clone(), claim.id));
-                self.launch(layout.claim(claim, false, true)?, Manner { place, ..manner })
+                self.launch(
+                    layout.claim(claim, false, true, self.shared.seen_before(claim))?,
+                    Manner { place, ..manner },
+                )
             }
         }
     }

@@ -134,14 +134,14 @@ impl Layout {
             process: process.iter().map(|byte| format!("{byte:02x}")).collect(),
             channels: format!("{namespace}:c:"),
             flags: match (waits, sharded) {
-                (false, false) => "",
-                (true, false) => "n",
-                (false, true) => "s",
-                (true, true) => "ns",
+                (false, false) => "-",
+                (true, false) => "-n",
+                (false, true) => "-s",
+                (true, true) => "-ns",
             },
             longest: match waits {
                 true => config.longest_ttl().as_millis().to_string(),
-                false => String::new(),
+                false => "0".into(),
             },
             sharded,
         }
@@ -160,80 +160,73 @@ impl Layout {
         &self.tags[usize::from(partition)]
     }
 
-    fn begin(&self, script: Script, name: &Name, keys: Keys) -> Request {
+    /// The keys, and the terms that every step begins with.
+    fn begin(&self, script: Script, name: &Name, keys: Keys, more_flags: &str) -> Request {
         let partition = partition(name);
         let mut request = Request::new(script, partition);
         let tag = self.tag(partition).as_bytes();
         let own = [tag, &[letter(name.space())], b":", name.as_str().as_bytes()];
-        request.number(if keys == Keys::All { 4 } else { 1 });
+        request.number(if keys == Keys::All { 3 } else { 1 });
         request.arg(&own.concat());
         if keys == Keys::All {
             let [tag, space, colon, text] = own;
             request.arg(&[tag, b"z:", space, colon, text].concat());
-            request.arg(&[tag, b"n"].concat());
-            request.arg(&[tag, b"m"].concat());
+            request.arg(&[tag, b"p"].concat());
         }
-        request
-    }
-
-    /// The last four arguments of every step.
-    fn finish(&self, mut request: Request, more_flags: &str) -> Request {
-        let partition = request.partition;
-        request.arg([self.flags, more_flags].concat().as_bytes());
-        match self.sharded {
-            true => request.arg([self.tag(partition), "c:"].concat().as_bytes()),
-            false => request.arg(self.channels.as_bytes()),
-        }
-        request.number(partition.into());
-        request.arg(self.longest.as_bytes());
+        let channels = match self.sharded {
+            true => format!("{}c:", self.tag(partition)),
+            false => self.channels.clone(),
+        };
+        let (flags, longest) = (self.flags, &self.longest);
+        request.arg(format!("{flags}{more_flags} {channels} {partition} {longest}").as_bytes());
         request
     }
 
     /// `in_hand`: the caller is there to take a grant, which then lasts the full ttl. `has_line`: as
-    /// far as we know others wait for the name.
-    pub(super) fn claim(&self, claim: &Claim, in_hand: bool, has_line: bool) -> Result<Request> {
+    /// far as we know others wait for the name. `seen`: the highest number of its partition.
+    pub(super) fn claim(
+        &self,
+        claim: &Claim,
+        in_hand: bool,
+        has_line: bool,
+        seen: Fence,
+    ) -> Result<Request> {
         let ticket = claim.ticket.map(Ticket::get);
         if ticket.is_some_and(|ticket| ticket < LOWEST_NUMBER) {
             return Err(Error::new(ErrorKind::Invalid, "the ticket is none of this engine's"));
         }
-        let mut request = self.begin(Script::Claim, &claim.name, Keys::All);
-        let waits = self.flags.contains('n');
-        let is_plain = in_hand && ticket.is_none() && claim.once.is_none() && !waits;
-        request.arg(match (is_plain, has_line) {
-            (true, false) => b"q",
-            (true, true) => b"j",
-            (false, _) => b"",
-        });
-        request.arg(&claim.id.to_bytes());
-        let ttl = claim.ttl.as_millis() as u64;
-        request.number(ttl);
         let (capacity, weight, fixed) = (claim.capacity, claim.weight, u8::from(claim.fixed));
-        let process = &self.process;
-        request.arg(format!("{capacity} {weight} {fixed} {ttl} {process}").as_bytes());
-        request.number(claim.seen.get());
-        request.arg(&encode_details(&claim.details));
-        request.number(claim.max_waiters.into());
-        request.maybe(ticket);
-        match claim.once {
-            Some(once) => {
-                request.number(once.keep.as_millis() as u64);
-                request.number(once.rerun.into());
-            }
-            None => {
-                request.arg(b"-1");
-                request.arg(b"0");
-            }
-        }
-        request.arg(format!("{capacity} 0 {capacity} 0 0").as_bytes());
-        request.arg(format!("{process} ").as_bytes());
-        request.arg(format!(" {weight} {fixed} {ttl} -1 0 ").as_bytes());
         let flags = match (claim.may_wait, in_hand) {
             (true, true) => "wh",
             (true, false) => "w",
             (false, true) => "h",
             (false, false) => "",
         };
-        Ok(self.finish(request, flags))
+        let mut request = self.begin(Script::Claim, &claim.name, Keys::All, flags);
+        let waits = self.flags.contains('n');
+        let is_new = in_hand && ticket.is_none() && claim.once.is_none() && !waits;
+        let may_join = claim.may_wait && claim.max_waiters == u32::MAX;
+        request.arg(match (is_new && weight <= capacity, may_join, has_line) {
+            (true, true, true) => b"j",
+            (true, true, false) => b"q",
+            (true, false, _) => b"t",
+            (false, ..) => b"",
+        });
+        request.arg(&claim.id.to_bytes());
+        let ttl = claim.ttl.as_millis() as u64;
+        request.number(ttl);
+        let process = &self.process;
+        request.arg(format!("{capacity} {process} {weight} {fixed} {ttl}").as_bytes());
+        request.number(seen.get());
+        request.arg(&encode_details(&claim.details));
+        let most = claim.max_waiters;
+        let ticket = ticket.map(|ticket| ticket.to_string()).unwrap_or_default();
+        let (keep, rerun) = match claim.once {
+            Some(once) => (once.keep.as_millis() as i64, u8::from(once.rerun)),
+            None => (-1, 0),
+        };
+        request.arg(format!("{most} {ticket} {keep} {rerun}").as_bytes());
+        Ok(request)
     }
 
     pub(super) fn renew(
@@ -244,58 +237,64 @@ impl Layout {
         ttl: Duration,
         keys: Keys,
     ) -> Request {
-        let mut request = self.begin(Script::Renew, name, keys);
+        let mut request = self.begin(Script::Renew, name, keys, "");
         request.arg(&id.to_bytes());
         request.number(fence.get());
         request.number(ttl.as_millis() as u64);
-        self.finish(request, "")
+        request
     }
 
     /// `has_line`: as far as we know others wait for the name, or did.
     pub(super) fn leave(&self, leave: &Leave, has_line: bool, keys: Keys) -> Request {
-        let mut request = self.begin(Script::Leave, &leave.name, keys);
-        request.arg(if has_line && keys == Keys::All { b"h" } else { b"q" });
-        request.arg(&leave.id.to_bytes());
-        request.arg(if leave.in_doubt { b"d" } else { b"" });
-        request.maybe(leave.only.map(Fence::get));
-        match &leave.settle {
-            None => (0..3).for_each(|_| request.arg(b"")),
-            Some(Settle { fence, outcome }) => {
-                request.number(fence.get());
-                request.arg(if outcome.is_some() { b"o" } else { b"" });
-                request.arg(outcome.as_deref().unwrap_or_default());
-            }
+        let mut request = self.begin(Script::Leave, &leave.name, keys, "");
+        let Leave { id, in_doubt, only, settle, .. } = leave;
+        let is_plain = !in_doubt && only.is_none() && settle.is_none();
+        let waits = self.flags.contains('n');
+        request.arg(match (is_plain, has_line && keys == Keys::All) {
+            (true, true) if !waits => b"h",
+            (true, false) => b"q",
+            _ => b"",
+        });
+        request.arg(&id.to_bytes());
+        if is_plain {
+            return request;
         }
-        self.finish(request, "")
+        request.arg(if *in_doubt { b"d" } else { b"" });
+        request.maybe(only.map(Fence::get));
+        if let Some(Settle { fence, outcome }) = settle {
+            request.number(fence.get());
+            request.arg(if outcome.is_some() { b"o" } else { b"" });
+            request.arg(outcome.as_deref().unwrap_or_default());
+        }
+        request
     }
 
     pub(super) fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Request {
-        let mut request = self.begin(Script::Break, name, Keys::All);
+        let mut request = self.begin(Script::Break, name, Keys::All, "");
         request.number(fence.get());
         request.arg(format!("{}\n{}", note.by.replace('\n', " "), note.reason).as_bytes());
-        self.finish(request, "")
+        request
     }
 
     pub(super) fn resize(&self, name: &Name, capacity: u32) -> Request {
-        let mut request = self.begin(Script::Resize, name, Keys::All);
+        let mut request = self.begin(Script::Resize, name, Keys::All, "");
         request.number(capacity.into());
-        self.finish(request, "")
+        request
     }
 
     pub(super) fn tick(&self, name: &Name) -> Request {
-        self.finish(self.begin(Script::Tick, name, Keys::All), "")
+        self.begin(Script::Tick, name, Keys::All, "")
     }
 
     pub(super) fn view(&self, name: &Name) -> Request {
-        self.begin(Script::View, name, Keys::Own)
+        self.begin(Script::View, name, Keys::Own, "")
     }
 
     pub(super) fn hello(&self, partition: u16, run_id: &str) -> Request {
         let mut request = Request::new(Script::Hello, partition);
         let tag = self.tag(partition).as_bytes();
-        request.number(2);
-        request.arg(&[tag, b"n"].concat());
-        request.arg(&[tag, b"m"].concat());
+        request.number(1);
+        request.arg(&[tag, b"p"].concat());
         request.arg(run_id.as_bytes());
         request.arg(self.longest.as_bytes());
         request

@@ -1,17 +1,17 @@
 -- An operator ends the hold with this fence.
--- KEYS: name, line, numbers, memory
--- ARGV: 1 fence, 2 by .. '\n' .. reason, and then the last four
+-- KEYS: name, line, partition
+-- ARGV: 1 terms, 2 fence, 3 by .. '\n' .. reason
 unfold()
 call('HDEL', K, '~')
 expire()
 for _, member in ipairs(call('ZRANGEBYSCORE', Z, '0', '(100000000000000')) do
   local e = find(member:sub(2))
-  if e.fence == ARGV[1] then
+  if e.fence == ARGV[2] then
     drop(e)
     -- Its holder may ask once more before its own deadline, and must not hear "expired".
     local til = math.max(e.til, now + e.ttl)
-    remember(e.id, int(til) .. ' B ' .. ARGV[2], til)
-    say(e, 'E B ' .. e.id .. #K .. ' ' .. K .. ARGV[2])
+    remember(e.id, int(til) .. ' B ' .. ARGV[3], til)
+    say(e, 'E B ' .. e.id .. #K .. ' ' .. K .. ARGV[3])
     admit()
     save()
     return { more('D') }

@@ -1,7 +1,8 @@
-local id, ticket, in_hand = ARGV[2], ARGV[8], flags:find('h', 1, true)
-local capacity, weight, is_fixed, ttl, process = ARGV[4]:match('^(%d+) (%d+) (%d) (%d+) (%x+)$')
+local id, may_wait, in_hand = ARGV[3], flags:find('w', 1, true), flags:find('h', 1, true)
+local capacity, process, weight, is_fixed, ttl = ARGV[5]:match('^(%d+) (%x+) (%d+) (%d) (%d+)$')
+local most, ticket, keep, rerun = ARGV[8]:match('^(%d+) (%d*) (-?%d+) (%d)$')
 capacity, weight, ttl = tonumber(capacity), tonumber(weight), tonumber(ttl)
-local may_wait, keep, rerun = flags:find('w', 1, true), tonumber(ARGV[9]), ARGV[10]
+most, keep = tonumber(most), tonumber(keep)
 
 if traced(id) == 'T' then return { 'L' } end
 if alone and alone.til > now then
@@ -10,7 +11,7 @@ if alone and alone.til > now then
   if capacity ~= cap or weight > cap then return { 'C', cap } end
   if weight > cap - alone.weight and not may_wait then return { 'B', holder() } end
 end
-if not raise(math.max(tonumber(ARGV[5]), ticket ~= '' and tonumber(ticket) or 0)) then
+if not raise(math.max(tonumber(ARGV[6]), ticket ~= '' and tonumber(ticket) or 0)) then
   return redis.error_reply('AHEAD the number is more than a day ahead')
 end
 unfold()
@@ -52,16 +53,19 @@ else
     return refused('C', cap)
   end
   local next_now = granting and weight <= cap - held
-    and not call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', 0, 1)[1]
-  if not next_now and not may_wait then return refused('B', holder()) end
-  local most = tonumber(ARGV[7])
+    and not call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '1')[1]
+  if not next_now and not may_wait then
+    if ticket ~= '' then admit() end
+    save()
+    return { more('B'), holder() }
+  end
   if not next_now and ticket == '' and most < 4294967295 and waiting() >= most then
     return refused('F')
   end
   if ticket == '' then ticket = last and int(last - 1) or number() end
   e = { id = id, ticket = ticket, weight = weight, fixed = is_fixed, ttl = ttl, process = process,
     keep = keep, rerun = rerun, since = now, til = now + PLACE_LIFE, fence = '0', first = '0',
-    details = ARGV[6] }
+    details = ARGV[7] }
   add(e)
   if next_now then
     grant(e, last and int(last) or number(), in_hand and ttl or math.min(ttl, FIRST_LIFE))

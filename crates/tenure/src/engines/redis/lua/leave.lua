@@ -1,4 +1,4 @@
-local id, only = ARGV[2], ARGV[4]
+local id, in_doubt, only, settles = ARGV[3], ARGV[4] == 'd', ARGV[5] or '', ARGV[6] or ''
 unfold()
 call('HDEL', K, '~')
 expire()
@@ -17,10 +17,10 @@ if e then drop(e) end
 if in_doubt then
   remember(id, int(now + 60000) .. ' T ', now + 60000)
 end
-if ARGV[5] ~= '' then
+if settles ~= '' then
   local fence, keep, outcome = record()
-  if fence == ARGV[5] and not outcome then
-    if ARGV[6] == 'o' then set_record(fence, keep, ARGV[7]) else call('HDEL', K, '#r') end
+  if fence == settles and not outcome then
+    if ARGV[7] == 'o' then set_record(fence, keep, ARGV[8]) else call('HDEL', K, '#r') end
   end
 end
 admit()

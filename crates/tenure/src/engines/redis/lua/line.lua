@@ -1,19 +1,22 @@
 -- The rule of ledger.rs on what Redis keeps of a name:
---   name  absent | plain: one holder alone, id .. "capacity weight fixed ttl process since fence
+--   name  absent | plain: one holder alone, id .. "capacity process weight fixed ttl since fence
 --         details", where the key's own expiry is the end of the hold and since 0 is end - ttl
 --         | a hash: '#' totals ("capacity resized held memory away"), '#r' the record of a once,
---         id -> entry ("process ticket weight fixed ttl keep rerun since end fence first details"),
---         't' .. id -> trace, '!' .. process -> that process cannot be reached
---   line  a sorted set, in ranges that do not meet: -ticket 'a' .. id .. process set aside,
---         end 'h' .. id holds, 1e14 + end 'p' .. id places, 2e14 + end 't' .. id traces,
---         ticket 'w' .. id .. process waiting
+--         id -> claim ("process ticket weight fixed ttl keep rerun since end details", the last
+--         two of its place), 'f' .. id -> hold ("weight end fence first since"), 't' .. id -> trace,
+--         '!' .. process -> that process cannot be reached
+--   line  a sorted set, in ranges that do not meet: -ticket 'a' .. spot set aside, end 'h' .. id
+--         holds, 1e14 + end 'p' .. id places, 2e14 + end 't' .. id traces, ticket 'w' .. spot
+--         waiting, where a spot is id .. process .. ticket .. "weight ttl", or 'o' of a once
 -- Reads come first, then a write that changes nothing or a number that may go to waste: a server
--- that refuses writes must refuse before anything was said. Numbers reach strings by '%.0f' only.
-local K, Z, F, M = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- The last four arguments of every step: flags (w may wait, h in hand, n wait after a restart,
+-- that refuses writes must refuse before anything was said. Numbers reach strings by '%d' only,
+-- and commands as strings: a number is printed with all its digits, which takes longer than most steps.
+--   partition  a hash: 'n' the highest number given, 'run' the server's run, 'at' when it was first
+--         seen, 'nb' not before when anything is granted
+local K, Z, P = KEYS[1], KEYS[2], KEYS[3]
+-- The terms, first argument of every step: flags (w may wait, h in hand, n wait after a restart,
 -- s sharded channels), the channels' prefix, the partition, the longest ttl.
-local flags, channel, partition, longest =
-  ARGV[#ARGV - 3], ARGV[#ARGV - 2], ARGV[#ARGV - 1], ARGV[#ARGV]
+local flags, channel, partition, longest = ARGV[1]:match('^(%S+) (%S+) (%d+) (%d+)$')
 local call = redis.call
 local PLACES, TRACES, TICKETS, FIRST_LIFE, PLACE_LIFE = 1e14, 2e14, 1e15, 2000, 60000
 local time = call('TIME')
@@ -22,13 +25,15 @@ local moves, need, granting, resume = 512, 0, true, nil
 local cap, resized, held, memory, away = 0, 0, 0, 0, 0
 local cache, alone, totals, highest, lined = {}, nil, nil, nil, nil
 
-local function int(n) return string.format('%.0f', n) end
+local function int(n) return string.format('%d', n) end
 
 local function more(code) return moves > 0 and code or code .. '+' end
 
-local function parse(id, text)
-  local process, ticket, weight, fixed, ttl, keep, rerun, since, til, fence, first, at = text:match(
-    '^(%x+) (%d+) (%d+) (%d) (%d+) (-?%d+) (%d) (%d+) (%d+) (%d+) (%d) ()')
+local function parse(id, text, hold)
+  local process, ticket, weight, fixed, ttl, keep, rerun, since, til, at = text:match(
+    '^(%x+) (%d+) (%d+) (%d) (%d+) (-?%d+) (%d) (%d+) (%d+) ()')
+  local fence, first = '0', '0'
+  if hold then til, fence, first, since = hold:match('^%d+ (%d+) (%d+) (%d) (%d+)$') end
   return { id = id, ticket = ticket, weight = tonumber(weight), fixed = fixed, ttl = tonumber(ttl),
     process = process, keep = tonumber(keep), rerun = rerun, since = tonumber(since),
     til = tonumber(til), fence = fence, first = first, details = text:sub(at) }
@@ -37,24 +42,34 @@ end
 local function find(id)
   local entry = cache[id]
   if entry == nil then
-    local text = call('HGET', K, id)
-    entry = text and parse(id, text)
+    local found = call('HMGET', K, id, 'f' .. id)
+    entry = found[1] and parse(id, found[1], found[2])
     cache[id] = entry
   end
   return entry
 end
 
-local function text_of(e)
+local function claim_text(e)
   return table.concat({ e.process, e.ticket, e.weight, e.fixed, int(e.ttl), int(e.keep), e.rerun,
-    int(e.since), int(e.til), e.fence, e.first, e.details }, ' ')
+    int(e.since), int(e.til), e.details }, ' ')
 end
 
-local function put(e)
+local function hold_text(e)
+  return table.concat({ e.weight, int(e.til), e.fence, e.first, int(e.since) }, ' ')
+end
+
+local function spot(e)
+  return e.id .. e.process .. e.ticket .. (e.keep < 0 and e.weight .. ' ' .. int(e.ttl) or 'o')
+end
+
+-- Keeps a claim; `known` if it was kept before as a claim, and only its hold is new.
+local function put(e, known)
   cache[e.id] = e
-  call('HSET', K, e.id, text_of(e))
+  if not known then call('HSET', K, e.id, claim_text(e)) end
   if e.fence == '0' then
-    call('ZADD', Z, e.ticket, 'w' .. e.id .. e.process, int(PLACES + e.til), 'p' .. e.id)
+    call('ZADD', Z, e.ticket, 'w' .. spot(e), int(PLACES + e.til), 'p' .. e.id)
   else
+    call('HSET', K, 'f' .. e.id, hold_text(e))
     call('ZADD', Z, int(e.til), 'h' .. e.id)
   end
   if not lined then
@@ -73,13 +88,12 @@ end
 
 local function drop(e)
   cache[e.id] = false
-  call('HDEL', K, e.id)
+  call('HDEL', K, e.id, 'f' .. e.id)
   if e.fence ~= '0' then
     held = held - e.weight
     call('ZREM', Z, 'h' .. e.id)
   else
-    local spot = e.id .. e.process
-    call('ZREM', Z, 'w' .. spot, 'p' .. e.id, 'a' .. spot)
+    call('ZREM', Z, 'w' .. spot(e), 'p' .. e.id, 'a' .. spot(e))
   end
 end
 
@@ -116,27 +130,29 @@ end
 -- Raises the numbers to what is said to have been seen. Below 1e15 the server has lost its memory;
 -- more than a day ahead nobody can have seen, and the answer is false.
 local function raise(seen)
-  local given = last and last - 2 or tonumber(call('GET', F) or 0)
+  local given = last and last - 2 or tonumber(call('HGET', P, 'n') or 0)
   highest = last or given
   if given >= TICKETS and given >= seen then return true end
   local wall = time[1] * 1000000 + time[2]
   if seen > wall + 86400000000 then return false end
   local lost = given < TICKETS
   highest, last = math.max(given, seen, lost and wall or 0), nil
-  call('SET', F, int(highest))
+  call('HSET', P, 'n', int(highest))
   if lost and flags:find('n', 1, true) then
-    call('HSET', M, 'nb', int(now + longest))
+    call('HSET', P, 'nb', int(now + longest))
   end
   return true
 end
 
+-- What a claim had reserved goes to waste once a higher number is given.
 local function number()
-  highest = call('INCR', F)
+  last = nil
+  highest = call('HINCRBY', P, 'n', '1')
   return int(highest)
 end
 
 local function unreachable(process)
-  if call('HSET', K, '!' .. process, 1) == 1 then away = away + 1 end
+  if call('HSET', K, '!' .. process, '1') == 1 then away = away + 1 end
 end
 
 -- Contact: what was set aside of this process comes back to its place.
@@ -144,18 +160,16 @@ local function reach(process)
   if away == 0 or call('HDEL', K, '!' .. process) == 0 then return end
   away = away - 1
   for _, member in ipairs(call('ZRANGEBYSCORE', Z, '-inf', '(0')) do
-    local spot = member:sub(2)
-    if spot:sub(17) == process then
+    if member:sub(18, 33) == process then
       call('ZREM', Z, member)
-      call('ZADD', Z, find(spot:sub(1, 16)).ticket, 'w' .. spot)
+      call('ZADD', Z, member:sub(34, 49), 'w' .. member:sub(2))
     end
   end
 end
 
 local function aside(e)
-  local spot = e.id .. e.process
-  call('ZREM', Z, 'w' .. spot)
-  call('ZADD', Z, '-' .. e.ticket, 'a' .. spot)
+  call('ZREM', Z, 'w' .. spot(e))
+  call('ZADD', Z, '-' .. e.ticket, 'a' .. spot(e))
 end
 
 local function say(e, text)
@@ -163,22 +177,32 @@ local function say(e, text)
 end
 
 local function ended(from, limit)
-  return call('ZRANGEBYSCORE', Z, int(from), int(from + now), 'LIMIT', 0, limit)
+  return call('ZRANGEBYSCORE', Z, int(from), int(from + now), 'LIMIT', '0', limit)
+end
+
+-- The claim of a member. A server that evicts may have lost it; then the member goes, too.
+local function known(member)
+  local e = find(member:sub(2, 17))
+  if not e then call('ZREM', Z, member) end
+  return e
 end
 
 -- Holds whose time is over end in every step. Places and traces are swept when someone joins; one
 -- at the head of the line is seen there.
 local function expire(sweep)
   for _, member in ipairs(ended(0, moves)) do
-    local e = find(member:sub(2))
+    local e = known(member)
     moves = moves - 1
-    drop(e)
-    unreachable(e.process)
+    if e then
+      drop(e)
+      unreachable(e.process)
+    end
   end
   if not sweep or moves == 0 then return end
   for _, member in ipairs(ended(PLACES, moves)) do
+    local e = known(member)
     moves = moves - 1
-    drop(find(member:sub(2)))
+    if e then drop(e) end
   end
   if memory == 0 then return end
   for _, member in ipairs(ended(TRACES, 16)) do
@@ -212,11 +236,12 @@ local function done_before(keep, rerun)
 end
 
 local function grant(e, fence, life)
-  call('ZREM', Z, 'w' .. e.id .. e.process, 'p' .. e.id)
   e.since, e.til, e.fence, e.first = now, now + life, fence, life < e.ttl and '1' or '0'
   held = held + e.weight
   if e.keep >= 0 then set_record(fence, e.keep) end
-  put(e)
+  put(e, true)
+  -- Only now: a line that is empty for a moment would lose its expiry.
+  call('ZREM', Z, 'w' .. spot(e), 'p' .. e.id)
 end
 
 -- Ends a claim that is not this step's own; what it was is no secret any more.
@@ -226,56 +251,59 @@ local function tell_end(e, text)
   say(e, 'E ' .. text)
 end
 
--- A turn by push: yours, for a first life. Who comes next is told when that runs out, because the
--- one before it may not take its turn.
-local function push(e, following)
+local function first_end()
+  local first = call('ZRANGEBYSCORE', Z, '0', '(100000000000000', 'LIMIT', '0', '1')[1]
+  return first and find(first:sub(2))
+end
+
+local function look_at(e)
+  local first = first_end()
+  return e.ticket .. ' ' .. int(math.max(0, first.til - now))
+end
+
+-- A turn by push: yours, for a first life. The next in line, `heir`, is told with it when to look if
+-- both live in one process.
+local function push(e, heir)
   local fence = number()
   local life = math.min(e.ttl, FIRST_LIFE)
   local text = table.concat({ 'G', partition, e.ticket, fence, int(life),
     life < e.ttl and 1 or 0 }, ' ')
-  local look = following and math.max(0, math.min(life, following.ends - now))
-  local together = following and following.entry.process == e.process
-  if together then text = table.concat({ text, following.entry.ticket, int(look) }, ' ') end
+  local together = heir and heir.process == e.process
+  if together then
+    local ends = held > 0 and first_end().til - now or life
+    text = table.concat({ text, heir.ticket, int(math.max(0, math.min(life, ends))) }, ' ')
+  end
   if not say(e, text) then return false end
   grant(e, fence, life)
-  if following and not together then
-    say(following.entry, table.concat({ 'L', partition, following.entry.ticket, int(look) }, ' '))
-  end
-  return true
-end
-
-local function first_end()
-  local first = call('ZRANGEBYSCORE', Z, '0', '(100000000000000', 'LIMIT', 0, 1)[1]
-  return first and find(first:sub(2))
-end
-
--- The next in line after `e`, if the walk will end with it.
-local function who_follows(e, second)
-  local entry = second and find(second:sub(2, 17))
-  if not entry or entry.weight <= cap - held - e.weight then return end
-  local first = held > 0 and first_end()
-  return { entry = entry, ends = first and first.til or now + FIRST_LIFE }
+  return true, together
 end
 
 -- Nobody listens where a server has just come up: for a second nobody is set aside.
 local function just_up()
-  local up = tonumber(call('HGET', M, 'at') or 0)
+  local up = tonumber(call('HGET', P, 'at') or 0)
   if now - up < 1000 then
     resume = up + 1000
     return true
   end
 end
 
--- The walk: waiting claims by ticket, while they fit. `asker` hears of its turn by the answer.
+-- The walk: waiting claims by ticket, while they fit. `asker` hears of its turn by the answer. Whoever
+-- comes next after a push is told when that turn runs out: the one before may not take it.
 local function admit(asker, in_hand)
+  local pushed, hinted
   while granting and moves > 0 and held < cap do
-    local heads = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', 0, 2)
-    local e = heads[1] and find(heads[1]:sub(2, 17))
-    if not e then return end
-    local told, outcome = done_before(e.keep, e.rerun)
-    if e.til <= now then
+    local heads = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '2')
+    local e, heir = heads[1] and known(heads[1]), heads[2] and known(heads[2])
+    if not heads[1] then return end
+    local told, outcome = e and done_before(e.keep, e.rerun)
+    if not e then
+      moves = moves - 1
+    elseif e.til <= now then
       moves = moves - 1
       drop(e)
+    elseif heir and heir.til <= now then
+      moves = moves - 1
+      drop(heir)
     elseif e.id ~= asker and away > 0 and call('HEXISTS', K, '!' .. e.process) == 1 then
       moves = moves - 1
       aside(e)
@@ -285,18 +313,28 @@ local function admit(asker, in_hand)
     elseif e.weight > cap then
       tell_end(e, 'C ' .. e.id .. #K .. ' ' .. K .. cap)
     elseif e.weight > cap - held then
-      return
+      break
     elseif e.id == asker then
       moves = moves - 1
       grant(e, number(), in_hand and e.ttl or math.min(e.ttl, FIRST_LIFE))
     else
       moves = moves - 1
-      if not push(e, who_follows(e, heads[2])) then
-        if just_up() then return end
+      local comes_next = heir and heir.weight > cap - held - e.weight
+      local heard, together = push(e, comes_next and heir)
+      if heard then
+        pushed, hinted = true, together
+      elseif just_up() then
+        return
+      else
         unreachable(e.process)
         aside(e)
       end
     end
+  end
+  if pushed and not hinted then
+    local head = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '1')[1]
+    local e = head and known(head)
+    if e then say(e, 'L ' .. partition .. ' ' .. look_at(e)) end
   end
 end
 
@@ -319,8 +357,8 @@ local function save()
   else
     need = math.max(memory, used and now + PLACE_LIFE or 0)
   end
-  local left = call('PTTL', K)
-  if now + left < need or held == 0 then
+  local left = math.min(call('PTTL', K), call('PTTL', Z))
+  if now + left < need + 5000 or held == 0 then
     local ms = int(need - now + (used and 50000 or 0))
     call('PEXPIRE', K, ms)
     call('PEXPIRE', Z, ms)
@@ -330,14 +368,15 @@ end
 -- Who holds, or the one that ends first of those; and the time, to count from.
 local function holder()
   local e = alone or first_end()
-  return e and text_of(e) or '', now
+  if not e then return '', '', now end
+  return claim_text(e), hold_text(e), now
 end
 
 totals = redis.pcall('HGET', K, '#')
 if type(totals) == 'table' then
   local plain = call('GET', K)
-  local c, w, f, ttl, process, since, fence, at =
-    plain:match('^(%d+) (%d+) (%d) (%d+) (%x+) (%d+) (%d+) ()', 17)
+  local c, process, w, f, ttl, since, fence, at =
+    plain:match('^(%d+) (%x+) (%d+) (%d) (%d+) (%d+) (%d+) ()', 17)
   if not c then return redis.error_reply('FOREIGN the key of this name is not ours') end
   local til = now + call('PTTL', K)
   since = tonumber(since)
@@ -353,10 +392,10 @@ elseif totals then
     tonumber(c), tonumber(r), tonumber(h), tonumber(m), tonumber(a)
 end
 if flags:find('n', 1, true) then
-  local not_before = call('HGET', M, 'nb')
+  local not_before = call('HGET', P, 'nb')
   if not not_before then
     not_before = int(now + longest)
-    call('HSET', M, 'nb', not_before)
+    call('HSET', P, 'nb', not_before)
   end
   if now < tonumber(not_before) then granting, resume = false, tonumber(not_before) end
 end

@@ -1,15 +1,15 @@
 call('HDEL', K, '~')
 expire()
-local e = find(ARGV[1])
+local e = find(ARGV[2])
 local answer
-if e and e.fence == ARGV[2] then
-  e.til, e.first = math.max(e.til, now + ARGV[3]), '0'
-  put(e)
+if e and e.fence == ARGV[3] then
+  e.til, e.first = math.max(e.til, now + ARGV[4]), '0'
+  put(e, true)
   reach(e.process)
   answer = { 'G', e.fence, e.til - now, 0 }
 end
 admit()
 save()
-answer = answer or gone(ARGV[1])
+answer = answer or gone(ARGV[2])
 if moves == 0 then answer[1] = answer[1]:sub(1, 1) .. '+' end
 return answer

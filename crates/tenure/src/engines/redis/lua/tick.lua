@@ -1,6 +1,6 @@
 -- Nobody in particular asks: the step before stopped at its bound.
--- KEYS: name, line, numbers, memory
--- ARGV: the last four
+-- KEYS: name, line, partition
+-- ARGV: 1 terms
 if alone then return { 'D' } end
 call('HDEL', K, '~')
 expire()
