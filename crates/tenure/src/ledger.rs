@@ -185,6 +185,10 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             self.admit(None)?;
             return Ok(Left::Gone(self.why_gone(&leave.id)?));
         }
+        // While it still holds: its record may be older than `keep`, and counts for as long as that.
+        if let Some(settle) = &leave.settle {
+            self.settle(settle)?;
+        }
         let left = match self.shelf.remove(&leave.id)? {
             Some(Entry { state: State::Held { .. }, .. }) => Left::Released,
             Some(_) => Left::Quit,
@@ -192,9 +196,6 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         };
         if leave.in_doubt {
             self.shelf.trace(leave.id, Trace::Tomb, self.now + TOMB_LIFE)?;
-        }
-        if let Some(settle) = &leave.settle {
-            self.settle(settle)?;
         }
         self.admit(None)?;
         Ok(left)

@@ -296,7 +296,7 @@ impl Stake {
     pub(crate) fn await_answer(&self, now: Moment) -> Moment {
         let mut state = self.state();
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
-        leaving.next_try = leaving.next_try.min(now + LEAVE_PATIENCE);
+        leaving.next_try = leaving.next_try.min(on_the_beat(now + LEAVE_PATIENCE));
         let ends = leaving.good_until.map_or(now + PLACE_LIFE, |good| good.max(now));
         leaving.give_up = leaving.give_up.min(ends + self.claim.ttl);
         leaving.next_try
@@ -457,6 +457,13 @@ impl Stake {
         let (next_try, give_up) = (Moment::FAR, Moment::FAR);
         Leaving { tries: 0, next_try, give_up, good_until, overdue: false }
     }
+}
+
+/// Many leaves are under way at a time, and nearly all are answered: the watchdog looks at them
+/// together, not at each when its own time has come.
+fn on_the_beat(at: Moment) -> Moment {
+    const BEAT: u64 = LEAVE_PATIENCE.as_nanos() as u64;
+    Moment::from_nanos(at.as_nanos().div_ceil(BEAT).saturating_mul(BEAT))
 }
 
 /// What the end of a waiting claim means to its caller.

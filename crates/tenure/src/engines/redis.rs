@@ -21,7 +21,7 @@ mod wire;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 pub use config::{Address, AfterRestart, RedisConfig, Secret, Tls, Topology};
 
@@ -58,6 +58,7 @@ pub(super) struct Shared {
     /// would push every partition on with each claim.
     seen: Box<[AtomicU64]>,
     highest_seen: AtomicU64,
+    links: Mutex<Vec<Weak<Link>>>,
     warned: AtomicBool,
 }
 
@@ -84,6 +85,7 @@ impl Redis {
             map: Map::default(),
             seen: (0..PARTITIONS).map(|_| AtomicU64::new(0)).collect(),
             highest_seen: AtomicU64::new(0),
+            links: Mutex::default(),
             warned: AtomicBool::new(false),
             config,
         });
@@ -176,6 +178,24 @@ impl Engine for Redis {
 }
 
 impl Shared {
+    fn links(&self) -> MutexGuard<'_, Vec<Weak<Link>>> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(|link| link.strong_count() > 0);
+        links
+    }
+
+    /// Sees to it that pushes come through, if this is called on a runtime.
+    fn listen(&self) {
+        let links: Vec<_> = self.links().iter().filter_map(Weak::upgrade).collect();
+        links.iter().filter(|link| link.duty == Duty::Data).for_each(Link::wake_up);
+    }
+
+    /// A server that was the primary is none any more: every connection is made anew.
+    fn primary_changed(&self) {
+        let links: Vec<_> = self.links().iter().filter_map(Weak::upgrade).collect();
+        links.iter().for_each(|link| link.reconnect());
+    }
+
     fn someone_waits(&self) -> bool {
         !self.places.is_empty()
     }

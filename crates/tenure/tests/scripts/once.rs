@@ -18,6 +18,17 @@ fn what_is_done_is_replayed_for_as_long_as_it_is_kept() {
 }
 
 #[test]
+fn work_that_takes_longer_than_it_is_kept_still_leaves_its_outcome() {
+    check(
+        "a claims once 3s; 5s pass; a leaves done ok; b claims once 3s",
+        "a: holds 2 for 30s
+         a: released
+         b: settled ok
+         = nobody; remembers for 3s",
+    );
+}
+
+#[test]
 fn those_who_wait_get_the_outcome() {
     check(
         "a claims once 60s; b claims once 60s; c claims once 60s; c is deaf; a leaves done ok; c keeps",

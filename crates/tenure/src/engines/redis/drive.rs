@@ -53,6 +53,10 @@ impl Link {
                     _ => Phase::Down(error.copy()),
                 };
                 link.is_down(&error, phase);
+                if failures > 0 && link.shared.is_cluster {
+                    // Its slots may have been taken over.
+                    let _ = link.shared.learn_map().await;
+                }
                 sleep(pause(failures, link.shared.random())).await;
                 link.no_longer_down();
             }
@@ -263,7 +267,7 @@ impl Run<'_> {
                     state.writer = None;
                     return Poll::Ready(None);
                 }
-                state.queue(&[b"PING"], now, Reply::Nobody);
+                state.queue(&[b"ROLE"], now, Reply::Role);
                 cx.waker().wake_by_ref();
             }
             state.timed = oldest.is_some() || quiet_until != Moment::FAR;

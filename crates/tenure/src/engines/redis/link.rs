@@ -101,6 +101,8 @@ pub(super) enum Reply {
     Ticked(Name),
     Hello(u16),
     Subscribed(u16),
+    /// To the question whether the server is still the primary.
+    Role,
     Nobody,
 }
 
@@ -160,7 +162,9 @@ impl Reply {
 
 impl Link {
     pub(super) fn new(shared: Arc<Shared>, target: Target, duty: Duty) -> Arc<Link> {
-        Arc::new(Link { shared, target, duty, state: Mutex::default() })
+        let link = Arc::new(Link { shared, target, duty, state: Mutex::default() });
+        link.shared.links().push(Arc::downgrade(&link));
+        link
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -309,6 +313,12 @@ impl Link {
             Reply::Subscribed(partition) => {
                 // The slot lives elsewhere; so will the claim behind this hear, and subscribe there.
                 unmark(&mut self.state().subscribed, partition);
+            }
+            Reply::Role => {
+                let role = value.as_list().and_then(|items| items.first()?.as_str());
+                if role.is_some_and(|role| role != "master") {
+                    self.shared.primary_changed();
+                }
             }
             Reply::Hello(_) | Reply::Nobody => {}
         }

@@ -362,8 +362,13 @@ pub(super) fn array(out: &mut Vec<u8>, len: usize) {
 
 /// Adds a part.
 pub(super) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
-    header(out, b'$', bytes.len());
-    out.extend_from_slice(bytes);
+    bulk_of(out, &[bytes]);
+}
+
+/// Adds a part that is in pieces.
+pub(super) fn bulk_of(out: &mut Vec<u8>, pieces: &[&[u8]]) {
+    header(out, b'$', pieces.iter().map(|piece| piece.len()).sum());
+    pieces.iter().for_each(|piece| out.extend_from_slice(piece));
     out.extend_from_slice(b"\r\n");
 }
 

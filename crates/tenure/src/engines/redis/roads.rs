@@ -51,7 +51,12 @@ impl Roads {
     /// The way to the server that keeps the partition.
     pub(super) fn to(&self, partition: u16) -> Result<Arc<Link>> {
         match &self.links {
-            Links::One { commands, .. } => Ok(commands.clone()),
+            Links::One { commands, pushes } => {
+                if !Arc::ptr_eq(commands, pushes) {
+                    pushes.wake_up();
+                }
+                Ok(commands.clone())
+            }
             Links::Cluster(_) => match self.shared.map.owner(partition) {
                 Some(address) => Ok(self.at(&address)),
                 None => Err(nobody(partition)),
@@ -79,14 +84,6 @@ impl Roads {
             Links::Cluster(_) => {
                 self.shared.map.owners().iter().map(|address| self.at(address)).collect()
             }
-        }
-    }
-
-    /// Sees to it that pushes come through, if this is called on a runtime.
-    pub(super) fn listen(&self) {
-        match &self.links {
-            Links::One { pushes, .. } => pushes.wake_up(),
-            Links::Cluster(links) => lock(links).values().for_each(Link::wake_up),
         }
     }
 

@@ -141,7 +141,7 @@ impl Steps {
                 Ok(self.launch_on(there, request, manner))
             }
             Refusal::NotPrimary => {
-                link.reconnect();
+                self.shared.primary_changed();
                 Err(refusal.into_error(text))
             }
             _ => Err(refusal.into_error(text)),
@@ -239,6 +239,10 @@ impl Steps {
     }
 
     fn launch_renewal(&self, renewal: &Renewal) -> Result<Flight> {
+        if matches!(renewal, Renewal::Place(_)) {
+            // The runtime that listened for its turn may be gone; this one will do.
+            self.shared.listen();
+        }
         let layout = &self.shared.layout;
         let manner = Manner { counted: true, ..Manner::default() };
         match renewal {
@@ -357,7 +361,7 @@ impl Steps {
     }
 
     pub(super) fn is_healthy(self: Arc<Steps>) -> Step<()> {
-        self.roads.listen();
+        self.shared.listen();
         Step::pending(async move { self.health().await })
     }
 

@@ -1,5 +1,6 @@
 //! Steps as commands, and replies as answers.
 
+use std::fmt::{self, Write};
 use std::time::Duration;
 
 use super::config::{AfterRestart, RedisConfig, Topology};
@@ -96,6 +97,18 @@ impl Request {
         resp::bulk_number(&mut self.body, number);
     }
 
+    /// The pieces as one argument.
+    fn joined(&mut self, pieces: &[&[u8]]) {
+        self.parts += 1;
+        resp::bulk_of(&mut self.body, pieces);
+    }
+
+    fn text(&mut self, text: fmt::Arguments<'_>) {
+        let mut piece = String::with_capacity(64);
+        let _ = piece.write_fmt(text);
+        self.arg(piece.as_bytes());
+    }
+
     fn maybe(&mut self, number: Option<u64>) {
         match number {
             Some(number) => self.number(number),
@@ -165,20 +178,20 @@ impl Layout {
         let partition = partition(name);
         let mut request = Request::new(script, partition);
         let tag = self.tag(partition).as_bytes();
-        let own = [tag, &[letter(name.space())], b":", name.as_str().as_bytes()];
+        let (space, text) = (&[letter(name.space()), b':'], name.as_str().as_bytes());
         request.number(if keys == Keys::All { 3 } else { 1 });
-        request.arg(&own.concat());
+        request.joined(&[tag, space, text]);
         if keys == Keys::All {
-            let [tag, space, colon, text] = own;
-            request.arg(&[tag, b"z:", space, colon, text].concat());
-            request.arg(&[tag, b"p"].concat());
+            request.joined(&[tag, b"z:", space, text]);
+            request.joined(&[tag, b"p"]);
         }
-        let channels = match self.sharded {
-            true => format!("{}c:", self.tag(partition)),
-            false => self.channels.clone(),
-        };
         let (flags, longest) = (self.flags, &self.longest);
-        request.arg(format!("{flags}{more_flags} {channels} {partition} {longest}").as_bytes());
+        let (tag, channels) = match self.sharded {
+            true => (self.tag(partition), "c:"),
+            false => ("", &*self.channels),
+        };
+        let terms = format_args!("{flags}{more_flags} {tag}{channels} {partition} {longest}");
+        request.text(terms);
         request
     }
 
@@ -206,26 +219,29 @@ impl Layout {
         let waits = self.flags.contains('n');
         let is_new = in_hand && ticket.is_none() && claim.once.is_none() && !waits;
         let may_join = claim.may_wait && claim.max_waiters == u32::MAX;
-        request.arg(match (is_new && weight <= capacity, may_join, has_line) {
+        let mode: &[u8] = match (is_new && weight <= capacity, may_join, has_line) {
             (true, true, true) => b"j",
             (true, true, false) => b"q",
             (true, false, _) => b"t",
             (false, ..) => b"",
-        });
+        };
+        request.arg(mode);
         request.arg(&claim.id.to_bytes());
-        let ttl = claim.ttl.as_millis() as u64;
-        request.number(ttl);
         let process = &self.process;
-        request.arg(format!("{capacity} {process} {weight} {fixed} {ttl}").as_bytes());
+        request.text(format_args!("{capacity} {process} {weight} {fixed}"));
+        request.number(claim.ttl.as_millis() as u64);
         request.number(seen.get());
         request.arg(&encode_details(&claim.details));
+        if matches!(mode, b"j" | b"q") {
+            return Ok(request);
+        }
         let most = claim.max_waiters;
         let ticket = ticket.map(|ticket| ticket.to_string()).unwrap_or_default();
         let (keep, rerun) = match claim.once {
             Some(once) => (once.keep.as_millis() as i64, u8::from(once.rerun)),
             None => (-1, 0),
         };
-        request.arg(format!("{most} {ticket} {keep} {rerun}").as_bytes());
+        request.text(format_args!("{most} {ticket} {keep} {rerun}"));
         Ok(request)
     }
 
@@ -294,7 +310,7 @@ impl Layout {
         let mut request = Request::new(Script::Hello, partition);
         let tag = self.tag(partition).as_bytes();
         request.number(1);
-        request.arg(&[tag, b"p"].concat());
+        request.joined(&[tag, b"p"]);
         request.arg(run_id.as_bytes());
         request.arg(self.longest.as_bytes());
         request

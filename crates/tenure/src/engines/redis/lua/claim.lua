@@ -1,7 +1,9 @@
 local id, may_wait, in_hand = ARGV[3], flags:find('w', 1, true), flags:find('h', 1, true)
-local capacity, process, weight, is_fixed, ttl = ARGV[5]:match('^(%d+) (%x+) (%d+) (%d) (%d+)$')
-local most, ticket, keep, rerun = ARGV[8]:match('^(%d+) (%d*) (-?%d+) (%d)$')
-capacity, weight, ttl = tonumber(capacity), tonumber(weight), tonumber(ttl)
+local capacity, process, weight, is_fixed = ARGV[4]:match('^(%d+) (%x+) (%d+) (%d)$')
+local more_terms = ARGV[8] or '4294967295  -1 0'
+local most, ticket, keep, rerun = more_terms:match('^(%d+) (%d*) (-?%d+) (%d)$')
+local ttl = tonumber(ARGV[5])
+capacity, weight = tonumber(capacity), tonumber(weight)
 most, keep = tonumber(most), tonumber(keep)
 
 if traced(id) == 'T' then return { 'L' } end

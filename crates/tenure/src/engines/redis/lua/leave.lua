@@ -12,16 +12,17 @@ if only ~= '' and not (e and e.fence == only) then
   save()
   return gone(id)
 end
-local answer = e and { e.fence ~= '0' and 'R' or 'Q' } or gone(id)
-if e then drop(e) end
-if in_doubt then
-  remember(id, int(now + 60000) .. ' T ', now + 60000)
-end
+-- While it still holds: its record may be older than `keep`, and counts for as long as that.
 if settles ~= '' then
   local fence, keep, outcome = record()
   if fence == settles and not outcome then
     if ARGV[7] == 'o' then set_record(fence, keep, ARGV[8]) else call('HDEL', K, '#r') end
   end
+end
+local answer = e and { e.fence ~= '0' and 'R' or 'Q' } or gone(id)
+if e then drop(e) end
+if in_doubt then
+  remember(id, int(now + 60000) .. ' T ', now + 60000)
 end
 admit()
 save()
