@@ -72,6 +72,7 @@ impl Tenure {
     /// | URL | engine |
     /// |---|---|
     /// | `memory:` | this process; each connect has lines of its own, clones share them |
+    /// | `redis://host:6379` | a Redis or Valkey server; also `rediss://`, `redis+unix://`, `redis-sentinel://h1,h2/service` and `redis-cluster://h1,h2`, see [`RedisConfig`](crate::engines::redis::RedisConfig) |
     ///
     /// A query sets defaults for all calls: `memory:?ttl=5s&wait=10s`. It knows `ttl`, `wait`,
     /// `renew`, `max_hold`, `hold_for`, `max_waiters` and `owner`.

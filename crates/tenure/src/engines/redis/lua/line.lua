@@ -295,7 +295,8 @@ local function admit(asker, in_hand)
     local heads = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '2')
     local e, heir = heads[1] and known(heads[1]), heads[2] and known(heads[2])
     if not heads[1] then return end
-    local told, outcome = e and done_before(e.keep, e.rerun)
+    local told, outcome
+    if e then told, outcome = done_before(e.keep, e.rerun) end
     if not e then
       moves = moves - 1
     elseif e.til <= now then
