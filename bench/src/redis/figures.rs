@@ -51,6 +51,18 @@ impl Trial {
         (self.client_cpu / count, self.server_cpu / count)
     }
 
+    /// Both together.
+    pub(crate) fn cpu_each(&self) -> f64 {
+        let (client, server) = self.cpu();
+        client + server
+    }
+
+    /// The share of one CPU that clients and server had. On a CPU of their own they have all of it as
+    /// long as someone wants it; what is missing then went to others.
+    pub(crate) fn busy(&self) -> f64 {
+        (self.client_cpu + self.server_cpu) / 1e6 / self.seconds()
+    }
+
     /// The share of acquisitions that went to another task than the one before.
     pub(crate) fn switched(&self) -> f64 {
         let others = self.pairs().filter(|(before, after)| before.task != after.task).count();

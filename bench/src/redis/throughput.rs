@@ -10,7 +10,7 @@ use super::figures::Trial;
 use super::lockers::Kind;
 use super::options::Flavour;
 use super::server::Server;
-use super::table::Goal;
+use super::table::{Goal, Table};
 use super::work::{Names, Stamps};
 
 /// What one trial is.
@@ -59,7 +59,7 @@ fn apart(bench: &mut Bench<'_>, what: &str, shape: Shape, goal: fn(Kind) -> Opti
         let plan: Vec<_> = bench.kinds(&Kind::ALL).into_iter().map(|kind| (kind, shape)).collect();
         let rounds = bench.rounds(&plan, flavour, bench.options.length);
         bench.table.heading(&format!("{what}; {flavour}"));
-        let raw = speeds(&rounds, Kind::Raw);
+        let raw = Yardstick::of(&rounds);
         for (kind, trials) in &rounds {
             let whose = kind.label();
             let trials = match trials {
@@ -73,11 +73,12 @@ fn apart(bench: &mut Bench<'_>, what: &str, shape: Shape, goal: fn(Kind) -> Opti
             let speed = each(Trial::per_second);
             bench.table.row(whose, "pairs/s", None, &speed);
             if *kind != Kind::Raw {
-                bench.table.row(whose, "pairs/s to raw", goal(*kind), &ratios(&speed, &raw));
+                raw.compare(&mut bench.table, (whose, "pairs/s to raw"), goal(*kind), trials);
             }
             bench.table.row(whose, "client CPU, us a pair", None, &each(|trial| trial.cpu().0));
             bench.table.row(whose, "server CPU, us a pair", None, &each(|trial| trial.cpu().1));
         }
+        bench.say_how_quiet(&rounds);
     }
 }
 
@@ -97,8 +98,8 @@ fn together(bench: &mut Bench<'_>, what: &str, shape: Shape, flavour: Flavour) {
     plan.extend(kinds.into_iter().map(|kind| (kind, shape)));
     let rounds = bench.rounds(&plan, flavour, bench.options.length);
     bench.table.heading(what);
-    let alone = speeds(&rounds, Kind::Raw);
-    bench.table.row("raw1", "pairs/s, one task", None, &alone);
+    let raw1 = Yardstick::of(&rounds);
+    bench.table.row("raw1", "pairs/s, one task", None, &raw1.speeds);
     for (kind, trials) in rounds.iter().skip(1) {
         let whose = kind.label();
         let trials = match trials {
@@ -113,8 +114,8 @@ fn together(bench: &mut Bench<'_>, what: &str, shape: Shape, flavour: Flavour) {
         let speed = each(Trial::per_second);
         let table = &mut bench.table;
         table.row(whose, "acquisitions/s", None, &speed);
-        let to_raw1 = ratios(&speed, &alone);
-        table.row(whose, "acquisitions/s to raw1", ours(Goal::AtLeast(0.9)), &to_raw1);
+        let goal = ours(Goal::AtLeast(0.9));
+        raw1.compare(table, (whose, "acquisitions/s to raw1"), goal, trials);
         table.row(whose, "share that went to another task", None, &each(Trial::switched));
         table.row(whose, "Jain index", ours(Goal::AtLeast(0.99)), &each(Trial::jain));
         let waits = each(Trial::longest_wait);
@@ -133,6 +134,7 @@ fn together(bench: &mut Bench<'_>, what: &str, shape: Shape, flavour: Flavour) {
             Err(reason) => bench.table.failed(whose, &reason),
         }
     }
+    bench.say_how_quiet(&rounds);
 }
 
 /// W3h: 8 tasks on one name, which they hold for 2 ms and leave alone for 2 ms.
@@ -163,17 +165,46 @@ pub(crate) fn w3h(bench: &mut Bench<'_>) {
     }
 }
 
-fn speeds(rounds: &Rounds, of: Kind) -> Vec<f64> {
-    let trials = rounds.iter().find(|(kind, _)| *kind == of).and_then(|(_, t)| t.as_ref().ok());
-    trials.into_iter().flatten().map(Trial::per_second).collect()
+/// What `raw` did, round by round.
+struct Yardstick {
+    speeds: Vec<f64>,
+    cpu: Vec<f64>,
 }
 
-/// Inside each round.
-fn ratios(values: &[f64], to: &[f64]) -> Vec<f64> {
-    values.iter().zip(to).map(|(value, to)| value / to).collect()
+impl Yardstick {
+    fn of(rounds: &Rounds) -> Yardstick {
+        let raw = rounds.iter().find(|(kind, _)| *kind == Kind::Raw);
+        let trials = || raw.and_then(|(_, trials)| trials.as_ref().ok()).into_iter().flatten();
+        let speeds = trials().map(Trial::per_second).collect();
+        Yardstick { speeds, cpu: trials().map(Trial::cpu_each).collect() }
+    }
+
+    /// Ratios inside each round: of the speeds, and of the CPU times, which say the same on a CPU of
+    /// one's own and do not move when others take a part of it.
+    fn compare(
+        &self,
+        table: &mut Table,
+        (whose, figure): (&str, &str),
+        goal: Option<Goal>,
+        trials: &[Trial],
+    ) {
+        let speeds = trials.iter().zip(&self.speeds).map(|(trial, raw)| trial.per_second() / raw);
+        table.row(whose, figure, goal, &speeds.collect::<Vec<_>>());
+        let cpu = trials.iter().zip(&self.cpu).map(|(trial, raw)| raw / trial.cpu_each());
+        table.row(whose, "the same, by CPU time", None, &cpu.collect::<Vec<_>>());
+    }
 }
 
 impl Bench<'_> {
+    /// How much of the CPU was ours: if it is much less than all, the machine was not quiet.
+    fn say_how_quiet(&mut self, rounds: &Rounds) {
+        if self.options.cpu.is_some() {
+            let trials = rounds.iter().filter_map(|(_, trials)| trials.as_ref().ok()).flatten();
+            let busy: Vec<f64> = trials.map(|trial| trial.busy() * 100.0).collect();
+            self.table.row("all of them", "% of the CPU that was theirs", None, &busy);
+        }
+    }
+
     /// Every kind once a round, in turn. A kind that fails is not tried again.
     fn rounds(&self, plan: &[(Kind, Shape)], flavour: Flavour, length: Duration) -> Rounds {
         let mut rounds: Rounds = plan.iter().map(|(kind, _)| (*kind, Ok(Vec::new()))).collect();

@@ -82,7 +82,7 @@ impl Draft {
             Ok(Ok(Verdict::Waiting(place))) => {
                 let started = place.asked_at;
                 let mut asked = Asked::new(hold, Request::None, started);
-                asked.answered = true;
+                (asked.answered, asked.give_up) = (true, Moment::FAR);
                 asked.stand(place, started);
                 Ok(Begun::Asked(Box::pin(asked.finish())))
             }
@@ -136,6 +136,8 @@ struct Asked {
     started: Moment,
     /// Whether the engine has ever answered: then the claim has a place to come back to.
     answered: bool,
+    /// When to give up on an engine that has not.
+    give_up: Moment,
     tries: u32,
     /// When to wake up without a turn: for the deadline, or to try again.
     ring_at: Moment,
@@ -162,8 +164,9 @@ enum Heard {
 
 impl Asked {
     fn new(hold: Hold, request: Request, started: Moment) -> Asked {
+        let give_up = started + hold.core().engine.profile().patience;
         let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
-        Asked { hold, request, started, answered, tries, ring_at, spins }
+        Asked { hold, request, started, answered, give_up, tries, ring_at, spins }
     }
 
     async fn finish(mut self) -> Result<Ending> {
@@ -176,10 +179,10 @@ impl Asked {
 
     /// The loop. `None`: it is held; `Some`: it is busy, and by whom.
     async fn wait_for_turn(&mut self) -> Result<Option<Option<Holder>>> {
-        self.ring_at = self.deadline();
+        self.ring_at = self.deadline().min(self.give_up);
         loop {
             let heard = poll_fn(|cx| self.poll_heard(cx)).await;
-            self.ring_at = self.deadline();
+            self.ring_at = self.deadline().min(self.give_up);
             let now = self.core().world.now();
             match heard {
                 Heard::Verdict(Ok(verdict)) => match self.heard(verdict) {
@@ -219,13 +222,14 @@ impl Asked {
                     observe::busy(self.stake());
                     return Err(self.wait_over(now));
                 }
+                Heard::Event(Event::Rung) if now >= self.give_up => return Err(self.no_answer()),
                 Heard::Event(Event::Turn(_) | Event::Rung) => self.ask_again(now),
             }
         }
     }
 
     fn heard(&mut self, verdict: Verdict) -> Verdict {
-        self.answered = true;
+        (self.answered, self.give_up) = (true, Moment::FAR);
         self.stake().answered();
         verdict
     }
@@ -301,7 +305,7 @@ impl Asked {
         // Spread by the claim's own random bits: a thousand clients must not come back together.
         let step = Duration::from_millis(20 << self.tries.min(6));
         let spread = (self.stake().claim.id.bits() >> self.tries.min(32)) as u32 % 1000;
-        self.ring_at = self.deadline().min(now + step / 2 + step * spread / 2000);
+        self.ring_at = self.ring_at.min(now + step / 2 + step * spread / 2000);
     }
 
     /// No answer came: tries again later, or gives up.
@@ -312,13 +316,21 @@ impl Asked {
             }
             return Err(error);
         }
-        // An engine that asks for time is there; whoever came to wait does.
-        let patient = self.answered || error.asks_for_time() && self.stake().claim.may_wait;
-        if !patient && now >= self.started + self.core().engine.profile().patience {
+        if error.asks_for_time() && self.stake().claim.may_wait {
+            // The engine is there and needs time; whoever came to wait does.
+            self.give_up = Moment::FAR;
+        }
+        if now >= self.give_up {
             return Err(error);
         }
         self.try_later(now);
         Ok(())
+    }
+
+    fn no_answer(&self) -> Error {
+        let patience = self.core().engine.profile().patience;
+        let reason = format!("the engine has not answered for {patience:?}");
+        Error::new(ErrorKind::Unavailable, reason).next("see the engine's health").in_doubt()
     }
 
     fn deadline(&self) -> Moment {

@@ -43,7 +43,7 @@ impl Link {
         async move {
             let link = &driving.0;
             let mut failures = 0;
-            loop {
+            while !link.is_closed() {
                 let broken = link.serve(&mut failures).await;
                 let Some(error) = broken.filter(|_| !link.is_closed()) else { return };
                 tracing::debug!(engine = %link.shared.profile.label, %error, "connection.lost");

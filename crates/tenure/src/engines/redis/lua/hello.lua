@@ -12,7 +12,9 @@ if tonumber(redis.call('HGET', P, 'n') or 0) < tonumber(wall) then
   redis.call('HSET', P, 'n', wall)
 end
 if known ~= ARGV[1] then
-  redis.call('HSET', P, 'run', ARGV[1], 'at', string.format('%d', now))
+  redis.call('HSET', P, 'run', ARGV[1])
+  -- Where lines may have outlived the connections of those who wait.
+  if known then redis.call('HSET', P, 'at', string.format('%d', now)) end
   redis.call('HDEL', P, 'nb')
 end
 if ARGV[2] ~= '0' then

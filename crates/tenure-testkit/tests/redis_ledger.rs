@@ -1,0 +1,89 @@
+//! The rule in Lua against the rule in Rust: the same steps on a real server and on the ledger, and
+//! after each one the same answer, the same pushes to the same claims and the same name to look at.
+//!
+//! The server's time stands still unless a script lets it pass, so that remaining times are compared
+//! to the millisecond. `TENURE_SCRIPTS` is how many, from `TENURE_FIRST_SEED`; a script that goes
+//! wrong is shortened and told, and its seed repeats it:
+//! `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo test -p tenure-testkit --test redis_ledger`.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+#![allow(clippy::print_stdout, reason = "how many scripts there were is worth reading")]
+
+#[path = "redis_ledger/directed.rs"]
+mod directed;
+#[path = "redis_ledger/game.rs"]
+mod game;
+#[path = "redis_ledger/model.rs"]
+mod model;
+#[path = "redis_ledger/plan.rs"]
+mod plan;
+#[path = "redis_ledger/run.rs"]
+mod run;
+#[path = "redis_ledger/said.rs"]
+mod said;
+#[path = "redis_ledger/shelf.rs"]
+mod shelf;
+#[path = "redis_ledger/town.rs"]
+mod town;
+
+use std::time::Instant;
+
+use tenure_testkit::servers::Flavour;
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Plays one in `part` of the scripts that are asked for.
+async fn play(flavour: Flavour, part: u64) {
+    let first = number("TENURE_FIRST_SEED", 0);
+    let count = number("TENURE_SCRIPTS", 10_000).div_ceil(part);
+    let began = Instant::now();
+    let tally = run::scripts(flavour, first..first + count).await;
+    println!("{flavour:?}: {count} scripts from {first} in {:?}: {tally:?}", began.elapsed());
+    // The scripts must have met what they are for.
+    if count >= 10_000 {
+        let rare = EVERYTHING.into_iter().filter(|kind| tally.get(kind).is_none_or(|it| *it < 50));
+        assert_eq!(rare.collect::<Vec<_>>(), Vec::<&str>::new(), "too rarely met: {tally:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_script_goes_as_the_ledger_says() {
+    play(Flavour::Debian, 1).await;
+}
+
+#[tokio::test]
+async fn every_script_goes_as_the_ledger_says_on_the_oldest_redis() {
+    play(Flavour::Redis62, 20).await;
+}
+
+#[tokio::test]
+async fn every_script_goes_as_the_ledger_says_on_valkey() {
+    play(Flavour::Valkey, 20).await;
+}
+
+/// What can be answered and pushed.
+const EVERYTHING: [&str; 22] = [
+    "exact",
+    "granted",
+    "granted for a first life",
+    "waiting",
+    "busy",
+    "full",
+    "conflict",
+    "settled",
+    "unsettled",
+    "left",
+    "gone",
+    "gone: broken",
+    "released",
+    "quit",
+    "done",
+    "moved on",
+    "turn",
+    "hint",
+    "told: broken",
+    "told: conflict",
+    "told: settled",
+    "told: look again",
+];

@@ -1,0 +1,448 @@
+//! One script on one name: each step is taken by both sides, and what comes of it is compared.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::engine::{
+    Broken, Claim, ClaimId, Details, Engine, ErrorKind, Fence, Grant, Leave, Left, Moment, Name,
+    Note, Once, Page, Place, Renewal, Renewed, Scope, Settle, Space, SystemWorld, Ticket, Turn,
+    Verdict, World, look_again,
+};
+use tenure_testkit::rng::Rng;
+
+use super::model::{Came, Model, Request};
+use super::plan::{Actor, Manner, Op, Plan, Which};
+use super::said::{Numbers, Pair, Said, Same, Shown, Tally, Word, same};
+use super::town::{Pushed, Town};
+
+pub(crate) struct Game {
+    pub(crate) plan: Plan,
+    pub(crate) name: Name,
+    town: Arc<Town>,
+    model: Model,
+    numbers: Numbers,
+    players: Vec<Player>,
+    /// What happened, for the one who reads of a failure.
+    pub(crate) story: Vec<String>,
+    pub(crate) tally: Tally,
+}
+
+/// What a claim has been told.
+struct Player {
+    id: ClaimId,
+    details: Arc<Details>,
+    ticket: Option<Pair>,
+    fences: Vec<Pair>,
+}
+
+/// Which side's number.
+type Side = fn(Pair) -> u64;
+const REDIS: Side = |(redis, _)| redis;
+const LEDGER: Side = |(_, ledger)| ledger;
+
+impl Game {
+    pub(crate) fn new(town: &Arc<Town>, plan: Plan, name: &str) -> Game {
+        let space = if plan.shape.once { Space::Once } else { Space::Lock };
+        // A name is played once, so that no id is used twice.
+        let name = Name::new(space, name).unwrap();
+        let mut rng = Rng::new(name.local_hash());
+        let actors = plan.actors.iter().enumerate();
+        let players = actors.map(|(at, actor)| Player::new(at, actor, &mut rng));
+        Game {
+            name,
+            town: town.clone(),
+            model: Model::new(1_000_000_000_000_000, town.now()),
+            numbers: Numbers::default(),
+            players: players.collect(),
+            story: Vec::new(),
+            tally: Tally::new(),
+            plan,
+        }
+    }
+
+    /// Takes the steps of one round.
+    pub(crate) async fn round(&mut self, round: usize) -> Same {
+        self.look_around();
+        self.compare_views().await?;
+        for op in self.plan.rounds.get(round).cloned().unwrap_or_default() {
+            self.step(op).await?;
+        }
+        Ok(())
+    }
+
+    /// Everyone leaves; then nothing is kept but what is to be remembered.
+    pub(crate) async fn end(&mut self) -> Same {
+        self.look_around();
+        for who in 0..self.players.len() {
+            self.step(Op::Leave { who, in_doubt: false, only: None, settle: None }).await?;
+        }
+        if !self.model.line.is_unused() {
+            return Err("the ledger says that the name is still used".to_owned());
+        }
+        if self.model.remembers <= self.model.now {
+            self.has_no_keys()?;
+        }
+        Ok(())
+    }
+
+    /// When all has left and nothing is to be remembered, nothing is kept.
+    pub(crate) fn has_no_keys(&self) -> Same {
+        same("keys that are left", &self.town.keys_of(&self.name), &0)
+    }
+
+    /// Whether anything was pushed that no step accounts for.
+    pub(crate) fn has_heard_all(&self) -> Same {
+        for process in &self.town.processes {
+            let pushed = process.turns.take(&self.name);
+            if !pushed.is_empty() {
+                let some = &pushed[..pushed.len().min(4)];
+                return Err(format!("redis pushed what the ledger did not: {some:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees how late it is, and who can be reached.
+    pub(crate) fn look_around(&mut self) {
+        self.model.now = self.town.now();
+        let deaf = (0..self.town.processes.len()).filter(|it| self.town.is_deaf(*it));
+        self.model.deaf = deaf.map(number).collect();
+    }
+
+    pub(crate) async fn step(&mut self, op: Op) -> Result<Said, String> {
+        let said = self.take(op).await?;
+        self.compare_views().await?;
+        Ok(said)
+    }
+
+    /// A step without a look at the name afterwards.
+    pub(crate) async fn take(&mut self, op: Op) -> Result<Said, String> {
+        let process = self.process(op);
+        let ledger = self.request(op, LEDGER);
+        let redis = self.request(op, REDIS);
+        let began = SystemWorld.now();
+        let came = self.model.step(&ledger, number(process));
+        let town = self.town.clone();
+        let engine = town.processes[process].engine();
+        let said = ask(&**engine, &self.name, &redis).await;
+        self.story.push(format!("{op}: {}", brief(&said)));
+        said.is_same(&came.said, &mut self.numbers, came.vague)?;
+        *self.tally.entry(said.kind()).or_default() += 1;
+        *self.tally.entry(if came.vague { "vague" } else { "exact" }).or_default() += 1;
+        self.learn(op, &said, &came.said);
+        for _ in 0..came.ticks {
+            engine.health().await.unwrap();
+        }
+        self.compare_pushes(&came, began).await?;
+        Ok(said)
+    }
+
+    /// The last fence that the claim was given, by Redis.
+    pub(crate) fn last_fence(&self, who: usize) -> u64 {
+        REDIS(self.fence(who, Which::Own))
+    }
+
+    /// Numbers begin anew.
+    pub(crate) fn forget_numbers(&mut self) {
+        self.numbers = Numbers::default();
+    }
+
+    pub(crate) fn last_of_story(&self, steps: usize) -> String {
+        self.story[self.story.len().saturating_sub(steps)..].join("\n")
+    }
+
+    fn process(&self, op: Op) -> usize {
+        match op {
+            Op::Claim(who, _) | Op::Keep(who, _) | Op::Renew(who, ..) | Op::Leave { who, .. } => {
+                self.plan.actors[who].process
+            }
+            Op::Break(_) | Op::Resize(_) => 0,
+        }
+    }
+
+    fn request(&self, op: Op, side: Side) -> Request {
+        let fence = |who, which| Fence::new(side(self.fence(who, which)));
+        match op {
+            Op::Claim(who, manner) => Request::Claim(self.claim(who, manner, side)),
+            Op::Keep(who, manner) => Request::Keep(self.claim(who, manner, side)),
+            Op::Renew(who, which, ttl) => Request::Renew {
+                id: self.players[who].id,
+                fence: fence(who, which),
+                ttl: Duration::from_millis(ttl),
+            },
+            Op::Leave { who, in_doubt, only, settle } => {
+                let mut leave = Leave::new(self.name.clone(), self.players[who].id);
+                leave.in_doubt = in_doubt;
+                leave.only = only.map(|which| fence(who, which));
+                leave.settle = settle.map(|(which, is_done)| Settle {
+                    fence: fence(who, which),
+                    outcome: is_done.then(|| Arc::from(format!("done by {who} \n\0%").as_bytes())),
+                });
+                Request::Leave(leave)
+            }
+            Op::Break(which) => {
+                let note = Note { by: "an operator".to_owned(), reason: "stuck\n2 5".to_owned() };
+                Request::Break(fence(0, which), note)
+            }
+            Op::Resize(capacity) => Request::Resize(capacity),
+        }
+    }
+
+    fn claim(&self, who: usize, manner: Manner, side: Side) -> Claim {
+        let Actor { weight, ttl, keep, rerun, .. } = self.plan.actors[who];
+        let player = &self.players[who];
+        let mut claim = Claim::new(self.name.clone(), player.id);
+        let (weight, capacity) = manner.odd.unwrap_or((weight, self.plan.shape.capacity));
+        (claim.weight, claim.capacity, claim.fixed) = (weight, capacity, self.plan.shape.fixed);
+        claim.ttl = Duration::from_millis(ttl);
+        (claim.may_wait, claim.max_waiters) = (manner.may_wait, manner.max_waiters);
+        claim.ticket = player.ticket.filter(|_| manner.by_ticket).map(|it| Ticket::new(side(it)));
+        let seen = manner.seen.map(|more| side(self.numbers.last()) + more);
+        claim.seen = Fence::new(seen.unwrap_or_default());
+        let keep = Duration::from_millis(keep);
+        claim.once = self.plan.shape.once.then_some(Once { keep, rerun });
+        claim.details = player.details.clone();
+        claim
+    }
+
+    fn fence(&self, who: usize, which: Which) -> Pair {
+        let of = |who: usize, back: usize| self.players[who].fences.iter().nth_back(back).copied();
+        let found = match which {
+            Which::Own => of(who, 0),
+            Which::Before => of(who, 1),
+            Which::Of(other) => of(other, 0),
+            Which::Never => None,
+        };
+        found.unwrap_or((7, 7))
+    }
+
+    /// The claim remembers what it was told.
+    fn learn(&mut self, op: Op, redis: &Said, ledger: &Said) {
+        let (Op::Claim(who, _) | Op::Keep(who, _)) = op else { return };
+        let player = &mut self.players[who];
+        match (redis, ledger) {
+            (Said::Granted { fence: a, .. }, Said::Granted { fence: b, .. }) => {
+                player.held((*a, *b));
+            }
+            (Said::Waiting { ticket: a, .. }, Said::Waiting { ticket: b, .. }) => {
+                player.ticket = Some((*a, *b));
+            }
+            _ => {}
+        }
+    }
+
+    async fn compare_pushes(&mut self, came: &Came, began: Moment) -> Same {
+        let mut expected = came.words.clone();
+        let loose = came.vague || came.self_hint;
+        let town = self.town.clone();
+        for (at, process) in town.processes.iter().enumerate() {
+            let theirs = |(id, _): &(ClaimId, Word)| self.process_of(id) == at;
+            // What should not come is seen at the end of the round, unless it may come.
+            if loose || expected.iter().any(theirs) {
+                process.engine().health().await.unwrap();
+            }
+            for pushed in process.turns.take(&self.name) {
+                self.compare_push(&pushed, &mut expected, loose, began)?;
+            }
+        }
+        // Who is not there any more may stand where the scripts look for the next in line.
+        expected.retain(|(_, word)| !loose || !matches!(word, Word::LookAt(_)));
+        if expected.is_empty() {
+            return Ok(());
+        }
+        let count = expected.len();
+        Err(format!("redis did not push {count} words, such as {:?}", self.named(&expected)))
+    }
+
+    fn compare_push(
+        &mut self,
+        pushed: &Pushed,
+        expected: &mut Vec<(ClaimId, Word)>,
+        loose: bool,
+        began: Moment,
+    ) -> Same {
+        let is_hint = |word: &Word| matches!(word, Word::LookAt(_));
+        let hint = matches!(pushed.turn, Turn::LookAt(_));
+        let found =
+            expected.iter().position(|(id, word)| *id == pushed.id && is_hint(word) == hint);
+        let Some(found) = found else {
+            if hint && loose {
+                return Ok(());
+            }
+            let who = self.player_of(&pushed.id);
+            let expected = self.named(expected);
+            return Err(format!("redis pushed {:?} to {who}, ledger {expected:?}", pushed.turn));
+        };
+        let (id, word) = expected.remove(found);
+        let who = self.player_of(&id);
+        *self.tally.entry(word.kind()).or_default() += 1;
+        self.story.push(format!("  {who} hears {word:?}"));
+        match (&pushed.turn, &word) {
+            (Turn::LookAt(when), Word::LookAt(after)) => {
+                // Counted from when it came, which was after the step began.
+                let from = |moment: Moment| look_again(moment + Duration::from_millis(*after), 0);
+                if (from(began)..=from(pushed.at)).contains(when) || loose {
+                    return Ok(());
+                }
+                Err(format!("{who} should look after {after} ms, from {began:?}, not at {when:?}"))
+            }
+            (Turn::Granted(grant), Word::Granted { fence, life, first_life }) => {
+                same("the life of a turn", &remaining(grant), life)?;
+                same("the first life of a turn", &grant.first_life, first_life)?;
+                let pair = (grant.fence.get(), *fence);
+                self.numbers.pair("the fence of a turn", pair)?;
+                self.players[who].held(pair);
+                Ok(())
+            }
+            (Turn::Ended(ended), Word::Ended(word)) => same("the end", ended, word),
+            (Turn::Settled(outcome), Word::Settled(word)) => {
+                same("outcome", &outcome.to_vec(), word)
+            }
+            (Turn::LookAgain, Word::LookAgain) => Ok(()),
+            (turn, word) => Err(format!("redis pushed {turn:?} to {who}, ledger {word:?}")),
+        }
+    }
+
+    pub(crate) async fn compare_views(&mut self) -> Same {
+        let page = self.town.processes[0].engine().inspect(&Scope::Name(self.name.clone())).await;
+        let Page { views, more } = page.map_err(|error| format!("inspect: {error}"))?;
+        same("more names", &more, &false)?;
+        let shown = views.into_iter().next().map(|view| Shown {
+            capacity: view.capacity,
+            holders: view.holders,
+            waiters: view.waiters,
+        });
+        shown.unwrap_or_default().is_same(&self.model.show(), &mut self.numbers)
+    }
+
+    fn player_of(&self, id: &ClaimId) -> usize {
+        self.players.iter().position(|player| player.id == *id).unwrap()
+    }
+
+    fn process_of(&self, id: &ClaimId) -> usize {
+        self.plan.actors[self.player_of(id)].process
+    }
+
+    fn named(&self, words: &[(ClaimId, Word)]) -> Vec<(usize, Word)> {
+        let some = words.iter().take(4);
+        some.map(|(id, word)| (self.player_of(id), word.clone())).collect()
+    }
+}
+
+impl Player {
+    fn new(at: usize, actor: &Actor, rng: &mut Rng) -> Player {
+        let mut details = Details::default();
+        details.owner = format!("{at} of process {}", actor.process);
+        details.reason = (at % 2 == 1).then(|| "1 2 3\nü: %d".to_owned());
+        details.meta = (0..at % 3).map(|n| (format!("k{n}"), "5:five ".to_owned())).collect();
+        // The bytes of an id are anything, also what separates other things.
+        let mut id = *b"12345678 \r\n%\0\xFF2 ";
+        id[..8].copy_from_slice(&rng.bits().to_be_bytes());
+        let id = ClaimId::from_bytes(id);
+        Player { id, details: Arc::new(details), ticket: None, fences: Vec::new() }
+    }
+
+    fn held(&mut self, fence: Pair) {
+        if self.fences.last() != Some(&fence) {
+            self.fences.push(fence);
+        }
+    }
+}
+
+/// Process 0 of the ledger is one that lives and dies with its engine.
+fn number(process: usize) -> u64 {
+    process as u64 + 1
+}
+
+async fn ask(engine: &dyn Engine, name: &Name, request: &Request) -> Said {
+    match request {
+        Request::Claim(claim) => match engine.claim(claim).await {
+            Ok(verdict) => verdict_said(verdict),
+            Err(error) => match error.kind() {
+                ErrorKind::Full => Said::Full,
+                ErrorKind::Conflict => Said::Conflict(capacity_in(&error.to_string())),
+                ErrorKind::Lost => Said::Gone(None),
+                _ => Said::Odd(format!("{error:?}")),
+            },
+        },
+        Request::Keep(claim) => renew(engine, Renewal::Place(claim.clone())).await,
+        Request::Renew { id, fence, ttl } => {
+            let (name, id, fence, ttl) = (name.clone(), *id, *fence, *ttl);
+            renew(engine, Renewal::Hold { name, id, fence, ttl }).await
+        }
+        Request::Leave(leave) => match engine.leave(leave).await {
+            Ok(Left::Released) => Said::Released,
+            Ok(Left::Quit) => Said::Quit,
+            Ok(Left::Gone(ended)) => Said::Gone(Some(ended)),
+            Err(error) => Said::Odd(format!("{error:?}")),
+        },
+        Request::Break(fence, note) => match engine.break_hold(name, *fence, note).await {
+            Ok(Broken::Done) => Said::Done,
+            Ok(Broken::MovedOn) => Said::MovedOn,
+            Err(error) => Said::Odd(format!("{error:?}")),
+        },
+        Request::Resize(capacity) => match engine.resize(name, *capacity).await {
+            Ok(()) => Said::Done,
+            Err(error) if error.kind() == ErrorKind::Conflict => Said::Conflict(None),
+            Err(error) => Said::Odd(format!("{error:?}")),
+        },
+    }
+}
+
+async fn renew(engine: &dyn Engine, renewal: Renewal) -> Said {
+    let shard = match &renewal {
+        Renewal::Hold { name, .. } => engine.shard(name),
+        Renewal::Place(claim) => engine.shard(&claim.name),
+    };
+    match engine.renew(shard, &[renewal]).await.map(|mut all| (all.pop(), all.is_empty())) {
+        Ok((Some(Renewed::Held(grant)), true)) => granted(&grant),
+        Ok((Some(Renewed::Waiting(place)), true)) => waiting(place),
+        Ok((Some(Renewed::Gone(ended)), true)) => Said::Gone(Some(ended)),
+        other => Said::Odd(format!("{other:?}")),
+    }
+}
+
+fn verdict_said(verdict: Verdict) -> Said {
+    match verdict {
+        Verdict::Granted(grant) => granted(&grant),
+        Verdict::Waiting(place) => waiting(place),
+        Verdict::Busy(holder) => Said::Busy { holders: holder.into_iter().collect() },
+        Verdict::Settled(outcome) => Said::Settled(outcome.to_vec()),
+        Verdict::Unsettled => Said::Unsettled,
+        Verdict::Left => Said::Left,
+    }
+}
+
+fn granted(grant: &Grant) -> Said {
+    let (fence, first_life) = (grant.fence.get(), grant.first_life);
+    Said::Granted { fence, remaining: remaining(grant), first_life }
+}
+
+/// Half of it is over at `start_by`.
+fn remaining(grant: &Grant) -> u64 {
+    (grant.sent.until(grant.start_by) * 2).as_millis() as u64
+}
+
+fn waiting(place: Place) -> Said {
+    let Place { ticket, ahead, floor, asked_at, look_again: look, holder } = place;
+    // What look_again adds is what it makes of no time at all.
+    let added = Moment::ORIGIN.until(look_again(Moment::ORIGIN, ahead));
+    let next_end = (look < Moment::FAR).then(|| (asked_at.until(look) - added).as_millis() as u64);
+    let holders = holder.into_iter().collect();
+    Said::Waiting { ticket: ticket.get(), ahead, floor: floor.get(), next_end, holders }
+}
+
+fn capacity_in(text: &str) -> Option<u32> {
+    let (_, rest) = text.split_once("a capacity of ")?;
+    rest.split(';').next()?.parse().ok()
+}
+
+fn brief(said: &Said) -> String {
+    match said {
+        Said::Waiting { ticket, ahead, next_end, .. } => {
+            format!("waits, ticket {ticket}, {ahead} ahead, next end in {next_end:?}")
+        }
+        Said::Busy { .. } => "busy".to_owned(),
+        said => format!("{said:?}"),
+    }
+}

@@ -1,0 +1,245 @@
+//! What either side said, in the same words, and whether that is the same.
+//!
+//! The numbers of the two sides differ: scripts let some go to waste, and names share a counter. What
+//! must agree is their order.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use tenure::engine::{Ended, Holder, Waiter};
+
+/// Milliseconds.
+pub(crate) type Millis = u64;
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Granted {
+        fence: u64,
+        remaining: Millis,
+        first_life: bool,
+    },
+    /// `holders`: any of them may be shown, for their holds end at the same moment.
+    Waiting {
+        ticket: u64,
+        ahead: u32,
+        floor: u64,
+        next_end: Option<Millis>,
+        holders: Vec<Holder>,
+    },
+    Busy {
+        holders: Vec<Holder>,
+    },
+    Full,
+    /// What it is, if that was said.
+    Conflict(Option<u32>),
+    Settled(Vec<u8>),
+    Unsettled,
+    Left,
+    /// `None`: why was not said.
+    Gone(Option<Ended>),
+    Released,
+    Quit,
+    Done,
+    MovedOn,
+    /// What should never be said.
+    Odd(String),
+}
+
+/// A push.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    Granted { fence: u64, life: Millis, first_life: bool },
+    Ended(Ended),
+    Settled(Vec<u8>),
+    LookAgain,
+    LookAt(Millis),
+}
+
+/// One name, as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) capacity: u32,
+    pub(crate) holders: Vec<Holder>,
+    pub(crate) waiters: Vec<Waiter>,
+}
+
+/// Why it is not the same.
+pub(crate) type Same = Result<(), String>;
+
+pub(crate) fn same<T: PartialEq + Debug>(what: &str, redis: &T, ledger: &T) -> Same {
+    if redis == ledger {
+        return Ok(());
+    }
+    Err(format!("{what}: redis {redis:?}, ledger {ledger:?}"))
+}
+
+/// A number of Redis and the one of the ledger that it stands for.
+pub(crate) type Pair = (u64, u64);
+
+/// Numbers that were given so far, and that both sides give in the same order.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    given: BTreeMap<u64, u64>,
+    floor: Pair,
+}
+
+impl Numbers {
+    pub(crate) fn pair(&mut self, what: &str, (redis, ledger): Pair) -> Same {
+        let wrong = |why: &str| Err(format!("{what}: redis {redis}, ledger {ledger}: {why}"));
+        match self.given.get(&redis) {
+            Some(known) if *known == ledger => return Ok(()),
+            Some(_) => return wrong("redis gave this number before, for another"),
+            None => {}
+        }
+        let before = self.given.range(..redis).next_back();
+        let after = self.given.range(redis..).next();
+        if before.is_some_and(|(_, before)| *before >= ledger) {
+            return wrong("redis gave a higher number where the ledger did not");
+        }
+        if after.is_some_and(|(_, after)| *after <= ledger) {
+            return wrong("redis gave a lower number where the ledger did not");
+        }
+        if (redis > self.floor.0) != (ledger > self.floor.1) {
+            return wrong(&format!("the floor was {:?}", self.floor));
+        }
+        self.given.insert(redis, ledger);
+        Ok(())
+    }
+
+    /// Nothing up to the floor is given any more; everything that was given is below it.
+    fn floor(&mut self, (redis, ledger): Pair) -> Same {
+        if let Some((given, _)) = self.given.last_key_value()
+            && redis < *given
+        {
+            return Err(format!("the floor {redis} is below {given}, which was given before"));
+        }
+        self.floor = (self.floor.0.max(redis), self.floor.1.max(ledger));
+        Ok(())
+    }
+
+    /// The highest pair that was given.
+    pub(crate) fn last(&self) -> Pair {
+        self.given.last_key_value().map_or((0, 0), |(redis, ledger)| (*redis, *ledger))
+    }
+}
+
+/// How often what was seen.
+pub(crate) type Tally = BTreeMap<&'static str, u64>;
+
+impl Word {
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Word::Granted { .. } => "turn",
+            Word::Ended(Ended::Broken(_)) => "told: broken",
+            Word::Ended(_) => "told: conflict",
+            Word::Settled(_) => "told: settled",
+            Word::LookAgain => "told: look again",
+            Word::LookAt(_) => "hint",
+        }
+    }
+}
+
+impl Said {
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Said::Granted { first_life: true, .. } => "granted for a first life",
+            Said::Granted { .. } => "granted",
+            Said::Waiting { .. } => "waiting",
+            Said::Busy { .. } => "busy",
+            Said::Full => "full",
+            Said::Conflict(_) => "conflict",
+            Said::Settled(_) => "settled",
+            Said::Unsettled => "unsettled",
+            Said::Left => "left",
+            Said::Gone(Some(Ended::Broken(_))) => "gone: broken",
+            Said::Gone(_) => "gone",
+            Said::Released => "released",
+            Said::Quit => "quit",
+            Said::Done => "done",
+            Said::MovedOn => "moved on",
+            Said::Odd(_) => "odd",
+        }
+    }
+
+    /// `vague`: some in line have ended or cannot be reached. The scripts see to them when they come
+    /// upon them, so that more may be ahead than by the ledger.
+    pub(crate) fn is_same(&self, ledger: &Said, numbers: &mut Numbers, vague: bool) -> Same {
+        match (self, ledger) {
+            (
+                Said::Granted { fence, remaining, first_life },
+                Said::Granted { fence: fence_l, remaining: remaining_l, first_life: first_life_l },
+            ) => {
+                same("what remains", remaining, remaining_l)?;
+                same("first life", first_life, first_life_l)?;
+                numbers.pair("fence", (*fence, *fence_l))
+            }
+            (Said::Waiting { .. }, Said::Waiting { .. }) => {
+                self.waits_alike(ledger, numbers, vague)
+            }
+            (Said::Busy { holders }, Said::Busy { holders: any }) => one_of(holders, any, numbers),
+            (Said::Conflict(None), Said::Conflict(_)) | (Said::Gone(None), Said::Gone(_)) => Ok(()),
+            _ => same("the answer", self, ledger),
+        }
+    }
+
+    fn waits_alike(&self, other: &Said, numbers: &mut Numbers, vague: bool) -> Same {
+        let Said::Waiting { ticket, ahead, floor, next_end, holders } = self else {
+            return Ok(());
+        };
+        let Said::Waiting { ticket: ticket_l, ahead: ahead_l, floor: floor_l, .. } = other else {
+            return Ok(());
+        };
+        let Said::Waiting { next_end: next_end_l, holders: any, .. } = other else {
+            return Ok(());
+        };
+        if !vague || ahead < ahead_l {
+            same("how many are ahead", ahead, ahead_l)?;
+        }
+        same("when the first hold ends", next_end, next_end_l)?;
+        numbers.pair("ticket", (*ticket, *ticket_l))?;
+        numbers.floor((*floor, *floor_l))?;
+        one_of(holders, any, numbers)
+    }
+}
+
+/// Whether the holder that is shown is one of those that may be.
+fn one_of(shown: &[Holder], any: &[Holder], numbers: &mut Numbers) -> Same {
+    let Some(holder) = shown.first() else { return same("who holds", &shown, &any) };
+    let alike = |other: &&Holder| holders_alike(holder, other).is_ok();
+    let Some(other) = any.iter().find(alike) else { return same("who holds", &shown, &any) };
+    if any.len() == 1 {
+        numbers.pair("the holder's fence", (holder.fence.get(), other.fence.get()))?;
+    }
+    Ok(())
+}
+
+fn holders_alike(redis: &Holder, ledger: &Holder) -> Same {
+    same("weight", &redis.weight, &ledger.weight)?;
+    same("held for", &redis.held_for, &ledger.held_for)?;
+    same("what remains", &redis.remaining, &ledger.remaining)?;
+    same("details", &redis.details, &ledger.details)
+}
+
+impl Shown {
+    pub(crate) fn is_same(&self, ledger: &Shown, numbers: &mut Numbers) -> Same {
+        let count = |shown: &Shown| (shown.holders.len(), shown.waiters.len());
+        if count(self) != count(ledger) && self.waiters.len() > 20 {
+            return same("how many hold and wait", &count(self), &count(ledger));
+        }
+        if count(self) != count(ledger) {
+            return same("who is shown", self, ledger);
+        }
+        same("the capacity shown", &self.capacity, &ledger.capacity)?;
+        for (redis, ledger) in self.holders.iter().zip(&ledger.holders) {
+            holders_alike(redis, ledger).map_err(|why| format!("a holder is shown with {why}"))?;
+            numbers.pair("fence shown", (redis.fence.get(), ledger.fence.get()))?;
+        }
+        for (redis, ledger) in self.waiters.iter().zip(&ledger.waiters) {
+            let facts = |it: &Waiter| (it.weight, it.waited, it.details.clone());
+            same("a waiter is shown with", &facts(redis), &facts(ledger))?;
+            numbers.pair("ticket shown", (redis.ticket.get(), ledger.ticket.get()))?;
+        }
+        Ok(())
+    }
+}
