@@ -138,6 +138,8 @@ struct Asked {
     answered: bool,
     /// When to give up on an engine that has not.
     give_up: Moment,
+    /// What it said instead of an answer.
+    last_failure: Option<Error>,
     tries: u32,
     /// When to wake up without a turn: for the deadline, or to try again.
     ring_at: Moment,
@@ -166,7 +168,8 @@ impl Asked {
     fn new(hold: Hold, request: Request, started: Moment) -> Asked {
         let give_up = started + hold.core().engine.profile().patience;
         let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
-        Asked { hold, request, started, answered, give_up, tries, ring_at, spins }
+        let last_failure = None;
+        Asked { hold, request, started, answered, give_up, last_failure, tries, ring_at, spins }
     }
 
     async fn finish(mut self) -> Result<Ending> {
@@ -323,14 +326,16 @@ impl Asked {
         if now >= self.give_up {
             return Err(error);
         }
+        self.last_failure = Some(error);
         self.try_later(now);
         Ok(())
     }
 
-    fn no_answer(&self) -> Error {
+    fn no_answer(&mut self) -> Error {
         let patience = self.core().engine.profile().patience;
-        let reason = format!("the engine has not answered for {patience:?}");
-        Error::new(ErrorKind::Unavailable, reason).next("see the engine's health").in_doubt()
+        let silent = || Error::new(ErrorKind::Unavailable, format!("no answer for {patience:?}"));
+        let error = self.last_failure.take().unwrap_or_else(silent);
+        error.next("see the engine's health").in_doubt()
     }
 
     fn deadline(&self) -> Moment {
@@ -350,7 +355,11 @@ impl Asked {
         let (core, name) = (self.core(), &self.stake().claim.name);
         let waited = self.stake().wait.unwrap_or_default();
         let Some(Place { ticket, ahead, asked_at, holder, .. }) = self.stake().place() else {
-            let reason = format!("waited {waited:?} and the engine has not answered");
+            let said = match &self.last_failure {
+                Some(error) => format!("; the last try: {error}"),
+                None => String::new(),
+            };
+            let reason = format!("waited {waited:?} and the engine has not answered{said}");
             return Error::new(ErrorKind::WaitOver, reason).next("see the engine's health");
         };
         // The line as it is now where that is at hand, else as it was at the last contact.

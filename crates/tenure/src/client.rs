@@ -82,6 +82,7 @@ impl Tenure {
     pub async fn connect(url: &str) -> Result<Tenure> {
         let (engine, fields) = open(url).await?;
         let mut options = Options::new(default_owner());
+        options.ttl = options.ttl.min(engine.profile().longest_ttl);
         for (field, value) in fields {
             let label = &engine.profile().label;
             options.set(&field, &value).map_err(|error| error.context("connect", "", label))?;

@@ -176,13 +176,13 @@ fn read_entry<'a>(claim: &'a [u8], hold: Option<&[u8]>) -> Option<Entry<'a>> {
     let field = |of: &[&[u8]], at: usize| -> Option<u64> {
         std::str::from_utf8(of.get(at)?).ok()?.parse().ok()
     };
-    let holds = hold.len() == 5;
+    let holds = hold.len() == 4;
     let entry = Entry {
         ticket: field(&claim, 1)?,
         weight: field(&claim, 2)? as u32,
-        since: if holds { field(&hold, 4)? } else { field(&claim, 7)? },
-        until: if holds { field(&hold, 1)? } else { field(&claim, 8)? },
-        fence: if holds { field(&hold, 2)? } else { 0 },
+        since: if holds { field(&hold, 3)? } else { field(&claim, 7)? },
+        until: if holds { field(&hold, 0)? } else { field(&claim, 8)? },
+        fence: if holds { field(&hold, 1)? } else { 0 },
         details: claim.get(9)?,
     };
     Some(entry)
@@ -246,15 +246,19 @@ fn crowd(name: Name, now: u64, all: &[Value]) -> Option<View> {
     let mut view = View { name, capacity: 0, holders: Vec::new(), waiters: Vec::new() };
     let pairs =
         || all.chunks_exact(2).filter_map(|pair| Some((pair[0].as_bytes()?, pair[1].as_bytes()?)));
-    let holds: HashMap<&[u8], &[u8]> = pairs()
+    let mut holds: HashMap<&[u8], &[u8]> = pairs()
         .filter(|(field, _)| field.len() == 17)
         .filter_map(|(field, text)| Some((field.strip_prefix(b"f")?, text)))
         .collect();
+    let totals =
+        pairs().find(|(field, _)| *field == b"#").map(|(_, text)| text).unwrap_or_default();
+    let mut parts = totals.splitn(7, |byte| *byte == b' ');
+    view.capacity = std::str::from_utf8(parts.next()?).ok()?.parse().unwrap_or_default();
+    // The hold of the whole capacity, if there is one, and whose it is.
+    if let Some((hold, id)) = parts.nth(5).and_then(|whole| whole.split_last_chunk::<16>()) {
+        holds.insert(id, hold.strip_suffix(b" ")?);
+    }
     for (field, text) in pairs() {
-        if field == b"#" {
-            let first = text.split(|byte| *byte == b' ').next()?;
-            view.capacity = std::str::from_utf8(first).ok()?.parse().ok()?;
-        }
         if field.len() != 16 {
             continue;
         }

@@ -40,6 +40,8 @@ impl Refusal {
             "LOADING" | "BUSY" | "CLUSTERDOWN" | "OOM" | "MISCONF" => Refusal::NotNow,
             "NOPERM" | "NOAUTH" | "WRONGPASS" => Refusal::Denied,
             "WRONGTYPE" | "FOREIGN" => Refusal::Foreign,
+            _ if text.contains("max number of clients") => Refusal::NotNow,
+            _ if text.contains("The user executing the script") => Refusal::Denied,
             // A script that fails wraps what stopped it.
             _ => wrapped(text).unwrap_or(Refusal::Other),
         }
@@ -60,8 +62,9 @@ impl Refusal {
             Refusal::NotNow => {
                 error(ErrorKind::Unavailable, "the server cannot serve now").not_now()
             }
-            Refusal::Denied => error(ErrorKind::Denied, "the server refuses this user")
-                .next("check the password, and the rights that the docs of this engine list"),
+            Refusal::Denied => error(ErrorKind::Denied, "the server refuses this user").next(
+                "check the password and the rights; ACL LOG on the server names what is missing",
+            ),
             Refusal::Foreign => {
                 error(ErrorKind::Conflict, "a key under the namespace is not tenure's")
                     .next("give tenure a namespace of its own")
@@ -124,6 +127,11 @@ mod tests {
             ),
             ("LOADING Redis is loading the dataset in memory", Refusal::NotNow),
             ("NOPERM this user has no permissions", Refusal::Denied),
+            ("ERR max number of clients reached", Refusal::NotNow),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: f_1",
+                Refusal::Denied,
+            ),
             ("WRONGTYPE Operation against a key holding the wrong kind", Refusal::Foreign),
             ("ERR unknown command 'X', with args beginning with: 'secret'", Refusal::Other),
         ] {

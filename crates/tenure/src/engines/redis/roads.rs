@@ -158,7 +158,13 @@ impl Shared {
         let config = &self.config;
         let mut talk = self.talk(address).await?;
         talk.log_in(config.user.as_deref(), config.password.as_ref(), &config.client_name).await?;
-        talk.ask(&[b"CLUSTER", b"SLOTS"]).await
+        talk.ask(&[b"CLUSTER", b"SLOTS"]).await.map_err(|error| match error.kind() {
+            ErrorKind::Internal => {
+                let reason = "the server is not part of a cluster";
+                Error::new(ErrorKind::Unsupported, reason).next("use redis://")
+            }
+            _ => error,
+        })
     }
 
     /// Each item: first slot, last slot, the primary as host and port, and the replicas.

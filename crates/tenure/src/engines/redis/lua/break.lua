@@ -4,9 +4,11 @@
 unfold()
 call('HDEL', K, '~')
 expire()
-for _, member in ipairs(call('ZRANGEBYSCORE', Z, '0', '(100000000000000')) do
-  local e = find(member:sub(2))
-  if e.fence == ARGV[2] then
+local members = call('ZRANGEBYSCORE', Z, '0', '(100000000000000')
+if whole then members[#members + 1] = 'h' .. whole.id end
+for _, member in ipairs(members) do
+  local e = known(member)
+  if e and e.fence == ARGV[2] then
     drop(e)
     -- Its holder may ask once more before its own deadline, and must not hear "expired".
     local til = math.max(e.til, now + e.ttl)

@@ -15,25 +15,30 @@ if mode ~= '' then
       return last
     end
     totals = totals or mode == 'q' and redis.pcall('HGET', KEYS[1], '#')
+    local cap, expiry, hold, ends
+    if type(totals) == 'string' then
+      cap, expiry, hold, ends = totals:match('^(%d+) 0 %1 0 0 (%d+) ((%d+) %d+ %d %d+) ')
+    end
     local capacity, process, rest, weight = ARGV[4]:match('^(%d+) (%x+) ((%d+) .*)$')
-    if totals == capacity .. ' 0 ' .. capacity .. ' 0 0' then
-      -- Nothing is free and nothing else is to be seen to: to the end of the line.
+    if cap == capacity then
+      -- One holds the whole of it, and nothing else is to be seen to: to the end of the line.
       local time = call('TIME')
       local now = time[1] * 1000 + math.floor(time[2] / 1000)
-      local first = call('ZRANGEBYSCORE', KEYS[2], '0', '(100000000000000', 'LIMIT', '0', '1')[1]
-      local holder = call('HMGET', KEYS[1], first:sub(2), 'f' .. first:sub(2))
-      local left = holder[2]:match('^%d+ (%d+)') - now
-      local ticket, til = string.format('%d', last - 1), now + 60000
-      if left > 0 and call('HSETNX', KEYS[1], id, process .. ' ' .. ticket .. ' ' .. rest
-        .. ' ' .. ARGV[5] .. string.format(' -1 0 %d %d ', now, til) .. ARGV[7]) == 1 then
-        call('ZADD', KEYS[2], ticket, 'w' .. id .. process .. ticket .. weight .. ' ' .. ARGV[5],
-          string.format('%d', til + 1e14), 'p' .. id)
-        if call('PTTL', KEYS[1]) < 65000 then
-          call('PEXPIRE', KEYS[1], '110000')
-          call('PEXPIRE', KEYS[2], '110000')
+      local ticket, til = string.format('%d', last - 1), string.format('%d', now + 60000)
+      if ends - now > 0 and expiry - now > 65000 and call('HSETNX', KEYS[1], id, process .. ' '
+        .. ticket .. ' ' .. rest .. ' ' .. ARGV[5] .. string.format(' -1 0 %d ', now) .. til .. ' '
+        .. ARGV[7]) == 1 then
+        call('ZADD', KEYS[2], ticket, 'w' .. id .. process .. ticket .. til .. weight .. ' '
+          .. ARGV[5], '10' .. til, 'p' .. id)
+        local count = call('ZCARD', KEYS[2])
+        if count == 2 then
+          -- A new line: with its expiry, and not in the compact form, see line.lua.
+          call('ZADD', KEYS[2], '300000000000000', string.rep('-', 65))
+          call('ZREM', KEYS[2], string.rep('-', 65))
+          call('PEXPIRE', KEYS[2], string.format('%d', expiry - now))
         end
-        return { 'W', ticket, call('ZCOUNT', KEYS[2], '1000000000000000', '(' .. ticket),
-          string.format('%d', last), left, holder[1], holder[2], now }
+        return { 'W', ticket, count / 2 - 1, string.format('%d', last), ends - now,
+          call('HGET', KEYS[1], totals:sub(-16)) or '', hold, now }
       end
     end
   end

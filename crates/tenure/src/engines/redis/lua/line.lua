@@ -1,13 +1,14 @@
 -- The rule of ledger.rs on what Redis keeps of a name:
 --   name  absent | plain: one holder alone, id .. "capacity process weight fixed ttl since fence
 --         details", where the key's own expiry is the end of the hold and since 0 is end - ttl
---         | a hash: '#' totals ("capacity resized held memory away"), '#r' the record of a once,
+--         | a hash: '#' totals ("capacity resized held memory away expiry", and " end fence first
+--         since id" of a hold that took the whole capacity), '#r' the record of a once,
 --         id -> claim ("process ticket weight fixed ttl keep rerun since end details", the last
---         two of its place), 'f' .. id -> hold ("weight end fence first since"), 't' .. id -> trace,
+--         two of its place), 'f' .. id -> any other hold ("end fence first since"), 't' .. id -> trace,
 --         '!' .. process -> that process cannot be reached
 --   line  a sorted set, in ranges that do not meet: -ticket 'a' .. spot set aside, end 'h' .. id
 --         holds, 1e14 + end 'p' .. id places, 2e14 + end 't' .. id traces, ticket 'w' .. spot
---         waiting, where a spot is id .. process .. ticket .. "weight ttl", or 'o' of a once
+--         waiting, where a spot is id .. process .. ticket .. end .. "weight ttl", or 'o' of a once
 -- Reads come first, then a write that changes nothing or a number that may go to waste: a server
 -- that refuses writes must refuse before anything was said. Numbers reach strings by '%d' only,
 -- and commands as strings: a number is printed with all its digits, which takes longer than most steps.
@@ -22,8 +23,8 @@ local PLACES, TRACES, TICKETS, FIRST_LIFE, PLACE_LIFE = 1e14, 2e14, 1e15, 2000, 
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local moves, need, granting, resume = 512, 0, true, nil
-local cap, resized, held, memory, away = 0, 0, 0, 0, 0
-local cache, alone, totals, highest, lined = {}, nil, nil, nil, nil
+local cap, resized, held, memory, away, expiry = 0, 0, 0, 0, 0, 0
+local cache, alone, whole, totals, highest = {}, nil, nil, nil, nil
 
 local function int(n) return string.format('%d', n) end
 
@@ -33,7 +34,7 @@ local function parse(id, text, hold)
   local process, ticket, weight, fixed, ttl, keep, rerun, since, til, at = text:match(
     '^(%x+) (%d+) (%d+) (%d) (%d+) (-?%d+) (%d) (%d+) (%d+) ()')
   local fence, first = '0', '0'
-  if hold then til, fence, first, since = hold:match('^%d+ (%d+) (%d+) (%d) (%d+)$') end
+  if hold then til, fence, first, since = hold:match('^(%d+) (%d+) (%d) (%d+)') end
   return { id = id, ticket = ticket, weight = tonumber(weight), fixed = fixed, ttl = tonumber(ttl),
     process = process, keep = tonumber(keep), rerun = rerun, since = tonumber(since),
     til = tonumber(til), fence = fence, first = first, details = text:sub(at) }
@@ -42,8 +43,15 @@ end
 local function find(id)
   local entry = cache[id]
   if entry == nil then
-    local found = call('HMGET', K, id, 'f' .. id)
-    entry = found[1] and parse(id, found[1], found[2])
+    if whole and whole.id == id then
+      local text = call('HGET', K, id)
+      entry = text and parse(id, text, whole.text)
+    else
+      local found = call('HMGET', K, id, 'f' .. id)
+      entry = found[1] and parse(id, found[1], found[2])
+      -- It stays in the form in which it was granted, whatever becomes of the capacity.
+      if entry then entry.in_part = found[2] end
+    end
     cache[id] = entry
   end
   return entry
@@ -55,11 +63,12 @@ local function claim_text(e)
 end
 
 local function hold_text(e)
-  return table.concat({ e.weight, int(e.til), e.fence, e.first, int(e.since) }, ' ')
+  return table.concat({ int(e.til), e.fence, e.first, int(e.since) }, ' ')
 end
 
 local function spot(e)
-  return e.id .. e.process .. e.ticket .. (e.keep < 0 and e.weight .. ' ' .. int(e.ttl) or 'o')
+  return e.id .. e.process .. e.ticket .. int(e.til)
+    .. (e.keep < 0 and e.weight .. ' ' .. int(e.ttl) or 'o')
 end
 
 -- Keeps a claim; `known` if it was kept before as a claim, and only its hold is new.
@@ -68,13 +77,14 @@ local function put(e, known)
   if not known then call('HSET', K, e.id, claim_text(e)) end
   if e.fence == '0' then
     call('ZADD', Z, e.ticket, 'w' .. spot(e), int(PLACES + e.til), 'p' .. e.id)
+  elseif whole and whole.id == e.id or e.weight == cap and not e.in_part then
+    whole = { id = e.id, til = e.til, text = hold_text(e) }
   else
     call('HSET', K, 'f' .. e.id, hold_text(e))
     call('ZADD', Z, int(e.til), 'h' .. e.id)
   end
-  if not lined then
+  if call('ZCARD', Z) <= 2 then
     -- A member too long for the compact form, in which each look would walk the whole line.
-    lined = true
     call('ZADD', Z, '300000000000000', string.rep('-', 65))
     call('ZREM', Z, string.rep('-', 65))
   end
@@ -89,7 +99,10 @@ end
 local function drop(e)
   cache[e.id] = false
   call('HDEL', K, e.id, 'f' .. e.id)
-  if e.fence ~= '0' then
+  if whole and whole.id == e.id then
+    held = held - e.weight
+    whole = nil
+  elseif e.fence ~= '0' then
     held = held - e.weight
     call('ZREM', Z, 'h' .. e.id)
   else
@@ -190,6 +203,16 @@ end
 -- Holds whose time is over end in every step. Places and traces are swept when someone joins; one
 -- at the head of the line is seen there.
 local function expire(sweep)
+  if whole and whole.til <= now then
+    local e = find(whole.id)
+    moves = moves - 1
+    if e then
+      drop(e)
+      unreachable(e.process)
+    else
+      held, whole = 0, nil
+    end
+  end
   for _, member in ipairs(ended(0, moves)) do
     local e = known(member)
     moves = moves - 1
@@ -236,12 +259,13 @@ local function done_before(keep, rerun)
 end
 
 local function grant(e, fence, life)
+  local place = 'w' .. spot(e)
   e.since, e.til, e.fence, e.first = now, now + life, fence, life < e.ttl and '1' or '0'
   held = held + e.weight
   if e.keep >= 0 then set_record(fence, e.keep) end
   put(e, true)
   -- Only now: a line that is empty for a moment would lose its expiry.
-  call('ZREM', Z, 'w' .. spot(e), 'p' .. e.id)
+  call('ZREM', Z, place, 'p' .. e.id)
 end
 
 -- Ends a claim that is not this step's own; what it was is no secret any more.
@@ -253,7 +277,9 @@ end
 
 local function first_end()
   local first = call('ZRANGEBYSCORE', Z, '0', '(100000000000000', 'LIMIT', '0', '1')[1]
-  return first and find(first:sub(2))
+  local e = first and find(first:sub(2))
+  if whole and not (e and e.til < whole.til) then return find(whole.id) end
+  return e
 end
 
 local function look_at(e)
@@ -351,19 +377,19 @@ local function save()
     call('DEL', K, Z)
     return
   end
-  local text = table.concat({ cap, int(resized), held, int(memory), away }, ' ')
-  if text ~= totals then call('HSET', K, '#', text) end
   if held > 0 then
     need = math.max(need, memory)
   else
     need = math.max(memory, used and now + PLACE_LIFE or 0)
   end
-  local left = math.min(call('PTTL', K), call('PTTL', Z))
-  if now + left < need + 5000 or held == 0 then
-    local ms = int(need - now + (used and 50000 or 0))
-    call('PEXPIRE', K, ms)
-    call('PEXPIRE', Z, ms)
-  end
+  local extend = expiry < need + 5000 or held == 0
+  if extend then expiry = need + (used and 50000 or 0) end
+  local text = table.concat({ cap, int(resized), held, int(memory), away, int(expiry) }, ' ')
+  if whole then text = text .. ' ' .. whole.text .. ' ' .. whole.id end
+  if text ~= totals then call('HSET', K, '#', text) end
+  if extend then call('PEXPIRE', K, int(expiry - now)) end
+  -- The line may have been empty for a moment, and is then another one, with no expiry.
+  if extend or call('PTTL', Z) == -1 then call('PEXPIRE', Z, int(expiry - now)) end
 end
 
 -- Who holds, or the one that ends first of those; and the time, to count from.
@@ -387,10 +413,21 @@ if type(totals) == 'table' then
     since = since > 0 and since or til - ttl, til = til, fence = fence, first = '0',
     details = plain:sub(at) }
 elseif totals then
-  lined = true
-  local c, r, h, m, a = totals:match('^(%d+) (%d+) (%d+) (%d+) (%d+)$')
-  cap, resized, held, memory, away =
-    tonumber(c), tonumber(r), tonumber(h), tonumber(m), tonumber(a)
+  local c, r, h, m, a, x, at = totals:match('^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)()')
+  cap, resized, held, memory, away, expiry =
+    tonumber(c), tonumber(r), tonumber(h), tonumber(m), tonumber(a), tonumber(x)
+  if at < #totals then
+    local id = totals:sub(-16)
+    local til = totals:match('^ (%d+)', at)
+    whole = { id = id, til = tonumber(til), text = totals:sub(at + 1, -18) }
+  end
+end
+if not totals then
+  if call('PTTL', K) ~= -2 then
+    return redis.error_reply('FOREIGN the key of this name is not ours')
+  end
+  -- A line without its name is what an eviction has left.
+  call('DEL', Z)
 end
 if flags:find('n', 1, true) then
   local not_before = call('HGET', P, 'nb')
