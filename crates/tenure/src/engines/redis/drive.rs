@@ -205,7 +205,8 @@ impl Run<'_> {
         let state = &mut *state;
         state.waker = Some(cx.waker().clone());
         let closed = matches!(state.phase, Phase::Closed);
-        if !state.out.is_empty() && !self.stepped_back && !closed {
+        // More than one command is under way, so more than one task is.
+        if !state.out.is_empty() && state.pending.len() > 1 && !self.stepped_back && !closed {
             // One step behind the tasks that are about to add theirs: a worker that has nothing
             // else to do would write each command by itself.
             self.stepped_back = true;

@@ -423,11 +423,12 @@ elseif totals then
   end
 end
 if not totals then
-  if call('PTTL', K) ~= -2 then
+  local orphans = redis.pcall('ZCARD', Z)
+  if type(orphans) == 'table' or call('PTTL', K) ~= -2 then
     return redis.error_reply('FOREIGN the key of this name is not ours')
   end
   -- A line without its name is what an eviction has left.
-  call('DEL', Z)
+  if orphans > 0 then call('DEL', Z) end
 end
 if flags:find('n', 1, true) then
   local not_before = call('HGET', P, 'nb')
