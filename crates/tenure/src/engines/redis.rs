@@ -17,6 +17,7 @@ mod roads;
 mod scripts;
 mod steps;
 mod stream;
+mod survey;
 mod wire;
 
 use std::fmt;
@@ -59,6 +60,7 @@ pub(super) struct Shared {
     seen: Box<[AtomicU64]>,
     highest_seen: AtomicU64,
     links: Mutex<Vec<Weak<Link>>>,
+    pid: u32,
     warned: AtomicBool,
 }
 
@@ -86,6 +88,7 @@ impl Redis {
             seen: (0..PARTITIONS).map(|_| AtomicU64::new(0)).collect(),
             highest_seen: AtomicU64::new(0),
             links: Mutex::default(),
+            pid: std::process::id(),
             warned: AtomicBool::new(false),
             config,
         });
@@ -103,7 +106,10 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        self.steps.roads.close();
+        // A forked child has a copy of the links, and must not touch what the parent goes on using.
+        if self.steps.shared.pid == std::process::id() {
+            self.steps.roads.close();
+        }
     }
 }
 
@@ -146,8 +152,8 @@ impl Engine for Redis {
         let has_line = shared.places.forget(&leave.name, &leave.id);
         let request = shared.layout.leave(&leave, has_line, Keys::All);
         if let Ok(link) = roads.to(request.partition()) {
-            let parcel = Parcel::new(request, Reply::Left(done, leave.name));
-            link.send(Parcel { lazy: true, ..parcel });
+            let parcel = Parcel::new(Reply::Left(done, leave.name));
+            link.send(&request, Parcel { lazy: true, ..parcel });
         }
     }
 

@@ -85,7 +85,7 @@ pub(super) fn first_look(value: &Value) -> FirstLook {
                 None => FirstLook::Other,
             }
         }
-        Some(b'B' | b'F' | b'C' | b'S' | b'U' | b'L') => FirstLook::Refused,
+        Some(b'B' | b'F' | b'C' | b'S' | b'U' | b'L' | b'X') => FirstLook::Refused,
         _ => FirstLook::Other,
     }
 }

@@ -61,7 +61,7 @@ pub(super) struct State {
     /// How many of them, the last ones, are in `out` as a whole.
     pub(super) unwritten: usize,
     /// Asked for while there was no connection.
-    backlog: Vec<Parcel>,
+    backlog: Vec<(Request, Parcel)>,
     /// The partitions that the server was greeted for on this connection.
     greeted: [u64; 4],
     /// The partitions whose channel is subscribed on this connection.
@@ -112,9 +112,8 @@ pub(super) struct Heard {
     pub(super) sent: Moment,
 }
 
-/// What is to be sent, and who hears of it.
+/// How something is sent, and who hears of it.
 pub(super) struct Parcel {
-    pub(super) request: Request,
     pub(super) by: By,
     pub(super) reply: Reply,
     /// It may make the claim wait, so pushes must come through first.
@@ -128,9 +127,9 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
-    pub(super) fn new(request: Request, reply: Reply) -> Parcel {
+    pub(super) fn new(reply: Reply) -> Parcel {
         let (by, may_wait, asking, wait, lazy) = (By::Hash, false, false, None, false);
-        Parcel { request, by, reply, may_wait, asking, wait, lazy }
+        Parcel { by, reply, may_wait, asking, wait, lazy }
     }
 
     fn fail(self, shared: &Shared, error: &Error) {
@@ -172,17 +171,17 @@ impl Link {
     }
 
     /// Sends it in the order of calls. Failures reach whoever hears the answer.
-    pub(super) fn send(self: &Arc<Link>, parcel: Parcel) {
+    pub(super) fn send(self: &Arc<Link>, request: &Request, parcel: Parcel) {
         let mut state = self.state();
         match &state.phase {
             Phase::Up => {
                 let lazy = parcel.lazy;
-                state.enqueue(&self.shared, self.duty, parcel);
+                state.enqueue(&self.shared, self.duty, request, parcel);
                 let kick = if lazy { state.kick() } else { state.push_out() };
                 drop(state);
                 kick.into_iter().for_each(Waker::wake);
             }
-            Phase::Connecting => state.backlog.push(parcel),
+            Phase::Connecting => state.backlog.push((request.clone(), parcel)),
             Phase::Idle => {
                 let Ok(runtime) = Handle::try_current() else {
                     drop(state);
@@ -192,7 +191,7 @@ impl Link {
                     return;
                 };
                 state.phase = Phase::Connecting;
-                state.backlog.push(parcel);
+                state.backlog.push((request.clone(), parcel));
                 drop(state);
                 // A runtime that is shutting down drops it at once, which takes the lock.
                 runtime.spawn(self.clone().drive());
@@ -250,8 +249,8 @@ impl Link {
         state.phase = Phase::Up;
         (state.writer, state.run_id, state.last_heard) = (Some(writer), run_id, now);
         (state.greeted, state.subscribed) = ([0; 4], [0; 4]);
-        for parcel in backlog {
-            state.enqueue(&self.shared, self.duty, parcel);
+        for (request, parcel) in backlog {
+            state.enqueue(&self.shared, self.duty, &request, parcel);
         }
         drop(state);
         if self.duty == Duty::Data {
@@ -269,7 +268,7 @@ impl Link {
         for (at, pending) in pending.into_iter().enumerate() {
             pending.reply.fail(&self.shared, error, at < sent);
         }
-        for parcel in backlog {
+        for (_, parcel) in backlog {
             parcel.fail(&self.shared, error);
         }
     }
@@ -333,14 +332,13 @@ impl Link {
     pub(super) fn tick(self: &Arc<Link>, name: Name) {
         let request = self.shared.layout.tick(&name);
         // With its text: nobody would hear that the server does not know it.
-        let parcel = Parcel::new(request, Reply::Ticked(name));
-        self.send(Parcel { by: By::Text, ..parcel });
+        self.send(&request, Parcel { by: By::Text, ..Parcel::new(Reply::Ticked(name)) });
     }
 }
 
 impl State {
-    fn enqueue(&mut self, shared: &Shared, duty: Duty, parcel: Parcel) {
-        let Parcel { request, by, reply, may_wait, asking, wait, .. } = parcel;
+    fn enqueue(&mut self, shared: &Shared, duty: Duty, request: &Request, parcel: Parcel) {
+        let Parcel { by, reply, may_wait, asking, wait, .. } = parcel;
         let sent = shared.world.now();
         let partition = request.partition();
         if request.is_step() && mark(&mut self.greeted, partition) {

@@ -152,8 +152,8 @@ impl Shared {
                 if !self.deliver(&spot.name, &spot.id, Turn::Granted(grant)) {
                     let leave = Leave { only: Some(fence), ..Leave::new(spot.name, spot.id) };
                     let request = self.layout.leave(&leave, true, Keys::All);
-                    let parcel = Parcel::new(request, Reply::Ticked(leave.name));
-                    link.send(Parcel { by: By::Text, ..parcel });
+                    let parcel = Parcel::new(Reply::Ticked(leave.name));
+                    link.send(&request, Parcel { by: By::Text, ..parcel });
                 }
             }
             Some(Push::LookAt { partition, ticket, after }) => {

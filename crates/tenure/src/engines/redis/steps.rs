@@ -16,13 +16,13 @@ use crate::claim::{
     Broken, Claim, ClaimId, Ended, Fence, Grant, Leave, Left, Note, Place, Renewal, Renewed,
     Verdict, look_again,
 };
-use crate::engine::{Page, Scope, Step};
+use crate::engine::Step;
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::name::Name;
 
 /// How often a step follows the server's directions before it gives up for now.
-const MOST_TURNS: u32 = 6;
+pub(super) const MOST_TURNS: u32 = 6;
 
 pub(super) struct Steps {
     pub(super) shared: Arc<Shared>,
@@ -30,20 +30,20 @@ pub(super) struct Steps {
 }
 
 /// A step that was sent.
-struct Flight {
+pub(super) struct Flight {
     request: Request,
     /// The claim that it is about, if it may put it in line.
     place: Option<(Name, ClaimId)>,
     /// It is no yes until so many replicas have it.
     counted: bool,
     link: Arc<Link>,
-    heard: oneshot::Receiver<Result<Heard>>,
+    pub(super) heard: oneshot::Receiver<Result<Heard>>,
     replicas: Option<oneshot::Receiver<Result<Heard>>>,
 }
 
 /// What is said of a step on its way to the server.
 #[derive(Default)]
-struct Manner {
+pub(super) struct Manner {
     place: Option<(Name, ClaimId)>,
     counted: bool,
     with_text: bool,
@@ -57,7 +57,7 @@ impl Steps {
         Ok(self.launch_on(link, request, manner))
     }
 
-    fn launch_on(&self, link: Arc<Link>, request: Request, manner: Manner) -> Flight {
+    pub(super) fn launch_on(&self, link: Arc<Link>, request: Request, manner: Manner) -> Flight {
         let Manner { place, counted, with_text, asking } = manner;
         let (reply, heard) = oneshot::channel();
         let reply = match place.clone() {
@@ -74,8 +74,8 @@ impl Steps {
             false => (None, None),
         };
         let by = if with_text { By::Text } else { By::Hash };
-        let parcel = Parcel::new(request.clone(), reply);
-        link.send(Parcel { by, may_wait: place.is_some(), asking, wait, ..parcel });
+        let parcel = Parcel::new(reply);
+        link.send(&request, Parcel { by, may_wait: place.is_some(), asking, wait, ..parcel });
         Flight { request, place, counted, link, heard, replicas }
     }
 
@@ -120,7 +120,7 @@ impl Steps {
     }
 
     /// Sends it again as the server says, or gives up.
-    fn follow(&self, flight: Flight, refusal: Refusal, text: &str) -> Result<Flight> {
+    pub(super) fn follow(&self, flight: Flight, refusal: Refusal, text: &str) -> Result<Flight> {
         let Flight { request, place, counted, link, .. } = flight;
         let manner = Manner { place, counted, ..Manner::default() };
         let near = |address| match &link.target {
@@ -213,8 +213,8 @@ impl Steps {
     fn give_back(&self, asked: &Asked, landed: &Landed) -> Error {
         let leave = Leave::new(asked.name.clone(), asked.id);
         let request = self.shared.layout.leave(&leave, false, Keys::All);
-        let parcel = Parcel::new(request, Reply::Ticked(leave.name));
-        landed.link.send(Parcel { by: By::Text, ..parcel });
+        let parcel = Parcel::new(Reply::Ticked(leave.name));
+        landed.link.send(&request, Parcel { by: By::Text, ..parcel });
         self.too_few(landed.replicas)
     }
 
@@ -264,7 +264,12 @@ impl Steps {
         let landed = match renewal {
             Renewal::Hold { name, id, fence, ttl } => {
                 let own = || layout.renew(&name, &id, fence, ttl, Keys::Own);
-                self.land_anyhow(flight?, &name, ttl, own).await?
+                let landed = self.land_anyhow(flight?, &name, ttl, own).await?;
+                if let Answer::Gone(_) = landed.answer {
+                    // Nobody leaves what is no more.
+                    self.shared.places.forget(&name, &id);
+                }
+                landed
             }
             Renewal::Place(claim) => self.land(flight?, &claim.name, claim.ttl).await?,
         };
@@ -334,96 +339,6 @@ impl Steps {
         };
         let (steps, name) = (self.clone(), name.clone());
         Step::pending(async move { read(steps.land(flight, &name, Duration::ZERO).await?.answer) })
-    }
-
-    /// A plain command, or a script that only reads.
-    async fn plain(&self, link: Arc<Link>, request: Request) -> Result<Value> {
-        self.land_plain(self.launch_on(link, request, Manner::default())).await
-    }
-
-    async fn land_plain(&self, mut flight: Flight) -> Result<Value> {
-        for _ in 0..MOST_TURNS {
-            let lost = |_| Error::new(ErrorKind::Unavailable, "the connection was closed");
-            match (&mut flight.heard).await.map_err(lost)??.value {
-                Value::Error(text) => flight = self.follow(flight, Refusal::read(&text), &text)?,
-                value => return Ok(value),
-            }
-        }
-        let reason = "the servers send us from one to the other";
-        Err(Error::new(ErrorKind::Unavailable, reason).not_now())
-    }
-
-    pub(super) async fn health(&self) -> Result<()> {
-        for link in self.roads.all() {
-            self.plain(link, Request::plain(&[b"PING"])).await?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn is_healthy(self: Arc<Steps>) -> Step<()> {
-        self.shared.listen();
-        Step::pending(async move { self.health().await })
-    }
-
-    pub(super) fn inspect(self: Arc<Steps>, scope: Scope) -> Step<Page> {
-        Step::pending(async move {
-            match scope {
-                Scope::Name(name) => {
-                    let views = self.views(vec![name]).await?;
-                    Ok(Page { views, more: false })
-                }
-                Scope::Prefix { space, prefix, after, limit } => {
-                    let pattern = self.shared.layout.pattern(space, &prefix);
-                    let mut names = self.scan(&pattern).await?;
-                    names.retain(|name| after.as_ref().is_none_or(|after| name > after));
-                    let mut views = self.views(names).await?;
-                    let more = views.len() > limit;
-                    views.truncate(limit);
-                    Ok(Page { views, more })
-                }
-            }
-        })
-    }
-
-    async fn views(&self, names: Vec<Name>) -> Result<Vec<crate::engine::View>> {
-        let mut views = Vec::new();
-        for some in names.chunks(256) {
-            // All are asked before the first is waited for.
-            let mut asked = Vec::new();
-            for name in some {
-                let request = self.shared.layout.view(name);
-                let link = self.roads.to(request.partition())?;
-                asked.push((name, self.launch_on(link, request, Manner::default())));
-            }
-            for (name, flight) in asked {
-                let value = self.land_plain(flight).await?;
-                views.extend(answer::read_view(name.clone(), value)?);
-            }
-        }
-        Ok(views)
-    }
-
-    /// The names whose keys match, in order.
-    async fn scan(&self, pattern: &str) -> Result<Vec<Name>> {
-        let mut names = Vec::new();
-        for link in self.roads.all() {
-            let mut cursor = "0".to_owned();
-            loop {
-                let parts: [&[u8]; 6] =
-                    [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"];
-                let page = self.plain(link.clone(), Request::plain(&parts)).await?;
-                let Some([next, keys]) = page.as_list() else { return Err(answer::strange()) };
-                let keys = keys.as_list().unwrap_or_default().iter();
-                names.extend(keys.filter_map(|key| self.shared.layout.name_of(key.as_bytes()?)));
-                cursor = next.as_str().unwrap_or("0").to_owned();
-                if cursor == "0" {
-                    break;
-                }
-            }
-        }
-        names.sort();
-        names.dedup();
-        Ok(names)
     }
 }
 
