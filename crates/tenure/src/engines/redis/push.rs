@@ -111,6 +111,20 @@ impl Places {
         }
     }
 
+    /// The hold with this fence is no more, and nobody will leave it. A claim that waits again since
+    /// stays.
+    pub(super) fn lost(&self, name: &Name, id: &ClaimId, fence: Fence) {
+        let waits_again = {
+            let table = self.table();
+            let spot =
+                table.by_id.get(id).copied().flatten().and_then(|at| table.by_ticket.get(&at));
+            spot.is_some_and(|spot| spot.floor >= fence)
+        };
+        if !waits_again {
+            self.forget(name, id);
+        }
+    }
+
     fn find(&self, at: (u16, Ticket)) -> Option<Spot> {
         self.table().by_ticket.get(&at).cloned()
     }

@@ -250,6 +250,7 @@ impl Steps {
                 self.launch(layout.renew(name, id, *fence, *ttl, Keys::All), manner)
             }
             Renewal::Place(claim) => {
+                self.shared.places.expect(&claim.name, claim.id);
                 let place = Some((claim.name.clone(), claim.id));
                 self.launch(
                     layout.claim(claim, false, true, self.shared.seen_before(claim))?,
@@ -266,8 +267,7 @@ impl Steps {
                 let own = || layout.renew(&name, &id, fence, ttl, Keys::Own);
                 let landed = self.land_anyhow(flight?, &name, ttl, own).await?;
                 if let Answer::Gone(_) = landed.answer {
-                    // Nobody leaves what is no more.
-                    self.shared.places.forget(&name, &id);
+                    self.shared.places.lost(&name, &id, fence);
                 }
                 landed
             }
