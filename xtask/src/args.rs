@@ -13,7 +13,8 @@ usage: cargo xtask <command>
   api [--write]    compare the public API with docs/api.txt, or write that file anew
   mutants          break the code on purpose and demand that the tests notice
   torture [--minutes N] [--first-seed N]
-                   the simulation with a million seeds, or with new ones for N minutes";
+                   processes and faults on real servers, then the simulation with a million
+                   seeds, or with new ones for N minutes";
 
 /// A command with its options.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(crate) enum Command {
     },
     /// Proof that the tests can fail.
     Mutants,
-    /// The simulation, for long.
+    /// Processes under faults and the simulation, for long.
     Torture(Torture),
 }
 

@@ -1,13 +1,16 @@
-//! The simulation with far more seeds than a change needs.
+//! Real processes on real servers under more faults than a change needs, and the simulation with far
+//! more seeds.
 //!
 //! Seeds start where the clock says, so that every run tries new ones. A seed that fails is printed
-//! by the simulation itself and replays the failure.
+//! by the test itself; in the simulation it replays the failure.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::failure::Failure;
 use crate::workspace;
 
+/// What the processes must reach on each of their servers: asks that were served, and faults.
+const PROCESSES: [(&str, &str); 2] = [("TENURE_ACQUISITIONS", "100000"), ("TENURE_FAULTS", "200")];
 /// How many seeds a run without `--minutes` tries.
 const SEEDS: u64 = 1_000_000;
 /// How many seeds the first round tries, when nobody knows yet how long one takes.
@@ -24,11 +27,12 @@ pub(crate) struct Torture {
     pub(crate) first_seed: Option<u64>,
 }
 
-/// Runs the simulation until the seeds or the time are used up, or one seed fails.
+/// Runs the processes, and then the simulation until the seeds or the time are used up, or one fails.
 pub(crate) fn run(torture: Torture) -> Result<(), Failure> {
     let mut seed = torture.first_seed.unwrap_or_else(seed_from_clock);
-    let Some(at_least) = torture.at_least else { return round(seed, SEEDS) };
     let began = Instant::now();
+    processes(seed)?;
+    let Some(at_least) = torture.at_least else { return round(seed, SEEDS) };
     let mut count = FIRST_ROUND;
     while began.elapsed() < at_least {
         let round_began = Instant::now();
@@ -38,6 +42,21 @@ pub(crate) fn run(torture: Torture) -> Result<(), Failure> {
     }
     println!("no seed failed in {:.1} min", began.elapsed().as_secs_f64() / 60.0);
     Ok(())
+}
+
+fn processes(seed: u64) -> Result<(), Failure> {
+    println!("processes on Redis from seed {seed}");
+    let args = ["test", "--release", "--locked", "-p", "tenure-testkit", "--test", "redis_torture"];
+    let mut processes = workspace::cargo(args);
+    // It says what it met, which is the point of a long run.
+    processes.args(["--", "--nocapture"]).env("TENURE_SEED", seed.to_string()).envs(PROCESSES);
+    workspace::run(&mut processes).map_err(|failure| {
+        failure.next(format!(
+            "the output above says where the journals are; `TENURE_SEED={seed} cargo {}` deals the \
+             same faults again",
+            args.join(" ")
+        ))
+    })
 }
 
 fn round(first: u64, count: u64) -> Result<(), Failure> {

@@ -104,6 +104,7 @@ pub fn judge(history: &[Record], rules: Rules) -> Vec<Violation> {
         records.sort_by_key(|record| (record.granted, record.fence));
         overlap(name, &records, &mut found);
         fences(name, &records, &mut found);
+        fences_of_the_whole(name, &records, &mut found);
         if rules.order {
             order(name, &records, &mut found);
         }
@@ -155,6 +156,24 @@ fn fences(name: &str, records: &[&Record], found: &mut Vec<Violation>) {
         if record.fence <= highest {
             let (name, before, after) = (name.to_owned(), highest, record.fence);
             found.push(Violation::FenceFell { name, before, after });
+        }
+    }
+}
+
+/// Who has the whole of a name shares with nobody, so that it was granted after everyone who began
+/// before it, whenever they asked. A hold of no length was over before anyone saw it begin.
+fn fences_of_the_whole(name: &str, records: &[&Record], found: &mut Vec<Violation>) {
+    let (mut of_any, mut of_whole) = (0, 0);
+    for record in records.iter().filter(|record| record.ended > record.granted) {
+        let is_whole = record.weight == record.capacity;
+        let before = if is_whole { of_any } else { of_whole };
+        if record.fence < before {
+            let (name, after) = (name.to_owned(), record.fence);
+            found.push(Violation::FenceFell { name, before, after });
+        }
+        of_any = of_any.max(record.fence);
+        if is_whole {
+            of_whole = of_whole.max(record.fence);
         }
     }
 }
@@ -276,6 +295,12 @@ mod tests {
         assert!(matches!(
             judge(&fell, RULES)[..],
             [Violation::FenceFell { before: 9, after: 8, .. }, ..]
+        ));
+
+        let swapped = [record([0, 1, 2, 10], 2), record([1, 1, 12, 20], 1)];
+        assert!(matches!(
+            judge(&swapped, Rules { order: false, ..RULES })[..],
+            [Violation::FenceFell { before: 2, after: 1, .. }]
         ));
 
         let passed =

@@ -48,8 +48,9 @@ pub(crate) struct Model {
     away: BTreeSet<Process>,
     /// A place has ended: the scripts do not sweep it away in every step, as the ledger does.
     stale: bool,
-    /// The claims that the engine's own process knows, and the tickets by which it finds them.
-    known: BTreeMap<ClaimId, Option<u64>>,
+    /// The claims that the engine's own process knows, the tickets by which it finds them, and the
+    /// highest fence when it last heard that they wait.
+    known: BTreeMap<ClaimId, Option<(u64, Fence)>>,
     /// The latest moment until which it ever had something to remember.
     pub(crate) remembers: Millis,
 }
@@ -136,6 +137,9 @@ impl Model {
             Request::Claim(claim) if claim.may_wait => {
                 self.known.entry(claim.id).or_default();
             }
+            Request::Keep(claim) => {
+                self.known.entry(claim.id).or_default();
+            }
             Request::Leave(leave) => {
                 self.known.remove(&leave.id);
             }
@@ -145,18 +149,24 @@ impl Model {
 
     /// Only a claim that is known can be told where it stands.
     fn answered(&mut self, request: &Request, heard: &Heard) {
+        if let (Request::Renew { id, fence, .. }, Heard::Answer(Answer::Gone(_))) = (request, heard) {
+            // A hold that is no more is forgotten; a claim that waits again is not.
+            if !matches!(self.known.get(id), Some(Some((_, floor))) if floor >= fence) {
+                self.known.remove(id);
+            }
+        }
         let (Request::Claim(claim) | Request::Keep(claim)) = request else { return };
         if matches!(request, Request::Claim(_)) && !claim.may_wait {
             return;
         }
         let Heard::Answer(answer) = heard else { return };
         match answer {
-            Answer::Waiting { ticket, .. } => {
+            Answer::Waiting { ticket, floor, .. } => {
                 if let Some(known) = self.known.get_mut(&claim.id) {
-                    *known = Some(ticket.get());
+                    *known = Some((ticket.get(), *floor));
                 }
             }
-            Answer::Granted { .. } | Answer::Gone(_) => {}
+            Answer::Granted { .. } => {}
             _ => {
                 self.known.remove(&claim.id);
             }
@@ -249,12 +259,13 @@ fn act<W: FnMut(&Entry, ledger::Word) -> bool>(
 
 /// What of a word reaches the claim: a turn goes by the ticket that its process knows.
 fn pushed(
-    known: &mut BTreeMap<ClaimId, Option<u64>>,
+    known: &mut BTreeMap<ClaimId, Option<(u64, Fence)>>,
     entry: &Entry,
     word: ledger::Word,
     now: Moment,
 ) -> Option<Word> {
-    let is_known = known.get(&entry.id) == Some(&Some(entry.ticket.get()));
+    let ticket = |spot: &Option<(u64, Fence)>| spot.map(|(ticket, _)| ticket);
+    let is_known = known.get(&entry.id).and_then(ticket) == Some(entry.ticket.get());
     let bytes = |outcome: Outcome| outcome.to_vec();
     match word {
         ledger::Word::Granted { fence, life, first_life } => {

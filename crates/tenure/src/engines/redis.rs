@@ -22,7 +22,8 @@ mod wire;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 pub use config::{Address, AfterRestart, RedisConfig, Secret, Tls, Topology};
 
@@ -34,10 +35,11 @@ use crate::name::Name;
 use crate::turn::Ack;
 use link::{Duty, Link, Parcel, Reply, Target};
 use push::Places;
+use refusal::Refusal;
 use roads::{Map, Roads};
 use steps::Steps;
 use stream::TlsSetup;
-use wire::{Keys, Layout, PARTITIONS, partition};
+use wire::{Layout, PARTITIONS, partition};
 
 /// Lines kept by Redis. See [`Tenure::connect`](crate::Tenure::connect) for its URLs.
 pub struct Redis {
@@ -59,7 +61,11 @@ pub(super) struct Shared {
     /// would push every partition on with each claim.
     seen: Box<[AtomicU64]>,
     highest_seen: AtomicU64,
+    /// When all connections were last made anew.
+    reconnected: AtomicU64,
     links: Mutex<Vec<Weak<Link>>>,
+    /// The side that hears pushes.
+    callers: OnceLock<Weak<Steps>>,
     pid: u32,
     warned: AtomicBool,
 }
@@ -87,13 +93,16 @@ impl Redis {
             map: Map::default(),
             seen: (0..PARTITIONS).map(|_| AtomicU64::new(0)).collect(),
             highest_seen: AtomicU64::new(0),
+            reconnected: AtomicU64::new(0),
             links: Mutex::default(),
+            callers: OnceLock::new(),
             pid: std::process::id(),
             warned: AtomicBool::new(false),
             config,
         });
         shared.learn_map().await?;
         let redis = Redis::on(shared, Duty::Data);
+        let _ = redis.steps.shared.callers.set(Arc::downgrade(&redis.steps));
         redis.steps.health().await?;
         Ok(redis)
     }
@@ -150,9 +159,9 @@ impl Engine for Redis {
     fn leave_soon(&self, leave: Leave, done: Ack) {
         let Steps { shared, roads } = &*self.steps;
         let has_line = shared.places.forget(&leave.name, &leave.id);
-        let request = shared.layout.leave(&leave, has_line, Keys::All);
+        let request = shared.layout.leave(&leave, has_line);
         if let Ok(link) = roads.to(request.partition()) {
-            let parcel = Parcel::new(Reply::Left(done, leave.name));
+            let parcel = Parcel::new(Reply::Left(done, leave));
             link.send(&request, Parcel { lazy: true, ..parcel });
         }
     }
@@ -196,26 +205,60 @@ impl Shared {
         links.iter().filter(|link| link.duty == Duty::Data).for_each(Link::wake_up);
     }
 
-    /// A server that was the primary is none any more: every connection is made anew.
-    fn primary_changed(&self) {
-        let links: Vec<_> = self.links().iter().filter_map(Weak::upgrade).collect();
-        links.iter().for_each(|link| link.reconnect());
+    /// The server at the end of `link` may not be the primary any more: what leads there is made anew.
+    fn primary_changed(&self, link: &Link, why: &Refusal) {
+        if self.is_cluster {
+            if *why == Refusal::NotPrimary {
+                link.reconnect();
+            }
+            return;
+        }
+        // Only sentinels would name another, and not more than once a second is asked.
+        let asks = *why == Refusal::NotPrimary || matches!(link.target, Target::Sentinels);
+        let now = self.world.now().as_nanos();
+        let before = self.reconnected.load(Relaxed);
+        if asks && now > before + 1_000_000_000 {
+            self.reconnected.store(now, Relaxed);
+            let links: Vec<_> = self.links().iter().filter_map(Weak::upgrade).collect();
+            links.iter().for_each(|link| link.reconnect());
+        }
+    }
+
+    /// How long a server may be silent while something is asked of it.
+    fn longest_answer(&self) -> Duration {
+        let RedisConfig { command_timeout, wait_replicas, wait_timeout, .. } = self.config;
+        command_timeout + if wait_replicas > 0 { wait_timeout } else { Duration::ZERO }
     }
 
     fn someone_waits(&self) -> bool {
         !self.places.is_empty()
     }
 
-    /// A connection for pushes is new: what was pushed meanwhile is lost.
-    fn look_again(&self, link: &Link) {
-        let Target::Fixed(address) = &link.target else { return self.look_again_in(0) };
-        if !self.is_cluster {
-            return self.look_again_in(0);
+    /// The partitions of a cluster in which someone waits for what this link must hear.
+    fn waited_for_at(&self, link: &Link) -> Vec<u16> {
+        let Target::Fixed(address) = &link.target else { return Vec::new() };
+        if !self.is_cluster || link.duty != Duty::Data {
+            return Vec::new();
         }
-        for partition in self.places.partitions() {
-            if self.map.owner(partition).as_ref() == Some(address) {
-                self.look_again_in(partition);
-            }
+        let mut waited_for = self.places.partitions();
+        waited_for.retain(|partition| self.map.owner(*partition).as_ref() == Some(address));
+        waited_for
+    }
+
+    /// The partition lives there now. Whoever waits in it must be heard there.
+    fn moved(&self, partition: u16, address: Address) {
+        if self.map.set(partition, address) {
+            self.follow(partition);
+        }
+    }
+
+    /// Sees to it that pushes for the partition come through from where it lives.
+    fn follow(&self, partition: u16) {
+        let steps = self.callers.get().and_then(Weak::upgrade);
+        if let Some(steps) = steps.filter(|_| self.places.partitions().contains(&partition))
+            && let Ok(link) = steps.roads.to(partition)
+        {
+            link.subscribe(partition);
         }
     }
 
@@ -225,18 +268,19 @@ impl Shared {
         }
     }
 
-    /// The server at the end of `link` does not keep the partition any more: whoever waits there
-    /// asks again, and is told where it is.
+    /// The server at the end of `link` does not keep the partition any more.
     fn unsubscribed(&self, link: &Link, channel: &str) {
         let tag = channel.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
         if let Some(partition) = tag.and_then(|(partition, _)| partition.parse().ok()) {
             link.unsubscribed(partition);
-            self.look_again_in(partition);
+            self.follow(partition);
         }
     }
 
     fn saw(&self, partition: u16, fence: Fence) {
-        if let Some(seen) = self.seen.get(usize::from(partition)) {
+        // No fence is that high; a number from elsewhere must not stop the partition for ever.
+        let possible = fence.get() < 1 << 53;
+        if let Some(seen) = self.seen.get(usize::from(partition)).filter(|_| possible) {
             seen.fetch_max(fence.get(), Relaxed);
             self.highest_seen.fetch_max(fence.get(), Relaxed);
         }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::refusal::Refusal;
 use super::resp::Value;
 use super::wire::{Layout, decode_details};
 use crate::claim::{ClaimId, Details, Ended, Fence, Holder, Left, Note, Outcome, Ticket, Waiter};
@@ -34,8 +35,6 @@ pub(super) enum Answer {
     Quit,
     Done,
     MovedOn,
-    /// The name has a line; the step must name all keys.
-    NeedsKeys,
 }
 
 #[derive(Debug)]
@@ -76,6 +75,12 @@ pub(super) enum FirstLook {
 }
 
 pub(super) fn first_look(value: &Value) -> FirstLook {
+    if let Value::Error(text) = value {
+        return match Refusal::read(text) {
+            Refusal::Denied | Refusal::Foreign | Refusal::Other => FirstLook::Refused,
+            _ => FirstLook::Other,
+        };
+    }
     let code = || value.as_list()?.first()?.as_bytes()?.first();
     match code() {
         Some(b'W') => {
@@ -134,7 +139,6 @@ fn read_list(items: &[Value]) -> Option<(Answer, bool)> {
         "Q" => Answer::Quit,
         "D" => Answer::Done,
         "M" => Answer::MovedOn,
-        "K" => Answer::NeedsKeys,
         _ => return None,
     };
     Some((answer, more))
@@ -346,8 +350,7 @@ fn read_end(layout: &Layout, text: &[u8]) -> Option<Push> {
     let (id, rest) = (rest.get(..16)?, rest.get(16..)?);
     let space = rest.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&rest[..space]).ok()?.parse().ok()?;
-    let key = rest.get(space + 1..space + 1 + length)?;
-    let said = &rest[space + 1 + length..];
+    let (key, said) = rest[space + 1..].split_at_checked(length)?;
     let how = match kind {
         b"S " => HowEnded::Settled(Arc::from(said)),
         b"A " => HowEnded::AskAgain,

@@ -57,7 +57,8 @@ impl Link {
                     // Its slots may have been taken over.
                     let _ = link.shared.learn_map().await;
                 }
-                sleep(pause(failures, link.shared.random())).await;
+                let longest = LONGEST_PAUSE.min(link.shared.config.connect_timeout / 2);
+                sleep(pause(failures, longest, link.shared.random())).await;
                 link.no_longer_down();
             }
         }
@@ -181,11 +182,12 @@ impl Run<'_> {
                     b"ssubscribe" => {
                         // Its confirmation comes in the place of an answer.
                         let mut state = link.state();
-                        if matches!(
-                            state.pending.front().map(|pending| &pending.reply),
-                            Some(Reply::Subscribed(_))
-                        ) {
+                        let front = state.pending.front().map(|pending| &pending.reply);
+                        if let Some(&Reply::Subscribed(partition)) = front {
                             state.pending.pop_front();
+                            drop(state);
+                            // What was pushed before it is lost.
+                            link.shared.look_again_in(partition);
                         }
                     }
                     b"sunsubscribe" => {
@@ -240,7 +242,7 @@ impl Run<'_> {
     /// A server that does not answer is as good as gone; a quiet one is asked for a sign of life.
     fn watch_the_clock(&mut self, cx: &mut Context<'_>) -> Poll<Option<Error>> {
         let link = self.link;
-        let limit = link.shared.config.command_timeout;
+        let limit = link.shared.longest_answer();
         let mut rang = false;
         loop {
             let mut state = link.state();
@@ -253,7 +255,13 @@ impl Run<'_> {
                 continue;
             }
             let now = link.shared.world.now();
-            let oldest = state.pending.front().map(|pending| pending.sent + limit);
+            // Replicas are waited for one request after the other, and each answer is a sign of life.
+            let alive = if link.shared.config.wait_replicas > 0 {
+                state.last_heard
+            } else {
+                Moment::ORIGIN
+            };
+            let oldest = state.pending.front().map(|pending| pending.sent.max(alive) + limit);
             let quiet_until = match link.duty {
                 Duty::Data if link.shared.someone_waits() => state.last_heard + PING_EVERY,
                 Duty::Lifeline => state.last_heard + IDLE,
@@ -303,7 +311,7 @@ fn not_the_one() -> Error {
 }
 
 /// Doubles up to a second, spread so that a thousand clients do not come back together.
-fn pause(failures: u32, random: u64) -> Duration {
-    let longest = (SHORTEST_PAUSE * (1 << failures.min(6))).min(LONGEST_PAUSE);
+fn pause(failures: u32, longest: Duration, random: u64) -> Duration {
+    let longest = (SHORTEST_PAUSE * (1 << failures.min(6))).min(longest);
     longest.mul_f64((random % 1000) as f64 / 1000.0)
 }

@@ -8,17 +8,20 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::answer::{self, Answer, FirstLook};
+use super::answer::{self, FirstLook};
 use super::config::Address;
 use super::halves::Writer;
+use super::refusal::Refusal;
 use super::resp::{self, Value};
+use super::roads::beside;
 use super::wire::{By, Request, partition};
-use crate::claim::ClaimId;
+use crate::claim::{ClaimId, Leave};
 use crate::clock::World;
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
@@ -66,6 +69,8 @@ pub(super) struct State {
     greeted: [u64; 4],
     /// The partitions whose channel is subscribed on this connection.
     subscribed: [u64; 4],
+    /// The scripts that the server was sent the text of on this connection.
+    taught: u8,
     pub(super) run_id: String,
     pub(super) writer: Option<Writer>,
     pub(super) waker: Option<Waker>,
@@ -97,7 +102,7 @@ pub(super) enum Reply {
     One(oneshot::Sender<Result<Heard>>),
     /// Of a claim, whose place is known before any push that follows, whoever polls for it.
     Claim(oneshot::Sender<Result<Heard>>, Name, ClaimId),
-    Left(Ack, Name),
+    Left(Ack, Leave),
     Ticked(Name),
     Hello(u16),
     Subscribed(u16),
@@ -248,13 +253,16 @@ impl Link {
         let backlog = std::mem::take(&mut state.backlog);
         state.phase = Phase::Up;
         (state.writer, state.run_id, state.last_heard) = (Some(writer), run_id, now);
-        (state.greeted, state.subscribed) = ([0; 4], [0; 4]);
+        (state.greeted, state.subscribed, state.taught) = ([0; 4], [0; 4], 0);
+        for partition in self.shared.waited_for_at(self) {
+            state.subscribe(&self.shared, partition, now);
+        }
         for (request, parcel) in backlog {
             state.enqueue(&self.shared, self.duty, &request, parcel);
         }
         drop(state);
-        if self.duty == Duty::Data {
-            self.shared.look_again(self);
+        if self.duty == Duty::Data && !self.shared.is_cluster {
+            self.shared.look_again_in(0);
         }
     }
 
@@ -292,17 +300,9 @@ impl Link {
                 }
                 let _ = heard.send(Ok(Heard { value, sent }));
             }
-            Reply::Left(ack, name) => match answer::read(value, std::time::Duration::ZERO) {
-                Ok((Answer::NeedsKeys, _)) | Err(_) => drop(ack),
-                Ok((answer, more)) => {
-                    if more {
-                        self.tick(name);
-                    }
-                    ack.done(answer::left(answer));
-                }
-            },
+            Reply::Left(ack, leave) => self.has_left(ack, leave, value),
             Reply::Ticked(name) => {
-                if let Ok((_, true)) = answer::read(value, std::time::Duration::ZERO) {
+                if let Ok((_, true)) = answer::read(value, Duration::ZERO) {
                     self.tick(name);
                 }
             }
@@ -310,17 +310,56 @@ impl Link {
                 unmark(&mut self.state().greeted, partition);
             }
             Reply::Subscribed(partition) => {
-                // The slot lives elsewhere; so will the claim behind this hear, and subscribe there.
                 unmark(&mut self.state().subscribed, partition);
+                if let (Value::Error(text), Target::Fixed(asked)) = (&value, &self.target)
+                    && let Refusal::Moved(address) = Refusal::read(text)
+                {
+                    self.shared.moved(partition, beside(asked, address));
+                }
             }
             Reply::Role => {
                 let role = value.as_list().and_then(|items| items.first()?.as_str());
                 if role.is_some_and(|role| role != "master") {
-                    self.shared.primary_changed();
+                    self.shared.primary_changed(self, &Refusal::NotPrimary);
                 }
             }
             Reply::Hello(_) | Reply::Nobody => {}
         }
+    }
+
+    /// The answer to a leave that nobody waits for.
+    fn has_left(self: &Arc<Link>, ack: Ack, leave: Leave, value: Value) {
+        if let Value::Error(text) = &value
+            && Refusal::read(text) == Refusal::NoScript
+        {
+            // The watchdog would send it again, but only after this thread's next claim.
+            let request = self.shared.layout.leave(&leave, true);
+            let parcel = Parcel::new(Reply::Left(ack, leave));
+            return self.send(&request, Parcel { by: By::Text, ..parcel });
+        }
+        match answer::read(value, Duration::ZERO) {
+            Err(_) => drop(ack),
+            Ok((answer, more)) => {
+                if more {
+                    self.tick(leave.name);
+                }
+                ack.done(answer::left(answer));
+            }
+        }
+    }
+
+    /// Hears the channel of the partition from now on, or as soon as it is up.
+    pub(super) fn subscribe(self: &Arc<Link>, partition: u16) {
+        let kick = {
+            let mut state = self.state();
+            let up = matches!(state.phase, Phase::Up);
+            if up {
+                state.subscribe(&self.shared, partition, self.shared.world.now());
+            }
+            up.then(|| state.kick()).flatten()
+        };
+        kick.into_iter().for_each(Waker::wake);
+        self.wake_up();
     }
 
     /// The channel of the partition is not heard here any more.
@@ -341,31 +380,37 @@ impl State {
         let Parcel { by, reply, may_wait, asking, wait, .. } = parcel;
         let sent = shared.world.now();
         let partition = request.partition();
-        if request.is_step() && mark(&mut self.greeted, partition) {
-            if asking {
-                self.queue(&[b"ASKING"], sent, Reply::Nobody);
-            }
+        // Where a slot is still arriving, what the partition knows is on its way, too.
+        if request.counts() && !asking && mark(&mut self.greeted, partition) {
             // With its text: it must run before what follows, whatever the server remembers.
             shared.layout.hello(partition, &self.run_id).encode(By::Text, &mut self.out);
             self.expect(sent, Reply::Hello(partition));
         }
-        if may_wait
-            && duty == Duty::Data
-            && shared.is_cluster
-            && mark(&mut self.subscribed, partition)
-        {
-            let channel = shared.layout.channel(partition);
-            self.queue(&[b"SSUBSCRIBE", channel.as_bytes()], sent, Reply::Subscribed(partition));
+        if may_wait && duty == Duty::Data && shared.is_cluster {
+            self.subscribe(shared, partition, sent);
         }
         if asking {
             self.queue(&[b"ASKING"], sent, Reply::Nobody);
         }
+        // The first of its kind with its text: nobody asks again for a leave that was dropped.
+        let bit = request.script().map_or(0, |script| 1 << script as u8);
+        let by = if self.taught & bit == bit { by } else { By::Text };
+        self.taught |= bit;
         request.encode(by, &mut self.out);
         self.expect(sent, reply);
         if let Some((replicas, millis, heard)) = wait {
+            shared.layout.mark(partition, &mut self.out);
+            self.expect(sent, Reply::Nobody);
             let (replicas, millis) = (replicas.to_string(), millis.to_string());
             let parts: [&[u8]; 3] = [b"WAIT", replicas.as_bytes(), millis.as_bytes()];
             self.queue(&parts, sent, Reply::One(heard));
+        }
+    }
+
+    fn subscribe(&mut self, shared: &Shared, partition: u16, sent: Moment) {
+        if mark(&mut self.subscribed, partition) {
+            let channel = shared.layout.channel(partition);
+            self.queue(&[b"SSUBSCRIBE", channel.as_bytes()], sent, Reply::Subscribed(partition));
         }
     }
 

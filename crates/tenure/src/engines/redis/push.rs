@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use super::Shared;
 use super::answer::{HowEnded, Push, read_push};
 use super::link::{Link, Parcel, Reply};
-use super::wire::{By, Keys};
+use super::wire::By;
 use crate::claim::{ClaimId, Fence, Grant, Leave, Ticket, Turn, look_again};
 use crate::clock::World;
 use crate::engine::Turns;
@@ -152,8 +152,8 @@ impl Shared {
                 if let Some((ticket, after)) = following {
                     self.look_at((partition, ticket), after);
                 }
-                self.saw(partition, fence);
                 let Some(spot) = self.places.find((partition, ticket)) else { return };
+                self.saw(partition, fence);
                 // Older than its base, which the core may not have heard of yet.
                 if fence <= spot.floor {
                     return;
@@ -165,7 +165,7 @@ impl Shared {
                 }
                 if !self.deliver(&spot.name, &spot.id, Turn::Granted(grant)) {
                     let leave = Leave { only: Some(fence), ..Leave::new(spot.name, spot.id) };
-                    let request = self.layout.leave(&leave, true, Keys::All);
+                    let request = self.layout.leave(&leave, true);
                     let parcel = Parcel::new(Reply::Ticked(leave.name));
                     link.send(&request, Parcel { by: By::Text, ..parcel });
                 }

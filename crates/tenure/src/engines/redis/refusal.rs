@@ -16,6 +16,8 @@ pub(super) enum Refusal {
     TryAgain,
     /// It is not the primary, or not one that may write.
     NotPrimary,
+    /// It has lost its replicas: it may be the old primary.
+    Lonely,
     /// It cannot do it now, and will by itself.
     NotNow,
     /// This user may not.
@@ -36,7 +38,8 @@ impl Refusal {
             "MOVED" => address().map_or(Refusal::Other, Refusal::Moved),
             "ASK" => address().map_or(Refusal::Other, Refusal::Ask),
             "TRYAGAIN" => Refusal::TryAgain,
-            "READONLY" | "NOREPLICAS" | "MASTERDOWN" => Refusal::NotPrimary,
+            "READONLY" | "MASTERDOWN" => Refusal::NotPrimary,
+            "NOREPLICAS" => Refusal::Lonely,
             "LOADING" | "BUSY" | "CLUSTERDOWN" | "OOM" | "MISCONF" => Refusal::NotNow,
             "NOPERM" | "NOAUTH" | "WRONGPASS" => Refusal::Denied,
             "WRONGTYPE" | "FOREIGN" => Refusal::Foreign,
@@ -56,7 +59,7 @@ impl Refusal {
             Refusal::NoScript | Refusal::Moved(_) | Refusal::Ask(_) | Refusal::TryAgain => {
                 error(ErrorKind::Unavailable, "the servers are being rearranged").not_now()
             }
-            Refusal::NotPrimary => {
+            Refusal::NotPrimary | Refusal::Lonely => {
                 error(ErrorKind::Unavailable, "the server does not accept writes").not_now()
             }
             Refusal::NotNow => {
@@ -125,6 +128,7 @@ mod tests {
                  command not allowed when used memory > 'maxmemory'.",
                 Refusal::NotNow,
             ),
+            ("NOREPLICAS Not enough good replicas to write.", Refusal::Lonely),
             ("LOADING Redis is loading the dataset in memory", Refusal::NotNow),
             ("NOPERM this user has no permissions", Refusal::Denied),
             ("ERR max number of clients reached", Refusal::NotNow),

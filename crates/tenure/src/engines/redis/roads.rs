@@ -181,9 +181,8 @@ impl Shared {
                 }
             }
         }
-        let waited_for = self.places.partitions();
-        for partition in moved.into_iter().filter(|moved| waited_for.contains(moved)) {
-            self.look_again_in(partition);
+        for partition in moved {
+            self.follow(partition);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::link::{Heard, Link, Parcel, Reply, Target};
 use super::refusal::Refusal;
 use super::resp::Value;
 use super::roads::{Roads, beside};
-use super::wire::{By, Keys, Request};
+use super::wire::{By, Request};
 use crate::claim::{
     Broken, Claim, ClaimId, Ended, Fence, Grant, Leave, Left, Note, Place, Renewal, Renewed,
     Verdict, look_again,
@@ -108,7 +108,7 @@ impl Steps {
                     None => 0,
                 };
                 let enough = !flight.counted || replicas >= self.shared.config.wait_replicas.into();
-                return Ok(Landed { answer, sent, replicas, enough, link: flight.link });
+                return Ok(Landed { answer, sent, replicas, enough });
             };
             let refusal = Refusal::read(&text);
             turns += 1;
@@ -132,7 +132,7 @@ impl Steps {
                 Ok(self.launch_on(link, request, Manner { with_text: true, ..manner }))
             }
             Refusal::Moved(address) if self.shared.is_cluster => {
-                self.shared.map.set(request.partition(), near(address));
+                self.shared.moved(request.partition(), near(address));
                 self.launch(request, manner)
             }
             Refusal::Ask(address) if self.shared.is_cluster => {
@@ -140,32 +140,11 @@ impl Steps {
                 let manner = Manner { asking: true, with_text: true, ..manner };
                 Ok(self.launch_on(there, request, manner))
             }
-            Refusal::NotPrimary => {
-                self.shared.primary_changed();
+            Refusal::NotPrimary | Refusal::Lonely => {
+                self.shared.primary_changed(&link, &refusal);
                 Err(refusal.into_error(text))
             }
             _ => Err(refusal.into_error(text)),
-        }
-    }
-
-    /// As `land`; while a slot moves, a step that can do with the name's own key tries that.
-    async fn land_anyhow(
-        &self,
-        flight: Flight,
-        name: &Name,
-        ttl: Duration,
-        own: impl Fn() -> Request,
-    ) -> Result<Landed> {
-        let manner = Manner { counted: flight.counted, ..Manner::default() };
-        match self.land(flight, name, ttl).await {
-            Err(error) if self.shared.is_cluster && error.asks_for_time() => {
-                let landed = self.land(self.launch(own(), manner)?, name, ttl).await?;
-                match landed.answer {
-                    Answer::NeedsKeys => Err(error),
-                    _ => Ok(landed),
-                }
-            }
-            landed => landed,
         }
     }
 
@@ -193,7 +172,10 @@ impl Steps {
     fn verdict(&self, asked: Asked, landed: Landed) -> Result<Verdict> {
         let Landed { answer, sent, .. } = &landed;
         Ok(match answer {
-            Answer::Granted { .. } if !landed.enough => return Err(self.give_back(&asked, &landed)),
+            // It stays ours: the next try finds it, and who gives up leaves it.
+            Answer::Granted { .. } if !landed.enough => {
+                return Err(self.too_few(landed.replicas).in_doubt());
+            }
             Answer::Granted { fence, remaining, first_life } => {
                 Verdict::Granted(Grant::new(*fence, *sent, *remaining, *first_life))
             }
@@ -209,15 +191,6 @@ impl Steps {
         })
     }
 
-    /// A grant that too few replicas have is none: it is left at once.
-    fn give_back(&self, asked: &Asked, landed: &Landed) -> Error {
-        let leave = Leave::new(asked.name.clone(), asked.id);
-        let request = self.shared.layout.leave(&leave, false, Keys::All);
-        let parcel = Parcel::new(Reply::Ticked(leave.name));
-        landed.link.send(&request, Parcel { by: By::Text, ..parcel });
-        self.too_few(landed.replicas)
-    }
-
     fn too_few(&self, replicas: i64) -> Error {
         let wanted = self.shared.config.wait_replicas;
         let reason = format!("{replicas} of {wanted} replicas have it");
@@ -225,29 +198,41 @@ impl Steps {
     }
 
     pub(super) fn renew(self: &Arc<Steps>, batch: &[Renewal]) -> Step<Vec<Renewed>> {
-        let flights: Vec<_> =
-            batch.iter().map(|renewal| (self.launch_renewal(renewal), renewal.clone())).collect();
+        // The replicas that have the last have them all.
+        let last = batch.len().saturating_sub(1);
+        let launch = |(at, renewal): (usize, &Renewal)| {
+            (self.launch_renewal(renewal, at == last), renewal.clone())
+        };
+        let flights: Vec<_> = batch.iter().enumerate().map(launch).collect();
         let steps = self.clone();
         Step::pending(async move {
-            let mut answers = Vec::with_capacity(flights.len());
+            let mut landed = Vec::with_capacity(flights.len());
             for (flight, renewal) in flights {
-                let answer = steps.land_renewal(flight, renewal).await;
-                answers.push(answer.unwrap_or_else(Renewed::Unknown));
+                landed.push(steps.land_renewal(flight, renewal).await);
             }
-            Ok(answers)
+            let too_few = match landed.last() {
+                Some(Ok(Landed { enough: true, .. })) => None,
+                Some(Ok(Landed { replicas, .. })) => Some(*replicas),
+                _ => (steps.shared.config.wait_replicas > 0).then_some(0),
+            };
+            let answer = |landed: Result<Landed>| {
+                let renewed = landed.and_then(|landed| steps.renewed(landed, too_few));
+                renewed.unwrap_or_else(Renewed::Unknown)
+            };
+            Ok(landed.into_iter().map(answer).collect())
         })
     }
 
-    fn launch_renewal(&self, renewal: &Renewal) -> Result<Flight> {
+    fn launch_renewal(&self, renewal: &Renewal, counted: bool) -> Result<Flight> {
         if matches!(renewal, Renewal::Place(_)) {
             // The runtime that listened for its turn may be gone; this one will do.
             self.shared.listen();
         }
         let layout = &self.shared.layout;
-        let manner = Manner { counted: true, ..Manner::default() };
+        let manner = Manner { counted, ..Manner::default() };
         match renewal {
             Renewal::Hold { name, id, fence, ttl } => {
-                self.launch(layout.renew(name, id, *fence, *ttl, Keys::All), manner)
+                self.launch(layout.renew(name, id, *fence, *ttl), manner)
             }
             Renewal::Place(claim) => {
                 self.shared.places.expect(&claim.name, claim.id);
@@ -260,12 +245,10 @@ impl Steps {
         }
     }
 
-    async fn land_renewal(&self, flight: Result<Flight>, renewal: Renewal) -> Result<Renewed> {
-        let layout = &self.shared.layout;
+    async fn land_renewal(&self, flight: Result<Flight>, renewal: Renewal) -> Result<Landed> {
         let landed = match renewal {
             Renewal::Hold { name, id, fence, ttl } => {
-                let own = || layout.renew(&name, &id, fence, ttl, Keys::Own);
-                let landed = self.land_anyhow(flight?, &name, ttl, own).await?;
+                let landed = self.land(flight?, &name, ttl).await?;
                 if let Answer::Gone(_) = landed.answer {
                     self.shared.places.lost(&name, &id, fence);
                 }
@@ -273,10 +256,15 @@ impl Steps {
             }
             Renewal::Place(claim) => self.land(flight?, &claim.name, claim.ttl).await?,
         };
+        Ok(landed)
+    }
+
+    /// `too_few`: how many replicas have it, if that is not enough.
+    fn renewed(&self, landed: Landed, too_few: Option<i64>) -> Result<Renewed> {
         let Landed { answer, sent, .. } = &landed;
         Ok(match answer {
-            Answer::Granted { .. } if !landed.enough => {
-                return Err(self.too_few(landed.replicas).in_doubt());
+            Answer::Granted { .. } if too_few.is_some() => {
+                return Err(self.too_few(too_few.unwrap_or_default()).in_doubt());
             }
             Answer::Granted { fence, remaining, first_life } => {
                 Renewed::Held(Grant::new(*fence, *sent, *remaining, *first_life))
@@ -291,16 +279,14 @@ impl Steps {
 
     pub(super) fn leave(self: &Arc<Steps>, leave: &Leave) -> Step<Left> {
         let has_line = self.shared.places.forget(&leave.name, &leave.id);
-        let request = self.shared.layout.leave(leave, has_line, Keys::All);
+        let request = self.shared.layout.leave(leave, has_line);
         let flight = match self.launch(request, Manner::default()) {
             Ok(flight) => flight,
             Err(error) => return Step::ready(Err(error)),
         };
         let (steps, leave) = (self.clone(), leave.clone());
         Step::pending(async move {
-            let own = || steps.shared.layout.leave(&leave, false, Keys::Own);
-            let landed = steps.land_anyhow(flight, &leave.name, Duration::ZERO, own).await?;
-            answer::left(landed.answer)
+            answer::left(steps.land(flight, &leave.name, Duration::ZERO).await?.answer)
         })
     }
 
@@ -355,7 +341,6 @@ fn place(landed: Landed) -> Result<Place> {
 /// What of a claim its answer needs.
 struct Asked {
     name: Name,
-    id: ClaimId,
     ttl: Duration,
     units: (u32, u32),
     max_waiters: u32,
@@ -363,16 +348,15 @@ struct Asked {
 
 impl Asked {
     fn new(claim: &Claim) -> Asked {
-        let Claim { id, ttl, weight, capacity, max_waiters, .. } = *claim;
-        Asked { name: claim.name.clone(), id, ttl, units: (weight, capacity), max_waiters }
+        let Claim { ttl, weight, capacity, max_waiters, .. } = *claim;
+        Asked { name: claim.name.clone(), ttl, units: (weight, capacity), max_waiters }
     }
 }
 
-/// An answer, when what it answers was sent, and by whom it is kept.
+/// An answer, when what it answers was sent, and how many replicas have it.
 struct Landed {
     answer: Answer,
     sent: Moment,
     replicas: i64,
     enough: bool,
-    link: Arc<Link>,
 }

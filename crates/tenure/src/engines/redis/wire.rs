@@ -38,6 +38,7 @@ fn letter(space: Space) -> u8 {
 pub(super) struct Request {
     script: Option<Script>,
     partition: u16,
+    counts: bool,
     parts: usize,
     body: Vec<u8>,
 }
@@ -52,23 +53,28 @@ pub(super) enum By {
 impl Request {
     fn new(script: Script, partition: u16) -> Request {
         let body = Vec::with_capacity(256);
-        Request { script: Some(script), partition, parts: 2, body }
+        Request { script: Some(script), partition, counts: false, parts: 2, body }
     }
 
     /// A plain command, for any partition of the server it is sent to.
     pub(super) fn plain(parts: &[&[u8]]) -> Request {
-        let mut request = Request { script: None, partition: 0, parts: 0, body: Vec::new() };
+        let body = Vec::new();
+        let mut request = Request { script: None, partition: 0, counts: false, parts: 0, body };
         parts.iter().for_each(|part| request.arg(part));
         request
     }
 
-    /// Whether it may change a line, so that the server must know us first.
-    pub(super) fn is_step(&self) -> bool {
-        self.script.is_some()
+    /// Whether it may take a number, so that the server must say first how far it has come.
+    pub(super) fn counts(&self) -> bool {
+        self.counts
     }
 
     pub(super) fn partition(&self) -> u16 {
         self.partition
+    }
+
+    pub(super) fn script(&self) -> Option<Script> {
+        self.script
     }
 
     pub(super) fn encode(&self, by: By, out: &mut Vec<u8>) {
@@ -129,11 +135,12 @@ pub(super) struct Layout {
     sharded: bool,
 }
 
-/// Which keys a step names. While a slot moves, a step that names a key that is not there must wait,
-/// so a renewal or a release can do with the name's own.
+/// Which keys a step names.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keys {
+enum Keys {
     All,
+    /// All but the partition's.
+    Line,
     Own,
 }
 
@@ -179,12 +186,19 @@ impl Layout {
         let mut request = Request::new(script, partition);
         let tag = self.tag(partition).as_bytes();
         let (space, text) = (&[letter(name.space()), b':'], name.as_str().as_bytes());
-        request.number(if keys == Keys::All { 3 } else { 1 });
+        request.number(match keys {
+            Keys::All => 3,
+            Keys::Line => 2,
+            Keys::Own => 1,
+        });
         request.joined(&[tag, space, text]);
-        if keys == Keys::All {
+        if keys != Keys::Own {
             request.joined(&[tag, b"z:", space, text]);
+        }
+        if keys == Keys::All {
             request.joined(&[tag, b"p"]);
         }
+        request.counts = keys == Keys::All;
         let (flags, longest) = (self.flags, &self.longest);
         let (tag, channels) = match self.sharded {
             true => (self.tag(partition), "c:"),
@@ -219,11 +233,14 @@ impl Layout {
         let waits = self.flags.contains('n');
         let is_new = in_hand && ticket.is_none() && claim.once.is_none() && !waits;
         let may_join = claim.may_wait && claim.max_waiters == u32::MAX;
+        // In a cluster a name has no plain form: while a slot moves, a key that is gone for a moment
+        // stays away.
         let mode: &[u8] = match (is_new && weight <= capacity, may_join, has_line) {
+            (true, true, _) if self.sharded => b"l",
             (true, true, true) => b"j",
             (true, true, false) => b"q",
-            (true, false, _) => b"t",
-            (false, ..) => b"",
+            (true, false, _) if !self.sharded => b"t",
+            _ => b"",
         };
         request.arg(mode);
         request.arg(&claim.id.to_bytes());
@@ -232,7 +249,7 @@ impl Layout {
         request.number(claim.ttl.as_millis() as u64);
         request.number(seen.get());
         request.arg(&encode_details(&claim.details));
-        if matches!(mode, b"j" | b"q") {
+        if matches!(mode, b"j" | b"l" | b"q") {
             return Ok(request);
         }
         let most = claim.max_waiters;
@@ -245,14 +262,8 @@ impl Layout {
         Ok(request)
     }
 
-    pub(super) fn renew(
-        &self,
-        name: &Name,
-        id: &ClaimId,
-        fence: Fence,
-        ttl: Duration,
-        keys: Keys,
-    ) -> Request {
+    pub(super) fn renew(&self, name: &Name, id: &ClaimId, fence: Fence, ttl: Duration) -> Request {
+        let keys = if self.sharded { Keys::Line } else { Keys::All };
         let mut request = self.begin(Script::Renew, name, keys, "");
         request.arg(&id.to_bytes());
         request.number(fence.get());
@@ -261,12 +272,12 @@ impl Layout {
     }
 
     /// `has_line`: as far as we know others wait for the name, or did.
-    pub(super) fn leave(&self, leave: &Leave, has_line: bool, keys: Keys) -> Request {
-        let mut request = self.begin(Script::Leave, &leave.name, keys, "");
+    pub(super) fn leave(&self, leave: &Leave, has_line: bool) -> Request {
+        let mut request = self.begin(Script::Leave, &leave.name, Keys::All, "");
         let Leave { id, in_doubt, only, settle, .. } = leave;
         let is_plain = !in_doubt && only.is_none() && settle.is_none();
         let waits = self.flags.contains('n');
-        request.arg(match (is_plain, has_line && keys == Keys::All) {
+        request.arg(match (is_plain, has_line || self.sharded) {
             (true, true) if !waits => b"h",
             (true, false) => b"q",
             _ => b"",
@@ -304,6 +315,13 @@ impl Layout {
 
     pub(super) fn view(&self, name: &Name) -> Request {
         self.begin(Script::View, name, Keys::Own, "")
+    }
+
+    /// A write of no consequence, for `WAIT` to count: what was granted before it is with the replicas
+    /// that have it.
+    pub(super) fn mark(&self, partition: u16, out: &mut Vec<u8>) {
+        let key = [self.tag(partition).as_bytes(), b"p"].concat();
+        resp::command(out, &[b"HINCRBY", &key, b"n", b"1"]);
     }
 
     pub(super) fn hello(&self, partition: u16, run_id: &str) -> Request {
@@ -365,9 +383,9 @@ pub(super) fn decode_details(mut text: &[u8]) -> Option<Details> {
     while !text.is_empty() {
         let colon = text.iter().position(|byte| *byte == b':')?;
         let length: usize = std::str::from_utf8(&text[..colon]).ok()?.parse().ok()?;
-        let part = text.get(colon + 1..colon + 1 + length)?;
+        let (part, rest) = text[colon + 1..].split_at_checked(length)?;
         parts.push(String::from_utf8_lossy(part).into_owned());
-        text = &text[colon + 1 + length..];
+        text = rest;
     }
     let mut parts = parts.into_iter();
     let owner = parts.next()?;

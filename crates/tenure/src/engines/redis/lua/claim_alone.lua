@@ -1,16 +1,17 @@
 -- A claim asks, or asks again.
 -- KEYS: name, line, partition
 -- ARGV: 1 terms, 2 'q' if nobody may be here, 'j' if others wait as far as we know, both if it then
--- stands in line without further conditions; 't' if nobody may be here; 3 id, 4 "capacity process
+-- stands in line without further conditions; 't' if nobody may be here; 'l' as 'j' where names have no
+-- plain form; 3 id, 4 "capacity process
 -- weight fixed", 5 ttl, 6 seen, 7 details, 8 "most ticket keep rerun" unless 'q' or 'j'
 local mode = ARGV[2]
 if mode ~= '' then
   local call, id = redis.call, ARGV[3]
   last = call('HINCRBY', KEYS[3], 'n', '2')
   if last > 1000000000000002 and last - 2 >= tonumber(ARGV[6]) then
-    local totals = mode == 'j' and redis.pcall('HGET', KEYS[1], '#')
+    local totals = (mode == 'j' or mode == 'l') and redis.pcall('HGET', KEYS[1], '#')
     -- Nobody here: one number for the ticket, one for the fence, and the plain form of a name.
-    if not totals and call('SET', KEYS[1], id .. ARGV[4] .. ' ' .. ARGV[5]
+    if not totals and mode ~= 'l' and call('SET', KEYS[1], id .. ARGV[4] .. ' ' .. ARGV[5]
       .. string.format(' 0 %d ', last) .. ARGV[7], 'NX', 'PX', ARGV[5]) then
       return last
     end
@@ -20,7 +21,8 @@ if mode ~= '' then
       cap, expiry, hold, ends = totals:match('^(%d+) 0 %1 0 0 (%d+) ((%d+) %d+ %d %d+) ')
     end
     local capacity, process, rest, weight = ARGV[4]:match('^(%d+) (%x+) ((%d+) .*)$')
-    if cap == capacity then
+    -- Now and then the long way, on which places that have ended are swept.
+    if cap == capacity and last % 64 > 2 then
       -- One holds the whole of it, and nothing else is to be seen to: to the end of the line.
       local time = call('TIME')
       local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -30,14 +32,9 @@ if mode ~= '' then
         .. ARGV[7]) == 1 then
         call('ZADD', KEYS[2], ticket, 'w' .. id .. process .. ticket .. til .. weight .. ' '
           .. ARGV[5], '10' .. til, 'p' .. id)
-        local count = call('ZCARD', KEYS[2])
-        if count == 2 then
-          -- A new line: with its expiry, and not in the compact form, see line.lua.
-          call('ZADD', KEYS[2], '300000000000000', string.rep('-', 65))
-          call('ZREM', KEYS[2], string.rep('-', 65))
-          call('PEXPIRE', KEYS[2], string.format('%d', expiry - now))
-        end
-        return { 'W', ticket, count / 2 - 1, string.format('%d', last), ends - now,
+        -- Two members for each that waits, and the one that is always there.
+        local before = (call('ZCARD', KEYS[2]) - 3) / 2
+        return { 'W', ticket, before, string.format('%d', last), ends - now,
           call('HGET', KEYS[1], totals:sub(-16)) or '', hold, now }
       end
     end

@@ -1,5 +1,5 @@
 -- A claim leaves, and the next ones are served.
--- KEYS: name [, line, partition]
+-- KEYS: name, line, partition
 -- ARGV: 1 terms, 2 'q' if it may be alone, 'h' if others wait as far as we know, both without what
 -- follows; 3 id, 4 'd' if in doubt, 5 only this fence, 6 fence that settles, 7 'o' if with an
 -- outcome, 8 outcome
@@ -13,7 +13,6 @@ if ARGV[2] == 'q' then
     return { 'X' }
   end
 end
-if #KEYS == 1 then return { 'K' } end
 if ARGV[2] == 'h' then
   -- One holds the whole of it, and nothing else is to be seen to: to the first in line.
   local call = redis.call

@@ -8,7 +8,7 @@
 --         '!' .. process -> that process cannot be reached
 --   line  a sorted set, in ranges that do not meet: -ticket 'a' .. spot set aside, end 'h' .. id
 --         holds, 1e14 + end 'p' .. id places, 2e14 + end 't' .. id traces, ticket 'w' .. spot
---         waiting, where a spot is id .. process .. ticket .. end .. "weight ttl", or 'o' of a once
+--         waiting, 3e14 the member that is always there; a spot is id .. process .. ticket .. end .. "weight ttl", or 'o' of a once
 -- Reads come first, then a write that changes nothing or a number that may go to waste: a server
 -- that refuses writes must refuse before anything was said. Numbers reach strings by '%d' only,
 -- and commands as strings: a number is printed with all its digits, which takes longer than most steps.
@@ -24,11 +24,19 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local moves, need, granting, resume = 512, 0, true, nil
 local cap, resized, held, memory, away, expiry = 0, 0, 0, 0, 0, 0
-local cache, alone, whole, totals, highest = {}, nil, nil, nil, nil
+local cache, alone, whole, totals, highest, lined = {}, nil, nil, nil, nil, nil
 
 local function int(n) return string.format('%d', n) end
 
 local function more(code) return moves > 0 and code or code .. '+' end
+
+-- The line begins with a member that stays: too long for the compact form, in which each look would
+-- walk the whole line, and there so that no step finds it gone halfway.
+local function line_up()
+  if lined then return end
+  lined = true
+  call('ZADD', Z, '300000000000000', string.rep('-', 65))
+end
 
 local function parse(id, text, hold)
   local process, ticket, weight, fixed, ttl, keep, rerun, since, til, at = text:match(
@@ -83,11 +91,7 @@ local function put(e, known)
     call('HSET', K, 'f' .. e.id, hold_text(e))
     call('ZADD', Z, int(e.til), 'h' .. e.id)
   end
-  if call('ZCARD', Z) <= 2 then
-    -- A member too long for the compact form, in which each look would walk the whole line.
-    call('ZADD', Z, '300000000000000', string.rep('-', 65))
-    call('ZREM', Z, string.rep('-', 65))
-  end
+  line_up()
   need = math.max(need, e.til)
 end
 
@@ -122,6 +126,7 @@ local function unfold()
 end
 
 local function remember(id, text, til)
+  line_up()
   call('HSET', K, 't' .. id, text)
   call('ZADD', Z, int(TRACES + til), 't' .. id)
   memory = math.max(memory, til)
@@ -164,14 +169,18 @@ local function number()
   return int(highest)
 end
 
+-- The mark goes when all places that it stands for have ended.
 local function unreachable(process)
+  line_up()
   if call('HSET', K, '!' .. process, '1') == 1 then away = away + 1 end
+  call('ZADD', Z, int(TRACES + now + PLACE_LIFE), '!' .. process)
 end
 
 -- Contact: what was set aside of this process comes back to its place.
 local function reach(process)
   if away == 0 or call('HDEL', K, '!' .. process) == 0 then return end
   away = away - 1
+  call('ZREM', Z, '!' .. process)
   for _, member in ipairs(call('ZRANGEBYSCORE', Z, '-inf', '(0')) do
     if member:sub(18, 33) == process then
       call('ZREM', Z, member)
@@ -227,11 +236,14 @@ local function expire(sweep)
     moves = moves - 1
     if e then drop(e) end
   end
-  if memory == 0 then return end
-  for _, member in ipairs(ended(TRACES, 16)) do
+  if memory == 0 and away == 0 then return end
+  local traces = ended(TRACES, 64)
+  for _, member in ipairs(traces) do
     call('ZREM', Z, member)
-    call('HDEL', K, member)
+    local gone = call('HDEL', K, member)
+    if member:sub(1, 1) == '!' then away = away - gone end
   end
+  if memory <= now and #traces < 64 then memory = 0 end
 end
 
 local function record()
@@ -284,7 +296,7 @@ end
 
 local function look_at(e)
   local first = first_end()
-  return e.ticket .. ' ' .. int(math.max(0, first.til - now))
+  return e.ticket .. ' ' .. int(math.max(0, (first and first.til or now) - now))
 end
 
 -- A turn by push: yours, for a first life. The next in line, `heir`, is told with it when to look if
@@ -296,7 +308,8 @@ local function push(e, heir)
     life < e.ttl and 1 or 0 }, ' ')
   local together = heir and heir.process == e.process
   if together then
-    local ends = held > 0 and first_end().til - now or life
+    local first = held > 0 and first_end()
+    local ends = first and first.til - now or life
     text = table.concat({ text, heir.ticket, int(math.max(0, math.min(life, ends))) }, ' ')
   end
   if not say(e, text) then return false end
@@ -413,6 +426,7 @@ if type(totals) == 'table' then
     since = since > 0 and since or til - ttl, til = til, fence = fence, first = '0',
     details = plain:sub(at) }
 elseif totals then
+  lined = call('ZCARD', Z) > 0
   local c, r, h, m, a, x, at = totals:match('^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)()')
   cap, resized, held, memory, away, expiry =
     tonumber(c), tonumber(r), tonumber(h), tonumber(m), tonumber(a), tonumber(x)
@@ -430,7 +444,9 @@ if not totals then
   -- A line without its name is what an eviction has left.
   if orphans > 0 then call('DEL', Z) end
 end
-if flags:find('n', 1, true) then
+-- A renewal in a cluster does without the partition, whose key may move before or after the name's.
+if not P then granting = false end
+if P and flags:find('n', 1, true) then
   local not_before = call('HGET', P, 'nb')
   if not not_before then
     not_before = int(now + longest)

@@ -1,5 +1,5 @@
 -- A hold wants to last its ttl from now. Never creates one, never shortens one.
--- KEYS: name [, line, partition]
+-- KEYS: name, line [, partition]
 -- ARGV: 1 terms, 2 id, 3 fence, 4 ttl
 local plain = redis.pcall('GET', KEYS[1])
 if not plain then return { 'X' } end
@@ -21,4 +21,3 @@ if type(plain) == 'string' then
   end
   return { 'G', fence, life, 0 }
 end
-if #KEYS == 1 then return { 'K' } end
