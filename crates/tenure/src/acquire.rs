@@ -233,6 +233,7 @@ impl Asked {
 
     fn heard(&mut self, verdict: Verdict) -> Verdict {
         (self.answered, self.give_up) = (true, Moment::FAR);
+        self.ring_at = self.deadline();
         self.stake().answered();
         verdict
     }
@@ -314,7 +315,8 @@ impl Asked {
     /// No answer came: tries again later, or gives up.
     fn failed(&mut self, error: Error, now: Moment) -> Result<()> {
         if error.kind() != ErrorKind::Unavailable {
-            if !self.answered {
+            // One that may have left something behind is left like any other.
+            if !self.answered && !error.may_have_happened() {
                 self.refused();
             }
             return Err(error);

@@ -283,10 +283,7 @@ fn pushed(
             known.remove(&entry.id);
             Some(Word::Settled(bytes(outcome)))
         }
-        ledger::Word::LookAgain => {
-            known.remove(&entry.id);
-            Some(Word::LookAgain)
-        }
+        ledger::Word::LookAgain => is_known.then_some(Word::LookAgain),
     }
 }
 

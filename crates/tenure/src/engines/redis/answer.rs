@@ -77,7 +77,7 @@ pub(super) enum FirstLook {
 pub(super) fn first_look(value: &Value) -> FirstLook {
     if let Value::Error(text) = value {
         return match Refusal::read(text) {
-            Refusal::Denied | Refusal::Foreign | Refusal::Other => FirstLook::Refused,
+            Refusal::Denied | Refusal::Foreign => FirstLook::Refused,
             _ => FirstLook::Other,
         };
     }
@@ -299,6 +299,10 @@ pub(super) enum Push {
         first_life: bool,
         following: Option<(Ticket, Duration)>,
     },
+    AskAgain {
+        partition: u16,
+        ticket: Ticket,
+    },
     LookAt {
         partition: u16,
         ticket: Ticket,
@@ -316,7 +320,6 @@ pub(super) enum Push {
 pub(super) enum HowEnded {
     Ended(Ended),
     Settled(Outcome),
-    AskAgain,
 }
 
 pub(super) fn read_push(layout: &Layout, text: &[u8]) -> Option<Push> {
@@ -339,6 +342,7 @@ pub(super) fn read_push(layout: &Layout, text: &[u8]) -> Option<Push> {
                 .zip(field())
                 .map(|(ticket, after)| (Ticket::new(ticket), Duration::from_millis(after))),
         },
+        "A" => Push::AskAgain { partition, ticket },
         "L" => Push::LookAt { partition, ticket, after: Duration::from_millis(field()?) },
         _ => return None,
     })
@@ -353,7 +357,6 @@ fn read_end(layout: &Layout, text: &[u8]) -> Option<Push> {
     let (key, said) = rest[space + 1..].split_at_checked(length)?;
     let how = match kind {
         b"S " => HowEnded::Settled(Arc::from(said)),
-        b"A " => HowEnded::AskAgain,
         b"C " => HowEnded::Ended(Ended::Conflict {
             capacity: std::str::from_utf8(said).ok()?.parse().ok()?,
         }),

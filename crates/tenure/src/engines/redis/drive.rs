@@ -30,9 +30,8 @@ struct Driving(Arc<Link>);
 
 impl Drop for Driving {
     fn drop(&mut self) {
-        let closed = self.0.is_closed();
         let error = Error::new(ErrorKind::Unavailable, "the runtime of the connection has ended");
-        self.0.is_down(&error, if closed { Phase::Closed } else { Phase::Idle });
+        self.0.is_down(&error, Phase::Idle);
     }
 }
 
@@ -49,7 +48,7 @@ impl Link {
                 tracing::debug!(engine = %link.shared.profile.label, %error, "connection.lost");
                 // Just after a break what comes is kept for the next connection.
                 let phase = match failures {
-                    0 => Phase::Connecting,
+                    0 | 1 => Phase::Connecting,
                     _ => Phase::Down(error.copy()),
                 };
                 link.is_down(&error, phase);
@@ -87,8 +86,12 @@ impl Link {
         };
         match connected {
             Ok((reader, parser)) => {
-                *failures = 0;
-                self.run(reader, parser).await
+                let since = self.shared.world.now();
+                let broken = self.run(reader, parser).await;
+                // One that is dropped at once, again and again, is no better than none.
+                let lasted = self.shared.world.now().since(since) > LONGEST_PAUSE;
+                *failures = if lasted { 0 } else { (*failures + 1).min(3) };
+                broken
             }
             Err(error) => {
                 *failures += 1;
@@ -223,6 +226,10 @@ impl Run<'_> {
         let mut result = Ok(());
         while wrote < state.out.len() {
             match writer.poll_write(cx, &state.out[wrote..]) {
+                Poll::Ready(Ok(0)) => {
+                    result = Err(std::io::ErrorKind::WriteZero.into());
+                    break;
+                }
                 Poll::Ready(Ok(count)) => wrote += count,
                 Poll::Ready(Err(error)) => {
                     result = Err(error);

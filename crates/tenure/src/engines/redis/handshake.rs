@@ -31,10 +31,7 @@ impl Shared {
     pub(super) async fn reach(&self, target: &Target, duty: Duty) -> Result<(Stream, Greeting)> {
         match target {
             Target::Fixed(address) => self.greet(address, duty).await,
-            Target::Sentinels => {
-                let primary = self.ask_sentinels().await?;
-                self.greet(&primary, duty).await
-            }
+            Target::Sentinels => self.greet_primary(duty).await,
         }
     }
 
@@ -108,23 +105,28 @@ impl Shared {
         Ok(())
     }
 
-    /// Where the primary is, from the first sentinel that knows.
-    async fn ask_sentinels(&self) -> Result<Address> {
+    /// The primary, where the first sentinel says whose word is good: one that is cut off may name a
+    /// server that is none any more.
+    async fn greet_primary(&self, duty: Duty) -> Result<(Stream, Greeting)> {
         let Topology::Sentinel { sentinels, service } = &self.config.topology else {
             return Err(Error::new(ErrorKind::Internal, "there are no sentinels"));
         };
-        let mut failure = None;
+        let mut failure = Error::invalid("no sentinel is named");
         for sentinel in sentinels {
-            match self.ask_sentinel(sentinel, service).await {
-                Ok(Some(address)) => return Ok(address),
+            let greeted = match self.ask_sentinel(sentinel, service).await {
+                Ok(Some(primary)) => self.greet(&primary, duty).await,
                 Ok(None) => {
                     let reason = format!("the sentinel {sentinel} does not know {service:?}");
-                    failure = Some(Error::new(ErrorKind::Unavailable, reason));
+                    Err(Error::new(ErrorKind::Unavailable, reason))
                 }
-                Err(error) => failure = Some(error),
+                Err(error) => Err(error),
+            };
+            match greeted {
+                Ok(greeted) => return Ok(greeted),
+                Err(error) => failure = error,
             }
         }
-        Err(failure.unwrap_or_else(|| Error::new(ErrorKind::Internal, "there are no sentinels")))
+        Err(failure)
     }
 
     async fn ask_sentinel(&self, sentinel: &Address, service: &str) -> Result<Option<Address>> {

@@ -269,8 +269,9 @@ impl Link {
     /// There is no connection any more, or none was made: everyone hears why.
     pub(super) fn is_down(&self, error: &Error, phase: Phase) {
         let mut state = self.state();
+        let closed = matches!(state.phase, Phase::Closed);
         let State { pending, backlog, unwritten, .. } = std::mem::take(&mut *state);
-        state.phase = phase;
+        state.phase = if closed { Phase::Closed } else { phase };
         drop(state);
         let sent = pending.len() - unwritten;
         for (at, pending) in pending.into_iter().enumerate() {

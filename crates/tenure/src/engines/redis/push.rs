@@ -170,6 +170,11 @@ impl Shared {
                     link.send(&request, Parcel { by: By::Text, ..parcel });
                 }
             }
+            Some(Push::AskAgain { partition, ticket }) => {
+                if let Some(spot) = self.places.find((partition, ticket)) {
+                    self.deliver(&spot.name, &spot.id, Turn::LookAgain);
+                }
+            }
             Some(Push::LookAt { partition, ticket, after }) => {
                 self.look_at((partition, ticket), after);
             }
@@ -178,7 +183,6 @@ impl Shared {
                 let turn = match how {
                     HowEnded::Ended(ended) => Turn::Ended(ended),
                     HowEnded::Settled(outcome) => Turn::Settled(outcome),
-                    HowEnded::AskAgain => Turn::LookAgain,
                 };
                 self.deliver(&name, &id, turn);
             }

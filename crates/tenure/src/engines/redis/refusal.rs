@@ -72,7 +72,8 @@ impl Refusal {
                 error(ErrorKind::Conflict, "a key under the namespace is not tenure's")
                     .next("give tenure a namespace of its own")
             }
-            Refusal::Other => error(ErrorKind::Internal, "the server refuses"),
+            // A script may have failed halfway.
+            Refusal::Other => error(ErrorKind::Internal, "the server refuses").in_doubt(),
         }
     }
 }

@@ -44,7 +44,7 @@ if told then
   return { more(told), outcome }
 end
 if e then
-  call('ZREM', Z, 'w' .. spot(e))
+  call('ZREM', Z, 'w' .. spot(e), 'a' .. spot(e))
   e.til = now + PLACE_LIFE
   put(e)
 else

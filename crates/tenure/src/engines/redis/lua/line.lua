@@ -22,6 +22,9 @@ local call = redis.call
 local PLACES, TRACES, TICKETS, FIRST_LIFE, PLACE_LIFE = 1e14, 2e14, 1e15, 2000, 60000
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now < TICKETS / 1000 then
+  return redis.error_reply('CLOCK the clock of the server is before 2001')
+end
 local moves, need, granting, resume = 512, 0, true, nil
 local cap, resized, held, memory, away, expiry = 0, 0, 0, 0, 0, 0
 local cache, alone, whole, totals, highest, lined = {}, nil, nil, nil, nil, nil
@@ -79,10 +82,10 @@ local function spot(e)
     .. (e.keep < 0 and e.weight .. ' ' .. int(e.ttl) or 'o')
 end
 
--- Keeps a claim; `known` if it was kept before as a claim, and only its hold is new.
-local function put(e, known)
+-- Keeps a claim; `only_hold` if it was kept before as a claim, and only its hold is new.
+local function put(e, only_hold)
   cache[e.id] = e
-  if not known then call('HSET', K, e.id, claim_text(e)) end
+  if not only_hold then call('HSET', K, e.id, claim_text(e)) end
   if e.fence == '0' then
     call('ZADD', Z, e.ticket, 'w' .. spot(e), int(PLACES + e.til), 'p' .. e.id)
   elseif whole and whole.id == e.id or e.weight == cap and not e.in_part then
@@ -338,6 +341,9 @@ local function admit(asker, in_hand)
     if e then told, outcome = done_before(e.keep, e.rerun) end
     if not e then
       moves = moves - 1
+    elseif e.fence ~= '0' then
+      moves = moves - 1
+      call('ZREM', Z, heads[1])
     elseif e.til <= now then
       moves = moves - 1
       drop(e)
@@ -348,8 +354,14 @@ local function admit(asker, in_hand)
       moves = moves - 1
       aside(e)
     elseif told then
-      tell_end(e, told == 'S' and 'S ' .. e.id .. #K .. ' ' .. K .. outcome
-        or 'A ' .. e.id .. #K .. ' ' .. K)
+      if told == 'S' then
+        tell_end(e, 'S ' .. e.id .. #K .. ' ' .. K .. outcome)
+      else
+        -- It may ask again, so its id stays a secret.
+        moves = moves - 1
+        drop(e)
+        say(e, 'A ' .. partition .. ' ' .. e.ticket)
+      end
     elseif e.weight > cap then
       tell_end(e, 'C ' .. e.id .. #K .. ' ' .. K .. cap)
     elseif e.weight > cap - held then

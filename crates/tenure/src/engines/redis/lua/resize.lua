@@ -20,8 +20,8 @@ memory = math.max(memory, resized)
 -- are seen when they come to the head.
 for _, range in ipairs({ { '1000000000000000', '+inf' }, { '-inf', '(0' } }) do
   for _, member in ipairs(call('ZRANGEBYSCORE', Z, range[1], range[2], 'LIMIT', '0', moves)) do
-    local e = find(member:sub(2, 17))
-    if e.weight > cap and moves > 0 then
+    local e = known(member)
+    if e and e.weight > cap and moves > 0 then
       tell_end(e, 'C ' .. e.id .. #K .. ' ' .. K .. cap)
     end
   end

@@ -1,0 +1,215 @@
+//! Servers that are down, mute or full of clients, and what a thousand waiters do meanwhile.
+
+use tenure::{ErrorKind, Hold, Tenure};
+use tenure_testkit::proxy::{Direction, Proxy};
+use tenure_testkit::servers::Redis;
+use tokio::task::JoinHandle;
+
+use crate::probe_redis::*;
+
+/// Clients that hold a name each, with one more that waits for it.
+async fn clients(
+    proxy: &Proxy,
+    count: usize,
+) -> Vec<(Tenure, Hold, JoinHandle<tenure::Result<Hold>>)> {
+    let mut clients = Vec::new();
+    for number in 0..count {
+        let tenure = connect(&through(proxy, "")).await;
+        let name = format!("x{number}");
+        let hold = tenure.mutex(&name).ttl(secs(60)).acquire().await.unwrap();
+        let waiter = wait_for(&tenure, &name, secs(60));
+        until_waiting(&tenure, &name, 1).await;
+        clients.push((tenure, hold, waiter));
+    }
+    clients
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s23_clients_of_a_server_that_is_down_come_back_without_a_storm() {
+    const CLIENTS: usize = 50;
+    let server = Redis::build().aof(tenure_testkit::servers::Fsync::Always).start().unwrap();
+    let proxy = proxy(&server);
+    let clients = clients(&proxy, CLIENTS).await;
+    server.kill().unwrap();
+    // The first second has the short pauses; from then on each connection tries twice a second.
+    pause(secs(2)).await;
+    let before = proxy.accepted();
+    pause(secs(3)).await;
+    let rate = (proxy.accepted() - before) / 3;
+    assert!(rate > 0, "they have given up");
+    assert!(rate <= 8 * CLIENTS as u64, "{rate} connections a second");
+    server.restart().unwrap();
+    within(secs(10), async {
+        for (tenure, hold, waiter) in clients {
+            assert!(hold.is_live());
+            hold.release().await.unwrap();
+            served(waiter).await.release().await.unwrap();
+            while tenure.health().await.is_err() {
+                pause(ms(20)).await;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s25_a_server_that_accepts_and_never_answers_times_out_and_stops_nobody_else() {
+    let (mute, well) = (server(), server());
+    let proxy = proxy(&mute);
+    let query = "?connect_timeout=500ms&command_timeout=500ms";
+    let tenure = connect(&through(&proxy, query)).await;
+    let other = connect(&well.url()).await;
+    let hold = other.mutex("x").ttl(secs(1)).acquire().await.unwrap();
+    for established in [true, false] {
+        if established {
+            proxy.hold(Direction::Downstream);
+        } else {
+            proxy.mute().unwrap();
+            proxy.reset();
+        }
+        let asks: Vec<_> =
+            (0..10).map(|n| tokio::spawn(tenure.mutex(format!("x{n}")).join())).collect();
+        for _ in 0..50 {
+            within(secs(5), other.mutex("y").acquire()).await.unwrap().release().await.unwrap();
+        }
+        for ask in asks {
+            let error = within(secs(8), ask).await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+    }
+    let error = within(secs(8), Tenure::connect(&through(&proxy, query))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(hold.is_live());
+    proxy.pass().unwrap();
+    drop(soon(tenure.mutex("z").acquire()).await.unwrap());
+    // Those who gave up left nothing that would stay for a ttl.
+    for number in 0..10 {
+        until_free(&tenure, &format!("x{number}")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_without_an_answer_fails_after_the_connect_timeout_whatever_its_wait() {
+    let server = server();
+    let tenure = connect(&format!("{}?connect_timeout=500ms", server.url())).await;
+    server.kill().unwrap();
+    for wait in [None, Some(secs(60))] {
+        let lock = tenure.mutex("x");
+        let lock = if let Some(wait) = wait { lock.wait(wait) } else { lock };
+        let error = within(secs(8), lock.acquire()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    let error = within(secs(8), tenure.mutex("x").try_acquire()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = within(secs(8), Tenure::connect(&server.url())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.restart().unwrap();
+    // The connection may rest for longer than this claim would be patient.
+    until("it is connected again", async || tenure.health().await.is_ok()).await;
+    drop(soon(tenure.mutex("x").acquire()).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_stands_in_line_keeps_its_ticket_through_an_outage() {
+    let server = server();
+    let proxy = proxy(&server);
+    let far = connect(&through(&proxy, "?connect_timeout=300ms")).await;
+    let near = connect(&server.url()).await;
+    let hold = near.mutex("x").ttl(secs(60)).acquire().await.unwrap();
+    let first = wait_for(&far, "x", secs(30));
+    until_waiting(&near, "x", 1).await;
+    proxy.refuse().unwrap();
+    proxy.reset();
+    let second = wait_for(&near, "x", secs(30));
+    until_waiting(&near, "x", 2).await;
+    // Far longer than a claim without a place would be kept.
+    pause(ms(1500)).await;
+    assert!(!first.is_finished());
+    proxy.pass().unwrap();
+    pause(ms(1500)).await;
+    hold.release().await.unwrap();
+    let first = served(first).await;
+    assert!(!second.is_finished());
+    let fence = first.fence();
+    drop(first);
+    assert!(served(second).await.fence() > fence);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s76_when_the_server_takes_no_more_clients_those_it_has_go_on() {
+    let server = Redis::build().setting("maxclients", "20").start().unwrap();
+    let tenure = connect(&server.url()).await;
+    let hold = tenure.mutex("x").ttl(secs(2)).acquire().await.unwrap();
+    // The watchdog has its connection.
+    let before = hold.remaining();
+    until("it was renewed", async || hold.remaining() > before.min(ms(1500))).await;
+    pause(ms(1000)).await;
+    let mut idle = Vec::new();
+    while let Ok(mut connection) = server.connect() {
+        match connection.command(&["PING"]) {
+            Ok(reply) if !reply.is_error() => idle.push(connection),
+            _ => break,
+        }
+    }
+    let error = within(secs(10), Tenure::connect(&server.url())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("max number of clients"), "{error}");
+    drop(tenure.mutex("y").acquire().await.unwrap());
+    pause(ms(2500)).await;
+    assert!(hold.is_live());
+    drop(idle);
+    let late = soon(async {
+        loop {
+            if let Ok(late) = Tenure::connect(&server.url()).await {
+                return late;
+            }
+        }
+    });
+    drop(late.await.mutex("z").acquire().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s77_a_push_connection_that_is_half_open_is_found_by_asking() {
+    let server = server();
+    let proxy = proxy(&server);
+    let far = connect(&through(&proxy, "?command_timeout=1s&connect_timeout=30s")).await;
+    let near = connect(&server.url()).await;
+    let hold = near.mutex("x").ttl(secs(60)).acquire().await.unwrap();
+    let waiter = wait_for(&far, "x", secs(60));
+    until_waiting(&near, "x", 1).await;
+    // Nothing comes through any more, and nobody is told. The place is kept by another connection,
+    // twenty seconds later; until then only the question whether the server is there finds out.
+    let before = proxy.accepted();
+    proxy.swallow(Direction::Downstream);
+    drop(hold);
+    let found = async {
+        while proxy.accepted() == before {
+            pause(ms(20)).await;
+        }
+    };
+    within(secs(15), found).await;
+    assert!(!waiter.is_finished());
+    // The connection that came instead has waited in vain for its greeting.
+    proxy.pass().unwrap();
+    proxy.reset();
+    drop(served(waiter).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s77_a_push_connection_that_reads_too_slowly_is_cut_and_comes_back() {
+    let server =
+        Redis::build().setting("client-output-buffer-limit", "pubsub 64kb 0 0").start().unwrap();
+    let proxy = proxy(&server);
+    let (far, near) = (connect(&through(&proxy, "")).await, connect(&server.url()).await);
+    let hold = near.mutex("x").ttl(secs(60)).acquire().await.unwrap();
+    let waiter = wait_for(&far, "x", secs(60));
+    until_waiting(&near, "x", 1).await;
+    let channels = server.command(&["PUBSUB", "CHANNELS", "tenure:*"]).unwrap();
+    let noise = "x".repeat(1 << 20);
+    // Nonsense on its channel, more than the server keeps for a slow reader.
+    for channel in channels.list().iter().filter_map(|channel| channel.text()) {
+        server.command(&["PUBLISH", channel, &noise]).unwrap();
+    }
+    drop(hold);
+    drop(served(waiter).await);
+}

@@ -1,0 +1,105 @@
+//! TLS and sockets.
+
+use tenure::{ErrorKind, Tenure};
+use tenure_testkit::proxy::{Direction, Proxy};
+use tenure_testkit::servers::{Certificates, Redis};
+
+use crate::probe_redis::*;
+
+/// Holds, waits and hands over.
+async fn works(url: &str) {
+    let (ours, theirs) = (connect(url).await, connect(url).await);
+    let hold = ours.mutex("x").ttl(secs(1)).acquire().await.unwrap();
+    let next = wait_for(&theirs, "x", secs(1));
+    until_waiting(&ours, "x", 1).await;
+    pause(ms(1200)).await;
+    assert!(hold.is_live());
+    hold.release().await.unwrap();
+    served(next).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s82_tls_with_an_authority_of_its_own_works_and_nothing_goes_in_plain_text() {
+    let certificates = Certificates::new().unwrap();
+    let server = Redis::build().tls(&certificates).start().unwrap();
+    let ca = certificates.ca_path();
+    works(&format!("{}?ca={}", server.url(), ca.display())).await;
+    // The roots of the system do not know it, and plain text is not understood.
+    let error = within(secs(10), Tenure::connect(&server.url())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let plain = server.url().replace("rediss://", "redis://");
+    let error = within(secs(10), Tenure::connect(&plain)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s82_a_certificate_that_is_not_good_is_refused() {
+    let good = Certificates::new().unwrap();
+    for bad in [good.expired(), good.other_name(), good.other_authority()] {
+        let server = Redis::build().tls(&bad).start().unwrap();
+        let url = format!("{}?ca={}", server.url(), good.ca_path().display());
+        let error = within(secs(10), Tenure::connect(&url)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!error.is_retryable());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s82_a_client_certificate_is_shown_where_the_server_wants_one() {
+    let certificates = Certificates::new().unwrap();
+    let server = Redis::build().tls(&certificates).client_certificate_needed().start().unwrap();
+    let url = format!("{}?ca={}", server.url(), certificates.ca_path().display());
+    let with = |cert: std::path::PathBuf, key: std::path::PathBuf| {
+        format!("{url}&cert={}&key={}", cert.display(), key.display())
+    };
+    works(&with(certificates.client_path(), certificates.client_key_path())).await;
+    let other = with(certificates.other_client_path(), certificates.other_client_key_path());
+    for refused in [url.clone(), other] {
+        let error = within(secs(10), Tenure::connect(&refused)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s82_tls_never_falls_back_to_plain_text() {
+    // A server that speaks plain text alone, and a name that asks for TLS.
+    let server = server();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let certificates = Certificates::new().unwrap();
+    let ca = certificates.ca_path();
+    let url = format!("rediss://127.0.0.1:{}?ca={}&connect_timeout=1s", proxy.port(), ca.display());
+    assert!(within(secs(10), Tenure::connect(&url)).await.is_err());
+    // Something was sent, and it was no command that the server took.
+    assert!(proxy.bytes(Direction::Upstream) > 0);
+    assert_eq!(calls(&server, "hello"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_in_the_file_system_works_and_one_that_is_gone_is_named() {
+    let server = Redis::build().unix_socket().start().unwrap();
+    works(&server.url()).await;
+    let tenure = connect(&server.url()).await;
+    let hold = tenure.mutex("x").ttl(secs(30)).acquire().await.unwrap();
+    assert_eq!(cut_off(&server, "tenure"), 1);
+    drop(soon(tenure.mutex("y").acquire()).await.unwrap());
+    assert!(hold.is_live());
+    let gone = format!("{}.gone", server.url());
+    let error = within(secs(10), Tenure::connect(&gone)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("unixsocket"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_and_namespaces_are_apart() {
+    let server = server();
+    let hold = connect(&server.url()).await;
+    let hold = hold.mutex("x").acquire().await.unwrap();
+    for other in ["/3", "?namespace=theirs", "/3?namespace=theirs"] {
+        let tenure = connect(&format!("{}{other}", server.url())).await;
+        let apart = tenure.mutex("x").try_acquire().await.unwrap().expect("another name");
+        // Kept for the next one to find.
+        assert!(tenure.mutex("x").try_acquire().await.unwrap().is_none());
+        drop(apart);
+    }
+    assert!(hold.is_live());
+}

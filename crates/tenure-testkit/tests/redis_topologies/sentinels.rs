@@ -1,0 +1,111 @@
+//! Failover behind sentinels.
+
+use std::sync::{Arc, Mutex};
+
+use tenure::{Fence, Hold, Tenure};
+use tenure_testkit::servers::{Redis, Sentinels, eventually};
+use tokio::task::JoinHandle;
+
+use crate::probe_redis::*;
+
+/// Waits, and checks in the moment of the grant that the old hold is over. Notes the fence.
+fn follow(client: &Tenure, old: &Arc<Hold>, fences: &Fences) -> JoinHandle<()> {
+    let turn = client.mutex(old.name()).ttl(secs(3)).join();
+    let (old, fences) = (old.clone(), fences.clone());
+    tokio::spawn(async move {
+        let hold = turn.await.unwrap();
+        assert!(!old.is_live(), "two holders");
+        fences.lock().unwrap().push(hold.fence());
+        pause(ms(50)).await;
+    })
+}
+
+type Fences = Arc<Mutex<Vec<Fence>>>;
+
+/// All replicas have all that the primary has.
+fn replicated(primary: &Redis, replicas: usize) {
+    eventually("the replicas have it all", BOUND, || {
+        let mut connection = primary.connect().unwrap();
+        connection.command(&["SET", "foreign", "x"]).unwrap();
+        let reply = connection.command(&["WAIT", &replicas.to_string(), "500"]).unwrap();
+        reply.int() == Some(replicas as i64)
+    })
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s84_a_failover_is_waited_out_and_everyone_is_served() {
+    let servers = Sentinels::start(2).unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(connect(&servers.url()).await);
+    }
+    let long = clients[0].mutex("long").ttl(secs(60)).acquire().await.unwrap();
+    // Whether it outlives the failover depends on how long that takes; here it ends in any case.
+    let lock = clients[0].mutex("x").ttl(secs(3)).max_hold(secs(6));
+    let old = Arc::new(lock.acquire().await.unwrap());
+    let fences = Fences::default();
+    let mut line = Vec::new();
+    for client in &clients {
+        line.push(follow(client, &old, &fences));
+        until_waiting(client, "x", line.len()).await;
+    }
+    let former = servers.primary().unwrap();
+    replicated(former, 2);
+    former.kill().unwrap();
+    servers.await_failover(former).unwrap();
+    for waiter in line {
+        soon(waiter).await.unwrap();
+    }
+    {
+        let fences = fences.lock().unwrap();
+        assert!(fences.len() == 3 && fences[0] > old.fence() && fences.is_sorted(), "{fences:?}");
+    }
+    // One with time enough is renewed on the new primary.
+    assert!(long.is_live());
+    assert_eq!(soon(long.release()).await.unwrap(), tenure::Released::InTime);
+    assert!(soon(clients[2].mutex("long").acquire()).await.unwrap().fence() > old.fence());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s84_a_failover_that_was_asked_for_moves_holds_and_waiters() {
+    let servers = Sentinels::start(2).unwrap();
+    let (ours, theirs) = (connect(&servers.url()).await, connect(&servers.url()).await);
+    let hold = ours.mutex("x").ttl(secs(60)).acquire().await.unwrap();
+    let next = wait_for(&theirs, "x", secs(60));
+    until_waiting(&ours, "x", 1).await;
+    replicated(servers.primary().unwrap(), 2);
+    servers.failover().unwrap();
+    // The former primary lives on as a replica: connections to it are of no use.
+    let other = soon(ours.mutex("y").wait(secs(19)).acquire()).await.unwrap();
+    assert!(hold.is_live() && other.is_live());
+    let fence = hold.fence();
+    assert_eq!(soon(hold.release()).await.unwrap(), tenure::Released::InTime);
+    assert!(served(next).await.fence() > fence);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s85_without_sentinels_the_connection_that_is_there_goes_on() {
+    let servers = Sentinels::start(1).unwrap();
+    let tenure = connect(&servers.url()).await;
+    let hold = tenure.mutex("x").ttl(secs(2)).acquire().await.unwrap();
+    pause(ms(1000)).await;
+    servers.sentinels().iter().for_each(|sentinel| sentinel.kill().unwrap());
+    drop(soon(tenure.mutex("y").acquire()).await.unwrap());
+    pause(ms(2500)).await;
+    assert!(hold.is_live());
+    let error = within(secs(12), Tenure::connect(&servers.url())).await.unwrap_err();
+    assert_eq!(error.kind(), tenure::ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s85_one_sentinel_that_hangs_does_not_keep_the_others_from_answering() {
+    let servers = Sentinels::start(1).unwrap();
+    servers.sentinels()[0].pause().unwrap();
+    let tenure = within(secs(8), Tenure::connect(&servers.url())).await.unwrap();
+    drop(soon(tenure.mutex("x").acquire()).await.unwrap());
+    let unknown = servers.url().replace(servers.service(), "nobody");
+    let error = within(secs(12), Tenure::connect(&unknown)).await.unwrap_err();
+    assert!(error.to_string().contains("nobody"), "{error}");
+    servers.sentinels()[0].resume().unwrap();
+}
