@@ -149,7 +149,8 @@ impl Model {
 
     /// Only a claim that is known can be told where it stands.
     fn answered(&mut self, request: &Request, heard: &Heard) {
-        if let (Request::Renew { id, fence, .. }, Heard::Answer(Answer::Gone(_))) = (request, heard) {
+        if let (Request::Renew { id, fence, .. }, Heard::Answer(Answer::Gone(_))) = (request, heard)
+        {
             // A hold that is no more is forgotten; a claim that waits again is not.
             if !matches!(self.known.get(id), Some(Some((_, floor))) if floor >= fence) {
                 self.known.remove(id);
