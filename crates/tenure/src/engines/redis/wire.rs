@@ -1,4 +1,4 @@
-//! Steps as commands, and replies as answers.
+//! Steps as commands, and where things are kept.
 
 use std::fmt::{self, Write};
 use std::time::Duration;

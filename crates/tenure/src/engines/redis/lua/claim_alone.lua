@@ -1,9 +1,9 @@
 -- A claim asks, or asks again.
 -- KEYS: name, line, partition
--- ARGV: 1 terms, 2 'q' if nobody may be here, 'j' if others wait as far as we know, both if it then
--- stands in line without further conditions; 't' if nobody may be here; 'l' as 'j' where names have no
--- plain form; 3 id, 4 "capacity process
--- weight fixed", 5 ttl, 6 seen, 7 details, 8 "most ticket keep rerun" unless 'q' or 'j'
+-- ARGV: 1 terms, 2 mode, 3 id, 4 "capacity process weight fixed", 5 ttl, 6 seen, 7 details, 8 "most
+-- ticket keep rerun" where it says more than that one may wait
+-- Modes: 'q' try to be alone, then to join the line; 'j' the other way round; 't' only the first; 'l'
+-- only the second, where names have no plain form; '' neither. The full rule follows where these fail.
 local mode = ARGV[2]
 if mode ~= '' then
   local call, id = redis.call, ARGV[3]
