@@ -22,7 +22,7 @@ if mode ~= '' then
     end
     local capacity, process, rest, weight = ARGV[4]:match('^(%d+) (%x+) ((%d+) .*)$')
     -- Now and then the long way, on which places that have ended are swept.
-    if cap == capacity and last % 64 > 2 then
+    if cap == capacity and last % 1024 > 2 then
       -- One holds the whole of it, and nothing else is to be seen to: to the end of the line.
       local time = call('TIME')
       local now = time[1] * 1000 + math.floor(time[2] / 1000)
