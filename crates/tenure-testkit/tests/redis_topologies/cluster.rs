@@ -98,6 +98,35 @@ async fn s86_a_slot_moves_while_its_names_are_held_and_waited_for() {
     assert!(left.int().unwrap() <= 1 + 1, "{left}");
 }
 
+/// A key that vanishes in the middle of a script cannot be touched again while its slot is leaving: the
+/// last one in line hears of its turn, and the step must still be written down.
+#[tokio::test(flavor = "multi_thread")]
+async fn s86_the_last_in_line_is_served_while_the_slot_is_leaving() {
+    let cluster = Cluster::start().unwrap();
+    let names = names_of(&cluster, 7, 2);
+    let (one, two) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
+    let hold = one.mutex(&names[0]).ttl(secs(2)).acquire().await.unwrap();
+    let next = tokio::spawn(two.mutex(&names[0]).ttl(secs(2)).join());
+    until_waiting(&one, &names[0], 1).await;
+    let unit = one.semaphore(&names[1], 2).acquire().await.unwrap();
+    let slot = slot_of(&cluster, 7);
+    let to = another(&cluster, slot);
+    cluster.begin_move(slot, to).unwrap();
+    hold.release().await.unwrap();
+    let next = served(next).await;
+    // Longer than the turn of the one before and its own first life would last unrenewed.
+    pause(ms(3000)).await;
+    assert!(next.is_live());
+    assert!(one.mutex(&names[0]).try_acquire().await.unwrap().is_none());
+    unit.release().await.unwrap();
+    let view = soon(one.inspect(&names[1])).await.unwrap();
+    assert!(view.is_none(), "{view:?}");
+    next.release().await.unwrap();
+    cluster.migrate_keys(slot, to).unwrap();
+    cluster.finish_move(slot, to).unwrap();
+    cluster.settle().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn s86_slots_go_back_and_forth_and_nothing_is_lost() {
     let cluster = Cluster::start().unwrap();
