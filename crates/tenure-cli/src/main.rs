@@ -21,6 +21,7 @@ mod logs;
 mod output;
 mod run;
 mod settings;
+mod system;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;

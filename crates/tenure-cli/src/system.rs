@@ -9,7 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use libc::{c_char, c_int, sigset_t};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
@@ -107,8 +107,9 @@ impl Inherited {
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
-    /// Starts a command with the signals as they were. It is killed when the thread that calls
-    /// this ends: that must be one which lives as long as this process.
+    /// Starts a command with the signals as they were, and with those of the three standard
+    /// descriptors closed that were. It is killed when the thread that calls this ends: that must
+    /// be one which lives as long as this process.
     pub(crate) fn spawn(self, command: &mut Command) -> io::Result<Child> {
         let parent = rustix::process::getpid();
         let prepare = move || {
@@ -120,10 +121,14 @@ impl Inherited {
             for (number, ignored) in self.ignored {
                 dispose(number, if ignored { libc::SIG_IGN } else { libc::SIG_DFL })?;
             }
+            for number in (0..3).filter(|number| CLOSED.load(Relaxed) & (1 << number) != 0) {
+                // SAFETY: what the standard library has opened there is nobody's.
+                unsafe { libc::close(number) };
+            }
             change_mask(libc::SIG_SETMASK, &self.mask).map(drop)
         };
         // SAFETY: between fork and exec only calls are made that are allowed there: prctl, getppid,
-        // sigaction and sigprocmask, and no memory is allocated; an error is a bare number.
+        // sigaction, close and sigprocmask, and no memory is allocated; an error is a bare number.
         unsafe { command.pre_exec(prepare) };
         command.spawn()
     }
@@ -228,17 +233,23 @@ pub(crate) fn close_inherited() {
 }
 
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+/// A bit for each of the three standard descriptors that was closed.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
 static TITLE: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 static TITLE_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs before `main`, and before the standard library ignores SIGPIPE: later nobody knows how it
-/// was set.
+/// Runs before `main`, and before the standard library ignores SIGPIPE and opens `/dev/null` where a
+/// standard descriptor is closed: later nobody knows how it was.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn(c_int, *const *mut c_char) = before_main;
 
 extern "C" fn before_main(count: c_int, arguments: *const *mut c_char) {
     PIPE_IGNORED.store(is_ignored(libc::SIGPIPE).unwrap_or(false), Relaxed);
+    // SAFETY: asking for the flags of a number harms nothing, even if it is not open.
+    let is_closed = |number| unsafe { libc::fcntl(number, libc::F_GETFD) } < 0;
+    let closed = (0..3).filter(|number| is_closed(*number)).fold(0, |all, number| all | 1 << number);
+    CLOSED.store(closed, Relaxed);
     // Only glibc hands the arguments to what runs this early.
     if !cfg!(target_env = "gnu") || count < 1 || arguments.is_null() {
         return;

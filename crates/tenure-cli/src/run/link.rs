@@ -88,7 +88,7 @@ impl ToKeeper {
 
 /// What the front acts on if the keeper does not.
 #[derive(Clone, Copy)]
-pub(super) struct Slate(&'static [AtomicU64; 2]);
+pub(super) struct Slate(&'static [AtomicU64; 3]);
 
 impl Slate {
     /// One that a fork shares.
@@ -116,6 +116,15 @@ impl Slate {
     pub(super) fn set_command(self, command: Option<Pid>) {
         let number = command.map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
         self.0[1].store(number.into(), SeqCst);
+    }
+
+    /// Whether the front had to kill the command in the keeper's place.
+    pub(super) fn stood_in(self) -> bool {
+        self.0[2].load(SeqCst) > 0
+    }
+
+    pub(super) fn set_stood_in(self) {
+        self.0[2].store(1, SeqCst);
     }
 }
 

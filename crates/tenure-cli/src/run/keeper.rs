@@ -1,0 +1,436 @@
+//! The keeper: it stands in line, holds, renews, starts the command, watches over it, releases.
+//!
+//! It is a process of its own, with a group and a name of its own, so that what ends `tenure` (a key in
+//! the terminal, `kill -9`, `pkill tenure`) does not end it: the hold must not end before the command
+//! has, and it is the keeper that sees to both.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, getpid, set_child_subreaper, setpgid};
+use tenure::{ErrorKind, Hold, Options, Released, Tenure};
+
+use super::command::{Command, Ending};
+use super::events::{Event, Events};
+use super::link::{News, Slate};
+use super::loss::Loss;
+use super::report::{MAX_RUN, Outcome, Report, not_started};
+use super::terminal::Terminal;
+use super::watch::{Limits, Watch, Watched, Why};
+use super::{ask, clock, quiet, signals};
+use crate::args::Run;
+use crate::args::claim::Kind;
+use crate::args::run::Program;
+use crate::engine;
+use crate::failure::{Failure, INTERNAL};
+use crate::output::quoted;
+use crate::settings::Settings;
+use crate::system::{self, Inherited};
+
+/// How long the way out of the line may take: an engine that does not answer forgets us by itself.
+const LEAVING: Duration = Duration::from_secs(2);
+/// What `ps` and `pkill` know this process by.
+const NAME: &std::ffi::CStr = c"hold-keeper";
+
+/// What the keeper has from before the fork.
+pub(super) struct Start<'a> {
+    pub(super) run: &'a Run,
+    pub(super) settings: &'a Settings,
+    pub(super) front: Pid,
+    pub(super) link: UnixStream,
+    pub(super) slate: Slate,
+    pub(super) inherited: Inherited,
+    pub(super) status: Option<File>,
+}
+
+/// Keeps until all is over, and returns the exit code.
+pub(super) fn keep(start: Start<'_>) -> u8 {
+    let Start { run, settings, front, link, slate, inherited, mut status } = start;
+    let paint = settings.error_paint();
+    let runtime = set_apart(front).map_err(|error| broken(&error)).and_then(|()| engine::runtime());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(failure) => {
+            let report = Report::not_run(Outcome::Failed, failure);
+            report.publish(paint, status.as_mut());
+            return report.exit;
+        }
+    };
+    let code = runtime.block_on(async {
+        let events = match Events::new(front, link, inherited) {
+            Ok(events) => events,
+            Err(error) => {
+                let report = Report::not_run(Outcome::Failed, broken(&error));
+                report.publish(paint, status.as_mut());
+                return report.exit;
+            }
+        };
+        let mut keeper = Keeper { run, settings, events, slate, inherited, paused: false };
+        let (report, kept) = keeper.go().await;
+        report.publish(paint, status.as_mut());
+        drop(status);
+        let lingers = kept.is_some();
+        keeper.events.tell(News::Done { code: report.exit, lingers });
+        if let Some(kept) = kept {
+            kept.linger(&mut keeper.events).await;
+        }
+        report.exit
+    });
+    // A look-up that hangs must not keep us.
+    runtime.shutdown_background();
+    code
+}
+
+/// Out of the reach of what is meant for the front.
+fn set_apart(front: Pid) -> io::Result<()> {
+    setpgid(None, None)?;
+    set_child_subreaper(Some(getpid()))?;
+    // A name that cannot be changed is no reason to stop.
+    let _ = rustix::thread::set_name(NAME);
+    system::retitle(&format!("{} of {front}", NAME.to_string_lossy()));
+    Ok(())
+}
+
+fn broken(error: &io::Error) -> Failure {
+    let help = "see the limits of this process (`ulimit -a`)";
+    Failure::new(INTERNAL, "the command cannot be watched over", error.to_string(), help)
+}
+
+struct Keeper<'a> {
+    run: &'a Run,
+    settings: &'a Settings,
+    events: Events,
+    slate: Slate,
+    inherited: Inherited,
+    /// The front was stopped: nothing is started until it goes on.
+    paused: bool,
+}
+
+/// Why the keeper does not go on.
+enum CalledOff {
+    /// By this signal.
+    Signal(i32),
+    /// The front was killed.
+    FrontGone,
+}
+
+impl CalledOff {
+    fn report(self) -> Report {
+        match self {
+            CalledOff::Signal(signal) => Report::called_off(signal),
+            CalledOff::FrontGone => Report::called_off(libc::SIGKILL),
+        }
+    }
+}
+
+/// A hold that outlives its command.
+struct Kept {
+    hold: Hold,
+    until: Duration,
+}
+
+impl Keeper<'_> {
+    /// From the first contact to the last. With `hold_for`, the hold may have to be kept after that.
+    async fn go(&mut self) -> (Report, Option<Kept>) {
+        let connecting = engine::connect(self.settings);
+        let tenure = match self.unless_called_off(connecting).await {
+            Ok(Ok(tenure)) => tenure,
+            Ok(Err(failure)) => return (Report::not_run(Outcome::Failed, failure), None),
+            Err(off) => return (off.report(), None),
+        };
+        let (hold, options) = match self.take(&tenure).await {
+            Ok(taken) => taken,
+            Err(report) => {
+                self.leave(&tenure).await;
+                return (report, None);
+            }
+        };
+        self.hold_and_run(hold, &options).await
+    }
+
+    /// Stands in line until it holds the name, for as long as a hold lasts.
+    async fn take(&mut self, tenure: &Tenure) -> Result<(Hold, Options), Report> {
+        let failed = |failure| Report::not_run(Outcome::Failed, failure);
+        let options = self.options(tenure);
+        self.run.kill_after(options.ttl).map_err(failed)?;
+        let refused = |error: &tenure::Error| engine::failure(error, self.settings);
+        tenure.clone().with_defaults(options.clone()).map_err(|error| failed(refused(&error)))?;
+        let name = self.settings.full_name(&self.run.asking.name);
+        // A hold that is kept is kept by us, so that the front need not wait for it.
+        let mut asked = options.clone();
+        asked.hold_for = Duration::ZERO;
+        loop {
+            let acquiring = ask::acquire(tenure, &name, self.run.asking.kind, asked.clone());
+            let hold = match self.unless_called_off(acquiring).await {
+                Ok(Ok(hold)) => hold,
+                Ok(Err(error)) => return Err(self.not_granted(&error)),
+                Err(off) => return Err(off.report()),
+            };
+            let since = clock::now();
+            match self.unless_called_off(make_full(&hold, &options, since)).await {
+                Ok(Ok(())) => return Ok((hold, options)),
+                // The turn came too late to be taken.
+                Ok(Err(error)) if error.kind() == ErrorKind::Lost => {}
+                Ok(Err(error)) => return Err(self.not_granted(&error)),
+                Err(off) => return Err(off.report()),
+            }
+        }
+    }
+
+    fn options(&self, tenure: &Tenure) -> Options {
+        let mut options = ask::options(&self.run.asking, tenure);
+        let details = Arc::make_mut(&mut options.details);
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        if self.run.asking.owner.is_none() {
+            details.owner = format!("{host}:{}", self.events.front);
+        }
+        let ttl = humantime::format_duration(options.ttl).to_string();
+        let pairs = [
+            ("cmd", shown(&self.run.program)),
+            ("host", host),
+            ("pid", self.events.front.to_string()),
+            ("ttl", ttl),
+        ];
+        details.meta.extend(pairs.map(|(key, value)| (key.to_owned(), value)));
+        options
+    }
+
+    fn not_granted(&self, error: &tenure::Error) -> Report {
+        let mut failure = engine::failure(error, self.settings);
+        if !matches!(error.kind(), ErrorKind::WaitOver | ErrorKind::Full) {
+            return Report::not_run(Outcome::Failed, failure);
+        }
+        failure.exit = self.run.conflict_exit_code;
+        let mut report = Report::not_run(Outcome::Busy, failure);
+        if report.exit == 0 {
+            report.failure = None;
+        }
+        report
+    }
+
+    /// Waits until the engine knows that we left, within reason: a second signal ends it.
+    async fn leave(&mut self, tenure: &Tenure) {
+        let bounded = tokio::time::timeout(LEAVING, tenure.close());
+        let _ = self.unless_called_off(bounded).await;
+    }
+
+    async fn hold_and_run(&mut self, hold: Hold, options: &Options) -> (Report, Option<Kept>) {
+        let since = clock::now();
+        let fence = hold.fence().get();
+        let ran = match self.until_not_paused(&hold, options).await {
+            Ok(()) => self.run_command(&hold, options).await,
+            Err(report) => Err(report),
+        };
+        let (mut report, lasted) = match ran {
+            Ok(watched) => (self.judge(watched, &hold, options), hold.is_live()),
+            Err(report) => (report, true),
+        };
+        report.fence = Some(fence);
+        let until = since + options.hold_for;
+        let started = report.command.is_some();
+        if started && lasted && clock::now() < until {
+            return (report, Some(Kept { hold, until }));
+        }
+        self.release(hold, lasted, &mut report).await;
+        (report, None)
+    }
+
+    /// A job that was stopped before it began begins when it goes on.
+    async fn until_not_paused(&mut self, hold: &Hold, options: &Options) -> Result<(), Report> {
+        while self.paused {
+            let event = tokio::select! {
+                event = self.events.next() => event,
+                ended = hold.lost() => {
+                    let (name, fence) = (&self.run.asking.name, hold.fence().get());
+                    let failure = Loss::Ended(ended).failure(name, fence, options.ttl, true);
+                    return Err(Report::not_run(Outcome::Lost, failure));
+                }
+            };
+            if let Some(off) = self.heed(event) {
+                return Err(off.report());
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_command(&mut self, hold: &Hold, options: &Options) -> Result<Watched, Report> {
+        let run = self.run;
+        let variables = [
+            ("TENURE_NAME", run.asking.name.clone()),
+            ("TENURE_KIND", word(run.asking.kind).to_owned()),
+            ("TENURE_FENCE", hold.fence().to_string()),
+            ("TENURE_OWNER", options.details.owner.clone()),
+        ];
+        let command = Command::start(&run.program, variables, self.inherited).map_err(|error| {
+            Report::not_run(Outcome::Failed, not_started(&shown(&run.program), &error))
+        })?;
+        // What the command reads and writes is its own from now on: if it closes its output, whoever
+        // reads that must not wait for us.
+        quiet::let_go_of_input_and_output();
+        let kill_after = run.kill_after(options.ttl).unwrap_or_default();
+        let limits = Limits {
+            signal: run.signal,
+            kill_after,
+            margin: Limits::margin(kill_after, options.ttl),
+            max_run: run.max_run,
+            on_lost: run.on_lost,
+        };
+        let (settings, fence) = (self.settings, hold.fence().get());
+        let say = |loss: &Loss| {
+            let warning = loss.failure(&run.asking.name, fence, options.ttl, false);
+            let report = Report::not_run(Outcome::Lost, warning);
+            report.publish(settings.error_paint(), None);
+        };
+        let note = |text: &str| settings.notes().say(text);
+        let front = self.events.front;
+        let watch = Watch {
+            command,
+            hold,
+            options,
+            limits,
+            events: &mut self.events,
+            terminal: Terminal::new(front),
+            slate: self.slate,
+            say: &say,
+            note: &note,
+        };
+        Ok(watch.watch().await)
+    }
+
+    /// What a command that ran comes to.
+    fn judge(&self, watched: Watched, hold: &Hold, options: &Options) -> Report {
+        let Watched { ending, stopped, warned } = watched;
+        let (outcome, exit, failure) = match stopped {
+            None if warned.is_some() => (Outcome::Lost, ending.exit_code(), None),
+            None => (Outcome::Ran, ending.exit_code(), None),
+            Some(Why::FrontGone) => (Outcome::Signal, signals::exit_code(libc::SIGKILL), None),
+            Some(Why::MaxRun) => (Outcome::MaxRun, MAX_RUN, Some(self.ran_too_long())),
+            Some(Why::Lost(loss)) => {
+                let (name, fence) = (&self.run.asking.name, hold.fence().get());
+                let failure = loss.failure(name, fence, options.ttl, true);
+                (Outcome::Lost, failure.exit, Some(failure))
+            }
+        };
+        Report { outcome, exit, command: Some(ending), fence: None, failure }
+    }
+
+    fn ran_too_long(&self) -> Failure {
+        let max_run = crate::output::span(self.run.max_run.unwrap_or_default());
+        Failure::new(
+            MAX_RUN,
+            format!("{} was stopped after {max_run}", quoted(&shown(&self.run.program))),
+            "it ran for --max-run",
+            "raise --max-run if it needs longer",
+        )
+    }
+
+    /// Releases, and says so if the hold did not last until then.
+    async fn release(&mut self, hold: Hold, lasted: bool, report: &mut Report) {
+        let name = quoted(&self.run.asking.name);
+        let released = hold.release();
+        // A hold that is lost ends on the engine by itself; and who cannot wait has a signal to send.
+        let released = match self.unless_called_off(released).await {
+            Ok(Ok(released)) => released,
+            Ok(Err(_)) | Err(_) => Released::Late,
+        };
+        if released == Released::Late && lasted && report.failure.is_none() {
+            self.settings.notes().say(&format!(
+                "the engine did not confirm the release of {name}: it stays taken until its ttl is over"
+            ));
+        }
+    }
+
+    /// Waits for `work`, unless a signal ends the wait or the front is killed.
+    async fn unless_called_off<T>(&mut self, work: impl Future<Output = T>) -> Result<T, CalledOff> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = self.events.next() => event,
+                done = &mut work => return Ok(done),
+            };
+            if let Some(off) = self.heed(event) {
+                return Err(off);
+            }
+        }
+    }
+
+    /// What an event means while no command runs.
+    fn heed(&mut self, event: Event) -> Option<CalledOff> {
+        match event {
+            Event::FrontGone => return Some(CalledOff::FrontGone),
+            Event::Signal(signal) if signals::is_an_end(signal) => {
+                return Some(CalledOff::Signal(signal));
+            }
+            Event::Signal(libc::SIGCONT) => self.paused = false,
+            Event::Signal(libc::SIGTSTP) => {
+                self.paused = true;
+                self.events.tell(News::Stopped { signal: libc::SIGTSTP as u8, all: false });
+            }
+            Event::Signal(_) | Event::Child | Event::Rung => {}
+        }
+        None
+    }
+}
+
+impl Kept {
+    /// Keeps the name taken after the front has gone, until its time is over or somebody ends this. It
+    /// then ends without a release: what is left of the ttl stands in.
+    async fn linger(self, events: &mut Events) {
+        quiet::let_go_of_everything();
+        let mut lost = self.hold.lost();
+        loop {
+            if clock::now() >= self.until {
+                let _ = self.hold.release().await;
+                return;
+            }
+            let _ = events.alarm.set(Some(self.until));
+            tokio::select! {
+                _ = &mut lost => return,
+                event = events.next() => if let Event::Signal(signal) = event
+                    && signals::is_an_end(signal) { return std::mem::forget(self.hold) },
+            }
+        }
+    }
+}
+
+/// A turn that was pushed lasts for its first life only, which may be less than the command gets to
+/// end. It is renewed before the command is started, not after.
+async fn make_full(hold: &Hold, options: &Options, since: Duration) -> tenure::Result<()> {
+    if hold.remaining() >= options.ttl * 2 / 3 {
+        return Ok(());
+    }
+    let held = clock::now().saturating_sub(since) + Duration::from_millis(10);
+    let longest = options.max_hold.map_or(options.ttl, |max_hold| max_hold.saturating_sub(held));
+    hold.extend(options.ttl.min(longest)).await
+}
+
+/// What the name is, as the command finds it in TENURE_KIND.
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Lock => "lock",
+        Kind::Shared => "read",
+        Kind::Exclusive => "write",
+        Kind::Slots(_) => "sem",
+    }
+}
+
+/// The program as others see it: its words, without what could be a secret in the arguments.
+fn shown(program: &Program) -> String {
+    let first = match program {
+        Program::Words(words) => words.first().map(|word| word.to_string_lossy()),
+        Program::Shell(_) => Some("sh -c".into()),
+    };
+    let text = first.unwrap_or_default();
+    let mut text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    while text.len() > LONGEST {
+        text.pop();
+    }
+    text
+}
+
+/// The most that is shown of a command, in bytes.
+const LONGEST: usize = 200;
