@@ -3,9 +3,10 @@
 
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io;
 use std::mem::{MaybeUninit, zeroed};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::ptr::null_mut;
@@ -13,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize,
 
 use libc::{c_char, c_int, sigset_t};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::termios::tcsetpgrp;
 use tokio::io::unix::AsyncFd;
 
 /// Which of the two processes goes on here after a [`fork`].
@@ -68,6 +70,7 @@ pub(crate) struct Inherited {
     taken: sigset_t,
     /// Whether SIGCHLD and SIGPIPE were ignored: these two are set otherwise here.
     ignored: [(c_int, bool); 2],
+    terminal_input_ignored: bool,
 }
 
 /// Takes all signals that can be taken, for this process and those that it forks: they no longer do
@@ -90,7 +93,8 @@ pub(crate) fn take_signals() -> io::Result<Inherited> {
     }
     let mask = change_mask(libc::SIG_BLOCK, &taken)?;
     let ignored = [(libc::SIGCHLD, child_ignored), (libc::SIGPIPE, PIPE_IGNORED.load(Relaxed))];
-    Ok(Inherited { mask, taken, ignored })
+    let terminal_input_ignored = is_ignored(libc::SIGTTIN)?;
+    Ok(Inherited { mask, taken, ignored, terminal_input_ignored })
 }
 
 impl Inherited {
@@ -110,9 +114,21 @@ impl Inherited {
     /// Starts a command with the signals as they were, and with those of the three standard
     /// descriptors closed that were. It is killed when the thread that calls this ends: that must
     /// be one which lives as long as this process.
-    pub(crate) fn spawn(self, command: &mut Command) -> io::Result<Child> {
-        let parent = rustix::process::getpid();
+    ///
+    /// A command that must have a terminal from the start takes it before it runs.
+    pub(crate) fn spawn(
+        self,
+        command: &mut Command,
+        terminal: Option<&File>,
+    ) -> io::Result<Child> {
+        let parent = getpid();
+        let terminal = terminal.map(File::as_raw_fd);
         let prepare = move || {
+            if let Some(number) = terminal {
+                // SAFETY: the caller's file is open until this process has become the command, or not.
+                // SIGTTOU is held back, so that a group in the background may do this.
+                let _ = tcsetpgrp(unsafe { BorrowedFd::borrow_raw(number) }, getpid());
+            }
             set_parent_process_death_signal(Some(Signal::KILL))?;
             // A parent that was gone before sends nothing any more.
             if getppid() != Some(parent) {
@@ -127,10 +143,16 @@ impl Inherited {
             }
             change_mask(libc::SIG_SETMASK, &self.mask).map(drop)
         };
-        // SAFETY: between fork and exec only calls are made that are allowed there: prctl, getppid,
-        // sigaction, close and sigprocmask, and no memory is allocated; an error is a bare number.
+        // SAFETY: between fork and exec only calls are made that are allowed there: tcsetpgrp, prctl,
+        // getppid, sigaction, close and sigprocmask, and no memory is allocated; an error is a bare number.
         unsafe { command.pre_exec(prepare) };
         command.spawn()
+    }
+
+    /// Whether SIGTTIN is ignored: then a job in the background that reads from the terminal is not
+    /// stopped but fails.
+    pub(crate) fn ignores_terminal_input(&self) -> bool {
+        self.terminal_input_ignored
     }
 
     /// Lets a signal that is taken do to this process what it does by default. Returns whether it

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, wait};
 
 use super::signals;
+use super::terminal::Terminal;
 use super::tree::{self, number};
 use crate::args::run::Program;
 use crate::system::Inherited;
@@ -56,6 +57,7 @@ impl Command {
         program: &Program,
         variables: impl IntoIterator<Item = (&'a str, String)>,
         inherited: Inherited,
+        terminal: &mut Terminal,
     ) -> io::Result<Command> {
         use std::os::unix::process::CommandExt;
         let mut spawned = match program {
@@ -72,8 +74,11 @@ impl Command {
             }
         };
         spawned.envs(variables).process_group(0);
-        let child = inherited.spawn(&mut spawned)?;
-        Ok(Command { pid: Pid::from_child(&child), ended: None, stopped: false })
+        let lent = terminal.for_start(&inherited);
+        let started = inherited.spawn(&mut spawned, lent.as_ref());
+        let pid = started.as_ref().ok().map(Pid::from_child);
+        terminal.started(lent, pid);
+        started.map(|child| Command { pid: Pid::from_child(&child), ended: None, stopped: false })
     }
 
     /// Its process, and its group.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::{Pid, getpid, set_child_subreaper, setpgid};
 use tenure::{ErrorKind, Hold, Options, Released, Tenure};
 
-use super::command::{Command, Ending};
+use super::command::Command;
 use super::events::{Event, Events};
 use super::link::{News, Slate};
 use super::loss::Loss;
@@ -264,7 +264,9 @@ impl Keeper<'_> {
             ("TENURE_FENCE", hold.fence().to_string()),
             ("TENURE_OWNER", options.details.owner.clone()),
         ];
-        let command = Command::start(&run.program, variables, self.inherited).map_err(|error| {
+        let mut terminal = Terminal::new(self.events.front);
+        let started = Command::start(&run.program, variables, self.inherited, &mut terminal);
+        let command = started.map_err(|error| {
             Report::not_run(Outcome::Failed, not_started(&shown(&run.program), &error))
         })?;
         // What the command reads and writes is its own from now on: if it closes its output, whoever
@@ -285,14 +287,13 @@ impl Keeper<'_> {
             report.publish(settings.error_paint(), None);
         };
         let note = |text: &str| settings.notes().say(text);
-        let front = self.events.front;
         let watch = Watch {
             command,
             hold,
             options,
             limits,
             events: &mut self.events,
-            terminal: Terminal::new(front),
+            terminal,
             slate: self.slate,
             say: &say,
             note: &note,

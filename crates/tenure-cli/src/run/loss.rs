@@ -19,6 +19,8 @@ pub(super) enum Loss {
     RunningOut { unrenewed: Duration, why: Option<String> },
     /// It comes to the longest that it may be held.
     MaxHold(Duration),
+    /// The keeper stood still, and the front has killed the command in its place.
+    StoodStill,
 }
 
 impl Loss {
@@ -55,6 +57,10 @@ impl Loss {
                 let how = clean(&ended.to_string());
                 (how, "the engine ended the hold, and whoever was next may have started".to_owned())
             }
+            Loss::StoodStill => (
+                "its keeper stood still, and the deadline came".to_owned(),
+                "a process called hold-keeper was stopped, or had no time to run".to_owned(),
+            ),
             Loss::MaxHold(limit) => {
                 let how = format!("it comes to its max-hold of {}", span(*limit));
                 (how, "nobody may hold it for longer".to_owned())

@@ -38,7 +38,28 @@ pub(super) fn exit_code(signal: i32) -> u8 {
 /// A signal as people call it.
 pub(super) fn name(signal: i32) -> String {
     match Signal::from_named_raw(signal) {
-        Some(named) => format!("{named:?}").replace("Signal::", "SIG"),
+        Some(named) => format!("{named:?}").replace("Signal::", "SIG").replace('"', ""),
         None => format!("signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_called_by_their_names_and_make_exit_codes() {
+        assert_eq!((name(9), exit_code(9)), ("SIGKILL".into(), 137));
+        assert_eq!((name(40), exit_code(64)), ("signal 40".into(), 192));
+    }
+
+    #[test]
+    fn a_window_that_changes_its_size_ends_nothing() {
+        for signal in [libc::SIGWINCH, libc::SIGCONT, libc::SIGTSTP, libc::SIGURG, libc::SIGCHLD] {
+            assert!(!is_an_end(signal), "{}", name(signal));
+        }
+        for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGALRM, 40] {
+            assert!(is_an_end(signal), "{}", name(signal));
+        }
     }
 }

@@ -70,7 +70,6 @@ pub(super) struct Watched {
 struct Stop {
     why: Why,
     kill_at: Duration,
-    killed: bool,
     said: bool,
 }
 
@@ -134,12 +133,12 @@ impl Watch<'_> {
 
     fn over(&mut self, ending: Ending, state: State) -> Watched {
         self.slate.set_deadline(None);
-        let killed = state.stop.as_ref().is_some_and(|stop| stop.killed);
-        self.terminal.take_back(killed);
+        // A command that did not end by itself may have left the terminal in any state.
+        let abrupt = state.stop.is_some() || matches!(ending, Ending::Signal(_));
+        self.terminal.take_back(abrupt);
         let mut stopped = state.stop.map(|stop| stop.why);
         if stopped.is_none() && self.slate.stood_in() {
-            // The front has killed it, because we were not there to do it.
-            stopped = Some(Why::Lost(Loss::Ended(state.lost.unwrap_or(Ended::Expired))));
+            stopped = Some(Why::Lost(Loss::StoodStill));
         }
         Watched { ending, stopped, warned: state.warned }
     }
@@ -244,7 +243,7 @@ impl Watch<'_> {
         if !left.is_zero() {
             self.command.signal_all(self.limits.signal);
         }
-        state.stop = Some(Stop { why, kill_at, killed: false, said: false });
+        state.stop = Some(Stop { why, kill_at, said: false });
     }
 
     /// Kills what is left when its time is over; again and again, because what is killed may just
@@ -255,7 +254,6 @@ impl Watch<'_> {
         if now < stop.kill_at {
             return;
         }
-        stop.killed = true;
         self.command.signal_all(Signal::KILL);
         if !stop.said && now > stop.kill_at + STUCK {
             stop.said = true;
