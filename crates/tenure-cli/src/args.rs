@@ -13,15 +13,22 @@ mod refusal;
 pub(crate) mod run;
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, Command as Words};
 
-use define::{flag, option, word};
+pub(crate) use define::variable_of;
+use define::{flag, option, spoken, word};
 pub(crate) use demo::{Demo, Proof, name_of};
 pub(crate) use given::{Found, Given, Source, Variables};
 pub(crate) use run::Run;
 
-use crate::failure::{Failure, INTERNAL};
+use claim::Wait;
+use clap_complete::Shell;
+use tenure::Fence;
+
+use crate::commands::break_hold::Break;
+use crate::failure::{Failure, INTERNAL, USAGE};
 use crate::output::quoted;
 use crate::settings::Settings;
 
@@ -44,6 +51,39 @@ pub(crate) enum Command {
         /// What the names begin with.
         prefix: String,
     },
+    /// Show everything about a name.
+    Show {
+        /// Which, as it was typed.
+        name: String,
+    },
+    /// Tell what happens.
+    Watch {
+        /// What the names begin with.
+        prefix: String,
+        /// How long between two looks.
+        interval: Duration,
+    },
+    /// Wait until a name is free.
+    Wait {
+        /// Which, as it was typed.
+        name: String,
+        /// How long.
+        wait: Wait,
+    },
+    /// End a hold by force, or say what that would mean.
+    Break(Break),
+    /// Show the settings.
+    Config,
+    /// Print what a shell needs to complete.
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+    /// Print the manual.
+    Man {
+        /// Of one command, or of everything.
+        command: Option<String>,
+    },
     /// Explain a code or a topic; without one, list them.
     Explain {
         /// Which.
@@ -58,6 +98,11 @@ Begin with `tenure run hello -- sleep 60` in two terminals: no server, no config
 machines set TENURE_URL, such as redis://host:6379. `tenure demo` shows what a lock changes.
 
 Exit codes: `tenure help exit-codes`. What a lock cannot do: `tenure explain fencing`.";
+
+const WATCH: &str = "\
+Events: held and waiting at the first look, then granted, released (by whoever held it, by the end of its
+ttl, or broken), queued and left. Renewals are none. It looks again and again, so what begins and ends
+between two looks is not seen.";
 
 /// The whole definition of the command line.
 pub(crate) fn define() -> Words {
@@ -75,11 +120,65 @@ pub(crate) fn define() -> Words {
             "Only names that begin with this",
         )))
         .subcommand(
+            Words::new("show")
+                .about("Show who holds a name and who waits for it; exit code 1 if nobody does")
+                .arg(word("name", "NAME", "Which name").required(true)),
+        )
+        .subcommand(
+            Words::new("watch")
+                .about("Show what happens, as it happens")
+                .after_help(WATCH)
+                .arg(word("prefix", "PREFIX", "Only names that begin with this"))
+                .arg(option("interval", None, "D", "How long between two looks [default: 250ms]")),
+        )
+        .subcommand(
+            Words::new("wait")
+                .about("Wait until a name is free; take nothing")
+                .arg(word("name", "NAME", "Which name").required(true))
+                .arg(
+                    flag("no-wait", Some('n'), "Only look: exit code 75 if it is not free")
+                        .conflicts_with("wait"),
+                )
+                .arg(option(
+                    "wait",
+                    Some('w'),
+                    "D",
+                    "Wait at most so long, then end with exit code 75",
+                )),
+        )
+        .subcommand(
+            Words::new("break")
+                .about("End a hold by force; without --fence, say first what that would mean")
+                .after_help("Neither is taken from a variable: a break must be meant.")
+                .arg(word("name", "NAME", "Which name").required(true))
+                .arg(spoken(
+                    "fence",
+                    "N",
+                    "The fence of the hold to break, as `tenure show` has it",
+                ))
+                .arg(spoken("reason", "TEXT", "Why, for the holder and for the log")),
+        )
+        .subcommand(
             Words::new("explain")
                 .about("Explain an error code such as T010, or a topic such as fencing")
                 .arg(word("topic", "CODE", "The code or the topic; without one, all are listed")),
         )
         .subcommand(demo::define())
+        .subcommand(
+            Words::new("config").about("Show each setting, its value and where that comes from"),
+        )
+        .subcommand(
+            Words::new("completions")
+                .about("Print what a shell needs to complete what is typed")
+                .arg(
+                    word("shell", "SHELL", "bash, elvish, fish, powershell or zsh").required(true),
+                ),
+        )
+        .subcommand(Words::new("man").about("Print the manual, for `man -l -`").arg(word(
+            "topic",
+            "COMMAND",
+            "The command that it is about; all if none is named",
+        )))
         .subcommand(
             Words::new("help")
                 .about("Show the help of a command, or explain a topic such as exit-codes")
@@ -138,6 +237,16 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
     Ok(match name {
         "run" => Command::Run(Box::new(Run::read(given, args)?)),
         "ls" => Command::Ls { prefix: given.word("prefix")?.unwrap_or_default() },
+        "show" => Command::Show { name: given.name()? },
+        "watch" => Command::Watch {
+            prefix: given.word("prefix")?.unwrap_or_default(),
+            interval: given.some_time("interval")?.unwrap_or(Duration::from_millis(250)),
+        },
+        "wait" => Command::Wait { name: given.name()?, wait: Wait::read(given)? },
+        "break" => Command::Break(read_break(given)?),
+        "config" => Command::Config,
+        "completions" => Command::Completions { shell: read_shell(given)? },
+        "man" => Command::Man { command: given.word("topic")? },
         "explain" | "help" => Command::Explain { topic: given.word("topic")? },
         "demo" => Command::Demo(Demo::read(given)?),
         other => {
@@ -145,6 +254,38 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
             let what = format!("{} is defined and cannot be read", quoted(other));
             return Err(Failure::new(INTERNAL, what, "a fault in tenure", "report it"));
         }
+    })
+}
+
+fn read_break(given: &Given<'_>) -> Result<Break, Failure> {
+    let given = given.spoken_only();
+    let name = given.name()?;
+    let reason = given.text("reason")?.map(|found| found.value);
+    let reason = reason.filter(|reason| !reason.trim().is_empty());
+    let meant = match (given.number("fence", 1..=(1 << 53))?, reason) {
+        (Some(fence), Some(reason)) => Some((Fence::new(fence), reason)),
+        (Some(_), None) => {
+            return Err(Failure::new(
+                USAGE,
+                "a break needs a reason",
+                "the holder and the log are told why",
+                "add `--reason \"…\"`",
+            ));
+        }
+        (None, _) => None,
+    };
+    Ok(Break { name, meant })
+}
+
+fn read_shell(given: &Given<'_>) -> Result<Shell, Failure> {
+    let name = given.word("shell")?.unwrap_or_default();
+    name.parse().map_err(|_| {
+        Failure::new(
+            USAGE,
+            format!("there are no completions for {}", quoted(&name)),
+            "known: bash, elvish, fish, powershell, zsh",
+            "such as `tenure completions bash`",
+        )
     })
 }
 

@@ -7,20 +7,26 @@
 //! - `failure` is how every command ends that does not succeed: one form, one table of exit codes.
 //! - `settings` is what holds for every command; `engine` is the way to the engine and what its
 //!   errors mean; `output` is how things are shown; `logs` is what the library says about itself.
+//! - `asking` makes a claim of what was asked for; `waiting` is what is said while it waits; `facts` is
+//!   what is known about a name; `codes` are the errors and topics that `explain` explains.
 //! - `commands` has one file a command; `run` and `demo` have rooms of their own.
 //!
 //! Nothing here uses `println!`: it panics when the reader of a pipe has left. Commands write to the
 //! writer that they are given, and hand on what becomes of that.
 
 mod args;
+mod asking;
+mod codes;
 mod commands;
 mod demo;
 mod engine;
+mod facts;
 mod failure;
 mod logs;
 mod output;
 mod run;
 mod settings;
+mod waiting;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -58,14 +64,28 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
     }
     let out = &mut BufWriter::new(io::stdout().lock());
     let exit = match command {
-        Command::Run(_) => unreachable!("it has been run"),
         Command::Demo(demo) => demo::run(&demo, out).map(|()| OK),
+        Command::Config => commands::config::run(settings, out),
+        Command::Completions { shell } => commands::completions::run(shell, out),
+        Command::Man { command } => commands::man::run(command.as_deref(), out),
         Command::Explain { topic } => commands::explain::run(topic.as_deref(), out),
-        Command::Ls { prefix } => {
-            engine::runtime()?.block_on(commands::ls::run(&prefix, settings, out))
-        }
+        command => engine::runtime()?.block_on(ask(command, settings, out)),
     }?;
     // What cannot be written must be noticed before success is reported.
     out.flush()?;
     Ok(exit)
+}
+
+/// Carries out what needs the engine.
+async fn ask(command: Command, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
+    match command {
+        Command::Ls { prefix } => commands::ls::run(&prefix, settings, out).await,
+        Command::Show { name } => commands::show::run(&name, settings, out).await,
+        Command::Watch { prefix, interval } => {
+            commands::watch::run(&prefix, interval, settings, out).await
+        }
+        Command::Wait { name, wait } => commands::wait::run(&name, wait, settings, out).await,
+        Command::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
+        other => unreachable!("{other:?} needs no engine"),
+    }
 }
