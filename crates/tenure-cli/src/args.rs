@@ -23,10 +23,11 @@ pub(crate) use demo::{Demo, Proof, name_of};
 pub(crate) use given::{Found, Given, Source, Variables};
 pub(crate) use run::Run;
 
-use claim::Wait;
+use claim::{Asking, Wait};
 use clap_complete::Shell;
 use tenure::Fence;
 
+use crate::claimed::Claimed;
 use crate::commands::break_hold::Break;
 use crate::failure::{Failure, INTERNAL, USAGE};
 use crate::output::quoted;
@@ -46,6 +47,19 @@ pub(crate) enum Asked {
 pub(crate) enum Command {
     /// Run a command while holding a name.
     Run(Box<Run>),
+    /// Acquire for a script.
+    Acquire(Box<Asking>),
+    /// Make what a script acquired last longer.
+    Renew {
+        /// Which hold.
+        claimed: Claimed,
+        /// How long it is to last from now, if longer than its ttl.
+        ttl: Option<Duration>,
+    },
+    /// Release what a script acquired.
+    Release(Claimed),
+    /// Ask whether what a script acquired is still held.
+    Check(Claimed),
     /// Show who holds what.
     Ls {
         /// What the names begin with.
@@ -236,6 +250,13 @@ pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Asked,
 fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Failure> {
     Ok(match name {
         "run" => Command::Run(Box::new(Run::read(given, args)?)),
+        "acquire" => Command::Acquire(Box::new(Asking::read(given)?)),
+        "renew" => {
+            let (claimed, ttl) = (claim::read_claimed(given)?, given.some_time("ttl")?);
+            Command::Renew { claimed, ttl }
+        }
+        "release" => Command::Release(claim::read_claimed(given)?),
+        "check" => Command::Check(claim::read_claimed(given)?),
         "ls" => Command::Ls { prefix: given.word("prefix")?.unwrap_or_default() },
         "show" => Command::Show { name: given.name()? },
         "watch" => Command::Watch {

@@ -7,7 +7,7 @@
 //! - `failure` is how every command ends that does not succeed: one form, one table of exit codes.
 //! - `settings` is what holds for every command; `engine` is the way to the engine and what its
 //!   errors mean; `output` is how things are shown; `logs` is what the library says about itself.
-//! - `asking` makes a claim of what was asked for; `waiting` is what is said while it waits; `facts` is
+//! - `asking` makes a claim of what was asked for, `claimed` is one of another process; `waiting` is what is said while it waits; `facts` is
 //!   what is known about a name; `codes` are the errors and topics that `explain` explains.
 //! - `commands` has one file a command; `run` and `demo` have rooms of their own.
 //!
@@ -16,6 +16,7 @@
 
 mod args;
 mod asking;
+mod claimed;
 mod codes;
 mod commands;
 mod demo;
@@ -79,6 +80,10 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
 /// Carries out what needs the engine.
 async fn ask(command: Command, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     match command {
+        Command::Acquire(asked) => commands::acquire::run(&asked, settings, out).await,
+        Command::Renew { claimed, ttl } => commands::renew::run(&claimed, ttl, settings, out).await,
+        Command::Release(claimed) => commands::release::run(&claimed, settings, out).await,
+        Command::Check(claimed) => commands::check::run(&claimed, settings, out).await,
         Command::Ls { prefix } => commands::ls::run(&prefix, settings, out).await,
         Command::Show { name } => commands::show::run(&name, settings, out).await,
         Command::Watch { prefix, interval } => {

@@ -15,6 +15,9 @@ use crate::settings::{COLORS, FORMATS, LEVELS, Settings};
 /// Variables that are no setting: `run` gives them to its command, or other commands take them.
 const OTHERS: [&str; 4] = ["TENURE_NAME", "TENURE_FENCE", "TENURE_KIND", "TENURE_CLAIM"];
 
+/// What is shown where there is no value.
+const NONE: &str = "-";
+
 /// One setting.
 struct Row {
     setting: String,
@@ -30,7 +33,8 @@ pub(crate) fn run(settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop
     rows.extend(of_some_commands(settings));
     if settings.json.value {
         for Row { setting, value, from, variable } in &rows {
-            let object = Object::versioned().text("setting", setting).text("value", value);
+            let value = Some(&**value).filter(|value| *value != NONE);
+            let object = Object::versioned().text("setting", setting).maybe_text("value", value);
             writeln!(out, "{}", object.text("from", from).text("variable", variable).end())?;
         }
         return Ok(OK);
@@ -51,7 +55,7 @@ fn of_all_commands(settings: &Settings) -> Vec<Row> {
     let Settings { address, ns, json, quiet, color, log_level, log_format } = settings;
     let yes = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let ns_source = ns.as_ref().map_or(Source::Default, |ns| ns.source);
-    let ns = ns.as_ref().map_or_else(|| "-".to_owned(), |ns| ns.value.clone());
+    let ns = ns.as_ref().map_or_else(|| NONE.to_owned(), |ns| ns.value.clone());
     [
         ("url", address.shown(), address.source),
         ("ns", ns, ns_source),
@@ -113,7 +117,7 @@ fn described(arg: &Arg) -> Option<(String, String)> {
         return None;
     }
     let default = help.split_once("[default: ").and_then(|(_, rest)| rest.split_once(']'));
-    Some((long.to_owned(), default.map_or("-", |(default, _)| default).to_owned()))
+    Some((long.to_owned(), default.map_or(NONE, |(default, _)| default).to_owned()))
 }
 
 /// Variables that look like ours and are not: a slip of the pen would go unnoticed.

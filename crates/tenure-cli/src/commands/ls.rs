@@ -95,6 +95,6 @@ fn summary(views: &[View], engine: &str, trip: Duration, out: &mut dyn Write) ->
     let engine = clean(engine);
     writeln!(
         out,
-        "{names}, {held} held, {waiting} waiting, engine {engine} ({trip:.1} ms), as of {now}"
+        "{names}, {held} held, {waiting} waiting, engine {engine} ({trip:.2} ms), as of {now}"
     )
 }

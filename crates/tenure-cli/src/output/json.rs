@@ -50,6 +50,11 @@ impl Object {
         self.raw(key, if value { "true" } else { "false" })
     }
 
+    /// A field that is known to be empty.
+    pub(crate) fn null(self, key: &str) -> Object {
+        self.raw(key, "null")
+    }
+
     /// A field with an object in it.
     pub(crate) fn object(self, key: &str, value: Object) -> Object {
         self.raw(key, &value.end())
