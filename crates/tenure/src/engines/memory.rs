@@ -334,6 +334,7 @@ impl fmt::Debug for Memory {
 mod tests {
     use super::*;
     use crate::clock::Job;
+    use crate::error::Result;
     use crate::name::Space;
     use std::sync::atomic::Ordering::Relaxed;
 
