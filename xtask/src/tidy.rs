@@ -91,6 +91,11 @@ const RULES: &[Rule] = &[
         because: "the waiting loop sees engines only through the trait",
     },
     Rule {
+        module: "detached",
+        may_import: &[WORDS, &["ask", "client", "hold", "options", "stake"]],
+        because: "it passes a hold on, and sees engines only through the core",
+    },
+    Rule {
         module: "watchdog",
         may_import: &[WORDS, &["client", "clock", "engine", "stake", "turn"]],
         because: "the watchdog carries what stakes decide, and sees engines only through the trait",
