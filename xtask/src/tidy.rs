@@ -56,7 +56,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "engines",
-        may_import: &[WORDS, &["clock", "engine", "ledger", "turn"]],
+        may_import: &[WORDS, &["clock", "engine", "ledger", "system", "turn"]],
         because: "engines see the trait, the words and the ledger, never who waits, holds or renews",
     },
     // The core.

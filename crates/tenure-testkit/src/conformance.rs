@@ -6,7 +6,7 @@
 //! use tenure_testkit::conformance;
 //! use tenure_testkit::stage::RealStage;
 //!
-//! conformance::check(Arc::new(RealStage), move || engine.clone()).await;
+//! conformance::check(Arc::new(RealStage::here()), move || engine.clone()).await;
 //! # }
 //! ```
 //!
