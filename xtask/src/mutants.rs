@@ -148,6 +148,20 @@ const MUTATIONS: &[Mutation] = &[
         tests: CONFORMANCE,
     },
     Mutation {
+        breaks: "a turn that comes late ends a hold that was detached",
+        file: "crates/tenure/src/stake.rs",
+        find: "(Phase::Held(_), _) | (Phase::Detached(_), Turn::Granted(_)) => true,",
+        replace: "(Phase::Held(_), _) => true,",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a hold is detached in its first life",
+        file: "crates/tenure/src/detached.rs",
+        find: "self.renew_for(stake.claim.ttl).await?;",
+        replace: "",
+        tests: CONFORMANCE,
+    },
+    Mutation {
         breaks: "hold_for is forgotten",
         file: "crates/tenure/src/stake.rs",
         find: "held.leave_at = held.since + self.terms.hold_for;\n                return None;",

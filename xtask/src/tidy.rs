@@ -56,7 +56,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "engines",
-        may_import: &[WORDS, &["clock", "engine", "ledger", "turn"]],
+        may_import: &[WORDS, &["clock", "engine", "ledger", "system", "turn"]],
         because: "engines see the trait, the words and the ledger, never who waits, holds or renews",
     },
     // The core.
@@ -89,6 +89,11 @@ const RULES: &[Rule] = &[
         module: "acquire",
         may_import: &[WORDS, &["ask", "client", "engine", "hold", "observe", "stake"]],
         because: "the waiting loop sees engines only through the trait",
+    },
+    Rule {
+        module: "detached",
+        may_import: &[WORDS, &["ask", "client", "hold", "options", "stake"]],
+        because: "it passes a hold on, and sees engines only through the core",
     },
     Rule {
         module: "watchdog",

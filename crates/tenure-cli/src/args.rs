@@ -2,28 +2,36 @@
 //!
 //! What comes out is valid: commands check nothing again. What is wrong comes out as a [`Failure`] in
 //! the one form that all errors have, so clap's own texts and exit codes never reach the user.
-//! `define` says how flags are made, `given` how their values are read; a command with many flags has
-//! a file of its own.
+//! `define` says how flags are made, `given` how their values are read, `refusal` what is said instead
+//! of clap's errors; commands that belong together have a file of their own.
 
 pub(crate) mod claim;
 mod define;
-pub(crate) mod demo;
+mod demo;
 mod given;
+mod look;
 mod refusal;
 pub(crate) mod run;
+mod script;
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, Command as Words};
+use clap_complete::Shell;
 
-use define::{flag, option, word};
+pub(crate) use define::variable_of;
 pub(crate) use demo::{Demo, Proof, name_of};
 pub(crate) use given::{Found, Given, Source, Variables};
 pub(crate) use run::Run;
 
-use crate::failure::{Failure, INTERNAL};
+use crate::claimed::Claimed;
+use crate::commands::break_hold::Break;
+use crate::failure::{Failure, INTERNAL, USAGE};
 use crate::output::quoted;
 use crate::settings::Settings;
+use claim::{Asking, Wait};
+use define::{flag, option, word};
 
 /// What was asked of this process.
 #[derive(Debug)]
@@ -34,23 +42,53 @@ pub(crate) enum Asked {
     Do(Box<Settings>, Command),
 }
 
-/// What to do.
+/// What to do, by what it needs.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Run a command while holding a name.
+    /// Run a command while holding a name. It needs a process without threads.
     Run(Box<Run>),
-    /// Show who holds what.
-    Ls {
-        /// What the names begin with.
-        prefix: String,
-    },
-    /// Explain a code or a topic; without one, list them.
-    Explain {
-        /// Which.
-        topic: Option<String>,
-    },
+    /// Something that needs no engine, or sees to that itself.
+    Here(Here),
+    /// Something to ask of the engine.
+    Ask(Ask),
+}
+
+/// What needs no engine.
+#[derive(Debug)]
+pub(crate) enum Here {
     /// Play proofs.
     Demo(Demo),
+    /// Explain a code or a topic; without one, list them.
+    Explain(Option<String>),
+    /// Show the settings.
+    Config,
+    /// Print what a shell needs to complete.
+    Completions(Shell),
+    /// Print the manual, of one command or of everything.
+    Man(Option<String>),
+}
+
+/// What is asked of the engine. Names are as they were typed.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// Acquire for a script.
+    Acquire(Box<Asking>),
+    /// Make what a script acquired last so long from now, or its ttl.
+    Renew(Claimed, Option<Duration>),
+    /// Release what a script acquired.
+    Release(Claimed),
+    /// Say whether what a script acquired is still held.
+    Check(Claimed),
+    /// Show the names with this prefix.
+    Ls(String),
+    /// Show everything about a name.
+    Show(String),
+    /// Tell what happens to the names with this prefix, looking so often.
+    Watch(String, Duration),
+    /// Wait until a name is free.
+    Wait(String, Wait),
+    /// End a hold by force, or say what that would mean.
+    Break(Break),
 }
 
 const MORE: &str = "\
@@ -69,22 +107,10 @@ pub(crate) fn define() -> Words {
         .disable_help_subcommand(true)
         .args(define_settings())
         .subcommand(run::define())
-        .subcommand(Words::new("ls").about("Show who holds what, and who waits").arg(word(
-            "prefix",
-            "PREFIX",
-            "Only names that begin with this",
-        )))
-        .subcommand(
-            Words::new("explain")
-                .about("Explain an error code such as T010, or a topic such as fencing")
-                .arg(word("topic", "CODE", "The code or the topic; without one, all are listed")),
-        )
+        .subcommands(script::define_commands())
+        .subcommands(look::define_commands())
         .subcommand(demo::define())
-        .subcommand(
-            Words::new("help")
-                .about("Show the help of a command, or explain a topic such as exit-codes")
-                .arg(word("topic", "COMMAND", "The command or the topic")),
-        )
+        .subcommands(define_here())
 }
 
 /// What every command takes.
@@ -114,6 +140,26 @@ fn define_settings() -> Vec<Arg> {
     all.into_iter().map(|arg| arg.global(true).help_heading("Options of every command")).collect()
 }
 
+fn define_here() -> [Words; 5] {
+    [
+        Words::new("explain")
+            .about("Explain an error code such as T010, or a topic such as fencing")
+            .arg(word("topic", "CODE", "The code or the topic; without one, all are listed")),
+        Words::new("config").about("Show each setting, its value and where that comes from"),
+        Words::new("completions")
+            .about("Print what a shell needs to complete what is typed")
+            .arg(word("shell", "SHELL", "bash, elvish, fish, powershell or zsh").required(true)),
+        Words::new("man").about("Print the manual, for `man -l -`").arg(word(
+            "topic",
+            "COMMAND",
+            "The command that it is about; all if none is named",
+        )),
+        Words::new("help")
+            .about("Show the help of a command, or explain a topic such as exit-codes")
+            .arg(word("topic", "COMMAND", "The command or the topic")),
+    ]
+}
+
 /// Reads the arguments, the first of which is the program's own name.
 pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Asked, Failure> {
     let mut words = define();
@@ -126,7 +172,7 @@ pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Asked,
     };
     let given = Given::new(matches, variables);
     if name == "help"
-        && let Some(help) = help(given.word("topic")?, &mut words)?
+        && let Some(help) = help(given.word("topic")?, &mut words)
     {
         return Ok(Asked::Say(help));
     }
@@ -135,22 +181,56 @@ pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Asked,
 }
 
 fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Failure> {
+    let prefix = || given.word("prefix").map(Option::unwrap_or_default);
+    let ask = match name {
+        "run" => return Ok(Command::Run(Box::new(Run::read(given, args)?))),
+        "acquire" => Ask::Acquire(Box::new(Asking::read(given)?)),
+        "renew" => Ask::Renew(script::read_claimed(given)?, given.some_time("ttl")?),
+        "release" => Ask::Release(script::read_claimed(given)?),
+        "check" => Ask::Check(script::read_claimed(given)?),
+        "ls" => Ask::Ls(prefix()?),
+        "show" => Ask::Show(given.name()?),
+        "watch" => {
+            let interval = given.some_time("interval")?;
+            Ask::Watch(prefix()?, interval.unwrap_or(Duration::from_millis(250)))
+        }
+        "wait" => Ask::Wait(given.name()?, Wait::read(given)?),
+        "break" => Ask::Break(look::read_break(given)?),
+        _ => return read_here(name, given).map(Command::Here),
+    };
+    Ok(Command::Ask(ask))
+}
+
+fn read_here(name: &str, given: &Given<'_>) -> Result<Here, Failure> {
     Ok(match name {
-        "run" => Command::Run(Box::new(Run::read(given, args)?)),
-        "ls" => Command::Ls { prefix: given.word("prefix")?.unwrap_or_default() },
-        "explain" | "help" => Command::Explain { topic: given.word("topic")? },
-        "demo" => Command::Demo(Demo::read(given)?),
+        "demo" => Here::Demo(Demo::read(given)?),
+        "explain" | "help" => Here::Explain(given.word("topic")?),
+        "config" => Here::Config,
+        "completions" => Here::Completions(read_shell(given)?),
+        "man" => Here::Man(given.word("topic")?),
         other => {
             // Clap knows the commands, so this is a definition without a reading.
             let what = format!("{} is defined and cannot be read", quoted(other));
-            return Err(Failure::new(INTERNAL, what, "a fault in tenure", "report it"));
+            return Err(Failure::new(INTERNAL, what, "a fault in tenure", "please report it"));
         }
     })
 }
 
+fn read_shell(given: &Given<'_>) -> Result<Shell, Failure> {
+    let name = given.word("shell")?.unwrap_or_default();
+    name.parse().map_err(|_| {
+        Failure::new(
+            USAGE,
+            format!("there are no completions for {}", quoted(&name)),
+            "known: bash, elvish, fish, powershell, zsh",
+            "such as `tenure completions bash`",
+        )
+    })
+}
+
 /// The help of everything or of one command; `None` if it is no command but perhaps a topic.
-fn help(topic: Option<String>, words: &mut Words) -> Result<Option<String>, Failure> {
-    let Some(topic) = topic else { return Ok(Some(words.render_long_help().to_string())) };
+fn help(topic: Option<String>, words: &mut Words) -> Option<String> {
+    let Some(topic) = topic else { return Some(words.render_long_help().to_string()) };
     words.build();
-    Ok(words.find_subcommand_mut(&topic).map(|words| words.render_long_help().to_string()))
+    words.find_subcommand_mut(&topic).map(|words| words.render_long_help().to_string())
 }

@@ -7,26 +7,33 @@
 //! - `failure` is how every command ends that does not succeed: one form, one table of exit codes.
 //! - `settings` is what holds for every command; `engine` is the way to the engine and what its
 //!   errors mean; `output` is how things are shown; `logs` is what the library says about itself.
+//! - `asking` makes a claim of what was asked for, `claimed` is one of another process; `waiting` is what is said while it waits; `facts` is
+//!   what is known about a name; `codes` are the errors and topics that `explain` explains.
 //! - `commands` has one file a command; `run` and `demo` have rooms of their own.
 //!
 //! Nothing here uses `println!`: it panics when the reader of a pipe has left. Commands write to the
 //! writer that they are given, and hand on what becomes of that.
 
 mod args;
+mod asking;
+mod claimed;
+mod codes;
 mod commands;
 mod demo;
 mod engine;
+mod facts;
 mod failure;
 mod logs;
 mod output;
 mod run;
 mod settings;
 mod system;
+mod waiting;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use args::{Asked, Command};
+use args::{Ask, Asked, Command, Here};
 use failure::{Exit, OK, Stop};
 use output::{Color, Paint};
 use settings::Settings;
@@ -53,20 +60,52 @@ fn say(text: &str) -> Result<Exit, Stop> {
 
 fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
     logs::start(settings);
-    // It forks, so it comes before anything that could start a thread or lock standard output.
-    if let Command::Run(asked) = command {
-        return run::run(&asked, settings);
-    }
-    let out = &mut BufWriter::new(io::stdout().lock());
-    let exit = match command {
-        Command::Run(_) => unreachable!("it has been run"),
-        Command::Demo(demo) => demo::run(&demo, out).map(|()| OK),
-        Command::Explain { topic } => commands::explain::run(topic.as_deref(), out),
-        Command::Ls { prefix } => {
-            engine::runtime()?.block_on(commands::ls::run(&prefix, settings, out))
+    let out = || BufWriter::new(io::stdout().lock());
+    match command {
+        // It forks, so nothing here may have started a thread or have taken standard output.
+        Command::Run(asked) => run::run(&asked, settings),
+        Command::Here(here) => finish(&mut out(), |out| do_here(here, settings, out)),
+        Command::Ask(asked) => {
+            let runtime = engine::runtime()?;
+            finish(&mut out(), |out| runtime.block_on(ask(asked, settings, out)))
         }
-    }?;
-    // What cannot be written must be noticed before success is reported.
-    out.flush()?;
+    }
+}
+
+/// What cannot be written must be noticed before success is reported.
+fn finish(
+    out: &mut dyn Write,
+    work: impl FnOnce(&mut dyn Write) -> Result<Exit, Stop>,
+) -> Result<Exit, Stop> {
+    let exit = work(out);
+    let flushed = out.flush();
+    let exit = exit?;
+    flushed?;
     Ok(exit)
+}
+
+fn do_here(here: Here, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
+    match here {
+        Here::Demo(demo) => demo::run(&demo, out).map(|()| OK),
+        Here::Config => commands::config::run(settings, out),
+        Here::Completions(shell) => commands::completions::run(shell, out),
+        Here::Man(command) => commands::man::run(command.as_deref(), out),
+        Here::Explain(topic) => commands::explain::run(topic.as_deref(), out),
+    }
+}
+
+async fn ask(asked: Ask, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
+    match asked {
+        Ask::Acquire(asked) => commands::acquire::run(&asked, settings, out).await,
+        Ask::Renew(claimed, ttl) => commands::renew::run(&claimed, ttl, settings, out).await,
+        Ask::Release(claimed) => commands::release::run(&claimed, settings, out).await,
+        Ask::Check(claimed) => commands::check::run(&claimed, settings, out).await,
+        Ask::Ls(prefix) => commands::ls::run(&prefix, settings, out).await,
+        Ask::Show(name) => commands::show::run(&name, settings, out).await,
+        Ask::Watch(prefix, interval) => {
+            commands::watch::run(&prefix, interval, settings, out).await
+        }
+        Ask::Wait(name, wait) => commands::wait::run(&name, wait, settings, out).await,
+        Ask::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
+    }
 }

@@ -9,7 +9,6 @@
 //! - `watch` decides when the command is stopped; `command`, `tree` and `terminal` are what it needs.
 //! - `events`, `signals`, `clock`: what the keeper hears. `report`, `loss`: what is said in the end.
 
-mod ask;
 mod clock;
 mod command;
 mod events;

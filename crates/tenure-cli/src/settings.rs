@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use tenure::engines::redis::RedisConfig;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::{Found, Given, Source, Variables};
@@ -150,12 +151,26 @@ impl Address {
         let Ok(url) = self.url.as_deref() else { return "none".into() };
         match self.scheme() {
             Some("file" | "memory") => url.to_owned(),
-            Some(scheme) => match tenure::engines::redis::RedisConfig::from_url(url) {
+            Some(scheme) => match RedisConfig::from_url(url) {
                 Ok((config, _)) => config.label(),
                 Err(_) => format!("{scheme}:…"),
             },
             None => "…".into(),
         }
+    }
+
+    /// What the URL says besides where the engine is: defaults for all calls.
+    pub(crate) fn fields(&self) -> Vec<(String, String)> {
+        let Ok(url) = self.url.as_deref() else { return Vec::new() };
+        if let Ok((_, fields)) = RedisConfig::from_url(url) {
+            return fields;
+        }
+        let (Some("file" | "memory"), Some((_, query))) = (self.scheme(), url.split_once('?'))
+        else {
+            return Vec::new();
+        };
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
     }
 
     /// Whether a password can be seen in the list of processes.

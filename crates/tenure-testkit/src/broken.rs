@@ -37,6 +37,8 @@ pub enum Wrong {
     RenewDoesNothing,
     /// Makes a hold last what the last renewal said, not what was promised before.
     RenewShortens,
+    /// Makes a hold last longer when someone asks whether it is held.
+    AskingProlongs,
     /// Frees whoever holds, whoever leaves.
     LeaveFreesAStranger,
     /// Ends the hold that a claim has now, although the turn that is given back is an old one.
@@ -77,7 +79,7 @@ pub enum Wrong {
 
 impl Wrong {
     /// All of them.
-    pub const ALL: [Wrong; 30] = [
+    pub const ALL: [Wrong; 31] = [
         Wrong::GrantsTwice,
         Wrong::LetsTriesBarge,
         Wrong::ForgetsTheLine,
@@ -90,6 +92,7 @@ impl Wrong {
         Wrong::RenewIgnoresTheFence,
         Wrong::RenewDoesNothing,
         Wrong::RenewShortens,
+        Wrong::AskingProlongs,
         Wrong::LeaveFreesAStranger,
         Wrong::LeaveIgnoresTheFence,
         Wrong::QuitIsIgnored,
@@ -240,6 +243,7 @@ impl Mutant {
                 }
                 Wrong::NeverExpires => *ttl *= 10_000,
                 Wrong::ExpiresEarly => *ttl /= 5,
+                Wrong::AskingProlongs if ttl.is_zero() => *ttl = Duration::from_secs(20),
                 _ => {}
             }
         }
@@ -383,6 +387,10 @@ impl Engine for Mutant {
 
     fn leave_soon(&self, leave: Leave, done: Ack) {
         done.done(self.leave_now(&leave));
+    }
+
+    fn detach(&self, name: &Name, id: &ClaimId) -> Step<()> {
+        self.right.detach(name, id)
     }
 
     fn resize(&self, name: &Name, capacity: u32) -> Step<()> {

@@ -6,7 +6,7 @@
 //! use tenure_testkit::conformance;
 //! use tenure_testkit::stage::RealStage;
 //!
-//! conformance::check(Arc::new(RealStage), move || engine.clone()).await;
+//! conformance::check(Arc::new(RealStage::here()), move || engine.clone()).await;
 //! # }
 //! ```
 //!
@@ -72,6 +72,8 @@ cases! {
     locks::max_hold_is_the_end, exclusive: true, needs: |_| true;
     locks::hold_for_keeps_the_name, exclusive: true, needs: |_| true;
     locks::a_broken_hold_is_lost_and_handed_over, exclusive: true, needs: |_| true;
+    locks::a_detached_hold_goes_on_elsewhere, exclusive: true, needs: |_| true;
+    locks::a_detached_hold_ends_with_its_ttl, exclusive: true, needs: |_| true;
     locks::inspection_shows_who_holds_and_who_waits, exclusive: true, needs: |_| true;
     locks::a_full_line_refuses, exclusive: true, needs: |_| true;
     locks::an_unused_name_leaves_nothing, exclusive: true, needs: |_| true;
@@ -81,6 +83,7 @@ cases! {
     steps::a_waiting_claim_keeps_its_ticket, exclusive: false, needs: |p| p.order == Order::Arrival;
     steps::renewing_never_creates, exclusive: false, needs: |_| true;
     steps::renewing_never_shortens, exclusive: false, needs: |_| true;
+    steps::renewing_for_no_time_only_asks, exclusive: false, needs: |_| true;
     steps::renewing_needs_the_fence, exclusive: false, needs: |_| true;
     steps::leaving_twice_changes_nothing, exclusive: false, needs: |_| true;
     steps::a_turn_is_given_back_only_while_it_is_held, exclusive: false, needs: |_| true;

@@ -373,6 +373,11 @@ impl Engine for Faulty {
         self.shared.network.start(Box::pin(async move { done.done(answer.await) }));
     }
 
+    fn detach(&self, name: &Name, id: &ClaimId) -> Step<()> {
+        let (name, id) = (name.clone(), *id);
+        Step::pending(self.carry(move |engine| engine.detach(&name, &id), |_, done, _| done))
+    }
+
     fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
         let name = name.clone();
         Step::pending(self.carry(move |engine| engine.resize(&name, capacity), |_, done, _| done))

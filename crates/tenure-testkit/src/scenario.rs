@@ -50,6 +50,8 @@ pub struct Report {
     pub dropped: u64,
     /// Asks whose wait was over.
     pub over: u64,
+    /// Holds that were detached and gone on with.
+    pub passed_on: u64,
 }
 
 impl Scenario {
@@ -178,20 +180,27 @@ impl Play {
     fn start_process(self: &Arc<Self>, process: Process, rng: &mut Rng) {
         let offset = Duration::from_secs(rng.between(0, 100_000));
         self.sim.set_clock(process, offset, rng.between(9_970, 10_030));
-        let (sim, stage) = (self.sim.clone(), self.sim.process(process));
-        let dead = move || sim.is_dead(process);
-        let Scenario { faults, .. } = self.scenario;
-        let engine: Arc<dyn Engine> = self.engine.clone();
-        let faulty =
-            Faulty::new(engine, self.truth.clone(), stage.world(), faults, rng.fork(), dead);
-        let tenure = Tenure::in_world(Arc::new(faulty), stage.world());
+        let stage = self.sim.process(process);
+        let tenure = self.client(process, rng);
+        let elsewhere = self.client(process, rng);
         for _ in 0..self.scenario.workers {
             self.seen().running += 1;
             let running = Running(self.clone());
             let rng = rng.fork();
-            let worker = Worker { stage: stage.clone(), tenure: tenure.clone(), process, rng };
+            let (tenure, elsewhere) = (tenure.clone(), elsewhere.clone());
+            let worker = Worker { stage: stage.clone(), tenure, elsewhere, process, rng };
             stage.start(Box::pin(worker.work(running)));
         }
+    }
+
+    /// A client of a process, with connections of its own.
+    fn client(&self, process: Process, rng: &mut Rng) -> Tenure {
+        let (sim, world) = (self.sim.clone(), self.sim.process(process).world());
+        let dead = move || sim.is_dead(process);
+        let engine: Arc<dyn Engine> = self.engine.clone();
+        let (network, faults) = (self.truth.clone(), self.scenario.faults);
+        let faulty = Faulty::new(engine, network, world.clone(), faults, rng.fork(), dead);
+        Tenure::in_world(Arc::new(faulty), world)
     }
 
     /// Something bad happens to someone.
@@ -266,6 +275,8 @@ impl Scenario {
 struct Worker {
     stage: Arc<dyn Stage>,
     tenure: Tenure,
+    /// With connections of its own, for holds that are passed on.
+    elsewhere: Tenure,
     process: Process,
     rng: Rng,
 }
@@ -378,12 +389,45 @@ impl Worker {
             self.stage.sleep(self.rng.micros(0, span)).await;
         }
         self.effect(play, &hold, &mut record);
+        let hold = match (Arc::into_inner(hold), self.rng.chance(150)) {
+            (Some(hold), true) => self.pass_on(play, hold, &mut record).await,
+            (hold, _) => hold,
+        };
         record.freed = play.truth.now();
         play.seen().history.push(record);
-        let Some(hold) = Arc::into_inner(hold) else { return };
-        match self.rng.between(0, 2) {
-            0 => drop(hold),
-            _ => drop(hold.release().await),
+        match hold {
+            Some(hold) if self.rng.chance(667) => drop(hold.release().await),
+            hold => drop(hold),
+        }
+    }
+
+    /// Detaches the hold, and goes on with it by another client or by the same one.
+    async fn pass_on(&mut self, play: &Arc<Play>, hold: Hold, record: &mut Record) -> Option<Hold> {
+        let since = play.truth.now();
+        let detached = hold.detach().await.ok()?;
+        let span = play.scenario.ttl.as_micros() as u64 * 6 / 5;
+        self.stage.sleep(self.rng.micros(0, span)).await;
+        let to = if self.rng.chance(700) { &self.elsewhere } else { &self.tenure };
+        let attached = to.attach(&detached).await;
+        let ended = play.truth.now();
+        let mut seen = play.seen();
+        match attached {
+            Ok(hold) => {
+                seen.report.passed_on += 1;
+                drop(seen);
+                self.effect(play, &hold, record);
+                Some(hold)
+            }
+            Err(error) => {
+                // Until its ttl has nearly run out nobody but an operator can have ended it.
+                let broken = seen.broken.contains(&record.fence);
+                let too_early = ended < since + play.scenario.ttl * 4 / 5 && !broken;
+                if error.kind() != ErrorKind::Unavailable && too_early {
+                    let wrong = format!("{}: a detached hold was gone: {error}", record.name);
+                    seen.wrong.push(wrong);
+                }
+                None
+            }
         }
     }
 
@@ -419,6 +463,7 @@ impl std::ops::Add for Report {
             lost: self.lost + other.lost,
             dropped: self.dropped + other.dropped,
             over: self.over + other.over,
+            passed_on: self.passed_on + other.passed_on,
         }
     }
 }

@@ -26,6 +26,7 @@ pub use certificates::Certificates;
 pub use clock::Clock;
 pub use cluster::Cluster;
 pub use flavour::Flavour;
+pub use folder::Folder;
 pub(crate) use ports::free as free_port;
 pub use redis::Redis;
 pub use reply::{Connection, Reply};

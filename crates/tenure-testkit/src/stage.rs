@@ -103,9 +103,17 @@ impl<T> Future for Joined<T> {
     }
 }
 
-/// Real time, on the tokio runtime that it is used in.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RealStage;
+/// Real time, on the tokio runtime that it was made in: engines may start tasks from threads of
+/// their own.
+#[derive(Clone, Debug)]
+pub struct RealStage(tokio::runtime::Handle);
+
+impl RealStage {
+    /// Plays on the runtime that this is called in.
+    pub fn here() -> RealStage {
+        RealStage(tokio::runtime::Handle::current())
+    }
+}
 
 impl Stage for RealStage {
     fn world(&self) -> Arc<dyn World> {
@@ -113,10 +121,11 @@ impl Stage for RealStage {
     }
 
     fn start(&self, task: Task) {
-        tokio::spawn(task);
+        self.0.spawn(task);
     }
 
     fn sleep(&self, span: Duration) -> Task {
+        let _inside = self.0.enter();
         Box::pin(tokio::time::sleep(span))
     }
 }

@@ -18,5 +18,5 @@ fn memory_conforms_on_virtual_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_conforms_on_real_time() {
     let engine = Arc::new(Memory::new());
-    conformance::check(Arc::new(RealStage), move || engine.clone()).await;
+    conformance::check(Arc::new(RealStage::here()), move || engine.clone()).await;
 }

@@ -18,7 +18,7 @@ fn connect(url: &str) -> Arc<dyn Engine> {
 }
 
 async fn conforms(url: String) {
-    conformance::check(Arc::new(RealStage), move || connect(&url)).await;
+    conformance::check(Arc::new(RealStage::here()), move || connect(&url)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

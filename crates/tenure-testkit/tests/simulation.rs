@@ -44,8 +44,9 @@ fn every_seed_is_judged_clean() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // The seeds must have met what they are for.
     if count >= 1000 {
-        let Report { granted, lost, dropped, over } = total;
+        let Report { granted, lost, dropped, over, passed_on } = total;
         assert!(granted > count && lost > count / 20 && dropped > count / 20 && over > count / 100);
+        assert!(passed_on > count / 10);
     }
 }
 

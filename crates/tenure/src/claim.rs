@@ -301,7 +301,8 @@ pub enum Verdict {
 /// What the watchdog asks for: that a hold or a place goes on.
 #[derive(Clone, Debug)]
 pub enum Renewal {
-    /// Make the hold last its ttl from now. Never creates one, never shortens one.
+    /// Make the hold last its ttl from now. Never creates one, never shortens one. A ttl of zero only
+    /// asks whether it is held, and changes nothing.
     Hold {
         /// What is held.
         name: Name,
@@ -390,6 +391,8 @@ pub enum Ended {
     },
     /// The engine has lost its memory.
     Forgotten,
+    /// Someone else who knows its claim id released it, or the engine has lost its memory.
+    Elsewhere,
     /// The `Tenure` was closed.
     Closed,
 }
@@ -402,6 +405,9 @@ impl fmt::Display for Ended {
             Ended::MaxHold => f.write_str("it was held for max_hold"),
             Ended::Conflict { capacity } => write!(f, "the capacity was changed to {capacity}"),
             Ended::Forgotten => f.write_str("the engine has lost its memory"),
+            Ended::Elsewhere => {
+                f.write_str("it was released elsewhere, or the engine has lost its memory")
+            }
             Ended::Closed => f.write_str("this Tenure was closed"),
         }
     }

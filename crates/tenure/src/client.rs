@@ -11,6 +11,7 @@ use crate::ask::Draft;
 use crate::claim::{Broken, Fence, Note};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
+use crate::engines::file::File;
 use crate::engines::memory::Memory;
 use crate::engines::redis::{Redis, RedisConfig};
 use crate::error::{Error, ErrorKind, Result};
@@ -72,6 +73,7 @@ impl Tenure {
     /// | URL | engine |
     /// |---|---|
     /// | `memory:` | this process; each connect has lines of its own, clones share them |
+    /// | `file:PATH` | a file, for all processes of this machine; see [`File`](crate::engines::file::File) |
     /// | `redis://host:6379` | a Redis or Valkey server; also `rediss://`, `redis+unix://`, `redis-sentinel://h1,h2/service` and `redis-cluster://h1,h2`, see [`RedisConfig`](crate::engines::redis::RedisConfig) |
     ///
     /// A query sets defaults for all calls: `memory:?ttl=5s&wait=10s`. It knows `ttl`, `wait`,
@@ -370,11 +372,20 @@ impl Drop for Handle {
 /// The engine that the URL names, and what else its query says.
 async fn open(url: &str) -> Result<(Arc<dyn Engine>, Vec<(String, String)>)> {
     let (address, query) = url.split_once('?').unwrap_or((url, ""));
-    if address == "memory:" {
+    let fields = || {
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        let fields = pairs.map(|(field, value)| (field.to_owned(), value.to_owned()));
-        return Ok((Arc::new(Memory::new()), fields.collect()));
+        pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
+    };
+    if address == "memory:" {
+        return Ok((Arc::new(Memory::new()), fields()));
+    }
+    if let Some(path) = address.strip_prefix("file:") {
+        // file:///var/lib/x names the same file as file:/var/lib/x.
+        let path = path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path);
+        let file = File::open_in_background(path.into()).await;
+        let file = file.map_err(|error| error.context("connect", "", address))?;
+        return Ok((Arc::new(file), fields()));
     }
     // What follows the scheme may be a password, and without a scheme anything may.
     let scheme = address
@@ -393,7 +404,7 @@ async fn open(url: &str) -> Result<(Arc<dyn Engine>, Vec<(String, String)>)> {
         Some(scheme) => format!("there is no engine for {scheme:?}"),
         None => "there is no engine for a URL without a scheme".to_owned(),
     };
-    let unknown = Error::invalid(reason).next("known: memory:, redis:// and its kin");
+    let unknown = Error::invalid(reason).next("known: memory:, file:PATH, redis:// and its kin");
     Err(unknown.context("connect", "", ""))
 }
 

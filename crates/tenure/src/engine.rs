@@ -68,6 +68,7 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// # Behavior
     /// - One answer for each renewal, in order.
     /// - A hold is never created and never shortened; one that ended is `Gone`.
+    /// - With a ttl of zero nothing is changed: the answer says whether it is held, and what remains.
     fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>>;
 
     /// Ends a claim and serves whoever comes next in the same step.
@@ -85,6 +86,17 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// - Takes effect before any claim that this thread makes afterwards.
     /// - `done` hears the answer; dropping it unheard makes the watchdog send the leave again.
     fn leave_soon(&self, leave: Leave, done: Ack);
+
+    /// Makes a hold last although the process that asked for it ends.
+    ///
+    /// # Behavior
+    /// - Until it is left or broken, it ends by its ttl and by nothing else. An engine that does not
+    ///   know when processes end has nothing to do.
+    /// - For a claim that holds nothing it does nothing.
+    fn detach(&self, name: &Name, id: &ClaimId) -> Step<()> {
+        let _ = (name, id);
+        Step::ready(Ok(()))
+    }
 
     /// Changes how many units a name has.
     ///

@@ -44,15 +44,43 @@ impl Hold {
 
     /// The claim was granted after it had waited that long.
     pub(crate) fn start(&mut self, grant: Grant, now: Moment, waited: Duration) {
+        self.start_and_say(grant, now, |stake| observe::granted(stake, waited));
+    }
+
+    /// The engine says that a hold of this id is there, and this process goes on with it.
+    pub(crate) fn attached(
+        handle: Arc<Handle>,
+        stake: Arc<Stake>,
+        grant: Grant,
+        now: Moment,
+    ) -> Hold {
+        let mut hold = Hold::asking(handle, stake);
+        hold.stake.attached();
+        hold.start_and_say(grant, now, observe::attached);
+        hold.given()
+    }
+
+    fn start_and_say(&mut self, grant: Grant, now: Moment, say: impl FnOnce(&Stake)) {
         self.fence = grant.fence;
         let (slots, stake) = (&self.core().slots, &self.stake);
         slots.saw(grant.fence);
         let mut todo = Todo::default();
         slots.schedule(&stake.claim.name, stake.start(grant, now, &mut todo));
-        observe::granted(stake, waited);
+        say(stake);
         if !todo.is_empty() {
             slots.carry_out(stake, &mut todo);
         }
+    }
+
+    /// Lets go of it without leaving. Returns whether a request of its claim may still arrive. If it
+    /// has ended it is left like any other.
+    pub(crate) fn let_go(mut self) -> Result<bool> {
+        let core = self.core();
+        let (forget_at, in_doubt) = self.stake.let_go(core.world.now())?;
+        core.slots.schedule(&self.stake.claim.name, forget_at);
+        observe::detached(&self.stake);
+        self.left = true;
+        Ok(in_doubt)
     }
 
     pub(crate) fn stake(&self) -> &Arc<Stake> {
@@ -175,6 +203,12 @@ impl Hold {
             let reason = format!("{ttl:?} from now is beyond max_hold {max_hold:?}");
             return Err(Error::invalid(reason).next("raise max_hold, or extend by less"));
         }
+        self.renew_for(ttl).await
+    }
+
+    /// Asks the engine once to make it last `ttl` from now.
+    pub(crate) async fn renew_for(&self, ttl: Duration) -> Result<()> {
+        let (core, stake) = (self.core(), &self.stake);
         let (name, id) = (stake.claim.name.clone(), stake.claim.id);
         let renewal = Renewal::Hold { name, id, fence: self.fence, ttl };
         let shard = core.engine.shard(&stake.claim.name);

@@ -157,16 +157,13 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         self.answer(&claim.id)
     }
 
-    /// A hold wants to last its ttl from now.
+    /// A hold wants to last its ttl from now. For no time at all, someone only asks whether it is held.
     pub fn renew(&mut self, id: &ClaimId, fence: Fence, ttl: Duration) -> Result<Answer, S::Error> {
         self.expire()?;
         let answer = match self.shelf.find(id)? {
             Some(hold) if hold.holds(fence) => {
-                let until = hold.until.max(self.now + ttl);
-                let state = State::Held { fence, first_life: false };
-                self.shelf.change(Entry { until, state, ..hold })?;
-                if hold.process != 0 {
-                    self.shelf.reach(hold.process, true)?;
+                if !ttl.is_zero() {
+                    self.prolong(hold, fence, ttl)?;
                 }
                 self.answer(id)?
             }
@@ -174,6 +171,16 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         };
         self.admit(None)?;
         Ok(answer)
+    }
+
+    fn prolong(&mut self, hold: Entry, fence: Fence, ttl: Duration) -> Result<(), S::Error> {
+        let until = hold.until.max(self.now + ttl);
+        let state = State::Held { fence, first_life: false };
+        self.shelf.change(Entry { until, state, ..hold })?;
+        if hold.process != 0 {
+            self.shelf.reach(hold.process, true)?;
+        }
+        Ok(())
     }
 
     /// A claim leaves.

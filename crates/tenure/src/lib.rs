@@ -26,7 +26,8 @@
 //! # Layout
 //!
 //! - [`Tenure`] connects to an engine and makes the primitives: [`Mutex`], [`Semaphore`], [`RwLock`],
-//!   [`All`]. Each has the same [`Options`] and gives the same guard, a [`Hold`].
+//!   [`All`]. Each has the same [`Options`] and gives the same guard, a [`Hold`], which another process
+//!   can go on with when it is [`Detached`].
 //! - [`engine`] is the trait that engines implement, with the words it speaks; [`engines`] are those
 //!   that come along; [`ledger`] is the rule that they apply.
 //!
@@ -43,6 +44,7 @@ mod ask;
 mod claim;
 mod client;
 mod clock;
+mod detached;
 mod error;
 mod hold;
 mod moment;
@@ -61,6 +63,7 @@ pub mod ledger;
 
 pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Waiter};
 pub use client::Tenure;
+pub use detached::Detached;
 pub use engine::View;
 pub use error::{Error, ErrorKind, Result};
 pub use hold::{AtRisk, Hold, Lost};

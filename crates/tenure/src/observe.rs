@@ -25,6 +25,18 @@ pub(crate) fn granted(stake: &Stake, waited: Duration) {
     about!(debug, "lock.granted", stake, wait_ms, ttl_ms);
 }
 
+/// This process goes on with a hold that it or another let go of.
+pub(crate) fn attached(stake: &Stake) {
+    let ttl_ms = stake.claim.ttl.as_millis() as u64;
+    about!(debug, "lock.attached", stake, ttl_ms);
+}
+
+/// This process has let go of a hold without leaving it.
+pub(crate) fn detached(stake: &Stake) {
+    let ttl_ms = stake.claim.ttl.as_millis() as u64;
+    about!(debug, "lock.detached", stake, ttl_ms);
+}
+
 /// It was not granted: it did not want to wait, or its wait is over.
 pub(crate) fn busy(stake: &Stake) {
     let Claim { name, id, details, .. } = &stake.claim;

@@ -4,6 +4,7 @@
 //! mutex. A stake does no IO and reads no clock: it is told what happened and when, and says what to
 //! do next. Wakers are handed out and woken by the caller, never under the mutex.
 
+mod detach;
 mod phase;
 mod watch;
 
@@ -118,6 +119,7 @@ impl Stake {
             open: 0,
             fence: Fence::default(),
             lost: None,
+            attached: false,
         };
         Stake { ask, state: Mutex::new(state) }
     }
@@ -262,8 +264,8 @@ impl Stake {
             }
             // A turn that comes late is an old one, but its claim is alive: to say that nobody waits
             // for it would have the engine leave the hold.
-            (Phase::Held(_), _) => true,
-            (Phase::Leaving(_) | Phase::Over(_), _) => false,
+            (Phase::Held(_), _) | (Phase::Detached(_), Turn::Granted(_)) => true,
+            (Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_), _) => false,
         }
     }
 
@@ -286,7 +288,7 @@ impl Stake {
             Phase::Held(held) => Stake::leaving(Some(held.good_until)),
             // Lost, with a leave waiting to be sure: its owner has come to the end, so now.
             Phase::Leaving(leaving) if leaving.tries == 0 => Stake::leaving(leaving.good_until),
-            Phase::Leaving(_) | Phase::Over(_) => return None,
+            Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => return None,
         };
         state.phase = Phase::Leaving(Leaving { tries: 1, ..leaving });
         Some(self.leave_of(state.open > 0))
@@ -357,7 +359,7 @@ impl Stake {
                 todo.wake = state.waker.take();
             }
             Phase::Held(_) => state.lose(Ended::Closed, None, todo),
-            Phase::Leaving(_) | Phase::Over(_) => {}
+            Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => {}
         }
     }
 

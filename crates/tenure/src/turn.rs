@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ptr;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -66,10 +67,34 @@ impl Slots {
         stakes.insert_unique(stake.claim.id.bits(), stake, |stake| stake.claim.id.bits());
     }
 
-    pub(crate) fn remove(&self, stake: &Stake) {
+    /// Puts in a stake whose claim was made before, maybe by this process; `false` if this process has
+    /// not let go of that.
+    pub(crate) fn insert_again(&self, stake: Arc<Stake>) -> bool {
         let mut stakes = self.shard(&stake.claim.name).stakes();
         let id = stake.claim.id;
-        let found = stakes.find_entry(id.bits(), |stake| stake.claim.id == id);
+        let before = match stakes.find_entry(id.bits(), |known| known.claim.id == id) {
+            Ok(found) if !found.get().is_detached() => return false,
+            Ok(found) => Some(found.remove().0),
+            Err(_) => None,
+        };
+        stakes.insert_unique(id.bits(), stake, |stake| stake.claim.id.bits());
+        drop(stakes);
+        drop(before);
+        true
+    }
+
+    /// Lets go of a hold that was only asked after.
+    pub(crate) fn let_go(&self, stake: &Stake) {
+        match stake.let_go(self.world.now()) {
+            Ok((forget_at, _)) => self.schedule(&stake.claim.name, forget_at),
+            Err(_) => self.remove(stake),
+        }
+    }
+
+    pub(crate) fn remove(&self, stake: &Stake) {
+        let mut stakes = self.shard(&stake.claim.name).stakes();
+        // By itself, not by its id: a hold that was detached may be attached to again.
+        let found = stakes.find_entry(stake.claim.id.bits(), |known| ptr::eq(&**known, stake));
         let removed = found.ok().map(|found| found.remove().0);
         // A burst of claims must not keep its room for ever.
         if stakes.capacity() > 256 && stakes.len() < stakes.capacity() / 8 {
@@ -177,6 +202,12 @@ impl Slots {
             None => {}
         }
         self.carry_out(stake, &mut todo);
+    }
+
+    /// Whether nothing is left to be done. What was let go of needs nothing.
+    pub(crate) fn is_idle(&self) -> bool {
+        let idle = |shard: &Shard| shard.stakes().iter().all(|stake| stake.is_detached());
+        self.shards.iter().all(idle)
     }
 
     /// All stakes, in the order of their ids.

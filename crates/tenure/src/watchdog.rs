@@ -35,7 +35,7 @@ pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
     loop {
         errands.send_out();
         let next = errands.core.slots.settle_next_look().min(errands.patience_ends());
-        if errands.core.abandoned.load(SeqCst) && errands.core.slots.all().is_empty() {
+        if errands.core.abandoned.load(SeqCst) && errands.core.slots.is_idle() {
             return;
         }
         alarm.set(next);

@@ -165,6 +165,20 @@ async fn a_break_is_written_with_who_and_why() {
     expect(&line, Level::ERROR, &[("reason", &why), ("owner", "web-1"), ("meta", META)]);
 }
 
+#[tokio::test]
+async fn who_lets_go_of_a_hold_and_who_goes_on_with_it_is_written() {
+    let tenure = kept();
+    let hold = ask!(tenure, "passed on").acquire().await.unwrap();
+    let fence = hold.fence().to_string();
+    let detached = hold.detach().await.unwrap();
+    let line = written("passed on", "lock.detached");
+    expect(&line, Level::DEBUG, &[("fence", &fence), ("owner", "web-1"), ("ttl_ms", "30000")]);
+    drop(tenure.attach(&detached).await.unwrap());
+    let line = written("passed on", "lock.attached");
+    expect(&line, Level::DEBUG, &[("fence", &fence), ("ttl_ms", "30000")]);
+    expect(&written("passed on", "lock.released"), Level::DEBUG, &[("fence", &fence)]);
+}
+
 /// Enough to tell afterwards who was turned away, and who broke what.
 #[tokio::test]
 async fn whoever_is_turned_away_and_whoever_breaks_is_written() {
@@ -217,6 +231,9 @@ async fn the_log_never_contains_a_claim_id() {
     let brief = tenure.mutex("secret").ttl(ms(60)).renew(false).acquire().await.unwrap();
     soon(brief.lost()).await;
     let _ = soon(brief.release()).await.unwrap();
+    let passed_on = tenure.mutex("secret").acquire().await.unwrap().detach().await.unwrap();
+    assert!(tenure.attach(&passed_on).await.unwrap().release().await.is_ok());
+    assert!(tenure.attach(&passed_on).await.is_err());
     let kept = tenure.mutex("secret").ttl(ms(300)).acquire().await.unwrap();
     engine.be_deaf();
     soon(kept.at_risk()).await;

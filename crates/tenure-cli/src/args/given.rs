@@ -55,6 +55,11 @@ impl<'a> Given<'a> {
         Given { matches, variables: Some(variables) }
     }
 
+    /// The same without variables: for what must be meant.
+    pub(crate) fn spoken_only(&self) -> Given<'a> {
+        Given { matches: self.matches, variables: None }
+    }
+
     /// Whether the command line has this flag or option.
     pub(crate) fn is_spoken(&self, name: &str) -> bool {
         self.matches.value_source(name) == Some(ValueSource::CommandLine)

@@ -8,7 +8,7 @@ use clap::Command;
 use rustix::process::Signal;
 
 use super::claim::{self, Asking};
-use super::define::{as_is, flag, option, word};
+use super::define::{as_is, option, word};
 use super::given::Given;
 use crate::failure::{BUSY, Failure, USAGE};
 use crate::output::{clean, span};
@@ -30,8 +30,6 @@ pub(crate) struct Run {
     pub(crate) max_run: Option<Duration>,
     /// What happens when the hold is lost.
     pub(crate) on_lost: OnLost,
-    /// Whether the command gets the claim, a secret, in its environment.
-    pub(crate) pass_claim: bool,
     /// Where to write how it ended, as JSON.
     pub(crate) json_status: Option<PathBuf>,
 }
@@ -90,7 +88,6 @@ pub(super) fn define() -> Command {
         .arg(option("max-hold", None, "D", "Give the name up, and stop CMD, when it was held so long"))
         .arg(option("hold-for", None, "D", "Keep the name taken at least so long, however early CMD ends"))
         .arg(option("on-lost", None, "WHAT", "When the hold is lost: `stop` CMD in time, or only `warn` [default: stop]"))
-        .arg(flag("pass-claim", None, "Give CMD the claim, a secret, as TENURE_CLAIM"))
         .arg(option("json-status", None, "FILE", "Write how it ended to FILE, as JSON"))
         .arg(
             word("command", "CMD", "The command and its arguments, after `--`")
@@ -117,7 +114,6 @@ impl Run {
             signal: read_signal(given)?,
             max_run: given.some_time("max-run")?,
             on_lost: given.choice("on-lost", &on_lost)?.map_or(OnLost::Stop, |found| found.value),
-            pass_claim: given.flag("pass-claim")?.value,
             json_status: given.bytes("json-status").map(|found| PathBuf::from(found.value)),
             asking,
         };

@@ -45,14 +45,14 @@ impl Object {
         self.number(key, u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// A field without a value.
-    pub(crate) fn null(self, key: &str) -> Object {
-        self.raw(key, "null")
-    }
-
     /// A field that is yes or no.
     pub(crate) fn flag(self, key: &str, value: bool) -> Object {
         self.raw(key, if value { "true" } else { "false" })
+    }
+
+    /// A field that is known to be empty.
+    pub(crate) fn null(self, key: &str) -> Object {
+        self.raw(key, "null")
     }
 
     /// A field with an object in it.

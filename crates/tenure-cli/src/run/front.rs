@@ -10,9 +10,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_current_process_group,
-    kill_process, kill_process_group, set_child_subreaper, waitid, waitpid,
+    kill_process, kill_process_group, set_child_subreaper, wait, waitid, waitpid,
 };
 
 use super::clock;
@@ -127,31 +128,35 @@ impl Front {
         }
     }
 
-    /// Kills all that a dead keeper has left and waits for its end. Only then the keeper is let go: until
-    /// it is, an engine that looks whether the holder's process exists still finds it.
+    /// Kills all that a dead keeper has left, and waits for its end. Returns the signal that ended the
+    /// keeper. An engine that looks whether the holder's process exists looks for this one too, so that
+    /// the name does not pass on before.
     fn end_all(&self) -> Option<i32> {
+        let (mut keeper_left, mut ended_by) = (true, None);
         loop {
             self.kill_group(getpid());
-            let left: Vec<Process> = match self.adopts {
-                true => tree::below(getpid()),
-                false => self.slate.command().and_then(tree::look).into_iter().collect(),
-            };
-            let left: Vec<_> = left.iter().filter(|process| process.pid != self.keeper).collect();
-            if left.is_empty() {
-                break;
+            if self.adopts {
+                let below = tree::below(getpid());
+                below.iter().filter(|process| process.pid != self.keeper).for_each(kill);
             }
-            for process in left {
-                if !process.ended {
-                    kill(process);
-                } else if process.parent == tree::number(getpid()) {
-                    let _ = waitpid(Some(process.pid), WaitOptions::NOHANG);
+            loop {
+                match wait(WaitOptions::NOHANG) {
+                    Ok(Some((pid, status))) if pid == self.keeper => {
+                        (keeper_left, ended_by) = (false, status.terminating_signal());
+                    }
+                    Ok(Some(_)) | Err(Errno::INTR) => {}
+                    Ok(None) => break,
+                    // No child is left, and all that it left behind were children of ours.
+                    Err(_) => return ended_by,
                 }
+            }
+            let command = self.slate.command().and_then(tree::look);
+            if !self.adopts && !keeper_left && command.is_none() {
+                return ended_by;
             }
             self.wait_at_most(Some(OFTEN));
             let _ = read(&self.signals);
         }
-        let status = waitid(WaitId::Pid(self.keeper), WaitIdOptions::EXITED);
-        status.ok().flatten().and_then(|status| status.terminating_signal())
     }
 
     /// Kills the command's group, if the command is a child of `parent`: then its number is no other's.

@@ -20,15 +20,17 @@ use super::loss::Loss;
 use super::report::{MAX_RUN, Outcome, Report, not_started};
 use super::terminal::Terminal;
 use super::watch::{Limits, Watch, Watched, Why};
-use super::{ask, clock, quiet, signals};
+use super::{clock, quiet, signals, tree};
 use crate::args::Run;
 use crate::args::claim::Kind;
 use crate::args::run::Program;
+use crate::asking::origin;
 use crate::engine;
 use crate::failure::{Failure, INTERNAL};
 use crate::output::quoted;
 use crate::settings::Settings;
 use crate::system::{self, Inherited};
+use crate::waiting::Waiting;
 
 /// How long the way out of the line may take: an engine that does not answer forgets us by itself.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -135,7 +137,7 @@ struct Kept {
 impl Keeper<'_> {
     /// From the first contact to the last. With `hold_for`, the hold may have to be kept after that.
     async fn go(&mut self) -> (Report, Option<Kept>) {
-        let connecting = engine::connect(self.settings);
+        let connecting = engine::connect_guarded(self.settings, self.events.front);
         let tenure = match self.unless_called_off(connecting).await {
             Ok(Ok(tenure)) => tenure,
             Ok(Err(failure)) => return (Report::not_run(Outcome::Failed, failure), None),
@@ -153,62 +155,66 @@ impl Keeper<'_> {
 
     /// Stands in line until it holds the name, for as long as a hold lasts.
     async fn take(&mut self, tenure: &Tenure) -> Result<(Hold, Options), Report> {
+        let (asking, settings) = (&self.run.asking, self.settings);
         let failed = |failure| Report::not_run(Outcome::Failed, failure);
         let options = self.options(tenure);
         self.run.kill_after(options.ttl).map_err(failed)?;
-        let refused = |error: &tenure::Error| engine::failure(error, self.settings);
-        tenure.clone().with_defaults(options.clone()).map_err(|error| failed(refused(&error)))?;
-        let name = self.settings.full_name(&self.run.asking.name);
+        let checked = tenure.clone().with_defaults(options.clone());
+        checked.map_err(|error| failed(engine::failure(&error, settings)))?;
         // A hold that is kept is kept by us, so that the front need not wait for it.
         let mut asked = options.clone();
         asked.hold_for = Duration::ZERO;
+        let waiting = Waiting::new(tenure, settings, &asking.name, Some(&options.details));
         loop {
-            let acquiring = ask::acquire(tenure, &name, self.run.asking.kind, asked.clone());
-            let hold = match self.unless_called_off(acquiring).await {
-                Ok(Ok(hold)) => hold,
-                Ok(Err(error)) => return Err(self.not_granted(&error)),
-                Err(off) => return Err(off.report()),
+            let joined = asking.join(tenure, settings, asked.clone());
+            let acquiring = async {
+                let hold = tokio::select! {
+                    hold = joined => hold?,
+                    never = waiting.announce() => match never {},
+                };
+                make_full(&hold, &options).await?;
+                Ok(hold)
             };
-            let since = clock::now();
-            match self.unless_called_off(make_full(&hold, &options, since)).await {
-                Ok(Ok(())) => return Ok((hold, options)),
+            match self.unless_called_off(acquiring).await {
+                Ok(Ok(hold)) => {
+                    waiting.got(hold.fence());
+                    return Ok((hold, options));
+                }
                 // The turn came too late to be taken.
-                Ok(Err(error)) if error.kind() == ErrorKind::Lost => {}
-                Ok(Err(error)) => return Err(self.not_granted(&error)),
+                Ok(Err(error)) if tenure::Error::kind(&error) == ErrorKind::Lost => {}
+                Ok(Err(error)) => return Err(self.not_granted(&error, tenure).await),
                 Err(off) => return Err(off.report()),
             }
         }
     }
 
     fn options(&self, tenure: &Tenure) -> Options {
-        let mut options = ask::options(&self.run.asking, tenure);
-        let details = Arc::make_mut(&mut options.details);
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        if self.run.asking.owner.is_none() {
-            details.owner = format!("{host}:{}", self.events.front);
+        let (run, front) = (self.run, tree::number(self.events.front).unsigned_abs());
+        let mut about = origin(front);
+        let mut options = run.asking.options(tenure, &[]);
+        about.push(("cmd", shown(&run.program)));
+        about.push(("ttl", humantime::format_duration(options.ttl).to_string()));
+        options = run.asking.options(tenure, &about);
+        if run.asking.owner.is_none() {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            Arc::make_mut(&mut options.details).owner = format!("{host}:{front}");
         }
-        let ttl = humantime::format_duration(options.ttl).to_string();
-        let pairs = [
-            ("cmd", shown(&self.run.program)),
-            ("host", host),
-            ("pid", self.events.front.to_string()),
-            ("ttl", ttl),
-        ];
-        details.meta.extend(pairs.map(|(key, value)| (key.to_owned(), value)));
         options
     }
 
-    fn not_granted(&self, error: &tenure::Error) -> Report {
-        let mut failure = engine::failure(error, self.settings);
-        if !matches!(error.kind(), ErrorKind::WaitOver | ErrorKind::Full) {
+    async fn not_granted(&self, error: &tenure::Error, tenure: &Tenure) -> Report {
+        let busy = matches!(error.kind(), ErrorKind::WaitOver | ErrorKind::Full);
+        let exit = self.run.conflict_exit_code;
+        if busy && exit == 0 {
+            let outcome = Outcome::Busy;
+            return Report { outcome, exit, command: None, fence: None, failure: None };
+        }
+        let mut failure = self.run.asking.refused(error, tenure, self.settings).await;
+        if !busy {
             return Report::not_run(Outcome::Failed, failure);
         }
-        failure.exit = self.run.conflict_exit_code;
-        let mut report = Report::not_run(Outcome::Busy, failure);
-        if report.exit == 0 {
-            report.failure = None;
-        }
-        report
+        failure.exit = exit;
+        Report::not_run(Outcome::Busy, failure)
     }
 
     /// Waits until the engine knows that we left, within reason: a second signal ends it.
@@ -400,38 +406,31 @@ impl Kept {
 
 /// A turn that was pushed lasts for its first life only, which may be less than the command gets to
 /// end. It is renewed before the command is started, not after.
-async fn make_full(hold: &Hold, options: &Options, since: Duration) -> tenure::Result<()> {
+async fn make_full(hold: &Hold, options: &Options) -> tenure::Result<()> {
     if hold.remaining() >= options.ttl * 2 / 3 {
         return Ok(());
     }
-    let held = clock::now().saturating_sub(since) + Duration::from_millis(10);
-    let longest = options.max_hold.map_or(options.ttl, |max_hold| max_hold.saturating_sub(held));
-    hold.extend(options.ttl.min(longest)).await
+    // Of a limit a little is gone already.
+    let longest = options.max_hold.map(|limit| limit.saturating_sub(Duration::from_millis(50)));
+    hold.extend(longest.map_or(options.ttl, |longest| options.ttl.min(longest))).await
 }
 
 /// What the name is, as the command finds it in TENURE_KIND.
 fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Lock => "lock",
-        Kind::Shared => "read",
-        Kind::Exclusive => "write",
+        Kind::Shared => "shared",
+        Kind::Exclusive => "exclusive",
         Kind::Slots(_) => "sem",
     }
 }
 
-/// The program as others see it: its words, without what could be a secret in the arguments.
+/// The program as others see it: without its arguments, in which there may be secrets.
 fn shown(program: &Program) -> String {
-    let first = match program {
+    match program {
         Program::Words(words) => words.first().map(|word| word.to_string_lossy()),
         Program::Shell(_) => Some("sh -c".into()),
-    };
-    let text = first.unwrap_or_default();
-    let mut text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    while text.len() > LONGEST {
-        text.pop();
     }
-    text
+    .unwrap_or_default()
+    .into_owned()
 }
-
-/// The most that is shown of a command, in bytes.
-const LONGEST: usize = 200;

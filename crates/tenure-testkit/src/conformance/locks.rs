@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tenure::{Broken, Ended, ErrorKind, Fence, Hold, Options, Released, Tenure};
+use tenure::{Broken, Detached, Ended, ErrorKind, Fence, Hold, Options, Released, Tenure};
 
 use super::{Kit, SECOND, held, lasting, unrenewed};
 use crate::faulty::{Faults, Faulty};
@@ -283,6 +283,50 @@ pub(super) async fn a_broken_hold_is_lost_and_handed_over(kit: Kit) {
     let why = kit.soon("the loss", hold.lost()).await;
     assert!(matches!(&why, Ended::Broken(note) if note.reason == "a drill"), "{why:?}");
     assert!(next.is_live() && next.fence() > hold.fence());
+}
+
+pub(super) async fn a_detached_hold_goes_on_elsewhere(kit: Kit) {
+    let (one, two, name, _filler) = kit.exclusive().await;
+    let first = kit.take(&one, &name, one.defaults()).await;
+    // It is had by push, and so for a first life.
+    let asker = kit.client();
+    let turn = kit.stage.spawn(kit.how.join(&asker, &name, lasting(&asker, 20)));
+    kit.line_of(&one, &name, 1).await;
+    drop(first);
+    let hold = held(kit.soon("the turn", turn).await);
+    let fence = hold.fence();
+    let detached = hold.detach().await.expect("detached");
+    asker.close().await;
+    drop(asker);
+    // Longer than a first life.
+    kit.sleep(SECOND * 3).await;
+    assert!(kit.is_taken(&one, &name).await, "it ended with the process that asked for it");
+    let detached = Detached::from_secret(&name, &detached.secret()).expect("a secret");
+    assert!(two.check(&detached).await.expect("held") < SECOND * 17);
+    let hold = two.attach(&detached).await.expect("held");
+    assert_eq!(hold.fence(), fence);
+    assert!(hold.remaining() < SECOND * 17, "asking prolonged it");
+    assert!(kit.is_taken(&one, &name).await);
+    let next = kit.stage.spawn(kit.how.join(&one, &name, one.defaults()));
+    kit.line_of(&one, &name, 1).await;
+    assert_eq!(hold.release().await.expect("released"), Released::InTime);
+    let next = held(kit.soon("the next turn", next).await);
+    assert!(next.fence() > fence);
+    assert_eq!(two.check(&detached).await.expect_err("gone").kind(), ErrorKind::Lost);
+    assert!(next.is_live() && kit.is_taken(&two, &name).await);
+}
+
+pub(super) async fn a_detached_hold_ends_with_its_ttl(kit: Kit) {
+    let (one, two, name, _filler) = kit.exclusive().await;
+    let hold = kit.take(&one, &name, lasting(&one, 1)).await;
+    let detached = hold.detach().await.expect("detached");
+    let next = kit.take(&two, &name, lasting(&two, 60)).await;
+    assert!(next.fence() > detached.fence());
+    for client in [&one, &two] {
+        let gone = client.attach(&detached).await.expect_err("it has ended");
+        assert_eq!(gone.kind(), ErrorKind::Lost);
+    }
+    assert!(next.is_live() && kit.is_taken(&one, &name).await);
 }
 
 pub(super) async fn inspection_shows_who_holds_and_who_waits(kit: Kit) {

@@ -164,6 +164,31 @@ pub(super) async fn renewing_never_shortens(kit: Kit) {
     raw.leave(claim.id, false).await;
 }
 
+pub(super) async fn renewing_for_no_time_only_asks(kit: Kit) {
+    let raw = Raw::new(kit);
+    let (a, b) = (raw.new_claim(SECOND * 10), raw.new_claim(SECOND * 30));
+    let grant = raw.granted(&a).await;
+    raw.kit.sleep(SECOND).await;
+    // Alone, and with someone in line.
+    for _ in 0..2 {
+        let asked = raw.renew(a.id, grant.fence, Duration::ZERO).await;
+        let Renewed::Held(found) = asked else { panic!("held: {asked:?}") };
+        assert_eq!(found.fence, grant.fence);
+        let slack = Duration::from_millis(200);
+        assert!(found.good_until <= grant.good_until + slack, "asking prolonged it");
+        assert!(found.good_until + SECOND * 2 > grant.good_until, "asking made it shorter");
+        raw.waiting(&b).await;
+    }
+    assert_eq!(raw.leave(a.id, false).await, Left::Released);
+    let turn = raw.pushed(b.id).await;
+    let asked = raw.renew(b.id, turn.fence, Duration::ZERO).await;
+    let Renewed::Held(found) = asked else { panic!("held: {asked:?}") };
+    assert!(found.first_life, "asking made a turn a full hold");
+    raw.leave(b.id, false).await;
+    let gone = raw.renew(b.id, turn.fence, Duration::ZERO).await;
+    assert!(matches!(gone, Renewed::Gone(_)), "{gone:?}");
+}
+
 pub(super) async fn renewing_needs_the_fence(kit: Kit) {
     let raw = Raw::new(kit);
     let claim = raw.new_claim(SECOND * 30);

@@ -7,12 +7,13 @@ use super::ServerError;
 
 /// A fresh folder below the temporary one, removed on drop.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    pub(crate) fn new(purpose: &str) -> Result<Folder, ServerError> {
+    /// Makes one; the purpose becomes part of its name.
+    pub fn new(purpose: &str) -> Result<Folder, ServerError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         loop {
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -31,7 +32,8 @@ impl Folder {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 

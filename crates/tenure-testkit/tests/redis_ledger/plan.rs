@@ -233,6 +233,8 @@ fn op(rng: &mut Rng, shape: Shape, actors: usize) -> Op {
         45..=53 => Op::Keep(who, Manner { may_wait: true, ..manner(rng, shape) }),
         54..=67 => {
             let ttl = TTLS[rng.between(0, TTLS.len() as u64 - 1) as usize];
+            // Now and then someone only asks.
+            let ttl = if rng.chance(150) { 0 } else { ttl };
             Op::Renew(who, which(rng, actors), ttl)
         }
         68..=88 => Op::Leave {

@@ -14,13 +14,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Found;
 
+use super::words::{holder, renewed, turn, verdict, waiter};
 use crate::claim::{
-    Broken, Claim, ClaimId, Details, Ended, Fence, Grant, Holder, Leave, Left, Note, Place,
-    Renewal, Renewed, Ticket, Turn, Verdict, Waiter, look_again,
+    Broken, Claim, ClaimId, Details, Fence, Holder, Leave, Left, Note, Renewal, Renewed, Verdict,
 };
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Step, Turns, View};
-use crate::error::Result;
 use crate::ledger::{Answer, Entry, Ledger, Line, Shelf, Word};
 use crate::moment::Moment;
 use crate::name::Name;
@@ -132,10 +131,10 @@ impl Memory {
     fn renew_one(&self, renewal: &Renewal) -> Renewed {
         match renewal {
             Renewal::Hold { name, id, fence, ttl } => {
-                self.step(name, |ledger| ledger.renew(id, *fence, *ttl), renewed)
+                self.step(name, |ledger| ledger.renew(id, *fence, *ttl), seen)
             }
             Renewal::Place(claim) => {
-                self.step(&claim.name, |ledger| ledger.claim(claim, 0, false), renewed)
+                self.step(&claim.name, |ledger| ledger.claim(claim, 0, false), seen)
             }
         }
     }
@@ -245,7 +244,8 @@ impl Engine for Memory {
 
     fn claim(&self, claim: &Claim) -> Step<Verdict> {
         let act = |ledger: &mut MemoryLedger<'_>| ledger.claim(claim, 0, true);
-        let see = |answer, now, line: &NamedLine| verdict(answer, claim, now, line);
+        let see =
+            |answer, now, line: &NamedLine| verdict(answer, claim, now, || first_holder(line, now));
         Step::ready(self.step(&claim.name, act, see))
     }
 
@@ -316,82 +316,12 @@ impl Engine for Memory {
     }
 }
 
-fn turn(word: Word, now: Moment) -> Turn {
-    match word {
-        Word::Granted { fence, life, first_life } => {
-            Turn::Granted(Grant::new(fence, now, life, first_life))
-        }
-        Word::Ended(ended) => Turn::Ended(ended),
-        Word::Settled(outcome) => Turn::Settled(outcome),
-        Word::LookAgain => Turn::LookAgain,
-        Word::LookAt(end) => Turn::LookAt(look_again(end, 0)),
-    }
-}
-
-fn verdict(answer: Answer, claim: &Claim, now: Moment, line: &NamedLine) -> Result<Verdict> {
-    Ok(match answer {
-        Answer::Granted { fence, remaining, first_life } => {
-            Verdict::Granted(Grant::new(fence, now, remaining, first_life))
-        }
-        Answer::Waiting { ticket, ahead, floor, next_end } => {
-            Verdict::Waiting(place(ticket, ahead, floor, next_end, now, line))
-        }
-        Answer::Busy => Verdict::Busy(first_holder(line, now)),
-        Answer::Settled(outcome) => Verdict::Settled(outcome),
-        Answer::Unsettled => Verdict::Unsettled,
-        Answer::Left => Verdict::Left,
-        Answer::Full => return Err(Claim::full(claim.max_waiters)),
-        Answer::Conflict { capacity } => {
-            return Err(Claim::conflict((claim.weight, claim.capacity), capacity));
-        }
-        Answer::Gone(ended) => return Err(ended.into()),
-    })
-}
-
-fn renewed(answer: Answer, now: Moment, line: &NamedLine) -> Renewed {
-    match answer {
-        Answer::Granted { fence, remaining, first_life } => {
-            Renewed::Held(Grant::new(fence, now, remaining, first_life))
-        }
-        Answer::Waiting { ticket, ahead, floor, next_end } => {
-            Renewed::Waiting(place(ticket, ahead, floor, next_end, now, line))
-        }
-        Answer::Conflict { capacity } => Renewed::Gone(Ended::Conflict { capacity }),
-        Answer::Gone(ended) => Renewed::Gone(ended),
-        // The claim itself must ask for what a once left.
-        _ => Renewed::Gone(Ended::Expired),
-    }
-}
-
-fn place(
-    ticket: Ticket,
-    ahead: u32,
-    floor: Fence,
-    next_end: Moment,
-    now: Moment,
-    line: &NamedLine,
-) -> Place {
-    let look_again = look_again(next_end, ahead);
-    Place { ticket, ahead, floor, asked_at: now, look_again, holder: first_holder(line, now) }
+fn seen(answer: Answer, now: Moment, line: &NamedLine) -> Renewed {
+    renewed(answer, now, || first_holder(line, now))
 }
 
 fn first_holder(line: &NamedLine, now: Moment) -> Option<Holder> {
     line.first_to_end().map(|found| holder(found, now))
-}
-
-fn holder((entry, details): (Entry, Arc<Details>), now: Moment) -> Holder {
-    Holder {
-        fence: entry.fence(),
-        weight: entry.weight,
-        held_for: now.since(entry.since),
-        remaining: now.until(entry.until),
-        details,
-    }
-}
-
-fn waiter((entry, details): (Entry, Arc<Details>), now: Moment) -> Waiter {
-    let Entry { ticket, weight, since, .. } = entry;
-    Waiter { ticket, weight, waited: now.since(since), details }
 }
 
 impl fmt::Debug for Memory {
@@ -404,6 +334,7 @@ impl fmt::Debug for Memory {
 mod tests {
     use super::*;
     use crate::clock::Job;
+    use crate::error::Result;
     use crate::name::Space;
     use std::sync::atomic::Ordering::Relaxed;
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 pub use config::{Address, AfterRestart, RedisConfig, Secret, Tls, Topology};
 
-use crate::claim::{Broken, Claim, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
+use crate::claim::{Broken, Claim, ClaimId, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Step, Turns};
 use crate::error::Result;
@@ -164,6 +164,12 @@ impl Engine for Redis {
             let parcel = Parcel::new(Reply::Left(done, leave));
             link.send(&request, Parcel { lazy: true, ..parcel });
         }
+    }
+
+    fn detach(&self, name: &Name, id: &ClaimId) -> Step<()> {
+        // The server keeps it in any case, and here nobody will leave it.
+        self.steps.shared.places.forget(name, id);
+        Step::ready(Ok(()))
     }
 
     fn resize(&self, name: &Name, capacity: u32) -> Step<()> {

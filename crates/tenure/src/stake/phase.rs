@@ -25,6 +25,8 @@ pub(super) struct State {
     /// What it was granted with.
     pub(super) fence: Fence,
     pub(super) lost: Option<Ended>,
+    /// Others may know the id, and have left.
+    pub(super) attached: bool,
 }
 
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub(super) enum Phase {
     Held(Held),
     Leaving(Leaving),
     Over(Option<Released>),
+    /// Let go of without leaving; forgotten at that moment.
+    Detached(Moment),
 }
 
 #[derive(Debug)]
@@ -124,6 +128,7 @@ impl State {
             Phase::Held(held) => held.next(&stake.terms, self.in_flight).min(stake.cap(held)),
             Phase::Leaving(leaving) => leaving.next_try.min(leaving.give_up),
             Phase::Over(_) => Moment::ORIGIN,
+            Phase::Detached(forget_at) => *forget_at,
         }
     }
 

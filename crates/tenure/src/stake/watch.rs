@@ -20,6 +20,10 @@ impl Stake {
                 todo.over = true;
                 Moment::FAR
             }
+            Phase::Detached(forget_at) => {
+                todo.over = now >= *forget_at;
+                *forget_at
+            }
         }
     }
 
@@ -155,9 +159,15 @@ impl Stake {
                 }
             }
             (Phase::Held(held), Renewed::Gone(ended)) => {
-                // By the engine's own clock it cannot have run out yet: the engine has forgotten it.
-                let forgotten = ended == Ended::Expired && now < held.good_until;
-                state.lose(if forgotten { Ended::Forgotten } else { ended }, None, todo);
+                // By the engine's own clock it cannot have run out yet: the engine has forgotten it,
+                // or someone else who knows its id has left.
+                let too_early = ended == Ended::Expired && now < held.good_until;
+                let ended = match (too_early, state.attached) {
+                    (true, true) => Ended::Elsewhere,
+                    (true, false) => Ended::Forgotten,
+                    (false, _) => ended,
+                };
+                state.lose(ended, None, todo);
             }
             (Phase::Asking(asking), Renewed::Held(grant)) => {
                 let turn = Turn::Granted(grant);
@@ -183,7 +193,7 @@ impl Stake {
             (Phase::Held(held), Renewed::Held(_) | Renewed::Waiting(_)) => {
                 held.renew_by = now + self.retry();
             }
-            (Phase::Leaving(_) | Phase::Over(_), _) => {}
+            (Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_), _) => {}
         }
         state.next(self)
     }

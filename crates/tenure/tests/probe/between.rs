@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
 use tenure::engine::{
-    Ack, Broken, Claim, Engine, Error, ErrorKind, Fence, Leave, Left, Name, Note, Page, Profile,
-    Renewal, Renewed, Result, Scope, Step, Turns, Verdict,
+    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Leave, Left, Name, Note, Page,
+    Profile, Renewal, Renewed, Result, Scope, Step, Turn, Turns, Verdict,
 };
 use tenure::engines::memory::Memory;
 
@@ -17,6 +17,8 @@ use tenure::engines::memory::Memory;
 pub(crate) struct Between {
     memory: Memory,
     late: AtomicU32,
+    late_renewals: AtomicU32,
+    turns: Mutex<Option<Weak<dyn Turns>>>,
     deaf: AtomicBool,
     leaves: AtomicU32,
     /// Leaves that wait for the gate to be opened; `None` while it is open.
@@ -32,6 +34,19 @@ impl Between {
     /// Answers to claims come after so many polls. What they ask for happens when they are sent.
     pub(crate) fn answer_late(&self, polls: u32) {
         self.late.store(polls, SeqCst);
+    }
+
+    /// Answers to renewals come after so many polls. What they ask for happens when they are sent.
+    pub(crate) fn renew_late(&self, polls: u32) {
+        self.late_renewals.store(polls, SeqCst);
+    }
+
+    /// Pushes something to the claim that came last; whether that was taken.
+    pub(crate) fn push(&self, name: &Name, turn: Turn) -> bool {
+        let id = *locked(&self.ids).last().expect("a claim was made");
+        let turns = locked(&self.turns).clone().expect("a client");
+        let turns = turns.upgrade().expect("the client is there");
+        turns.deliver(name, &ClaimId::from_bytes(id), turn)
     }
 
     /// Renewals of holds are not answered any more.
@@ -97,6 +112,7 @@ impl Engine for Between {
     }
 
     fn attach(&self, turns: Weak<dyn Turns>) {
+        *locked(&self.turns) = Some(turns.clone());
         self.memory.attach(turns);
     }
 
@@ -107,7 +123,7 @@ impl Engine for Between {
 
     fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
         if !self.deaf.load(SeqCst) {
-            return self.memory.renew(shard, batch);
+            return after(self.late_renewals.load(SeqCst), self.memory.renew(shard, batch));
         }
         let unknown = |_: &Renewal| {
             let error = Error::new(ErrorKind::Unavailable, "nobody listens");

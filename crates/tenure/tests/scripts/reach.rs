@@ -197,3 +197,19 @@ fn any_claim_of_a_process_is_contact_also_one_that_is_refused_or_holds() {
          = b holds 4 for 25s, e holds 8 for 2s, g waits",
     );
 }
+
+#[test]
+fn who_only_asks_after_a_hold_does_not_bring_back_its_process() {
+    check(
+        "a@1 claims 1 of 2 for 9s; b@1 claims 1 of 2 for 5s; c@1 claims 1 of 2; 5s pass; look
+         a renews for 0s; show; a renews for 9s",
+        "a: holds 2 for 9s
+         b: holds 4 for 5s
+         c: waits with 5, 0 ahead
+         look: done
+         a: holds 2 for 4s
+         = a holds 2 for 4s, c is aside
+         a: holds 2 for 9s; c hears granted 6 for at first 2s
+         = a holds 2 for 9s, c holds 6 for at first 2s",
+    );
+}

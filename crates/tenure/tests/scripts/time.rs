@@ -185,3 +185,18 @@ fn a_place_that_ended_is_found_again_by_its_ticket() {
          = a holds 2 for 540s, b waits, c waits",
     );
 }
+
+#[test]
+fn renewing_for_no_time_only_asks() {
+    check(
+        "a claims for 5s; b claims; 1s pass; a renews for 0s; a leaves; 1s pass; b renews for 0s
+         1s pass; b renews for 0s",
+        "a: holds 2 for 5s
+         b: waits with 3, 0 ahead
+         a: holds 2 for 4s
+         a: released; b hears granted 4 for at first 2s
+         b: holds 4 for at first 1s
+         b: gone, expired
+         = nobody",
+    );
+}

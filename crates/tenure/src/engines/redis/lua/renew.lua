@@ -3,10 +3,13 @@ expire()
 local e = find(ARGV[2])
 local answer
 if e and e.fence ~= '0' and e.fence == ARGV[3] then
-  e.til, e.first = math.max(e.til, now + ARGV[4]), '0'
-  put(e, true)
-  reach(e.process)
-  answer = { 'G', e.fence, e.til - now, 0 }
+  -- For no time at all, someone only asks.
+  if ARGV[4] ~= '0' then
+    e.til, e.first = math.max(e.til, now + ARGV[4]), '0'
+    put(e, true)
+    reach(e.process)
+  end
+  answer = { 'G', e.fence, e.til - now, e.first }
 end
 admit()
 save()

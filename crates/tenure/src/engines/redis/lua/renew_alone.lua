@@ -1,4 +1,5 @@
--- A hold wants to last its ttl from now. Never creates one, never shortens one.
+-- A hold wants to last its ttl from now. Never creates one, never shortens one. For a ttl of 0
+-- someone only asks whether it is held.
 -- KEYS: name, line [, partition]
 -- ARGV: 1 terms, 2 id, 3 fence, 4 ttl
 local plain = redis.pcall('GET', KEYS[1])
@@ -10,6 +11,7 @@ if type(plain) == 'string' then
   if plain:sub(1, 16) ~= ARGV[2] or fence ~= ARGV[3] then return { 'X' } end
   local left = redis.call('PTTL', KEYS[1])
   if left < 1 then return { 'X' } end
+  if ARGV[4] == '0' then return { 'G', fence, left, 0 } end
   local life = math.max(left, tonumber(ARGV[4]))
   redis.call('PEXPIRE', KEYS[1], string.format('%d', life))
   if since == '0' then

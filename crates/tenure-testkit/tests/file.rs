@@ -1,0 +1,24 @@
+//! The file engine against the suite.
+
+use std::sync::Arc;
+
+use tenure::engines::file::File;
+use tenure_testkit::conformance;
+use tenure_testkit::servers::Folder;
+use tenure_testkit::stage::RealStage;
+
+/// Every client of a case opens the file for itself, as a process of its own would.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_conforms_with_a_client_for_each() {
+    let folder = Folder::new("file").unwrap();
+    let path = folder.path().join("locks.db");
+    conformance::check(Arc::new(RealStage::here()), move || Arc::new(File::open(&path).unwrap()))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_conforms_with_one_client_for_all() {
+    let folder = Folder::new("file").unwrap();
+    let file = Arc::new(File::open(folder.path().join("locks.db")).unwrap());
+    conformance::check(Arc::new(RealStage::here()), move || file.clone()).await;
+}

@@ -1,0 +1,245 @@
+//! `file:PATH`: lines in a file, for the processes of one machine.
+//!
+//! One SQLite file; every step is the ledger's, in one transaction. A thread, the clerk, does all
+//! that touches the file, so that no caller waits for the disk or for another process.
+//!
+//! Time is `CLOCK_BOOTTIME`, which all processes of a machine share, together with the boot that it
+//! belongs to; the wall clock plays no part. What a process that was killed had or waited for ends
+//! at once where its pid can be seen, and with its ttl elsewhere.
+
+mod clerk;
+mod desk;
+mod gate;
+mod host;
+mod place;
+mod shelf;
+mod sockets;
+mod statements;
+mod store;
+mod wire;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, Weak, mpsc};
+
+use tokio::sync::oneshot;
+
+use crate::claim::{Broken, Claim, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
+use crate::engine::{Engine, Page, Profile, Scope, Step, Turns};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::system;
+use crate::turn::Ack;
+use clerk::{Clerk, Desktop, Job};
+use desk::Desk;
+use shelf::Kept;
+use store::Store;
+
+/// Lines in a file. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
+pub struct File {
+    desktop: Arc<Desktop>,
+    profile: Profile,
+    generation: u64,
+}
+
+impl File {
+    /// Opens the file, and makes it if it is not there; folders on the way to it, too.
+    ///
+    /// Blocks for some milliseconds, and for up to 5 s while another process writes to it.
+    ///
+    /// # Errors
+    /// `Denied` for a folder that everyone may write to or a file that others can read,
+    /// `Unsupported` for a file system that machines share, `Conflict` for a file of another program.
+    pub fn open(path: impl AsRef<Path>) -> Result<File> {
+        let (tell, told) = mpsc::channel();
+        let opened = File::start(path.as_ref().to_owned(), move |opened| {
+            // Whoever asked waits right here.
+            let _ = tell.send(opened);
+        })?;
+        told.recv().unwrap_or_else(|_| Err(ended()))?;
+        Ok(opened)
+    }
+
+    /// The same, while the caller's runtime does something else.
+    pub(crate) async fn open_in_background(path: PathBuf) -> Result<File> {
+        let (tell, told) = oneshot::channel();
+        let opened = File::start(path, move |opened| {
+            let _ = tell.send(opened);
+        })?;
+        told.await.unwrap_or_else(|_| Err(ended()))?;
+        Ok(opened)
+    }
+
+    /// Starts the clerk, which says whether the file could be opened.
+    fn start(path: PathBuf, opened: impl FnOnce(Result<()>) + Send + 'static) -> Result<File> {
+        let fault = |error: std::io::Error| {
+            let reason = format!("a thread cannot be started: {error}");
+            Error::new(ErrorKind::Internal, reason).next("see the limits of this process")
+        };
+        let path = std::path::absolute(path).map_err(fault)?;
+        let label = format!("file:{}", path.display());
+        let desktop = Arc::new(Desktop::new().map_err(fault)?);
+        let clerks_own = desktop.clone();
+        let thread = std::thread::Builder::new().name("tenure-file".into());
+        let started = thread.spawn(move || match Store::open(&path) {
+            Ok(store) => {
+                let clerk = Clerk::new(store, clerks_own);
+                opened(Ok(()));
+                clerk.work();
+            }
+            Err(error) => opened(Err(error)),
+        });
+        started.map_err(fault)?;
+        let generation = system::generation();
+        Ok(File { desktop, profile: Profile::new(label), generation })
+    }
+
+    /// Has the clerk do something, in the order of calls.
+    fn ask<T: Send + 'static>(
+        &self,
+        act: impl FnMut(&mut Desk<'_>) -> Kept<T> + Send + 'static,
+    ) -> Step<T> {
+        self.put(false, act)
+    }
+
+    /// The same for what makes room, or keeps what is held: a full disk must not prevent it.
+    fn ask_in_any_case<T: Send + 'static>(
+        &self,
+        act: impl FnMut(&mut Desk<'_>) -> Kept<T> + Send + 'static,
+    ) -> Step<T> {
+        self.put(true, act)
+    }
+
+    fn put<T: Send + 'static>(
+        &self,
+        frees_room: bool,
+        act: impl FnMut(&mut Desk<'_>) -> Kept<T> + Send + 'static,
+    ) -> Step<T> {
+        let (tell, told) = oneshot::channel();
+        let tell = move |answer| {
+            // Nobody need wait for it.
+            let _ = tell.send(answer);
+        };
+        self.desktop.put(Box::new(Task { act, answer: None, tell, frees_room }));
+        Step::pending(async move { told.await.unwrap_or_else(|_| Err(ended())) })
+    }
+}
+
+/// A job with an answer.
+struct Task<A, T, F> {
+    act: A,
+    answer: Option<T>,
+    tell: F,
+    frees_room: bool,
+}
+
+impl<A, T, F> Job for Task<A, T, F>
+where
+    A: FnMut(&mut Desk<'_>) -> Kept<T> + Send,
+    T: Send,
+    F: FnOnce(Result<T>) + Send,
+{
+    fn act(&mut self, desk: &mut Desk<'_>) -> Kept<()> {
+        self.answer = Some((self.act)(desk)?);
+        Ok(())
+    }
+
+    fn done(self: Box<Self>, outcome: Result<()>) {
+        let Task { answer, tell, .. } = *self;
+        tell(outcome.and_then(|()| answer.ok_or_else(ended)));
+    }
+
+    fn frees_room(&self) -> bool {
+        self.frees_room
+    }
+}
+
+impl Engine for File {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn attach(&self, turns: Weak<dyn Turns>) {
+        let mut clients = self.desktop.clients.write().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(turns);
+    }
+
+    fn claim(&self, claim: &Claim) -> Step<Verdict> {
+        let claim = claim.clone();
+        flatten(self.ask(move |desk| desk.claim(&claim, true)))
+    }
+
+    fn renew(&self, _shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
+        let batch = batch.to_vec();
+        self.ask_in_any_case(move |desk| batch.iter().map(|one| desk.renew(one)).collect())
+    }
+
+    fn leave(&self, leave: &Leave) -> Step<Left> {
+        let leave = leave.clone();
+        self.ask_in_any_case(move |desk| desk.leave(&leave))
+    }
+
+    fn leave_soon(&self, leave: Leave, done: Ack) {
+        let tell = move |answer: Result<Left>| match answer {
+            Ok(left) => done.done(Ok(left)),
+            // Unheard: the watchdog tries again.
+            Err(_) => drop(done),
+        };
+        let act = move |desk: &mut Desk<'_>| desk.leave(&leave);
+        self.desktop.put(Box::new(Task { act, answer: None, tell, frees_room: true }));
+    }
+
+    fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
+        let name = name.clone();
+        flatten(self.ask(move |desk| desk.resize(&name, capacity)))
+    }
+
+    fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
+        let (name, note) = (name.clone(), note.clone());
+        self.ask(move |desk| desk.break_hold(&name, fence, &note))
+    }
+
+    fn inspect(&self, scope: &Scope) -> Step<Page> {
+        let scope = scope.clone();
+        self.ask(move |desk| desk.inspect(&scope))
+    }
+
+    fn health(&self) -> Step<()> {
+        self.ask(|_| Ok(()))
+    }
+
+    fn close(&self) -> Step<()> {
+        let (tell, told) = oneshot::channel();
+        self.desktop.close(Some(tell));
+        // The clerk drops it when all is done.
+        Step::pending(async move {
+            let _: Option<()> = told.await.ok();
+            Ok(())
+        })
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // The clerk of a forked child is its parent's, and so is what it would sign off.
+        if self.generation == system::generation() {
+            self.desktop.close(None);
+        }
+    }
+}
+
+fn flatten<T: Send + 'static>(step: Step<Result<T>>) -> Step<T> {
+    Step::pending(async move { step.await? })
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::Internal, "the thread that keeps the file has ended")
+        .next("connect again; please report this")
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("label", &self.profile.label).finish_non_exhaustive()
+    }
+}

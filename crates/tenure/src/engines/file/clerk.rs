@@ -1,0 +1,304 @@
+//! The thread that keeps the file: it takes what is asked, several steps in one transaction where
+//! several have come, and passes on what others say.
+//!
+//! A thread of its own, because steps wait for others and for the disk, and a caller's runtime must
+//! do neither. It sleeps until something is asked, said, or has ended.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::inotify;
+
+use tokio::sync::oneshot;
+
+use super::desk::{Desk, SWEEP_EVERY};
+use super::shelf::Kept;
+use super::store::{Done, Store};
+use super::wire::Said;
+use crate::claim::{Ended, Leave, Turn};
+use crate::clock::{SystemWorld, World};
+use crate::engine::Turns;
+use crate::engines::words::turn;
+use crate::error::{Error, Result};
+use crate::ledger::{Process, Word};
+use crate::moment::Moment;
+
+/// The most steps in one transaction.
+const BATCH: usize = 64;
+
+/// Something asked of the clerk. It may be done more than once before it counts.
+pub(super) trait Job: Send {
+    fn act(&mut self, desk: &mut Desk<'_>) -> Kept<()>;
+    fn done(self: Box<Self>, outcome: Result<()>);
+    /// Whether it makes room on the disk rather than taking some.
+    fn frees_room(&self) -> bool {
+        false
+    }
+}
+
+/// Where jobs are put.
+pub(super) struct Desktop {
+    jobs: Mutex<Jobs>,
+    bell: OwnedFd,
+    pub(super) clients: RwLock<Vec<Weak<dyn Turns>>>,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Box<dyn Job>>,
+    closed: bool,
+    ended: bool,
+    /// Whoever waits for the end.
+    mourners: Vec<oneshot::Sender<()>>,
+}
+
+impl Desktop {
+    pub(super) fn new() -> std::io::Result<Desktop> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Desktop { jobs: Mutex::default(), bell, clients: RwLock::default() })
+    }
+
+    /// Puts a job on the pile. One that comes after the end is told so.
+    pub(super) fn put(&self, job: Box<dyn Job>) {
+        {
+            let mut jobs = self.jobs();
+            if !jobs.closed {
+                jobs.waiting.push_back(job);
+                if jobs.waiting.len() == 1 {
+                    self.ring();
+                }
+                return;
+            }
+        }
+        job.done(Err(Error::closed()));
+    }
+
+    /// Lets the clerk finish what is there, and end; then `told` is dropped.
+    pub(super) fn close(&self, told: Option<oneshot::Sender<()>>) {
+        let mut jobs = self.jobs();
+        jobs.closed = true;
+        if !jobs.ended {
+            jobs.mourners.extend(told);
+        }
+        self.ring();
+    }
+
+    fn jobs(&self) -> std::sync::MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        // It can only fail when it has rung 2^64 times unheard.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> (Vec<Box<dyn Job>>, bool) {
+        let mut jobs = self.jobs();
+        let count = jobs.waiting.len().min(BATCH);
+        (jobs.waiting.drain(..count).collect(), jobs.closed && jobs.waiting.is_empty())
+    }
+}
+
+pub(super) struct Clerk {
+    store: Store,
+    desktop: Arc<Desktop>,
+    /// Clients whose end we hear of.
+    lives: HashMap<Process, OwnedFd>,
+    /// Hears of it when the file is deleted or replaced.
+    mourner: Option<OwnedFd>,
+    sweep_at: Instant,
+}
+
+impl Clerk {
+    pub(super) fn new(store: Store, desktop: Arc<Desktop>) -> Clerk {
+        let mourner = watch_file(&store);
+        let sweep_at = Instant::now() + SWEEP_EVERY;
+        Clerk { store, desktop, lives: HashMap::new(), mourner, sweep_at }
+    }
+
+    /// Works until it is told to end.
+    pub(super) fn work(mut self) {
+        loop {
+            let (jobs, closed) = self.desktop.take();
+            let idle = jobs.is_empty();
+            self.carry_out(jobs);
+            if closed && idle {
+                self.store.close();
+                let mut jobs = self.desktop.jobs();
+                jobs.ended = true;
+                jobs.mourners.clear();
+                return;
+            }
+            if idle {
+                self.store.tidy();
+                self.listen();
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do, and does what is not on the pile.
+    fn listen(&mut self) {
+        let (gone, mourn) = {
+            let mut watched = vec![PollFd::new(&self.desktop.bell, PollFlags::IN)];
+            let heard = self.store.sockets.own().map(|own| own.as_fd());
+            watched.extend(heard.map(|own| PollFd::from_borrowed_fd(own, PollFlags::IN)));
+            watched.extend(self.mourner.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+            let first = watched.len();
+            let clients: Vec<_> = self.lives.iter().collect();
+            watched.extend(clients.iter().map(|(_, life)| PollFd::new(*life, PollFlags::IN)));
+            // An interruption is a reason to look, too.
+            let _ = poll(&mut watched, Some(&timespec(self.patience())));
+            let rung = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let ended = watched[first..].iter().zip(&clients).filter(|(fd, _)| rung(fd));
+            let mourn = self.mourner.is_some() && rung(&watched[first - 1]);
+            (ended.map(|(_, (client, _))| **client).collect::<Vec<_>>(), mourn)
+        };
+        let mut rung = [0; 8];
+        let _ = rustix::io::read(&self.desktop.bell, &mut rung);
+        if mourn && self.store.is_gone() {
+            self.mourn();
+        }
+        let heard = self.store.sockets.heard();
+        self.pass_on(heard);
+        self.store.sockets.send_again();
+        for client in gone {
+            self.lives.remove(&client);
+            self.carry_out(vec![Box::new(Chore(Do::Reap(client)))]);
+        }
+        if Instant::now() >= self.sweep_at {
+            self.sweep_at = Instant::now() + SWEEP_EVERY;
+            self.store.keep_ballast();
+            self.carry_out(vec![Box::new(Chore(Do::Sweep))]);
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        if self.store.sockets.has_unsent() {
+            return Duration::from_millis(1);
+        }
+        self.sweep_at.saturating_duration_since(Instant::now())
+    }
+
+    /// Several jobs in one transaction; if that fails, each for itself.
+    fn carry_out(&mut self, mut jobs: Vec<Box<dyn Job>>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let mut outcome = self.transact(&mut jobs);
+        if outcome.is_err() && jobs.len() > 1 {
+            jobs.into_iter().for_each(|job| self.carry_out(vec![job]));
+            return;
+        }
+        if let Err(error) = &outcome
+            && Store::lacks_room(error)
+            && jobs.iter().all(|job| job.frees_room())
+        {
+            self.store.drop_ballast();
+            outcome = self.transact(&mut jobs);
+        }
+        match outcome {
+            Ok(Done { at, out, heard }) => {
+                self.pass_on(heard);
+                jobs.into_iter().for_each(|job| job.done(Ok(())));
+                self.lives.extend(out.watch);
+                out.buried.iter().for_each(|client| drop(self.lives.remove(client)));
+                let own = self.store.own;
+                let to_us = out.said.into_iter().filter(|(client, _)| *client == own);
+                self.pass_on(to_us.map(|(_, said)| (at, said)).collect());
+            }
+            Err(error) => {
+                if self.store.is_gone() {
+                    self.mourn();
+                }
+                jobs.into_iter().for_each(|job| job.done(Err(error.copy())));
+            }
+        }
+    }
+
+    fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<Done> {
+        let Clerk { store, lives, .. } = self;
+        let watched = |client| lives.contains_key(&client);
+        let done =
+            store.transact(&watched, |desk| jobs.iter_mut().try_for_each(|job| job.act(desk)));
+        done.map(|((), done)| done)
+    }
+
+    /// Tells this client's claims what was said to them. A turn that nobody takes passes on.
+    fn pass_on(&mut self, heard: Vec<(Moment, Said)>) {
+        for (at, Said { name, id, word }) in heard {
+            let granted = match word {
+                // It ran out on its way: whoever sent it knows as much.
+                Word::Granted { life, .. } if at + life <= SystemWorld.now() => continue,
+                Word::Granted { fence, .. } => Some(fence),
+                Word::LookAt(_) => {
+                    self.desktop.put(Box::new(Chore(Do::LookAround(name.clone()))));
+                    None
+                }
+                _ => None,
+            };
+            let taken = self.deliver(&name, &id, turn(word, at));
+            if let Some(fence) = granted.filter(|_| !taken) {
+                let leave = Leave { only: Some(fence), ..Leave::new(name, id) };
+                self.desktop.put(Box::new(Chore(Do::GiveBack(leave))));
+            }
+        }
+    }
+
+    fn deliver(&self, name: &crate::name::Name, id: &crate::claim::ClaimId, turn: Turn) -> bool {
+        // Whoever is told may ask this engine something, or attach to it.
+        let clients = self.desktop.clients.read().unwrap_or_else(PoisonError::into_inner).clone();
+        clients.iter().filter_map(Weak::upgrade).any(|to| to.deliver(name, id, turn.clone()))
+    }
+
+    /// The file is gone: this client's claims are told at once, and not when they ask next.
+    fn mourn(&mut self) {
+        self.mourner = None;
+        for (name, id) in self.store.own_claims() {
+            self.deliver(&name, &id, Turn::Ended(Ended::Forgotten));
+        }
+    }
+}
+
+/// What the clerk does without being asked.
+struct Chore(Do);
+
+enum Do {
+    Reap(Process),
+    LookAround(crate::name::Name),
+    GiveBack(Leave),
+    Sweep,
+}
+
+impl Job for Chore {
+    fn act(&mut self, desk: &mut Desk<'_>) -> Kept<()> {
+        match &self.0 {
+            Do::Reap(client) => desk.reap(*client),
+            Do::LookAround(name) => desk.look_around(name),
+            Do::GiveBack(leave) => desk.leave(leave).map(drop),
+            Do::Sweep => desk.sweep_now_and_then(),
+        }
+    }
+
+    // If it failed, the ttl or the next sweep sees to it.
+    fn done(self: Box<Self>, _: Result<()>) {}
+
+    fn frees_room(&self) -> bool {
+        true
+    }
+}
+
+/// A file that others still have open is not deleted for the kernel, but it loses its name.
+fn watch_file(store: &Store) -> Option<OwnedFd> {
+    let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+    let events = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVE_SELF;
+    let watch = inotify::init(flags).ok()?;
+    inotify::add_watch(&watch, &store.place.database, events).ok()?;
+    Some(watch)
+}
+
+fn timespec(span: Duration) -> Timespec {
+    Timespec { tv_sec: span.as_secs() as i64, tv_nsec: span.subsec_nanos().into() }
+}

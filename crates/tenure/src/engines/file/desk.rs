@@ -1,0 +1,344 @@
+//! One transaction: steps of the ledger on the names in the file, and what they say to others.
+//!
+//! Nobody is told anything before the transaction is committed; until then it is only asked who can
+//! be reached.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::host::{Identity, Life};
+use super::shelf::{self, Kept, Numbers, Rows, moment, read_shown, space_number, space_of};
+use super::sockets::{Reach, Sockets};
+use super::statements as sql;
+use super::wire::Said;
+use crate::claim::{Broken, Claim, ClaimId, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
+use crate::engine::{Page, Scope, View};
+use crate::engines::words::{holder, renewed, verdict, waiter};
+use crate::error::Result;
+use crate::ledger::{Answer, Entry, Ledger, Process, Shelf, State, Word};
+use crate::moment::Moment;
+use crate::name::Name;
+
+pub(super) struct Desk<'a> {
+    pub(super) db: &'a Connection,
+    pub(super) sockets: &'a Sockets,
+    pub(super) numbers: Numbers,
+    pub(super) now: Moment,
+    /// This client.
+    pub(super) own: Process,
+    pub(super) identity: Identity,
+    /// Whose end we would hear of already.
+    pub(super) watched: &'a dyn Fn(Process) -> bool,
+    pub(super) out: Out,
+    pub(super) reach: Reach,
+}
+
+/// What follows from a transaction once it is committed.
+#[derive(Default)]
+pub(super) struct Out {
+    /// What was said, and whose claims it was said to.
+    pub(super) said: Vec<(Process, Said)>,
+    /// Clients whose end must be heard of.
+    pub(super) watch: Vec<(Process, OwnedFd)>,
+    /// Clients that are gone.
+    pub(super) buried: Vec<Process>,
+}
+
+type Say<'a> = &'a mut dyn FnMut(&Entry, Word) -> bool;
+type FileLedger<'l, 'a> = Ledger<'l, Rows<'a>, Say<'l>>;
+
+/// How often the file is swept.
+pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// The most that one sweep looks at.
+const SWEPT: u32 = 1000;
+
+impl Desk<'_> {
+    /// One step on a name, without the claims of a client that is gone, and what the caller wants to
+    /// see after it.
+    fn step<A, T>(
+        &mut self,
+        name: &Name,
+        gone: Option<Process>,
+        act: impl FnOnce(&mut FileLedger<'_, '_>) -> Kept<A>,
+        see: impl FnOnce(A, &Rows<'_>) -> Kept<T>,
+    ) -> Kept<T> {
+        let Desk { db, sockets, numbers, now, own, out, reach, .. } = self;
+        let mut say = |entry: &Entry, word: Word| {
+            let reached =
+                entry.process == *own || entry.process != 0 && reach.of(entry.process, sockets);
+            if reached {
+                let said = Said { name: name.clone(), id: entry.id, word };
+                out.said.push((entry.process, said));
+            }
+            reached
+        };
+        let mut rows = Rows::load(db, numbers, name)?;
+        if let Some(gone) = gone {
+            for id in rows.claims_of(gone)? {
+                rows.remove(&id)?;
+            }
+        }
+        let mut ledger = Ledger::new(&mut rows, *now, &mut say as Say<'_>);
+        let answer = act(&mut ledger)?;
+        let mut more = ledger.more();
+        while more {
+            let mut ledger = Ledger::new(&mut rows, *now, &mut say as Say<'_>);
+            ledger.tick()?;
+            more = ledger.more();
+        }
+        // Whoever stood behind a place that was given up must now look after those before it.
+        if let Some(gap) = rows.gap
+            && let Some(next) = rows.after(gap)?
+            && let Some(end) = rows.next_end()?
+        {
+            say(&next, Word::LookAt(end));
+        }
+        let seen = see(answer, &rows)?;
+        rows.save(*now)?;
+        Ok(seen)
+    }
+
+    pub(super) fn claim(&mut self, claim: &Claim, in_hand: bool) -> Kept<Result<Verdict>> {
+        self.ask(claim, in_hand, |answer, claim, now, first| verdict(answer, claim, now, || first))
+    }
+
+    fn renew_place(&mut self, claim: &Claim) -> Kept<Renewed> {
+        self.ask(claim, false, |answer, _, now, first| renewed(answer, now, || first))
+    }
+
+    /// Asks for a claim, as often as someone in its way turns out to be gone.
+    fn ask<T>(
+        &mut self,
+        claim: &Claim,
+        in_hand: bool,
+        say: impl Fn(Answer, &Claim, Moment, Option<crate::claim::Holder>) -> T,
+    ) -> Kept<T> {
+        let (own, now) = (self.own, self.now);
+        loop {
+            let act = |ledger: &mut FileLedger<'_, '_>| ledger.claim(claim, own, in_hand);
+            let (said, in_the_way) = self.step(&claim.name, None, act, |answer, rows| {
+                let waits = matches!(answer, Answer::Waiting { .. } | Answer::Busy);
+                if !waits {
+                    return Ok((say(answer, claim, now, None), Vec::new()));
+                }
+                let first = rows.first_to_end()?.map(|found| holder(found, now));
+                Ok((say(answer, claim, now, first), rows.in_the_way_of(own)?))
+            })?;
+            if !self.bury(in_the_way, true)? {
+                return Ok(said);
+            }
+        }
+    }
+
+    pub(super) fn renew(&mut self, renewal: &Renewal) -> Kept<Renewed> {
+        let now = self.now;
+        match renewal {
+            Renewal::Place(claim) => self.renew_place(claim),
+            Renewal::Hold { name, id, fence, ttl } => {
+                let act = |ledger: &mut FileLedger<'_, '_>| ledger.renew(id, *fence, *ttl);
+                self.step(name, None, act, |answer, _| Ok(renewed(answer, now, || None)))
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, leave: &Leave) -> Kept<Left> {
+        self.step(&leave.name, None, |ledger| ledger.leave(leave), |left, _| Ok(left))
+    }
+
+    pub(super) fn resize(&mut self, name: &Name, capacity: u32) -> Kept<Result<()>> {
+        let done = self.step(name, None, |ledger| ledger.resize(capacity), |done, _| Ok(done))?;
+        Ok(if done { Ok(()) } else { Err(Claim::capacity_is_fixed()) })
+    }
+
+    pub(super) fn break_hold(&mut self, name: &Name, fence: Fence, note: &Note) -> Kept<Broken> {
+        self.step(name, None, |ledger| ledger.break_hold(fence, note), |done, _| Ok(done))
+    }
+
+    /// The hold goes on without this client.
+    pub(super) fn detach(&mut self, id: &ClaimId) -> Kept<()> {
+        self.db.prepare_cached(sql::DETACH_CLAIM)?.execute(params![id.to_bytes()]).map(drop)
+    }
+
+    /// Looks again who is in the way of this client's foremost place.
+    pub(super) fn look_around(&mut self, name: &Name) -> Kept<()> {
+        let in_the_way = Rows::load(self.db, &mut self.numbers, name)?.in_the_way_of(self.own)?;
+        self.bury(in_the_way, true).map(drop)
+    }
+
+    /// Removes those who are gone, and returns whether there were any; watches the others.
+    fn bury(&mut self, clients: Vec<Process>, watch: bool) -> Kept<bool> {
+        let mut any = false;
+        for number in clients {
+            if number == 0 || number == self.own || watch && (self.watched)(number) {
+                continue;
+            }
+            let Some(identity) = self.identity_of(number)? else { continue };
+            match identity.look(self.identity.space) {
+                Life::Ended => {
+                    self.reap(number)?;
+                    any = true;
+                }
+                Life::Lives(descriptor) if watch => self.out.watch.push((number, descriptor)),
+                Life::Lives(_) | Life::Unseen => {}
+            }
+        }
+        Ok(any)
+    }
+
+    fn identity_of(&self, number: Process) -> Kept<Option<Identity>> {
+        let mut select = self.db.prepare_cached(sql::PROCESS)?;
+        let found = select.query_row([number as i64], |row| {
+            Ok(Identity { pid: row.get(0)?, start: row.get(1)?, space: row.get(2)? })
+        });
+        found.optional()
+    }
+
+    /// Ends all claims of a client whose process is gone, and serves whoever comes next.
+    pub(super) fn reap(&mut self, number: Process) -> Kept<()> {
+        let names: Vec<(i64, String)> = {
+            let mut select = self.db.prepare_cached(sql::NAMES_OF_PROCESS)?;
+            let found = select.query_map([number as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            found.collect::<Kept<_>>()?
+        };
+        for (space, text) in names {
+            let name = Name::unchecked(space_of(space), &text);
+            self.step(&name, Some(number), |ledger| ledger.tick(), |(), _| Ok(()))?;
+        }
+        self.db.prepare_cached(sql::REMOVE_PROCESS)?.execute([number as i64])?;
+        self.out.buried.push(number);
+        Ok(())
+    }
+
+    /// Removes what nobody asks for any more: claims that ended, traces, names, clients; once a minute,
+    /// whoever comes by.
+    pub(super) fn sweep_now_and_then(&mut self) -> Kept<()> {
+        let now = moment(self.now);
+        let since = now - SWEEP_EVERY.as_nanos() as i64 + 1;
+        if self.db.prepare_cached(sql::SWEEP)?.execute([now, since])? == 0 {
+            return Ok(());
+        }
+        let clients: Vec<i64> = {
+            let mut select = self.db.prepare_cached(sql::PROCESSES)?;
+            select.query_map([], |row| row.get(0))?.collect::<Kept<_>>()?
+        };
+        self.bury(clients.into_iter().map(|number| number as Process).collect(), false)?;
+        let names: Vec<(i64, String)> = {
+            let mut select = self.db.prepare_cached(sql::NAMES_WITH_ENDED_CLAIMS)?;
+            let found = select.query_map(params![now, SWEPT], |row| Ok((row.get(0)?, row.get(1)?)));
+            found?.collect::<Kept<_>>()?
+        };
+        for (space, text) in names {
+            let name = Name::unchecked(space_of(space), &text);
+            self.step(&name, None, |ledger| ledger.tick(), |(), _| Ok(()))?;
+        }
+        self.db.prepare_cached(sql::REMOVE_OLD_TRACES)?.execute([now])?;
+        self.db.prepare_cached(sql::REMOVE_FORGOTTEN_NAMES)?.execute([now]).map(drop)
+    }
+
+    pub(super) fn inspect(&mut self, scope: &Scope) -> Kept<Page> {
+        match scope {
+            Scope::Name(name) => {
+                let views = self.view(name)?.into_iter().collect();
+                Ok(Page { views, more: false })
+            }
+            Scope::Prefix { space, prefix, after, limit } => {
+                let after = after.as_ref().map_or("", Name::as_str);
+                let names: Vec<String> = {
+                    let mut select = self.db.prepare_cached(sql::USED_NAMES)?;
+                    let (space, room) = (space_number(*space), *limit as i64 + 1);
+                    let values = params![space, prefix, after, text_after(prefix), room];
+                    select.query_map(values, |row| row.get(0))?.collect::<Kept<_>>()?
+                };
+                let more = names.len() > *limit;
+                let mut views = Vec::new();
+                for text in names.iter().take(*limit) {
+                    views.extend(self.view(&Name::unchecked(*space, text))?);
+                }
+                Ok(Page { views, more })
+            }
+        }
+    }
+
+    fn view(&mut self, name: &Name) -> Kept<Option<View>> {
+        loop {
+            let now = self.now;
+            let rows = Rows::load(self.db, &mut self.numbers, name)?;
+            let (Some(id), capacity) = (rows.id, rows.totals()?.capacity) else { return Ok(None) };
+            let mut select = self.db.prepare_cached(sql::SHOWN)?;
+            let shown = select.query_map([id], read_shown)?.collect::<Kept<Vec<_>>>()?;
+            let mut clients: Vec<_> = shown.iter().map(|(entry, _)| entry.process).collect();
+            clients.sort_unstable();
+            clients.dedup();
+            // Who is gone is not shown, and not left for someone else to find.
+            if self.bury(clients, false)? {
+                continue;
+            }
+            let live = shown.into_iter().filter(|(entry, _)| entry.until > now);
+            let held = |(entry, _): &(Entry, _)| matches!(entry.state, State::Held { .. });
+            let (holders, waiters): (Vec<_>, Vec<_>) = live.partition(held);
+            if holders.is_empty() && waiters.is_empty() {
+                return Ok(None);
+            }
+            let holders = holders.into_iter().map(|found| holder(found, now)).collect();
+            let waiters = waiters.into_iter().map(|found| waiter(found, now)).collect();
+            return Ok(Some(View { name: name.clone(), capacity, holders, waiters }));
+        }
+    }
+
+    /// Makes this client known, so that others can tell whether it lives.
+    pub(super) fn register(&mut self) -> Kept<()> {
+        let Identity { pid, start, space } = self.identity;
+        let mut insert = self.db.prepare_cached(sql::ADD_PROCESS)?;
+        insert.execute(params![self.own as i64, pid, start, space]).map(drop)
+    }
+
+    /// Takes this client's name off the list, unless something of it stays behind that ends with it.
+    pub(super) fn sign_off(&mut self) -> Kept<()> {
+        let mut select = self.db.prepare_cached(sql::PROCESS_HAS_CLAIMS)?;
+        if !select.exists([self.own as i64])? {
+            self.db.prepare_cached(sql::REMOVE_PROCESS)?.execute([self.own as i64])?;
+        }
+        Ok(())
+    }
+
+    /// The claims of this client, for the case that the file is gone.
+    pub(super) fn own_claims(&self) -> Kept<Vec<(Name, ClaimId)>> {
+        let mut select = self.db.prepare_cached(sql::OWN_CLAIMS)?;
+        let found = select.query_map([self.own as i64], |row| {
+            let (space, text): (i64, String) = (row.get(0)?, row.get(1)?);
+            Ok((Name::unchecked(space_of(space), &text), shelf::read_id(row, 2)?))
+        });
+        found?.collect()
+    }
+}
+
+/// The first text, in the order of bytes, that comes after all that begin with `prefix`.
+fn text_after(prefix: &str) -> Option<String> {
+    let mut chars: Vec<char> = prefix.chars().collect();
+    while let Some(last) = chars.pop() {
+        // The next scalar value; the surrogates between are none.
+        let next =
+            if last == '\u{D7FF}' { Some('\u{E000}') } else { char::from_u32(last as u32 + 1) };
+        if let Some(next) = next {
+            chars.push(next);
+            return Some(chars.into_iter().collect());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::text_after;
+
+    #[test]
+    fn a_prefix_ends_where_the_next_text_begins() {
+        assert_eq!(text_after("wallet:"), Some("wallet;".into()));
+        assert_eq!(text_after("a\u{D7FF}"), Some("a\u{E000}".into()));
+        assert_eq!(text_after("a\u{10FFFF}"), Some("b".into()));
+        assert_eq!(text_after("\u{10FFFF}"), None);
+        assert_eq!(text_after(""), None);
+    }
+}

@@ -1,0 +1,480 @@
+//! One name in the file, for the ledger.
+//!
+//! The row of the name is read once and written once a step; claims are read and written as the
+//! ledger asks for them. A name that nobody uses has no row, and costs one look.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::statements as sql;
+use crate::claim::{ClaimId, Details, Fence, Note, Once, Ticket};
+use crate::ledger::{Entry, Process, Record, Shelf, State, Totals, Trace};
+use crate::moment::Moment;
+use crate::name::{Name, Space};
+
+pub(super) type Kept<T> = std::result::Result<T, rusqlite::Error>;
+
+/// The numbers that fences and tickets come from: one sequence for the whole file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Numbers {
+    pub(super) last: u64,
+}
+
+impl Numbers {
+    pub(super) fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+}
+
+pub(super) struct Rows<'a> {
+    db: &'a Connection,
+    numbers: &'a mut Numbers,
+    name: &'a Name,
+    /// The row of the name, if it has one.
+    pub(super) id: Option<i64>,
+    found: Known,
+    known: Known,
+    /// The ticket of a place that was given up: whoever stands behind it should know.
+    pub(super) gap: Option<Ticket>,
+}
+
+/// The row of the name.
+#[derive(Clone, PartialEq)]
+struct Known {
+    totals: Totals,
+    quiet_until: Moment,
+    traces_until: Moment,
+    record: Option<Record>,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn load(
+        db: &'a Connection,
+        numbers: &'a mut Numbers,
+        name: &'a Name,
+    ) -> Kept<Rows<'a>> {
+        let mut select = db.prepare_cached(sql::NAME)?;
+        let row = select.query_row(params![space_number(name.space()), name.as_str()], |row| {
+            Ok((row.get(0)?, Known::read(row)?))
+        });
+        let (id, known) = match row.optional()? {
+            Some((id, known)) => (Some(id), known),
+            None => (None, Known::nothing()),
+        };
+        Ok(Rows { db, numbers, name, id, found: known.clone(), known, gap: None })
+    }
+
+    /// Writes the row of the name, or removes it if there is nothing left to know.
+    pub(super) fn save(self, now: Moment) -> Kept<()> {
+        let Known { totals, quiet_until, traces_until, record } = &self.known;
+        let used = totals.held > 0 || totals.waiting > 0;
+        let once_until = record.as_ref().map_or(Moment::ORIGIN, |record| record.until);
+        let remembers = totals.resized_until.max(*traces_until).max(once_until) > now;
+        let Some(id) = self.id else { return Ok(()) };
+        if !used && !remembers {
+            self.db.prepare_cached(sql::REMOVE_NAME)?.execute([id])?;
+        } else if self.known != self.found {
+            let record = record.as_ref();
+            self.db.prepare_cached(sql::CHANGE_NAME)?.execute(params![
+                id,
+                totals.capacity,
+                moment(totals.resized_until),
+                totals.held,
+                totals.waiting,
+                totals.fixed,
+                moment(*quiet_until),
+                moment(*traces_until),
+                record.map(|record| record.fence.get() as i64),
+                record.map(|record| span(record.keep)),
+                record.map(|record| moment(record.until)),
+                record.and_then(|record| record.outcome.as_deref()),
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn id_of_row(&mut self) -> Kept<i64> {
+        if let Some(id) = self.id {
+            return Ok(id);
+        }
+        let mut insert = self.db.prepare_cached(sql::ADD_NAME)?;
+        let id = insert.insert(params![space_number(self.name.space()), self.name.as_str()])?;
+        // What was written is not what is known: the row must be written again.
+        self.found.totals.capacity = u32::MAX;
+        self.id = Some(id);
+        Ok(id)
+    }
+
+    fn one(&self, statement: &str, values: impl rusqlite::Params) -> Kept<Option<Entry>> {
+        if self.id.is_none() {
+            return Ok(None);
+        }
+        self.db.prepare_cached(statement)?.query_row(values, read_entry).optional()
+    }
+
+    fn several(&self, statement: &str, values: impl rusqlite::Params) -> Kept<Vec<Entry>> {
+        if self.id.is_none() {
+            return Ok(Vec::new());
+        }
+        self.db.prepare_cached(statement)?.query_map(values, read_entry)?.collect()
+    }
+
+    /// Counts a claim in (1) or out (-1) of the totals.
+    fn count(&mut self, entry: &Entry, by: i64) {
+        let shift = |count: &mut u32, units: u32| {
+            *count = (i64::from(*count) + by * i64::from(units)).clamp(0, u32::MAX.into()) as u32;
+        };
+        let totals = &mut self.known.totals;
+        shift(&mut totals.fixed, u32::from(entry.fixed));
+        match entry.state {
+            State::Held { .. } => shift(&mut totals.held, entry.weight),
+            State::Waiting | State::Aside => shift(&mut totals.waiting, 1),
+        }
+    }
+
+    /// The hold that ends first.
+    pub(super) fn first_to_end(&self) -> Kept<Option<(Entry, Arc<Details>)>> {
+        let Some(id) = self.id else { return Ok(None) };
+        self.db.prepare_cached(sql::FIRST_TO_END)?.query_row([id], read_shown).optional()
+    }
+
+    /// Whoever stands right behind a place that was given up.
+    pub(super) fn after(&self, ticket: Ticket) -> Kept<Option<Entry>> {
+        self.one(sql::AFTER, params![self.id, ticket.get() as i64])
+    }
+
+    /// The claims that a process has here.
+    pub(super) fn claims_of(&self, process: Process) -> Kept<Vec<ClaimId>> {
+        let Some(id) = self.id else { return Ok(Vec::new()) };
+        let mut select = self.db.prepare_cached(sql::CLAIMS_OF_PROCESS)?;
+        select.query_map(params![id, process as i64], |row| read_id(row, 0))?.collect()
+    }
+
+    /// Those whose death would move the line on for the foremost place that `process` has here: all
+    /// who hold, and the one right before it, who has to look after those it knows.
+    pub(super) fn in_the_way_of(&self, process: Process) -> Kept<Vec<Process>> {
+        let Some(id) = self.id else { return Ok(Vec::new()) };
+        let mut select = self.db.prepare_cached(sql::HOLDING_PROCESSES)?;
+        let found = select.query_map([id], |row| row.get(0))?;
+        let mut all = found.collect::<Kept<Vec<i64>>>()?;
+        let foremost: Option<i64> = self
+            .db
+            .prepare_cached(sql::FOREMOST)?
+            .query_row(params![id, process as i64], |row| row.get(0))?;
+        if let Some(foremost) = foremost {
+            let mut select = self.db.prepare_cached(sql::BEFORE)?;
+            let before = select.query_row(params![id, foremost], |row| row.get::<_, i64>(0));
+            all.extend(before.optional()?);
+        }
+        Ok(all.into_iter().map(|number| number as Process).collect())
+    }
+}
+
+impl Shelf for Rows<'_> {
+    type Error = rusqlite::Error;
+
+    fn totals(&self) -> Kept<Totals> {
+        Ok(self.known.totals)
+    }
+
+    fn set_capacity(&mut self, capacity: u32, resized_until: Moment) -> Kept<()> {
+        self.id_of_row()?;
+        self.known.totals.capacity = capacity;
+        self.known.totals.resized_until = resized_until;
+        Ok(())
+    }
+
+    fn last_number(&self) -> Kept<u64> {
+        Ok(self.numbers.last)
+    }
+
+    fn next_number(&mut self) -> Kept<u64> {
+        Ok(self.numbers.next())
+    }
+
+    fn raise_numbers(&mut self, floor: Fence) -> Kept<()> {
+        self.numbers.last = self.numbers.last.max(floor.get());
+        Ok(())
+    }
+
+    fn find(&self, id: &ClaimId) -> Kept<Option<Entry>> {
+        self.one(sql::CLAIM, params![id.to_bytes(), self.id])
+    }
+
+    fn add(&mut self, entry: Entry, details: &Arc<Details>) -> Kept<()> {
+        let name = self.id_of_row()?;
+        self.db.prepare_cached(sql::ADD_CLAIM)?.execute(params![
+            entry.id.to_bytes(),
+            name,
+            state_number(entry.state),
+            entry.ticket.get() as i64,
+            entry.fence().get() as i64,
+            first_life(&entry),
+            entry.weight,
+            entry.fixed,
+            span(entry.ttl),
+            entry.process as i64,
+            entry.once.map(|once| span(once.keep)),
+            entry.once.is_some_and(|once| once.rerun),
+            moment(entry.since),
+            moment(entry.until),
+            details.owner,
+            details.reason,
+            write_meta(&details.meta),
+        ])?;
+        self.known.quiet_until = self.known.quiet_until.min(entry.until);
+        self.count(&entry, 1);
+        Ok(())
+    }
+
+    fn change(&mut self, entry: Entry) -> Kept<()> {
+        let Some(before) = self.find(&entry.id)? else { return Ok(()) };
+        self.db.prepare_cached(sql::CHANGE_CLAIM)?.execute(params![
+            entry.id.to_bytes(),
+            self.id,
+            state_number(entry.state),
+            entry.fence().get() as i64,
+            first_life(&entry),
+            moment(entry.since),
+            moment(entry.until),
+        ])?;
+        self.known.quiet_until = self.known.quiet_until.min(entry.until);
+        self.count(&before, -1);
+        self.count(&entry, 1);
+        Ok(())
+    }
+
+    fn remove(&mut self, id: &ClaimId) -> Kept<Option<Entry>> {
+        let Some(entry) = self.find(id)? else { return Ok(None) };
+        self.db.prepare_cached(sql::REMOVE_CLAIM)?.execute(params![id.to_bytes(), self.id])?;
+        self.count(&entry, -1);
+        if !matches!(entry.state, State::Held { .. }) {
+            self.gap = self.gap.max(Some(entry.ticket));
+        }
+        Ok(Some(entry))
+    }
+
+    fn head(&self) -> Kept<Option<Entry>> {
+        if self.known.totals.waiting == 0 {
+            return Ok(None);
+        }
+        self.one(sql::HEAD, params![self.id])
+    }
+
+    fn ahead(&self, ticket: Ticket) -> Kept<u32> {
+        let mut select = self.db.prepare_cached(sql::AHEAD)?;
+        select.query_row(params![self.id, ticket.get() as i64], |row| row.get(0))
+    }
+
+    fn next_end(&self) -> Kept<Option<Moment>> {
+        let mut select = self.db.prepare_cached(sql::NEXT_END)?;
+        let end: Option<i64> = select.query_row(params![self.id], |row| row.get(0))?;
+        Ok(end.map(read_moment))
+    }
+
+    fn ended(&mut self, now: Moment, limit: u32) -> Kept<Vec<Entry>> {
+        if now < self.known.quiet_until {
+            return Ok(Vec::new());
+        }
+        let ended = self.several(sql::ENDED, params![self.id, moment(now), limit])?;
+        // Those found are about to be removed; if there were more than that, some end at once.
+        let more = ended.len() == limit as usize;
+        let next = |id: i64| -> Kept<Option<i64>> {
+            let mut select = self.db.prepare_cached(sql::QUIET_UNTIL)?;
+            select.query_row(params![id], |row| row.get(0))
+        };
+        self.known.quiet_until = match self.id {
+            Some(_) if more || !ended.is_empty() => Moment::ORIGIN,
+            Some(id) => next(id)?.map_or(Moment::FAR, read_moment),
+            None => Moment::FAR,
+        };
+        Ok(ended)
+    }
+
+    fn holding(&self, fence: Fence) -> Kept<Option<Entry>> {
+        self.one(sql::HOLDING, params![self.id, fence.get() as i64])
+    }
+
+    fn heavier(&self, weight: u32, limit: u32) -> Kept<Vec<Entry>> {
+        self.several(sql::HEAVIER, params![self.id, weight, limit])
+    }
+
+    fn reach(&mut self, process: Process, reachable: bool) -> Kept<()> {
+        if self.known.totals.waiting == 0 {
+            return Ok(());
+        }
+        let (from, to) = if reachable { (ASIDE, WAITING) } else { (WAITING, ASIDE) };
+        let mut update = self.db.prepare_cached(sql::REACH)?;
+        update.execute(params![self.id, process as i64, from, to])?;
+        Ok(())
+    }
+
+    fn trace(&mut self, id: ClaimId, trace: Trace, until: Moment) -> Kept<()> {
+        let name = self.id_of_row()?;
+        let (by, reason) = match &trace {
+            Trace::Tomb => (None, None),
+            Trace::Broken(note) => (Some(&note.by), Some(&note.reason)),
+        };
+        let mut insert = self.db.prepare_cached(sql::ADD_TRACE)?;
+        insert.execute(params![id.to_bytes(), name, moment(until), by, reason])?;
+        self.known.traces_until = self.known.traces_until.max(until);
+        Ok(())
+    }
+
+    fn traced(&self, id: &ClaimId, now: Moment) -> Kept<Option<Trace>> {
+        if self.known.traces_until <= now {
+            return Ok(None);
+        }
+        let mut select = self.db.prepare_cached(sql::TRACE)?;
+        let found = select.query_row(params![id.to_bytes(), moment(now)], |row| {
+            let (by, reason): (Option<String>, Option<String>) = (row.get(0)?, row.get(1)?);
+            let note = by.map(|by| Note { by, reason: reason.unwrap_or_default() });
+            Ok(note.map_or(Trace::Tomb, Trace::Broken))
+        });
+        found.optional()
+    }
+
+    fn record(&self, now: Moment) -> Kept<Option<Record>> {
+        let held = self.known.totals.held > 0;
+        Ok(self.known.record.clone().filter(|record| held || record.until > now))
+    }
+
+    fn set_record(&mut self, record: Option<Record>) -> Kept<()> {
+        self.id_of_row()?;
+        self.known.record = record;
+        Ok(())
+    }
+}
+
+impl Known {
+    fn nothing() -> Known {
+        Known {
+            totals: Totals::default(),
+            quiet_until: Moment::FAR,
+            traces_until: Moment::ORIGIN,
+            record: None,
+        }
+    }
+
+    fn read(row: &Row<'_>) -> Kept<Known> {
+        let totals = Totals {
+            capacity: row.get(1)?,
+            resized_until: read_moment(row.get(2)?),
+            held: row.get(3)?,
+            waiting: row.get(4)?,
+            fixed: row.get(5)?,
+        };
+        let record = match row.get::<_, Option<i64>>(8)? {
+            None => None,
+            Some(fence) => Some(Record {
+                fence: Fence::new(fence as u64),
+                keep: read_span(row.get(9)?),
+                until: read_moment(row.get(10)?),
+                outcome: row.get::<_, Option<Vec<u8>>>(11)?.map(Arc::from),
+            }),
+        };
+        let (quiet_until, traces_until) = (read_moment(row.get(6)?), read_moment(row.get(7)?));
+        Ok(Known { totals, quiet_until, traces_until, record })
+    }
+}
+
+const WAITING: i64 = 0;
+const ASIDE: i64 = 1;
+const HELD: i64 = 2;
+
+fn state_number(state: State) -> i64 {
+    match state {
+        State::Waiting => WAITING,
+        State::Aside => ASIDE,
+        State::Held { .. } => HELD,
+    }
+}
+
+fn first_life(entry: &Entry) -> bool {
+    matches!(entry.state, State::Held { first_life: true, .. })
+}
+
+pub(super) fn space_number(space: Space) -> i64 {
+    match space {
+        Space::Lock => 0,
+        Space::Election => 1,
+        Space::Once => 2,
+    }
+}
+
+pub(super) fn space_of(number: i64) -> Space {
+    match number {
+        1 => Space::Election,
+        2 => Space::Once,
+        _ => Space::Lock,
+    }
+}
+
+/// SQLite's integers have a sign; "never" is the last of them.
+pub(super) fn moment(at: Moment) -> i64 {
+    i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn read_moment(nanos: i64) -> Moment {
+    if nanos == i64::MAX { Moment::FAR } else { Moment::from_nanos(nanos.max(0) as u64) }
+}
+
+fn span(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn read_span(nanos: i64) -> Duration {
+    Duration::from_nanos(nanos.max(0) as u64)
+}
+
+pub(super) fn read_id(row: &Row<'_>, column: usize) -> Kept<ClaimId> {
+    row.get(column).map(ClaimId::from_bytes)
+}
+
+pub(super) fn read_entry(row: &Row<'_>) -> Kept<Entry> {
+    let state = match row.get(1)? {
+        WAITING => State::Waiting,
+        ASIDE => State::Aside,
+        _ => {
+            let fence = Fence::new(row.get::<_, i64>(3)? as u64);
+            State::Held { fence, first_life: row.get(4)? }
+        }
+    };
+    let keep: Option<i64> = row.get(9)?;
+    let rerun = row.get(10)?;
+    Ok(Entry {
+        id: read_id(row, 0)?,
+        ticket: Ticket::new(row.get::<_, i64>(2)? as u64),
+        weight: row.get(5)?,
+        fixed: row.get(6)?,
+        ttl: read_span(row.get(7)?),
+        process: row.get::<_, i64>(8)? as Process,
+        once: keep.map(|keep| Once { keep: read_span(keep), rerun }),
+        since: read_moment(row.get(11)?),
+        until: read_moment(row.get(12)?),
+        state,
+    })
+}
+
+pub(super) fn read_shown(row: &Row<'_>) -> Kept<(Entry, Arc<Details>)> {
+    let (owner, reason) = (row.get(13)?, row.get(14)?);
+    let meta = read_meta(&row.get::<_, String>(15)?);
+    Ok((read_entry(row)?, Arc::new(Details { owner, reason, meta })))
+}
+
+/// Neither can be part of what a claim says of itself: control characters are refused there.
+const BETWEEN_PAIRS: char = '\u{1e}';
+const WITHIN_A_PAIR: char = '\u{1f}';
+
+fn write_meta(meta: &[(String, String)]) -> String {
+    let pairs = meta.iter().map(|(key, value)| format!("{key}{WITHIN_A_PAIR}{value}"));
+    pairs.collect::<Vec<_>>().join(&BETWEEN_PAIRS.to_string())
+}
+
+fn read_meta(text: &str) -> Vec<(String, String)> {
+    let pairs = text.split(BETWEEN_PAIRS).filter_map(|pair| pair.split_once(WITHIN_A_PAIR));
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}

@@ -1,0 +1,358 @@
+//! The open file: who may write, to what, and what becomes of a fault.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::hooks::Wal;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+use rustix::fs::{FallocateFlags, fallocate};
+
+use super::desk::{Desk, Out};
+use super::gate::Gate;
+use super::host::{Host, Identity, wall_micros};
+use super::place::{Inode, Place};
+use super::shelf::{Kept, Numbers, moment};
+use super::sockets::{Reach, Sockets};
+use super::statements as sql;
+use super::wire::Said;
+use crate::clock::{SystemWorld, World};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ledger::{Process, RESIZED_LIFE};
+use crate::moment::Moment;
+
+/// How long to wait for whoever is writing.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// "tnur": says that a file is one of ours.
+const APPLICATION: i32 = 0x746E_7572;
+/// The form of the file. A file of a later form is refused.
+const FORM: i32 = 1;
+/// The journal is emptied from this many pages on when there is nothing else to do, and from that
+/// many in any case.
+const LONG_JOURNAL: i32 = 500;
+const LONGEST_JOURNAL: i32 = 4000;
+/// Room on the disk for releases when there is none left for anything else.
+const BALLAST: u64 = 1 << 20;
+
+pub(super) struct Store {
+    db: Connection,
+    gate: Gate,
+    pub(super) place: Place,
+    inode: Inode,
+    host: Host,
+    identity: Identity,
+    pub(super) sockets: Sockets,
+    /// This client's number.
+    pub(super) own: Process,
+    /// The file was deleted or replaced: there is no way back.
+    gone: bool,
+    /// How long the journal was at the last commit, in pages.
+    journal: Arc<AtomicI32>,
+}
+
+/// What a transaction came to.
+pub(super) struct Done {
+    pub(super) at: Moment,
+    pub(super) out: Out,
+    /// What others said to this client's claims before the transaction.
+    pub(super) heard: Vec<(Moment, Said)>,
+}
+
+impl Store {
+    /// Opens the file, and makes it if it is not there. Blocks while someone writes.
+    pub(super) fn open(path: &Path) -> Result<Store> {
+        let (host, identity) = (Host::here()?, Identity::own()?);
+        let place = Place::prepare(path)?;
+        let mut gate = Gate::new(place.open_gate()?);
+        let sockets = Sockets::new(place.open_sockets()?).map_err(|error| unopened(&error))?;
+        // Behind the gate from the first: two that change the journal at once fail, however patient.
+        let passed = gate.pass(PATIENCE)?;
+        let inode = match place.check_database()? {
+            Some(inode) => inode,
+            None => {
+                let there = sockets.listening();
+                if !there.is_empty() {
+                    return Err(deleted_while_used(there.len()));
+                }
+                place.create_database()?
+            }
+        };
+        let (mut db, journal) = connect(&place).map_err(|error| fault(&error))?;
+        let own = begin(&mut db, &host)?;
+        drop(passed);
+        let mut store =
+            Store { db, gate, place, inode, host, identity, sockets, own, gone: false, journal };
+        store.sockets.listen(own).map_err(|error| unopened(&error))?;
+        store.transact(&|_| false, |desk| {
+            desk.register()?;
+            desk.sweep_now_and_then()
+        })?;
+        store.keep_ballast();
+        Ok(store)
+    }
+
+    /// One transaction, as one step: all of it, or nothing.
+    pub(super) fn transact<T>(
+        &mut self,
+        watched: &dyn Fn(Process) -> bool,
+        mut act: impl FnMut(&mut Desk<'_>) -> Kept<T>,
+    ) -> Result<(T, Done)> {
+        if self.gone {
+            return Err(gone());
+        }
+        let passed = self.gate.pass(PATIENCE)?;
+        if self.place.inode().ok() != Some(self.inode) {
+            self.gone = true;
+            return Err(gone());
+        }
+        let begun = self.db.transaction_with_behavior(TransactionBehavior::Immediate);
+        let transaction = begun.map_err(|error| fault(&error))?;
+        let (boot, last) = read_meta(&transaction).map_err(|error| fault(&error))?;
+        if boot != self.host.boot {
+            return Err(another_machine());
+        }
+        let mut desk = Desk {
+            db: &transaction,
+            sockets: &self.sockets,
+            numbers: Numbers { last },
+            now: SystemWorld.now(),
+            own: self.own,
+            identity: self.identity,
+            watched,
+            out: Out::default(),
+            reach: Reach::default(),
+        };
+        let done = act(&mut desk).map_err(|error| fault(&error))?;
+        let Desk { numbers, now: at, out, .. } = desk;
+        if numbers.last != last {
+            let set = transaction.prepare_cached(sql::SET_NUMBER);
+            let set = set.and_then(|mut set| set.execute([numbers.last as i64]));
+            set.map_err(|error| fault(&error))?;
+        }
+        transaction.commit().map_err(|error| fault(&error))?;
+        // Said and heard before the next one passes the gate, so that words come in the order of steps.
+        let heard = self.sockets.heard();
+        for (client, said) in by_client(&out.said, self.own) {
+            self.sockets.tell(client, at, &said);
+        }
+        // Behind the gate nobody adds to the journal, so this time it can be emptied.
+        if self.journal.load(Relaxed) > LONGEST_JOURNAL {
+            checkpoint(&self.db);
+        }
+        drop(passed);
+        out.buried.iter().for_each(|client| self.sockets.forget(*client));
+        Ok((done, Done { at, out, heard }))
+    }
+
+    /// Empties the journal where nobody has to wait for it.
+    pub(super) fn tidy(&mut self) {
+        if self.journal.load(Relaxed) > LONG_JOURNAL {
+            self.journal.store(0, Relaxed);
+            checkpoint(&self.db);
+        }
+    }
+
+    /// Makes room on a full disk, so that what is held can be released.
+    pub(super) fn drop_ballast(&mut self) {
+        if let Ok(ballast) = std::fs::OpenOptions::new().write(true).open(&self.place.ballast) {
+            let _ = ballast.set_len(0);
+        }
+        // What is in the journal goes where it belongs, and its room can be used again.
+        if let Ok(_passed) = self.gate.pass(PATIENCE) {
+            checkpoint(&self.db);
+        }
+    }
+
+    pub(super) fn keep_ballast(&self) {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        if let Ok(ballast) = options.open(&self.place.ballast)
+            && ballast.metadata().is_ok_and(|about| about.len() < BALLAST)
+        {
+            // Without it a full disk is found out later; that is all.
+            let _ = fallocate(&ballast, FallocateFlags::empty(), 0, BALLAST);
+        }
+    }
+
+    /// Whether the file is still the one that was opened.
+    pub(super) fn is_gone(&mut self) -> bool {
+        self.gone |= self.place.inode().ok() != Some(self.inode);
+        self.gone
+    }
+
+    /// The claims that this client had in a file that is gone; for goodbyes.
+    pub(super) fn own_claims(&mut self) -> Vec<(crate::name::Name, crate::claim::ClaimId)> {
+        let desk = Desk {
+            db: &self.db,
+            sockets: &self.sockets,
+            numbers: Numbers { last: 0 },
+            now: SystemWorld.now(),
+            own: self.own,
+            identity: self.identity,
+            watched: &|_| false,
+            out: Out::default(),
+            reach: Reach::default(),
+        };
+        desk.own_claims().unwrap_or_default()
+    }
+
+    pub(super) fn close(&mut self) {
+        if !self.gone {
+            let _ = self.transact(&|_| false, |desk| desk.sign_off());
+        }
+        self.sockets.close(self.own);
+    }
+}
+
+/// What was said, by whom it is for; what is for this client itself is not sent.
+fn by_client(said: &[(Process, Said)], own: Process) -> Vec<(Process, Vec<Said>)> {
+    let mut all: Vec<(Process, Vec<Said>)> = Vec::new();
+    for (client, said) in said.iter().filter(|(client, _)| *client != own) {
+        match all.iter_mut().find(|(known, _)| known == client) {
+            Some((_, words)) => words.push(said.clone()),
+            None => all.push((*client, vec![said.clone()])),
+        }
+    }
+    all
+}
+
+/// Writes what is in the journal to its place. If someone else does, or reads, the next one will do.
+fn checkpoint(db: &Connection) {
+    let _ = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+}
+
+fn connect(place: &Place) -> Kept<(Connection, Arc<AtomicI32>)> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let mut db = Connection::open_with_flags(&place.database, flags)?;
+    // Someone may look at the file with a tool of SQLite's.
+    db.busy_timeout(Duration::from_secs(2))?;
+    db.set_prepared_statement_cache_capacity(64);
+    // Closing would write everything to its place and wait for the disk: the next one can do that.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    db.pragma_update(None, "synchronous", "NORMAL")?;
+    db.pragma_update(None, "temp_store", "MEMORY")?;
+    // SQLite would empty the journal within a commit, and all others would wait for the disk.
+    let journal = Arc::new(AtomicI32::new(0));
+    let length = journal.clone();
+    db.wal_hook(Some(move |_: &mut Wal, pages| {
+        length.store(pages, Relaxed);
+        Ok(())
+    }))?;
+    Ok((db, journal))
+}
+
+/// Makes the file what it should be, and returns a number for this client.
+fn begin(db: &mut Connection, host: &Host) -> Result<Process> {
+    let number = |db: &Connection, pragma: &str| -> Kept<i32> {
+        db.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0))
+    };
+    let read = (|| -> Kept<(i32, i32, i32)> {
+        Ok((number(db, "application_id")?, number(db, "user_version")?, number(db, "page_count")?))
+    })();
+    let (application, form, pages) = read.map_err(|error| fault(&error))?;
+    if pages > 0 && application != APPLICATION {
+        let error = Error::new(ErrorKind::Conflict, "this is a file of another program");
+        return Err(error.next("name another file"));
+    }
+    if form > FORM {
+        let reason = format!("the file has form {form}; this version knows forms up to {FORM}");
+        return Err(Error::new(ErrorKind::Unsupported, reason)
+            .next("use the later version of tenure, or another file"));
+    }
+    prepare(db, host, pages == 0).map_err(|error| fault(&error))?.ok_or_else(another_machine)
+}
+
+fn prepare(db: &mut Connection, host: &Host, is_new: bool) -> Kept<Option<Process>> {
+    if is_new {
+        db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    }
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let now = SystemWorld.now();
+    if is_new {
+        transaction.execute_batch(sql::SCHEMA)?;
+        transaction.pragma_update(None, "application_id", APPLICATION)?;
+        transaction.pragma_update(None, "user_version", FORM)?;
+        let values = params![host.boot, host.machine, wall_micros() as i64];
+        transaction.execute(sql::NEW_META, values)?;
+    }
+    let (boot, machine, last): (String, String, i64) =
+        transaction.query_row(sql::META, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let mut last = last as u64;
+    if boot != host.boot {
+        if !machine.is_empty() && !host.machine.is_empty() && machine != host.machine {
+            return Ok(None);
+        }
+        transaction.execute_batch(sql::AFTER_A_REBOOT)?;
+        let values = params![moment(now), RESIZED_LIFE.as_nanos() as i64];
+        transaction.execute(sql::REMEMBER_AGAIN, values)?;
+        last = last.max(wall_micros());
+    }
+    let own = last + 1;
+    transaction.execute(sql::SET_META, params![host.boot, host.machine, own as i64])?;
+    transaction.commit()?;
+    Ok(Some(own))
+}
+
+fn read_meta(db: &Connection) -> Kept<(String, u64)> {
+    let mut select = db.prepare_cached(sql::META)?;
+    select.query_row([], |row| Ok((row.get(0)?, row.get::<_, i64>(2)? as u64)))
+}
+
+/// What SQLite says, in our words.
+fn fault(error: &rusqlite::Error) -> Error {
+    use rusqlite::ErrorCode as Code;
+    let reason = format!("SQLite says: {error}");
+    let unavailable = |next| Error::new(ErrorKind::Unavailable, reason.clone()).next(next);
+    match error.sqlite_error_code() {
+        Some(Code::DiskFull) => {
+            unavailable("the disk is full: make room; releases still go through").not_now()
+        }
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
+            unavailable("another program has the file locked; close it").not_now()
+        }
+        Some(Code::SystemIoFailure | Code::CannotOpen) => {
+            unavailable("look at the disk that the file is on")
+        }
+        Some(Code::ReadOnly | Code::PermissionDenied) => Error::new(ErrorKind::Denied, reason)
+            .next("this user must be able to write to the file and its folder"),
+        Some(Code::DatabaseCorrupt | Code::NotADatabase) => Error::new(ErrorKind::Internal, reason)
+            .next("the file is damaged: stop all who use it, and delete it"),
+        _ => Error::new(ErrorKind::Internal, reason).next("please report this"),
+    }
+}
+
+fn unopened(error: &std::io::Error) -> Error {
+    let reason = format!("the socket beside the file cannot be made: {error}");
+    Error::new(ErrorKind::Unavailable, reason).next("see the limits of this process")
+}
+
+fn deleted_while_used(count: usize) -> Error {
+    let reason = format!("the file is gone, and {count} that used it still run");
+    Error::new(ErrorKind::Unavailable, reason)
+        .next("with a new file there would be two holders: end them first, or put the file back")
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Unavailable, "the file was deleted or replaced while it was used")
+        .next("all holds in it are lost; connect again")
+}
+
+fn another_machine() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the file is used by another machine, or was copied from one",
+    )
+    .next("use a server engine between machines; if that machine is no more, delete the file")
+}
+
+impl Store {
+    /// Whether a step failed only because the disk is full.
+    pub(super) fn lacks_room(error: &Error) -> bool {
+        error.to_string().contains("the disk is full")
+    }
+}

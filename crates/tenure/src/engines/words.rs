@@ -1,0 +1,98 @@
+//! What the ledger says, in the words of the core: for engines whose clock is the caller's own.
+
+use std::sync::Arc;
+
+use crate::claim::{
+    Claim, Details, Ended, Fence, Grant, Holder, Place, Renewed, Ticket, Turn, Verdict, Waiter,
+    look_again,
+};
+use crate::error::Result;
+use crate::ledger::{Answer, Entry, Word};
+use crate::moment::Moment;
+
+/// What is pushed for a word that was said at `now`.
+pub(super) fn turn(word: Word, now: Moment) -> Turn {
+    match word {
+        Word::Granted { fence, life, first_life } => {
+            Turn::Granted(Grant::new(fence, now, life, first_life))
+        }
+        Word::Ended(ended) => Turn::Ended(ended),
+        Word::Settled(outcome) => Turn::Settled(outcome),
+        Word::LookAgain => Turn::LookAgain,
+        Word::LookAt(end) => Turn::LookAt(look_again(end, 0)),
+    }
+}
+
+/// The answer to a claim; `first` finds the hold that ends first, where that is of interest.
+pub(super) fn verdict(
+    answer: Answer,
+    claim: &Claim,
+    now: Moment,
+    first: impl FnOnce() -> Option<Holder>,
+) -> Result<Verdict> {
+    Ok(match answer {
+        Answer::Granted { fence, remaining, first_life } => {
+            Verdict::Granted(Grant::new(fence, now, remaining, first_life))
+        }
+        Answer::Waiting { ticket, ahead, floor, next_end } => {
+            Verdict::Waiting(place(ticket, ahead, floor, next_end, now, first()))
+        }
+        Answer::Busy => Verdict::Busy(first()),
+        Answer::Settled(outcome) => Verdict::Settled(outcome),
+        Answer::Unsettled => Verdict::Unsettled,
+        Answer::Left => Verdict::Left,
+        Answer::Full => return Err(Claim::full(claim.max_waiters)),
+        Answer::Conflict { capacity } => {
+            return Err(Claim::conflict((claim.weight, claim.capacity), capacity));
+        }
+        Answer::Gone(ended) => return Err(ended.into()),
+    })
+}
+
+/// The answer to a renewal.
+pub(super) fn renewed(
+    answer: Answer,
+    now: Moment,
+    first: impl FnOnce() -> Option<Holder>,
+) -> Renewed {
+    match answer {
+        Answer::Granted { fence, remaining, first_life } => {
+            Renewed::Held(Grant::new(fence, now, remaining, first_life))
+        }
+        Answer::Waiting { ticket, ahead, floor, next_end } => {
+            Renewed::Waiting(place(ticket, ahead, floor, next_end, now, first()))
+        }
+        Answer::Conflict { capacity } => Renewed::Gone(Ended::Conflict { capacity }),
+        Answer::Gone(ended) => Renewed::Gone(ended),
+        // The claim itself must ask for what a once left.
+        _ => Renewed::Gone(Ended::Expired),
+    }
+}
+
+fn place(
+    ticket: Ticket,
+    ahead: u32,
+    floor: Fence,
+    next_end: Moment,
+    now: Moment,
+    holder: Option<Holder>,
+) -> Place {
+    Place { ticket, ahead, floor, asked_at: now, look_again: look_again(next_end, ahead), holder }
+}
+
+/// Someone who holds, as others may see it.
+pub(super) fn holder((entry, details): (Entry, Arc<Details>), now: Moment) -> Holder {
+    Holder {
+        fence: entry.fence(),
+        weight: entry.weight,
+        held_for: now.since(entry.since),
+        remaining: now.until(entry.until),
+        details,
+    }
+}
+
+/// Someone who waits, as others may see it.
+pub(super) fn waiter((entry, details): (Entry, Arc<Details>), now: Moment) -> Waiter {
+    let Entry { ticket, weight, since, .. } = entry;
+    Waiter { ticket, weight, waited: now.since(since), details }
+}
