@@ -126,12 +126,13 @@ impl Desk<'_> {
         loop {
             let act = |ledger: &mut FileLedger<'_, '_>| ledger.claim(claim, own, in_hand);
             let (said, in_the_way) = self.step(&claim.name, None, act, |answer, rows| {
-                let waits = matches!(answer, Answer::Waiting { .. } | Answer::Busy);
-                if !waits {
-                    return Ok((say(answer, claim, now, None), Vec::new()));
-                }
+                let in_the_way = match answer {
+                    Answer::Waiting { .. } | Answer::Busy => rows.in_the_way_of(own)?,
+                    Answer::Conflict { .. } | Answer::Full => rows.clients()?,
+                    _ => return Ok((say(answer, claim, now, None), Vec::new())),
+                };
                 let first = rows.first_to_end()?.map(|found| holder(found, now));
-                Ok((say(answer, claim, now, first), rows.in_the_way_of(own)?))
+                Ok((say(answer, claim, now, first), in_the_way))
             })?;
             if !self.bury(in_the_way, true)? {
                 return Ok(said);
@@ -284,9 +285,7 @@ impl Desk<'_> {
             let (Some(id), capacity) = (rows.id, rows.totals()?.capacity) else { return Ok(None) };
             let mut select = self.db.prepare_cached(sql::SHOWN)?;
             let shown = select.query_map([id], read_shown)?.collect::<Kept<Vec<_>>>()?;
-            let mut clients: Vec<_> = shown.iter().map(|(entry, _)| entry.process).collect();
-            clients.sort_unstable();
-            clients.dedup();
+            let clients = rows.clients()?;
             // Who is gone is not shown, and not left for someone else to find.
             if self.bury(clients, false)? {
                 continue;

@@ -75,6 +75,7 @@ pub(super) const FOREMOST: &str =
     "SELECT min(ticket) FROM claim WHERE name = ?1 AND state < 2 AND process = ?2";
 pub(super) const HOLDING_PROCESSES: &str =
     "SELECT DISTINCT process FROM claim WHERE name = ?1 AND state = 2";
+pub(super) const CLIENTS: &str = "SELECT DISTINCT process FROM claim WHERE name = ?1";
 pub(super) const NEXT_END: &str = "SELECT min(until) FROM claim WHERE name = ?1 AND state = 2";
 pub(super) const QUIET_UNTIL: &str = "SELECT min(until) FROM claim WHERE name = ?1";
 /// Holds before places, the earliest first: the order in which they would have been seen.
