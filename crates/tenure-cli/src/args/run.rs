@@ -1,0 +1,244 @@
+//! `tenure run`: its many flags, and what they come to.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Command;
+use rustix::process::Signal;
+
+use super::claim::{self, Asking};
+use super::define::{as_is, option, word};
+use super::given::Given;
+use crate::failure::{BUSY, Failure, USAGE};
+use crate::output::{span, typed};
+
+/// What `tenure run` was asked to do.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// What to hold, and how.
+    pub(crate) asking: Asking,
+    /// What to run.
+    pub(crate) program: Program,
+    /// The exit code when others hold it. Zero means: skip without a word.
+    pub(crate) conflict_exit_code: u8,
+    /// How long the command may take to end after `signal`. Default: a third of the ttl, at most 10 s.
+    pub(crate) kill_after: Option<Duration>,
+    /// What the command is asked to end with.
+    pub(crate) signal: Signal,
+    /// The longest that the command may run.
+    pub(crate) max_run: Option<Duration>,
+    /// What happens when the hold is lost.
+    pub(crate) on_lost: OnLost,
+    /// Where to write how it ended, as JSON.
+    pub(crate) json_status: Option<PathBuf>,
+}
+
+/// What to run.
+#[derive(Debug)]
+pub(crate) enum Program {
+    /// A program and its arguments. Never empty.
+    Words(Vec<OsString>),
+    /// A line for the shell.
+    Shell(OsString),
+}
+
+/// What happens when the hold is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnLost {
+    /// The command is stopped before anyone else can have the name.
+    Stop,
+    /// A warning is written; the command goes on.
+    Warn,
+}
+
+/// The signals that can be named.
+const SIGNALS: [(&str, Signal); 8] = [
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("QUIT", Signal::QUIT),
+    ("KILL", Signal::KILL),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+    ("ALRM", Signal::ALARM),
+    ("TERM", Signal::TERM),
+];
+
+const MORE: &str = "\
+Standard input, output and error of CMD are left alone, and its exit code comes back unchanged. CMD finds
+TENURE_NAME, TENURE_FENCE and TENURE_OWNER in its environment.
+
+  tenure run backup -- ./backup.sh           wait for the turn, then run
+  tenure run -n -E 0 report -- ./report.sh   in cron: skip without a word if it still runs elsewhere
+  tenure run -j 3 api -- ./call.sh           at most three at a time
+
+Durations are seconds, or have a unit: 30, 30s, 500ms, 2h. `tenure help exit-codes` has the exit codes.";
+
+pub(super) fn define() -> Command {
+    Command::new("run")
+        .about("Run a command while holding a name")
+        .override_usage("tenure run [OPTIONS] <NAME> -- <CMD>...\n       tenure run [OPTIONS] <NAME> -c <LINE>")
+        .after_help(MORE)
+        .args(claim::define())
+        .arg(option("conflict-exit-code", Some('E'), "N", "The exit code when others hold it; 0 skips without a word [default: 75]"))
+        .arg(option("shell", Some('c'), "LINE", "Run this line by `sh -c` instead of a command"))
+        .arg(option("kill-after", Some('k'), "D", "How long CMD may take to end before it is killed [default: a third of the ttl, at most 10s]"))
+        .arg(option("signal", None, "SIG", "What CMD is asked to end with [default: TERM]"))
+        .arg(option("max-run", None, "D", "Stop CMD when it has run so long; exit code 124"))
+        .arg(option("max-hold", None, "D", "Give the name up, and stop CMD, when it was held so long"))
+        .arg(option("hold-for", None, "D", "Keep the name taken at least so long, however early CMD ends"))
+        .arg(option("on-lost", None, "WHAT", "When the hold is lost: `stop` CMD in time, or only `warn` [default: stop]"))
+        .arg(option("json-status", None, "FILE", "Write how it ended to FILE, as JSON"))
+        .arg(
+            word("command", "CMD", "The command and its arguments, after `--`")
+                .num_args(1..)
+                .value_parser(as_is())
+                .trailing_var_arg(true)
+                .allow_hyphen_values(true),
+        )
+}
+
+impl Run {
+    /// `words` is the whole command line, for a fix in the user's own words.
+    pub(super) fn read(given: &Given<'_>, words: &[OsString]) -> Result<Run, Failure> {
+        let program = Program::read(given, words)?;
+        let mut asking = Asking::read(given)?;
+        asking.max_hold = given.some_time("max-hold")?;
+        asking.hold_for = given.duration("hold-for")?;
+        let code = given.number("conflict-exit-code", 0..=255)?;
+        let on_lost = [("stop", OnLost::Stop), ("warn", OnLost::Warn)];
+        let run = Run {
+            program,
+            conflict_exit_code: code.and_then(|code| u8::try_from(code).ok()).unwrap_or(BUSY),
+            kill_after: given.duration("kill-after")?,
+            signal: read_signal(given)?,
+            max_run: given.some_time("max-run")?,
+            on_lost: given.choice("on-lost", &on_lost)?.map_or(OnLost::Stop, |found| found.value),
+            json_status: given.bytes("json-status").map(|found| PathBuf::from(found.value)),
+            asking,
+        };
+        // What is known to be wrong is said before any engine is asked.
+        if let Some(ttl) = run.asking.ttl {
+            run.kill_after(ttl)?;
+        }
+        Ok(run)
+    }
+
+    /// How long the command may take to end, for a hold that lasts `ttl`.
+    pub(crate) fn kill_after(&self, ttl: Duration) -> Result<Duration, Failure> {
+        let Some(kill_after) = self.kill_after else {
+            return Ok((ttl / 3).min(Duration::from_secs(10)));
+        };
+        if ttl < kill_after.saturating_mul(3) {
+            let (long, short) = (kill_after.saturating_mul(3), ttl / 3);
+            let (long, short) = (humantime(long), humantime(short));
+            return Err(Failure::new(
+                USAGE,
+                format!("ttl {} is too short for kill-after {}", span(ttl), span(kill_after)),
+                "the command could outlive the hold; the ttl must be at least three times kill-after",
+                format!("`--ttl {long}` or `--kill-after {short}`"),
+            )
+            .code("T014"));
+        }
+        Ok(kill_after)
+    }
+}
+
+/// A span as it can be typed, in whole milliseconds.
+fn humantime(span: Duration) -> String {
+    let whole = Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+    humantime::format_duration(whole).to_string().replace(' ', "")
+}
+
+impl Program {
+    fn read(given: &Given<'_>, words: &[OsString]) -> Result<Program, Failure> {
+        let command = given.all("command");
+        // The command is the end of the line, word for word, so what stands before it is known.
+        let start = words.len() - command.len();
+        let marked = start > 0 && words[start - 1] == "--";
+        let line = given.is_spoken("shell");
+        match given.bytes("shell") {
+            Some(found) if command.is_empty() => return Ok(Program::Shell(found.value)),
+            Some(_) if line => {
+                return Err(Failure::new(
+                    USAGE,
+                    "there are two commands",
+                    "-c brings a line for the shell, and more words follow",
+                    "leave one of them out; what the shell runs is all in the line after -c",
+                ));
+            }
+            // A line in a variable is a default; words on the command line win.
+            _ => {}
+        }
+        if command.is_empty() {
+            return Err(no_command(given, words));
+        }
+        match marked {
+            true => Ok(Program::Words(command)),
+            false => Err(unmarked(words, start)),
+        }
+    }
+}
+
+/// The command is there and the mark before it is not.
+fn unmarked(words: &[OsString], start: usize) -> Failure {
+    let (before, after) = (shown(&words[1..start]), shown(&words[start..]));
+    Failure::new(
+        USAGE,
+        "no command after `--`",
+        format!("`tenure {before} {after}` needs `--`, so that flags of the command stay its own"),
+        format!("`tenure {before} -- {after}`"),
+    )
+    .code("T001")
+}
+
+/// There is no command at all, or no name before it.
+fn no_command(given: &Given<'_>, words: &[OsString]) -> Failure {
+    let name = given.bytes("name").map(|found| found.value).unwrap_or_default();
+    let name = shown(std::slice::from_ref(&name));
+    let nameless = words.iter().rev().nth(1).is_some_and(|word| word == "--");
+    let (what, why, help) = if nameless {
+        let why = "what is held has a name, which others that must not run beside it use too";
+        ("no name before `--`", why, format!("`tenure run NAME -- {name}`"))
+    } else if name.contains('/') {
+        let why = "the first word is the name of what is held; the command follows after `--`";
+        ("no command after `--`", why, format!("`tenure run NAME -- {name}`"))
+    } else {
+        let why = "there is nothing to run";
+        (
+            "no command after `--`",
+            why,
+            format!("`tenure run {name} -- CMD`, or `tenure run {name} -c LINE`"),
+        )
+    };
+    Failure::new(USAGE, what, why, help).code("T001")
+}
+
+/// Words as they could be typed again.
+fn shown(words: &[OsString]) -> String {
+    let words = words.iter().map(|word| typed(&word.to_string_lossy()));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn read_signal(given: &Given<'_>) -> Result<Signal, Failure> {
+    let Some(found) = given.text("signal")? else { return Ok(Signal::TERM) };
+    let name = found.value.to_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let known =
+        |(word, signal): &(&str, Signal)| *word == name || signal.as_raw().to_string() == name;
+    SIGNALS.iter().find(|known_as| known(known_as)).map(|(_, signal)| *signal).ok_or_else(|| {
+        let words: Vec<_> = SIGNALS.iter().map(|(word, _)| *word).collect();
+        let why = format!("known: {}", words.join(", "));
+        given.unreadable("signal", std::ffi::OsStr::new(&found.value), &why, "TERM")
+    })
+}
+
+/// Reads a command line for `run`, for the tests of whoever carries it out.
+#[cfg(test)]
+pub(crate) fn read(line: &str, variables: &super::Variables) -> Result<Run, Failure> {
+    let words = std::iter::once("tenure").chain(line.split_whitespace()).map(OsString::from);
+    match super::parse(words.collect(), variables)? {
+        super::Asked::Do(_, super::Command::Run(run)) => Ok(*run),
+        other => panic!("{line}: {other:?}"),
+    }
+}
