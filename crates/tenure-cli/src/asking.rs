@@ -10,7 +10,7 @@ use crate::args::claim::{Asking, Kind, Wait};
 use crate::engine;
 use crate::facts;
 use crate::failure::{BUSY, Failure, USAGE};
-use crate::output::{clean, precise, quoted, span};
+use crate::output::{clean, precise, quoted, span, typed};
 use crate::settings::Settings;
 
 /// A claim that stands in line.
@@ -69,13 +69,15 @@ impl Asking {
             _ => None,
         };
         match (error.kind(), view) {
-            (ErrorKind::WaitOver, view) => busy(&self.name, self.wait, error, view.as_ref()),
-            (ErrorKind::Conflict, Some(view)) => self.clash(&view, error),
+            (ErrorKind::WaitOver, view) => {
+                busy(&self.name, self.wait, engine::reason(error, settings), view.as_ref())
+            }
+            (ErrorKind::Conflict, Some(view)) => self.clash(&view, engine::reason(error, settings)),
             _ => engine::failure(error, settings),
         }
     }
 
-    fn clash(&self, view: &View, error: &Error) -> Failure {
+    fn clash(&self, view: &View, said: String) -> Failure {
         let (name, there) = (quoted(&self.name), view.capacity);
         let show = format!("another name, or see `tenure show {}`", typed(&self.name));
         let asked = match self.kind {
@@ -102,12 +104,7 @@ impl Asking {
         };
         if asked.starts_with(is) {
             // It has changed since: what the library said is all that is known.
-            return Failure::new(
-                USAGE,
-                format!("{name} is used in another way"),
-                clean(&error.to_string()),
-                help,
-            );
+            return Failure::new(USAGE, format!("{name} is used in another way"), said, help);
         }
         Failure::new(
             USAGE,
@@ -120,14 +117,15 @@ impl Asking {
 }
 
 /// Others hold it: who, since when, and what to do.
-pub(crate) fn busy(name: &str, wait: Wait, error: &Error, view: Option<&View>) -> Failure {
+/// `said` is what the library knows, for when nothing better is.
+pub(crate) fn busy(name: &str, wait: Wait, said: String, view: Option<&View>) -> Failure {
     let why = match wait {
         Wait::No => "you asked not to wait".to_owned(),
         Wait::Limit(limit) => format!("waited {}", precise(limit)),
         Wait::Unsaid | Wait::Forever => "the wait is over".to_owned(),
     };
     let help =
-        format!("`tenure show {}`; wait longer with `--wait 5m`; in cron `-n -E 0`", typed(name));
+        format!("`tenure show {}`; wait longer with `--wait 5m`; in cron `tenure run -n -E 0`", typed(name));
     let held = view.and_then(facts::held_by).zip(view.and_then(facts::oldest));
     let (what, why) = match held {
         Some((held, holder)) => {
@@ -135,7 +133,7 @@ pub(crate) fn busy(name: &str, wait: Wait, error: &Error, view: Option<&View>) -
             (format!("busy: {} {held}, {left} left unless renewed", quoted(name)), why)
         }
         // It has moved on, or the engine does not answer: the library knows what it saw last.
-        None => (format!("busy: {}", quoted(name)), clean(&error.to_string())),
+        None => (format!("busy: {}", quoted(name)), said),
     };
     Failure::new(BUSY, what, why, help).code("T010")
 }
@@ -144,15 +142,6 @@ pub(crate) fn busy(name: &str, wait: Wait, error: &Error, view: Option<&View>) -
 pub(crate) fn origin(pid: u32) -> Vec<(&'static str, String)> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     vec![("host", host), ("pid", pid.to_string())]
-}
-
-/// A name as it can be typed in a shell.
-pub(crate) fn typed(name: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
-    match !name.is_empty() && name.chars().all(plain) {
-        true => name.to_owned(),
-        false => format!("'{}'", clean(name).replace('\'', r"'\''")),
-    }
 }
 
 /// Text that the library accepts: short enough, and nothing in it that controls a terminal.

@@ -7,9 +7,9 @@ use std::io::{self, Read};
 
 use tenure::{Detached, Error, ErrorKind};
 
-use crate::asking::typed;
+use crate::engine;
 use crate::failure::{CONFIGURATION, Failure, NO, USAGE};
-use crate::output::{clean, quoted};
+use crate::output::{quoted, typed};
 use crate::settings::Settings;
 
 /// More than any claim has, in bytes.
@@ -42,21 +42,27 @@ impl Claimed {
             }
         };
         Detached::from_secret(&settings.full_name(&self.name), &secret).map_err(|error| {
-            Failure::new(exit, format!("{said} has no claim"), clean(&error.to_string()), help)
+            Failure::new(
+                exit,
+                format!("{said} has no claim"),
+                engine::reason(&error, settings),
+                help,
+            )
         })
     }
 
-    /// What to say when the hold has ended; `None` if the error is about something else.
-    pub(crate) fn ended(&self, error: &Error) -> Option<Failure> {
-        (error.kind() == ErrorKind::Lost).then(|| {
-            Failure::new(
-                NO,
-                format!("the hold of {} has ended", quoted(&self.name)),
-                clean(&error.to_string()),
-                "a longer --ttl, or renew in time; what was done after its end was not protected",
-            )
-            .code("T013")
-        })
+    /// What to say when the hold has ended, or whatever else the error is about.
+    pub(crate) fn ended(&self, error: &Error, settings: &Settings) -> Failure {
+        if error.kind() != ErrorKind::Lost {
+            return engine::failure(error, settings);
+        }
+        Failure::new(
+            NO,
+            format!("the hold of {} has ended", quoted(&self.name)),
+            engine::reason(error, settings),
+            "a longer --ttl, or renew in time; what was done after its end was not protected",
+        )
+        .code("T013")
     }
 }
 

@@ -1,13 +1,16 @@
 //! The way to the engine, and what its errors mean to people.
 
-use std::time::Duration;
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use tenure::{Error, ErrorKind, Tenure};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::failure::{BUSY, CANNOT_CREATE, DENIED, Failure, INTERNAL, NO, UNREACHABLE, USAGE};
-use crate::output::{clean, precise, quoted};
+use crate::failure::{
+    BUSY, CANNOT_CREATE, CONFIGURATION, DENIED, Failure, INTERNAL, NO, UNREACHABLE, USAGE,
+};
+use crate::output::{clean_sentence, precise, quoted};
 use crate::settings::{Address, Settings};
 
 /// What a URL can begin with.
@@ -48,54 +51,64 @@ pub(crate) async fn connect_guarded(settings: &Settings, guard: Pid) -> Result<T
 async fn connect_at(settings: &Settings, url: &str) -> Result<Tenure, Failure> {
     let Settings { address, .. } = settings;
     check_scheme(address)?;
+    let notes = settings.notes();
     if address.is_seen_by_others() {
-        settings.notes().say(
-            "a password in --url can be seen by others in the list of processes; set TENURE_URL",
-        );
+        notes.say("others can see a password in --url, in the list of processes; set TENURE_URL");
     }
-    let began = std::time::Instant::now();
+    if io::stderr().is_terminal() && address.is_new_default() {
+        let engine = address.shown();
+        notes.say(&format!("engine: {engine} (this host only; TENURE_URL names another)"));
+    }
+    let began = Instant::now();
     let connected = Tenure::connect(url).await;
-    connected.map_err(|error| explain(&error, settings, began.elapsed()))
+    connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
+}
+
+/// Why there is no way to the engine.
+fn not_connected(error: &Error, settings: &Settings, took: Duration) -> Failure {
+    let (engine, why) = (settings.address.shown(), reason(error, settings));
+    let file = settings.address.scheme() == Some("file");
+    let elsewhere = "name another file with TENURE_URL=file:PATH";
+    match error.kind() {
+        ErrorKind::Unavailable | ErrorKind::Denied if file => {
+            let what = format!("the state file cannot be used: {engine}");
+            Failure::new(CANNOT_CREATE, what, why, format!("see to its folder, or {elsewhere}"))
+        }
+        ErrorKind::Unsupported | ErrorKind::Conflict if file => {
+            let what = format!("the state file cannot be there: {engine}");
+            Failure::new(CONFIGURATION, what, why, elsewhere)
+        }
+        ErrorKind::Unavailable => {
+            let what = format!("engine unreachable: {engine} (after {})", precise(took));
+            Failure::new(UNREACHABLE, what, why, unreachable_help()).code("T003")
+        }
+        ErrorKind::Invalid => {
+            let help =
+                "`tenure config` shows where the URL comes from; docs/engines has all its forms";
+            Failure::new(CONFIGURATION, "the URL cannot be used", why, help)
+        }
+        _ => failure(error, settings),
+    }
 }
 
 /// What an error of the library means, for all that has no better explanation of its own.
 pub(crate) fn failure(error: &Error, settings: &Settings) -> Failure {
-    explain(error, settings, Duration::ZERO)
-}
-
-fn explain(error: &Error, settings: &Settings, took: Duration) -> Failure {
-    let why = clean(&error.to_string());
-    let engine = settings.address.shown();
+    let (engine, why) = (settings.address.shown(), reason(error, settings));
     match error.kind() {
-        ErrorKind::Unavailable if settings.address.scheme() == Some("file") => Failure::new(
-            CANNOT_CREATE,
-            format!("the state file cannot be used: {engine}"),
-            why,
-            "look at the folder and its rights, or name another file with TENURE_URL=file:PATH",
-        ),
         ErrorKind::Unavailable => {
-            let after = match took {
-                Duration::ZERO => String::new(),
-                took => format!(" (after {})", precise(took)),
-            };
-            let what = format!("engine unreachable: {engine}{after}");
+            let what = format!("engine unreachable: {engine}");
             Failure::new(UNREACHABLE, what, why, unreachable_help()).code("T003")
         }
-        ErrorKind::Invalid => Failure::new(
-            USAGE,
-            "the engine cannot do this as it was said",
-            why,
-            "see `tenure --help`",
-        ),
+        ErrorKind::Invalid => {
+            Failure::new(USAGE, "this cannot be done as it was said", why, "see `tenure --help`")
+        }
         ErrorKind::Conflict => {
             Failure::new(USAGE, "others use this name in another way", why, "see `tenure ls`")
         }
-        ErrorKind::Denied => Failure::new(
-            DENIED,
-            format!("not allowed on {engine}"),
-            why,
-            "`tenure doctor` names the rights that are needed",
-        ),
+        ErrorKind::Denied => {
+            let help = "`tenure doctor` names the rights that are needed";
+            Failure::new(DENIED, format!("not allowed on {engine}"), why, help)
+        }
         ErrorKind::WaitOver | ErrorKind::Full => {
             Failure::new(BUSY, "busy", why, "wait longer, or see `tenure ls`").code("T010")
         }
@@ -107,6 +120,13 @@ fn explain(error: &Error, settings: &Settings, took: Duration) -> Failure {
         }
         _ => Failure::new(INTERNAL, "a fault in tenure", why, "please report it"),
     }
+}
+
+/// What the library says, without what the reader knows already: the operation and the engine.
+pub(crate) fn reason(error: &Error, settings: &Settings) -> String {
+    let text = error.to_string();
+    let known = format!(" on {}: ", settings.address.shown());
+    clean_sentence(text.split_once(&known).map_or(&*text, |(_, reason)| reason))
 }
 
 /// Many have the address of their server in another variable.

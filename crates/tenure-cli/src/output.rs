@@ -9,13 +9,24 @@ use std::time::Duration;
 
 /// The longest text of others that is shown in one piece, in characters.
 const LONGEST: usize = 160;
+/// The same for a whole sentence, such as an error of the library.
+const LONGEST_SENTENCE: usize = 600;
 
 /// Text that others chose, made harmless (S117): what moves the cursor, reorders the line or cannot
 /// be seen is shown as its number, and what is endless is cut.
 pub(crate) fn clean(text: &str) -> String {
+    harmless(text, LONGEST)
+}
+
+/// The same for a whole sentence, which may be longer.
+pub(crate) fn clean_sentence(text: &str) -> String {
+    harmless(text, LONGEST_SENTENCE)
+}
+
+fn harmless(text: &str, longest: usize) -> String {
     let mut clean = String::new();
     for (count, c) in text.chars().enumerate() {
-        if count == LONGEST {
+        if count == longest {
             clean.push('…');
             break;
         }
@@ -35,6 +46,15 @@ pub(crate) fn clean(text: &str) -> String {
 /// The same in quotes, for a sentence.
 pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", clean(text).replace('"', "\\\""))
+}
+
+/// A word as it can be typed into a shell: quoted if it would be split or changed.
+pub(crate) fn typed(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => clean(word),
+        false => format!("'{}'", clean(word).replace('\'', r"'\''")),
+    }
 }
 
 /// Whether a character is not shown as itself: control characters, those that change the direction
@@ -70,7 +90,7 @@ pub(crate) fn span(span: Duration) -> String {
 /// The same with a tenth where that says more: `41.2s`.
 pub(crate) fn precise(time: Duration) -> String {
     match time.as_secs() {
-        1..60 => format!("{:.1}s", time.as_secs_f64()),
+        1..60 => format!("{:.1}s", time.as_secs_f64()).replace(".0s", "s"),
         _ => span(time),
     }
 }
@@ -187,6 +207,7 @@ mod tests {
             assert_eq!(span(Duration::from_millis(millis)), said);
         }
         assert_eq!(precise(Duration::from_millis(41_230)), "41.2s");
+        assert_eq!(precise(Duration::from_secs(3)), "3s");
         assert_eq!(precise(Duration::from_millis(412)), "412ms");
         assert_eq!(precise(Duration::from_secs(75)), "1m15s");
     }

@@ -1,7 +1,7 @@
 //! What holds for every command: where the engine is, how names are meant, how much is said.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tenure::engines::redis::RedisConfig;
 use tracing_subscriber::filter::LevelFilter;
@@ -112,7 +112,6 @@ impl Address {
     fn read(given: &Given<'_>, variables: &Variables) -> Result<Address, Failure> {
         let Some(Found { value, source }) = given.text("url")? else {
             let url = default_file(variables).ok_or(NoPlace);
-            let url = url.map(|path| format!("file:{}", path.display()));
             return Ok(Address { url, source: Source::Default });
         };
         if value.is_empty() {
@@ -133,7 +132,7 @@ impl Address {
             Failure::new(
                 CONFIGURATION,
                 "there is no place for the state file",
-                "neither XDG_STATE_HOME nor HOME is set to an absolute path",
+                "neither XDG_STATE_HOME nor HOME is an absolute path in plain text",
                 "set one of them, or name the engine with TENURE_URL",
             )
         })
@@ -173,6 +172,12 @@ impl Address {
         pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
     }
 
+    /// Whether it is the default, and used for the first time.
+    pub(crate) fn is_new_default(&self) -> bool {
+        let path = self.url.as_deref().ok().and_then(|url| url.strip_prefix("file:"));
+        self.source == Source::Default && path.is_some_and(|path| !Path::new(path).exists())
+    }
+
     /// Whether a password can be seen in the list of processes.
     pub(crate) fn is_seen_by_others(&self) -> bool {
         self.source == Source::Flag && self.url.as_deref().is_ok_and(|url| url.contains('@'))
@@ -185,15 +190,17 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The file that this user's processes on this host share.
-fn default_file(variables: &Variables) -> Option<PathBuf> {
+/// The URL of the file that this user's processes on this host share.
+fn default_file(variables: &Variables) -> Option<String> {
     let folder = |name| variables(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = match folder("XDG_STATE_HOME") {
         Some(state) => state,
         None if rustix::process::geteuid().is_root() => PathBuf::from("/var/lib"),
         None => folder("HOME")?.join(".local/state"),
     };
-    Some(state.join("tenure/tenure.db"))
+    // In a URL a question mark ends the path.
+    let path = state.join("tenure/tenure.db");
+    path.to_str().filter(|path| !path.contains('?')).map(|path| format!("file:{path}"))
 }
 
 fn read_ns(given: &Given<'_>) -> Result<Option<Found<String>>, Failure> {

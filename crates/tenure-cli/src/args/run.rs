@@ -11,7 +11,7 @@ use super::claim::{self, Asking};
 use super::define::{as_is, option, word};
 use super::given::Given;
 use crate::failure::{BUSY, Failure, USAGE};
-use crate::output::{clean, span};
+use crate::output::{span, typed};
 
 /// What `tenure run` was asked to do.
 #[derive(Debug)]
@@ -214,17 +214,10 @@ fn no_command(given: &Given<'_>, words: &[OsString]) -> Failure {
     Failure::new(USAGE, what, why, help).code("T001")
 }
 
-/// Words as they could be typed again; those that a shell would split are quoted.
+/// Words as they could be typed again.
 fn shown(words: &[OsString]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
-    let quote = |word: &OsString| {
-        let word = clean(&word.to_string_lossy());
-        match !word.is_empty() && word.chars().all(plain) {
-            true => word,
-            false => format!("'{}'", word.replace('\'', r"'\''")),
-        }
-    };
-    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+    let words = words.iter().map(|word| typed(&word.to_string_lossy()));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn read_signal(given: &Given<'_>) -> Result<Signal, Failure> {

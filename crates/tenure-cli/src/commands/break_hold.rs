@@ -5,12 +5,11 @@ use std::io::{self, Write};
 use tenure::{Broken, Fence, Holder, Tenure, View};
 
 use crate::args::Source;
-use crate::asking::typed;
 use crate::engine;
 use crate::facts;
 use crate::failure::{Exit, Failure, NO, OK, Stop};
 use crate::output::json::Object;
-use crate::output::{clean, quoted, span};
+use crate::output::{clean, quoted, span, typed};
 use crate::settings::Settings;
 
 /// What to break, and why.

@@ -8,7 +8,7 @@ use crate::claimed::Claimed;
 use crate::engine;
 use crate::failure::{Exit, NO, OK, Stop};
 use crate::output::json::Object;
-use crate::output::{clean, quoted, span};
+use crate::output::{quoted, span};
 use crate::settings::Settings;
 
 /// Says for how long it is certain to be held; exit code 1 if it is not.
@@ -40,7 +40,7 @@ pub(crate) async fn run(
             Ok(Exit(NO))
         }
         Err(error) => {
-            writeln!(out, "{name} is not held any more: {}", clean(&error.to_string()))?;
+            writeln!(out, "{name} is not held any more: {}", engine::reason(&error, settings))?;
             Ok(Exit(NO))
         }
     }

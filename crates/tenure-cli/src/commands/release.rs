@@ -19,7 +19,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Stop> {
     let claim = asked.read(settings)?;
     let tenure = engine::connect(settings).await?;
-    let failed = |error: Error| asked.ended(&error).unwrap_or(engine::failure(&error, settings));
+    let failed = |error: Error| asked.ended(&error, settings);
     let hold = tenure.attach(&claim).await.map_err(failed)?;
     match hold.release().await.map_err(failed)? {
         Released::InTime => {

@@ -7,12 +7,11 @@ use tenure::{Tenure, View};
 use tokio::time::{Instant, sleep};
 
 use crate::args::claim::Wait;
-use crate::asking::typed;
+use crate::asking;
 use crate::engine;
 use crate::facts;
-use crate::failure::{BUSY, Exit, Failure, OK, Stop};
+use crate::failure::{Exit, Failure, OK, Stop};
 use crate::output::json::Object;
-use crate::output::{precise, quoted, span};
 use crate::settings::Settings;
 use crate::waiting::Waiting;
 
@@ -42,7 +41,8 @@ pub(crate) async fn run(
         never = waiting.announce() => match never {},
     };
     if let Some(view) = busy {
-        return Err(still_held(name, limit.unwrap_or_default(), &view).into());
+        let others = "others wait for it".to_owned();
+        return Err(asking::busy(name, wait, others, Some(&view)).into());
     }
     if settings.json.value {
         let object = Object::versioned().text("name", name).text("state", "free");
@@ -71,19 +71,4 @@ async fn until_free(
         sleep(pause.min(left)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-fn still_held(name: &str, limit: Duration, view: &View) -> Failure {
-    let held = match (facts::held_by(view), facts::oldest(view)) {
-        (Some(held), Some(holder)) => {
-            format!("{held}, {} left unless renewed", span(holder.remaining))
-        }
-        _ => "others wait for it".to_owned(),
-    };
-    let why = match limit {
-        Duration::ZERO => "you asked not to wait".to_owned(),
-        limit => format!("waited {}", precise(limit)),
-    };
-    let help = format!("`tenure show {}`; wait longer with `--wait 5m`", typed(name));
-    Failure::new(BUSY, format!("busy: {} {held}", quoted(name)), why, help).code("T010")
 }
