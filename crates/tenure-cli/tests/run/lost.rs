@@ -47,11 +47,15 @@ fn a_broken_hold_stops_everything_and_says_who_broke_it(stage: &Stage) {
     assert!(ended.err.contains("error[T012]: LOST \"x\" (fence "), "{}", ended.err);
     assert!(ended.err.contains("broken by ops@web: \"it hangs\""), "{}", ended.err);
     let json = stage.read("status");
-    assert!(json.contains(r#""outcome":"lost","exit":79,"child":{"code":null,"signal":9}"#), "{json}");
+    assert!(
+        json.contains(r#""outcome":"lost","exit":79,"child":{"code":null,"signal":9}"#),
+        "{json}"
+    );
 }
 
 fn a_command_that_ends_when_asked_is_not_killed(stage: &Stage) {
-    let line = "trap 'echo saved > saved; exit 0' TERM; echo $$ > pid; while :; do sleep 0.01; done";
+    let line =
+        "trap 'echo saved > saved; exit 0' TERM; echo $$ > pid; while :; do sleep 0.01; done";
     let holder = stage.start(&["run", "-k", "10s", "x", "-c", line]);
     stage.lines("pid", 1);
     break_hold(stage, "x");
@@ -60,7 +64,8 @@ fn a_command_that_ends_when_asked_is_not_killed(stage: &Stage) {
 }
 
 fn a_loss_can_be_only_warned_of(stage: &Stage) {
-    let mut command = stage.tenure(&["run", "--on-lost", "warn", "x", "-c", "echo > ready; read a; exit 5"]);
+    let mut command =
+        stage.tenure(&["run", "--on-lost", "warn", "x", "-c", "echo > ready; read a; exit 5"]);
     command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut holder = crate::stage::Started::new(command);
     stage.lines("ready", 1);
@@ -156,7 +161,8 @@ fn an_engine_that_is_gone_at_the_end_does_not_change_the_code() {
 #[test]
 fn a_closed_standard_error_changes_nothing() {
     let stage = Stage::redis();
-    let mut command = stage.tenure(&["run", "-v", "-t", "1500ms", "-k", "300ms", "x", "-c", STUBBORN]);
+    let mut command =
+        stage.tenure(&["run", "-v", "-t", "1500ms", "-k", "300ms", "x", "-c", STUBBORN]);
     command.stderr(std::process::Stdio::piped());
     let mut holder = crate::stage::Started::new(command);
     drop(holder.child().stderr.take());
@@ -167,7 +173,8 @@ fn a_closed_standard_error_changes_nothing() {
     assert_eq!(ended.code, Some(79));
     stage.redis.as_ref().unwrap().resume().unwrap();
     // The same with the release, which waits for whoever renews.
-    let mut command = stage.tenure(&["run", "-t", "1500ms", "x", "-c", "echo > ready; read a; exit 4"]);
+    let mut command =
+        stage.tenure(&["run", "-t", "1500ms", "x", "-c", "echo > ready; read a; exit 4"]);
     command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut holder = crate::stage::Started::new(command);
     drop(holder.child().stderr.take());

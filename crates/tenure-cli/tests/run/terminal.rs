@@ -116,7 +116,9 @@ fn a_job_is_stopped_and_goes_on_and_the_name_stays_held() {
         // Nothing is started while the key is pressed: a shell that is about to start something can
         // miss it, with us or without.
         let read = if reads { "read a; echo got-$a;" } else { "" };
-        typist.types(&format!("$TENURE run -t 1s x -- sh -c '{read} echo re''ady; read b < pipe; echo $b'\n"));
+        typist.types(&format!(
+            "$TENURE run -t 1s x -- sh -c '{read} echo re''ady; read b < pipe; echo $b'\n"
+        ));
         if reads {
             typist.types("abc\n");
             typist.sees("got-abc");
@@ -176,7 +178,9 @@ fn a_job_that_waits_in_line_and_is_stopped_starts_nothing_before_it_goes_on() {
 fn one_run_within_another_reads_too() {
     let stage = Stage::file();
     let mut typist = Typist::shell(&stage);
-    typist.types("$TENURE run x -- $TENURE run y -- sh -c 'read a; echo got-$a; read a; echo got-$a'\n");
+    typist.types(
+        "$TENURE run x -- $TENURE run y -- sh -c 'read a; echo got-$a; read a; echo got-$a'\n",
+    );
     typist.types("abc\n");
     typist.sees("got-abc");
     typist.types(SUSPEND);
@@ -190,7 +194,10 @@ fn one_run_within_another_reads_too() {
 #[test]
 fn a_session_without_a_shell_is_not_stopped_for_ever() {
     let stage = Stage::file();
-    let mut typist = Typist::new(&stage, "exec $TENURE run x -- sh -c 'read a; echo got-$a; read a; echo got-$a'");
+    let mut typist = Typist::new(
+        &stage,
+        "exec $TENURE run x -- sh -c 'read a; echo got-$a; read a; echo got-$a'",
+    );
     typist.types("abc\n");
     typist.sees("got-abc");
     typist.types(SUSPEND);
