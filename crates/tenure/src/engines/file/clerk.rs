@@ -133,7 +133,6 @@ impl Clerk {
                 return;
             }
             if idle {
-                self.store.tidy();
                 self.listen();
             }
         }

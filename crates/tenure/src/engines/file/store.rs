@@ -29,10 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const APPLICATION: i32 = 0x746E_7572;
 /// The form of the file. A file of a later form is refused.
 const FORM: i32 = 1;
-/// The journal is emptied from this many pages on when there is nothing else to do, and from that
-/// many in any case.
-const LONG_JOURNAL: i32 = 500;
-const LONGEST_JOURNAL: i32 = 4000;
+/// The journal is emptied from this many pages on. More would cost those who open the file after all
+/// others have gone, and have to read it; fewer would make all wait for the disk more often.
+const LONGEST_JOURNAL: i32 = 1000;
 /// Room on the disk for releases when there is none left for anything else.
 const BALLAST: u64 = 1 << 20;
 
@@ -139,21 +138,13 @@ impl Store {
         for (client, said) in by_client(&out.said, self.own) {
             self.sockets.tell(client, at, &said);
         }
-        // Behind the gate nobody adds to the journal, so this time it can be emptied.
+        // Only behind the gate does nobody add to the journal; elsewhere it would never become empty.
         if self.journal.load(Relaxed) > LONGEST_JOURNAL {
             checkpoint(&self.db);
         }
         drop(passed);
         out.buried.iter().for_each(|client| self.sockets.forget(*client));
         Ok((done, Done { at, out, heard }))
-    }
-
-    /// Empties the journal where nobody has to wait for it.
-    pub(super) fn tidy(&mut self) {
-        if self.journal.load(Relaxed) > LONG_JOURNAL {
-            self.journal.store(0, Relaxed);
-            checkpoint(&self.db);
-        }
     }
 
     /// Makes room on a full disk, so that what is held can be released.
@@ -238,7 +229,7 @@ fn connect(place: &Place) -> Kept<(Connection, Arc<AtomicI32>)> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
-    // SQLite would empty the journal within a commit, and all others would wait for the disk.
+    // Instead of SQLite's own way, which empties the journal before the next in line has been told.
     let journal = Arc::new(AtomicI32::new(0));
     let length = journal.clone();
     db.wal_hook(Some(move |_: &mut Wal, pages| {
