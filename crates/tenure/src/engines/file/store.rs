@@ -241,14 +241,15 @@ fn connect(place: &Place) -> Kept<(Connection, Arc<AtomicI32>)> {
 
 /// Makes the file what it should be, and returns a number for this client.
 fn begin(db: &mut Connection, host: &Host) -> Result<Process> {
-    let number = |db: &Connection, pragma: &str| -> Kept<i32> {
-        db.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0))
-    };
     let read = (|| -> Kept<(i32, i32, i32)> {
-        Ok((number(db, "application_id")?, number(db, "user_version")?, number(db, "page_count")?))
+        let number = |query| db.query_row(query, [], |row| row.get(0));
+        let tables = number("SELECT count(*) FROM sqlite_schema")?;
+        Ok((number("PRAGMA application_id")?, number("PRAGMA user_version")?, tables))
     })();
-    let (application, form, pages) = read.map_err(|error| fault(&error))?;
-    if pages > 0 && application != APPLICATION {
+    let (application, form, tables) = read.map_err(|error| fault(&error))?;
+    // One whose maker was killed before it was ready has no tables yet.
+    let is_new = tables == 0 && application == 0 && form == 0;
+    if !is_new && application != APPLICATION {
         let error = Error::new(ErrorKind::Conflict, "this is a file of another program");
         return Err(error.next("name another file"));
     }
@@ -257,7 +258,7 @@ fn begin(db: &mut Connection, host: &Host) -> Result<Process> {
         return Err(Error::new(ErrorKind::Unsupported, reason)
             .next("use the later version of tenure, or another file"));
     }
-    prepare(db, host, pages == 0).map_err(|error| fault(&error))?.ok_or_else(another_machine)
+    prepare(db, host, is_new).map_err(|error| fault(&error))?.ok_or_else(another_machine)
 }
 
 fn prepare(db: &mut Connection, host: &Host, is_new: bool) -> Kept<Option<Process>> {
@@ -313,7 +314,11 @@ fn fault(error: &rusqlite::Error) -> Error {
         }
         Some(Code::ReadOnly | Code::PermissionDenied) => Error::new(ErrorKind::Denied, reason)
             .next("this user must be able to write to the file and its folder"),
-        Some(Code::DatabaseCorrupt | Code::NotADatabase) => Error::new(ErrorKind::Internal, reason)
+        Some(Code::NotADatabase) => {
+            Error::new(ErrorKind::Conflict, "this is a file of another program")
+                .next("name another file")
+        }
+        Some(Code::DatabaseCorrupt) => Error::new(ErrorKind::Internal, reason)
             .next("the file is damaged: stop all who use it, and delete it"),
         _ => Error::new(ErrorKind::Internal, reason).next("please report this"),
     }
