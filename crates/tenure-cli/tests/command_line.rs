@@ -53,7 +53,8 @@ fn help_names_the_commands_and_the_exit_codes() {
     for args in [&["--help"][..], &["-h"], &["help"]] {
         let ran = tenure(args);
         assert_eq!((ran.exit, &*ran.stderr), (Some(0), ""), "{ran:?}");
-        for part in ["Usage: tenure <COMMAND>", "demo", "--version", "Exit codes"] {
+        for part in ["Usage: tenure [OPTIONS] <COMMAND>", "demo", "--version", "Exit codes", "run "]
+        {
             assert!(ran.stdout.contains(part), "{part}: {ran:?}");
         }
     }
@@ -88,10 +89,9 @@ fn without_a_command_the_demo_is_where_to_begin() {
 #[test]
 fn an_unknown_command_or_option_is_named_and_refused() {
     let ran = tenure(&["dmeo"]);
-    assert_eq!(
-        ran.failed(64),
-        [r#"there is no command "dmeo""#, "known: demo", "see `tenure --help`"]
-    );
+    let [what, why, help] = ran.failed(64);
+    assert_eq!((what, help), (r#"there is no command "dmeo""#, "did you mean `tenure demo`?"));
+    assert!(why.starts_with("known: run, acquire, "), "{why}");
     for args in [&["--fast"][..], &["demo", "--fast"], &["demo", "race", "late"]] {
         let ran = tenure(args);
         let [what, ..] = ran.failed(64);

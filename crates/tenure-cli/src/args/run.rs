@@ -130,8 +130,7 @@ impl Run {
             return Ok((ttl / 3).min(Duration::from_secs(10)));
         };
         if ttl < kill_after.saturating_mul(3) {
-            let (long, short) = (kill_after.saturating_mul(3), ttl / 3);
-            let (long, short) = (humantime(long), humantime(short));
+            let (long, short) = (whole(kill_after.saturating_mul(3)), whole(ttl / 3));
             return Err(Failure::new(
                 USAGE,
                 format!("ttl {} is too short for kill-after {}", span(ttl), span(kill_after)),
@@ -144,10 +143,12 @@ impl Run {
     }
 }
 
-/// A span as it can be typed, in whole milliseconds.
-fn humantime(span: Duration) -> String {
-    let whole = Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
-    humantime::format_duration(whole).to_string().replace(' ', "")
+/// A span as it can be typed: in whole seconds, or less than one.
+fn whole(span: Duration) -> String {
+    match span.as_secs() {
+        0 => format!("{}ms", span.as_millis()),
+        seconds => format!("{seconds}s"),
+    }
 }
 
 impl Program {
