@@ -166,7 +166,7 @@ impl Clerk {
         self.store.sockets.send_again();
         for client in gone {
             self.lives.remove(&client);
-            self.carry_out(vec![Box::new(Chore(Do::Reap(client)))]);
+            self.carry_out(vec![Box::new(Chore(Do::LookAfter(client)))]);
         }
         if Instant::now() >= self.sweep_at {
             self.sweep_at = Instant::now() + SWEEP_EVERY;
@@ -266,7 +266,7 @@ impl Clerk {
 struct Chore(Do);
 
 enum Do {
-    Reap(Process),
+    LookAfter(Process),
     LookAround(crate::name::Name),
     GiveBack(Leave),
     Sweep,
@@ -275,7 +275,7 @@ enum Do {
 impl Job for Chore {
     fn act(&mut self, desk: &mut Desk<'_>) -> Kept<()> {
         match &self.0 {
-            Do::Reap(client) => desk.reap(*client),
+            Do::LookAfter(client) => desk.look_after(*client),
             Do::LookAround(name) => desk.look_around(name),
             Do::GiveBack(leave) => desk.leave(leave).map(drop),
             Do::Sweep => desk.sweep_now_and_then(),

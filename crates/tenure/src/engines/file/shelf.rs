@@ -153,13 +153,22 @@ impl<'a> Rows<'a> {
         select.query_map(params![id, process as i64], |row| read_id(row, 0))?.collect()
     }
 
+    /// All who have claims here.
+    pub(super) fn clients(&self) -> Kept<Vec<Process>> {
+        self.numbers(sql::CLIENTS)
+    }
+
+    fn numbers(&self, statement: &str) -> Kept<Vec<Process>> {
+        let mut select = self.db.prepare_cached(statement)?;
+        let found = select.query_map(params![self.id], |row| row.get::<_, i64>(0))?;
+        found.map(|number| number.map(|number| number as Process)).collect()
+    }
+
     /// Those whose death would move the line on for the foremost place that `process` has here: all
     /// who hold, and the one right before it, who has to look after those it knows.
     pub(super) fn in_the_way_of(&self, process: Process) -> Kept<Vec<Process>> {
         let Some(id) = self.id else { return Ok(Vec::new()) };
-        let mut select = self.db.prepare_cached(sql::HOLDING_PROCESSES)?;
-        let found = select.query_map([id], |row| row.get(0))?;
-        let mut all = found.collect::<Kept<Vec<i64>>>()?;
+        let mut all = self.numbers(sql::HOLDING_PROCESSES)?;
         let foremost: Option<i64> = self
             .db
             .prepare_cached(sql::FOREMOST)?
@@ -167,9 +176,9 @@ impl<'a> Rows<'a> {
         if let Some(foremost) = foremost {
             let mut select = self.db.prepare_cached(sql::BEFORE)?;
             let before = select.query_row(params![id, foremost], |row| row.get::<_, i64>(0));
-            all.extend(before.optional()?);
+            all.extend(before.optional()?.map(|number| number as Process));
         }
-        Ok(all.into_iter().map(|number| number as Process).collect())
+        Ok(all)
     }
 }
 

@@ -10,7 +10,7 @@ use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::desk::{Desk, Out};
+use super::desk::{Desk, LivesAs, Out};
 use super::gate::Gate;
 use super::host::{Host, Identity, wall_micros};
 use super::place::{Inode, Place};
@@ -42,7 +42,7 @@ pub(super) struct Store {
     pub(super) place: Place,
     inode: Inode,
     host: Host,
-    identity: Identity,
+    lives_as: LivesAs,
     pub(super) sockets: Sockets,
     /// This client's number.
     pub(super) own: Process,
@@ -62,8 +62,10 @@ pub(super) struct Done {
 
 impl Store {
     /// Opens the file, and makes it if it is not there. Blocks while someone writes.
-    pub(super) fn open(path: &Path) -> Result<Store> {
-        let (host, identity) = (Host::here()?, Identity::own()?);
+    pub(super) fn open(path: &Path, guard: Option<u32>) -> Result<Store> {
+        let host = Host::here()?;
+        let process = Identity::of(std::process::id())?;
+        let lives_as = LivesAs { process, guard: guard.map(Identity::of).transpose()? };
         let place = Place::prepare(path)?;
         let mut gate = Gate::new(place.open_gate()?);
         let sockets = Sockets::new(place.open_sockets()?).map_err(|error| unopened(&error))?;
@@ -83,7 +85,7 @@ impl Store {
         let own = begin(&mut db, &host)?;
         drop(passed);
         let mut store =
-            Store { db, gate, place, inode, host, identity, sockets, own, gone: false, journal };
+            Store { db, gate, place, inode, host, lives_as, sockets, own, gone: false, journal };
         store.sockets.listen(own).map_err(|error| unopened(&error))?;
         store.transact(&|_| false, |desk| {
             desk.register()?;
@@ -119,7 +121,7 @@ impl Store {
             numbers: Numbers { last },
             now: SystemWorld.now(),
             own: self.own,
-            identity: self.identity,
+            lives_as: self.lives_as,
             watched,
             out: Out::default(),
             reach: Reach::default(),
@@ -191,7 +193,7 @@ impl Store {
             numbers: Numbers { last: 0 },
             now: SystemWorld.now(),
             own: self.own,
-            identity: self.identity,
+            lives_as: self.lives_as,
             watched: &|_| false,
             out: Out::default(),
             reach: Reach::default(),

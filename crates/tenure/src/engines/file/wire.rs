@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_asked_for_and_many_words_take_several_datagrams() {
         let big = said(Word::Settled(Arc::from(vec![0; 100_000])));
-        let datagrams = write(Moment::ORIGIN, &[big.clone()]);
+        let datagrams = write(Moment::ORIGIN, std::slice::from_ref(&big));
         let (_, read_back) = read(&datagrams[0]).unwrap();
         assert_eq!(read_back, [Said { word: Word::LookAgain, ..big }]);
         let many = vec![said(Word::LookAgain); 5000];
