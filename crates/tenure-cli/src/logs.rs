@@ -8,17 +8,24 @@ use std::time::SystemTime;
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::args::Source;
 use crate::output::{clean, json::Object};
 use crate::settings::{LogFormat, Settings};
 
-/// Starts to log. Called once, before the first thread.
-pub(crate) fn start(settings: &Settings) {
+/// Starts to log, as much as was said or else as the command wants. Called once, before the first
+/// thread.
+pub(crate) fn start(settings: &Settings, default: LevelFilter) {
+    let level = match settings.log_level.source {
+        Source::Default => default,
+        _ => settings.log_level.value,
+    };
     let logger = tracing_subscriber::fmt()
-        .with_max_level(settings.log_level.value)
+        .with_max_level(level)
         .with_writer(io::stderr)
         .event_format(Lines(settings.log_format.value))
         .finish();

@@ -2,6 +2,9 @@
 
 mod stage;
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use stage::{Stage, snapshot};
 
 fn commands(stage: &Stage) -> Vec<String> {
@@ -66,6 +69,29 @@ fn topics_and_codes_are_explained() {
         assert_eq!(stage.run(&["explain", &topic.to_lowercase()]).worked(), explained.stdout);
     }
     snapshot("explain", &text);
+}
+
+#[test]
+fn every_code_that_is_used_is_explained() {
+    let stage = Stage::new("help-codes");
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut codes = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(path).unwrap();
+            let used = text.split(".code(\"").skip(1);
+            codes.extend(used.map(|rest| rest.split('"').next().unwrap().to_owned()));
+        }
+    }
+    assert!(codes.len() > 8, "{codes:?}");
+    for code in codes {
+        stage.run(&["explain", &code]).worked();
+    }
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn the_command_line_wins_over_variables_and_those_over_the_url() {
     );
 
     let url = format!("{}?wait=70ms", stage.url());
-    let stage = Stage { ..stage }.with("TENURE_NO_WAIT", "0").with("TENURE_URL", &url);
+    let stage = stage.with("TENURE_NO_WAIT", "0").with("TENURE_URL", &url);
     assert_eq!(stage.run(&["wait", "backup"]).failed(75)[1], "the wait is over");
     let ran = stage.run(&["config", "--json"]);
     assert!(ran.worked().contains(r#""setting":"wait","value":"70ms","from":"url""#), "{ran:?}");

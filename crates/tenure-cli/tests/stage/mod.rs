@@ -91,12 +91,13 @@ impl Stage {
         })
     }
 
-    /// Waits for a name as `owner`, until the future is dropped.
+    /// Waits for a name as `owner`, and has it when its turn comes, until the task is aborted.
     pub(crate) fn queue(&self, name: &str, owner: &str) -> tokio::task::JoinHandle<()> {
         let (joined, tenure) = self
             .with_library(async |tenure| (tenure.mutex(name).owner(owner).join(), tenure.clone()));
         let task = self.runtime.spawn(async move {
             let _hold = joined.await;
+            std::future::pending().await
         });
         let waits = |tenure: Tenure| async move {
             let view = tenure.inspect(name).await.unwrap();
@@ -231,7 +232,9 @@ fn split(line: &str) -> Vec<String> {
 /// Replaces what differs from run to run.
 fn filtered(text: &str, stage: &Stage) -> String {
     let text = text.replace(&*stage.folder.to_string_lossy(), "[FOLDER]");
+    let me = format!(r"\b{}:\d+", rustix::system::uname().nodename().to_string_lossy());
     let filters = [
+        (&*me, "[ME]"),
         (r"t1-[0-9a-f]{32}-\d+-(\d+)(-d)?", "[CLAIM $1]"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[WHEN]"),
         (r"\d\d:\d\d:\d\d(\.\d+)?Z", "[TIME]"),
@@ -239,11 +242,9 @@ fn filtered(text: &str, stage: &Stage) -> String {
         (r#""(held_ms|left_ms|waited_ms|renewed_ms_ago|oldest_wait_ms)":\d+"#, r#""$1":[MS]"#),
         (r"\b\d{15,16}\b", "[FENCE]"),
         (r"127\.0\.0\.1:\d{4,5}", "127.0.0.1:[PORT]"),
-        (
-            r"(held|for|since|renewed|waited|\(after|within|by|,|\() (\d+m?s|\d+\.\ds)( left| ago|\)|,|;|\b)",
-            "$1 [SPAN]$3",
-        ),
-        (r"\((\d+m?s|\d+\.\ds)\)", "([SPAN])"),
+        (r"\b[\d.]+m?s( left| ago)\b", "[SPAN]$1"),
+        (r"\b(held|for|since|\(after) [\d.]+m?s\b", "$1 [SPAN]"),
+        (r"\([\d.]+m?s\)", "([SPAN])"),
     ];
     let apply = |text: String, (pattern, with): &(&str, &str)| {
         Regex::new(pattern).unwrap().replace_all(&text, *with).into_owned()
