@@ -1,5 +1,7 @@
 //! What clap found wrong with the command line, in our own words.
 
+use std::ffi::OsString;
+
 use clap::Command as Words;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -8,16 +10,20 @@ use crate::failure::{Failure, USAGE};
 use crate::output::{clean, quoted};
 
 /// Says what is wrong; the help and the version are not.
-pub(super) fn explain(error: &clap::Error, words: &Words) -> Result<Asked, Failure> {
+pub(super) fn explain(
+    error: &clap::Error,
+    words: &Words,
+    args: &[OsString],
+) -> Result<Asked, Failure> {
     let said = |kind| error.get(kind).map(text_of).unwrap_or_default();
     let (argument, value) = (said(ContextKind::InvalidArg), said(ContextKind::InvalidValue));
     // Clap says `--count <N>`; the name alone is clearer.
     let argument = argument.split(" <").next().unwrap_or_default();
-    let help = match said(ContextKind::Usage).split_whitespace().nth(2) {
-        Some(command) if words.find_subcommand(command).is_some() => {
-            format!("see `tenure {command} --help`")
-        }
-        _ => "see `tenure --help`".to_owned(),
+    let command =
+        args.iter().skip(1).find(|arg| words.get_subcommands().any(|c| c.get_name() == **arg));
+    let help = match command {
+        Some(command) => format!("see `tenure {} --help`", command.to_string_lossy()),
+        None => "see `tenure --help`".to_owned(),
     };
     Err(match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
