@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use tenure::{Error, ErrorKind, Tenure};
 use tokio::runtime::{Builder, Runtime};
 
@@ -32,8 +33,24 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
 
 /// Connects to the engine that the settings name.
 pub(crate) async fn connect(settings: &Settings) -> Result<Tenure, Failure> {
+    connect_at(settings, settings.address.url()?).await
+}
+
+/// The same for a process that does not stand alone: where an engine ends what a process holds when
+/// that has ended, `guard` must have ended too.
+pub(crate) async fn connect_guarded(settings: &Settings, guard: Pid) -> Result<Tenure, Failure> {
+    let url = settings.address.url()?;
+    match settings.address.scheme() {
+        Some("file") => {
+            let sign = if url.contains('?') { '&' } else { '?' };
+            connect_at(settings, &format!("{url}{sign}guard={guard}")).await
+        }
+        _ => connect_at(settings, url).await,
+    }
+}
+
+async fn connect_at(settings: &Settings, url: &str) -> Result<Tenure, Failure> {
     let Settings { address, .. } = settings;
-    let url = address.url()?;
     check_scheme(address)?;
     check_units(address)?;
     let notes = settings.notes();

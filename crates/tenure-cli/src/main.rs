@@ -27,6 +27,7 @@ mod logs;
 mod output;
 mod run;
 mod settings;
+mod system;
 mod waiting;
 
 use std::io::{self, BufWriter, Write};
