@@ -351,7 +351,10 @@ impl Keeper<'_> {
     }
 
     /// Waits for `work`, unless a signal ends the wait or the front is killed.
-    async fn unless_called_off<T>(&mut self, work: impl Future<Output = T>) -> Result<T, CalledOff> {
+    async fn unless_called_off<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, CalledOff> {
         let mut work = std::pin::pin!(work);
         loop {
             let event = tokio::select! {

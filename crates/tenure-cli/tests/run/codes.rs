@@ -75,7 +75,10 @@ fn the_status_tells_a_command_that_ends_with_75_from_a_busy_name(stage: &Stage) 
     assert!(json.starts_with(begins) && json.ends_with("}\n"), "{json}");
     let (code, json) = status(&["--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(code, Some(137));
-    assert!(json.contains(r#""outcome":"ran","exit":137,"child":{"code":null,"signal":9}"#), "{json}");
+    assert!(
+        json.contains(r#""outcome":"ran","exit":137,"child":{"code":null,"signal":9}"#),
+        "{json}"
+    );
     let (_, json) = status(&["--", "no-such-program"]);
     assert!(json.contains(r#""outcome":"failed","exit":127,"child":null"#), "{json}");
 
@@ -102,7 +105,18 @@ fn a_command_that_runs_too_long_is_stopped(stage: &Stage) {
     let polite = stage.end(&["run", "--max-run", "300ms", "x", "-c", line]);
     assert_eq!((polite.code, &*polite.out), (Some(124), "bye\n"));
     let line = "trap 'exit 3' USR1; while :; do sleep 0.01; done";
-    let chosen = ["run", "--max-run", "300ms", "--signal", "USR1", "--json-status", "status", "x", "-c", line];
+    let chosen = [
+        "run",
+        "--max-run",
+        "300ms",
+        "--signal",
+        "USR1",
+        "--json-status",
+        "status",
+        "x",
+        "-c",
+        line,
+    ];
     assert_eq!(stage.end(&chosen).code, Some(124));
     let json = stage.read("status");
     assert!(json.contains(r#""outcome":"max_run","exit":124,"child":{"code":3,"#), "{json}");
@@ -154,7 +168,18 @@ fn a_name_stays_taken_for_hold_for_and_nobody_waits_for_that(stage: &Stage) {
 }
 
 fn what_others_see_of_it(stage: &Stage) {
-    let words = ["run", "--reason", "nightly", "--meta", "ticket=7", "x", "--", "sh", "-c", "echo > ready; cat"];
+    let words = [
+        "run",
+        "--reason",
+        "nightly",
+        "--meta",
+        "ticket=7",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo > ready; cat",
+    ];
     let holder = stage.start(&words);
     stage.lines("ready", 1);
     let view = stage.view("x").unwrap();

@@ -45,11 +45,15 @@ fn a_broken_hold_stops_everything_and_says_who_broke_it(stage: &Stage) {
     assert!(ended.err.contains("error[T012]: LOST \"x\" (fence "), "{}", ended.err);
     assert!(ended.err.contains("broken by ops@web: \"it hangs\""), "{}", ended.err);
     let json = stage.read("status");
-    assert!(json.contains(r#""outcome":"lost","exit":79,"child":{"code":null,"signal":9}"#), "{json}");
+    assert!(
+        json.contains(r#""outcome":"lost","exit":79,"child":{"code":null,"signal":9}"#),
+        "{json}"
+    );
 }
 
 fn a_command_that_ends_when_asked_is_not_killed(stage: &Stage) {
-    let line = "trap 'echo saved > saved; exit 0' TERM; echo $$ > pid; while :; do sleep 0.01; done";
+    let line =
+        "trap 'echo saved > saved; exit 0' TERM; echo $$ > pid; while :; do sleep 0.01; done";
     let holder = stage.start(&["run", "-k", "10s", "x", "-c", line]);
     stage.lines("pid", 1);
     break_hold(stage, "x");
@@ -58,7 +62,8 @@ fn a_command_that_ends_when_asked_is_not_killed(stage: &Stage) {
 }
 
 fn a_loss_can_be_only_warned_of(stage: &Stage) {
-    let mut command = stage.tenure(&["run", "--on-lost", "warn", "x", "-c", "echo > ready; read a; exit 5"]);
+    let mut command =
+        stage.tenure(&["run", "--on-lost", "warn", "x", "-c", "echo > ready; read a; exit 5"]);
     command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut holder = crate::stage::Started::new(command);
     stage.lines("ready", 1);

@@ -80,7 +80,11 @@ fn nothing_survives_the_keeper(stage: &Stage) {
         let ended = holder.end();
         assert!(!pids.iter().any(|pid| lives(*pid)), "round {round}: when the front ends");
         assert_eq!(ended.code, Some(137), "{}", ended.err);
-        assert!(ended.err.starts_with("error: the keeper of \"x\" was ended by SIGKILL"), "{}", ended.err);
+        assert!(
+            ended.err.starts_with("error: the keeper of \"x\" was ended by SIGKILL"),
+            "{}",
+            ended.err
+        );
         none_seen(next, round);
     }
 }

@@ -174,7 +174,9 @@ fn a_job_that_waits_in_line_and_is_stopped_starts_nothing_before_it_goes_on() {
 fn one_run_within_another_reads_too() {
     let stage = Stage::file();
     let mut typist = Typist::shell(&stage);
-    typist.types("$TENURE run x -- $TENURE run y -- sh -c 'read a; echo got-$a; read a; echo got-$a'\n");
+    typist.types(
+        "$TENURE run x -- $TENURE run y -- sh -c 'read a; echo got-$a; read a; echo got-$a'\n",
+    );
     typist.types("abc\n");
     typist.sees("got-abc");
     typist.types(SUSPEND);
@@ -188,7 +190,10 @@ fn one_run_within_another_reads_too() {
 #[test]
 fn a_session_without_a_shell_is_not_stopped_for_ever() {
     let stage = Stage::file();
-    let mut typist = Typist::new(&stage, "exec $TENURE run x -- sh -c 'read a; echo got-$a; read a; echo got-$a'");
+    let mut typist = Typist::new(
+        &stage,
+        "exec $TENURE run x -- sh -c 'read a; echo got-$a; read a; echo got-$a'",
+    );
     typist.types("abc\n");
     typist.sees("got-abc");
     typist.types(SUSPEND);
