@@ -1,204 +1,236 @@
-//! From the words of the command line to a [`Command`], in one step.
+//! From the words of the command line to a [`Command`] and its [`Settings`], in one step.
 //!
 //! What comes out is valid: commands check nothing again. What is wrong comes out as a [`Failure`] in
 //! the one form that all errors have, so clap's own texts and exit codes never reach the user.
+//! `define` says how flags are made, `given` how their values are read, `refusal` what is said instead
+//! of clap's errors; commands that belong together have a file of their own.
+
+pub(crate) mod claim;
+mod define;
+mod demo;
+mod given;
+mod look;
+mod refusal;
+pub(crate) mod run;
+mod script;
 
 use std::ffi::OsString;
+use std::time::Duration;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use clap::{Arg, ArgAction, Command as Words};
+use clap_complete::Shell;
 
-use crate::failure::{Failure, USAGE};
+pub(crate) use define::variable_of;
+pub(crate) use demo::{Demo, Proof, name_of};
+pub(crate) use given::{Found, Given, Source, Variables, is_bare, no_unit};
+pub(crate) use run::Run;
 
-/// What to do.
+use crate::claimed::Claimed;
+use crate::commands::break_hold::Break;
+use crate::failure::{Failure, INTERNAL, USAGE};
+use crate::output::quoted;
+use crate::settings::Settings;
+use claim::{Asking, Wait};
+use define::{flag, option, word};
+
+/// What was asked of this process.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub(crate) enum Asked {
     /// Show this text: the help or the version.
     Say(String),
+    /// Carry this out.
+    Do(Box<Settings>, Command),
+}
+
+/// What to do, by what it needs.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Run a command while holding a name. It needs a process without threads.
+    Run(Box<Run>),
+    /// Something that needs no engine, or sees to that itself.
+    Here(Here),
+    /// Something to ask of the engine.
+    Ask(Ask),
+}
+
+/// What needs no engine.
+#[derive(Debug)]
+pub(crate) enum Here {
     /// Play proofs.
     Demo(Demo),
+    /// Explain a code or a topic; without one, list them.
+    Explain(Option<String>),
+    /// Show the settings.
+    Config,
+    /// Print what a shell needs to complete.
+    Completions(Shell),
+    /// Print the manual, of one command or of everything.
+    Man(Option<String>),
 }
 
-/// Which proofs to play, and how.
+/// What is asked of the engine. Names are as they were typed.
 #[derive(Debug)]
-pub(crate) struct Demo {
-    /// The proofs, in order.
-    pub(crate) proofs: Vec<Proof>,
-    /// How often each worker of the race takes a number.
-    pub(crate) count: u32,
+pub(crate) enum Ask {
+    /// Acquire for a script.
+    Acquire(Box<Asking>),
+    /// Make what a script acquired last so long from now, or its ttl.
+    Renew(Claimed, Option<Duration>),
+    /// Release what a script acquired.
+    Release(Claimed),
+    /// Say whether what a script acquired is still held.
+    Check(Claimed),
+    /// Show the names with this prefix.
+    Ls(String),
+    /// Show everything about a name.
+    Show(String),
+    /// Tell what happens to the names with this prefix, looking so often.
+    Watch(String, Duration),
+    /// Wait until a name is free.
+    Wait(String, Wait),
+    /// End a hold by force, or say what that would mean.
+    Break(Break),
 }
-
-/// The proofs that there are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Proof {
-    /// Two workers count in one file; none of their updates is lost
-    Race,
-    /// Ten stand in line and are served first come, first served
-    Order,
-    /// Twenty want in, and five are inside at once
-    Slots,
-    /// A holder that comes back too late can do no harm
-    Late,
-    /// How soon the next in line has what was let go
-    Handover,
-}
-
-/// How often each worker of the race takes a number unless told otherwise.
-const COUNT: u32 = 200;
-/// The most that the race counts to: some minutes of work.
-const MOST: u32 = 1_000_000;
 
 const MORE: &str = "\
-Begin with `tenure demo`: it needs no server and takes a few seconds.
+Begin with `tenure run hello -- sleep 60` in two terminals: no server, no configuration. For several
+machines set TENURE_URL, such as redis://host:6379. `tenure demo` shows what a lock changes.
 
-Exit codes: 0 it worked; 1 a proof failed; 64 the arguments make no sense; 70 a fault in tenure or in
-the machine under it; 74 the output cannot be written.";
+Exit codes: `tenure help exit-codes`. What a lock cannot do: `tenure explain fencing`.";
 
-/// Locks, semaphores and read-write locks across tasks, processes and machines.
-#[derive(Parser)]
-#[command(name = "tenure", version, after_help = MORE)]
-struct Words {
-    #[command(subcommand)]
-    command: Named,
+/// The whole definition of the command line.
+pub(crate) fn define() -> Words {
+    Words::new("tenure")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Locks, semaphores and read-write locks across tasks, processes and machines.")
+        .after_help(MORE)
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .args(define_settings())
+        .subcommand(run::define())
+        .subcommands(script::define_commands())
+        .subcommands(look::define_commands())
+        .subcommand(demo::define())
+        .subcommands(define_here())
 }
 
-#[derive(Subcommand)]
-enum Named {
-    /// Show what a lock changes: proofs, played in this process, without a server
-    Demo {
-        /// The one proof to play; all of them if none is named
-        #[arg(value_name = "NAME")]
-        proof: Option<Proof>,
-        /// How often each of the two workers of `race` takes a number [default: 200]
-        #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MOST)))]
-        count: Option<u32>,
-    },
+/// What every command takes.
+fn define_settings() -> Vec<Arg> {
+    let all = [
+        option(
+            "url",
+            Some('u'),
+            "URL",
+            "Where the engine is. A password in it can be seen by others in the list of \
+             processes: then set the variable instead [default: a file of this host]",
+        ),
+        option("ns", None, "WORD", "The namespace that all names are within"),
+        flag("json", None, "Print data as JSON, one object a line"),
+        flag("quiet", Some('q'), "Leave out remarks, such as who is waited for"),
+        flag("verbose", Some('v'), "Log more; twice or three times for still more")
+            .action(ArgAction::Count),
+        option("color", None, "WHEN", "auto, always or never [default: auto]"),
+        option(
+            "log-level",
+            None,
+            "LEVEL",
+            "off, error, warn, info, debug or trace [default: warn]",
+        ),
+        option("log-format", None, "FORM", "text or json [default: text]"),
+    ];
+    all.into_iter().map(|arg| arg.global(true).help_heading("Options of every command")).collect()
+}
+
+fn define_here() -> [Words; 5] {
+    [
+        Words::new("explain")
+            .about("Explain an error code such as T010, or a topic such as fencing")
+            .arg(word("topic", "CODE", "The code or the topic; without one, all are listed")),
+        Words::new("config").about("Show each setting, its value and where that comes from"),
+        Words::new("completions")
+            .about("Print what a shell needs to complete what is typed")
+            .arg(word("shell", "SHELL", "bash, elvish, fish, powershell or zsh").required(true)),
+        Words::new("man").about("Print the manual, for `man -l -`").arg(word(
+            "topic",
+            "COMMAND",
+            "The command that it is about; all if none is named",
+        )),
+        Words::new("help")
+            .about("Show the help of a command, or explain a topic such as exit-codes")
+            .arg(word("topic", "COMMAND", "The command or the topic")),
+    ]
 }
 
 /// Reads the arguments, the first of which is the program's own name.
-pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Failure> {
-    let words = match Words::try_parse_from(args) {
-        Ok(words) => words,
-        Err(error) => return explain(&error),
+pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Asked, Failure> {
+    let mut words = define();
+    let matches = match words.try_get_matches_from_mut(&args) {
+        Ok(matches) => matches,
+        Err(error) => return refusal::explain(&error, &words, &args),
     };
-    match words.command {
-        Named::Demo { proof: Some(proof), count: Some(_) } if proof != Proof::Race => Err(usage(
-            format!("{:?} does not count", name_of(proof)),
-            "--count says how often the workers of `race` take a number",
-            "leave --count out, or play `tenure demo race`",
-        )),
-        Named::Demo { proof, count } => {
-            let proofs = proof.map_or(Proof::value_variants().to_vec(), |proof| vec![proof]);
-            Ok(Command::Demo(Demo { proofs, count: count.unwrap_or(COUNT) }))
-        }
+    let Some((name, matches)) = matches.subcommand() else {
+        return Err(refusal::no_command(&words));
+    };
+    let given = Given::new(matches, variables);
+    if name == "help"
+        && let Some(help) = help(given.word("topic")?, &mut words)
+    {
+        return Ok(Asked::Say(help));
     }
+    let settings = Settings::read(&given, variables)?;
+    Ok(Asked::Do(Box::new(settings), read(name, &given, &args)?))
 }
 
-/// The name of a proof, as it is written on the command line.
-pub(crate) fn name_of(proof: Proof) -> String {
-    proof.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Failure> {
+    let prefix = || given.word("prefix").map(Option::unwrap_or_default);
+    let ask = match name {
+        "run" => return Ok(Command::Run(Box::new(Run::read(given, args)?))),
+        "acquire" => Ask::Acquire(Box::new(Asking::read(given)?)),
+        "renew" => Ask::Renew(script::read_claimed(given)?, given.some_time("ttl")?),
+        "release" => Ask::Release(script::read_claimed(given)?),
+        "check" => Ask::Check(script::read_claimed(given)?),
+        "ls" => Ask::Ls(prefix()?),
+        "show" => Ask::Show(given.name()?),
+        "watch" => {
+            let interval = given.some_time("interval")?;
+            Ask::Watch(prefix()?, interval.unwrap_or(Duration::from_millis(250)))
+        }
+        "wait" => Ask::Wait(given.name()?, Wait::read(given)?),
+        "break" => Ask::Break(look::read_break(given)?),
+        _ => return read_here(name, given).map(Command::Here),
+    };
+    Ok(Command::Ask(ask))
 }
 
-/// Says in our own words what clap found; the help and the version are no errors.
-fn explain(error: &clap::Error) -> Result<Command, Failure> {
-    let said = |kind| error.get(kind).map(text_of).unwrap_or_default();
-    let (argument, value) = (said(ContextKind::InvalidArg), said(ContextKind::InvalidValue));
-    // Clap says `--count <N>`; next to the value that was given, the name alone is clearer.
-    let argument = argument.split(" <").next().unwrap_or_default();
-    let help = "see `tenure --help`";
-    Err(match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            return Ok(Command::Say(error.render().to_string()));
+fn read_here(name: &str, given: &Given<'_>) -> Result<Here, Failure> {
+    Ok(match name {
+        "demo" => Here::Demo(Demo::read(given)?),
+        "explain" | "help" => Here::Explain(given.word("topic")?),
+        "config" => Here::Config,
+        "completions" => Here::Completions(read_shell(given)?),
+        "man" => Here::Man(given.word("topic")?),
+        other => {
+            // Clap knows the commands, so this is a definition without a reading.
+            let what = format!("{} is defined and cannot be read", quoted(other));
+            return Err(Failure::new(INTERNAL, what, "a fault in tenure", "please report it"));
         }
-        ErrorKind::InvalidSubcommand => {
-            let command = said(ContextKind::InvalidSubcommand);
-            usage(format!("there is no command {command:?}"), "known: demo", help)
-        }
-        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let begin = "begin with `tenure demo`; `tenure --help` has the rest";
-            usage("no command was given".into(), "known: demo", begin)
-        }
-        ErrorKind::InvalidValue if value.is_empty() && argument.starts_with("--") => {
-            usage(format!("{argument} needs a value"), "nothing follows it", help)
-        }
-        ErrorKind::InvalidValue => {
-            let known = format!("known: {}", said(ContextKind::ValidValue));
-            let help = "name one of them, or none to play all";
-            usage(format!("there is no proof {value:?}"), &known, help)
-        }
-        ErrorKind::ValueValidation => {
-            let range = format!("it takes a whole number from 1 to {MOST}");
-            usage(format!("cannot read {argument} {value:?}"), &range, "try `--count 200`")
-        }
-        ErrorKind::UnknownArgument => {
-            usage(format!("{argument:?} is not expected here"), "nothing here is called that", help)
-        }
-        ErrorKind::InvalidUtf8 => {
-            let why = "every name and every number here is plain text";
-            usage("an argument is not valid UTF-8".into(), why, help)
-        }
-        _ => usage(first_line(error), "the arguments do not fit together", help),
     })
 }
 
-fn usage(what: String, why: &str, help: &str) -> Failure {
-    Failure { exit: USAGE, what, why: why.into(), help: help.into() }
+fn read_shell(given: &Given<'_>) -> Result<Shell, Failure> {
+    let name = given.word("shell")?.unwrap_or_default();
+    name.parse().map_err(|_| {
+        Failure::new(
+            USAGE,
+            format!("there are no completions for {}", quoted(&name)),
+            "known: bash, elvish, fish, powershell, zsh",
+            "such as `tenure completions bash`",
+        )
+    })
 }
 
-fn text_of(value: &ContextValue) -> String {
-    match value {
-        ContextValue::Strings(several) => several.join(", "),
-        one => one.to_string(),
-    }
-}
-
-/// What clap says itself, for what we have no better words for.
-fn first_line(error: &clap::Error) -> String {
-    let text = error.render().to_string();
-    let line = text.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(line: &str) -> Result<Command, Failure> {
-        let words = std::iter::once("tenure").chain(line.split_whitespace());
-        parse(words.map(OsString::from))
-    }
-
-    fn demo(line: &str) -> Demo {
-        match read(line) {
-            Ok(Command::Demo(demo)) => demo,
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn demo_alone_plays_every_proof() {
-        let all = demo("demo");
-        assert_eq!(all.proofs, Proof::value_variants());
-        assert_eq!(all.count, 200);
-    }
-
-    #[test]
-    fn a_name_plays_that_proof_and_count_is_for_the_race() {
-        assert_eq!(demo("demo late").proofs, [Proof::Late]);
-        assert_eq!(demo("demo race --count 7").count, 7);
-        assert_eq!(demo("demo --count 1000000").count, 1_000_000);
-        assert_eq!(read("demo late --count 7").unwrap_err().exit, USAGE);
-    }
-
-    #[test]
-    fn the_definition_of_the_arguments_is_sound() {
-        use clap::CommandFactory;
-        Words::command().debug_assert();
-    }
-
-    #[test]
-    fn the_help_says_the_default_that_is_used() {
-        let Ok(Command::Say(help)) = read("demo --help") else { panic!("no help") };
-        assert!(help.contains(&format!("[default: {COUNT}]")), "{help}");
-    }
+/// The help of everything or of one command; `None` if it is no command but perhaps a topic.
+fn help(topic: Option<String>, words: &mut Words) -> Option<String> {
+    let Some(topic) = topic else { return Some(words.render_help().to_string()) };
+    words.build();
+    words.find_subcommand_mut(&topic).map(|words| words.render_help().to_string())
 }

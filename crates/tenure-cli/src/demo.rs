@@ -112,12 +112,12 @@ fn play(name: String, act: &Act, stage: &Stage, out: &mut dyn Write) -> io::Resu
 fn judge(rows: &[Row]) -> Result<(), Failure> {
     let failed: Vec<_> = rows.iter().filter(|row| !row.held).map(|row| &*row.name).collect();
     let Some(first) = failed.first() else { return Ok(()) };
-    Err(Failure {
-        exit: NO,
-        what: format!("{} of {} proofs failed: {}", failed.len(), rows.len(), failed.join(", ")),
-        why: "what was seen is in the lines above, and is not what tenure promises".into(),
-        help: format!("play it alone with `tenure demo {first}`; if it fails again, report it"),
-    })
+    Err(Failure::new(
+        NO,
+        format!("{} of {} proofs failed: {}", failed.len(), rows.len(), failed.join(", ")),
+        "what was seen is in the lines above, and is not what tenure promises",
+        format!("play it alone with `tenure demo {first}`; if it fails again, report it"),
+    ))
 }
 
 /// Waits for all tasks; the first trouble ends the rest.
@@ -135,11 +135,9 @@ fn random() -> u64 {
 
 impl Stage {
     fn new(count: u32) -> Result<Stage, Failure> {
-        let fault = |what: &str, error: &dyn Error| Failure {
-            exit: INTERNAL,
-            what: what.into(),
-            why: error.to_string(),
-            help: "see the limits of this process (`ulimit -a`)".into(),
+        let fault = |what: &str, error: &dyn Error| {
+            let help = "see the limits of this process (`ulimit -a`)";
+            Failure::new(INTERNAL, what, error.to_string(), help)
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build();
         let runtime = runtime.map_err(|error| fault("the runtime cannot be started", &error))?;

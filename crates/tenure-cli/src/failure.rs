@@ -1,17 +1,55 @@
-//! How a command ends that does not succeed.
+//! How a command ends that does not succeed: one form, and one table of exit codes.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-/// The answer is no: here, a proof that failed.
+use crate::output::Paint;
+
+/// How a command ended: the code that the process exits with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Exit(pub(crate) u8);
+
+/// It worked.
+pub(crate) const OK: Exit = Exit(0);
+/// The answer is no: not held, nothing broken, a proof that failed.
 pub(crate) const NO: u8 = 1;
-/// The arguments make no sense. This one and those below are the numbers of `sysexits.h`.
+/// The arguments make no sense. This one and those below up to 78 are the numbers of `sysexits.h`.
 pub(crate) const USAGE: u8 = 64;
+/// The engine cannot be reached.
+pub(crate) const UNREACHABLE: u8 = 69;
 /// A fault in tenure or in the machine under it.
 pub(crate) const INTERNAL: u8 = 70;
+/// The file that the engine keeps cannot be created.
+pub(crate) const CANNOT_CREATE: u8 = 73;
 /// The output cannot be written.
-const OUTPUT: u8 = 74;
+pub(crate) const OUTPUT: u8 = 74;
+/// Others hold it.
+pub(crate) const BUSY: u8 = 75;
+/// Not allowed.
+pub(crate) const DENIED: u8 = 77;
+/// A variable or the URL says something that makes no sense.
+pub(crate) const CONFIGURATION: u8 = 78;
+
+/// Every exit code with its meaning, for the help, the manual and `explain`.
+pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
+    ("any", "`run`: CMD ran to its end, and this is its own code, unchanged"),
+    ("0", "it worked"),
+    ("1", "the answer is no: not held, nothing broken, a check that failed"),
+    ("64", "the arguments make no sense, or do not fit what others use"),
+    ("69", "the engine cannot be reached"),
+    ("70", "a fault in tenure or in the machine under it: please report it"),
+    ("73", "the state file cannot be created"),
+    ("74", "the output cannot be written"),
+    ("75", "busy: `-n`, or the wait is over (`-E N` of `run` sets another code)"),
+    ("77", "not allowed: the engine refuses this user"),
+    ("78", "a variable or a URL that makes no sense"),
+    ("79", "the hold was lost while CMD ran, and CMD was stopped"),
+    ("124", "`--max-run` was reached, and CMD was stopped"),
+    ("126", "CMD cannot be executed"),
+    ("127", "CMD was not found"),
+    ("128+N", "CMD or tenure was ended by signal N"),
+];
 
 /// Why a command stopped before its end.
 #[derive(Debug)]
@@ -27,6 +65,8 @@ pub(crate) enum Stop {
 pub(crate) struct Failure {
     /// The exit code.
     pub(crate) exit: u8,
+    /// Its code in the table of `explain`, if it is one of those.
+    pub(crate) code: Option<&'static str>,
     /// What went wrong.
     pub(crate) what: String,
     /// Why it did.
@@ -35,14 +75,43 @@ pub(crate) struct Failure {
     pub(crate) help: String,
 }
 
+impl Failure {
+    /// A failure that has no code of its own.
+    pub(crate) fn new(
+        exit: u8,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Failure {
+        Failure { exit, code: None, what: what.into(), why: why.into(), help: help.into() }
+    }
+
+    /// The same with its code.
+    pub(crate) fn code(mut self, code: &'static str) -> Failure {
+        self.code = Some(code);
+        self
+    }
+
+    /// The three lines, with colour or without.
+    pub(crate) fn text(&self, paint: Paint) -> String {
+        let Failure { what, why, help, .. } = self;
+        let error = match self.code {
+            Some(code) => format!("error[{code}]:"),
+            None => "error:".to_owned(),
+        };
+        let (error, next) = (paint.bad(&error), paint.strong("help:"));
+        format!("{error} {what}\n{why}\n{next} {help}\n")
+    }
+}
+
 impl Stop {
     /// Tells the user, and returns the exit code.
-    pub(crate) fn report(self) -> ExitCode {
+    pub(crate) fn report(self, paint: Paint) -> ExitCode {
         match self {
             Stop::ReaderLeft => ExitCode::SUCCESS,
             Stop::Failed(failure) => {
                 // If standard error is gone too, the exit code has to say it all.
-                let _ = write!(io::stderr(), "{failure}");
+                let _ = io::stderr().write_all(failure.text(paint).as_bytes());
                 ExitCode::from(failure.exit)
             }
         }
@@ -51,8 +120,7 @@ impl Stop {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { what, why, help, .. } = self;
-        writeln!(f, "error: {what}\n{why}\nhelp: {help}")
+        f.write_str(&self.text(Paint::PLAIN))
     }
 }
 
@@ -67,11 +135,17 @@ impl From<io::Error> for Stop {
         if error.kind() == ErrorKind::BrokenPipe {
             return Stop::ReaderLeft;
         }
-        Stop::Failed(Failure {
-            exit: OUTPUT,
-            what: "the output cannot be written".into(),
-            why: error.to_string(),
-            help: "look where standard output goes: is the disk full?".into(),
-        })
+        Stop::Failed(Failure::new(
+            OUTPUT,
+            "the output cannot be written",
+            error.to_string(),
+            "look where standard output goes: is the disk full?",
+        ))
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(Exit(code): Exit) -> ExitCode {
+        ExitCode::from(code)
     }
 }

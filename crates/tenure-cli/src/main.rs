@@ -2,36 +2,121 @@
 //!
 //! # Layout
 //!
-//! - `args` turns the words of the command line into a [`Command`], or says what is wrong with them.
+//! - `args` turns the words of the command line into a [`Command`] and its [`Settings`], or says what
+//!   is wrong with them.
 //! - `failure` is how every command ends that does not succeed: one form, one table of exit codes.
-//! - `demo` plays proofs of what tenure does, within this process.
+//! - `settings` is what holds for every command; `engine` is the way to the engine and what its
+//!   errors mean; `output` is how things are shown; `logs` is what the library says about itself.
+//! - `asking` makes a claim of what was asked for, `claimed` is one of another process; `waiting` is what is said while it waits; `facts` is
+//!   what is known about a name; `codes` are the errors and topics that `explain` explains.
+//! - `commands` has one file a command; `run` and `demo` have rooms of their own.
 //!
 //! Nothing here uses `println!`: it panics when the reader of a pipe has left. Commands write to the
 //! writer that they are given, and hand on what becomes of that.
 
 mod args;
+mod asking;
+mod claimed;
+mod codes;
+mod commands;
 mod demo;
+mod engine;
+mod facts;
 mod failure;
+mod logs;
+mod output;
+mod run;
+mod settings;
+mod system;
+mod waiting;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use args::Command;
-use failure::Stop;
+use args::{Ask, Asked, Command, Here};
+use failure::{Exit, OK, Stop};
+use output::{Color, Paint};
+use settings::Settings;
+use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
-    match run(&mut io::stdout().lock()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(stop) => stop.report(),
+    let asked = args::parse(std::env::args_os().collect(), &|name| std::env::var_os(name));
+    let (paint, ended) = match asked {
+        Ok(Asked::Say(text)) => (Paint::for_stderr(Color::Auto), say(&text)),
+        Ok(Asked::Do(settings, command)) => (settings.error_paint(), carry_out(command, &settings)),
+        Err(failure) => (Paint::for_stderr(Color::Auto), Err(failure.into())),
+    };
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(stop) => stop.report(paint),
     }
 }
 
-fn run(out: &mut dyn Write) -> Result<(), Stop> {
-    match args::parse(std::env::args_os())? {
-        Command::Say(text) => write!(out, "{text}")?,
-        Command::Demo(demo) => demo::run(&demo, out)?,
-    }
-    // What cannot be written must be noticed before success is reported.
+fn say(text: &str) -> Result<Exit, Stop> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
     out.flush()?;
-    Ok(())
+    Ok(OK)
+}
+
+fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
+    logs::start(settings, default_level(&command));
+    let out = || BufWriter::new(io::stdout().lock());
+    match command {
+        // It forks, so nothing here may have started a thread or have taken standard output.
+        Command::Run(asked) => run::run(&asked, settings),
+        Command::Here(here) => finish(&mut out(), |out| do_here(here, settings, out)),
+        Command::Ask(asked) => {
+            let runtime = engine::runtime()?;
+            finish(&mut out(), |out| runtime.block_on(ask(asked, settings, out)))
+        }
+    }
+}
+
+/// How much is logged if nobody says: what a command tells anyway is not said twice.
+fn default_level(command: &Command) -> LevelFilter {
+    match command {
+        // The proofs lose holds on purpose.
+        Command::Here(Here::Demo(_)) => LevelFilter::OFF,
+        Command::Ask(Ask::Break(_)) => LevelFilter::ERROR,
+        _ => LevelFilter::WARN,
+    }
+}
+
+/// What cannot be written must be noticed before success is reported.
+fn finish(
+    out: &mut dyn Write,
+    work: impl FnOnce(&mut dyn Write) -> Result<Exit, Stop>,
+) -> Result<Exit, Stop> {
+    let exit = work(out);
+    let flushed = out.flush();
+    let exit = exit?;
+    flushed?;
+    Ok(exit)
+}
+
+fn do_here(here: Here, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
+    match here {
+        Here::Demo(demo) => demo::run(&demo, out).map(|()| OK),
+        Here::Config => commands::config::run(settings, out),
+        Here::Completions(shell) => commands::completions::run(shell, out),
+        Here::Man(command) => commands::man::run(command.as_deref(), out),
+        Here::Explain(topic) => commands::explain::run(topic.as_deref(), out),
+    }
+}
+
+async fn ask(asked: Ask, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
+    match asked {
+        Ask::Acquire(asked) => commands::acquire::run(&asked, settings, out).await,
+        Ask::Renew(claimed, ttl) => commands::renew::run(&claimed, ttl, settings, out).await,
+        Ask::Release(claimed) => commands::release::run(&claimed, settings, out).await,
+        Ask::Check(claimed) => commands::check::run(&claimed, settings, out).await,
+        Ask::Ls(prefix) => commands::ls::run(&prefix, settings, out).await,
+        Ask::Show(name) => commands::show::run(&name, settings, out).await,
+        Ask::Watch(prefix, interval) => {
+            commands::watch::run(&prefix, interval, settings, out).await
+        }
+        Ask::Wait(name, wait) => commands::wait::run(&name, wait, settings, out).await,
+        Ask::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
+    }
 }

@@ -15,10 +15,3 @@ async fn a_file_conforms_with_a_client_for_each() {
     conformance::check(Arc::new(RealStage::here()), move || Arc::new(File::open(&path).unwrap()))
         .await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_conforms_with_one_client_for_all() {
-    let folder = Folder::new("file").unwrap();
-    let file = Arc::new(File::open(folder.path().join("locks.db")).unwrap());
-    conformance::check(Arc::new(RealStage::here()), move || file.clone()).await;
-}

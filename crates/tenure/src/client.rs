@@ -392,9 +392,13 @@ async fn open(url: &str, connects: bool) -> Result<(Arc<dyn Engine>, Vec<(String
     if let Some(path) = address.strip_prefix("file:") {
         // file:///var/lib/x names the same file as file:/var/lib/x.
         let path = path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path);
-        let file = File::open_in_background(path.into()).await;
-        let file = file.map_err(|error| error.context("connect", "", address))?;
-        return Ok((Arc::new(file), fields()));
+        let mut fields: Vec<(String, String)> = fields();
+        let opened = async {
+            let guard = take_guard(&mut fields)?;
+            File::open_in_background(path.into(), guard).await
+        };
+        let file = opened.await.map_err(|error| error.context("connect", "", address))?;
+        return Ok((Arc::new(file), fields));
     }
     // What follows the scheme may be a password, and without a scheme anything may.
     let scheme = address
@@ -418,6 +422,15 @@ async fn open(url: &str, connects: bool) -> Result<(Arc<dyn Engine>, Vec<(String
     };
     let unknown = Error::invalid(reason).next("known: memory:, file:PATH, redis:// and its kin");
     Err(unknown.context("connect", "", ""))
+}
+
+/// The process that a file's holds must outlive besides this one.
+fn take_guard(fields: &mut Vec<(String, String)>) -> Result<Option<u32>> {
+    let Some(at) = fields.iter().position(|(field, _)| field == "guard") else { return Ok(None) };
+    let (_, value) = fields.swap_remove(at);
+    value.parse().map(Some).map_err(|_| {
+        Error::invalid(format!("cannot read guard={value:?} as a pid")).next("write a process id")
+    })
 }
 
 fn variable(name: &str) -> Result<Option<String>> {

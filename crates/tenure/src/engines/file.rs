@@ -24,7 +24,7 @@ use std::sync::{Arc, PoisonError, Weak, mpsc};
 
 use tokio::sync::oneshot;
 
-use crate::claim::{Broken, Claim, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
+use crate::claim::{Broken, Claim, ClaimId, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
 use crate::engine::{Engine, Page, Profile, Scope, Step, Turns};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -52,7 +52,7 @@ impl File {
     /// `Unsupported` for a file system that machines share, `Conflict` for a file of another program.
     pub fn open(path: impl AsRef<Path>) -> Result<File> {
         let (tell, told) = mpsc::channel();
-        let opened = File::start(path.as_ref().to_owned(), move |opened| {
+        let opened = File::start(path.as_ref().to_owned(), None, move |opened| {
             // Whoever asked waits right here.
             let _ = tell.send(opened);
         })?;
@@ -60,10 +60,11 @@ impl File {
         Ok(opened)
     }
 
-    /// The same, while the caller's runtime does something else.
-    pub(crate) async fn open_in_background(path: PathBuf) -> Result<File> {
+    /// The same, while the caller's runtime does something else. With a guard, this client's claims
+    /// end only when that process has ended, too.
+    pub(crate) async fn open_in_background(path: PathBuf, guard: Option<u32>) -> Result<File> {
         let (tell, told) = oneshot::channel();
-        let opened = File::start(path, move |opened| {
+        let opened = File::start(path, guard, move |opened| {
             let _ = tell.send(opened);
         })?;
         told.await.unwrap_or_else(|_| Err(ended()))?;
@@ -71,7 +72,11 @@ impl File {
     }
 
     /// Starts the clerk, which says whether the file could be opened.
-    fn start(path: PathBuf, opened: impl FnOnce(Result<()>) + Send + 'static) -> Result<File> {
+    fn start(
+        path: PathBuf,
+        guard: Option<u32>,
+        opened: impl FnOnce(Result<()>) + Send + 'static,
+    ) -> Result<File> {
         let fault = |error: std::io::Error| {
             let reason = format!("a thread cannot be started: {error}");
             Error::new(ErrorKind::Internal, reason).next("see the limits of this process")
@@ -81,7 +86,7 @@ impl File {
         let desktop = Arc::new(Desktop::new().map_err(fault)?);
         let clerks_own = desktop.clone();
         let thread = std::thread::Builder::new().name("tenure-file".into());
-        let started = thread.spawn(move || match Store::open(&path) {
+        let started = thread.spawn(move || match Store::open(&path, guard) {
             Ok(store) => {
                 let clerk = Clerk::new(store, clerks_own);
                 opened(Ok(()));
@@ -198,6 +203,11 @@ impl Engine for File {
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
         let (name, note) = (name.clone(), note.clone());
         self.ask(move |desk| desk.break_hold(&name, fence, &note))
+    }
+
+    fn detach(&self, _name: &Name, id: &ClaimId) -> Step<()> {
+        let id = *id;
+        self.ask_in_any_case(move |desk| desk.detach(&id))
     }
 
     fn inspect(&self, scope: &Scope) -> Step<Page> {

@@ -28,11 +28,18 @@ pub(super) struct Desk<'a> {
     pub(super) now: Moment,
     /// This client.
     pub(super) own: Process,
-    pub(super) identity: Identity,
+    pub(super) lives_as: LivesAs,
     /// Whose end we would hear of already.
     pub(super) watched: &'a dyn Fn(Process) -> bool,
     pub(super) out: Out,
     pub(super) reach: Reach,
+}
+
+/// The processes that a client lives with: it is gone when all of them are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LivesAs {
+    pub(super) process: Identity,
+    pub(super) guard: Option<Identity>,
 }
 
 /// What follows from a transaction once it is committed.
@@ -65,11 +72,16 @@ impl Desk<'_> {
         see: impl FnOnce(A, &Rows<'_>) -> Kept<T>,
     ) -> Kept<T> {
         let Desk { db, sockets, numbers, now, own, out, reach, .. } = self;
+        let first = out.said.len();
+        let mut granted = None;
         let mut say = |entry: &Entry, word: Word| {
             let reached =
                 entry.process == *own || entry.process != 0 && reach.of(entry.process, sockets);
             if reached {
-                let said = Said { name: name.clone(), id: entry.id, word };
+                if matches!(word, Word::Granted { .. }) {
+                    granted = Some((entry.process, entry.weight));
+                }
+                let said = Said { name: name.clone(), id: entry.id, word, holder: 0 };
                 out.said.push((entry.process, said));
             }
             reached
@@ -96,6 +108,11 @@ impl Desk<'_> {
             say(&next, Word::LookAt(end));
         }
         let seen = see(answer, &rows)?;
+        if let Some((holder, weight)) = granted
+            && weight == rows.totals()?.held
+        {
+            out.said[first..].iter_mut().for_each(|(_, said)| said.holder = holder);
+        }
         rows.save(*now)?;
         Ok(seen)
     }
@@ -119,12 +136,13 @@ impl Desk<'_> {
         loop {
             let act = |ledger: &mut FileLedger<'_, '_>| ledger.claim(claim, own, in_hand);
             let (said, in_the_way) = self.step(&claim.name, None, act, |answer, rows| {
-                let waits = matches!(answer, Answer::Waiting { .. } | Answer::Busy);
-                if !waits {
-                    return Ok((say(answer, claim, now, None), Vec::new()));
-                }
+                let in_the_way = match answer {
+                    Answer::Waiting { .. } | Answer::Busy => rows.in_the_way_of(own)?,
+                    Answer::Conflict { .. } | Answer::Full => rows.clients()?,
+                    _ => return Ok((say(answer, claim, now, None), Vec::new())),
+                };
                 let first = rows.first_to_end()?.map(|found| holder(found, now));
-                Ok((say(answer, claim, now, first), rows.in_the_way_of(own)?))
+                Ok((say(answer, claim, now, first), in_the_way))
             })?;
             if !self.bury(in_the_way, true)? {
                 return Ok(said);
@@ -174,8 +192,8 @@ impl Desk<'_> {
             if number == 0 || number == self.own || watch && (self.watched)(number) {
                 continue;
             }
-            let Some(identity) = self.identity_of(number)? else { continue };
-            match identity.look(self.identity.space) {
+            let Some(client) = self.client(number)? else { continue };
+            match client.look(self.lives_as.process.space) {
                 Life::Ended => {
                     self.reap(number)?;
                     any = true;
@@ -187,16 +205,25 @@ impl Desk<'_> {
         Ok(any)
     }
 
-    fn identity_of(&self, number: Process) -> Kept<Option<Identity>> {
+    fn client(&self, number: Process) -> Kept<Option<LivesAs>> {
         let mut select = self.db.prepare_cached(sql::PROCESS)?;
         let found = select.query_row([number as i64], |row| {
-            Ok(Identity { pid: row.get(0)?, start: row.get(1)?, space: row.get(2)? })
+            let space = row.get(2)?;
+            let process = Identity { pid: row.get(0)?, start: row.get(1)?, space };
+            let guard: (Option<i32>, Option<i64>) = (row.get(3)?, row.get(4)?);
+            let guard = guard.0.zip(guard.1).map(|(pid, start)| Identity { pid, start, space });
+            Ok(LivesAs { process, guard })
         });
         found.optional()
     }
 
+    /// A process that a client lives with has ended: the client, too, unless it has another.
+    pub(super) fn look_after(&mut self, number: Process) -> Kept<()> {
+        self.bury(vec![number], true).map(drop)
+    }
+
     /// Ends all claims of a client whose process is gone, and serves whoever comes next.
-    pub(super) fn reap(&mut self, number: Process) -> Kept<()> {
+    fn reap(&mut self, number: Process) -> Kept<()> {
         let names: Vec<(i64, String)> = {
             let mut select = self.db.prepare_cached(sql::NAMES_OF_PROCESS)?;
             let found = select.query_map([number as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -268,9 +295,7 @@ impl Desk<'_> {
             let (Some(id), capacity) = (rows.id, rows.totals()?.capacity) else { return Ok(None) };
             let mut select = self.db.prepare_cached(sql::SHOWN)?;
             let shown = select.query_map([id], read_shown)?.collect::<Kept<Vec<_>>>()?;
-            let mut clients: Vec<_> = shown.iter().map(|(entry, _)| entry.process).collect();
-            clients.sort_unstable();
-            clients.dedup();
+            let clients = rows.clients()?;
             // Who is gone is not shown, and not left for someone else to find.
             if self.bury(clients, false)? {
                 continue;
@@ -289,9 +314,12 @@ impl Desk<'_> {
 
     /// Makes this client known, so that others can tell whether it lives.
     pub(super) fn register(&mut self) -> Kept<()> {
-        let Identity { pid, start, space } = self.identity;
+        let LivesAs { process: Identity { pid, start, space }, guard } = self.lives_as;
         let mut insert = self.db.prepare_cached(sql::ADD_PROCESS)?;
-        insert.execute(params![self.own as i64, pid, start, space]).map(drop)
+        let (guard_pid, guard_start) =
+            (guard.map(|guard| guard.pid), guard.map(|guard| guard.start));
+        let values = params![self.own as i64, pid, start, space, guard_pid, guard_start];
+        insert.execute(values).map(drop)
     }
 
     /// Takes this client's name off the list, unless something of it stays behind that ends with it.
@@ -311,6 +339,15 @@ impl Desk<'_> {
             Ok((Name::unchecked(space_of(space), &text), shelf::read_id(row, 2)?))
         });
         found?.collect()
+    }
+}
+
+impl LivesAs {
+    fn look(&self, own_space: i64) -> Life {
+        match (self.process.look(own_space), self.guard) {
+            (Life::Ended, Some(guard)) => guard.look(own_space),
+            (life, _) => life,
+        }
     }
 }
 

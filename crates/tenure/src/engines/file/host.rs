@@ -68,13 +68,11 @@ pub(super) enum Life {
 }
 
 impl Identity {
-    /// This process.
-    pub(super) fn own() -> Result<Identity> {
-        let pid = std::process::id() as i32;
-        let stat = read("/proc/self/stat")?;
-        let start =
-            start_of(&stat).ok_or_else(|| unreadable("/proc/self/stat", "no start time"))?;
-        Ok(Identity { pid, start, space: own_space()? })
+    /// A process that runs now.
+    pub(super) fn of(pid: u32) -> Result<Identity> {
+        let path = format!("/proc/{pid}/stat");
+        let start = start_of(&read(&path)?).ok_or_else(|| unreadable(&path, "no start time"))?;
+        Ok(Identity { pid: pid as i32, start, space: own_space()? })
     }
 
     /// Looks for the process.
@@ -132,7 +130,7 @@ mod tests {
 
     #[test]
     fn this_process_lives_and_one_with_its_pid_from_another_time_does_not() {
-        let own = Identity::own().unwrap();
+        let own = Identity::of(std::process::id()).unwrap();
         assert!(matches!(own.look(own.space), Life::Lives(_)));
         let earlier = Identity { start: own.start - 1, ..own };
         assert!(matches!(earlier.look(own.space), Life::Ended));
@@ -142,9 +140,7 @@ mod tests {
     #[test]
     fn a_process_that_was_killed_has_ended_before_its_parent_has_noticed() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-        let (start, space) = (start_of(&stat).unwrap(), own_space().unwrap());
-        let identity = Identity { pid: child.id() as i32, start, space };
+        let (identity, space) = (Identity::of(child.id()).unwrap(), own_space().unwrap());
         let Life::Lives(watched) = identity.look(space) else { panic!("it lives") };
         child.kill().unwrap();
         poll(&mut [PollFd::new(&watched, PollFlags::IN)], None).unwrap();

@@ -35,7 +35,8 @@ pub(super) struct Rows<'a> {
     name: &'a Name,
     /// The row of the name, if it has one.
     pub(super) id: Option<i64>,
-    found: Known,
+    /// What the row says; nothing if it was just made.
+    written: Option<Known>,
     known: Known,
     /// The ticket of a place that was given up: whoever stands behind it should know.
     pub(super) gap: Option<Ticket>,
@@ -64,7 +65,7 @@ impl<'a> Rows<'a> {
             Some((id, known)) => (Some(id), known),
             None => (None, Known::nothing()),
         };
-        Ok(Rows { db, numbers, name, id, found: known.clone(), known, gap: None })
+        Ok(Rows { db, numbers, name, id, written: Some(known.clone()), known, gap: None })
     }
 
     /// Writes the row of the name, or removes it if there is nothing left to know.
@@ -76,7 +77,7 @@ impl<'a> Rows<'a> {
         let Some(id) = self.id else { return Ok(()) };
         if !used && !remembers {
             self.db.prepare_cached(sql::REMOVE_NAME)?.execute([id])?;
-        } else if self.known != self.found {
+        } else if self.written.as_ref() != Some(&self.known) {
             let record = record.as_ref();
             self.db.prepare_cached(sql::CHANGE_NAME)?.execute(params![
                 id,
@@ -102,9 +103,7 @@ impl<'a> Rows<'a> {
         }
         let mut insert = self.db.prepare_cached(sql::ADD_NAME)?;
         let id = insert.insert(params![space_number(self.name.space()), self.name.as_str()])?;
-        // What was written is not what is known: the row must be written again.
-        self.found.totals.capacity = u32::MAX;
-        self.id = Some(id);
+        (self.id, self.written) = (Some(id), None);
         Ok(id)
     }
 
@@ -153,13 +152,22 @@ impl<'a> Rows<'a> {
         select.query_map(params![id, process as i64], |row| read_id(row, 0))?.collect()
     }
 
+    /// All who have claims here.
+    pub(super) fn clients(&self) -> Kept<Vec<Process>> {
+        self.numbers(sql::CLIENTS)
+    }
+
+    fn numbers(&self, statement: &str) -> Kept<Vec<Process>> {
+        let mut select = self.db.prepare_cached(statement)?;
+        let found = select.query_map(params![self.id], |row| row.get::<_, i64>(0))?;
+        found.map(|number| number.map(|number| number as Process)).collect()
+    }
+
     /// Those whose death would move the line on for the foremost place that `process` has here: all
     /// who hold, and the one right before it, who has to look after those it knows.
     pub(super) fn in_the_way_of(&self, process: Process) -> Kept<Vec<Process>> {
         let Some(id) = self.id else { return Ok(Vec::new()) };
-        let mut select = self.db.prepare_cached(sql::HOLDING_PROCESSES)?;
-        let found = select.query_map([id], |row| row.get(0))?;
-        let mut all = found.collect::<Kept<Vec<i64>>>()?;
+        let mut all = self.numbers(sql::HOLDING_PROCESSES)?;
         let foremost: Option<i64> = self
             .db
             .prepare_cached(sql::FOREMOST)?
@@ -167,9 +175,9 @@ impl<'a> Rows<'a> {
         if let Some(foremost) = foremost {
             let mut select = self.db.prepare_cached(sql::BEFORE)?;
             let before = select.query_row(params![id, foremost], |row| row.get::<_, i64>(0));
-            all.extend(before.optional()?);
+            all.extend(before.optional()?.map(|number| number as Process));
         }
-        Ok(all.into_iter().map(|number| number as Process).collect())
+        Ok(all)
     }
 }
 

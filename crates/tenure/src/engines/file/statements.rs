@@ -5,10 +5,12 @@ pub(super) const SET_NUMBER: &str = "UPDATE meta SET number = ?1";
 pub(super) const SET_META: &str = "UPDATE meta SET boot = ?1, machine = ?2, number = ?3";
 pub(super) const SWEEP: &str = "UPDATE meta SET swept = ?1 WHERE swept NOT BETWEEN ?2 AND ?1";
 
-pub(super) const PROCESS: &str = "SELECT pid, start, space FROM process WHERE number = ?1";
-pub(super) const PROCESSES: &str = "SELECT number, pid, start, space FROM process";
-pub(super) const ADD_PROCESS: &str =
-    "INSERT OR REPLACE INTO process (number, pid, start, space) VALUES (?1, ?2, ?3, ?4)";
+pub(super) const PROCESS: &str =
+    "SELECT pid, start, space, guard_pid, guard_start FROM process WHERE number = ?1";
+pub(super) const PROCESSES: &str = "SELECT number FROM process";
+pub(super) const ADD_PROCESS: &str = "
+    INSERT OR REPLACE INTO process (number, pid, start, space, guard_pid, guard_start)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 pub(super) const REMOVE_PROCESS: &str = "DELETE FROM process WHERE number = ?1";
 pub(super) const PROCESS_HAS_CLAIMS: &str = "SELECT 1 FROM claim WHERE process = ?1 LIMIT 1";
 pub(super) const NAMES_OF_PROCESS: &str = "
@@ -73,6 +75,7 @@ pub(super) const FOREMOST: &str =
     "SELECT min(ticket) FROM claim WHERE name = ?1 AND state < 2 AND process = ?2";
 pub(super) const HOLDING_PROCESSES: &str =
     "SELECT DISTINCT process FROM claim WHERE name = ?1 AND state = 2";
+pub(super) const CLIENTS: &str = "SELECT DISTINCT process FROM claim WHERE name = ?1";
 pub(super) const NEXT_END: &str = "SELECT min(until) FROM claim WHERE name = ?1 AND state = 2";
 pub(super) const QUIET_UNTIL: &str = "SELECT min(until) FROM claim WHERE name = ?1";
 /// Holds before places, the earliest first: the order in which they would have been seen.

@@ -14,7 +14,9 @@ CREATE TABLE process (
     number INTEGER PRIMARY KEY,
     pid    INTEGER NOT NULL,
     start  INTEGER NOT NULL,    -- when it was started: pids come again, this pair does not
-    space  INTEGER NOT NULL     -- the pid namespace; a pid of another one says nothing
+    space  INTEGER NOT NULL,    -- the pid namespace; a pid of another one says nothing
+    guard_pid   INTEGER,        -- a second process that must have ended before this client is gone
+    guard_start INTEGER
 ) STRICT;
 
 -- A name that someone uses, or that has something to remember.

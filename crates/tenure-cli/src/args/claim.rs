@@ -1,0 +1,193 @@
+//! How a claim is asked for: what `run` and `acquire` have in common.
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction};
+
+use super::define::{flag, option, word};
+use super::given::{Found, Given, Source};
+use crate::failure::{Failure, USAGE};
+use crate::output::quoted;
+
+/// The most units that a semaphore can have.
+const MOST_SLOTS: u64 = (1 << 20) - 1;
+
+/// One claim, as it was asked for. What was not said is left to the URL and to the library.
+#[derive(Clone, Debug)]
+pub(crate) struct Asking {
+    /// What is asked for, as it was typed: without the namespace.
+    pub(crate) name: String,
+    /// What the name is.
+    pub(crate) kind: Kind,
+    /// How long to stand in line.
+    pub(crate) wait: Wait,
+    /// How long the hold lasts without renewal.
+    pub(crate) ttl: Option<Duration>,
+    /// The longest that it is renewed for.
+    pub(crate) max_hold: Option<Duration>,
+    /// The shortest that the name stays taken.
+    pub(crate) hold_for: Option<Duration>,
+    /// Who asks, as others see it.
+    pub(crate) owner: Option<String>,
+    /// Why, as others see it.
+    pub(crate) reason: Option<String>,
+    /// Pairs that others see.
+    pub(crate) meta: Vec<(String, String)>,
+}
+
+/// What a name is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// One holder at a time.
+    Lock,
+    /// One of many readers.
+    Shared,
+    /// The one writer.
+    Exclusive,
+    /// One of so many slots.
+    Slots(u32),
+}
+
+/// How long to stand in line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// As the URL says, else for ever.
+    Unsaid,
+    /// Not at all.
+    No,
+    /// So long.
+    Limit(Duration),
+    /// For ever.
+    Forever,
+}
+
+/// The arguments that every ask has.
+pub(super) fn define() -> Vec<Arg> {
+    vec![
+        word("name", "NAME", "What to hold").required(true),
+        flag("no-wait", Some('n'), "Do not wait: if others hold it, end at once with exit code 75")
+            .conflicts_with("wait"),
+        option(
+            "wait",
+            Some('w'),
+            "D",
+            "Wait at most so long, then end with exit code 75; `forever` is the default",
+        ),
+        flag("shared", Some('s'), "Hold it together with others that say --shared")
+            .conflicts_with_all(["exclusive", "slots"]),
+        flag("exclusive", Some('x'), "Hold it alone where others use --shared")
+            .conflicts_with("slots"),
+        option(
+            "slots",
+            Some('j'),
+            "N",
+            "Hold one of N slots; all users of a name must say the same N",
+        ),
+        option("ttl", Some('t'), "D", "How long the hold lasts without renewal [default: 30s]"),
+        option("owner", None, "TEXT", "Who holds it, as others see it [default: host:pid]"),
+        option("reason", None, "TEXT", "Why, as others see it"),
+        option(
+            "meta",
+            None,
+            "K=V",
+            "A pair that others see; may be repeated, in the variable separated by commas",
+        )
+        .action(ArgAction::Append),
+    ]
+}
+
+impl Asking {
+    pub(super) fn read(given: &Given<'_>) -> Result<Asking, Failure> {
+        Ok(Asking {
+            name: given.name()?,
+            kind: Kind::read(given)?,
+            wait: Wait::read(given)?,
+            ttl: given.some_time("ttl")?,
+            max_hold: None,
+            hold_for: None,
+            owner: said(given, "owner")?,
+            reason: said(given, "reason")?,
+            meta: read_meta(given)?,
+        })
+    }
+}
+
+impl Kind {
+    /// What the command line says wins over all that variables say.
+    fn read(given: &Given<'_>) -> Result<Kind, Failure> {
+        let (shared, exclusive) = (given.flag("shared")?, given.flag("exclusive")?);
+        let spoken = |name| given.is_spoken(name);
+        if spoken("shared") || (shared.value && !spoken("exclusive") && !spoken("slots")) {
+            return Ok(Kind::Shared);
+        }
+        if spoken("exclusive") || (exclusive.value && !spoken("slots")) {
+            return Ok(Kind::Exclusive);
+        }
+        let slots = given.number("slots", 1..=MOST_SLOTS)?;
+        Ok(slots.and_then(|slots| u32::try_from(slots).ok()).map_or(Kind::Lock, Kind::Slots))
+    }
+}
+
+impl Wait {
+    pub(super) fn read(given: &Given<'_>) -> Result<Wait, Failure> {
+        if given.is_spoken("no-wait") {
+            return Ok(Wait::No);
+        }
+        let wait = Wait::read_limit(given)?;
+        if given.is_spoken("wait") {
+            return Ok(wait);
+        }
+        Ok(if given.flag("no-wait")?.value { Wait::No } else { wait })
+    }
+
+    pub(super) fn read_limit(given: &Given<'_>) -> Result<Wait, Failure> {
+        match given.text("wait")? {
+            Some(Found { value, .. }) if value == "forever" => Ok(Wait::Forever),
+            _ => Ok(match given.duration("wait")? {
+                Some(Duration::ZERO) => Wait::No,
+                Some(limit) => Wait::Limit(limit),
+                None => Wait::Unsaid,
+            }),
+        }
+    }
+}
+
+/// Text that others will see; empty text is none.
+fn said(given: &Given<'_>, name: &'static str) -> Result<Option<String>, Failure> {
+    Ok(given.text(name)?.map(|found| found.value).filter(|text| !text.is_empty()))
+}
+
+fn read_meta(given: &Given<'_>) -> Result<Vec<(String, String)>, Failure> {
+    let Some(found) = given.text("meta")? else { return Ok(Vec::new()) };
+    let pairs: Vec<String> = match found.source {
+        Source::Flag => {
+            let all = given.all("meta").into_iter();
+            all.map(|pair| pair.into_string().map_err(|pair| not_a_pair(given, &pair)))
+                .collect::<Result<_, _>>()?
+        }
+        _ => found.value.split(',').map(str::to_owned).collect(),
+    };
+    pairs.iter().filter(|pair| !pair.is_empty()).map(|pair| read_pair(given, pair)).collect()
+}
+
+fn read_pair(given: &Given<'_>, pair: &str) -> Result<(String, String), Failure> {
+    let read = pair.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = read.ok_or_else(|| not_a_pair(given, OsStr::new(pair)))?;
+    if RESERVED.contains(&key) {
+        return Err(Failure::new(
+            USAGE,
+            format!("the key {} of --meta is taken", quoted(key)),
+            format!("tenure itself says these: {}", RESERVED.join(", ")),
+            format!("call it something else, such as `--meta my-{key}={value}`"),
+        ));
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// The keys that tenure itself sets, and reads back where it shows holders.
+pub(crate) const RESERVED: [&str; 4] = ["cmd", "host", "pid", "ttl"];
+
+fn not_a_pair(given: &Given<'_>, pair: &OsStr) -> Failure {
+    given.unreadable("meta", pair, "it takes a key and a value, with = between them", "ticket=4711")
+}

@@ -1,0 +1,58 @@
+//! How flags and options are defined, so that all of them look and behave the same.
+//!
+//! Every one has a variable, `TENURE_` and its long name, which its help names. Values are taken as
+//! they are and read by [`Given`](super::given::Given), which knows whether the command line or a
+//! variable said them.
+
+use clap::builder::{OsStringValueParser, ValueParser};
+use clap::{Arg, ArgAction};
+
+/// The variable that stands for a flag.
+pub(crate) fn variable_of(long: &str) -> String {
+    format!("TENURE_{}", long.to_uppercase().replace('-', "_"))
+}
+
+/// A flag: there or not.
+pub(super) fn flag(long: &'static str, short: Option<char>, help: &str) -> Arg {
+    let arg = Arg::new(long).long(long).action(ArgAction::SetTrue);
+    with(arg, short, format!("{help} [env: {}]", variable_of(long)))
+}
+
+/// An option with a value.
+pub(super) fn option(
+    long: &'static str,
+    short: Option<char>,
+    value: &'static str,
+    help: &str,
+) -> Arg {
+    let help = format!("{help} [env: {}]", variable_of(long));
+    with(valued(long, value), short, help)
+}
+
+/// An option that only the command line can say: it must be meant.
+pub(super) fn spoken(long: &'static str, value: &'static str, help: &str) -> Arg {
+    with(valued(long, value), None, help.to_owned())
+}
+
+/// A word in its place.
+pub(super) fn word(name: &'static str, value: &'static str, help: &str) -> Arg {
+    Arg::new(name).value_name(value).value_parser(as_is()).help(help.to_owned())
+}
+
+/// What a value is before it is read: any bytes.
+pub(super) fn as_is() -> ValueParser {
+    ValueParser::new(OsStringValueParser::new())
+}
+
+fn valued(long: &'static str, value: &'static str) -> Arg {
+    // A negative number is answered by whoever reads the value, in better words than "unknown flag".
+    Arg::new(long).long(long).value_name(value).value_parser(as_is()).allow_negative_numbers(true)
+}
+
+fn with(arg: Arg, short: Option<char>, help: String) -> Arg {
+    let arg = arg.help(help);
+    match short {
+        Some(short) => arg.short(short),
+        None => arg,
+    }
+}

@@ -1,0 +1,94 @@
+//! `tenure demo`: which proofs to play, and how.
+
+use clap::Command;
+
+use super::define::{option, word};
+use super::given::Given;
+use crate::failure::{Failure, USAGE};
+use crate::output::quoted;
+
+/// Which proofs to play, and how.
+#[derive(Debug)]
+pub(crate) struct Demo {
+    /// The proofs, in order.
+    pub(crate) proofs: Vec<Proof>,
+    /// How often each worker of the race takes a number.
+    pub(crate) count: u32,
+}
+
+/// The proofs that there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Proof {
+    /// Two workers count in one file; none of their updates is lost.
+    Race,
+    /// Ten stand in line and are served first come, first served.
+    Order,
+    /// Twenty want in, and five are inside at once.
+    Slots,
+    /// A holder that comes back too late can do no harm.
+    Late,
+    /// How soon the next in line has what was let go.
+    Handover,
+}
+
+/// The proofs, in the order in which they are played, with what they show.
+const PROOFS: [(&str, Proof, &str); 5] = [
+    ("race", Proof::Race, "two workers count in one file; none of their updates is lost"),
+    ("order", Proof::Order, "ten stand in line and are served first come, first served"),
+    ("slots", Proof::Slots, "twenty want in, and five are inside at once"),
+    ("late", Proof::Late, "a holder that comes back too late can do no harm"),
+    ("handover", Proof::Handover, "how soon the next in line has what was let go"),
+];
+
+/// How often each worker of the race takes a number unless told otherwise.
+const COUNT: u32 = 200;
+/// The most that the race counts to: some minutes of work.
+const MOST: u32 = 1_000_000;
+
+pub(super) fn define() -> Command {
+    let proofs = PROOFS.iter().map(|(name, _, shows)| format!("  {name:<9} {shows}\n"));
+    Command::new("demo")
+        .about("Show what a lock changes: proofs, played in this process, without a server")
+        .after_help(format!("Proofs:\n{}", proofs.collect::<String>()))
+        .arg(word("proof", "NAME", "The one proof to play; all of them if none is named"))
+        .arg(option(
+            "count",
+            None,
+            "N",
+            "How often each of the two workers of `race` takes a number [default: 200]",
+        ))
+}
+
+impl Demo {
+    pub(super) fn read(given: &Given<'_>) -> Result<Demo, Failure> {
+        let count = given.number("count", 1..=u64::from(MOST))?;
+        let count = count.and_then(|count| u32::try_from(count).ok()).unwrap_or(COUNT);
+        let Some(name) = given.word("proof")? else {
+            return Ok(Demo { proofs: PROOFS.map(|(_, proof, _)| proof).to_vec(), count });
+        };
+        let Some((_, proof, _)) = PROOFS.iter().find(|(known, ..)| *known == name) else {
+            let known = PROOFS.map(|(name, ..)| name).join(", ");
+            return Err(Failure::new(
+                USAGE,
+                format!("there is no proof {}", quoted(&name)),
+                format!("known: {known}"),
+                "name one of them, or none to play all",
+            ));
+        };
+        if *proof != Proof::Race && given.is_spoken("count") {
+            return Err(Failure::new(
+                USAGE,
+                format!("{} does not count", quoted(&name)),
+                "--count says how often the workers of `race` take a number",
+                "leave --count out, or play `tenure demo race`",
+            ));
+        }
+        Ok(Demo { proofs: vec![*proof], count })
+    }
+}
+
+/// The name of a proof, as it is written on the command line.
+pub(crate) fn name_of(proof: Proof) -> String {
+    let known = PROOFS.iter().find(|(_, known, _)| *known == proof);
+    known.map(|(name, ..)| (*name).to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,261 @@
+//! What was said, on the command line or by a variable, read into values.
+//!
+//! The command line wins. What cannot be read is refused with the place where it was said: exit code
+//! 64 for the command line, 78 for a variable.
+
+use std::ffi::{OsStr, OsString};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use super::define::variable_of;
+use crate::failure::{CONFIGURATION, Failure, USAGE};
+use crate::output::quoted;
+
+/// Looks variables up.
+pub(crate) type Variables = dyn Fn(&str) -> Option<OsString>;
+
+/// Where a value comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// The command line.
+    Flag,
+    /// A variable.
+    Variable,
+    /// Nobody said anything.
+    Default,
+}
+
+/// A value and where it comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Found<T> {
+    /// The value.
+    pub(crate) value: T,
+    /// Where it comes from.
+    pub(crate) source: Source,
+}
+
+impl<T> Found<T> {
+    /// What holds when nobody said anything.
+    pub(crate) fn default(value: T) -> Found<T> {
+        Found { value, source: Source::Default }
+    }
+}
+
+/// What was said for one command.
+pub(crate) struct Given<'a> {
+    matches: &'a ArgMatches,
+    variables: Option<&'a Variables>,
+}
+
+impl<'a> Given<'a> {
+    pub(crate) fn new(matches: &'a ArgMatches, variables: &'a Variables) -> Given<'a> {
+        Given { matches, variables: Some(variables) }
+    }
+
+    /// The same without variables: for what must be meant.
+    pub(crate) fn spoken_only(&self) -> Given<'a> {
+        Given { matches: self.matches, variables: None }
+    }
+
+    /// Whether the command line has this flag or option.
+    pub(crate) fn is_spoken(&self, name: &str) -> bool {
+        self.matches.value_source(name) == Some(ValueSource::CommandLine)
+    }
+
+    /// A flag.
+    pub(crate) fn flag(&self, name: &'static str) -> Result<Found<bool>, Failure> {
+        if self.is_spoken(name) {
+            return Ok(Found { value: true, source: Source::Flag });
+        }
+        let Some(value) = self.variable(name) else {
+            return Ok(Found::default(false));
+        };
+        let value = match value.to_str() {
+            Some("1" | "true" | "yes" | "on") => true,
+            Some("0" | "false" | "no" | "off") => false,
+            _ => return Err(self.unreadable(name, &value, "it is yes or no", "1")),
+        };
+        Ok(Found { value, source: Source::Variable })
+    }
+
+    /// How often a flag was given; as a variable, it is a number.
+    pub(crate) fn times(&self, name: &'static str) -> Result<u8, Failure> {
+        if self.is_spoken(name) {
+            return Ok(self.matches.get_count(name));
+        }
+        let times = self.number(name, 0..=9)?;
+        Ok(times.and_then(|times| u8::try_from(times).ok()).unwrap_or(0))
+    }
+
+    /// The value as it is, any bytes.
+    pub(crate) fn bytes(&self, name: &'static str) -> Option<Found<OsString>> {
+        if self.is_spoken(name) {
+            let value = self.matches.get_one::<OsString>(name)?.clone();
+            return Some(Found { value, source: Source::Flag });
+        }
+        Some(Found { value: self.variable(name)?, source: Source::Variable })
+    }
+
+    /// All values as they are, of an option that may be repeated or of words.
+    pub(crate) fn all(&self, name: &'static str) -> Vec<OsString> {
+        self.matches.get_many::<OsString>(name).unwrap_or_default().cloned().collect()
+    }
+
+    /// Text. The value is not quoted in the refusal, because it may be a secret.
+    pub(crate) fn text(&self, name: &'static str) -> Result<Option<Found<String>>, Failure> {
+        let Some(Found { value, source }) = self.bytes(name) else { return Ok(None) };
+        match value.into_string() {
+            Ok(value) => Ok(Some(Found { value, source })),
+            Err(_) => Err(Failure::new(
+                self.exit_of(name),
+                format!("{} is not valid UTF-8", self.said(name)),
+                "names, numbers and addresses are plain text",
+                "write it again, in UTF-8",
+            )),
+        }
+    }
+
+    /// A word in its place, which must be text. No variable stands for it.
+    pub(crate) fn word(&self, name: &'static str) -> Result<Option<String>, Failure> {
+        if !self.is_spoken(name) {
+            return Ok(None);
+        }
+        Ok(self.text(name)?.map(|found| found.value))
+    }
+
+    /// The name of what is held, which is not empty.
+    pub(crate) fn name(&self) -> Result<String, Failure> {
+        let name = self.word("name")?.unwrap_or_default();
+        if name.is_empty() {
+            let help = "is a variable in your script unset?";
+            return Err(Failure::new(USAGE, "the name is empty", "what is held has a name", help));
+        }
+        Ok(name)
+    }
+
+    /// A span of time. On the command line a bare number is seconds, as flock has it; a variable may
+    /// be read far from where it was set, so it needs a unit.
+    pub(crate) fn duration(&self, name: &'static str) -> Result<Option<Duration>, Failure> {
+        let Some(Found { value, source }) = self.text(name)? else { return Ok(None) };
+        let read = match (is_bare(&value), source) {
+            (true, Source::Flag) => value.parse().ok().map(Duration::from_secs),
+            (true, _) => return Err(no_unit(&self.said(name), &value)),
+            (false, _) => humantime::parse_duration(&value).ok(),
+        };
+        let why = match source {
+            Source::Flag => {
+                "it takes whole seconds, or whole numbers with their units: ms, s, m, h, d"
+            }
+            _ => "it takes whole numbers with their units: ms, s, m, h, d",
+        };
+        read.map(Some).ok_or_else(|| self.unreadable(name, OsStr::new(&value), why, example(name)))
+    }
+
+    /// A span of time that is not zero.
+    pub(crate) fn some_time(&self, name: &'static str) -> Result<Option<Duration>, Failure> {
+        match self.duration(name)? {
+            Some(Duration::ZERO) => {
+                let value = self.bytes(name).map(|found| found.value).unwrap_or_default();
+                Err(self.unreadable(name, &value, "it must be longer than nothing", example(name)))
+            }
+            time => Ok(time),
+        }
+    }
+
+    /// A whole number within a range.
+    pub(crate) fn number(
+        &self,
+        name: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Failure> {
+        let Some(Found { value, .. }) = self.text(name)? else { return Ok(None) };
+        match value.parse() {
+            Ok(number) if is_bare(&value) && range.contains(&number) => Ok(Some(number)),
+            _ => {
+                let (least, most) = (range.start(), range.end());
+                let why = format!("it takes a whole number from {least} to {most}");
+                let example = (*range.start()).max(1).min(*range.end()).to_string();
+                Err(self.unreadable(name, OsStr::new(&value), &why, &example))
+            }
+        }
+    }
+
+    /// One of some words.
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        name: &'static str,
+        choices: &[(&str, T)],
+    ) -> Result<Option<Found<T>>, Failure> {
+        let Some(Found { value, source }) = self.text(name)? else { return Ok(None) };
+        match choices.iter().find(|(word, _)| *word == value) {
+            Some((_, choice)) => Ok(Some(Found { value: *choice, source })),
+            None => {
+                let known: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+                let why = format!("known: {}", known.join(", "));
+                let example = known.first().copied().unwrap_or_default();
+                Err(self.unreadable(name, OsStr::new(&value), &why, example))
+            }
+        }
+    }
+
+    /// The refusal of a value, with an example of a good one.
+    pub(crate) fn unreadable(
+        &self,
+        name: &'static str,
+        value: &OsStr,
+        why: &str,
+        example: &str,
+    ) -> Failure {
+        let (said, shown) = (self.said(name), quoted(&value.to_string_lossy()));
+        let help = match self.is_spoken(name) {
+            true => format!("try `{said} {example}`"),
+            false => format!("set {said}={example}, or unset it"),
+        };
+        Failure::new(self.exit_of(name), format!("cannot read {said} {shown}"), why, help)
+    }
+
+    /// The flag or the variable, whichever said it.
+    pub(crate) fn said(&self, name: &str) -> String {
+        if !self.is_spoken(name) && self.variable(name).is_some() {
+            return variable_of(name);
+        }
+        format!("--{name}")
+    }
+
+    /// The exit code for a value that makes no sense.
+    pub(crate) fn exit_of(&self, name: &str) -> u8 {
+        if self.is_spoken(name) { USAGE } else { CONFIGURATION }
+    }
+
+    fn variable(&self, name: &str) -> Option<OsString> {
+        (self.variables?)(&variable_of(name))
+    }
+}
+
+/// A span of time that makes sense there.
+fn example(name: &str) -> &'static str {
+    match name {
+        "interval" => "250ms",
+        "kill-after" => "5s",
+        _ => "30s",
+    }
+}
+
+/// The refusal of a bare number where a unit is needed.
+pub(crate) fn no_unit(said: &str, value: &str) -> Failure {
+    Failure::new(
+        CONFIGURATION,
+        format!("cannot read duration {} in {said}: no unit", quoted(value)),
+        "variables and URLs need a unit; on the command line a bare number is seconds",
+        format!("{said}={value}s"),
+    )
+    .code("T002")
+}
+
+/// Whether it is a number and nothing else.
+pub(crate) fn is_bare(value: &str) -> bool {
+    !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit())
+}

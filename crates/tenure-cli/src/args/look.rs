@@ -1,0 +1,69 @@
+//! `tenure ls`, `show`, `watch`, `wait` and `break`: looking at names, and stepping in.
+
+use clap::Command;
+use tenure::Fence;
+
+use super::define::{flag, option, spoken, word};
+use super::given::Given;
+use crate::commands::break_hold::Break;
+use crate::failure::{Failure, USAGE};
+
+const WATCH: &str = "\
+Events: held and waiting at the first look, then granted, released (by whoever held it, by the end of its
+ttl, or broken), queued and left. Renewals are none. It looks again and again, so what begins and ends
+between two looks is not seen.";
+
+pub(super) fn define_commands() -> [Command; 5] {
+    let prefix = || word("prefix", "PREFIX", "Only names that begin with this");
+    let name = || word("name", "NAME", "Which name").required(true);
+    [
+        Command::new("ls").about("Show who holds what, and who waits").arg(prefix()),
+        Command::new("show")
+            .about("Show who holds a name and who waits for it; exit code 1 if nobody does")
+            .arg(name()),
+        Command::new("watch")
+            .about("Show what happens, as it happens")
+            .after_help(WATCH)
+            .arg(prefix())
+            .arg(option("interval", None, "D", "How long between two looks [default: 250ms]")),
+        Command::new("wait")
+            .about("Wait until a name is free; take nothing")
+            .arg(name())
+            .arg(
+                flag("no-wait", Some('n'), "Only look: exit code 75 if it is not free")
+                    .conflicts_with("wait"),
+            )
+            .arg(option(
+                "wait",
+                Some('w'),
+                "D",
+                "Wait at most so long, then end with exit code 75",
+            )),
+        Command::new("break")
+            .about("End a hold by force; without --fence, say first what that would mean")
+            .after_help("Neither is taken from a variable: a break must be meant.")
+            .arg(name())
+            .arg(spoken("fence", "N", "The fence of the hold to break, as `tenure show` has it"))
+            .arg(spoken("reason", "TEXT", "Why, for the holder and for the log")),
+    ]
+}
+
+pub(super) fn read_break(given: &Given<'_>) -> Result<Break, Failure> {
+    let given = given.spoken_only();
+    let name = given.name()?;
+    let reason = given.text("reason")?.map(|found| found.value);
+    let reason = reason.filter(|reason| !reason.trim().is_empty());
+    let meant = match (given.number("fence", 1..=(1 << 53))?, reason) {
+        (Some(fence), Some(reason)) => Some((Fence::new(fence), reason)),
+        (Some(_), None) => {
+            return Err(Failure::new(
+                USAGE,
+                "a break needs a reason",
+                "the holder and the log are told why",
+                "add `--reason \"…\"`",
+            ));
+        }
+        (None, _) => None,
+    };
+    Ok(Break { name, meant })
+}

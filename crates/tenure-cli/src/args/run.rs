@@ -1,0 +1,320 @@
+//! `tenure run`: its many flags, and what they come to.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Command;
+use rustix::process::Signal;
+
+use super::claim::{self, Asking};
+use super::define::{as_is, option, word};
+use super::given::Given;
+use crate::failure::{BUSY, Failure, USAGE};
+use crate::output::{span, typed};
+
+/// What `tenure run` was asked to do.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// What to hold, and how.
+    pub(crate) asking: Asking,
+    /// What to run.
+    pub(crate) program: Program,
+    /// The exit code when others hold it. Zero means: skip without a word.
+    pub(crate) conflict_exit_code: u8,
+    /// How long the command may take to end after `signal`. Default: a third of the ttl, at most 10 s.
+    pub(crate) kill_after: Option<Duration>,
+    /// What the command is asked to end with.
+    pub(crate) signal: Signal,
+    /// The longest that the command may run.
+    pub(crate) max_run: Option<Duration>,
+    /// What happens when the hold is lost.
+    pub(crate) on_lost: OnLost,
+    /// Where to write how it ended, as JSON.
+    pub(crate) json_status: Option<PathBuf>,
+}
+
+/// What to run.
+#[derive(Debug)]
+pub(crate) enum Program {
+    /// A program and its arguments. Never empty.
+    Words(Vec<OsString>),
+    /// A line for the shell.
+    Shell(OsString),
+}
+
+/// What happens when the hold is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnLost {
+    /// The command is stopped before anyone else can have the name.
+    Stop,
+    /// A warning is written; the command goes on.
+    Warn,
+}
+
+/// The signals that can be named.
+const SIGNALS: [(&str, Signal); 8] = [
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("QUIT", Signal::QUIT),
+    ("KILL", Signal::KILL),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+    ("ALRM", Signal::ALARM),
+    ("TERM", Signal::TERM),
+];
+
+const MORE: &str = "\
+Standard input, output and error of CMD are left alone, and its exit code comes back unchanged. CMD finds
+TENURE_NAME, TENURE_FENCE and TENURE_OWNER in its environment.
+
+  tenure run backup -- ./backup.sh           wait for the turn, then run
+  tenure run -n -E 0 report -- ./report.sh   in cron: skip without a word if it still runs elsewhere
+  tenure run -j 3 api -- ./call.sh           at most three at a time
+
+Durations are seconds, or have a unit: 30, 30s, 500ms, 2h. `tenure help exit-codes` has the exit codes.";
+
+pub(super) fn define() -> Command {
+    Command::new("run")
+        .about("Run a command while holding a name")
+        .override_usage("tenure run [OPTIONS] <NAME> -- <CMD>...\n       tenure run [OPTIONS] <NAME> -c <LINE>")
+        .after_help(MORE)
+        .args(claim::define())
+        .arg(option("conflict-exit-code", Some('E'), "N", "The exit code when others hold it; 0 skips without a word [default: 75]"))
+        .arg(option("shell", Some('c'), "LINE", "Run this line by `sh -c` instead of a command"))
+        .arg(option("kill-after", Some('k'), "D", "How long CMD may take to end before it is killed [default: a third of the ttl, at most 10s]"))
+        .arg(option("signal", None, "SIG", "What CMD is asked to end with [default: TERM]"))
+        .arg(option("max-run", None, "D", "Stop CMD when it has run so long; exit code 124"))
+        .arg(option("max-hold", None, "D", "Give the name up, and stop CMD, when it was held so long"))
+        .arg(option("hold-for", None, "D", "Keep the name taken at least so long, however early CMD ends"))
+        .arg(option("on-lost", None, "WHAT", "When the hold is lost: `stop` CMD in time, or only `warn` [default: stop]"))
+        .arg(option("json-status", None, "FILE", "Write how it ended to FILE, as JSON"))
+        .arg(
+            word("command", "CMD", "The command and its arguments, after `--`")
+                .num_args(1..)
+                .value_parser(as_is())
+                .trailing_var_arg(true)
+                .allow_hyphen_values(true),
+        )
+}
+
+impl Run {
+    /// `words` is the whole command line, for a fix in the user's own words.
+    pub(super) fn read(given: &Given<'_>, words: &[OsString]) -> Result<Run, Failure> {
+        let program = Program::read(given, words)?;
+        let mut asking = Asking::read(given)?;
+        asking.max_hold = given.some_time("max-hold")?;
+        asking.hold_for = given.duration("hold-for")?;
+        let code = given.number("conflict-exit-code", 0..=255)?;
+        let on_lost = [("stop", OnLost::Stop), ("warn", OnLost::Warn)];
+        let run = Run {
+            program,
+            conflict_exit_code: code.and_then(|code| u8::try_from(code).ok()).unwrap_or(BUSY),
+            kill_after: given.duration("kill-after")?,
+            signal: read_signal(given)?,
+            max_run: given.some_time("max-run")?,
+            on_lost: given.choice("on-lost", &on_lost)?.map_or(OnLost::Stop, |found| found.value),
+            json_status: given.bytes("json-status").map(|found| PathBuf::from(found.value)),
+            asking,
+        };
+        // What is known to be wrong is said before any engine is asked.
+        if let Some(ttl) = run.asking.ttl {
+            run.kill_after(ttl)?;
+        }
+        Ok(run)
+    }
+
+    /// How long the command may take to end, for a hold that lasts `ttl`.
+    pub(crate) fn kill_after(&self, ttl: Duration) -> Result<Duration, Failure> {
+        let Some(kill_after) = self.kill_after else {
+            return Ok((ttl / 3).min(Duration::from_secs(10)));
+        };
+        if ttl < kill_after.saturating_mul(3) {
+            let (long, short) = (whole(kill_after.saturating_mul(3)), whole(ttl / 3));
+            return Err(Failure::new(
+                USAGE,
+                format!("ttl {} is too short for kill-after {}", span(ttl), span(kill_after)),
+                "the command could outlive the hold; the ttl must be at least three times kill-after",
+                format!("`--ttl {long}` or `--kill-after {short}`"),
+            )
+            .code("T014"));
+        }
+        Ok(kill_after)
+    }
+}
+
+/// A span as it can be typed: in whole seconds, or less than one.
+fn whole(span: Duration) -> String {
+    match span.as_secs() {
+        0 => format!("{}ms", span.as_millis()),
+        seconds => format!("{seconds}s"),
+    }
+}
+
+impl Program {
+    fn read(given: &Given<'_>, words: &[OsString]) -> Result<Program, Failure> {
+        let command = given.all("command");
+        // The command is the end of the line, word for word, so what stands before it is known.
+        let start = words.len() - command.len();
+        let marked = start > 0 && words[start - 1] == "--";
+        let line = given.is_spoken("shell");
+        match given.bytes("shell") {
+            Some(found) if command.is_empty() => return Ok(Program::Shell(found.value)),
+            Some(_) if line => {
+                return Err(Failure::new(
+                    USAGE,
+                    "there are two commands",
+                    "-c brings a line for the shell, and more words follow",
+                    "leave one of them out; what the shell runs is all in the line after -c",
+                ));
+            }
+            // A line in a variable is a default; words on the command line win.
+            _ => {}
+        }
+        if command.is_empty() {
+            return Err(no_command(given, words));
+        }
+        match marked {
+            true => Ok(Program::Words(command)),
+            false => Err(unmarked(words, start)),
+        }
+    }
+}
+
+/// The command is there and the mark before it is not.
+fn unmarked(words: &[OsString], start: usize) -> Failure {
+    let (before, after) = (shown(&words[1..start]), shown(&words[start..]));
+    Failure::new(
+        USAGE,
+        "no command after `--`",
+        format!("`tenure {before} {after}` needs `--`, so that flags of the command stay its own"),
+        format!("`tenure {before} -- {after}`"),
+    )
+    .code("T001")
+}
+
+/// There is no command at all, or no name before it.
+fn no_command(given: &Given<'_>, words: &[OsString]) -> Failure {
+    let name = given.bytes("name").map(|found| found.value).unwrap_or_default();
+    let name = shown(std::slice::from_ref(&name));
+    let nameless = words.iter().rev().nth(1).is_some_and(|word| word == "--");
+    let (what, why, help) = if nameless {
+        let why = "what is held has a name, which others that must not run beside it use too";
+        ("no name before `--`", why, format!("`tenure run NAME -- {name}`"))
+    } else if name.contains('/') {
+        let why = "the first word is the name of what is held; the command follows after `--`";
+        ("no command after `--`", why, format!("`tenure run NAME -- {name}`"))
+    } else {
+        let why = "there is nothing to run";
+        (
+            "no command after `--`",
+            why,
+            format!("`tenure run {name} -- CMD`, or `tenure run {name} -c LINE`"),
+        )
+    };
+    Failure::new(USAGE, what, why, help).code("T001")
+}
+
+/// Words as they could be typed again.
+fn shown(words: &[OsString]) -> String {
+    let words = words.iter().map(|word| typed(&word.to_string_lossy()));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn read_signal(given: &Given<'_>) -> Result<Signal, Failure> {
+    let Some(found) = given.text("signal")? else { return Ok(Signal::TERM) };
+    let name = found.value.to_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let known =
+        |(word, signal): &(&str, Signal)| *word == name || signal.as_raw().to_string() == name;
+    SIGNALS.iter().find(|known_as| known(known_as)).map(|(_, signal)| *signal).ok_or_else(|| {
+        let words: Vec<_> = SIGNALS.iter().map(|(word, _)| *word).collect();
+        let why = format!("known: {}", words.join(", "));
+        given.unreadable("signal", std::ffi::OsStr::new(&found.value), &why, "TERM")
+    })
+}
+
+/// Reads a command line for `run`, for the tests of whoever carries it out.
+#[cfg(test)]
+pub(crate) fn read(line: &str, variables: &super::Variables) -> Result<Run, Failure> {
+    let words = std::iter::once("tenure").chain(line.split_whitespace()).map(OsString::from);
+    match super::parse(words.collect(), variables)? {
+        super::Asked::Do(_, super::Command::Run(run)) => Ok(*run),
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claim::{Kind, Wait};
+    use super::*;
+
+    fn parsed(line: &str) -> Run {
+        with(line, &[])
+    }
+
+    fn with(line: &str, variables: &'static [(&str, &str)]) -> Run {
+        let look = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(*value))
+        };
+        read(line, &look).unwrap_or_else(|failure| panic!("{line}: {failure}"))
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn what_is_not_said_has_its_default() {
+        let run = parsed("run backup -- ./x.sh -v --json");
+        let Program::Words(words) = &run.program else { panic!("{run:?}") };
+        assert_eq!(*words, ["./x.sh", "-v", "--json"]);
+        assert_eq!((run.asking.kind, run.asking.wait), (Kind::Lock, Wait::Unsaid));
+        assert_eq!((run.asking.ttl, run.max_run, run.conflict_exit_code), (None, None, 75));
+        assert_eq!((run.signal, run.on_lost), (Signal::TERM, OnLost::Stop));
+        assert_eq!(run.kill_after(SECOND * 30).unwrap(), SECOND * 10);
+        assert_eq!(run.kill_after(SECOND * 6).unwrap(), SECOND * 2);
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let run = parsed(
+            "run -w 1m30s -j 3 -E 0 -t 60 -k 500ms --signal sigint --max-hold 2h --max-run 1h \
+             --hold-for 40s --on-lost warn --owner ada --meta a=b --meta c=d=e --json-status s x -c ls",
+        );
+        assert!(matches!(&run.program, Program::Shell(line) if line == "ls"), "{run:?}");
+        let Asking { name, kind, wait, ttl, max_hold, hold_for, owner, meta, .. } = &run.asking;
+        assert_eq!((&**name, *kind, *wait), ("x", Kind::Slots(3), Wait::Limit(SECOND * 90)));
+        assert_eq!((*ttl, *max_hold), (Some(SECOND * 60), Some(SECOND * 7200)));
+        assert_eq!((*hold_for, owner.as_deref()), (Some(SECOND * 40), Some("ada")));
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(*meta, [pair("a", "b"), pair("c", "d=e")]);
+        assert_eq!((run.conflict_exit_code, run.signal), (0, Signal::INT));
+        assert_eq!((run.max_run, run.on_lost), (Some(SECOND * 3600), OnLost::Warn));
+        assert_eq!(run.kill_after(SECOND * 60).unwrap(), SECOND / 2);
+        assert_eq!(run.json_status, Some("s".into()));
+    }
+
+    #[test]
+    fn variables_stand_in_for_flags_and_the_command_line_wins() {
+        let set = &[("TENURE_NO_WAIT", "1"), ("TENURE_META", "a=b,c=d"), ("TENURE_SIGNAL", "2")];
+        let run = with("run x -- true", set);
+        assert_eq!((run.asking.wait, run.signal), (Wait::No, Signal::INT));
+        assert_eq!(run.asking.meta.len(), 2);
+        let run = with("run -w 5 --signal TERM --meta e=f x -- true", set);
+        assert_eq!((run.asking.wait, run.signal), (Wait::Limit(SECOND * 5), Signal::TERM));
+        assert_eq!(run.asking.meta, [("e".to_owned(), "f".to_owned())]);
+        let run = with("run -w forever x -- true", set);
+        assert_eq!(run.asking.wait, Wait::Forever);
+        let run = with("run x -- true", &[("TENURE_SHELL", "ls"), ("TENURE_NAME", "outer")]);
+        assert!(matches!(run.program, Program::Words(_)), "{run:?}");
+        assert_eq!(run.asking.name, "x");
+    }
+
+    #[test]
+    fn a_second_mark_belongs_to_the_command() {
+        let run = parsed("run x -- git log -- file");
+        assert!(matches!(&run.program, Program::Words(words) if words.len() == 4), "{run:?}");
+        let run = parsed("run x -- -c ls");
+        assert!(matches!(&run.program, Program::Words(words) if words[0] == "-c"), "{run:?}");
+    }
+}

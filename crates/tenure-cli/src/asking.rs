@@ -1,0 +1,156 @@
+//! From what was asked for to a claim in line, and what to say when it is refused.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::{Details, Error, ErrorKind, Hold, Options, Tenure, View};
+
+use crate::args::claim::{Asking, Kind, Wait};
+use crate::engine;
+use crate::facts;
+use crate::failure::{BUSY, Failure, USAGE};
+use crate::output::{clean, precise, quoted, span, typed};
+use crate::settings::Settings;
+
+/// A claim that stands in line.
+pub(crate) type Joined = Pin<Box<dyn Future<Output = tenure::Result<Hold>> + Send>>;
+
+/// The longest text that the library keeps, in bytes.
+const LONGEST_TEXT: usize = 256;
+
+impl Asking {
+    /// How to ask, with the engine's defaults for what was not said. `more` is what tenure itself says
+    /// about the claim, under the keys that it keeps for that.
+    pub(crate) fn options(&self, tenure: &Tenure, more: &[(&str, String)]) -> Options {
+        let mut options = tenure.defaults();
+        options.ttl = self.ttl.unwrap_or(options.ttl);
+        options.max_hold = self.max_hold.or(options.max_hold);
+        options.hold_for = self.hold_for.unwrap_or(options.hold_for);
+        options.wait = match self.wait {
+            Wait::Unsaid => options.wait,
+            Wait::No => Some(Duration::ZERO),
+            Wait::Limit(limit) => Some(limit),
+            Wait::Forever => None,
+        };
+        let mut details = Details::clone(&options.details);
+        if let Some(owner) = &self.owner {
+            details.owner.clone_from(owner);
+        }
+        details.reason.clone_from(&self.reason);
+        details.meta.clone_from(&self.meta);
+        details.meta.extend(more.iter().map(|(key, value)| ((*key).to_owned(), fitted(value))));
+        options.details = Arc::new(details);
+        options
+    }
+
+    /// Takes the place in line now, and returns the future that waits for the turn.
+    pub(crate) fn join(&self, tenure: &Tenure, settings: &Settings, options: Options) -> Joined {
+        let name = settings.full_name(&self.name);
+        match self.kind {
+            Kind::Lock => Box::pin(tenure.mutex(name).options(options).join()),
+            Kind::Shared => Box::pin(tenure.rwlock(name).options(options).join_read()),
+            Kind::Exclusive => Box::pin(tenure.rwlock(name).options(options).join_write()),
+            Kind::Slots(slots) => Box::pin(tenure.semaphore(name, slots).options(options).join()),
+        }
+    }
+
+    /// What to say when the claim was refused: by whom it is held, or how others use the name.
+    pub(crate) async fn refused(
+        &self,
+        error: &Error,
+        tenure: &Tenure,
+        settings: &Settings,
+    ) -> Failure {
+        let view = match error.kind() {
+            ErrorKind::WaitOver | ErrorKind::Conflict => {
+                tenure.inspect(settings.full_name(&self.name)).await.ok().flatten()
+            }
+            _ => None,
+        };
+        match (error.kind(), view) {
+            (ErrorKind::WaitOver, view) => {
+                busy(&self.name, self.wait, engine::reason(error, settings), view.as_ref())
+            }
+            (ErrorKind::Conflict, Some(view)) => self.clash(&view, engine::reason(error, settings)),
+            _ => engine::failure(error, settings),
+        }
+    }
+
+    fn clash(&self, view: &View, said: String) -> Failure {
+        let (name, there) = (quoted(&self.name), view.capacity);
+        let show = format!("another name, or see `tenure show {}`", typed(&self.name));
+        let asked = match self.kind {
+            Kind::Slots(slots) if facts::kind(view) == "sem" => {
+                return Failure::new(
+                    USAGE,
+                    format!("slots disagree: {name} exists with {there} slots, you said {slots}"),
+                    "all users of a name must say the same number",
+                    format!("`-j {there}`, or another name"),
+                )
+                .code("T020");
+            }
+            Kind::Slots(_) => "a semaphore (-j)",
+            Kind::Shared => "a read-write lock (-s)",
+            Kind::Exclusive => "a read-write lock (-x)",
+            Kind::Lock => "a lock",
+        };
+        let (is, help) = match facts::kind(view) {
+            "rwlock" => {
+                ("a read-write lock", format!("say -s or -x, as its other users do; {show}"))
+            }
+            "sem" => ("a semaphore", format!("say `-j {there}`; {show}")),
+            _ => ("a lock", show),
+        };
+        if asked.starts_with(is) {
+            // It has changed since: what the library said is all that is known.
+            return Failure::new(USAGE, format!("{name} is used in another way"), said, help);
+        }
+        Failure::new(
+            USAGE,
+            format!("kind clash: {name} is {is}, you asked for {asked}"),
+            "one name has one kind for as long as anyone uses it",
+            help,
+        )
+        .code("T021")
+    }
+}
+
+/// Others hold it: who, since when, and what to do.
+/// `said` is what the library knows, for when nothing better is.
+pub(crate) fn busy(name: &str, wait: Wait, said: String, view: Option<&View>) -> Failure {
+    let why = match wait {
+        Wait::No => "you asked not to wait".to_owned(),
+        Wait::Limit(limit) => format!("waited {}", precise(limit)),
+        Wait::Unsaid | Wait::Forever => "the wait is over".to_owned(),
+    };
+    let help = format!(
+        "`tenure show {}`; wait longer with `--wait 5m`; in cron `tenure run -n -E 0`",
+        typed(name)
+    );
+    let held = view.and_then(facts::held_by).zip(view.and_then(facts::oldest));
+    let (what, why) = match held {
+        Some((held, holder)) => {
+            let left = span(holder.remaining);
+            (format!("busy: {} {held}, {left} left unless renewed", quoted(name)), why)
+        }
+        // It has moved on, or the engine does not answer: the library knows what it saw last.
+        None => (format!("busy: {}", quoted(name)), said),
+    };
+    Failure::new(BUSY, what, why, help).code("T010")
+}
+
+/// What tenure itself says about a claim: the host and the process that it is for.
+pub(crate) fn origin(pid: u32) -> Vec<(&'static str, String)> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    vec![("host", host), ("pid", pid.to_string())]
+}
+
+/// Text that the library accepts: short enough, and nothing in it that controls a terminal.
+fn fitted(text: &str) -> String {
+    let mut text = clean(text);
+    while text.len() > LONGEST_TEXT {
+        text.pop();
+    }
+    text
+}

@@ -1,0 +1,15 @@
+//! One file a command. Each is given its arguments, the settings and where to write.
+
+pub(crate) mod acquire;
+pub(crate) mod break_hold;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod explain;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod release;
+pub(crate) mod renew;
+pub(crate) mod show;
+pub(crate) mod wait;
+pub(crate) mod watch;

@@ -1,0 +1,114 @@
+//! `tenure acquire`: a hold for a script, which goes on after this process has ended.
+
+use std::io::Write;
+
+use tenure::{Detached, Tenure};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+use crate::args::claim::Asking;
+use crate::asking;
+use crate::engine;
+use crate::failure::{Exit, Failure, INTERNAL, OK, Stop};
+use crate::output::json::Object;
+use crate::settings::Settings;
+use crate::waiting::Waiting;
+
+/// Acquires, and prints the claim: a secret, by which the hold is renewed and released.
+pub(crate) async fn run(
+    asked: &Asking,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Result<Exit, Stop> {
+    let tenure = engine::connect(settings).await?;
+    let began = Instant::now();
+    let interrupted = interrupted()?;
+    // In this order: whoever interrupts in the last moment must not leave a hold behind.
+    let detached = tokio::select! {
+        biased;
+        signal = interrupted => {
+            // What was dropped leaves the line; this waits until the engine knows.
+            tenure.close().await;
+            return Ok(Exit(128 + signal));
+        }
+        detached = acquire(asked, &tenure, settings) => detached?,
+    };
+    let printed = print(&detached, asked, began, settings, out).and_then(|()| out.flush());
+    if let Err(error) = printed {
+        // Nobody has the secret, so nobody could ever release it.
+        if let Ok(hold) = tenure.attach(&detached).await {
+            let _ = hold.release().await;
+        }
+        return Err(error.into());
+    }
+    Ok(OK)
+}
+
+async fn acquire(
+    asked: &Asking,
+    tenure: &Tenure,
+    settings: &Settings,
+) -> Result<Detached, Failure> {
+    // This process ends at once; the one that the hold is for is the script that started it.
+    let script = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let origin = asking::origin(script.unsigned_abs());
+    let mut options = asked.options(tenure, &origin);
+    if asked.owner.is_none()
+        && let [(_, host), (_, pid)] = &*origin
+    {
+        std::sync::Arc::make_mut(&mut options.details).owner = format!("{host}:{pid}");
+    }
+    let me = options.details.clone();
+    let waiting = Waiting::new(tenure, settings, &asked.name, Some(&me));
+    let hold = tokio::select! {
+        biased;
+        hold = asked.join(tenure, settings, options) => hold,
+        never = waiting.announce() => match never {},
+    };
+    let hold = match hold {
+        Ok(hold) => hold,
+        Err(error) => return Err(asked.refused(&error, tenure, settings).await),
+    };
+    waiting.got(hold.fence());
+    hold.detach().await.map_err(|error| engine::failure(&error, settings))
+}
+
+/// The number of the first signal that asks this process to end.
+fn interrupted() -> Result<impl Future<Output = u8>, Failure> {
+    let heard = |kind: SignalKind| {
+        signal(kind).map_err(|error| {
+            let help = "see the limits of this process (`ulimit -a`)";
+            Failure::new(INTERNAL, "signals cannot be heard", error.to_string(), help)
+        })
+    };
+    let (mut int, mut term) = (heard(SignalKind::interrupt())?, heard(SignalKind::terminate())?);
+    let (mut hup, mut quit) = (heard(SignalKind::hangup())?, heard(SignalKind::quit())?);
+    Ok(async move {
+        let kind = tokio::select! {
+            _ = int.recv() => SignalKind::interrupt(),
+            _ = term.recv() => SignalKind::terminate(),
+            _ = hup.recv() => SignalKind::hangup(),
+            _ = quit.recv() => SignalKind::quit(),
+        };
+        u8::try_from(kind.as_raw_value()).unwrap_or_default()
+    })
+}
+
+fn print(
+    detached: &Detached,
+    asked: &Asking,
+    began: Instant,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    if !settings.json.value {
+        return writeln!(out, "{}", detached.secret());
+    }
+    let object = Object::versioned()
+        .text("name", &asked.name)
+        .text("claim", &detached.secret())
+        .number("fence", detached.fence().get())
+        .millis("ttl_ms", detached.ttl())
+        .millis("waited_ms", began.elapsed());
+    writeln!(out, "{}", object.end())
+}

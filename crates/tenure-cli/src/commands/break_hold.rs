@@ -1,0 +1,177 @@
+//! `tenure break`: ends a hold by force, and first says what that means.
+
+use std::io::{self, Write};
+
+use tenure::{Broken, Fence, Holder, Tenure, View};
+
+use crate::args::Source;
+use crate::engine;
+use crate::facts;
+use crate::failure::{Exit, Failure, NO, OK, Stop};
+use crate::output::json::Object;
+use crate::output::{clean, quoted, span, typed};
+use crate::settings::Settings;
+
+/// What to break, and why.
+#[derive(Debug)]
+pub(crate) struct Break {
+    /// The name, as it was typed.
+    pub(crate) name: String,
+    /// Which hold and why; without it nothing is broken, and what would happen is explained.
+    pub(crate) meant: Option<(Fence, String)>,
+}
+
+/// Breaks, or explains.
+pub(crate) async fn run(
+    asked: &Break,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Result<Exit, Stop> {
+    let tenure = engine::connect(settings).await?;
+    let Break { name, meant } = asked;
+    let view = look(name, &tenure, settings).await?;
+    let Some((fence, reason)) = meant else {
+        explain(name, view.as_ref(), settings, out)?;
+        return Ok(Exit(NO));
+    };
+    let mut options = tenure.defaults();
+    std::sync::Arc::make_mut(&mut options.details).owner = operator(&options.details.owner);
+    let as_operator = tenure.clone().with_defaults(options);
+    let tenure = as_operator.map_err(|error| engine::failure(&error, settings))?;
+    let broken = tenure.break_hold(settings.full_name(name), *fence, reason).await;
+    match broken.map_err(|error| engine::failure(&error, settings))? {
+        Broken::Done => {
+            done(name, *fence, view.as_ref(), settings, out)?;
+            Ok(OK)
+        }
+        Broken::MovedOn => {
+            let view = look(name, &tenure, settings).await?;
+            Err(moved_on(name, *fence, view.as_ref()).into())
+        }
+    }
+}
+
+async fn look(name: &str, tenure: &Tenure, settings: &Settings) -> Result<Option<View>, Failure> {
+    let seen = tenure.inspect(settings.full_name(name)).await;
+    seen.map_err(|error| engine::failure(&error, settings))
+}
+
+/// Who breaks, as the holder will read it: a person, if the environment names one.
+fn operator(owner: &str) -> String {
+    let user = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+    match user.filter(|user| !user.is_empty()) {
+        Some(user) => format!("{}@{owner}", clean(&user)),
+        None => owner.to_owned(),
+    }
+}
+
+/// Says who holds it, whether they look alive, and what a break would do.
+fn explain(
+    name: &str,
+    view: Option<&View>,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Some(view) = view.filter(|view| !view.holders.is_empty()) else {
+        return writeln!(out, "{} is held by nobody: there is nothing to break.", quoted(name));
+    };
+    for holder in &view.holders {
+        let since = facts::time_of_day(facts::since(holder.held_for));
+        let (who, held) = (facts::who(&holder.details), span(holder.held_for));
+        let fence = holder.fence;
+        let looks = looks(holder);
+        let name = quoted(name);
+        writeln!(out, "{name} is held by {who} since {since} ({held}), fence {fence}{looks}.")?;
+    }
+    let told = match view.holders.iter().filter_map(facts::ttl).max() {
+        Some(ttl) => format!("at its next renewal (within {})", span(ttl / 3)),
+        None => "by push or at its next renewal".to_owned(),
+    };
+    writeln!(
+        out,
+        "Breaking does not stop that process. It is told {told}; until then two may run."
+    )?;
+    if let Some(next) = view.waiters.first() {
+        writeln!(out, "Next in line: {}.", facts::who(&next.details))?;
+    }
+    writeln!(
+        out,
+        "Whoever is next has a higher fence; what is guarded by the fence refuses the old one."
+    )?;
+    if let [holder] = &*view.holders
+        && let Some((host, pid)) = process(holder)
+    {
+        writeln!(out, "Safer: ssh {host} kill {pid}")?;
+    }
+    for holder in &view.holders {
+        writeln!(out, "To go on: {}", next_line(name, holder.fence, settings))?;
+    }
+    Ok(())
+}
+
+fn looks(holder: &Holder) -> String {
+    match facts::renewed_ago(holder) {
+        Some(ago) if facts::is_late(holder) => {
+            format!(", last renewed {} ago, which is late: the holder may be DEAD", span(ago))
+        }
+        Some(ago) => format!(", last renewed {} ago: the holder looks ALIVE", span(ago)),
+        None => format!(", {} left unless renewed", span(holder.remaining)),
+    }
+}
+
+/// The holder's host and process, if they are fit to be typed into a shell.
+fn process(holder: &Holder) -> Option<(&str, u32)> {
+    let host = facts::said(&holder.details, "host")?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
+    let is_host = !host.is_empty() && !host.starts_with('-') && host.chars().all(plain);
+    let pid = facts::said(&holder.details, "pid")?.parse().ok()?;
+    is_host.then_some((host, pid))
+}
+
+/// The line that breaks this hold, as it can be typed.
+fn next_line(name: &str, fence: Fence, settings: &Settings) -> String {
+    let mut line = format!("tenure break {}", typed(name));
+    if let Some(ns) = settings.ns.as_ref().filter(|ns| ns.source == Source::Flag) {
+        line.push_str(&format!(" --ns {}", typed(&ns.value)));
+    }
+    if settings.address.source == Source::Flag {
+        line.push_str(" --url …");
+    }
+    format!("{line} --fence {fence} --reason \"…\"")
+}
+
+fn done(
+    name: &str,
+    fence: Fence,
+    before: Option<&View>,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if settings.json.value {
+        let object = Object::versioned().text("name", name).number("fence", fence.get());
+        return writeln!(out, "{}", object.flag("broken", true).end());
+    }
+    let holder = before.and_then(|view| view.holders.iter().find(|holder| holder.fence == fence));
+    let of = holder.map(|holder| format!(" of {}", facts::who(&holder.details)));
+    let next = before.and_then(|view| view.waiters.first());
+    let next = next.map(|next| format!(" Next in line was {}.", facts::who(&next.details)));
+    let (of, next) = (of.unwrap_or_default(), next.unwrap_or_default());
+    writeln!(out, "Broke {}: the hold{of} with fence {fence} has ended.{next}", quoted(name))
+}
+
+fn moved_on(name: &str, fence: Fence, view: Option<&View>) -> Failure {
+    let now = match view.and_then(|view| Some((view, facts::oldest(view)?))) {
+        Some((view, holder)) => {
+            let held = facts::held_by(view).unwrap_or_default();
+            format!("now {}, {held}", holder.fence)
+        }
+        None => "now held by nobody".to_owned(),
+    };
+    Failure::new(
+        NO,
+        format!("fence {fence} of {} does not match ({now})", quoted(name)),
+        "it moved on since you looked; nothing was broken",
+        format!("`tenure show {}`, and decide again", typed(name)),
+    )
+    .code("T022")
+}

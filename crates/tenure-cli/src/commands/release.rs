@@ -1,0 +1,41 @@
+//! `tenure release`: ends a hold that a script acquired.
+
+use std::io::Write;
+
+use tenure::{Error, Released};
+
+use crate::claimed::Claimed;
+use crate::engine;
+use crate::failure::{Exit, Failure, NO, OK, Stop};
+use crate::output::json::Object;
+use crate::output::quoted;
+use crate::settings::Settings;
+
+/// Releases. That the hold had ended before is an answer too: no.
+pub(crate) async fn run(
+    asked: &Claimed,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Result<Exit, Stop> {
+    let claim = asked.read(settings)?;
+    let tenure = engine::connect(settings).await?;
+    let failed = |error: Error| asked.ended(&error, settings);
+    let hold = tenure.attach(&claim).await.map_err(failed)?;
+    match hold.release().await.map_err(failed)? {
+        Released::InTime => {
+            if settings.json.value {
+                let object = Object::versioned().text("name", &asked.name).flag("released", true);
+                writeln!(out, "{}", object.end())?;
+            }
+            Ok(OK)
+        }
+        _ => Err(Failure::new(
+            NO,
+            format!("released late: the hold of {} had ended before", quoted(&asked.name)),
+            "its time ran out before the engine knew of the release",
+            "a longer --ttl, or renew in time; what was done after its end was not protected",
+        )
+        .code("T013")
+        .into()),
+    }
+}

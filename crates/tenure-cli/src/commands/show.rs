@@ -1,0 +1,90 @@
+//! `tenure show`: everything about one name.
+
+use std::io::{self, Write};
+
+use tenure::{Details, Holder, View};
+
+use crate::args::claim::RESERVED;
+use crate::engine;
+use crate::facts;
+use crate::failure::{Exit, NO, OK, Stop};
+use crate::output::json::Object;
+use crate::output::{clean, quoted, span};
+use crate::settings::Settings;
+
+/// Shows who holds a name and who waits for it. Nobody is an answer too: no.
+pub(crate) async fn run(
+    name: &str,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Result<Exit, Stop> {
+    let tenure = engine::connect(settings).await?;
+    let seen = tenure.inspect(settings.full_name(name)).await;
+    match seen.map_err(|error| engine::failure(&error, settings))? {
+        None if settings.json.value => {
+            let free = Object::versioned().text("name", name).text("state", "free");
+            writeln!(out, "{}", free.end())?;
+            Ok(Exit(NO))
+        }
+        None => {
+            writeln!(out, "{} is free: nobody holds it and nobody waits", quoted(name))?;
+            Ok(Exit(NO))
+        }
+        Some(view) if settings.json.value => {
+            let line = view.waiters.iter().enumerate();
+            let line = line.map(|(ahead, waiter)| facts::waiter_object(ahead + 1, waiter));
+            writeln!(out, "{}", facts::object(&view, settings).list("line", line).end())?;
+            Ok(OK)
+        }
+        Some(view) => {
+            show(&view, settings, out)?;
+            Ok(OK)
+        }
+    }
+}
+
+fn show(view: &View, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
+    let name = quoted(settings.short_name(view.name.as_str()));
+    writeln!(out, "{name}: {}, {}", facts::kind(view), facts::state(view))?;
+    for holder in &view.holders {
+        show_holder(holder, view, out)?;
+    }
+    for (ahead, waiter) in view.waiters.iter().enumerate() {
+        let (who, waited) = (facts::who(&waiter.details), span(waiter.waited));
+        let place = ahead + 1;
+        writeln!(out, "  {place}. in line  {who}, for {waited}{}", reason(&waiter.details))?;
+        meta(&waiter.details, out)?;
+    }
+    Ok(())
+}
+
+fn show_holder(holder: &Holder, view: &View, out: &mut dyn Write) -> io::Result<()> {
+    let Holder { fence, weight, held_for, remaining, details } = holder;
+    let since = humantime::format_rfc3339_seconds(facts::since(*held_for));
+    let units = match (*weight, view.capacity) {
+        (1, _) => String::new(),
+        (weight, capacity) if weight == capacity => String::new(),
+        (weight, capacity) => format!(", {weight} of {capacity}"),
+    };
+    writeln!(out, "  holder      {}{units}{}", facts::who(details), reason(details))?;
+    writeln!(out, "              held {} (since {since}), fence {fence}", span(*held_for))?;
+    let renewed = match facts::renewed_ago(holder) {
+        Some(ago) if facts::is_late(holder) => {
+            format!("; renewed {} ago, which is late", span(ago))
+        }
+        Some(ago) => format!("; renewed {} ago", span(ago)),
+        None => String::new(),
+    };
+    writeln!(out, "              {} left unless renewed{renewed}", span(*remaining))?;
+    meta(details, out)
+}
+
+fn reason(details: &Details) -> String {
+    details.reason.as_deref().map(|reason| format!(", {}", quoted(reason))).unwrap_or_default()
+}
+
+fn meta(details: &Details, out: &mut dyn Write) -> io::Result<()> {
+    let own = details.meta.iter().filter(|(key, _)| !RESERVED.contains(&&**key));
+    own.into_iter()
+        .try_for_each(|(key, value)| writeln!(out, "              {}={}", clean(key), clean(value)))
+}

@@ -1,0 +1,174 @@
+//! The way to the engine, and what its errors mean to people.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+use tenure::{Error, ErrorKind, Tenure};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::args::{is_bare, no_unit};
+use crate::failure::{
+    BUSY, CANNOT_CREATE, CONFIGURATION, DENIED, Failure, INTERNAL, NO, UNREACHABLE, USAGE,
+};
+use crate::output::{clean_sentence, precise, quoted};
+use crate::settings::{Address, Settings};
+
+/// What a URL can begin with.
+const SCHEMES: [&str; 7] =
+    ["file", "memory", "redis", "rediss", "redis+unix", "redis-sentinel", "redis-cluster"];
+
+/// A runtime on this thread. Commands that need none start none: starting must not cost time, and
+/// `run` forks before there is a thread.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    Builder::new_current_thread().enable_all().build().map_err(|error| {
+        Failure::new(
+            INTERNAL,
+            "the runtime cannot be started",
+            error.to_string(),
+            "see the limits of this process (`ulimit -a`)",
+        )
+    })
+}
+
+/// Connects to the engine that the settings name.
+pub(crate) async fn connect(settings: &Settings) -> Result<Tenure, Failure> {
+    connect_at(settings, settings.address.url()?).await
+}
+
+/// The same for a process that does not stand alone: where an engine ends what a process holds when
+/// that has ended, `guard` must have ended too.
+pub(crate) async fn connect_guarded(settings: &Settings, guard: Pid) -> Result<Tenure, Failure> {
+    let url = settings.address.url()?;
+    match settings.address.scheme() {
+        Some("file") => {
+            let sign = if url.contains('?') { '&' } else { '?' };
+            connect_at(settings, &format!("{url}{sign}guard={guard}")).await
+        }
+        _ => connect_at(settings, url).await,
+    }
+}
+
+async fn connect_at(settings: &Settings, url: &str) -> Result<Tenure, Failure> {
+    let Settings { address, .. } = settings;
+    check_scheme(address)?;
+    check_units(address)?;
+    let notes = settings.notes();
+    if address.is_seen_by_others() {
+        notes.say("others can see a password in --url, in the list of processes; set TENURE_URL");
+    }
+    if io::stderr().is_terminal() && address.is_new_default() {
+        let engine = address.shown();
+        notes.say(&format!("engine: {engine} (this host only; TENURE_URL names another)"));
+    }
+    let began = Instant::now();
+    let connected = Tenure::connect(url).await;
+    connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
+}
+
+/// Why there is no way to the engine.
+fn not_connected(error: &Error, settings: &Settings, took: Duration) -> Failure {
+    let (engine, why) = (settings.address.shown(), reason(error, settings));
+    let file = settings.address.scheme() == Some("file");
+    let elsewhere = "name another file with TENURE_URL=file:PATH";
+    match error.kind() {
+        ErrorKind::Unavailable | ErrorKind::Denied if file => {
+            let what = format!("the state file cannot be used: {engine}");
+            Failure::new(CANNOT_CREATE, what, why, format!("see to its folder, or {elsewhere}"))
+        }
+        ErrorKind::Unsupported | ErrorKind::Conflict if file => {
+            let what = format!("the state file cannot be there: {engine}");
+            Failure::new(CONFIGURATION, what, why, elsewhere)
+        }
+        ErrorKind::Unavailable => {
+            let what = format!("engine unreachable: {engine} (after {})", precise(took));
+            Failure::new(UNREACHABLE, what, why, unreachable_help()).code("T003")
+        }
+        ErrorKind::Invalid => {
+            let help =
+                "`tenure config` shows where the URL comes from; docs/engines has all its forms";
+            Failure::new(CONFIGURATION, "the URL cannot be used", why, help)
+        }
+        _ => failure(error, settings),
+    }
+}
+
+/// What an error of the library means, for all that has no better explanation of its own.
+pub(crate) fn failure(error: &Error, settings: &Settings) -> Failure {
+    let (engine, why) = (settings.address.shown(), reason(error, settings));
+    match error.kind() {
+        ErrorKind::Unavailable => {
+            let what = format!("engine unreachable: {engine}");
+            Failure::new(UNREACHABLE, what, why, unreachable_help()).code("T003")
+        }
+        ErrorKind::Invalid => {
+            Failure::new(USAGE, "this cannot be done as it was said", why, "see `tenure --help`")
+        }
+        ErrorKind::Conflict => {
+            Failure::new(USAGE, "others use this name in another way", why, "see `tenure ls`")
+        }
+        ErrorKind::Denied => {
+            let help = "`tenure doctor` names the rights that are needed";
+            Failure::new(DENIED, format!("not allowed on {engine}"), why, help)
+        }
+        ErrorKind::WaitOver | ErrorKind::Full => {
+            Failure::new(BUSY, "busy", why, "wait longer, or see `tenure ls`").code("T010")
+        }
+        ErrorKind::Lost => {
+            Failure::new(NO, "the hold has ended", why, "guard what you write with the fence")
+        }
+        ErrorKind::Unsupported => {
+            Failure::new(USAGE, format!("{engine} cannot do this"), why, "use another engine")
+        }
+        _ => Failure::new(INTERNAL, "a fault in tenure", why, "please report it"),
+    }
+}
+
+/// What the library says, without what the reader knows already: the operation and the engine.
+pub(crate) fn reason(error: &Error, settings: &Settings) -> String {
+    let text = error.to_string();
+    let known = format!(" on {}: ", settings.address.shown());
+    clean_sentence(text.split_once(&known).map_or(&*text, |(_, reason)| reason))
+}
+
+/// Many have the address of their server in another variable.
+fn unreachable_help() -> String {
+    match std::env::var_os("REDIS_URL").is_some() && std::env::var_os("TENURE_URL").is_none() {
+        true => "REDIS_URL is set: did you mean TENURE_URL=$REDIS_URL?".into(),
+        false => "is it running, and is the address right? `tenure doctor` looks closer".into(),
+    }
+}
+
+/// Refuses what no engine is called, with the nearest that one is.
+fn check_scheme(address: &Address) -> Result<(), Failure> {
+    let scheme = address.scheme();
+    if scheme.is_some_and(|scheme| SCHEMES.contains(&scheme)) {
+        return Ok(());
+    }
+    // Without a scheme anything may be a password.
+    let what = match scheme {
+        Some(scheme) => format!("unknown engine {}", quoted(scheme)),
+        None => "the URL does not say which engine".to_owned(),
+    };
+    let near = scheme.and_then(nearest);
+    let help = match near {
+        Some(near) => format!("did you mean {near}:?"),
+        None => "such as file:/var/lib/tenure/tenure.db or redis://localhost:6379".to_owned(),
+    };
+    Err(Failure::new(USAGE, what, format!("known: {}", SCHEMES.join(", ")), help).code("T004"))
+}
+
+/// A span of time in the URL needs a unit, and the library's words for that have no code.
+fn check_units(address: &Address) -> Result<(), Failure> {
+    let spans = ["ttl", "wait", "max_hold", "hold_for"];
+    let fields = address.fields().into_iter();
+    match fields.into_iter().find(|(field, value)| spans.contains(&&**field) && is_bare(value)) {
+        Some((field, value)) => Err(no_unit(&field, &value)),
+        None => Ok(()),
+    }
+}
+
+fn nearest(scheme: &str) -> Option<&'static str> {
+    let near = SCHEMES.iter().map(|known| (strsim::damerau_levenshtein(known, scheme), *known));
+    near.min().filter(|(distance, _)| *distance <= 2).map(|(_, known)| known)
+}

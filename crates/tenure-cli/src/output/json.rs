@@ -1,0 +1,127 @@
+//! JSON as commands print it: one object a line, keys in the order in which they were added.
+//!
+//! Text is escaped beyond what JSON asks for: what a terminal would obey, or would not show, is
+//! written as `\u…`, so that a line is safe to look at and still says exactly what was there.
+
+use std::fmt::Write as _;
+
+use super::is_hidden;
+
+/// An object that is being written.
+#[derive(Clone, Debug)]
+pub(crate) struct Object(String);
+
+impl Object {
+    /// One without fields.
+    pub(crate) fn new() -> Object {
+        Object("{".to_owned())
+    }
+
+    /// One that begins with the version of its form.
+    pub(crate) fn versioned() -> Object {
+        Object::new().number("v", 1)
+    }
+
+    /// A field of text.
+    pub(crate) fn text(self, key: &str, value: &str) -> Object {
+        self.raw(key, &quote(value))
+    }
+
+    /// A field of text if there is some.
+    pub(crate) fn maybe_text(self, key: &str, value: Option<&str>) -> Object {
+        match value {
+            Some(value) => self.text(key, value),
+            None => self,
+        }
+    }
+
+    /// A field with a whole number.
+    pub(crate) fn number(self, key: &str, value: u64) -> Object {
+        self.raw(key, &value.to_string())
+    }
+
+    /// A field with a number of milliseconds.
+    pub(crate) fn millis(self, key: &str, value: std::time::Duration) -> Object {
+        self.number(key, u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// A field that is yes or no.
+    pub(crate) fn flag(self, key: &str, value: bool) -> Object {
+        self.raw(key, if value { "true" } else { "false" })
+    }
+
+    /// A field that is known to be empty.
+    pub(crate) fn null(self, key: &str) -> Object {
+        self.raw(key, "null")
+    }
+
+    /// A field with an object in it.
+    pub(crate) fn object(self, key: &str, value: Object) -> Object {
+        self.raw(key, &value.end())
+    }
+
+    /// A field with a list of objects.
+    pub(crate) fn list(self, key: &str, values: impl IntoIterator<Item = Object>) -> Object {
+        let values: Vec<_> = values.into_iter().map(Object::end).collect();
+        self.raw(key, &format!("[{}]", values.join(",")))
+    }
+
+    fn raw(mut self, key: &str, value: &str) -> Object {
+        if self.0.len() > 1 {
+            self.0.push(',');
+        }
+        self.0.push_str(&quote(key));
+        self.0.push(':');
+        self.0.push_str(value);
+        self
+    }
+
+    /// The finished text, without a line's end.
+    pub(crate) fn end(mut self) -> String {
+        self.0.push('}');
+        self.0
+    }
+}
+
+fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            c if is_hidden(c) => {
+                // JSON knows 16 bits at a time.
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(quoted, "\\u{unit:04x}");
+                }
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_one_line_whatever_is_in_it() {
+        let inner = Object::new().flag("yes", true).maybe_text("none", None);
+        let object = Object::versioned()
+            .text("name", "a\n\"b\"\\\x1b\u{202e}\u{e0041}ü")
+            .number("fence", 1842)
+            .list("holders", [inner.clone(), Object::new()])
+            .object("more", inner);
+        assert_eq!(
+            object.end(),
+            "{\"v\":1,\"name\":\"a\\n\\\"b\\\"\\\\\\u001b\\u202e\\udb40\\udc41ü\",\"fence\":1842,\
+             \"holders\":[{\"yes\":true},{}],\"more\":{\"yes\":true}}"
+        );
+    }
+}

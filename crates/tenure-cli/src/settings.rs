@@ -1,0 +1,240 @@
+//! What holds for every command: where the engine is, how names are meant, how much is said.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use tenure::engines::redis::RedisConfig;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::args::{Found, Given, Source, Variables};
+use crate::failure::{CONFIGURATION, Failure};
+use crate::output::{Color, Notes, Paint, quoted};
+
+/// The settings of this process.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Where the engine is.
+    pub(crate) address: Address,
+    /// What all names are within, if anything.
+    pub(crate) ns: Option<Found<String>>,
+    /// Whether data is printed as JSON.
+    pub(crate) json: Found<bool>,
+    /// Whether remarks are left out.
+    pub(crate) quiet: Found<bool>,
+    /// When to use colour.
+    pub(crate) color: Found<Color>,
+    /// How much is logged.
+    pub(crate) log_level: Found<LevelFilter>,
+    /// In which form.
+    pub(crate) log_format: Found<LogFormat>,
+}
+
+/// Where the engine is. It may have a password in it, so it is never shown as it is.
+#[derive(Clone)]
+pub(crate) struct Address {
+    /// The URL, unless nobody named one and there is no place for the default.
+    url: Result<String, NoPlace>,
+    /// Who said so.
+    pub(crate) source: Source,
+}
+
+/// There is no folder for the state file.
+#[derive(Clone, Copy, Debug)]
+struct NoPlace;
+
+/// The form of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogFormat {
+    /// A line for people.
+    Text,
+    /// An object a line.
+    Json,
+}
+
+/// The words for `--color`.
+pub(crate) const COLORS: [(&str, Color); 3] =
+    [("auto", Color::Auto), ("always", Color::Always), ("never", Color::Never)];
+/// The words for `--log-level`.
+pub(crate) const LEVELS: [(&str, LevelFilter); 6] = [
+    ("off", LevelFilter::OFF),
+    ("error", LevelFilter::ERROR),
+    ("warn", LevelFilter::WARN),
+    ("info", LevelFilter::INFO),
+    ("debug", LevelFilter::DEBUG),
+    ("trace", LevelFilter::TRACE),
+];
+/// The words for `--log-format`.
+pub(crate) const FORMATS: [(&str, LogFormat); 2] =
+    [("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+impl Settings {
+    /// Reads them from what was said.
+    pub(crate) fn read(given: &Given<'_>, variables: &Variables) -> Result<Settings, Failure> {
+        let color = given.choice("color", &COLORS)?;
+        let format = given.choice("log-format", &FORMATS)?;
+        Ok(Settings {
+            address: Address::read(given, variables)?,
+            ns: read_ns(given)?,
+            json: given.flag("json")?,
+            quiet: given.flag("quiet")?,
+            color: color.unwrap_or(Found::default(Color::Auto)),
+            log_level: read_level(given)?,
+            log_format: format.unwrap_or(Found::default(LogFormat::Text)),
+        })
+    }
+
+    /// The name as the engine knows it.
+    pub(crate) fn full_name(&self, name: &str) -> String {
+        match &self.ns {
+            Some(ns) => format!("{}/{name}", ns.value),
+            None => name.to_owned(),
+        }
+    }
+
+    /// The name as the user of this namespace knows it.
+    pub(crate) fn short_name<'a>(&self, name: &'a str) -> &'a str {
+        let Some(ns) = &self.ns else { return name };
+        name.strip_prefix(&*ns.value).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
+    }
+
+    /// Where remarks go.
+    pub(crate) fn notes(&self) -> Notes {
+        Notes::new(self.quiet.value)
+    }
+
+    /// How errors look.
+    pub(crate) fn error_paint(&self) -> Paint {
+        Paint::for_stderr(self.color.value)
+    }
+}
+
+impl Address {
+    fn read(given: &Given<'_>, variables: &Variables) -> Result<Address, Failure> {
+        let Some(Found { value, source }) = given.text("url")? else {
+            let url = default_file(variables).ok_or(NoPlace);
+            return Ok(Address { url, source: Source::Default });
+        };
+        if value.is_empty() {
+            // Falling back to the default would give this process a world of its own.
+            return Err(Failure::new(
+                given.exit_of("url"),
+                format!("{} is empty", given.said("url")),
+                "it names the engine, and an empty name is more likely a mistake than a wish",
+                "set it, such as redis://localhost:6379, or unset it to use this host's file",
+            ));
+        }
+        Ok(Address { url: Ok(value), source })
+    }
+
+    /// The URL itself, which may be a secret.
+    pub(crate) fn url(&self) -> Result<&str, Failure> {
+        self.url.as_deref().map_err(|NoPlace| {
+            Failure::new(
+                CONFIGURATION,
+                "there is no place for the state file",
+                "neither XDG_STATE_HOME nor HOME is an absolute path in plain text",
+                "set one of them, or name the engine with TENURE_URL",
+            )
+        })
+    }
+
+    /// The word before the first colon.
+    pub(crate) fn scheme(&self) -> Option<&str> {
+        let (scheme, _) = self.url.as_deref().ok()?.split_once(':')?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        scheme.chars().all(plain).then_some(scheme)
+    }
+
+    /// The URL as it may be shown: without what could be a password.
+    pub(crate) fn shown(&self) -> String {
+        let Ok(url) = self.url.as_deref() else { return "none".into() };
+        match self.scheme() {
+            Some("file" | "memory") => url.to_owned(),
+            Some(scheme) => match RedisConfig::from_url(url) {
+                Ok((config, _)) => config.label(),
+                Err(_) => format!("{scheme}:…"),
+            },
+            None => "…".into(),
+        }
+    }
+
+    /// What the URL says besides where the engine is: defaults for all calls.
+    pub(crate) fn fields(&self) -> Vec<(String, String)> {
+        let Ok(url) = self.url.as_deref() else { return Vec::new() };
+        if let Ok((_, fields)) = RedisConfig::from_url(url) {
+            return fields;
+        }
+        let (Some("file" | "memory"), Some((_, query))) = (self.scheme(), url.split_once('?'))
+        else {
+            return Vec::new();
+        };
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
+    }
+
+    /// Whether it is the default, and used for the first time.
+    pub(crate) fn is_new_default(&self) -> bool {
+        let path = self.url.as_deref().ok().and_then(|url| url.strip_prefix("file:"));
+        self.source == Source::Default && path.is_some_and(|path| !Path::new(path).exists())
+    }
+
+    /// Whether a password can be seen in the list of processes.
+    pub(crate) fn is_seen_by_others(&self) -> bool {
+        self.source == Source::Flag && self.url.as_deref().is_ok_and(|url| url.contains('@'))
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({}, {:?})", self.shown(), self.source)
+    }
+}
+
+/// The URL of the file that this user's processes on this host share.
+fn default_file(variables: &Variables) -> Option<String> {
+    let folder = |name| variables(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = match folder("XDG_STATE_HOME") {
+        Some(state) => state,
+        None if rustix::process::geteuid().is_root() => PathBuf::from("/var/lib"),
+        None => folder("HOME")?.join(".local/state"),
+    };
+    // In a URL a question mark ends the path.
+    let path = state.join("tenure/tenure.db");
+    path.to_str().filter(|path| !path.contains('?')).map(|path| format!("file:{path}"))
+}
+
+fn read_ns(given: &Given<'_>) -> Result<Option<Found<String>>, Failure> {
+    let Some(found) = given.text("ns")? else { return Ok(None) };
+    let wrong = match &*found.value {
+        "" => "it is empty",
+        ns if ns.contains('/') => "it has a slash in it, which would make two of one",
+        ns if ns.chars().any(char::is_control) => "it has a control character in it",
+        _ => return Ok(Some(found)),
+    };
+    let (said, shown) = (given.said("ns"), quoted(&found.value));
+    let exit = given.exit_of("ns");
+    let help = "a namespace is one word, such as prod; unset it to use none";
+    Err(Failure::new(exit, format!("cannot use {said} {shown}"), wrong, help))
+}
+
+/// `--log-level` says it outright; each -v asks for one more than warnings.
+fn read_level(given: &Given<'_>) -> Result<Found<LevelFilter>, Failure> {
+    let times = given.times("verbose")?;
+    if let Some(level) = given.choice("log-level", &LEVELS)?
+        && (level.source == Source::Flag || times == 0)
+    {
+        return Ok(level);
+    }
+    let source = match times {
+        0 => Source::Default,
+        _ if given.is_spoken("verbose") => Source::Flag,
+        _ => Source::Variable,
+    };
+    let value = match times {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    Ok(Found { value, source })
+}
