@@ -50,7 +50,7 @@ fn what_cannot_be_started_leaves_nothing_locked(stage: &Stage) {
 }
 
 fn busy_has_a_code_of_its_own_that_can_be_chosen(stage: &Stage) {
-    let holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; cat"]);
+    let holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; exec sleep 600"]);
     stage.lines("ready", 1);
     let ended = stage.end(&["run", "-n", "x", "--", "touch", "ran"]);
     assert_eq!(ended.code, Some(75));
@@ -82,7 +82,7 @@ fn the_status_tells_a_command_that_ends_with_75_from_a_busy_name(stage: &Stage) 
     let (_, json) = status(&["--", "no-such-program"]);
     assert!(json.contains(r#""outcome":"failed","exit":127,"child":null"#), "{json}");
 
-    let _holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; cat"]);
+    let _holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; exec sleep 600"]);
     stage.lines("ready", 1);
     let (code, json) = status(&["-n", "--", "true"]);
     assert_eq!(code, Some(75));
@@ -124,7 +124,7 @@ fn a_command_that_runs_too_long_is_stopped(stage: &Stage) {
 }
 
 fn slots_readers_and_writers_share_as_they_say(stage: &Stage) {
-    let line = |name: &str| format!("echo >> {name}; cat");
+    let line = |name: &str| format!("echo >> {name}; exec sleep 600");
     let held = |name: &str, words: &[&str]| {
         let count = stage.read(name).lines().count();
         let line = line(name);
@@ -178,7 +178,7 @@ fn what_others_see_of_it(stage: &Stage) {
         "--",
         "sh",
         "-c",
-        "echo > ready; cat",
+        "echo > ready; exec sleep 600",
     ];
     let holder = stage.start(&words);
     stage.lines("ready", 1);

@@ -128,13 +128,15 @@ fn a_reader_that_leaves_ends_the_command_as_ever() {
 #[test]
 fn signals_are_set_as_without_us() {
     let stage = Stage::file();
-    let show = "RUN grep ^Sig[BI] /proc/self/status";
+    // Without the last digits beyond 31, which the C library keeps for itself.
+    let show =
+        "RUN grep ^Sig[BI] /proc/self/status | sed 's/[0-9a-f]\\{8\\}\\([0-9a-f]\\{8\\}\\)$/\\1/'";
     the_same(&stage, show);
     the_same(&stage, &format!("trap '' HUP INT PIPE; {show}"));
     let ignored = the_same(&stage, &format!("env --ignore-signal=CHLD,TTIN,USR1 {show}"));
-    assert!(ignored.contains("SigIgn:\t0000000000110200"), "the shell did as told: {ignored}");
+    assert!(ignored.contains("110200\n"), "the shell did as told: {ignored}");
     let blocked = the_same(&stage, &format!("env --block-signal=USR2,TERM {show}"));
-    assert!(blocked.contains("SigBlk:\t0000000000004800"), "the shell did as told: {blocked}");
+    assert!(blocked.contains("4800\n"), "the shell did as told: {blocked}");
 }
 
 #[test]
