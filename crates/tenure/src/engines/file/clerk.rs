@@ -127,13 +127,9 @@ impl Clerk {
             self.carry_out(jobs);
             if closed && idle {
                 self.store.close();
-                let mut jobs = self.desktop.jobs();
-                jobs.ended = true;
-                jobs.mourners.clear();
                 return;
             }
             if idle {
-                self.store.tidy();
                 self.listen();
             }
         }
@@ -158,8 +154,8 @@ impl Clerk {
         };
         let mut rung = [0; 8];
         let _ = rustix::io::read(&self.desktop.bell, &mut rung);
-        if mourn && self.store.is_gone() {
-            self.mourn();
+        if mourn {
+            self.look_for_file();
         }
         let heard = self.store.sockets.heard();
         self.pass_on(heard);
@@ -228,12 +224,13 @@ impl Clerk {
 
     /// Tells this client's claims what was said to them. A turn that nobody takes passes on.
     fn pass_on(&mut self, heard: Vec<(Moment, Said)>) {
-        for (at, Said { name, id, word }) in heard {
+        for (at, Said { name, id, word, holder }) in heard {
             let granted = match word {
                 // It ran out on its way: whoever sent it knows as much.
                 Word::Granted { life, .. } if at + life <= SystemWorld.now() => continue,
                 Word::Granted { fence, .. } => Some(fence),
-                Word::LookAt(_) => {
+                // Nearly always the one that was given its turn stood right before us.
+                Word::LookAt(_) if !self.lives.contains_key(&holder) => {
                     self.desktop.put(Box::new(Chore(Do::LookAround(name.clone()))));
                     None
                 }
@@ -253,12 +250,36 @@ impl Clerk {
         clients.iter().filter_map(Weak::upgrade).any(|to| to.deliver(name, id, turn.clone()))
     }
 
+    /// Something happened to the file; a change of its rights is no reason to mourn.
+    fn look_for_file(&mut self) {
+        let mut events = [0; 4096];
+        if let Some(mourner) = &self.mourner {
+            let _ = rustix::io::read(mourner, &mut events);
+        }
+        if self.store.is_gone() {
+            self.mourn();
+        }
+    }
+
     /// The file is gone: this client's claims are told at once, and not when they ask next.
     fn mourn(&mut self) {
         self.mourner = None;
         for (name, id) in self.store.own_claims() {
             self.deliver(&name, &id, Turn::Ended(Ended::Forgotten));
         }
+    }
+}
+
+/// However it ends, nobody waits for it any longer.
+impl Drop for Clerk {
+    fn drop(&mut self) {
+        let unheard = {
+            let mut jobs = self.desktop.jobs();
+            (jobs.closed, jobs.ended) = (true, true);
+            jobs.mourners.clear();
+            std::mem::take(&mut jobs.waiting)
+        };
+        unheard.into_iter().for_each(|job| job.done(Err(Error::closed())));
     }
 }
 

@@ -72,11 +72,16 @@ impl Desk<'_> {
         see: impl FnOnce(A, &Rows<'_>) -> Kept<T>,
     ) -> Kept<T> {
         let Desk { db, sockets, numbers, now, own, out, reach, .. } = self;
+        let first = out.said.len();
+        let mut granted = None;
         let mut say = |entry: &Entry, word: Word| {
             let reached =
                 entry.process == *own || entry.process != 0 && reach.of(entry.process, sockets);
             if reached {
-                let said = Said { name: name.clone(), id: entry.id, word };
+                if matches!(word, Word::Granted { .. }) {
+                    granted = Some((entry.process, entry.weight));
+                }
+                let said = Said { name: name.clone(), id: entry.id, word, holder: 0 };
                 out.said.push((entry.process, said));
             }
             reached
@@ -103,6 +108,11 @@ impl Desk<'_> {
             say(&next, Word::LookAt(end));
         }
         let seen = see(answer, &rows)?;
+        if let Some((holder, weight)) = granted
+            && weight == rows.totals()?.held
+        {
+            out.said[first..].iter_mut().for_each(|(_, said)| said.holder = holder);
+        }
         rows.save(*now)?;
         Ok(seen)
     }
