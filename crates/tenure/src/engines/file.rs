@@ -9,6 +9,7 @@
 
 mod clerk;
 mod desk;
+mod examine;
 mod gate;
 mod host;
 mod place;
@@ -25,7 +26,7 @@ use std::sync::{Arc, PoisonError, Weak, mpsc};
 use tokio::sync::oneshot;
 
 use crate::claim::{Broken, Claim, ClaimId, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
-use crate::engine::{Engine, Page, Profile, Scope, Step, Turns};
+use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::system;
@@ -38,6 +39,7 @@ use store::Store;
 /// Lines in a file. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
 pub struct File {
     desktop: Arc<Desktop>,
+    path: PathBuf,
     profile: Profile,
     generation: u64,
 }
@@ -84,9 +86,9 @@ impl File {
         let path = std::path::absolute(path).map_err(fault)?;
         let label = format!("file:{}", path.display());
         let desktop = Arc::new(Desktop::new().map_err(fault)?);
-        let clerks_own = desktop.clone();
+        let (clerks_own, clerks_path) = (desktop.clone(), path.clone());
         let thread = std::thread::Builder::new().name("tenure-file".into());
-        let started = thread.spawn(move || match Store::open(&path, guard) {
+        let started = thread.spawn(move || match Store::open(&clerks_path, guard) {
             Ok(store) => {
                 let clerk = Clerk::new(store, clerks_own);
                 opened(Ok(()));
@@ -96,7 +98,7 @@ impl File {
         });
         started.map_err(fault)?;
         let generation = system::generation();
-        Ok(File { desktop, profile: Profile::new(label), generation })
+        Ok(File { desktop, path, profile: Profile::new(label), generation })
     }
 
     /// Has the clerk do something, in the order of calls.
@@ -202,6 +204,11 @@ impl Engine for File {
 
     fn health(&self) -> Step<()> {
         self.ask(Kind::Plain, |_| Ok(()))
+    }
+
+    fn examine(&self) -> Step<Vec<Finding>> {
+        let path = self.path.clone();
+        self.ask(Kind::Plain, move |desk| desk.examine(&path))
     }
 
     fn close(&self) -> Step<()> {
