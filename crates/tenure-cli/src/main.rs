@@ -27,6 +27,7 @@ mod logs;
 mod output;
 mod run;
 mod settings;
+mod signals;
 mod waiting;
 
 use std::io::{self, BufWriter, Write};
@@ -86,6 +87,7 @@ fn finish(
 fn do_here(here: Here, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     match here {
         Here::Demo(demo) => demo::run(&demo, out).map(|()| OK),
+        Here::Bench(bench) => commands::bench::run(&bench, settings, out),
         Here::Config => commands::config::run(settings, out),
         Here::Completions(shell) => commands::completions::run(shell, out),
         Here::Man(command) => commands::man::run(command.as_deref(), out),
