@@ -180,7 +180,8 @@ mod tests {
     fn the_table_has_a_column_for_what_it_is_compared_with_only_where_that_was_measured() {
         let text = |all: &[Measured]| {
             let mut out = Vec::new();
-            print(all, "heading", &mut out).unwrap();
+            print(all, "heading", Paint::for_stderr(crate::output::Color::Never), &mut out)
+                .unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(
