@@ -207,7 +207,7 @@ impl Clerk {
         }
         let mut outcome = self.transact(&mut jobs);
         // One of them may be at fault; if the file cannot be had, it cannot be had for any.
-        if outcome.is_err() && self.store.begun && jobs.len() > 1 {
+        if outcome.is_err() && self.store.is_had && jobs.len() > 1 {
             return jobs.into_iter().fold(true, |all, job| self.carry_out(vec![job]) && all);
         }
         if let Err(error) = &outcome
@@ -238,8 +238,11 @@ impl Clerk {
     }
 
     fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<Done> {
-        if jobs.iter().any(|job| job.kind() == Kind::Claim) && self.store.be_present()? {
-            self.watch_socket();
+        if jobs.iter().any(|job| job.kind() == Kind::Claim) {
+            self.store.check_room()?;
+            if self.store.be_present()? {
+                self.watch_socket();
+            }
         }
         let Clerk { store, lives, .. } = self;
         let watched = |client| lives.contains_key(&client);
