@@ -21,7 +21,7 @@ use clap::{Arg, ArgAction, Command as Words};
 use clap_complete::Shell;
 
 pub(crate) use define::variable_of;
-pub(crate) use demo::{Demo, Proof, name_of};
+pub(crate) use demo::{Demo, Proof, name_of, proof_named};
 pub(crate) use given::{Found, Given, Source, Variables};
 pub(crate) use run::Run;
 
