@@ -5,6 +5,7 @@
 //! `define` says how flags are made, `given` how their values are read, `refusal` what is said instead
 //! of clap's errors; commands that belong together have a file of their own.
 
+mod bench;
 pub(crate) mod claim;
 mod define;
 mod demo;
@@ -20,9 +21,10 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, Command as Words};
 use clap_complete::Shell;
 
+pub(crate) use bench::{Bench, Part, WORKER};
 pub(crate) use define::variable_of;
 pub(crate) use demo::{Demo, Proof, name_of, proof_named};
-pub(crate) use given::{Found, Given, Source, Variables};
+pub(crate) use given::{Found, Given, Source, Variables, is_bare, no_unit};
 pub(crate) use run::Run;
 
 use crate::claimed::Claimed;
@@ -58,6 +60,8 @@ pub(crate) enum Command {
 pub(crate) enum Here {
     /// Play proofs.
     Demo(Demo),
+    /// Measure the engine.
+    Bench(Bench),
     /// Explain a code or a topic; without one, list them.
     Explain(Option<String>),
     /// Show the settings.
@@ -110,6 +114,7 @@ pub(crate) fn define() -> Words {
         .subcommands(script::define_commands())
         .subcommands(look::define_commands())
         .subcommand(demo::define())
+        .subcommand(bench::define())
         .subcommands(define_here())
 }
 
@@ -165,7 +170,7 @@ pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Asked,
     let mut words = define();
     let matches = match words.try_get_matches_from_mut(&args) {
         Ok(matches) => matches,
-        Err(error) => return refusal::explain(&error, &words),
+        Err(error) => return refusal::explain(&error, &words, &args),
     };
     let Some((name, matches)) = matches.subcommand() else {
         return Err(refusal::no_command(&words));
@@ -204,6 +209,7 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
 fn read_here(name: &str, given: &Given<'_>) -> Result<Here, Failure> {
     Ok(match name {
         "demo" => Here::Demo(Demo::read(given)?),
+        "bench" => Here::Bench(Bench::read(given)?),
         "explain" | "help" => Here::Explain(given.word("topic")?),
         "config" => Here::Config,
         "completions" => Here::Completions(read_shell(given)?),
@@ -230,7 +236,7 @@ fn read_shell(given: &Given<'_>) -> Result<Shell, Failure> {
 
 /// The help of everything or of one command; `None` if it is no command but perhaps a topic.
 fn help(topic: Option<String>, words: &mut Words) -> Option<String> {
-    let Some(topic) = topic else { return Some(words.render_long_help().to_string()) };
+    let Some(topic) = topic else { return Some(words.render_help().to_string()) };
     words.build();
-    words.find_subcommand_mut(&topic).map(|words| words.render_long_help().to_string())
+    words.find_subcommand_mut(&topic).map(|words| words.render_help().to_string())
 }

@@ -27,6 +27,8 @@ mod logs;
 mod output;
 mod run;
 mod settings;
+mod signals;
+mod system;
 mod waiting;
 
 use std::io::{self, BufWriter, Write};
@@ -36,6 +38,7 @@ use args::{Ask, Asked, Command, Here};
 use failure::{Exit, OK, Stop};
 use output::{Color, Paint};
 use settings::Settings;
+use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().collect();
@@ -62,7 +65,7 @@ fn say(text: &str) -> Result<Exit, Stop> {
 }
 
 fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
-    logs::start(settings);
+    logs::start(settings, default_level(&command));
     let out = || BufWriter::new(io::stdout().lock());
     match command {
         // It forks, so nothing here may have started a thread or have taken standard output.
@@ -72,6 +75,16 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
             let runtime = engine::runtime()?;
             finish(&mut out(), |out| runtime.block_on(ask(asked, settings, out)))
         }
+    }
+}
+
+/// How much is logged if nobody says: what a command tells anyway is not said twice.
+fn default_level(command: &Command) -> LevelFilter {
+    match command {
+        // The proofs lose holds on purpose, and what `run` has to say it says in its own words.
+        Command::Here(Here::Demo(_)) | Command::Run(_) => LevelFilter::OFF,
+        Command::Ask(Ask::Break(_)) => LevelFilter::ERROR,
+        _ => LevelFilter::WARN,
     }
 }
 
@@ -90,6 +103,7 @@ fn finish(
 fn do_here(here: Here, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     match here {
         Here::Demo(demo) => demo::run(&demo, settings, out),
+        Here::Bench(bench) => commands::bench::run(&bench, settings, out),
         Here::Config => commands::config::run(settings, out),
         Here::Completions(shell) => commands::completions::run(shell, out),
         Here::Man(command) => commands::man::run(command.as_deref(), out),
