@@ -30,10 +30,10 @@ use std::time::{Duration, Instant};
 use crate::args::{Demo, Proof, name_of, proof_named};
 use crate::failure::{Exit, Failure, NO, OK, Stop};
 use crate::output::json::Object;
-use crate::output::table;
+use crate::output::{Paint, table};
 use crate::settings::Settings;
-pub(crate) use player::take_part;
 use player::Player;
+pub(crate) use player::take_part;
 use screen::{Mode, Screen};
 use stage::{Interrupted, Stage};
 
@@ -83,17 +83,17 @@ pub(crate) fn run(demo: &Demo, settings: &Settings, out: &mut dyn Write) -> Resu
     let mode = Mode::of_stdout(settings.json.value, settings.quiet.value);
     let mut stage = Stage::new(settings, demo.count, Screen::new(out, mode))?;
     stage.screen.line(&opening(&stage, settings))?;
-    let mut rows = Vec::new();
+    let (mut rows, paint) = (Vec::new(), settings.paint());
     for &proof in &demo.proofs {
-        match play(proof, &mut stage)? {
+        match play(proof, &mut stage, paint)? {
             Ok(row) => rows.push(row),
             Err(Interrupted(signal)) => {
                 stage.screen.clear()?;
-                return Ok(Exit(u8::try_from(128 + signal).unwrap_or(NO)));
+                return Ok(Exit(128 + signal));
             }
         }
     }
-    print_table(&rows, &mut stage.screen)?;
+    print_table(&rows, paint, &mut stage.screen)?;
     judge(&rows)?;
     let (count, took) = (rows.len(), began.elapsed().as_secs_f64());
     stage.screen.line(&format!("\n{count} of {count} held, in {took:.1} s.\n{CLOSING}"))?;
@@ -109,9 +109,9 @@ fn opening(stage: &Stage<'_>, settings: &Settings) -> String {
 }
 
 /// Plays both sides of a proof, with a line for each as soon as it is known.
-fn play(proof: Proof, stage: &mut Stage<'_>) -> io::Result<Result<Row, Interrupted>> {
+fn play(proof: Proof, stage: &mut Stage<'_>, paint: Paint) -> io::Result<Result<Row, Interrupted>> {
     let (began, act) = (Instant::now(), act_of(proof));
-    stage.screen.line(&format!("{}: {}", name_of(proof), act.title))?;
+    stage.screen.line(&format!("{}: {}", paint.strong(&name_of(proof)), act.title))?;
     let mut sides = Vec::new();
     for (side, play) in [("without", without as fn(_, &mut _) -> _), ("with", with)] {
         stage.screen.progress(&format!("  {side:8} …"));
@@ -191,15 +191,15 @@ fn no_such_part(words: &[&str]) -> Trouble {
     format!("there is no part {:?}", words.join(" ")).into()
 }
 
-fn print_table(rows: &[Row], screen: &mut Screen<'_>) -> io::Result<()> {
+fn print_table(rows: &[Row], paint: Paint, screen: &mut Screen<'_>) -> io::Result<()> {
     let heading = ["PROOF", "WITHOUT", "WITH", "VERDICT"].map(str::to_owned);
     let cells = rows.iter().map(|row| {
-        let verdict = if row.held() { "held" } else { "FAILED" };
+        let verdict = if row.held() { "held".to_owned() } else { paint.bad("FAILED") };
         let (without, with) = (row.without.brief.clone(), row.with.brief.clone());
-        [name_of(row.proof), without, with, verdict.to_owned()]
+        [name_of(row.proof), without, with, verdict]
     });
-    let mut text = Vec::new();
-    table::print(&std::iter::once(heading).chain(cells).collect::<Vec<_>>(), &mut text)?;
+    let (mut text, rows) = (Vec::new(), std::iter::once(heading).chain(cells));
+    table::print(&rows.collect::<Vec<_>>(), paint, &mut text)?;
     screen.line(String::from_utf8_lossy(&text).trim_end())
 }
 

@@ -48,7 +48,7 @@ const PROOFS: [(&str, Proof, &str); 7] = [
 
 /// How often each process of the race takes a number unless told otherwise.
 const COUNT: u32 = 1000;
-/// The most that the race counts to: some minutes of work.
+/// The most that the race counts to: half an hour of work, more or less.
 const MOST: u32 = 1_000_000;
 
 pub(super) fn define() -> Command {

@@ -39,7 +39,10 @@ pub(super) fn without(stage: &mut Stage<'_>) -> Played {
     Ok(match crew.hear_within(STUCK)? {
         None => Seen::report(
             "stuck",
-            format!("the lock file is still there after {} s, until someone removes it", STUCK.as_secs()),
+            format!(
+                "the lock file is still there after {} s, until someone removes it",
+                STUCK.as_secs()
+            ),
         ),
         Some(_) => Seen::report("went well, by luck", ""),
     })

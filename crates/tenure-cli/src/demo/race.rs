@@ -1,10 +1,9 @@
 //! Two processes take the next number from one file: read, add one, write back.
 //!
-//! It is how a nonce is lost: between reading and writing, the other one reads the same number. A file
-//! that is being written may also be found empty.
+//! It is how a nonce is lost: between reading and writing, the other one reads the same number.
 
-use std::fmt;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,74 +39,85 @@ const STEPS: u32 = 3;
 const STEP: Duration = Duration::from_millis(60);
 
 pub(super) fn without(stage: &mut Stage<'_>) -> Played {
-    let Counted { found, expected, torn } = count_together(stage, "without")?;
-    let lost = expected.saturating_sub(found);
-    let more = match torn {
-        0 => "both read, then both write".to_owned(),
-        _ => format!("both read, then both write; {torn} times the file was half written"),
-    };
-    let seen = Seen::report(format!("{found} of {expected}, {lost} lost"), more);
-    Ok(seen.fact("found", found).fact("expected", expected).fact("torn", torn))
+    let counted = count_together(stage, "without")?;
+    Ok(counted.seen(Seen::report(counted.brief(), "both read, then both write")))
 }
 
 pub(super) fn with(stage: &mut Stage<'_>) -> Played {
-    let Counted { found, expected, torn } = count_together(stage, "with")?;
-    let (slow, slow_expected) = count_slowly_together(stage)?;
-    let (total, ttl) = ((STEP * STEPS).as_millis(), SLOW_TTL.as_millis());
+    let counted = count_together(stage, "with")?;
+    let slow = count_slowly_together(stage)?;
     let more = format!(
-        "one at a time; with a ttl of {ttl} ms and {total} ms of work, extended meanwhile: \
-         {slow} of {slow_expected}"
+        "one at a time; with a ttl of {} ms and {} ms of work, extended meanwhile: {} of {}",
+        SLOW_TTL.as_millis(),
+        (STEP * STEPS).as_millis(),
+        slow.found,
+        slow.expected
     );
-    let held = (found, torn, slow) == (expected, 0, slow_expected);
-    let lost = expected.saturating_sub(found);
-    let seen = Seen::check(held, format!("{found} of {expected}, {lost} lost"), more);
-    let seen = seen.fact("found", found).fact("expected", expected).fact("torn", torn);
-    Ok(seen.fact("extended", slow).fact("extended_expected", slow_expected))
+    let seen = Seen::check(counted.is_right() && slow.is_right(), counted.brief(), more);
+    let seen = counted.seen(seen).fact("slow_found", slow.found);
+    Ok(seen.fact("slow_expected", slow.expected))
 }
 
-/// What the file says in the end, what it should, and how often it could not be read.
+/// What the file says in the end, and what it should.
 struct Counted {
     found: u64,
     expected: u64,
-    torn: u64,
+}
+
+impl Counted {
+    fn is_right(&self) -> bool {
+        self.found == self.expected
+    }
+
+    fn brief(&self) -> String {
+        let Counted { found, expected } = self;
+        format!("{found} of {expected}, {} lost", expected.saturating_sub(*found))
+    }
+
+    fn seen(&self, seen: Seen) -> Seen {
+        seen.fact("found", self.found).fact("expected", self.expected)
+    }
 }
 
 fn count_together(stage: &mut Stage<'_>, side: &str) -> Result<Counted, Trouble> {
     let file = stage.folder().join(FILE);
-    fs::write(&file, "0")?;
+    write_number(&file, 0)?;
     let (count, expected) = (stage.count, 2 * u64::from(stage.count));
     let part = format!("race {side} {count}");
     let mut crew = stage.crew();
     crew.start_all([&part, &part])?;
     crew.tell_all("go");
-    let torn = until_done(&mut crew, |at| format!("  {side:8} {at} of {expected}"))?;
+    until_done(&mut crew, |at| format!("  {side:8} {at} of {expected}"))?;
     drop(crew);
-    Ok(Counted { found: read_number(&file)?, expected, torn })
+    Ok(Counted { found: read_number(&file)?, expected })
 }
 
-fn count_slowly_together(stage: &mut Stage<'_>) -> Result<(u64, u64), Trouble> {
+fn count_slowly_together(stage: &mut Stage<'_>) -> Result<Counted, Trouble> {
     let record = stage.record(SLOW, "0")?;
     let part = format!("race extended {SLOW_ROUNDS}");
     let mut crew = stage.crew();
     crew.start_all([&part, &part])?;
     crew.tell_all("go");
     until_done(&mut crew, |at| format!("  with     slow work, {at} of {}", 2 * SLOW_ROUNDS))?;
-    Ok((number(&record.value()?)?, u64::from(2 * SLOW_ROUNDS)))
+    Ok(Counted { found: number(&record.value()?)?, expected: u64::from(2 * SLOW_ROUNDS) })
 }
 
-/// Shows how far both are until both are done, and returns the sum of what they say then.
-fn until_done(crew: &mut Crew<'_, '_>, shown: impl Fn(u64) -> String) -> Result<u64, Trouble> {
-    let (mut at, mut done, mut sum) = ([0, 0], 0, 0);
+/// Shows how far both are until both are done.
+fn until_done(crew: &mut Crew<'_, '_>, shown: impl Fn(u64) -> String) -> Result<(), Trouble> {
+    let (mut at, mut done) = ([0, 0], 0);
     while done < 2 {
-        let (index, line) = crew.hear()?;
-        match line.split_once(' ') {
-            Some(("at", reached)) => at[index] = number(reached)?,
-            Some(("done", said)) => (done, sum) = (done + 1, sum + number(said)?),
-            _ => return Err(format!("{line:?} was not to come").into()),
+        match crew.hear()? {
+            (_, line) if line == "done" => done += 1,
+            (index, line) => {
+                let Some(reached) = line.strip_prefix("at ") else {
+                    return Err(format!("{line:?} was not to come").into());
+                };
+                at[index] = number(reached)?;
+                crew.progress(&shown(at.iter().sum()));
+            }
         }
-        crew.progress(&shown(at.iter().sum()));
     }
-    Ok(sum)
+    Ok(())
 }
 
 pub(super) async fn work(player: &mut Player, words: &[&str]) -> Result<(), Trouble> {
@@ -122,24 +132,20 @@ pub(super) async fn work(player: &mut Player, words: &[&str]) -> Result<(), Trou
 }
 
 async fn count_alone(player: &mut Player, count: u64) -> Result<(), Trouble> {
-    let file = player.file(FILE);
-    let (mut torn, mut said) = (0, Instant::now());
+    let (file, mut said) = (player.file(FILE), Instant::now());
     player.say("ready");
     player.cue().await;
     for at in 0..count {
-        match take_number(&file) {
-            Err(trouble) if trouble.is::<Torn>() => torn += 1,
-            taken => taken?,
-        }
+        take_number(&file)?;
         say_now_and_then(player, at, &mut said);
     }
-    player.say(&format!("done {torn}"));
+    player.say("done");
     Ok(())
 }
 
 async fn count_in_turn(player: &mut Player, count: u64) -> Result<(), Trouble> {
-    let (tenure, file) = (player.tenure().await?, player.file(FILE));
-    let mut said = Instant::now();
+    let tenure = player.tenure().await?;
+    let (file, mut said) = (player.file(FILE), Instant::now());
     player.say("ready");
     player.cue().await;
     for at in 0..count {
@@ -148,7 +154,7 @@ async fn count_in_turn(player: &mut Player, count: u64) -> Result<(), Trouble> {
         drop(hold);
         say_now_and_then(player, at, &mut said);
     }
-    player.say("done 0");
+    player.say("done");
     Ok(())
 }
 
@@ -158,18 +164,15 @@ async fn count_slowly(player: &mut Player, rounds: u64) -> Result<(), Trouble> {
     let (tenure, record) = (player.tenure().await?, player.record(SLOW));
     player.say("ready");
     player.cue().await;
-    let (mut counted, mut again) = (0, 0);
+    let mut counted = 0;
     while counted < rounds {
         let ask = tenure.mutex("wallet:0xcd").ttl(SLOW_TTL).renew(false);
         let hold = ask.acquire().await?;
-        match count_once(&hold, &record).await? {
-            true => counted += 1,
-            false => again += 1,
-        }
+        counted += u64::from(count_once(&hold, &record).await?);
         drop(hold);
         player.say(&format!("at {counted}"));
     }
-    player.say(&format!("done {again}"));
+    player.say("done");
     Ok(())
 }
 
@@ -200,26 +203,20 @@ fn take_number(file: &Path) -> Result<(), Trouble> {
     let number = read_number(file)?;
     // Here a transaction is signed with it, say.
     thread::yield_now();
-    Ok(fs::write(file, (number + 1).to_string())?)
+    write_number(file, number + 1)
 }
 
 fn read_number(file: &Path) -> Result<u64, Trouble> {
-    let text = fs::read_to_string(file)?;
-    text.parse().map_err(|_| Torn(text).into())
+    number(fs::read_to_string(file)?.trim())
+}
+
+fn write_number(file: &Path, number: u64) -> Result<(), Trouble> {
+    // Of one width and in place: who reads at the same time finds a number, and not an empty file.
+    // The race is to be lost by what the processes do, and not by how files work.
+    let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(file)?;
+    Ok(file.write_all(format!("{number:>10}\n").as_bytes())?)
 }
 
 fn number(text: &str) -> Result<u64, Trouble> {
     text.parse().map_err(|_| format!("{text:?} is no number").into())
 }
-
-/// The file was read while it was being written.
-#[derive(Debug)]
-struct Torn(String);
-
-impl fmt::Display for Torn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the file says {:?}, which is no number: it is being written", self.0)
-    }
-}
-
-impl std::error::Error for Torn {}

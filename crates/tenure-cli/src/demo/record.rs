@@ -100,7 +100,8 @@ impl Record {
 
     fn open<T>(&self, act: impl FnOnce(&mut Page) -> T) -> Result<T, Trouble> {
         let failed = |error: std::io::Error| self.trouble("open", &error);
-        let mut file = OpenOptions::new().read(true).write(true).open(&self.path).map_err(failed)?;
+        let mut file =
+            OpenOptions::new().read(true).write(true).open(&self.path).map_err(failed)?;
         // The kernel lets go of it when the file is closed, or the process ends.
         file.lock().map_err(failed)?;
         let mut text = String::new();

@@ -34,7 +34,8 @@ impl Mode {
     /// What fits standard output.
     pub(super) fn of_stdout(json: bool, quiet: bool) -> Mode {
         let moves = || {
-            io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+            io::stdout().is_terminal()
+                && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
         };
         match json {
             true => Mode::Json,

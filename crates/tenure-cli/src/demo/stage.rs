@@ -12,7 +12,6 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Trouble;
 use super::crew::Crew;
@@ -22,6 +21,7 @@ use crate::args::Source;
 use crate::engine;
 use crate::failure::{CANNOT_CREATE, Failure, INTERNAL, USAGE};
 use crate::settings::{Address, Settings};
+use crate::signals;
 
 /// How long holds last where the engine hears at once that a process has ended: so long that they
 /// never end by it.
@@ -61,12 +61,12 @@ pub(super) enum Event {
     /// A process says no more: it has ended, or is about to.
     Ended(usize),
     /// This process was told to end, by a signal.
-    Signal(i32),
+    Signal(u8),
 }
 
 /// Someone wants the demo to end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Interrupted(pub(super) i32);
+pub(super) struct Interrupted(pub(super) u8);
 
 impl<'w> Stage<'w> {
     /// Makes everything ready. From then on signals are heard of, so that nothing is left behind.
@@ -83,13 +83,16 @@ impl<'w> Stage<'w> {
             runtime.block_on(reach(settings))?;
         }
         let (tell, events) = mpsc::channel();
-        let signals = take_signals(&runtime).map_err(|error| limits(&error))?;
+        let interrupted = {
+            let _within = runtime.enter();
+            signals::interrupted()?
+        };
         let folder = Folder::new()?;
         let settings = if own { &folder.settings(settings)? } else { settings };
         if own {
             runtime.block_on(reach(settings))?;
         }
-        listen(runtime, signals, tell.clone()).map_err(|error| limits(&error))?;
+        listen(runtime, interrupted, tell.clone()).map_err(|error| limits(&error))?;
         let at_once = settings.address.scheme() == Some("file");
         let engine = Engine {
             url: settings.address.url()?.to_owned(),
@@ -152,36 +155,16 @@ fn limits(error: &io::Error) -> Failure {
     Failure::new(INTERNAL, "the demo cannot be started", error.to_string(), help)
 }
 
-/// What ends a process politely, with its number.
-type Signals = Vec<(i32, Signal)>;
-
-fn take_signals(runtime: &Runtime) -> io::Result<Signals> {
-    let _within = runtime.enter();
-    let kinds = [
-        SignalKind::interrupt(),
-        SignalKind::terminate(),
-        SignalKind::hangup(),
-        SignalKind::quit(),
-    ];
-    kinds.into_iter().map(|kind| Ok((kind.as_raw_value(), signal(kind)?))).collect()
-}
-
-fn listen(runtime: Runtime, signals: Signals, tell: Sender<Event>) -> io::Result<()> {
+/// Hears on a thread of its own when this process is asked to end.
+fn listen(
+    runtime: Runtime,
+    interrupted: impl Future<Output = u8> + Send + 'static,
+    tell: Sender<Event>,
+) -> io::Result<()> {
     let hear = move || {
-        runtime.block_on(async {
-            let all = signals.into_iter().map(|(number, mut signal)| {
-                let tell = tell.clone();
-                tokio::spawn(async move {
-                    while signal.recv().await.is_some() {
-                        // If nobody listens, the demo is over.
-                        let _ = tell.send(Event::Signal(number));
-                    }
-                })
-            });
-            for one in all.collect::<Vec<_>>() {
-                let _ = one.await;
-            }
-        });
+        let signal = runtime.block_on(interrupted);
+        // If nobody listens, the demo is over.
+        let _ = tell.send(Event::Signal(signal));
     };
     thread::Builder::new().name("tenure-demo-signals".into()).spawn(hear).map(drop)
 }
