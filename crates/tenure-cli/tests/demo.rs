@@ -142,14 +142,11 @@ fn for_programs_each_proof_is_an_object() {
 fn on_a_terminal_it_says_how_far_it_is_in_one_line() {
     let (stage, _) = stage("demo-terminal");
     let tenure = env!("CARGO_BIN_EXE_tenure");
-    let mut script = stage.command::<&str>([]);
+    let set = stage.command::<&str>([]);
     let mut terminal = Command::new("script");
-    terminal.args(["-qfc", &format!("{tenure} demo booking"), "/dev/null"]);
-    terminal.env_clear().env("TERM", "xterm").env("PATH", "/usr/bin:/bin");
-    terminal.envs(script.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    terminal.env("TERM", "xterm").stdin(Stdio::null());
-    drop(script.stdin(Stdio::null()));
-    let ran = stage::ran(&mut terminal);
+    terminal.args(["-qfc", &format!("{tenure} demo booking"), "/dev/null"]).env_clear();
+    terminal.envs(set.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let ran = stage::ran(terminal.env("TERM", "xterm").stdin(Stdio::null()));
     assert_eq!(ran.exit, Some(0), "{ran:?}");
     assert!(ran.stdout.contains("\r\x1b[K  with     both ask"), "{ran:?}");
     assert!(ran.stdout.contains("\r\x1b[K  with     1 guest booked it"), "{ran:?}");
@@ -160,11 +157,15 @@ fn on_a_terminal_it_says_how_far_it_is_in_one_line() {
 fn a_proof_that_cannot_be_played_fails_the_demo_and_says_why() {
     let (stage, temporary) = stage("demo-broken");
     let race = long_race(&stage, &temporary);
-    kill_process(workers(&temporary)[0], Signal::KILL).unwrap();
-    // Its other side cannot be played to its end either, in the time that a test has.
-    eventually("the other side is played", || workers(&temporary).len() == 2);
-    let other: Vec<_> = workers(&temporary);
-    kill_process(other[1], Signal::KILL).unwrap();
+    let first = workers(&temporary);
+    kill_process(first[0], Signal::KILL).unwrap();
+    // Its other side would be played for longer than a test has time.
+    let mut second = Vec::new();
+    eventually("the other side is played", || {
+        second = workers(&temporary);
+        second.len() == 2 && !second.iter().any(|worker| first.contains(worker))
+    });
+    kill_process(second[1], Signal::KILL).unwrap();
     let ran = race.end();
     assert_eq!(ran.exit, Some(1), "{ran:?}");
     let without = "  without  not played to its end: the process for `race without 1000000` was \

@@ -12,7 +12,6 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use super::crew::Crew;
 use super::naive::Naive;
 use super::player::Player;
-use super::record::Record;
 use super::stage::Stage;
 use super::{Act, Played, Seen, Trouble, millis, no_such_part};
 
@@ -20,7 +19,7 @@ pub(super) const ACT: Act = Act {
     title: "a worker is told to end (SIGTERM), the next one is killed (kill -9)",
     lines: [
         r#"let hold = tenure.mutex("resource-worker").owner(name).acquire().await?;"#,
-        "work_until(&mut told_to_end, name, &journal).await?;",
+        "work_until(&mut told_to_end, name, player).await?;",
         "hold.release().await?; // the next one is told by push, not by asking again",
     ],
 };
@@ -134,20 +133,21 @@ async fn naively(player: &mut Player) -> Result<(), Trouble> {
 async fn in_turn(player: &mut Player, name: &str) -> Result<(), Trouble> {
     let tenure = player.tenure().await?;
     let mut told_to_end = signal(SignalKind::terminate())?;
-    let journal = player.record(JOURNAL);
     player.say("ready");
     player.cue().await;
     tenure.announce("resource-worker", name);
     let hold = tenure.mutex("resource-worker").owner(name).acquire().await?;
-    player.say("works");
-    work_until(&mut told_to_end, name, &journal).await?;
+    work_until(&mut told_to_end, name, player).await?;
     hold.release().await?; // the next one is told by push, not by asking again
     player.say("done");
     Ok(())
 }
 
-async fn work_until(end: &mut Signals, name: &str, journal: &Record) -> Result<(), Trouble> {
+async fn work_until(end: &mut Signals, name: &str, player: &Player) -> Result<(), Trouble> {
+    let journal = player.record(JOURNAL);
+    // Noted before it is said: whoever has said it may be killed, and not in the middle of a note.
     journal.note(&format!("{name} starts"))?;
+    player.say("works");
     end.recv().await;
     journal.note(&format!("{name} stops"))
 }
