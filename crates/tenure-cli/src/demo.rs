@@ -216,9 +216,12 @@ fn judge(rows: &[Row]) -> Result<(), Failure> {
     ))
 }
 
-/// A time that is too short for seconds.
-fn millis(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+/// A time as it was measured.
+fn measured(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{:.1} ms", time.as_secs_f64() * 1000.0),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
 }
 
 impl Row {

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use super::naive::Naive;
 use super::player::Player;
 use super::stage::Stage;
-use super::{Act, Played, Seen, Trouble, millis, no_such_part};
+use super::{Act, Played, Seen, Trouble, measured, no_such_part};
 
 pub(super) const ACT: Act = Act {
     title: "a holder is killed (kill -9) in the middle of its work",
@@ -68,7 +68,7 @@ pub(super) fn with(stage: &mut Stage<'_>) -> Played {
         false => (true, "when its ttl was over"),
     };
     let more = format!("{how}, which is {} s", ttl.as_secs());
-    let seen = Seen::check(held, format!("the next has it after {}", millis(took)), more);
+    let seen = Seen::check(held, format!("the next has it after {}", measured(took)), more);
     Ok(seen.fact("took_us", took.as_micros() as u64))
 }
 

@@ -13,7 +13,7 @@ use super::crew::Crew;
 use super::naive::Naive;
 use super::player::Player;
 use super::stage::Stage;
-use super::{Act, Played, Seen, Trouble, millis, no_such_part};
+use super::{Act, Played, Seen, Trouble, measured, no_such_part};
 
 pub(super) const ACT: Act = Act {
     title: "a worker is told to end (SIGTERM), the next one is killed (kill -9)",
@@ -62,7 +62,7 @@ pub(super) fn with(stage: &mut Stage<'_>) -> Played {
 }
 
 fn seen(told: Duration, killed: Duration, seen: impl FnOnce(String) -> Seen) -> Seen {
-    let brief = format!("told: {}, killed: {}", millis(told), millis(killed));
+    let brief = format!("told: {}, killed: {}", measured(told), measured(killed));
     seen(brief)
         .fact("told_us", told.as_micros() as u64)
         .fact("killed_us", killed.as_micros() as u64)

@@ -27,8 +27,12 @@ pub(super) fn without(stage: &mut Stage<'_>) -> Played {
 
 pub(super) fn with(stage: &mut Stage<'_>) -> Played {
     let most = call_together(stage, "with")?;
-    let more = format!("as many as there are units; all {CALLERS} were served");
-    let seen = Seen::check(most == CAPACITY, format!("{most} inside at once"), more);
+    let held = most == CAPACITY;
+    let more = match held {
+        true => format!("as many as there are units; all {CALLERS} were served"),
+        false => format!("there are {CAPACITY} units"),
+    };
+    let seen = Seen::check(held, format!("{most} inside at once"), more);
     Ok(seen.fact("most", most as u64))
 }
 
