@@ -78,7 +78,7 @@ fn default_level(command: &Command) -> LevelFilter {
     match command {
         // The proofs lose holds on purpose.
         Command::Here(Here::Demo(_)) => LevelFilter::OFF,
-        Command::Ask(Ask::Break(_)) => LevelFilter::ERROR,
+        Command::Ask(Ask::Break(_) | Ask::Doctor { .. }) => LevelFilter::ERROR,
         _ => LevelFilter::WARN,
     }
 }
@@ -118,5 +118,6 @@ async fn ask(asked: Ask, settings: &Settings, out: &mut dyn Write) -> Result<Exi
         }
         Ask::Wait(name, wait) => commands::wait::run(&name, wait, settings, out).await,
         Ask::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
+        Ask::Doctor { brief } => commands::doctor::run(brief, settings, out).await,
     }
 }
