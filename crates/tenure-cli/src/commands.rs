@@ -1,6 +1,7 @@
 //! One file a command. Each is given its arguments, the settings and where to write.
 
 pub(crate) mod acquire;
+pub(crate) mod bench;
 pub(crate) mod break_hold;
 pub(crate) mod check;
 pub(crate) mod completions;

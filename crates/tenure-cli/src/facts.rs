@@ -126,7 +126,7 @@ pub(crate) fn object(view: &View, settings: &Settings) -> Object {
     let mut object = Object::versioned()
         .text("name", name)
         .text("kind", kind(view))
-        .text("state", &state_word(view))
+        .text("state", state_word(view))
         .number("capacity", u64::from(view.capacity));
     if let Some(holder) = oldest(view) {
         let fence = view.holders.iter().map(|holder| holder.fence).max().unwrap_or(holder.fence);

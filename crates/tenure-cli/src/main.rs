@@ -27,6 +27,7 @@ mod logs;
 mod output;
 mod run;
 mod settings;
+mod signals;
 mod system;
 mod waiting;
 
@@ -76,8 +77,8 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
 /// How much is logged if nobody says: what a command tells anyway is not said twice.
 fn default_level(command: &Command) -> LevelFilter {
     match command {
-        // The proofs lose holds on purpose.
-        Command::Here(Here::Demo(_)) => LevelFilter::OFF,
+        // The proofs lose holds on purpose, and what `run` has to say it says in its own words.
+        Command::Here(Here::Demo(_)) | Command::Run(_) => LevelFilter::OFF,
         Command::Ask(Ask::Break(_) | Ask::Doctor { .. }) => LevelFilter::ERROR,
         _ => LevelFilter::WARN,
     }
@@ -98,6 +99,7 @@ fn finish(
 fn do_here(here: Here, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     match here {
         Here::Demo(demo) => demo::run(&demo, out).map(|()| OK),
+        Here::Bench(bench) => commands::bench::run(&bench, settings, out),
         Here::Config => commands::config::run(settings, out),
         Here::Completions(shell) => commands::completions::run(shell, out),
         Here::Man(command) => commands::man::run(command.as_deref(), out),

@@ -102,6 +102,11 @@ impl Settings {
         Notes::new(self.quiet.value)
     }
 
+    /// How what is printed looks.
+    pub(crate) fn paint(&self) -> Paint {
+        Paint::for_stdout(self.color.value)
+    }
+
     /// How errors look.
     pub(crate) fn error_paint(&self) -> Paint {
         Paint::for_stderr(self.color.value)

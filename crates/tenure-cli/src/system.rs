@@ -10,7 +10,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 
 use libc::{c_char, c_int, sigset_t};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
@@ -116,11 +118,7 @@ impl Inherited {
     /// be one which lives as long as this process.
     ///
     /// A command that must have a terminal from the start takes it before it runs.
-    pub(crate) fn spawn(
-        self,
-        command: &mut Command,
-        terminal: Option<&File>,
-    ) -> io::Result<Child> {
+    pub(crate) fn spawn(self, command: &mut Command, terminal: Option<&File>) -> io::Result<Child> {
         let parent = getpid();
         let terminal = terminal.map(File::as_raw_fd);
         let prepare = move || {
@@ -270,7 +268,8 @@ extern "C" fn before_main(count: c_int, arguments: *const *mut c_char) {
     PIPE_IGNORED.store(is_ignored(libc::SIGPIPE).unwrap_or(false), Relaxed);
     // SAFETY: asking for the flags of a number harms nothing, even if it is not open.
     let is_closed = |number| unsafe { libc::fcntl(number, libc::F_GETFD) } < 0;
-    let closed = (0..3).filter(|number| is_closed(*number)).fold(0, |all, number| all | 1 << number);
+    let closed =
+        (0..3).filter(|number| is_closed(*number)).fold(0, |all, number| all | 1 << number);
     CLOSED.store(closed, Relaxed);
     // Only glibc hands the arguments to what runs this early.
     if !cfg!(target_env = "gnu") || count < 1 || arguments.is_null() {

@@ -1,5 +1,7 @@
 //! Holds for scripts: `acquire`, `renew`, `release`, `check`.
 
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+
 mod stage;
 
 use std::fs::File;

@@ -88,3 +88,27 @@ fn an_argument_that_may_be_a_claim_is_not_repeated() {
     ran.failed(64);
     assert!(!ran.stderr.contains(&claim[3..35]), "{ran:?}");
 }
+
+#[test]
+fn mistakes_are_answered_without_repeating_a_secret() {
+    let stage = Stage::new("secrets-mistakes");
+    let url = format!("redis://:{PASSWORD}@redis-1");
+    let claim = format!("t1-{}-7-30000", "0123456789abcdef".repeat(2));
+    for args in [
+        &["-u", &*url, "run", "backup", "./x.sh"][..],
+        &["run", "-u", &url, "backup"],
+        &["ls", "x", &url],
+        &[&*url],
+        &["acquire", "x", "-t", &url],
+        &["ls", "--log-level", &url],
+        &[&*format!("--{url}")],
+        &["release", "x", "-", &claim],
+        &[&*claim],
+        &["check", "x", "-t", &claim],
+    ] {
+        let ran = stage.run(args);
+        ran.failed(64);
+        assert!(!ran.stderr.contains(PASSWORD), "{ran:?}");
+        assert!(!ran.stderr.contains(&claim[3..35]), "{ran:?}");
+    }
+}

@@ -12,7 +12,7 @@ use clap::parser::ValueSource;
 
 use super::define::variable_of;
 use crate::failure::{CONFIGURATION, Failure, USAGE};
-use crate::output::quoted;
+use crate::output::{discreet, quoted};
 
 /// Looks variables up.
 pub(crate) type Variables = dyn Fn(&str) -> Option<OsString>;
@@ -209,7 +209,7 @@ impl<'a> Given<'a> {
         why: &str,
         example: &str,
     ) -> Failure {
-        let (said, shown) = (self.said(name), quoted(&value.to_string_lossy()));
+        let (said, shown) = (self.said(name), quoted(&discreet(&value.to_string_lossy())));
         let help = match self.is_spoken(name) {
             true => format!("try `{said} {example}`"),
             false => format!("set {said}={example}, or unset it"),

@@ -11,7 +11,7 @@ use super::claim::{self, Asking};
 use super::define::{as_is, option, word};
 use super::given::Given;
 use crate::failure::{BUSY, Failure, USAGE};
-use crate::output::{span, typed};
+use crate::output::{discreet, span, typed};
 
 /// What `tenure run` was asked to do.
 #[derive(Debug)]
@@ -217,7 +217,7 @@ fn no_command(given: &Given<'_>, words: &[OsString]) -> Failure {
 
 /// Words as they could be typed again.
 fn shown(words: &[OsString]) -> String {
-    let words = words.iter().map(|word| typed(&word.to_string_lossy()));
+    let words = words.iter().map(|word| typed(&discreet(&word.to_string_lossy())));
     words.collect::<Vec<_>>().join(" ")
 }
 

@@ -337,11 +337,10 @@ impl Keeper<'_> {
     /// Releases, and says so if the hold did not last until then.
     async fn release(&mut self, hold: Hold, lasted: bool, report: &mut Report) {
         let name = quoted(&self.run.asking.name);
-        let released = hold.release();
-        // A hold that is lost ends on the engine by itself; and who cannot wait has a signal to send.
-        let released = match self.unless_called_off(released).await {
-            Ok(Ok(released)) => released,
-            Ok(Err(_)) | Err(_) => Released::Late,
+        // Whoever cannot wait for it has a signal to send.
+        let released = match self.unless_called_off(released(hold)).await {
+            Ok(Some(released)) => released,
+            Ok(None) | Err(_) => Released::Late,
         };
         if released == Released::Late && lasted && report.failure.is_none() {
             self.settings.notes().say(&format!(
@@ -351,7 +350,10 @@ impl Keeper<'_> {
     }
 
     /// Waits for `work`, unless a signal ends the wait or the front is killed.
-    async fn unless_called_off<T>(&mut self, work: impl Future<Output = T>) -> Result<T, CalledOff> {
+    async fn unless_called_off<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, CalledOff> {
         let mut work = std::pin::pin!(work);
         loop {
             let event = tokio::select! {
@@ -391,7 +393,7 @@ impl Kept {
         let mut lost = self.hold.lost();
         loop {
             if clock::now() >= self.until {
-                let _ = self.hold.release().await;
+                released(self.hold).await;
                 return;
             }
             let _ = events.alarm.set(Some(self.until));
@@ -402,6 +404,12 @@ impl Kept {
             }
         }
     }
+}
+
+/// Releases, for as long as the hold itself can last: after that there is nothing to release.
+async fn released(hold: Hold) -> Option<Released> {
+    let longest = hold.remaining() + Duration::from_secs(1);
+    tokio::time::timeout(longest, hold.release()).await.ok()?.ok()
 }
 
 /// A turn that was pushed lasts for its first life only, which may be less than the command gets to

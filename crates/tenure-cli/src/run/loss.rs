@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn what_is_said_names_who_broke_it_and_cannot_harm_a_terminal() {
         let note = Note { by: "ops\x1b[2J".into(), reason: "it \"hangs\"".into() };
-        let failure = Loss::Ended(Ended::Broken(note)).failure("a", 7, Duration::from_secs(30), true);
+        let failure =
+            Loss::Ended(Ended::Broken(note)).failure("a", 7, Duration::from_secs(30), true);
         assert_eq!(failure.what, r#"LOST "a" (fence 7): broken by ops\u{1b}[2J: "it \"hangs\"""#);
         assert_eq!((failure.exit, failure.code), (79, Some("T012")));
         assert!(failure.why.ends_with("the command was stopped"), "{}", failure.why);

@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn grandchildren_are_found_wherever_they_went_and_only_they_are_hit() {
         let script = "setsid sleep 600 & echo; wait";
-        let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut shell =
+            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         let shell_pid = Pid::from_child(&shell);
         let sleeper = loop {
             let all = below(shell_pid);

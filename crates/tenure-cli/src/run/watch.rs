@@ -118,6 +118,10 @@ impl Watch<'_> {
                 self.slate.set_command(None);
             }
             changes.into_iter().for_each(|change| self.saw(change, &mut state));
+            if self.slate.stood_in() {
+                // The front has begun to kill; we see to it that nothing is left.
+                self.stop(Why::Lost(Loss::StoodStill), Duration::ZERO, &mut state);
+            }
             self.look_at_hold(&mut state);
             self.look_at_time(&mut state);
             if let Some(ending) = self.command.ended()
@@ -136,11 +140,7 @@ impl Watch<'_> {
         // A command that did not end by itself may have left the terminal in any state.
         let abrupt = state.stop.is_some() || matches!(ending, Ending::Signal(_));
         self.terminal.take_back(abrupt);
-        let mut stopped = state.stop.map(|stop| stop.why);
-        if stopped.is_none() && self.slate.stood_in() {
-            stopped = Some(Why::Lost(Loss::StoodStill));
-        }
-        Watched { ending, stopped, warned: state.warned }
+        Watched { ending, stopped: state.stop.map(|stop| stop.why), warned: state.warned }
     }
 
     /// Waits for something to happen.

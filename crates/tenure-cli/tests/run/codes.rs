@@ -50,7 +50,7 @@ fn what_cannot_be_started_leaves_nothing_locked(stage: &Stage) {
 }
 
 fn busy_has_a_code_of_its_own_that_can_be_chosen(stage: &Stage) {
-    let holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; cat"]);
+    let holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; exec sleep 600"]);
     stage.lines("ready", 1);
     let ended = stage.end(&["run", "-n", "x", "--", "touch", "ran"]);
     assert_eq!(ended.code, Some(75));
@@ -75,11 +75,14 @@ fn the_status_tells_a_command_that_ends_with_75_from_a_busy_name(stage: &Stage) 
     assert!(json.starts_with(begins) && json.ends_with("}\n"), "{json}");
     let (code, json) = status(&["--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(code, Some(137));
-    assert!(json.contains(r#""outcome":"ran","exit":137,"child":{"code":null,"signal":9}"#), "{json}");
+    assert!(
+        json.contains(r#""outcome":"ran","exit":137,"child":{"code":null,"signal":9}"#),
+        "{json}"
+    );
     let (_, json) = status(&["--", "no-such-program"]);
     assert!(json.contains(r#""outcome":"failed","exit":127,"child":null"#), "{json}");
 
-    let _holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; cat"]);
+    let _holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; exec sleep 600"]);
     stage.lines("ready", 1);
     let (code, json) = status(&["-n", "--", "true"]);
     assert_eq!(code, Some(75));
@@ -102,7 +105,18 @@ fn a_command_that_runs_too_long_is_stopped(stage: &Stage) {
     let polite = stage.end(&["run", "--max-run", "300ms", "x", "-c", line]);
     assert_eq!((polite.code, &*polite.out), (Some(124), "bye\n"));
     let line = "trap 'exit 3' USR1; while :; do sleep 0.01; done";
-    let chosen = ["run", "--max-run", "300ms", "--signal", "USR1", "--json-status", "status", "x", "-c", line];
+    let chosen = [
+        "run",
+        "--max-run",
+        "300ms",
+        "--signal",
+        "USR1",
+        "--json-status",
+        "status",
+        "x",
+        "-c",
+        line,
+    ];
     assert_eq!(stage.end(&chosen).code, Some(124));
     let json = stage.read("status");
     assert!(json.contains(r#""outcome":"max_run","exit":124,"child":{"code":3,"#), "{json}");
@@ -110,7 +124,7 @@ fn a_command_that_runs_too_long_is_stopped(stage: &Stage) {
 }
 
 fn slots_readers_and_writers_share_as_they_say(stage: &Stage) {
-    let line = |name: &str| format!("echo >> {name}; cat");
+    let line = |name: &str| format!("echo >> {name}; exec sleep 600");
     let held = |name: &str, words: &[&str]| {
         let count = stage.read(name).lines().count();
         let line = line(name);
@@ -154,7 +168,18 @@ fn a_name_stays_taken_for_hold_for_and_nobody_waits_for_that(stage: &Stage) {
 }
 
 fn what_others_see_of_it(stage: &Stage) {
-    let words = ["run", "--reason", "nightly", "--meta", "ticket=7", "x", "--", "sh", "-c", "echo > ready; cat"];
+    let words = [
+        "run",
+        "--reason",
+        "nightly",
+        "--meta",
+        "ticket=7",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo > ready; exec sleep 600",
+    ];
     let holder = stage.start(&words);
     stage.lines("ready", 1);
     let view = stage.view("x").unwrap();

@@ -70,7 +70,8 @@ fn a_waiter_that_is_killed_leaves_the_line_too(stage: &Stage) {
 
 fn signals_are_handed_to_the_whole_group(stage: &Stage) {
     let names = ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "ALRM", "WINCH"];
-    let traps: Vec<_> = names.iter().map(|name| format!("trap 'echo {name} >> got' {name}")).collect();
+    let traps: Vec<_> =
+        names.iter().map(|name| format!("trap 'echo {name} >> got' {name}")).collect();
     let line = format!(
         "{}; (trap '' INT QUIT TERM HUP USR2 ALRM WINCH; trap 'echo below >> got' USR1; \
          echo >> ready; while :; do sleep 0.01; done) & echo >> ready; while :; do sleep 0.01; done",
@@ -105,7 +106,8 @@ fn a_command_that_a_signal_ends_is_128_and_more(stage: &Stage) {
         let holder = stage.start(&["run", "x", "--", "sh", "-c", line]);
         stage.lines("ready", 1);
         std::fs::remove_file(stage.path("ready")).unwrap();
-        let kill = Command::new("sh").args(["-c", &format!("kill -{signal} {}", holder.pid())]).status();
+        let kill =
+            Command::new("sh").args(["-c", &format!("kill -{signal} {}", holder.pid())]).status();
         assert!(kill.unwrap().success());
         let ended = holder.end();
         let number = match signal {

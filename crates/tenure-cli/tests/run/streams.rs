@@ -16,7 +16,8 @@ on_every_engine!(
 );
 
 fn bytes_pass_both_ways_untouched(stage: &Stage) {
-    let bytes: Vec<u8> = (0..1_000_003_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..1_000_003_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let mut command = stage.tenure(&["run", "x", "--", "sh", "-c", "tee /dev/stderr"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut started = Started::new(command);
@@ -65,7 +66,9 @@ fn no_descriptor_of_ours_reaches_the_command(stage: &Stage) {
     let all = descriptors(command).unwrap();
     let ours = |path: &std::path::Path| {
         let path = path.to_string_lossy();
-        path.contains("lines.db") || path.contains("status") || path.starts_with("socket:")
+        path.contains("lines.db")
+            || path.contains("status")
+            || path.starts_with("socket:")
             || path.starts_with("anon_inode:")
     };
     assert!(!all.iter().any(|(_, path)| ours(path)), "{all:?}");
@@ -93,7 +96,11 @@ fn nothing_is_added_to_the_environment_but_what_is_promised(stage: &Stage) {
 fn the_same(stage: &Stage, line: &str) -> String {
     let plain = stage.shell(&line.replace("RUN", ""));
     let under = stage.shell(&line.replace("RUN", "$TENURE run x --"));
-    assert_eq!((under.code, &under.out, &under.err), (plain.code, &plain.out, &plain.err), "{line}");
+    assert_eq!(
+        (under.code, &under.out, &under.err),
+        (plain.code, &plain.out, &plain.err),
+        "{line}"
+    );
     under.out
 }
 
@@ -121,21 +128,25 @@ fn a_reader_that_leaves_ends_the_command_as_ever() {
 #[test]
 fn signals_are_set_as_without_us() {
     let stage = Stage::file();
-    let show = "RUN grep ^Sig[BI] /proc/self/status";
+    // Without the last digits beyond 31, which the C library keeps for itself.
+    let show =
+        "RUN grep ^Sig[BI] /proc/self/status | sed 's/[0-9a-f]\\{8\\}\\([0-9a-f]\\{8\\}\\)$/\\1/'";
     the_same(&stage, show);
     the_same(&stage, &format!("trap '' HUP INT PIPE; {show}"));
     let ignored = the_same(&stage, &format!("env --ignore-signal=CHLD,TTIN,USR1 {show}"));
-    assert!(ignored.contains("SigIgn:\t0000000000110200"), "the shell did as told: {ignored}");
+    assert!(ignored.contains("110200\n"), "the shell did as told: {ignored}");
     let blocked = the_same(&stage, &format!("env --block-signal=USR2,TERM {show}"));
-    assert!(blocked.contains("SigBlk:\t0000000000004800"), "the shell did as told: {blocked}");
+    assert!(blocked.contains("4800\n"), "the shell did as told: {blocked}");
 }
 
 #[test]
 fn arguments_are_bytes_and_no_shell_reads_them() {
     let stage = Stage::file();
     let odd = OsStr::from_bytes(b"\xff\xfe $HOME `id` \n *");
-    let words = [OsStr::new("run"), "x".as_ref(), "--".as_ref(), "printf".as_ref(), "[%s]".as_ref()];
-    let output = stage.tenure(&[&words[..], &[odd, OsStr::new(""), OsStr::new("--")]].concat()).output();
+    let words =
+        [OsStr::new("run"), "x".as_ref(), "--".as_ref(), "printf".as_ref(), "[%s]".as_ref()];
+    let output =
+        stage.tenure(&[&words[..], &[odd, OsStr::new(""), OsStr::new("--")]].concat()).output();
     let output = output.unwrap();
     assert_eq!(output.stdout, b"[\xff\xfe $HOME `id` \n *][][--]");
     assert_eq!(stage.end(&["run", "x", "-c", "echo a b | tr a-z A-Z"]).out, "A B\n");

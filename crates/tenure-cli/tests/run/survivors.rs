@@ -15,6 +15,7 @@ on_every_engine!(
     nothing_survives_the_front,
     nothing_survives_the_keeper,
     nothing_survives_a_keeper_that_stands_still,
+    the_command_dies_with_the_keeper_even_if_nobody_is_there_to_see_it,
     what_a_command_leaves_behind_on_purpose_is_left_alone,
 );
 
@@ -80,7 +81,11 @@ fn nothing_survives_the_keeper(stage: &Stage) {
         let ended = holder.end();
         assert!(!pids.iter().any(|pid| lives(*pid)), "round {round}: when the front ends");
         assert_eq!(ended.code, Some(137), "{}", ended.err);
-        assert!(ended.err.starts_with("error: the keeper of \"x\" was ended by SIGKILL"), "{}", ended.err);
+        assert!(
+            ended.err.starts_with("error: the keeper of \"x\" was ended by SIGKILL"),
+            "{}",
+            ended.err
+        );
         none_seen(next, round);
     }
 }
@@ -95,6 +100,14 @@ fn nothing_survives_a_keeper_that_stands_still(stage: &Stage) {
         assert_eq!(ended.code, Some(79), "{}", ended.err);
         assert!(ended.err.contains("its keeper stood still"), "{}", ended.err);
     }
+}
+
+fn the_command_dies_with_the_keeper_even_if_nobody_is_there_to_see_it(stage: &Stage) {
+    let holder = stage.start(&["run", "x", "--", "sh", "-c", "echo $$ > pid; exec sleep 600"]);
+    let command = stage.pids("pid", 1)[0];
+    holder.signal(Signal::STOP);
+    kill_process(holder.keeper(), Signal::KILL).unwrap();
+    until("the command is gone", || !lives(command));
 }
 
 /// The engine is gone for the holder, and there for the next: what the engine does not renew ends by
