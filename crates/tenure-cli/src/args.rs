@@ -5,6 +5,7 @@
 //! `define` says how flags are made, `given` how their values are read, `refusal` what is said instead
 //! of clap's errors; commands that belong together have a file of their own.
 
+mod bench;
 pub(crate) mod claim;
 mod define;
 mod demo;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, Command as Words};
 use clap_complete::Shell;
 
+pub(crate) use bench::{Bench, Part, WORKER};
 pub(crate) use define::variable_of;
 pub(crate) use demo::{Demo, Proof, name_of};
 pub(crate) use given::{Found, Given, Source, Variables, is_bare, no_unit};
@@ -58,6 +60,8 @@ pub(crate) enum Command {
 pub(crate) enum Here {
     /// Play proofs.
     Demo(Demo),
+    /// Measure the engine.
+    Bench(Bench),
     /// Explain a code or a topic; without one, list them.
     Explain(Option<String>),
     /// Show the settings.
@@ -89,6 +93,8 @@ pub(crate) enum Ask {
     Wait(String, Wait),
     /// End a hold by force, or say what that would mean.
     Break(Break),
+    /// Say whether the engine is fit for locks, in one line if so asked.
+    Doctor { brief: bool },
 }
 
 const MORE: &str = "\
@@ -110,6 +116,7 @@ pub(crate) fn define() -> Words {
         .subcommands(script::define_commands())
         .subcommands(look::define_commands())
         .subcommand(demo::define())
+        .subcommand(bench::define())
         .subcommands(define_here())
 }
 
@@ -196,6 +203,7 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
         }
         "wait" => Ask::Wait(given.name()?, Wait::read(given)?),
         "break" => Ask::Break(look::read_break(given)?),
+        "doctor" => Ask::Doctor { brief: given.flag("brief")?.value },
         _ => return read_here(name, given).map(Command::Here),
     };
     Ok(Command::Ask(ask))
@@ -204,6 +212,7 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
 fn read_here(name: &str, given: &Given<'_>) -> Result<Here, Failure> {
     Ok(match name {
         "demo" => Here::Demo(Demo::read(given)?),
+        "bench" => Here::Bench(Bench::read(given)?),
         "explain" | "help" => Here::Explain(given.word("topic")?),
         "config" => Here::Config,
         "completions" => Here::Completions(read_shell(given)?),

@@ -1,10 +1,12 @@
 //! One file a command. Each is given its arguments, the settings and where to write.
 
 pub(crate) mod acquire;
+pub(crate) mod bench;
 pub(crate) mod break_hold;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod ls;
 pub(crate) mod man;

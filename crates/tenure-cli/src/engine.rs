@@ -3,7 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use tenure::{Error, ErrorKind, Tenure};
+use rustix::process::Pid;
+use tenure::{Error, ErrorKind, Finding, Tenure};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{is_bare, no_unit};
@@ -32,8 +33,54 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
 
 /// Connects to the engine that the settings name.
 pub(crate) async fn connect(settings: &Settings) -> Result<Tenure, Failure> {
+    connect_at(settings, settings.address.url()?).await
+}
+
+/// The same for a process that does not stand alone: where an engine ends what a process holds when
+/// that has ended, `guard` must have ended too.
+pub(crate) async fn connect_guarded(settings: &Settings, guard: Pid) -> Result<Tenure, Failure> {
+    let url = settings.address.url()?;
+    match settings.address.scheme() {
+        Some("file") => {
+            let sign = if url.contains('?') { '&' } else { '?' };
+            connect_at(settings, &format!("{url}{sign}guard={guard}")).await
+        }
+        _ => connect_at(settings, url).await,
+    }
+}
+
+/// Looks at the engine that the settings name, also at one that lets nobody connect.
+pub(crate) async fn examine(settings: &Settings) -> Result<Vec<Finding>, Failure> {
+    let url = settings.address.url()?;
+    prepare(settings)?;
+    let began = Instant::now();
+    Tenure::examine_at(url).await.map_err(|error| {
+        let failure = not_connected(&error, settings, began.elapsed());
+        match failure.code {
+            // What asks for the doctor elsewhere has been to it.
+            Some("T003") => Failure { help: not_examined_help(), ..failure },
+            _ => failure,
+        }
+    })
+}
+
+async fn connect_at(settings: &Settings, url: &str) -> Result<Tenure, Failure> {
+    prepare(settings)?;
+    let began = Instant::now();
+    let connected = Tenure::connect(url).await;
+    connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
+}
+
+/// Connects without a remark: whoever asks has had them.
+pub(crate) async fn connect_quietly(settings: &Settings) -> Result<Tenure, Failure> {
+    let began = Instant::now();
+    let connected = Tenure::connect(settings.address.url()?).await;
+    connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
+}
+
+/// What is wrong with the address before anyone was asked, and what is to be said about it.
+fn prepare(settings: &Settings) -> Result<(), Failure> {
     let Settings { address, .. } = settings;
-    let url = address.url()?;
     check_scheme(address)?;
     check_units(address)?;
     let notes = settings.notes();
@@ -44,9 +91,7 @@ pub(crate) async fn connect(settings: &Settings) -> Result<Tenure, Failure> {
         let engine = address.shown();
         notes.say(&format!("engine: {engine} (this host only; TENURE_URL names another)"));
     }
-    let began = Instant::now();
-    let connected = Tenure::connect(url).await;
-    connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
+    Ok(())
 }
 
 /// Why there is no way to the engine.
@@ -114,10 +159,27 @@ pub(crate) fn reason(error: &Error, settings: &Settings) -> String {
     clean_sentence(text.split_once(&known).map_or(&*text, |(_, reason)| reason))
 }
 
-/// Many have the address of their server in another variable.
+/// Many have the address of their server in another variable, which is not read.
+pub(crate) fn has_another_address() -> bool {
+    std::env::var_os("REDIS_URL").is_some() && std::env::var_os("TENURE_URL").is_none()
+}
+
+const ANOTHER_ADDRESS: &str = "REDIS_URL is set: did you mean TENURE_URL=$REDIS_URL?";
+
+fn not_examined_help() -> String {
+    match has_another_address() {
+        true => ANOTHER_ADDRESS.into(),
+        false => {
+            "tried to connect and to log in; start it, or see to the address (`tenure config` \
+                  shows where that comes from) and to what is in between"
+                .into()
+        }
+    }
+}
+
 fn unreachable_help() -> String {
-    match std::env::var_os("REDIS_URL").is_some() && std::env::var_os("TENURE_URL").is_none() {
-        true => "REDIS_URL is set: did you mean TENURE_URL=$REDIS_URL?".into(),
+    match has_another_address() {
+        true => ANOTHER_ADDRESS.into(),
         false => "is it running, and is the address right? `tenure doctor` looks closer".into(),
     }
 }

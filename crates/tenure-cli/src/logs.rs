@@ -27,6 +27,8 @@ pub(crate) fn start(settings: &Settings, default: LevelFilter) {
     let logger = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(io::stderr)
+        // It would be said on standard error that standard error is gone, and that panics.
+        .log_internal_errors(false)
         .event_format(Lines(settings.log_format.value))
         .finish();
     // It fails only if there is one already, and there is not.

@@ -27,6 +27,8 @@ mod logs;
 mod output;
 mod run;
 mod settings;
+mod signals;
+mod system;
 mod waiting;
 
 use std::io::{self, BufWriter, Write};
@@ -75,9 +77,9 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
 /// How much is logged if nobody says: what a command tells anyway is not said twice.
 fn default_level(command: &Command) -> LevelFilter {
     match command {
-        // The proofs lose holds on purpose.
-        Command::Here(Here::Demo(_)) => LevelFilter::OFF,
-        Command::Ask(Ask::Break(_)) => LevelFilter::ERROR,
+        // The proofs lose holds on purpose, and what `run` has to say it says in its own words.
+        Command::Here(Here::Demo(_)) | Command::Run(_) => LevelFilter::OFF,
+        Command::Ask(Ask::Break(_) | Ask::Doctor { .. }) => LevelFilter::ERROR,
         _ => LevelFilter::WARN,
     }
 }
@@ -97,6 +99,7 @@ fn finish(
 fn do_here(here: Here, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     match here {
         Here::Demo(demo) => demo::run(&demo, out).map(|()| OK),
+        Here::Bench(bench) => commands::bench::run(&bench, settings, out),
         Here::Config => commands::config::run(settings, out),
         Here::Completions(shell) => commands::completions::run(shell, out),
         Here::Man(command) => commands::man::run(command.as_deref(), out),
@@ -117,5 +120,6 @@ async fn ask(asked: Ask, settings: &Settings, out: &mut dyn Write) -> Result<Exi
         }
         Ask::Wait(name, wait) => commands::wait::run(&name, wait, settings, out).await,
         Ask::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
+        Ask::Doctor { brief } => commands::doctor::run(brief, settings, out).await,
     }
 }

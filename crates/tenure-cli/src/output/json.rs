@@ -45,6 +45,13 @@ impl Object {
         self.number(key, u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
     }
 
+    /// A field with a number that has so many decimals.
+    pub(crate) fn decimal(self, key: &str, value: f64, decimals: usize) -> Object {
+        // JSON knows no other numbers than these.
+        let value = if value.is_finite() { value } else { 0.0 };
+        self.raw(key, &format!("{value:.decimals$}"))
+    }
+
     /// A field that is yes or no.
     pub(crate) fn flag(self, key: &str, value: bool) -> Object {
         self.raw(key, if value { "true" } else { "false" })

@@ -33,10 +33,18 @@ const BATCH: usize = 64;
 pub(super) trait Job: Send {
     fn act(&mut self, desk: &mut Desk<'_>) -> Kept<()>;
     fn done(self: Box<Self>, outcome: Result<()>);
-    /// Whether it makes room on the disk rather than taking some.
-    fn frees_room(&self) -> bool {
-        false
-    }
+    fn kind(&self) -> Kind;
+}
+
+/// What a job needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Nothing.
+    Plain,
+    /// That others can reach this client.
+    Claim,
+    /// To be done even if the disk is full: it makes room, or keeps what is held.
+    InAnyCase,
 }
 
 /// Where jobs are put.
@@ -190,7 +198,7 @@ impl Clerk {
         }
         if let Err(error) = &outcome
             && Store::lacks_room(error)
-            && jobs.iter().all(|job| job.frees_room())
+            && jobs.iter().all(|job| job.kind() == Kind::InAnyCase)
         {
             self.store.drop_ballast();
             outcome = self.transact(&mut jobs);
@@ -216,6 +224,9 @@ impl Clerk {
 
     fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<Done> {
         let Clerk { store, lives, .. } = self;
+        if jobs.iter().any(|job| job.kind() == Kind::Claim) {
+            store.be_present()?;
+        }
         let watched = |client| lives.contains_key(&client);
         let done =
             store.transact(&watched, |desk| jobs.iter_mut().try_for_each(|job| job.act(desk)));
@@ -306,8 +317,8 @@ impl Job for Chore {
     // If it failed, the ttl or the next sweep sees to it.
     fn done(self: Box<Self>, _: Result<()>) {}
 
-    fn frees_room(&self) -> bool {
-        true
+    fn kind(&self) -> Kind {
+        Kind::InAnyCase
     }
 }
 

@@ -192,14 +192,15 @@ impl Desk<'_> {
             if number == 0 || number == self.own || watch && (self.watched)(number) {
                 continue;
             }
-            let Some(client) = self.client(number)? else { continue };
-            match client.look(self.lives_as.process.space) {
-                Life::Ended => {
+            match self.life_of(number)? {
+                Some(Life::Ended) => {
                     self.reap(number)?;
                     any = true;
                 }
-                Life::Lives(descriptor) if watch => self.out.watch.push((number, descriptor)),
-                Life::Lives(_) | Life::Unseen => {}
+                Some(Life::Lives(descriptor)) if watch => {
+                    self.out.watch.push((number, descriptor));
+                }
+                Some(Life::Lives(_) | Life::Unseen) | None => {}
             }
         }
         Ok(any)
@@ -215,6 +216,12 @@ impl Desk<'_> {
             Ok(LivesAs { process, guard })
         });
         found.optional()
+    }
+
+    /// Whether a client lives; nothing if nobody knows it.
+    pub(super) fn life_of(&self, number: Process) -> Kept<Option<Life>> {
+        let client = self.client(number)?;
+        Ok(client.map(|client| client.look(self.lives_as.process.space)))
     }
 
     /// A process that a client lives with has ended: the client, too, unless it has another.

@@ -337,7 +337,7 @@ impl Shelf for Rows<'_> {
             return Ok(None);
         }
         let mut select = self.db.prepare_cached(sql::TRACE)?;
-        let found = select.query_row(params![id.to_bytes(), moment(now)], |row| {
+        let found = select.query_row(params![id.to_bytes(), self.id, moment(now)], |row| {
             let (by, reason): (Option<String>, Option<String>) = (row.get(0)?, row.get(1)?);
             let note = by.map(|by| Note { by, reason: reason.unwrap_or_default() });
             Ok(note.map_or(Trace::Tomb, Trace::Broken))
@@ -486,3 +486,6 @@ fn read_meta(text: &str) -> Vec<(String, String)> {
     let pairs = text.split(BETWEEN_PAIRS).filter_map(|pair| pair.split_once(WITHIN_A_PAIR));
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,6 +45,8 @@ pub(super) struct Store {
     pub(super) sockets: Sockets,
     /// This client's number.
     pub(super) own: Process,
+    /// Others know this client and can reach it: since its first claim. Whoever only looks is not known.
+    present: bool,
     /// The file was deleted or replaced: there is no way back.
     gone: bool,
     /// How long the journal was at the last commit, in pages.
@@ -83,13 +85,10 @@ impl Store {
         let (mut db, journal) = connect(&place).map_err(|error| fault(&error))?;
         let own = begin(&mut db, &host)?;
         drop(passed);
+        let (present, gone) = (false, false);
         let mut store =
-            Store { db, gate, place, inode, host, lives_as, sockets, own, gone: false, journal };
-        store.sockets.listen(own).map_err(|error| unopened(&error))?;
-        store.transact(&|_| false, |desk| {
-            desk.register()?;
-            desk.sweep_now_and_then()
-        })?;
+            Store { db, gate, place, inode, host, lives_as, sockets, own, present, gone, journal };
+        store.transact(&|_| false, |desk| desk.sweep_now_and_then())?;
         store.keep_ballast();
         Ok(store)
     }
@@ -147,6 +146,16 @@ impl Store {
         Ok((done, Done { at, out, heard }))
     }
 
+    /// Makes this client one that others know and can reach; before its first claim.
+    pub(super) fn be_present(&mut self) -> Result<()> {
+        if !self.present {
+            self.sockets.listen(self.own).map_err(|error| unopened(&error))?;
+            self.transact(&|_| false, |desk| desk.register())?;
+            self.present = true;
+        }
+        Ok(())
+    }
+
     /// Makes room on a full disk, so that what is held can be released.
     pub(super) fn drop_ballast(&mut self) {
         if let Ok(ballast) = std::fs::OpenOptions::new().write(true).open(&self.place.ballast) {
@@ -193,7 +202,7 @@ impl Store {
     }
 
     pub(super) fn close(&mut self) {
-        if !self.gone {
+        if self.present && !self.gone {
             let _ = self.transact(&|_| false, |desk| desk.sign_off());
         }
         self.sockets.close(self.own);

@@ -1,0 +1,31 @@
+//! The clocks of a run: one that all processes of this host share, and the CPU's time.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds of `CLOCK_BOOTTIME`, which is the same in every process.
+pub(super) fn now() -> u64 {
+    read(ClockId::Boottime)
+}
+
+/// Nanoseconds that all threads of this process have spent on a CPU.
+pub(super) fn cpu() -> u64 {
+    read(ClockId::ProcessCPUTime)
+}
+
+/// How long it is until a moment.
+pub(super) fn until(moment: u64) -> Duration {
+    Duration::from_nanos(moment.saturating_sub(now()))
+}
+
+/// The moment that comes so much later than now.
+pub(super) fn after(time: Duration) -> u64 {
+    now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    // Neither clock is ever negative.
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}

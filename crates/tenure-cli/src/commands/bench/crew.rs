@@ -1,0 +1,245 @@
+//! The processes of a run: this program once more, each with a task.
+//!
+//! A worker says lines on its standard output and takes orders, a line each, on its standard input;
+//! the first is its task. It ends when that closes, so none outlives the one that started it.
+
+use std::ops::{Index, IndexMut};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+
+use super::lock::Which;
+use crate::args::WORKER;
+use crate::failure::{Failure, INTERNAL, UNREACHABLE};
+use crate::settings::Settings;
+
+/// How long a worker may take to say what it is asked for.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a worker may take to end by itself.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// What a worker does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Task {
+    pub(super) role: Role,
+    pub(super) lock: Which,
+    /// How long what it holds lasts without renewal.
+    pub(super) ttl: Duration,
+    /// How many it is.
+    pub(super) many: usize,
+    /// What it wants.
+    pub(super) name: String,
+}
+
+/// What a worker is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// Acquires and releases from `go END` on, then says `stamps N` and N stamps.
+    Contend,
+    /// Says `joined` when it stands in line, `granted WHEN` when it is served, and `cpu TIME` when
+    /// asked for that.
+    Wait,
+    /// Says `held` when it holds.
+    Hold,
+}
+
+const ROLES: [(&str, Role); 3] =
+    [("contend", Role::Contend), ("wait", Role::Wait), ("hold", Role::Hold)];
+
+impl Task {
+    /// As the first order that a worker is given. The name may contain anything but a line's end.
+    fn order(&self) -> String {
+        let Task { lock, ttl, many, name, .. } = self;
+        let role = ROLES.iter().find(|(_, role)| *role == self.role).map_or("", |(word, _)| word);
+        let lock = if *lock == Which::Naive { "naive" } else { "tenure" };
+        format!("{role}\t{lock}\t{}\t{many}\t{name}", ttl.as_millis())
+    }
+
+    /// What `order` said.
+    pub(super) fn read(order: &str) -> Option<Task> {
+        let parts: Vec<_> = order.splitn(5, '\t').collect();
+        let [role, lock, ttl, many, name] = parts[..] else { return None };
+        Some(Task {
+            role: ROLES.iter().find(|(word, _)| *word == role)?.1,
+            lock: if lock == "naive" { Which::Naive } else { Which::Tenure },
+            ttl: Duration::from_millis(ttl.parse().ok()?),
+            many: many.parse().ok()?,
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// All workers at a time.
+#[derive(Default)]
+pub(super) struct Crew(Vec<Worker>);
+
+impl Crew {
+    /// Starts one more; its number.
+    pub(super) async fn start(
+        &mut self,
+        task: &Task,
+        settings: &Settings,
+    ) -> Result<usize, Failure> {
+        let worker = Worker::start(settings.address.url()?)?;
+        self.0.push(worker);
+        let number = self.0.len() - 1;
+        self[number].tell(&task.order()).await?;
+        Ok(number)
+    }
+
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Worker> {
+        self.0.iter_mut()
+    }
+
+    /// Has all of them end, and waits until they have.
+    pub(super) async fn end(&mut self) {
+        for worker in &mut self.0 {
+            worker.orders = None;
+        }
+        for mut worker in self.0.drain(..) {
+            worker.end().await;
+        }
+    }
+}
+
+impl Index<usize> for Crew {
+    type Output = Worker;
+
+    fn index(&self, number: usize) -> &Worker {
+        &self.0[number]
+    }
+}
+
+impl IndexMut<usize> for Crew {
+    fn index_mut(&mut self, number: usize) -> &mut Worker {
+        &mut self.0[number]
+    }
+}
+
+/// A worker, as the one that started it sees it.
+pub(super) struct Worker {
+    process: Child,
+    /// Closing it is the order to end.
+    orders: Option<ChildStdin>,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    fn start(url: &str) -> Result<Worker, Failure> {
+        // Not by its path: that may lead to another version by now.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["bench".to_owned(), format!("--{WORKER}")]);
+        // A URL may have a password in it, and arguments can be seen by everyone.
+        command.env("TENURE_URL", url);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut process = command.spawn().map_err(|error| {
+            let help = "see the limits of this process (`ulimit -a`)";
+            Failure::new(INTERNAL, "a process cannot be started", error.to_string(), help)
+        })?;
+        match (process.stdin.take(), process.stdout.take()) {
+            (Some(orders), Some(lines)) => {
+                Ok(Worker { process, orders: Some(orders), lines: BufReader::new(lines) })
+            }
+            _ => Err(gone("it has no pipes")),
+        }
+    }
+
+    pub(super) async fn tell(&mut self, order: &str) -> Result<(), Failure> {
+        let Some(orders) = &mut self.orders else { return Err(gone("it was told to end")) };
+        let line = format!("{order}\n");
+        orders.write_all(line.as_bytes()).await.map_err(|error| gone(&error.to_string()))
+    }
+
+    /// The rest of the next line, which must begin with `word`.
+    pub(super) async fn hear(&mut self, word: &str) -> Result<String, Failure> {
+        let mut line = String::new();
+        let heard = timeout(PATIENCE, self.lines.read_line(&mut line)).await;
+        heard
+            .map_err(|_| gone(&format!("it says nothing for {PATIENCE:?}")))?
+            .map_err(|error| gone(&error.to_string()))?;
+        let line = line.trim_end_matches('\n');
+        match line.split_once('\t').unwrap_or((line, "")) {
+            (said, rest) if said == word => Ok(rest.to_owned()),
+            ("failed", rest) => Err(failed(rest)),
+            ("", _) => Err(gone("it ended before its time")),
+            _ => Err(gone("it says something else")),
+        }
+    }
+
+    /// The same for a number.
+    pub(super) async fn hear_number(&mut self, word: &str) -> Result<u64, Failure> {
+        let said = self.hear(word).await?;
+        said.parse().map_err(|_| gone("it says no number"))
+    }
+
+    /// The next so many bytes.
+    pub(super) async fn bytes(&mut self, count: usize) -> Result<Vec<u8>, Failure> {
+        let mut bytes = vec![0; count];
+        let read = timeout(PATIENCE, self.lines.read_exact(&mut bytes)).await;
+        let read = read.map_err(|_| gone("it does not end its list"))?;
+        read.map_err(|error| gone(&error.to_string()))?;
+        Ok(bytes)
+    }
+
+    /// Sends SIGKILL, and waits until it is no more.
+    pub(super) async fn kill(&mut self) {
+        // One that has ended already is as dead as it should be.
+        let _ = self.process.kill().await;
+    }
+
+    async fn end(&mut self) {
+        self.orders = None;
+        if timeout(FAREWELL, self.process.wait()).await.is_err() {
+            self.kill().await;
+        }
+    }
+}
+
+/// Tells the one that started this worker what went wrong, so that it can say so in the same words.
+pub(super) fn failed_line(failure: &Failure) -> String {
+    let Failure { exit, what, why, help, .. } = failure;
+    let texts = [what, why, help].map(|text| text.replace(['\t', '\n'], " "));
+    format!("failed\t{exit}\t{}", texts.join("\t"))
+}
+
+fn failed(said: &str) -> Failure {
+    let parts: Vec<_> = said.splitn(4, '\t').collect();
+    let [exit, what, why, help] = parts[..] else { return gone(said) };
+    let failure = Failure::new(exit.parse().unwrap_or(INTERNAL), what, why, help);
+    if failure.exit == UNREACHABLE { failure.code("T003") } else { failure }
+}
+
+fn gone(why: &str) -> Failure {
+    let help = "look at the engine with `tenure doctor`, and try again";
+    Failure::new(INTERNAL, "a process of the benchmark failed", why, help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_arrives_as_it_was_given() {
+        let task = Task {
+            role: Role::Wait,
+            lock: Which::Naive,
+            ttl: Duration::from_millis(1500),
+            many: 50,
+            name: "a b/tenure-bench/x\ty".into(),
+        };
+        assert_eq!(Task::read(&task.order()), Some(task));
+        assert_eq!(Task::read("wait\ttenure"), None);
+    }
+
+    #[test]
+    fn a_failure_is_reported_in_the_words_of_the_worker() {
+        let failure = Failure::new(69, "engine\nunreachable", "refused", "is it running?");
+        let line = failed_line(&failure);
+        assert_eq!(line, "failed\t69\tengine unreachable\trefused\tis it running?");
+        let failure = failed(line.strip_prefix("failed\t").unwrap());
+        assert_eq!((failure.exit, &*failure.why, failure.code), (69, "refused", Some("T003")));
+    }
+}

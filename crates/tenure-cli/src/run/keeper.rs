@@ -1,0 +1,386 @@
+//! The keeper: it stands in line, holds, renews, starts the command, watches over it, releases.
+//!
+//! It is a process of its own, with a group and a name of its own, so that what ends `tenure` (a key in
+//! the terminal, `kill -9`, `pkill tenure`) does not end it: the hold must not end before the command
+//! has, and it is the keeper that sees to both.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::process::{Pid, getpid, set_child_subreaper, setpgid};
+use tenure::{Hold, Options, Released};
+
+use super::command::Command;
+use super::events::{Event, Events};
+use super::link::{News, Slate};
+use super::loss::Loss;
+use super::report::{MAX_RUN, Outcome, Report, late, not_started};
+use super::terminal::Terminal;
+use super::watch::{Limits, Watch, Watched, Why};
+use super::{clock, quiet, signals};
+use crate::args::Run;
+use crate::args::claim::Kind;
+use crate::args::run::Program;
+use crate::engine;
+use crate::failure::{Failure, INTERNAL};
+use crate::output::quoted;
+use crate::settings::Settings;
+use crate::system::{self, Inherited};
+
+/// What `ps` and `pkill` know this process by.
+const NAME: &std::ffi::CStr = c"hold-keeper";
+
+/// What the keeper has from before the fork.
+pub(super) struct Start<'a> {
+    pub(super) run: &'a Run,
+    pub(super) settings: &'a Settings,
+    pub(super) front: Pid,
+    pub(super) link: UnixStream,
+    pub(super) slate: Slate,
+    pub(super) inherited: Inherited,
+    pub(super) status: Option<File>,
+}
+
+/// Keeps until all is over, and returns the exit code.
+pub(super) fn keep(start: Start<'_>) -> u8 {
+    let Start { run, settings, front, link, slate, inherited, status } = start;
+    let mut desk = Desk { settings, status };
+    let runtime = set_apart(front).map_err(|error| broken(&error)).and_then(|()| engine::runtime());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(failure) => {
+            let report = desk.publish(Report::not_run(Outcome::Failed, failure));
+            let _ = (&link).write_all(&report.news(false).to_bytes());
+            return report.exit;
+        }
+    };
+    let code = runtime.block_on(async {
+        let events = match Events::new(front, link, inherited) {
+            Ok(events) => events,
+            Err((error, link)) => {
+                let report = desk.publish(Report::not_run(Outcome::Failed, broken(&error)));
+                let _ = (&link).write_all(&report.news(false).to_bytes());
+                return report.exit;
+            }
+        };
+        let mut keeper = Keeper { run, settings, events, slate, inherited, paused: false };
+        let (report, kept) = keeper.go().await;
+        let report = desk.publish(report);
+        keeper.events.tell(report.news(kept.is_some()));
+        if let Some(kept) = kept {
+            drop(desk);
+            kept.linger(&mut keeper.events).await;
+        }
+        report.exit
+    });
+    // A look-up that hangs must not keep us.
+    runtime.shutdown_background();
+    code
+}
+
+/// Where a report goes.
+struct Desk<'a> {
+    settings: &'a Settings,
+    status: Option<File>,
+}
+
+impl Desk<'_> {
+    fn publish(&mut self, report: Report) -> Report {
+        report.publish(self.settings.error_paint(), self.status.as_mut());
+        report
+    }
+}
+
+/// Out of the reach of what is meant for the front.
+fn set_apart(front: Pid) -> io::Result<()> {
+    setpgid(None, None)?;
+    set_child_subreaper(Some(getpid()))?;
+    // A name that cannot be changed is no reason to stop.
+    let _ = rustix::thread::set_name(NAME);
+    system::retitle(&format!("{} of {front}", NAME.to_string_lossy()));
+    Ok(())
+}
+
+fn broken(error: &io::Error) -> Failure {
+    let help = "see the limits of this process (`ulimit -a`)";
+    Failure::new(INTERNAL, "the command cannot be watched over", error.to_string(), help)
+}
+
+pub(super) struct Keeper<'a> {
+    pub(super) run: &'a Run,
+    pub(super) settings: &'a Settings,
+    pub(super) events: Events,
+    slate: Slate,
+    inherited: Inherited,
+    /// The front was stopped: nothing is started until it goes on.
+    paused: bool,
+}
+
+/// Why the keeper does not go on.
+pub(super) enum CalledOff {
+    /// By this signal.
+    Signal(i32),
+    /// The front was killed.
+    FrontGone,
+}
+
+impl CalledOff {
+    pub(super) fn report(self) -> Report {
+        match self {
+            CalledOff::Signal(signal) => Report::called_off(signal),
+            CalledOff::FrontGone => Report::called_off(libc::SIGKILL),
+        }
+    }
+}
+
+/// A hold that outlives its command.
+struct Kept {
+    hold: Hold,
+    until: Duration,
+}
+
+impl Keeper<'_> {
+    /// From the first contact to the last. With `hold_for`, the hold may have to be kept after that.
+    async fn go(&mut self) -> (Report, Option<Kept>) {
+        let connecting = engine::connect_guarded(self.settings, self.events.front);
+        let tenure = match self.unless_called_off(connecting).await {
+            Ok(Ok(tenure)) => tenure,
+            Ok(Err(failure)) => return (Report::not_run(Outcome::Failed, failure), None),
+            Err(off) => return (off.report(), None),
+        };
+        let (hold, options) = match self.take(&tenure).await {
+            Ok(taken) => taken,
+            Err(report) => {
+                self.leave(&tenure).await;
+                return (report, None);
+            }
+        };
+        self.hold_and_run(hold, &options).await
+    }
+
+    async fn hold_and_run(&mut self, hold: Hold, options: &Options) -> (Report, Option<Kept>) {
+        let since = clock::now();
+        let fence = hold.fence().get();
+        let ran = match self.until_not_paused(&hold, options).await {
+            Ok(()) => self.run_command(&hold, options).await,
+            Err(report) => Err(report),
+        };
+        let (mut report, lasted) = match ran {
+            Ok(watched) => (self.judge(watched, &hold, options), hold.is_live()),
+            Err(report) => (report, true),
+        };
+        report.fence = Some(fence);
+        let until = since + options.hold_for;
+        let started = report.command.is_some();
+        if started && lasted && clock::now() < until {
+            return (report, Some(Kept { hold, until }));
+        }
+        self.release(hold, lasted, &mut report).await;
+        (report, None)
+    }
+
+    /// A job that was stopped before it began begins when it goes on.
+    async fn until_not_paused(&mut self, hold: &Hold, options: &Options) -> Result<(), Report> {
+        while self.paused {
+            let event = tokio::select! {
+                event = self.events.next() => event,
+                ended = hold.lost() => {
+                    let (name, fence) = (&self.run.asking.name, hold.fence().get());
+                    let failure = Loss::Ended(ended).failure(name, fence, options.ttl, true);
+                    return Err(Report::not_run(Outcome::Lost, failure));
+                }
+            };
+            if let Some(off) = self.heed(event) {
+                return Err(off.report());
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_command(&mut self, hold: &Hold, options: &Options) -> Result<Watched, Report> {
+        let run = self.run;
+        let variables = [
+            ("TENURE_NAME", run.asking.name.clone()),
+            ("TENURE_KIND", word(run.asking.kind).to_owned()),
+            ("TENURE_FENCE", hold.fence().to_string()),
+            ("TENURE_OWNER", options.details.owner.clone()),
+        ];
+        let mut terminal = Terminal::new(self.events.front);
+        let started = Command::start(&run.program, variables, self.inherited, &mut terminal);
+        let command = started.map_err(|error| {
+            Report::not_run(Outcome::Failed, not_started(&shown(&run.program), &error))
+        })?;
+        // What the command reads and writes is its own from now on: if it closes its output, whoever
+        // reads that must not wait for us.
+        quiet::let_go_of_input_and_output();
+        let kill_after = run.kill_after(options.ttl).unwrap_or_default();
+        let limits = Limits {
+            signal: run.signal,
+            kill_after,
+            margin: Limits::margin(kill_after, options.ttl),
+            max_run: run.max_run,
+            on_lost: run.on_lost,
+        };
+        let (settings, fence) = (self.settings, hold.fence().get());
+        let say = |loss: &Loss| {
+            let warning = loss.failure(&run.asking.name, fence, options.ttl, false);
+            let report = Report::not_run(Outcome::Lost, warning);
+            report.publish(settings.error_paint(), None);
+        };
+        let note = |text: &str| settings.notes().say(text);
+        let watch = Watch {
+            command,
+            hold,
+            options,
+            limits,
+            events: &mut self.events,
+            terminal,
+            slate: self.slate,
+            say: &say,
+            note: &note,
+        };
+        Ok(watch.watch().await)
+    }
+
+    /// What a command that ran comes to.
+    fn judge(&self, watched: Watched, hold: &Hold, options: &Options) -> Report {
+        let Watched { ending, stopped, warned } = watched;
+        let (outcome, exit, failure) = match stopped {
+            None if warned.is_some() => (Outcome::Lost, ending.exit_code(), None),
+            None if !hold.is_live() => {
+                let exit = ending.exit_code();
+                (Outcome::Lost, exit, Some(late(&self.run.asking.name, exit)))
+            }
+            None => (Outcome::Ran, ending.exit_code(), None),
+            Some(Why::FrontGone) => (Outcome::Signal, signals::exit_code(libc::SIGKILL), None),
+            Some(Why::MaxRun) => (Outcome::MaxRun, MAX_RUN, Some(self.ran_too_long())),
+            Some(Why::Lost(loss)) => {
+                let (name, fence) = (&self.run.asking.name, hold.fence().get());
+                let failure = loss.failure(name, fence, options.ttl, true);
+                (Outcome::Lost, failure.exit, Some(failure))
+            }
+        };
+        Report { outcome, exit, command: Some(ending), fence: None, failure }
+    }
+
+    fn ran_too_long(&self) -> Failure {
+        let max_run = crate::output::span(self.run.max_run.unwrap_or_default());
+        Failure::new(
+            MAX_RUN,
+            format!("{} was stopped after {max_run}", quoted(&shown(&self.run.program))),
+            "it ran for --max-run",
+            "raise --max-run if it needs longer",
+        )
+    }
+
+    /// Releases, and says so if the hold did not last until then.
+    async fn release(&mut self, hold: Hold, lasted: bool, report: &mut Report) {
+        let name = quoted(&self.run.asking.name);
+        let released = self.unless_hurried(released(hold)).await.flatten();
+        let released = released.unwrap_or(Released::Late);
+        if released == Released::Late && lasted && report.failure.is_none() {
+            self.settings.notes().say(&format!(
+                "the engine did not confirm the release of {name}: it stays taken until its ttl is over"
+            ));
+        }
+    }
+
+    /// Waits for `work`, unless a signal ends the wait or the front is killed.
+    pub(super) async fn unless_called_off<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, CalledOff> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = self.events.next() => event,
+                done = &mut work => return Ok(done),
+            };
+            if let Some(off) = self.heed(event) {
+                return Err(off);
+            }
+        }
+    }
+
+    /// Waits for `work`, which is the last to be done, unless a signal says that nobody can wait for
+    /// it. That the front is killed meanwhile changes nothing.
+    pub(super) async fn unless_hurried<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let event = tokio::select! {
+                event = self.events.next() => event,
+                done = &mut work => return Some(done),
+            };
+            if let Some(CalledOff::Signal(_)) = self.heed(event) {
+                return None;
+            }
+        }
+    }
+
+    /// What an event means while no command runs.
+    fn heed(&mut self, event: Event) -> Option<CalledOff> {
+        match event {
+            Event::FrontGone => return Some(CalledOff::FrontGone),
+            Event::Signal(signal) if signals::is_an_end(signal) => {
+                return Some(CalledOff::Signal(signal));
+            }
+            Event::Signal(libc::SIGCONT) => self.paused = false,
+            Event::Signal(libc::SIGTSTP) => {
+                self.paused = true;
+                self.events.tell(News::Stopped { signal: libc::SIGTSTP as u8, all: false });
+            }
+            Event::Signal(_) | Event::Child | Event::Rung => {}
+        }
+        None
+    }
+}
+
+impl Kept {
+    /// Keeps the name taken after the front has gone, until its time is over or somebody ends this. It
+    /// then ends without a release: what is left of the ttl stands in.
+    async fn linger(self, events: &mut Events) {
+        quiet::let_go_of_everything();
+        let mut lost = self.hold.lost();
+        loop {
+            if clock::now() >= self.until {
+                released(self.hold).await;
+                return;
+            }
+            let _ = events.alarm.set(Some(self.until));
+            tokio::select! {
+                _ = &mut lost => return,
+                event = events.next() => if let Event::Signal(signal) = event
+                    && signals::is_an_end(signal) { return std::mem::forget(self.hold) },
+            }
+        }
+    }
+}
+
+/// Releases, for as long as the hold itself can last: after that there is nothing to release.
+async fn released(hold: Hold) -> Option<Released> {
+    let longest = hold.remaining() + Duration::from_secs(1);
+    tokio::time::timeout(longest, hold.release()).await.ok()?.ok()
+}
+
+/// What the name is, as the command finds it in TENURE_KIND.
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Lock => "lock",
+        Kind::Shared => "shared",
+        Kind::Exclusive => "exclusive",
+        Kind::Slots(_) => "sem",
+    }
+}
+
+/// The program as others see it: without its arguments, in which there may be secrets.
+pub(super) fn shown(program: &Program) -> String {
+    match program {
+        Program::Words(words) => words.first().map(|word| word.to_string_lossy()),
+        Program::Shell(_) => Some("sh -c".into()),
+    }
+    .unwrap_or_default()
+    .into_owned()
+}
