@@ -93,6 +93,8 @@ pub(crate) enum Ask {
     Wait(String, Wait),
     /// End a hold by force, or say what that would mean.
     Break(Break),
+    /// Say whether the engine is fit for locks, in one line if so asked.
+    Doctor { brief: bool },
 }
 
 const MORE: &str = "\
@@ -201,6 +203,7 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
         }
         "wait" => Ask::Wait(given.name()?, Wait::read(given)?),
         "break" => Ask::Break(look::read_break(given)?),
+        "doctor" => Ask::Doctor { brief: given.flag("brief")?.value },
         _ => return read_here(name, given).map(Command::Here),
     };
     Ok(Command::Ask(ask))

@@ -83,7 +83,7 @@ fn default_level(command: &Command) -> LevelFilter {
     match command {
         // The proofs lose holds on purpose, and what `run` has to say it says in its own words.
         Command::Here(Here::Demo(_)) | Command::Run(_) => LevelFilter::OFF,
-        Command::Ask(Ask::Break(_)) => LevelFilter::ERROR,
+        Command::Ask(Ask::Break(_) | Ask::Doctor { .. }) => LevelFilter::ERROR,
         _ => LevelFilter::WARN,
     }
 }
@@ -124,5 +124,6 @@ async fn ask(asked: Ask, settings: &Settings, out: &mut dyn Write) -> Result<Exi
         }
         Ask::Wait(name, wait) => commands::wait::run(&name, wait, settings, out).await,
         Ask::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
+        Ask::Doctor { brief } => commands::doctor::run(brief, settings, out).await,
     }
 }
