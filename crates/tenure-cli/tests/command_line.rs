@@ -7,7 +7,7 @@ mod stage;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use stage::{Ran, Stage};
 
