@@ -23,7 +23,7 @@ use clap_complete::Shell;
 
 pub(crate) use bench::{Bench, Part, WORKER};
 pub(crate) use define::variable_of;
-pub(crate) use demo::{Demo, Proof, name_of};
+pub(crate) use demo::{Demo, Proof, name_of, proof_named};
 pub(crate) use given::{Found, Given, Source, Variables, is_bare, no_unit};
 pub(crate) use run::Run;
 

@@ -41,7 +41,11 @@ use settings::Settings;
 use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
-    let asked = args::parse(std::env::args_os().collect(), &|name| std::env::var_os(name));
+    let args: Vec<_> = std::env::args_os().collect();
+    if let Some(exit) = demo::take_part(&args) {
+        return exit;
+    }
+    let asked = args::parse(args, &|name| std::env::var_os(name));
     let (paint, ended) = match asked {
         Ok(Asked::Say(text)) => (Paint::for_stderr(Color::Auto), say(&text)),
         Ok(Asked::Do(settings, command)) => (settings.error_paint(), carry_out(command, &settings)),
@@ -98,7 +102,7 @@ fn finish(
 
 fn do_here(here: Here, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     match here {
-        Here::Demo(demo) => demo::run(&demo, out).map(|()| OK),
+        Here::Demo(demo) => demo::run(&demo, settings, out),
         Here::Bench(bench) => commands::bench::run(&bench, settings, out),
         Here::Config => commands::config::run(settings, out),
         Here::Completions(shell) => commands::completions::run(shell, out),
