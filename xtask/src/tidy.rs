@@ -35,6 +35,7 @@ const RULES: &[Rule] = &[
     Rule { module: "moment", may_import: &[WORDS], because: "words import only words" },
     Rule { module: "name", may_import: &[WORDS], because: "words import only words" },
     Rule { module: "claim", may_import: &[WORDS], because: "words import only words" },
+    Rule { module: "finding", may_import: &[], because: "plain data" },
     // The rule.
     Rule { module: "ledger", may_import: &[WORDS], because: "the ledger imports only words" },
     // The seam between core and engines.
@@ -46,7 +47,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "engine",
-        may_import: &[WORDS, &["clock", "turn"]],
+        may_import: &[WORDS, &["clock", "finding", "turn"]],
         because: "the trait knows the words, the world and where turns go",
     },
     Rule {
@@ -89,6 +90,11 @@ const RULES: &[Rule] = &[
         module: "acquire",
         may_import: &[WORDS, &["ask", "client", "engine", "hold", "observe", "stake"]],
         because: "the waiting loop sees engines only through the trait",
+    },
+    Rule {
+        module: "examine",
+        may_import: &[WORDS, &["client", "finding"]],
+        because: "it asks the engine through the core, and measures",
     },
     Rule {
         module: "detached",

@@ -24,7 +24,7 @@ use clap_complete::Shell;
 pub(crate) use bench::{Bench, Part, WORKER};
 pub(crate) use define::variable_of;
 pub(crate) use demo::{Demo, Proof, name_of};
-pub(crate) use given::{Found, Given, Source, Variables};
+pub(crate) use given::{Found, Given, Source, Variables, is_bare, no_unit};
 pub(crate) use run::Run;
 
 use crate::claimed::Claimed;
@@ -170,7 +170,7 @@ pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Asked,
     let mut words = define();
     let matches = match words.try_get_matches_from_mut(&args) {
         Ok(matches) => matches,
-        Err(error) => return refusal::explain(&error, &words),
+        Err(error) => return refusal::explain(&error, &words, &args),
     };
     let Some((name, matches)) = matches.subcommand() else {
         return Err(refusal::no_command(&words));
@@ -236,7 +236,7 @@ fn read_shell(given: &Given<'_>) -> Result<Shell, Failure> {
 
 /// The help of everything or of one command; `None` if it is no command but perhaps a topic.
 fn help(topic: Option<String>, words: &mut Words) -> Option<String> {
-    let Some(topic) = topic else { return Some(words.render_long_help().to_string()) };
+    let Some(topic) = topic else { return Some(words.render_help().to_string()) };
     words.build();
-    words.find_subcommand_mut(&topic).map(|words| words.render_long_help().to_string())
+    words.find_subcommand_mut(&topic).map(|words| words.render_help().to_string())
 }

@@ -124,8 +124,10 @@ pub(crate) fn busy(name: &str, wait: Wait, said: String, view: Option<&View>) ->
         Wait::Limit(limit) => format!("waited {}", precise(limit)),
         Wait::Unsaid | Wait::Forever => "the wait is over".to_owned(),
     };
-    let help =
-        format!("`tenure show {}`; wait longer with `--wait 5m`; in cron `tenure run -n -E 0`", typed(name));
+    let help = format!(
+        "`tenure show {}`; wait longer with `--wait 5m`; in cron `tenure run -n -E 0`",
+        typed(name)
+    );
     let held = view.and_then(facts::held_by).zip(view.and_then(facts::oldest));
     let (what, why) = match held {
         Some((held, holder)) => {

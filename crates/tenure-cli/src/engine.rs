@@ -3,9 +3,11 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use tenure::{Error, ErrorKind, Tenure};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::args::{is_bare, no_unit};
 use crate::failure::{
     BUSY, CANNOT_CREATE, CONFIGURATION, DENIED, Failure, INTERNAL, NO, UNREACHABLE, USAGE,
 };
@@ -31,9 +33,26 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
 
 /// Connects to the engine that the settings name.
 pub(crate) async fn connect(settings: &Settings) -> Result<Tenure, Failure> {
+    connect_at(settings, settings.address.url()?).await
+}
+
+/// The same for a process that does not stand alone: where an engine ends what a process holds when
+/// that has ended, `guard` must have ended too.
+pub(crate) async fn connect_guarded(settings: &Settings, guard: Pid) -> Result<Tenure, Failure> {
+    let url = settings.address.url()?;
+    match settings.address.scheme() {
+        Some("file") => {
+            let sign = if url.contains('?') { '&' } else { '?' };
+            connect_at(settings, &format!("{url}{sign}guard={guard}")).await
+        }
+        _ => connect_at(settings, url).await,
+    }
+}
+
+async fn connect_at(settings: &Settings, url: &str) -> Result<Tenure, Failure> {
     let Settings { address, .. } = settings;
-    let url = address.url()?;
     check_scheme(address)?;
+    check_units(address)?;
     let notes = settings.notes();
     if address.is_seen_by_others() {
         notes.say("others can see a password in --url, in the list of processes; set TENURE_URL");
@@ -137,6 +156,16 @@ fn check_scheme(address: &Address) -> Result<(), Failure> {
         None => "such as file:/var/lib/tenure/tenure.db or redis://localhost:6379".to_owned(),
     };
     Err(Failure::new(USAGE, what, format!("known: {}", SCHEMES.join(", ")), help).code("T004"))
+}
+
+/// A span of time in the URL needs a unit, and the library's words for that have no code.
+fn check_units(address: &Address) -> Result<(), Failure> {
+    let spans = ["ttl", "wait", "max_hold", "hold_for"];
+    let fields = address.fields().into_iter();
+    match fields.into_iter().find(|(field, value)| spans.contains(&&**field) && is_bare(value)) {
+        Some((field, value)) => Err(no_unit(&field, &value)),
+        None => Ok(()),
+    }
 }
 
 fn nearest(scheme: &str) -> Option<&'static str> {

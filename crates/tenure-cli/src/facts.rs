@@ -126,7 +126,7 @@ pub(crate) fn object(view: &View, settings: &Settings) -> Object {
     let mut object = Object::versioned()
         .text("name", name)
         .text("kind", kind(view))
-        .text("state", &state_word(view))
+        .text("state", state_word(view))
         .number("capacity", u64::from(view.capacity));
     if let Some(holder) = oldest(view) {
         let fence = view.holders.iter().map(|holder| holder.fence).max().unwrap_or(holder.fence);
@@ -197,4 +197,67 @@ fn with_meta(object: Object, details: &Details) -> Object {
         return object;
     }
     object.object("meta", meta.fold(Object::new(), |all, (key, value)| all.text(key, value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use tenure::Fence;
+    use tenure::engine::{Name, Space};
+
+    fn holder(ttl: Option<&str>, held_for: u64, remaining: u64, weight: u32) -> Holder {
+        let mut details = Details::default();
+        details.owner = "web-3:4121".into();
+        details.meta.extend(ttl.map(|ttl| ("ttl".to_owned(), ttl.to_owned())));
+        Holder {
+            fence: Fence::new(7),
+            weight,
+            held_for: Duration::from_secs(held_for),
+            remaining: Duration::from_secs(remaining),
+            details: Arc::new(details),
+        }
+    }
+
+    fn view(capacity: u32, holders: Vec<Holder>) -> View {
+        let name = Name::new(Space::Lock, "backup").unwrap();
+        View { name, capacity, holders, waiters: Vec::new() }
+    }
+
+    #[test]
+    fn a_renewal_is_late_when_two_thirds_of_the_ttl_have_gone() {
+        for (ttl, held_for, remaining, ago, late) in [
+            (Some("30s"), 100, 28, Some(2), false),
+            (Some("30s"), 100, 10, Some(20), false),
+            (Some("30s"), 100, 9, Some(21), true),
+            // A turn in its first life.
+            (Some("30s"), 1, 2, Some(1), false),
+            // What contradicts the engine, or cannot be read, is not believed.
+            (Some("5s"), 100, 20, None, false),
+            (Some("soon"), 100, 1, None, false),
+            (None, 100, 1, None, false),
+        ] {
+            let holder = holder(ttl, held_for, remaining, 1);
+            let said = renewed_ago(&holder).map(|ago| ago.as_secs());
+            assert_eq!((said, is_late(&holder)), (ago, late), "{holder:?}");
+            let state = if late { "! stale" } else { "held" };
+            assert_eq!(super::state(&view(1, vec![holder])), state);
+        }
+    }
+
+    #[test]
+    fn states_say_what_is_left_of_a_name() {
+        let of = |capacity, weights: &[u32]| {
+            let holders = weights.iter().map(|weight| holder(None, 1, 20, *weight)).collect();
+            let view = view(capacity, holders);
+            (kind(&view), state(&view), is_free(&view))
+        };
+        assert_eq!(of(1, &[1]), ("lock", "held".into(), false));
+        assert_eq!(of(1, &[]), ("lock", "free".into(), true));
+        assert_eq!(of(5, &[2, 1]), ("sem", "3/5".into(), true));
+        assert_eq!(of(5, &[4, 1]), ("sem", "5/5".into(), false));
+        assert_eq!(of(RWLOCK, &[1, 1]), ("rwlock", "2 shared".into(), false));
+        assert_eq!(of(RWLOCK, &[RWLOCK]), ("rwlock", "held".into(), false));
+    }
 }

@@ -8,18 +8,27 @@ use std::time::SystemTime;
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::args::Source;
 use crate::output::{clean, json::Object};
 use crate::settings::{LogFormat, Settings};
 
-/// Starts to log. Called once, before the first thread.
-pub(crate) fn start(settings: &Settings) {
+/// Starts to log, as much as was said or else as the command wants. Called once, before the first
+/// thread.
+pub(crate) fn start(settings: &Settings, default: LevelFilter) {
+    let level = match settings.log_level.source {
+        Source::Default => default,
+        _ => settings.log_level.value,
+    };
     let logger = tracing_subscriber::fmt()
-        .with_max_level(settings.log_level.value)
+        .with_max_level(level)
         .with_writer(io::stderr)
+        // It would be said on standard error that standard error is gone, and that panics.
+        .log_internal_errors(false)
         .event_format(Lines(settings.log_format.value))
         .finish();
     // It fails only if there is one already, and there is not.
@@ -43,9 +52,11 @@ where
         let level = event.metadata().level();
         match self.0 {
             LogFormat::Text => {
-                let mut line = Text(format!("{now} {level:>5}"));
+                let mut line = Text::default();
                 event.record(&mut line);
-                writeln!(writer, "{}", line.0)
+                let Text { event, fields, message } = line;
+                let colon = if message.is_empty() { "" } else { ": " };
+                writeln!(writer, "{now} {level:>5} {event}{fields}{colon}{message}")
             }
             LogFormat::Json => {
                 let begun = Object::new()
@@ -59,8 +70,13 @@ where
     }
 }
 
-/// A line that is being written: the event and its message bare, everything else with its key.
-struct Text(String);
+/// A line that is being written: the event first, then its fields with their keys, then the message.
+#[derive(Default)]
+struct Text {
+    event: String,
+    fields: String,
+    message: String,
+}
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
@@ -69,14 +85,16 @@ impl Visit for Text {
 
     fn record_str(&mut self, field: &Field, value: &str) {
         let value = clean(value);
-        // Writing to a string cannot fail.
-        let _ = match field.name() {
-            "event" | "message" => write!(self.0, " {value}"),
-            key if value.is_empty() || value.contains([' ', '"', '=']) => {
-                write!(self.0, " {key}=\"{}\"", value.replace('"', "\\\""))
+        match field.name() {
+            "event" => self.event = value,
+            "message" => self.message = value,
+            key => {
+                let bare = !value.is_empty() && !value.contains([' ', '"', '=']);
+                let value = if bare { value } else { format!("{value:?}") };
+                // Writing to a string cannot fail.
+                let _ = write!(self.fields, " {key}={value}");
             }
-            key => write!(self.0, " {key}={value}"),
-        };
+        }
     }
 }
 

@@ -28,6 +28,7 @@ mod output;
 mod run;
 mod settings;
 mod signals;
+mod system;
 mod waiting;
 
 use std::io::{self, BufWriter, Write};
@@ -37,6 +38,7 @@ use args::{Ask, Asked, Command, Here};
 use failure::{Exit, OK, Stop};
 use output::{Color, Paint};
 use settings::Settings;
+use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
     let asked = args::parse(std::env::args_os().collect(), &|name| std::env::var_os(name));
@@ -59,7 +61,7 @@ fn say(text: &str) -> Result<Exit, Stop> {
 }
 
 fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
-    logs::start(settings);
+    logs::start(settings, default_level(&command));
     let out = || BufWriter::new(io::stdout().lock());
     match command {
         // It forks, so nothing here may have started a thread or have taken standard output.
@@ -69,6 +71,16 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
             let runtime = engine::runtime()?;
             finish(&mut out(), |out| runtime.block_on(ask(asked, settings, out)))
         }
+    }
+}
+
+/// How much is logged if nobody says: what a command tells anyway is not said twice.
+fn default_level(command: &Command) -> LevelFilter {
+    match command {
+        // The proofs lose holds on purpose.
+        Command::Here(Here::Demo(_)) => LevelFilter::OFF,
+        Command::Ask(Ask::Break(_)) => LevelFilter::ERROR,
+        _ => LevelFilter::WARN,
     }
 }
 

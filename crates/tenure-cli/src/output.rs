@@ -48,6 +48,16 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", clean(text).replace('"', "\\\""))
 }
 
+/// A word of the command line as it may be repeated: what looks like a claim, or like a URL with a
+/// password in it, is not.
+pub(crate) fn discreet(word: &str) -> String {
+    match word.split_once("://") {
+        _ if word.contains("t1-") => "…".to_owned(),
+        Some((scheme, rest)) if rest.contains('@') => format!("{scheme}://…"),
+        _ => word.to_owned(),
+    }
+}
+
 /// A word as it can be typed into a shell: quoted if it would be split or changed.
 pub(crate) fn typed(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
@@ -189,6 +199,15 @@ mod tests {
         assert_eq!(clean("wallet:0x9f/ü €"), "wallet:0x9f/ü €");
         assert_eq!(clean(&"x".repeat(1 << 20)).chars().count(), LONGEST + 1);
         assert_eq!(quoted("say \"x\""), "\"say \\\"x\\\"\"");
+    }
+
+    #[test]
+    fn what_may_be_a_secret_is_not_repeated() {
+        assert_eq!(discreet("redis://:hunter2@redis-1"), "redis://…");
+        assert_eq!(discreet("--url=redis://u:hunter2@h/0"), "--url=redis://…");
+        assert_eq!(discreet("t1-00ff-7-30000"), "…");
+        assert_eq!(discreet("redis://redis-1"), "redis://redis-1");
+        assert_eq!(discreet("./x.sh"), "./x.sh");
     }
 
     #[test]

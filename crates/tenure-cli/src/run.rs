@@ -1,11 +1,113 @@
-//! `tenure run`: not built yet.
+//! `tenure run`: a command runs while a name is held, and never without.
+//!
+//! Two processes share the work, made by one fork. The *front* is what the shell started; the *keeper*
+//! holds the name and starts the command. If the front is killed, the keeper stops the command and
+//! then releases; if the keeper is killed, the front kills the command. So the command never outlives
+//! the hold, unless both are killed at once, and even then the command itself dies with the keeper.
+//!
+//! - `front`, `keeper`: the two; `link` is what they share.
+//! - `watch` decides when the command is stopped; `command`, `tree` and `terminal` are what it needs.
+//! - `events`, `signals`, `clock`: what the keeper hears. `report`, `loss`: what is said in the end.
+
+mod clock;
+mod command;
+mod events;
+mod front;
+mod keeper;
+mod link;
+mod loss;
+mod quiet;
+mod report;
+mod signals;
+mod terminal;
+mod tree;
+mod watch;
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::process::getpid;
 
 use crate::args::Run;
-use crate::failure::{Exit, Failure, INTERNAL, Stop};
+use crate::failure::{CANNOT_CREATE, Exit, Failure, INTERNAL, Stop};
+use crate::output::{clean, quoted};
 use crate::settings::Settings;
+use crate::system::{self, Forked};
+use front::{Ended, Front};
+use keeper::Start;
+use link::Slate;
+use report::{Outcome, Report};
 
 /// Runs a command while holding a name. Called before this process has a thread or a runtime.
 pub(crate) fn run(run: &Run, settings: &Settings) -> Result<Exit, Stop> {
-    let _ = (run, settings);
-    Err(Failure::new(INTERNAL, "not built yet", "`run` is on its way", "use the library").into())
+    let mut status = run.json_status.as_deref().map(open_status).transpose()?;
+    let ended = split(run, settings, &mut status).map_err(|error| {
+        let help = "see the limits of this process (`ulimit -a`)";
+        Failure::new(INTERNAL, "the command cannot be watched over", error.to_string(), help)
+    })?;
+    match ended {
+        Ended::Done(code) => Ok(Exit(code)),
+        Ended::KeeperDied(signal) => {
+            let report = Report::not_run(Outcome::Failed, keeper_died(run, signal));
+            report.publish(settings.error_paint(), status.as_mut());
+            Ok(Exit(report.exit))
+        }
+    }
+}
+
+/// Becomes two. The keeper does not return from here.
+fn split(run: &Run, settings: &Settings, status: &mut Option<File>) -> io::Result<Ended> {
+    let slate = Slate::new()?;
+    let (to_keeper, link) = link::pair()?;
+    let front = getpid();
+    let adopts = front::adopt();
+    // Before the fork, so that there is no moment in which a signal is lost.
+    let inherited = system::take_signals()?;
+    match system::fork()? {
+        Forked::Child => {
+            drop(to_keeper);
+            let status = status.take();
+            let start = Start { run, settings, front, link, slate, inherited, status };
+            std::process::exit(keeper::keep(start).into())
+        }
+        Forked::Parent(keeper) => {
+            drop(link);
+            quiet::let_go_of_input_and_output();
+            Ok(Front::new(keeper, to_keeper, slate, inherited, adopts)?.watch())
+        }
+    }
+}
+
+/// Opened before anything is run: a place that cannot be written to is said at once.
+fn open_status(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| {
+        let shown = clean(&path.to_string_lossy());
+        Failure::new(
+            CANNOT_CREATE,
+            format!("the status cannot be written to {shown}"),
+            format!("{error}; nothing was run"),
+            "name a file in a folder that this user can write to",
+        )
+    })
+}
+
+fn keeper_died(run: &Run, signal: Option<i32>) -> Failure {
+    let name = quoted(&run.asking.name);
+    let why = "it held the name and watched over the command; the command was killed with all it \
+               started";
+    match signal {
+        Some(signal) => Failure::new(
+            signals::exit_code(signal),
+            format!("the keeper of {name} was ended by {}", signals::name(signal)),
+            why,
+            "the name is free when its ttl is over; leave processes called hold-keeper alone",
+        ),
+        None => Failure::new(
+            INTERNAL,
+            format!("the keeper of {name} broke down"),
+            why,
+            "the name is free when its ttl is over; please report what was written above",
+        ),
+    }
 }

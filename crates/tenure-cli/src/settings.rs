@@ -102,6 +102,11 @@ impl Settings {
         Notes::new(self.quiet.value)
     }
 
+    /// How what is printed looks.
+    pub(crate) fn paint(&self) -> Paint {
+        Paint::for_stdout(self.color.value)
+    }
+
     /// How errors look.
     pub(crate) fn error_paint(&self) -> Paint {
         Paint::for_stderr(self.color.value)
@@ -117,7 +122,7 @@ impl Address {
         if value.is_empty() {
             // Falling back to the default would give this process a world of its own.
             return Err(Failure::new(
-                CONFIGURATION,
+                given.exit_of("url"),
                 format!("{} is empty", given.said("url")),
                 "it names the engine, and an empty name is more likely a mistake than a wish",
                 "set it, such as redis://localhost:6379, or unset it to use this host's file",
@@ -212,7 +217,7 @@ fn read_ns(given: &Given<'_>) -> Result<Option<Found<String>>, Failure> {
         _ => return Ok(Some(found)),
     };
     let (said, shown) = (given.said("ns"), quoted(&found.value));
-    let exit = if found.source == Source::Flag { crate::failure::USAGE } else { CONFIGURATION };
+    let exit = given.exit_of("ns");
     let help = "a namespace is one word, such as prod; unset it to use none";
     Err(Failure::new(exit, format!("cannot use {said} {shown}"), wrong, help))
 }

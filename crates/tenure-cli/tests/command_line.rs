@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
+mod stage;
+
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+
+use stage::{Ran, Stage};
 
 const PROOFS: [&str; 5] = ["race", "order", "slots", "late", "handover"];
 
@@ -15,29 +19,7 @@ fn tenure(args: &[&str]) -> Ran {
 }
 
 fn run(command: &mut Command) -> Ran {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { exit: status.code(), stdout: text(stdout), stderr: text(stderr) }
-}
-
-#[derive(Debug)]
-struct Ran {
-    exit: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl Ran {
-    /// Checks that it failed with this code, said nothing on stdout, and had three things to say on
-    /// stderr: what, why and what next. Returns these.
-    #[track_caller]
-    fn failed(&self, exit: i32) -> [&str; 3] {
-        assert_eq!((self.exit, &*self.stdout), (Some(exit), ""), "{self:?}");
-        let lines: Vec<_> = self.stderr.lines().collect();
-        let [what, why, help] = lines[..] else { panic!("not three lines: {self:?}") };
-        let what = what.strip_prefix("error: ").expect("begins with what went wrong");
-        [what, why, help.strip_prefix("help: ").expect("ends with what to do")]
-    }
+    stage::ran(command)
 }
 
 /// An empty folder of this test's own.
@@ -53,7 +35,8 @@ fn help_names_the_commands_and_the_exit_codes() {
     for args in [&["--help"][..], &["-h"], &["help"]] {
         let ran = tenure(args);
         assert_eq!((ran.exit, &*ran.stderr), (Some(0), ""), "{ran:?}");
-        for part in ["Usage: tenure <COMMAND>", "demo", "--version", "Exit codes"] {
+        for part in ["Usage: tenure [OPTIONS] <COMMAND>", "demo", "--version", "Exit codes", "run "]
+        {
             assert!(ran.stdout.contains(part), "{part}: {ran:?}");
         }
     }
@@ -88,10 +71,9 @@ fn without_a_command_the_demo_is_where_to_begin() {
 #[test]
 fn an_unknown_command_or_option_is_named_and_refused() {
     let ran = tenure(&["dmeo"]);
-    assert_eq!(
-        ran.failed(64),
-        [r#"there is no command "dmeo""#, "known: demo", "see `tenure --help`"]
-    );
+    let [what, why, help] = ran.failed(64);
+    assert_eq!((what, help), (r#"there is no command "dmeo""#, "did you mean `tenure demo`?"));
+    assert!(why.starts_with("known: run, acquire, "), "{why}");
     for args in [&["--fast"][..], &["demo", "--fast"], &["demo", "race", "late"]] {
         let ran = tenure(args);
         let [what, ..] = ran.failed(64);
@@ -209,6 +191,71 @@ fn a_reader_that_leaves_early_is_no_failure() {
     assert!(first.starts_with("What a lock changes"), "{first}");
     let Output { status, stderr, .. } = child.wait_with_output().unwrap();
     assert_eq!((status.code(), String::from_utf8(stderr).unwrap()), (Some(0), String::new()));
+}
+
+#[test]
+fn a_list_that_nobody_reads_to_its_end_is_no_failure() {
+    let stage = Stage::new("command-line-list");
+    let names: Vec<String> = (0..700).map(|number| format!("{number:0>100}")).collect();
+    let _holds = stage.with_library(async |tenure| {
+        let holds: Vec<_> = names.iter().map(|name| tenure.mutex(name).join()).collect();
+        let mut all = Vec::new();
+        for hold in holds {
+            all.push(hold.await.unwrap());
+        }
+        all
+    });
+    for args in [&["ls"][..], &["ls", "--json"], &["completions", "zsh"]] {
+        let mut child = stage.command(args);
+        let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        assert!(!first.is_empty());
+        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+        assert_eq!((status.code(), String::from_utf8(stderr).unwrap()), (Some(0), String::new()));
+    }
+}
+
+#[test]
+fn closed_streams_are_no_reason_to_panic_and_no_place_for_the_state() {
+    let stage = Stage::new("command-line-closed");
+    let hold = stage.hold("backup");
+    let binary = env!("CARGO_BIN_EXE_tenure");
+    for (line, exit) in [
+        ("ls >&-", 0),
+        ("ls <&- >&- 2>&-", 0),
+        ("show nothing >&- 2>&-", 1),
+        ("wait -n backup 2>&-", 75),
+        ("nonsense 2>&-", 64),
+    ] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("exec {binary} -u {} {line}", stage.url())]);
+        assert_eq!(run(&mut shell).exit, Some(exit), "{line}");
+    }
+    assert!(hold.is_live());
+    stage.run(&["ls"]).worked();
+}
+
+#[test]
+fn names_and_variables_that_are_not_utf8_are_refused_without_a_panic() {
+    let stage = Stage::new("command-line-bytes");
+    let odd = OsStr::from_bytes(b"\xff\xfe");
+    for command in
+        ["show", "wait", "break", "acquire", "ls", "watch", "explain", "man", "completions"]
+    {
+        run(&mut stage.command([OsStr::new(command), odd])).failed(64);
+    }
+    run(stage.command(["check", "x"]).arg(odd)).failed(64);
+    run(stage.command(["ls", "--ns"]).arg(odd)).failed(64);
+    run(stage.command(["acquire", "x", "--meta"]).arg(odd)).failed(64);
+    for variable in ["TENURE_NS", "TENURE_URL", "TENURE_JSON", "TENURE_COLOR", "TENURE_VERBOSE"] {
+        run(stage.command(["ls"]).env(variable, odd)).failed(78);
+    }
+    run(stage.command(["check", "x"]).env("TENURE_CLAIM", odd)).failed(78);
+    for variable in ["HOME", "XDG_STATE_HOME"] {
+        let ran = run(stage.command(["config"]).env(variable, odd));
+        assert_eq!(ran.exit, Some(0), "{ran:?}");
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Fence, Grant, Leave, Left, Name, Note, Order, Page,
-    Profile, Renewal, Renewed, Result, Scope, Step, Turn, Turns, Verdict,
+    Ack, Broken, Claim, ClaimId, Engine, Fence, Finding, Grant, Leave, Left, Name, Note, Order,
+    Page, Profile, Renewal, Renewed, Result, Scope, Step, Turn, Turns, Verdict,
 };
 
 /// In which way an engine is wrong.
@@ -419,6 +419,10 @@ impl Engine for Mutant {
 
     fn health(&self) -> Step<()> {
         self.right.health()
+    }
+
+    fn examine(&self) -> Step<Vec<Finding>> {
+        self.right.examine()
     }
 
     fn close(&self) -> Step<()> {

@@ -77,6 +77,7 @@ cases! {
     locks::inspection_shows_who_holds_and_who_waits, exclusive: true, needs: |_| true;
     locks::a_full_line_refuses, exclusive: true, needs: |_| true;
     locks::an_unused_name_leaves_nothing, exclusive: true, needs: |_| true;
+    locks::an_examination_changes_nothing, exclusive: false, needs: |_| true;
     locks::all_are_served_although_every_push_is_lost, exclusive: true, needs: |_| true;
     locks::lost_answers_change_nothing, exclusive: true, needs: |_| true;
     steps::a_claim_is_found_and_not_prolonged, exclusive: false, needs: |_| true;

@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Grant, Leave, Left, Moment, Name,
-    Note, Page, Place, Profile, Renewal, Renewed, Result, Scope, Step, Turn, Turns, Verdict, World,
+    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Finding, Grant, Leave, Left,
+    Moment, Name, Note, Page, Place, Profile, Renewal, Renewed, Result, Scope, Step, Turn, Turns,
+    Verdict, World,
 };
 
 use crate::rng::Rng;
@@ -400,6 +401,10 @@ impl Engine for Faulty {
 
     fn health(&self) -> Step<()> {
         Step::pending(self.carry(|engine| engine.health(), |_, done, _| done))
+    }
+
+    fn examine(&self) -> Step<Vec<Finding>> {
+        Step::pending(self.carry(|engine| engine.examine(), |_, found, _| found))
     }
 
     fn close(&self) -> Step<()> {

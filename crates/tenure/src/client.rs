@@ -82,7 +82,16 @@ impl Tenure {
     /// # Cancel safety
     /// Safe: nothing is kept of a connection that was not returned.
     pub async fn connect(url: &str) -> Result<Tenure> {
-        let (engine, fields) = open(url).await?;
+        Tenure::open(url, true).await
+    }
+
+    /// The engine that the URL names, to be looked at: it was not asked yet whether it is there.
+    pub(crate) async fn unconnected(url: &str) -> Result<Tenure> {
+        Tenure::open(url, false).await
+    }
+
+    async fn open(url: &str, connects: bool) -> Result<Tenure> {
+        let (engine, fields) = open(url, connects).await?;
         let mut options = Options::new(default_owner());
         options.ttl = options.ttl.min(engine.profile().longest_ttl);
         for (field, value) in fields {
@@ -370,7 +379,7 @@ impl Drop for Handle {
 }
 
 /// The engine that the URL names, and what else its query says.
-async fn open(url: &str) -> Result<(Arc<dyn Engine>, Vec<(String, String)>)> {
+async fn open(url: &str, connects: bool) -> Result<(Arc<dyn Engine>, Vec<(String, String)>)> {
     let (address, query) = url.split_once('?').unwrap_or((url, ""));
     let fields = || {
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
@@ -400,7 +409,10 @@ async fn open(url: &str) -> Result<(Arc<dyn Engine>, Vec<(String, String)>)> {
         let read = RedisConfig::from_url(url);
         let (config, fields) = read.map_err(|error| error.context("connect", "", scheme))?;
         let label = config.label();
-        let redis = Redis::connect(config).await;
+        let redis = match connects {
+            true => Redis::connect(config).await,
+            false => Redis::unconnected(config),
+        };
         let redis = redis.map_err(|error| error.context("connect", "", &label))?;
         return Ok((Arc::new(redis), fields));
     }

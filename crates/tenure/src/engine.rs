@@ -29,6 +29,7 @@ pub use crate::claim::{
 };
 pub use crate::clock::{Alarm, Job, SystemWorld, World};
 pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::finding::{Finding, Mark};
 pub use crate::moment::Moment;
 pub use crate::name::{LONGEST_NAME, Name, Space};
 pub use crate::turn::Ack;
@@ -134,6 +135,16 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Asks for a sign of life.
     fn health(&self) -> Step<()>;
+
+    /// Looks at everything that locks depend on and that can be wrong here: settings, rights, room.
+    ///
+    /// # Behavior
+    /// - Nothing stays of what it does, and nothing is claimed.
+    /// - What is wrong is a [`Finding`]; only an engine that cannot be reached is an error.
+    /// - How long answers take is not its business: the core measures that by `health`.
+    fn examine(&self) -> Step<Vec<Finding>> {
+        Step::ready(Ok(Vec::new()))
+    }
 
     /// Lets go of connections and threads. The lines stay as they are.
     fn close(&self) -> Step<()>;

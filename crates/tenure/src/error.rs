@@ -123,6 +123,16 @@ impl Error {
         self.inner.kind
     }
 
+    /// Why it failed, without what was asked and what to do next.
+    pub fn reason(&self) -> &str {
+        &self.inner.reason
+    }
+
+    /// What the reader can do about it, if that is known.
+    pub fn advice(&self) -> Option<&str> {
+        self.inner.next
+    }
+
     /// Whether the same call may succeed later, with nothing changed by the caller.
     pub fn is_retryable(&self) -> bool {
         use ErrorKind::*;
@@ -193,6 +203,8 @@ mod tests {
             error.to_string(),
             "acquire \"wallet:1\" on memory: no answer for 5s; is the server up?"
         );
+        assert_eq!(error.reason(), "no answer for 5s");
+        assert_eq!(error.advice(), Some("is the server up?"));
         assert!(error.is_retryable() && !error.may_have_happened());
     }
 

@@ -12,7 +12,7 @@ use clap::parser::ValueSource;
 
 use super::define::variable_of;
 use crate::failure::{CONFIGURATION, Failure, USAGE};
-use crate::output::quoted;
+use crate::output::{discreet, quoted};
 
 /// Looks variables up.
 pub(crate) type Variables = dyn Fn(&str) -> Option<OsString>;
@@ -140,10 +140,9 @@ impl<'a> Given<'a> {
     /// be read far from where it was set, so it needs a unit.
     pub(crate) fn duration(&self, name: &'static str) -> Result<Option<Duration>, Failure> {
         let Some(Found { value, source }) = self.text(name)? else { return Ok(None) };
-        let bare = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-        let read = match (bare, source) {
+        let read = match (is_bare(&value), source) {
             (true, Source::Flag) => value.parse().ok().map(Duration::from_secs),
-            (true, _) => return Err(self.no_unit(name, &value)),
+            (true, _) => return Err(no_unit(&self.said(name), &value)),
             (false, _) => humantime::parse_duration(&value).ok(),
         };
         let why = match source {
@@ -152,7 +151,7 @@ impl<'a> Given<'a> {
             }
             _ => "it takes whole numbers with their units: ms, s, m, h, d",
         };
-        read.map(Some).ok_or_else(|| self.unreadable(name, OsStr::new(&value), why, "30s"))
+        read.map(Some).ok_or_else(|| self.unreadable(name, OsStr::new(&value), why, example(name)))
     }
 
     /// A span of time that is not zero.
@@ -160,7 +159,7 @@ impl<'a> Given<'a> {
         match self.duration(name)? {
             Some(Duration::ZERO) => {
                 let value = self.bytes(name).map(|found| found.value).unwrap_or_default();
-                Err(self.unreadable(name, &value, "it must be longer than nothing", "30s"))
+                Err(self.unreadable(name, &value, "it must be longer than nothing", example(name)))
             }
             time => Ok(time),
         }
@@ -173,9 +172,8 @@ impl<'a> Given<'a> {
         range: RangeInclusive<u64>,
     ) -> Result<Option<u64>, Failure> {
         let Some(Found { value, .. }) = self.text(name)? else { return Ok(None) };
-        let digits = value.bytes().all(|byte| byte.is_ascii_digit());
         match value.parse() {
-            Ok(number) if digits && range.contains(&number) => Ok(Some(number)),
+            Ok(number) if is_bare(&value) && range.contains(&number) => Ok(Some(number)),
             _ => {
                 let (least, most) = (range.start(), range.end());
                 let why = format!("it takes a whole number from {least} to {most}");
@@ -211,23 +209,12 @@ impl<'a> Given<'a> {
         why: &str,
         example: &str,
     ) -> Failure {
-        let (said, shown) = (self.said(name), quoted(&value.to_string_lossy()));
+        let (said, shown) = (self.said(name), quoted(&discreet(&value.to_string_lossy())));
         let help = match self.is_spoken(name) {
             true => format!("try `{said} {example}`"),
             false => format!("set {said}={example}, or unset it"),
         };
         Failure::new(self.exit_of(name), format!("cannot read {said} {shown}"), why, help)
-    }
-
-    fn no_unit(&self, name: &'static str, value: &str) -> Failure {
-        let said = self.said(name);
-        Failure::new(
-            CONFIGURATION,
-            format!("cannot read duration {} in {said}: no unit", quoted(value)),
-            "variables and URLs need a unit; on the command line a bare number is seconds",
-            format!("{said}={value}s"),
-        )
-        .code("T002")
     }
 
     /// The flag or the variable, whichever said it.
@@ -238,11 +225,37 @@ impl<'a> Given<'a> {
         format!("--{name}")
     }
 
-    fn exit_of(&self, name: &str) -> u8 {
+    /// The exit code for a value that makes no sense.
+    pub(crate) fn exit_of(&self, name: &str) -> u8 {
         if self.is_spoken(name) { USAGE } else { CONFIGURATION }
     }
 
     fn variable(&self, name: &str) -> Option<OsString> {
         (self.variables?)(&variable_of(name))
     }
+}
+
+/// A span of time that makes sense there.
+fn example(name: &str) -> &'static str {
+    match name {
+        "interval" => "250ms",
+        "kill-after" => "5s",
+        _ => "30s",
+    }
+}
+
+/// The refusal of a bare number where a unit is needed.
+pub(crate) fn no_unit(said: &str, value: &str) -> Failure {
+    Failure::new(
+        CONFIGURATION,
+        format!("cannot read duration {} in {said}: no unit", quoted(value)),
+        "variables and URLs need a unit; on the command line a bare number is seconds",
+        format!("{said}={value}s"),
+    )
+    .code("T002")
+}
+
+/// Whether it is a number and nothing else.
+pub(crate) fn is_bare(value: &str) -> bool {
+    !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit())
 }

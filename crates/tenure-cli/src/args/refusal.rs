@@ -1,80 +1,115 @@
 //! What clap found wrong with the command line, in our own words.
 
+use std::ffi::OsString;
+
 use clap::Command as Words;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::Asked;
 use crate::failure::{Failure, USAGE};
-use crate::output::{clean, quoted};
+use crate::output::{clean, discreet, quoted};
 
 /// Says what is wrong; the help and the version are not.
-pub(super) fn explain(error: &clap::Error, words: &Words) -> Result<Asked, Failure> {
-    let said = |kind| error.get(kind).map(text_of).unwrap_or_default();
-    let (argument, value) = (said(ContextKind::InvalidArg), said(ContextKind::InvalidValue));
-    // Clap says `--count <N>`; the name alone is clearer.
-    let argument = argument.split(" <").next().unwrap_or_default();
-    let help = match said(ContextKind::Usage).split_whitespace().nth(2) {
-        Some(command) if words.find_subcommand(command).is_some() => {
-            format!("see `tenure {command} --help`")
-        }
-        _ => "see `tenure --help`".to_owned(),
-    };
-    Err(match error.kind() {
+pub(super) fn explain(
+    error: &clap::Error,
+    words: &Words,
+    args: &[OsString],
+) -> Result<Asked, Failure> {
+    let refusal = Refusal { error, words, args };
+    match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            return Ok(Asked::Say(error.render().to_string()));
-        }
-        ErrorKind::InvalidSubcommand => {
-            let what =
-                format!("there is no command {}", quoted(&said(ContextKind::InvalidSubcommand)));
-            let help = match said(ContextKind::SuggestedSubcommand).split(", ").next() {
-                Some(close) if !close.is_empty() => format!("did you mean `tenure {close}`?"),
-                _ => help,
-            };
-            Failure::new(USAGE, what, known(words), help)
+            Ok(Asked::Say(error.render().to_string()))
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            no_command(words)
+            Err(no_command(words))
         }
-        ErrorKind::InvalidValue if value.is_empty() => Failure::new(
-            USAGE,
-            format!("{} needs a value", clean(argument)),
-            "nothing follows it",
-            help,
-        ),
-        ErrorKind::UnknownArgument => {
-            let what = format!("{} is not expected here", quoted(argument));
-            let help = match &*said(ContextKind::SuggestedArg) {
-                "" => help,
-                close => format!("did you mean `{}`?", clean(close)),
-            };
-            Failure::new(USAGE, what, "nothing here is called that", help)
+        ErrorKind::InvalidSubcommand => Err(refusal.unknown_command()),
+        ErrorKind::UnknownArgument => Err(refusal.unknown_argument()),
+        ErrorKind::ArgumentConflict => Err(refusal.conflict()),
+        kind => {
+            let (what, why) = refusal.other(kind);
+            Err(Failure::new(USAGE, what, why, refusal.help()))
         }
-        ErrorKind::ArgumentConflict => {
-            let other = said(ContextKind::PriorArg);
-            let other = other.split(" <").next().unwrap_or_default();
-            let what = match other == argument {
-                true => format!("{} is there twice", clean(argument)),
-                false => format!("{} and {} are both there", clean(argument), clean(other)),
-            };
-            Failure::new(
-                USAGE,
-                what,
-                "only one of them can be meant",
-                format!("leave one out; {help}"),
-            )
+    }
+}
+
+struct Refusal<'a> {
+    error: &'a clap::Error,
+    words: &'a Words,
+    args: &'a [OsString],
+}
+
+impl Refusal<'_> {
+    fn said(&self, kind: ContextKind) -> String {
+        self.error.get(kind).map(text_of).unwrap_or_default()
+    }
+
+    /// The argument that it is about. Clap says `--count <N>`; the name alone is clearer.
+    fn argument(&self, kind: ContextKind) -> String {
+        let argument = self.said(kind);
+        discreet(argument.split(" <").next().unwrap_or_default())
+    }
+
+    /// Where to read on.
+    fn help(&self) -> String {
+        let is_command = |word: &&OsString| {
+            self.words.get_subcommands().any(|command| command.get_name() == **word)
+        };
+        match self.args.iter().skip(1).find(is_command) {
+            Some(command) => format!("see `tenure {} --help`", command.to_string_lossy()),
+            None => "see `tenure --help`".to_owned(),
         }
-        ErrorKind::MissingRequiredArgument => {
-            let missing = argument.trim_matches(['<', '>', '[', ']', '.']);
-            Failure::new(USAGE, format!("{missing} is missing"), "the command needs it", help)
+    }
+
+    fn unknown_command(&self) -> Failure {
+        let command = discreet(&self.said(ContextKind::InvalidSubcommand));
+        let help = match self.said(ContextKind::SuggestedSubcommand).split(", ").next() {
+            Some(close) if !close.is_empty() => format!("did you mean `tenure {close}`?"),
+            _ => self.help(),
+        };
+        let what = format!("there is no command {}", quoted(&command));
+        Failure::new(USAGE, what, known(self.words), help)
+    }
+
+    fn unknown_argument(&self) -> Failure {
+        let help = match &*self.said(ContextKind::SuggestedArg) {
+            "" => self.help(),
+            close => format!("did you mean `{}`?", clean(close)),
+        };
+        let argument = quoted(&self.argument(ContextKind::InvalidArg));
+        let what = format!("{argument} is not expected here");
+        Failure::new(USAGE, what, "nothing here is called that", help)
+    }
+
+    fn conflict(&self) -> Failure {
+        let one = clean(&self.argument(ContextKind::InvalidArg));
+        let other = clean(&self.argument(ContextKind::PriorArg));
+        let what = match one == other {
+            true => format!("{one} is there twice"),
+            false => format!("{one} and {other} are both there"),
+        };
+        let help = format!("leave one out; {}", self.help());
+        Failure::new(USAGE, what, "only one of them can be meant", help)
+    }
+
+    /// What is wrong and why, for all that needs no more than that.
+    fn other(&self, kind: ErrorKind) -> (String, &'static str) {
+        let argument = clean(&self.argument(ContextKind::InvalidArg));
+        match kind {
+            ErrorKind::InvalidValue if self.said(ContextKind::InvalidValue).is_empty() => {
+                (format!("{argument} needs a value"), "nothing follows it")
+            }
+            ErrorKind::MissingRequiredArgument => {
+                let missing = argument.trim_matches(['<', '>', '[', ']', '.']);
+                (format!("{missing} is missing"), "the command needs it")
+            }
+            ErrorKind::InvalidUtf8 => {
+                let why = "every name and every number here is plain text";
+                ("an argument is not valid UTF-8".to_owned(), why)
+            }
+            _ => (first_line(self.error), "the arguments do not fit together"),
         }
-        ErrorKind::InvalidUtf8 => Failure::new(
-            USAGE,
-            "an argument is not valid UTF-8",
-            "every name and every number here is plain text",
-            help,
-        ),
-        _ => Failure::new(USAGE, first_line(error), "the arguments do not fit together", help),
-    })
+    }
 }
 
 /// No command was given.

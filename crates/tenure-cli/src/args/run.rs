@@ -11,7 +11,7 @@ use super::claim::{self, Asking};
 use super::define::{as_is, option, word};
 use super::given::Given;
 use crate::failure::{BUSY, Failure, USAGE};
-use crate::output::{span, typed};
+use crate::output::{discreet, span, typed};
 
 /// What `tenure run` was asked to do.
 #[derive(Debug)]
@@ -130,8 +130,7 @@ impl Run {
             return Ok((ttl / 3).min(Duration::from_secs(10)));
         };
         if ttl < kill_after.saturating_mul(3) {
-            let (long, short) = (kill_after.saturating_mul(3), ttl / 3);
-            let (long, short) = (humantime(long), humantime(short));
+            let (long, short) = (whole(kill_after.saturating_mul(3)), whole(ttl / 3));
             return Err(Failure::new(
                 USAGE,
                 format!("ttl {} is too short for kill-after {}", span(ttl), span(kill_after)),
@@ -144,10 +143,12 @@ impl Run {
     }
 }
 
-/// A span as it can be typed, in whole milliseconds.
-fn humantime(span: Duration) -> String {
-    let whole = Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
-    humantime::format_duration(whole).to_string().replace(' ', "")
+/// A span as it can be typed: in whole seconds, or less than one.
+fn whole(span: Duration) -> String {
+    match span.as_secs() {
+        0 => format!("{}ms", span.as_millis()),
+        seconds => format!("{seconds}s"),
+    }
 }
 
 impl Program {
@@ -216,7 +217,7 @@ fn no_command(given: &Given<'_>, words: &[OsString]) -> Failure {
 
 /// Words as they could be typed again.
 fn shown(words: &[OsString]) -> String {
-    let words = words.iter().map(|word| typed(&word.to_string_lossy()));
+    let words = words.iter().map(|word| typed(&discreet(&word.to_string_lossy())));
     words.collect::<Vec<_>>().join(" ")
 }
 
@@ -240,5 +241,80 @@ pub(crate) fn read(line: &str, variables: &super::Variables) -> Result<Run, Fail
     match super::parse(words.collect(), variables)? {
         super::Asked::Do(_, super::Command::Run(run)) => Ok(*run),
         other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claim::{Kind, Wait};
+    use super::*;
+
+    fn parsed(line: &str) -> Run {
+        with(line, &[])
+    }
+
+    fn with(line: &str, variables: &'static [(&str, &str)]) -> Run {
+        let look = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(*value))
+        };
+        read(line, &look).unwrap_or_else(|failure| panic!("{line}: {failure}"))
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn what_is_not_said_has_its_default() {
+        let run = parsed("run backup -- ./x.sh -v --json");
+        let Program::Words(words) = &run.program else { panic!("{run:?}") };
+        assert_eq!(*words, ["./x.sh", "-v", "--json"]);
+        assert_eq!((run.asking.kind, run.asking.wait), (Kind::Lock, Wait::Unsaid));
+        assert_eq!((run.asking.ttl, run.max_run, run.conflict_exit_code), (None, None, 75));
+        assert_eq!((run.signal, run.on_lost), (Signal::TERM, OnLost::Stop));
+        assert_eq!(run.kill_after(SECOND * 30).unwrap(), SECOND * 10);
+        assert_eq!(run.kill_after(SECOND * 6).unwrap(), SECOND * 2);
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let run = parsed(
+            "run -w 1m30s -j 3 -E 0 -t 60 -k 500ms --signal sigint --max-hold 2h --max-run 1h \
+             --hold-for 40s --on-lost warn --owner ada --meta a=b --meta c=d=e --json-status s x -c ls",
+        );
+        assert!(matches!(&run.program, Program::Shell(line) if line == "ls"), "{run:?}");
+        let Asking { name, kind, wait, ttl, max_hold, hold_for, owner, meta, .. } = &run.asking;
+        assert_eq!((&**name, *kind, *wait), ("x", Kind::Slots(3), Wait::Limit(SECOND * 90)));
+        assert_eq!((*ttl, *max_hold), (Some(SECOND * 60), Some(SECOND * 7200)));
+        assert_eq!((*hold_for, owner.as_deref()), (Some(SECOND * 40), Some("ada")));
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(*meta, [pair("a", "b"), pair("c", "d=e")]);
+        assert_eq!((run.conflict_exit_code, run.signal), (0, Signal::INT));
+        assert_eq!((run.max_run, run.on_lost), (Some(SECOND * 3600), OnLost::Warn));
+        assert_eq!(run.kill_after(SECOND * 60).unwrap(), SECOND / 2);
+        assert_eq!(run.json_status, Some("s".into()));
+    }
+
+    #[test]
+    fn variables_stand_in_for_flags_and_the_command_line_wins() {
+        let set = &[("TENURE_NO_WAIT", "1"), ("TENURE_META", "a=b,c=d"), ("TENURE_SIGNAL", "2")];
+        let run = with("run x -- true", set);
+        assert_eq!((run.asking.wait, run.signal), (Wait::No, Signal::INT));
+        assert_eq!(run.asking.meta.len(), 2);
+        let run = with("run -w 5 --signal TERM --meta e=f x -- true", set);
+        assert_eq!((run.asking.wait, run.signal), (Wait::Limit(SECOND * 5), Signal::TERM));
+        assert_eq!(run.asking.meta, [("e".to_owned(), "f".to_owned())]);
+        let run = with("run -w forever x -- true", set);
+        assert_eq!(run.asking.wait, Wait::Forever);
+        let run = with("run x -- true", &[("TENURE_SHELL", "ls"), ("TENURE_NAME", "outer")]);
+        assert!(matches!(run.program, Program::Words(_)), "{run:?}");
+        assert_eq!(run.asking.name, "x");
+    }
+
+    #[test]
+    fn a_second_mark_belongs_to_the_command() {
+        let run = parsed("run x -- git log -- file");
+        assert!(matches!(&run.program, Program::Words(words) if words.len() == 4), "{run:?}");
+        let run = parsed("run x -- -c ls");
+        assert!(matches!(&run.program, Program::Words(words) if words[0] == "-c"), "{run:?}");
     }
 }

@@ -74,7 +74,7 @@ async fn measure(
     let heading = run.heading(&settings, length).await;
     run.lock.close().await;
     if !settings.json.value && !run.measured.is_empty() {
-        report::print(&run.measured, &heading, out)?;
+        report::print(&run.measured, &heading, settings.paint(), out)?;
     }
     match ended? {
         Some(signal) => Ok(Exit(128 + signal)),

@@ -43,7 +43,8 @@ pub(crate) fn run(settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop
     let cells = rows.iter().map(|row| {
         [row.setting.clone(), clean(&row.value), row.from.to_owned(), row.variable.clone()]
     });
-    table::print(&std::iter::once(heading).chain(cells).collect::<Vec<_>>(), out)?;
+    let table: Vec<_> = std::iter::once(heading).chain(cells).collect();
+    table::print(&table, settings.paint(), out)?;
     let names = std::env::vars_os().map(|(name, _)| name);
     for unknown in unknown(&rows, names) {
         settings.notes().say(&format!("{} is set, and nothing is called that", clean(&unknown)));

@@ -35,7 +35,7 @@ pub(crate) async fn run(
         let heading = HEADING.map(str::to_owned);
         let rows: Vec<_> =
             std::iter::once(heading).chain(views.iter().map(|view| row(view, settings))).collect();
-        table::print(&rows, out)?;
+        table::print(&rows, settings.paint(), out)?;
     }
     if !settings.quiet.value {
         let trip = tenure.health().await.map_err(|error| engine::failure(&error, settings))?;

@@ -2,22 +2,32 @@
 
 use std::io::{self, Write};
 
+use super::Paint;
+
 /// Prints the rows, the first of which is the heading, two blanks apart. What is last in a row is not
 /// filled up.
-pub(crate) fn print<const N: usize>(rows: &[[String; N]], out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn print<const N: usize>(
+    rows: &[[String; N]],
+    paint: Paint,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut widths = [0; N];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    for row in rows {
+    for (number, row) in rows.iter().enumerate() {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(widths) {
             line.push_str(cell);
             line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
         }
-        writeln!(out, "{}", line.trim_end())?;
+        let line = line.trim_end();
+        match number {
+            0 => writeln!(out, "{}", paint.strong(line))?,
+            _ => writeln!(out, "{line}")?,
+        }
     }
     Ok(())
 }
@@ -30,7 +40,8 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let row = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
         let mut out = Vec::new();
-        print(&[row("NAME", "NOTE"), row("wallet:ü", ""), row("x", "y")], &mut out).unwrap();
+        let rows = [row("NAME", "NOTE"), row("wallet:ü", ""), row("x", "y")];
+        print(&rows, Paint::PLAIN, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "NAME      NOTE\nwallet:ü\nx         y\n");
     }
 }

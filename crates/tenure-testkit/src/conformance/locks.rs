@@ -385,6 +385,17 @@ pub(super) async fn an_unused_name_leaves_nothing(kit: Kit) {
     kit.soon("nothing is left", gone).await;
 }
 
+pub(super) async fn an_examination_changes_nothing(kit: Kit) {
+    let (one, two, name, _filler) = kit.exclusive().await;
+    let hold = kit.take(&one, &name, lasting(&one, 60)).await;
+    let findings = two.examine().await.expect("an engine that answers");
+    assert!(findings.iter().any(|finding| finding.check == "latency"), "{findings:?}");
+    assert!(hold.is_live() && kit.is_taken(&two, &name).await);
+    assert_eq!(hold.release().await.expect("released"), Released::InTime);
+    let listed = two.list(&kit.prefix).await.expect("a list");
+    assert!(listed.is_empty(), "{listed:?}");
+}
+
 impl Kit {
     /// A client behind a bad network.
     fn far_client(&self, faults: Faults, seed: u64) -> Tenure {

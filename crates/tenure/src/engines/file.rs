@@ -9,6 +9,7 @@
 
 mod clerk;
 mod desk;
+mod examine;
 mod gate;
 mod host;
 mod place;
@@ -25,12 +26,12 @@ use std::sync::{Arc, PoisonError, Weak, mpsc};
 use tokio::sync::oneshot;
 
 use crate::claim::{Broken, Claim, ClaimId, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
-use crate::engine::{Engine, Page, Profile, Scope, Step, Turns};
+use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::system;
 use crate::turn::Ack;
-use clerk::{Clerk, Desktop, Job};
+use clerk::{Clerk, Desktop, Job, Kind};
 use desk::Desk;
 use shelf::Kept;
 use store::Store;
@@ -38,6 +39,7 @@ use store::Store;
 /// Lines in a file. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
 pub struct File {
     desktop: Arc<Desktop>,
+    path: PathBuf,
     profile: Profile,
     generation: u64,
 }
@@ -84,9 +86,9 @@ impl File {
         let path = std::path::absolute(path).map_err(fault)?;
         let label = format!("file:{}", path.display());
         let desktop = Arc::new(Desktop::new().map_err(fault)?);
-        let clerks_own = desktop.clone();
+        let (clerks_own, clerks_path) = (desktop.clone(), path.clone());
         let thread = std::thread::Builder::new().name("tenure-file".into());
-        let started = thread.spawn(move || match Store::open(&path, guard) {
+        let started = thread.spawn(move || match Store::open(&clerks_path, guard) {
             Ok(store) => {
                 let clerk = Clerk::new(store, clerks_own);
                 opened(Ok(()));
@@ -96,28 +98,13 @@ impl File {
         });
         started.map_err(fault)?;
         let generation = system::generation();
-        Ok(File { desktop, profile: Profile::new(label), generation })
+        Ok(File { desktop, path, profile: Profile::new(label), generation })
     }
 
     /// Has the clerk do something, in the order of calls.
     fn ask<T: Send + 'static>(
         &self,
-        act: impl FnMut(&mut Desk<'_>) -> Kept<T> + Send + 'static,
-    ) -> Step<T> {
-        self.put(false, act)
-    }
-
-    /// The same for what makes room, or keeps what is held: a full disk must not prevent it.
-    fn ask_in_any_case<T: Send + 'static>(
-        &self,
-        act: impl FnMut(&mut Desk<'_>) -> Kept<T> + Send + 'static,
-    ) -> Step<T> {
-        self.put(true, act)
-    }
-
-    fn put<T: Send + 'static>(
-        &self,
-        frees_room: bool,
+        kind: Kind,
         act: impl FnMut(&mut Desk<'_>) -> Kept<T> + Send + 'static,
     ) -> Step<T> {
         let (tell, told) = oneshot::channel();
@@ -125,17 +112,17 @@ impl File {
             // Nobody need wait for it.
             let _ = tell.send(answer);
         };
-        self.desktop.put(Box::new(Task { act, answer: None, tell, frees_room }));
+        self.desktop.put(Box::new(Task { kind, act, answer: None, tell }));
         Step::pending(async move { told.await.unwrap_or_else(|_| Err(ended())) })
     }
 }
 
 /// A job with an answer.
 struct Task<A, T, F> {
+    kind: Kind,
     act: A,
     answer: Option<T>,
     tell: F,
-    frees_room: bool,
 }
 
 impl<A, T, F> Job for Task<A, T, F>
@@ -154,8 +141,8 @@ where
         tell(outcome.and_then(|()| answer.ok_or_else(ended)));
     }
 
-    fn frees_room(&self) -> bool {
-        self.frees_room
+    fn kind(&self) -> Kind {
+        self.kind
     }
 }
 
@@ -172,17 +159,17 @@ impl Engine for File {
 
     fn claim(&self, claim: &Claim) -> Step<Verdict> {
         let claim = claim.clone();
-        flatten(self.ask(move |desk| desk.claim(&claim, true)))
+        flatten(self.ask(Kind::Claim, move |desk| desk.claim(&claim, true)))
     }
 
     fn renew(&self, _shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
         let batch = batch.to_vec();
-        self.ask_in_any_case(move |desk| batch.iter().map(|one| desk.renew(one)).collect())
+        self.ask(Kind::InAnyCase, move |desk| batch.iter().map(|one| desk.renew(one)).collect())
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {
         let leave = leave.clone();
-        self.ask_in_any_case(move |desk| desk.leave(&leave))
+        self.ask(Kind::InAnyCase, move |desk| desk.leave(&leave))
     }
 
     fn leave_soon(&self, leave: Leave, done: Ack) {
@@ -192,31 +179,36 @@ impl Engine for File {
             Err(_) => drop(done),
         };
         let act = move |desk: &mut Desk<'_>| desk.leave(&leave);
-        self.desktop.put(Box::new(Task { act, answer: None, tell, frees_room: true }));
+        self.desktop.put(Box::new(Task { kind: Kind::InAnyCase, act, answer: None, tell }));
     }
 
     fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
         let name = name.clone();
-        flatten(self.ask(move |desk| desk.resize(&name, capacity)))
+        flatten(self.ask(Kind::Plain, move |desk| desk.resize(&name, capacity)))
     }
 
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
         let (name, note) = (name.clone(), note.clone());
-        self.ask(move |desk| desk.break_hold(&name, fence, &note))
+        self.ask(Kind::Plain, move |desk| desk.break_hold(&name, fence, &note))
     }
 
     fn detach(&self, _name: &Name, id: &ClaimId) -> Step<()> {
         let id = *id;
-        self.ask_in_any_case(move |desk| desk.detach(&id))
+        self.ask(Kind::InAnyCase, move |desk| desk.detach(&id))
     }
 
     fn inspect(&self, scope: &Scope) -> Step<Page> {
         let scope = scope.clone();
-        self.ask(move |desk| desk.inspect(&scope))
+        self.ask(Kind::Plain, move |desk| desk.inspect(&scope))
     }
 
     fn health(&self) -> Step<()> {
-        self.ask(|_| Ok(()))
+        self.ask(Kind::Plain, |_| Ok(()))
+    }
+
+    fn examine(&self) -> Step<Vec<Finding>> {
+        let path = self.path.clone();
+        self.ask(Kind::Plain, move |desk| desk.examine(&path))
     }
 
     fn close(&self) -> Step<()> {

@@ -19,7 +19,7 @@ use crate::claim::{
     Broken, Claim, ClaimId, Details, Fence, Holder, Leave, Left, Note, Renewal, Renewed, Verdict,
 };
 use crate::clock::{SystemWorld, World};
-use crate::engine::{Engine, Page, Profile, Scope, Step, Turns, View};
+use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns, View};
 use crate::ledger::{Answer, Entry, Ledger, Line, Shelf, Word};
 use crate::moment::Moment;
 use crate::name::Name;
@@ -309,6 +309,13 @@ impl Engine for Memory {
 
     fn health(&self) -> Step<()> {
         Step::ready(Ok(()))
+    }
+
+    fn examine(&self) -> Step<Vec<Finding>> {
+        let alone = Finding::warning("reach", "the lines are in this process")
+            .why("no other process sees them, and they end with this one")
+            .fix("use file: for the processes of a machine, redis:// for several machines");
+        Step::ready(Ok(vec![alone]))
     }
 
     fn close(&self) -> Step<()> {

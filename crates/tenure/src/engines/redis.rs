@@ -7,6 +7,7 @@
 mod answer;
 mod config;
 mod drive;
+mod examine;
 mod halves;
 mod handshake;
 mod link;
@@ -29,7 +30,7 @@ pub use config::{Address, AfterRestart, RedisConfig, Secret, Tls, Topology};
 
 use crate::claim::{Broken, Claim, ClaimId, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
 use crate::clock::{SystemWorld, World};
-use crate::engine::{Engine, Page, Profile, Scope, Step, Turns};
+use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns};
 use crate::error::Result;
 use crate::name::Name;
 use crate::turn::Ack;
@@ -76,6 +77,14 @@ impl Redis {
     /// # Cancel safety
     /// Safe: nothing is kept of a connection that was not returned.
     pub async fn connect(config: RedisConfig) -> Result<Redis> {
+        let redis = Redis::unconnected(config)?;
+        redis.steps.shared.learn_map().await?;
+        redis.steps.health().await?;
+        Ok(redis)
+    }
+
+    /// Everything but the connections, which are made when something is asked.
+    pub(crate) fn unconnected(config: RedisConfig) -> Result<Redis> {
         config.check()?;
         let mut process = [0; 8];
         process.copy_from_slice(&SystemWorld.mint()?.to_bytes()[..8]);
@@ -100,10 +109,8 @@ impl Redis {
             warned: AtomicBool::new(false),
             config,
         });
-        shared.learn_map().await?;
         let redis = Redis::on(shared, Duty::Data);
         let _ = redis.steps.shared.callers.set(Arc::downgrade(&redis.steps));
-        redis.steps.health().await?;
         Ok(redis)
     }
 
@@ -190,6 +197,11 @@ impl Engine for Redis {
 
     fn health(&self) -> Step<()> {
         self.steps.clone().is_healthy()
+    }
+
+    fn examine(&self) -> Step<Vec<Finding>> {
+        let shared = self.steps.shared.clone();
+        Step::pending(async move { shared.examine().await })
     }
 
     fn close(&self) -> Step<()> {

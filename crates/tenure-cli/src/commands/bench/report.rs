@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::args::Part;
 use crate::output::json::Object;
-use crate::output::{clean, table};
+use crate::output::{Paint, clean, table};
 
 /// One figure.
 #[derive(Clone, Debug)]
@@ -129,18 +129,26 @@ impl Measured {
 }
 
 /// Prints the table, with what has to be said about it.
-pub(super) fn print(all: &[Measured], heading: &str, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn print(
+    all: &[Measured],
+    heading: &str,
+    paint: Paint,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     writeln!(out, "{heading}")?;
     let with_naive = all.iter().any(|measured| measured.naive.is_some());
     let naive = if with_naive { "NAIVE" } else { "" };
     let heading = ["PART", "FIGURE", "TENURE", naive].map(str::to_owned);
     let rows = all.iter().flat_map(|measured| measured.rows(with_naive));
     let rows: Vec<_> = std::iter::once(heading).chain(rows).collect();
-    table::print(&rows, out)?;
-    for measured in all {
-        if let Some(why) = &measured.left_out {
-            writeln!(out, "{}: {}", measured.part.name(), clean(why))?;
+    table::print(&rows, paint, out)?;
+    let mut said: Option<&str> = None;
+    for (why, part) in all.iter().filter_map(|one| Some((one.left_out.as_deref()?, one.part))) {
+        // What holds for all parts is said once.
+        if said != Some(why) {
+            writeln!(out, "{}: {}", part.name(), clean(why))?;
         }
+        said = Some(why);
     }
     Ok(())
 }
@@ -175,7 +183,7 @@ mod tests {
     fn the_table_has_a_column_for_what_it_is_compared_with_only_where_that_was_measured() {
         let text = |all: &[Measured]| {
             let mut out = Vec::new();
-            print(all, "heading", &mut out).unwrap();
+            print(all, "heading", Paint::PLAIN, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(

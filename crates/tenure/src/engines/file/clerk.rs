@@ -33,10 +33,18 @@ const BATCH: usize = 64;
 pub(super) trait Job: Send {
     fn act(&mut self, desk: &mut Desk<'_>) -> Kept<()>;
     fn done(self: Box<Self>, outcome: Result<()>);
-    /// Whether it makes room on the disk rather than taking some.
-    fn frees_room(&self) -> bool {
-        false
-    }
+    fn kind(&self) -> Kind;
+}
+
+/// What a job needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Nothing.
+    Plain,
+    /// That others can reach this client.
+    Claim,
+    /// To be done even if the disk is full: it makes room, or keeps what is held.
+    InAnyCase,
 }
 
 /// Where jobs are put.
@@ -127,13 +135,9 @@ impl Clerk {
             self.carry_out(jobs);
             if closed && idle {
                 self.store.close();
-                let mut jobs = self.desktop.jobs();
-                jobs.ended = true;
-                jobs.mourners.clear();
                 return;
             }
             if idle {
-                self.store.tidy();
                 self.listen();
             }
         }
@@ -158,8 +162,8 @@ impl Clerk {
         };
         let mut rung = [0; 8];
         let _ = rustix::io::read(&self.desktop.bell, &mut rung);
-        if mourn && self.store.is_gone() {
-            self.mourn();
+        if mourn {
+            self.look_for_file();
         }
         let heard = self.store.sockets.heard();
         self.pass_on(heard);
@@ -194,7 +198,7 @@ impl Clerk {
         }
         if let Err(error) = &outcome
             && Store::lacks_room(error)
-            && jobs.iter().all(|job| job.frees_room())
+            && jobs.iter().all(|job| job.kind() == Kind::InAnyCase)
         {
             self.store.drop_ballast();
             outcome = self.transact(&mut jobs);
@@ -220,6 +224,9 @@ impl Clerk {
 
     fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<Done> {
         let Clerk { store, lives, .. } = self;
+        if jobs.iter().any(|job| job.kind() == Kind::Claim) {
+            store.be_present()?;
+        }
         let watched = |client| lives.contains_key(&client);
         let done =
             store.transact(&watched, |desk| jobs.iter_mut().try_for_each(|job| job.act(desk)));
@@ -228,12 +235,13 @@ impl Clerk {
 
     /// Tells this client's claims what was said to them. A turn that nobody takes passes on.
     fn pass_on(&mut self, heard: Vec<(Moment, Said)>) {
-        for (at, Said { name, id, word }) in heard {
+        for (at, Said { name, id, word, holder }) in heard {
             let granted = match word {
                 // It ran out on its way: whoever sent it knows as much.
                 Word::Granted { life, .. } if at + life <= SystemWorld.now() => continue,
                 Word::Granted { fence, .. } => Some(fence),
-                Word::LookAt(_) => {
+                // Nearly always the one that was given its turn stood right before us.
+                Word::LookAt(_) if !self.lives.contains_key(&holder) => {
                     self.desktop.put(Box::new(Chore(Do::LookAround(name.clone()))));
                     None
                 }
@@ -253,12 +261,36 @@ impl Clerk {
         clients.iter().filter_map(Weak::upgrade).any(|to| to.deliver(name, id, turn.clone()))
     }
 
+    /// Something happened to the file; a change of its rights is no reason to mourn.
+    fn look_for_file(&mut self) {
+        let mut events = [0; 4096];
+        if let Some(mourner) = &self.mourner {
+            let _ = rustix::io::read(mourner, &mut events);
+        }
+        if self.store.is_gone() {
+            self.mourn();
+        }
+    }
+
     /// The file is gone: this client's claims are told at once, and not when they ask next.
     fn mourn(&mut self) {
         self.mourner = None;
         for (name, id) in self.store.own_claims() {
             self.deliver(&name, &id, Turn::Ended(Ended::Forgotten));
         }
+    }
+}
+
+/// However it ends, nobody waits for it any longer.
+impl Drop for Clerk {
+    fn drop(&mut self) {
+        let unheard = {
+            let mut jobs = self.desktop.jobs();
+            (jobs.closed, jobs.ended) = (true, true);
+            jobs.mourners.clear();
+            std::mem::take(&mut jobs.waiting)
+        };
+        unheard.into_iter().for_each(|job| job.done(Err(Error::closed())));
     }
 }
 
@@ -285,8 +317,8 @@ impl Job for Chore {
     // If it failed, the ttl or the next sweep sees to it.
     fn done(self: Box<Self>, _: Result<()>) {}
 
-    fn frees_room(&self) -> bool {
-        true
+    fn kind(&self) -> Kind {
+        Kind::InAnyCase
     }
 }
 

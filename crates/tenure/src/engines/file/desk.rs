@@ -72,11 +72,16 @@ impl Desk<'_> {
         see: impl FnOnce(A, &Rows<'_>) -> Kept<T>,
     ) -> Kept<T> {
         let Desk { db, sockets, numbers, now, own, out, reach, .. } = self;
+        let first = out.said.len();
+        let mut granted = None;
         let mut say = |entry: &Entry, word: Word| {
             let reached =
                 entry.process == *own || entry.process != 0 && reach.of(entry.process, sockets);
             if reached {
-                let said = Said { name: name.clone(), id: entry.id, word };
+                if matches!(word, Word::Granted { .. }) {
+                    granted = Some((entry.process, entry.weight));
+                }
+                let said = Said { name: name.clone(), id: entry.id, word, holder: 0 };
                 out.said.push((entry.process, said));
             }
             reached
@@ -103,6 +108,11 @@ impl Desk<'_> {
             say(&next, Word::LookAt(end));
         }
         let seen = see(answer, &rows)?;
+        if let Some((holder, weight)) = granted
+            && weight == rows.totals()?.held
+        {
+            out.said[first..].iter_mut().for_each(|(_, said)| said.holder = holder);
+        }
         rows.save(*now)?;
         Ok(seen)
     }
@@ -182,14 +192,15 @@ impl Desk<'_> {
             if number == 0 || number == self.own || watch && (self.watched)(number) {
                 continue;
             }
-            let Some(client) = self.client(number)? else { continue };
-            match client.look(self.lives_as.process.space) {
-                Life::Ended => {
+            match self.life_of(number)? {
+                Some(Life::Ended) => {
                     self.reap(number)?;
                     any = true;
                 }
-                Life::Lives(descriptor) if watch => self.out.watch.push((number, descriptor)),
-                Life::Lives(_) | Life::Unseen => {}
+                Some(Life::Lives(descriptor)) if watch => {
+                    self.out.watch.push((number, descriptor));
+                }
+                Some(Life::Lives(_) | Life::Unseen) | None => {}
             }
         }
         Ok(any)
@@ -205,6 +216,12 @@ impl Desk<'_> {
             Ok(LivesAs { process, guard })
         });
         found.optional()
+    }
+
+    /// Whether a client lives; nothing if nobody knows it.
+    pub(super) fn life_of(&self, number: Process) -> Kept<Option<Life>> {
+        let client = self.client(number)?;
+        Ok(client.map(|client| client.look(self.lives_as.process.space)))
     }
 
     /// A process that a client lives with has ended: the client, too, unless it has another.

@@ -35,7 +35,8 @@ pub(super) struct Rows<'a> {
     name: &'a Name,
     /// The row of the name, if it has one.
     pub(super) id: Option<i64>,
-    found: Known,
+    /// What the row says; nothing if it was just made.
+    written: Option<Known>,
     known: Known,
     /// The ticket of a place that was given up: whoever stands behind it should know.
     pub(super) gap: Option<Ticket>,
@@ -64,7 +65,7 @@ impl<'a> Rows<'a> {
             Some((id, known)) => (Some(id), known),
             None => (None, Known::nothing()),
         };
-        Ok(Rows { db, numbers, name, id, found: known.clone(), known, gap: None })
+        Ok(Rows { db, numbers, name, id, written: Some(known.clone()), known, gap: None })
     }
 
     /// Writes the row of the name, or removes it if there is nothing left to know.
@@ -76,7 +77,7 @@ impl<'a> Rows<'a> {
         let Some(id) = self.id else { return Ok(()) };
         if !used && !remembers {
             self.db.prepare_cached(sql::REMOVE_NAME)?.execute([id])?;
-        } else if self.known != self.found {
+        } else if self.written.as_ref() != Some(&self.known) {
             let record = record.as_ref();
             self.db.prepare_cached(sql::CHANGE_NAME)?.execute(params![
                 id,
@@ -102,9 +103,7 @@ impl<'a> Rows<'a> {
         }
         let mut insert = self.db.prepare_cached(sql::ADD_NAME)?;
         let id = insert.insert(params![space_number(self.name.space()), self.name.as_str()])?;
-        // What was written is not what is known: the row must be written again.
-        self.found.totals.capacity = u32::MAX;
-        self.id = Some(id);
+        (self.id, self.written) = (Some(id), None);
         Ok(id)
     }
 
@@ -338,7 +337,7 @@ impl Shelf for Rows<'_> {
             return Ok(None);
         }
         let mut select = self.db.prepare_cached(sql::TRACE)?;
-        let found = select.query_row(params![id.to_bytes(), moment(now)], |row| {
+        let found = select.query_row(params![id.to_bytes(), self.id, moment(now)], |row| {
             let (by, reason): (Option<String>, Option<String>) = (row.get(0)?, row.get(1)?);
             let note = by.map(|by| Note { by, reason: reason.unwrap_or_default() });
             Ok(note.map_or(Trace::Tomb, Trace::Broken))
@@ -487,3 +486,6 @@ fn read_meta(text: &str) -> Vec<(String, String)> {
     let pairs = text.split(BETWEEN_PAIRS).filter_map(|pair| pair.split_once(WITHIN_A_PAIR));
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
+
+#[cfg(test)]
+mod tests;

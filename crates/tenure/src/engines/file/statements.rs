@@ -103,7 +103,8 @@ pub(super) const FIRST_TO_END: &str = "
            since, until, owner, reason, meta
     FROM claim WHERE name = ?1 AND state = 2 ORDER BY until LIMIT 1";
 
-pub(super) const TRACE: &str = "SELECT by, reason FROM trace WHERE id = ?1 AND until > ?2";
+pub(super) const TRACE: &str =
+    "SELECT by, reason FROM trace WHERE id = ?1 AND name = ?2 AND until > ?3";
 pub(super) const ADD_TRACE: &str = "
     INSERT OR REPLACE INTO trace (id, name, until, by, reason) VALUES (?1, ?2, ?3, ?4, ?5)";
 pub(super) const REMOVE_OLD_TRACES: &str = "DELETE FROM trace WHERE until <= ?1";

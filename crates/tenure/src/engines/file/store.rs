@@ -29,10 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const APPLICATION: i32 = 0x746E_7572;
 /// The form of the file. A file of a later form is refused.
 const FORM: i32 = 1;
-/// The journal is emptied from this many pages on when there is nothing else to do, and from that
-/// many in any case.
-const LONG_JOURNAL: i32 = 500;
-const LONGEST_JOURNAL: i32 = 4000;
+/// The journal is emptied from this many pages on. More would cost those who open the file after all
+/// others have gone, and have to read it; fewer would make all wait for the disk more often.
+const LONGEST_JOURNAL: i32 = 1000;
 /// Room on the disk for releases when there is none left for anything else.
 const BALLAST: u64 = 1 << 20;
 
@@ -46,6 +45,8 @@ pub(super) struct Store {
     pub(super) sockets: Sockets,
     /// This client's number.
     pub(super) own: Process,
+    /// Others know this client and can reach it: since its first claim. Whoever only looks is not known.
+    present: bool,
     /// The file was deleted or replaced: there is no way back.
     gone: bool,
     /// How long the journal was at the last commit, in pages.
@@ -84,13 +85,10 @@ impl Store {
         let (mut db, journal) = connect(&place).map_err(|error| fault(&error))?;
         let own = begin(&mut db, &host)?;
         drop(passed);
+        let (present, gone) = (false, false);
         let mut store =
-            Store { db, gate, place, inode, host, lives_as, sockets, own, gone: false, journal };
-        store.sockets.listen(own).map_err(|error| unopened(&error))?;
-        store.transact(&|_| false, |desk| {
-            desk.register()?;
-            desk.sweep_now_and_then()
-        })?;
+            Store { db, gate, place, inode, host, lives_as, sockets, own, present, gone, journal };
+        store.transact(&|_| false, |desk| desk.sweep_now_and_then())?;
         store.keep_ballast();
         Ok(store)
     }
@@ -139,7 +137,7 @@ impl Store {
         for (client, said) in by_client(&out.said, self.own) {
             self.sockets.tell(client, at, &said);
         }
-        // Behind the gate nobody adds to the journal, so this time it can be emptied.
+        // Only behind the gate does nobody add to the journal; elsewhere it would never become empty.
         if self.journal.load(Relaxed) > LONGEST_JOURNAL {
             checkpoint(&self.db);
         }
@@ -148,12 +146,14 @@ impl Store {
         Ok((done, Done { at, out, heard }))
     }
 
-    /// Empties the journal where nobody has to wait for it.
-    pub(super) fn tidy(&mut self) {
-        if self.journal.load(Relaxed) > LONG_JOURNAL {
-            self.journal.store(0, Relaxed);
-            checkpoint(&self.db);
+    /// Makes this client one that others know and can reach; before its first claim.
+    pub(super) fn be_present(&mut self) -> Result<()> {
+        if !self.present {
+            self.sockets.listen(self.own).map_err(|error| unopened(&error))?;
+            self.transact(&|_| false, |desk| desk.register())?;
+            self.present = true;
         }
+        Ok(())
     }
 
     /// Makes room on a full disk, so that what is held can be released.
@@ -202,7 +202,7 @@ impl Store {
     }
 
     pub(super) fn close(&mut self) {
-        if !self.gone {
+        if self.present && !self.gone {
             let _ = self.transact(&|_| false, |desk| desk.sign_off());
         }
         self.sockets.close(self.own);
@@ -238,7 +238,7 @@ fn connect(place: &Place) -> Kept<(Connection, Arc<AtomicI32>)> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
-    // SQLite would empty the journal within a commit, and all others would wait for the disk.
+    // Instead of SQLite's own way, which empties the journal before the next in line has been told.
     let journal = Arc::new(AtomicI32::new(0));
     let length = journal.clone();
     db.wal_hook(Some(move |_: &mut Wal, pages| {
@@ -250,14 +250,15 @@ fn connect(place: &Place) -> Kept<(Connection, Arc<AtomicI32>)> {
 
 /// Makes the file what it should be, and returns a number for this client.
 fn begin(db: &mut Connection, host: &Host) -> Result<Process> {
-    let number = |db: &Connection, pragma: &str| -> Kept<i32> {
-        db.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0))
-    };
     let read = (|| -> Kept<(i32, i32, i32)> {
-        Ok((number(db, "application_id")?, number(db, "user_version")?, number(db, "page_count")?))
+        let number = |query| db.query_row(query, [], |row| row.get(0));
+        let tables = number("SELECT count(*) FROM sqlite_schema")?;
+        Ok((number("PRAGMA application_id")?, number("PRAGMA user_version")?, tables))
     })();
-    let (application, form, pages) = read.map_err(|error| fault(&error))?;
-    if pages > 0 && application != APPLICATION {
+    let (application, form, tables) = read.map_err(|error| fault(&error))?;
+    // One whose maker was killed before it was ready has no tables yet.
+    let is_new = tables == 0 && application == 0 && form == 0;
+    if !is_new && application != APPLICATION {
         let error = Error::new(ErrorKind::Conflict, "this is a file of another program");
         return Err(error.next("name another file"));
     }
@@ -266,7 +267,7 @@ fn begin(db: &mut Connection, host: &Host) -> Result<Process> {
         return Err(Error::new(ErrorKind::Unsupported, reason)
             .next("use the later version of tenure, or another file"));
     }
-    prepare(db, host, pages == 0).map_err(|error| fault(&error))?.ok_or_else(another_machine)
+    prepare(db, host, is_new).map_err(|error| fault(&error))?.ok_or_else(another_machine)
 }
 
 fn prepare(db: &mut Connection, host: &Host, is_new: bool) -> Kept<Option<Process>> {
@@ -322,7 +323,11 @@ fn fault(error: &rusqlite::Error) -> Error {
         }
         Some(Code::ReadOnly | Code::PermissionDenied) => Error::new(ErrorKind::Denied, reason)
             .next("this user must be able to write to the file and its folder"),
-        Some(Code::DatabaseCorrupt | Code::NotADatabase) => Error::new(ErrorKind::Internal, reason)
+        Some(Code::NotADatabase) => {
+            Error::new(ErrorKind::Conflict, "this is a file of another program")
+                .next("name another file")
+        }
+        Some(Code::DatabaseCorrupt) => Error::new(ErrorKind::Internal, reason)
             .next("the file is damaged: stop all who use it, and delete it"),
         _ => Error::new(ErrorKind::Internal, reason).next("please report this"),
     }

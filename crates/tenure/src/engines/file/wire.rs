@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::shelf::{space_number, space_of};
 use crate::claim::{ClaimId, Ended, Fence, Note};
-use crate::ledger::Word;
+use crate::ledger::{Process, Word};
 use crate::moment::Moment;
 use crate::name::Name;
 
@@ -18,6 +18,8 @@ pub(super) struct Said {
     pub(super) name: Name,
     pub(super) id: ClaimId,
     pub(super) word: Word,
+    /// The one client that holds now, if it was given its turn in the same step; else 0.
+    pub(super) holder: Process,
 }
 
 /// The form of what follows. Another version says nothing to us, and its waiters look by themselves.
@@ -63,6 +65,7 @@ fn write_one(said: &Said, out: &mut Vec<u8>) {
         Word::LookAt(at) => {
             out.push(2);
             out.extend(at.as_nanos().to_le_bytes());
+            out.extend(said.holder.to_le_bytes());
         }
         Word::Settled(outcome) => {
             out.push(3);
@@ -104,6 +107,7 @@ fn read_one(rest: &mut Rest<'_>) -> Option<Said> {
     let space = space_of(rest.byte()?.into());
     let name = Name::new(space, rest.text()?).ok()?;
     let id = ClaimId::from_bytes(rest.take(16)?.try_into().ok()?);
+    let mut holder = 0;
     let word = match rest.byte()? {
         0 => Word::Granted {
             fence: Fence::new(rest.number()?),
@@ -111,7 +115,11 @@ fn read_one(rest: &mut Rest<'_>) -> Option<Said> {
             first_life: rest.byte()? == 1,
         },
         1 => Word::LookAgain,
-        2 => Word::LookAt(Moment::from_nanos(rest.number()?)),
+        2 => {
+            let at = Moment::from_nanos(rest.number()?);
+            holder = rest.number()?;
+            Word::LookAt(at)
+        }
         3 => Word::Settled(Arc::from(rest.bytes()?)),
         4 => {
             let (by, reason) = (rest.text()?.to_owned(), rest.text()?.to_owned());
@@ -124,7 +132,7 @@ fn read_one(rest: &mut Rest<'_>) -> Option<Said> {
         6 => Word::Ended(Ended::Expired),
         _ => return None,
     };
-    Some(Said { name, id, word })
+    Some(Said { name, id, word, holder })
 }
 
 struct Rest<'a>(&'a [u8]);
@@ -161,7 +169,8 @@ mod tests {
 
     fn said(word: Word) -> Said {
         let name = Name::new(Space::Election, "wallet:ü").unwrap();
-        Said { name, id: ClaimId::from_bytes([7; 16]), word }
+        let holder = if matches!(word, Word::LookAt(_)) { 1 << 50 } else { 0 };
+        Said { name, id: ClaimId::from_bytes([7; 16]), word, holder }
     }
 
     #[test]

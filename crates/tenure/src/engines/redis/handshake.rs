@@ -129,7 +129,11 @@ impl Shared {
         Err(failure)
     }
 
-    async fn ask_sentinel(&self, sentinel: &Address, service: &str) -> Result<Option<Address>> {
+    pub(super) async fn ask_sentinel(
+        &self,
+        sentinel: &Address,
+        service: &str,
+    ) -> Result<Option<Address>> {
         let config = &self.config;
         // One sentinel that hangs must not use up the time for the others.
         let limit = config.connect_timeout / 4;
@@ -169,6 +173,14 @@ impl Talk<'_> {
 
     /// Asks, and waits for the answer. A refusal is an error.
     pub(super) async fn ask(&mut self, parts: &[&[u8]]) -> Result<Value> {
+        match self.reply(parts).await? {
+            Value::Error(text) => Err(Refusal::read(&text).into_error(&text)),
+            value => Ok(value),
+        }
+    }
+
+    /// Asks, and waits for the answer, whatever it is.
+    pub(super) async fn reply(&mut self, parts: &[&[u8]]) -> Result<Value> {
         let mut command = Vec::new();
         resp::command(&mut command, parts);
         let broke = |error| stream::explain(self.address, &error);
@@ -180,9 +192,6 @@ impl Talk<'_> {
                 Error::new(ErrorKind::Unavailable, reason).next("is this a Redis?")
             };
             match self.parser.next().map_err(malformed)? {
-                Some(Frame::Reply(Value::Error(text))) => {
-                    return Err(Refusal::read(&text).into_error(&text));
-                }
                 Some(Frame::Reply(value)) => return Ok(value),
                 // The confirmation of a subscription.
                 Some(Frame::Push(_)) => return Ok(Value::Nil),
@@ -196,7 +205,7 @@ impl Talk<'_> {
     }
 }
 
-fn field<'a>(info: &'a str, name: &str) -> &'a str {
+pub(super) fn field<'a>(info: &'a str, name: &str) -> &'a str {
     let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     found.unwrap_or_default().trim_end()
 }

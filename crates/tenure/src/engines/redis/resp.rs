@@ -334,7 +334,7 @@ fn length(line: &[u8], longest: i64) -> Result<Option<usize>, Malformed> {
     }
 }
 
-fn integer(text: &[u8]) -> Option<i64> {
+pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] => (false, digits),

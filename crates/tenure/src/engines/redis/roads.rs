@@ -121,6 +121,16 @@ impl Map {
         lock(&self.0).insert(partition, address.clone()) != Some(address)
     }
 
+    /// A partition that the server keeps.
+    pub(super) fn kept_by(&self, address: &Address) -> Option<u16> {
+        lock(&self.0).iter().find(|(_, owner)| *owner == address).map(|(partition, _)| *partition)
+    }
+
+    /// How many partitions have an owner.
+    pub(super) fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+
     pub(super) fn owners(&self) -> Vec<Address> {
         let mut all: Vec<Address> = lock(&self.0).values().cloned().collect();
         all.sort_by_key(Address::to_string);
@@ -154,7 +164,7 @@ impl Shared {
         Err(failure.unwrap_or_else(|| Error::invalid("no server of the cluster is named")))
     }
 
-    async fn ask_for_map(&self, address: &Address) -> Result<Value> {
+    pub(super) async fn ask_for_map(&self, address: &Address) -> Result<Value> {
         let config = &self.config;
         let mut talk = self.talk(address).await?;
         talk.log_in(config.user.as_deref(), config.password.as_ref(), &config.client_name).await?;
@@ -168,7 +178,7 @@ impl Shared {
     }
 
     /// Each item: first slot, last slot, the primary as host and port, and the replicas.
-    fn take_map(&self, asked: &Address, slots: &Value) {
+    pub(super) fn take_map(&self, asked: &Address, slots: &Value) {
         let mut moved = Vec::new();
         for range in slots.as_list().unwrap_or_default() {
             let Some([first, last, primary, ..]) = range.as_list() else { continue };
@@ -187,7 +197,7 @@ impl Shared {
     }
 }
 
-fn node(asked: &Address, item: &[Value]) -> Option<Address> {
+pub(super) fn node(asked: &Address, item: &[Value]) -> Option<Address> {
     let port = u16::try_from(item.get(1)?.as_int()?).ok()?;
     let host = item.first()?.as_str().unwrap_or_default().to_owned();
     Some(beside(asked, Address::Tcp { host, port }))

@@ -135,6 +135,19 @@ pub(super) struct Layout {
     sharded: bool,
 }
 
+/// What a key of ours is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// A name.
+    Name,
+    /// The line of a name.
+    Line,
+    /// What a partition remembers.
+    Partition,
+    /// To try what the user may do; it goes by itself.
+    Trial,
+}
+
 /// Which keys a step names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keys {
@@ -346,6 +359,33 @@ impl Layout {
         }
         pattern.push('*');
         pattern
+    }
+
+    /// A key and a channel that nobody uses, to try what the user may do.
+    pub(super) fn to_try(&self, partition: u16, random: u64) -> (String, String) {
+        let key = format!("{}d:{random:016x}", self.tag(partition));
+        let channel = match self.sharded {
+            true => format!("{}c:{random:016x}", self.tag(partition)),
+            false => format!("{}{random:016x}", self.channels),
+        };
+        (key, channel)
+    }
+
+    /// What the key is for, if it is one of ours.
+    pub(super) fn kind_of(&self, key: &[u8]) -> Option<Kind> {
+        let text = std::str::from_utf8(key).ok()?;
+        let (tag, rest) = text.split_at_checked(text.find("}:")? + 2)?;
+        if !self.tags.iter().any(|known| **known == *tag) {
+            return None;
+        }
+        match rest {
+            "p" => Some(Kind::Partition),
+            rest if rest.starts_with("d:") => Some(Kind::Trial),
+            rest => match rest.strip_prefix("z:") {
+                Some(name) => self.name_of(format!("{tag}{name}").as_bytes()).map(|_| Kind::Line),
+                None => self.name_of(key).map(|_| Kind::Name),
+            },
+        }
     }
 
     /// The name whose own key this is.

@@ -1,0 +1,160 @@
+//! The command, and whatever it starts.
+//!
+//! The command leads a group of its own. What leaves that group is found as a descendant; what loses
+//! its parent becomes a child of the keeper. So when the keeper has no child left, nothing is left.
+
+use std::ffi::OsStr;
+use std::io;
+use std::process::Command as Spawned;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, wait};
+
+use super::signals;
+use super::terminal::Terminal;
+use super::tree::{self, number};
+use crate::args::run::Program;
+use crate::system::Inherited;
+
+/// A command that was started.
+pub(super) struct Command {
+    pid: Pid,
+    ended: Option<Ending>,
+    stopped: bool,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ending {
+    /// With this code.
+    Code(u8),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// What became known of the command by looking.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Change {
+    /// It was stopped by this signal.
+    Stopped(i32),
+    /// It goes on.
+    Continued,
+}
+
+impl Ending {
+    /// The exit code of `tenure` for it.
+    pub(super) fn exit_code(self) -> u8 {
+        match self {
+            Ending::Code(code) => code,
+            Ending::Signal(signal) => signals::exit_code(signal),
+        }
+    }
+}
+
+impl Command {
+    /// Starts it from this thread, which must last as long as the process.
+    pub(super) fn start<'a>(
+        program: &Program,
+        variables: impl IntoIterator<Item = (&'a str, String)>,
+        inherited: Inherited,
+        terminal: &mut Terminal,
+    ) -> io::Result<Command> {
+        use std::os::unix::process::CommandExt;
+        let mut spawned = match program {
+            Program::Words(words) => {
+                let (first, rest) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+                let mut spawned = Spawned::new(first);
+                spawned.args(rest);
+                spawned
+            }
+            Program::Shell(line) => {
+                let mut spawned = Spawned::new("/bin/sh");
+                spawned.args([OsStr::new("-c"), line]);
+                spawned
+            }
+        };
+        spawned.envs(variables).process_group(0);
+        let lent = terminal.for_start(&inherited);
+        let started = inherited.spawn(&mut spawned, lent.as_ref());
+        let pid = started.as_ref().ok().map(Pid::from_child);
+        terminal.started(lent, pid);
+        started.map(|child| Command { pid: Pid::from_child(&child), ended: None, stopped: false })
+    }
+
+    /// Its process, and its group.
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn ended(&self) -> Option<Ending> {
+        self.ended
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Sends a signal to its group. Once the command has ended its number may be another's.
+    pub(super) fn signal(&self, signal: Signal) {
+        if self.ended.is_none() {
+            let _ = kill_process_group(self.pid, signal);
+        }
+    }
+
+    /// Sends a signal to its group and to all below it that went elsewhere, and lets those go on
+    /// that are stopped, because they would not hear it.
+    pub(super) fn signal_all(&self, signal: Signal) {
+        self.signal(signal);
+        let all = tree::below(getpid());
+        let in_group = |group| self.ended.is_none() && group == number(self.pid);
+        for process in all.iter().filter(|process| !in_group(process.group)) {
+            let _ = process.signal(signal);
+        }
+        if signal != Signal::KILL {
+            self.signal(Signal::CONT);
+            for process in all.iter().filter(|process| !in_group(process.group)) {
+                let _ = process.signal(Signal::CONT);
+            }
+        }
+    }
+
+    /// Takes note of everything that has happened to the keeper's children. Returns what is new of the
+    /// command, and whether no child is left.
+    pub(super) fn look(&mut self) -> (Vec<Change>, bool) {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+        let mut changes = Vec::new();
+        loop {
+            match wait(options) {
+                Ok(Some((pid, status))) if pid == self.pid => changes.extend(self.saw(status)),
+                // An orphan that came to us: nobody wants to know how it ended.
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return (changes, false),
+                Err(_) => return (changes, true),
+            }
+        }
+    }
+
+    fn saw(&mut self, status: WaitStatus) -> Option<Change> {
+        if let Some(signal) = status.stopping_signal() {
+            self.stopped = true;
+            return Some(Change::Stopped(signal));
+        }
+        self.stopped = false;
+        if status.continued() {
+            return Some(Change::Continued);
+        }
+        self.ended = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Some(Ending::Code(code as u8)),
+            (None, Some(signal)) => Some(Ending::Signal(signal)),
+            (None, None) => None,
+        };
+        None
+    }
+
+    /// The processes that are left of it.
+    pub(super) fn left(&self) -> Vec<Pid> {
+        let all = tree::below(getpid());
+        all.iter().filter(|process| !process.ended).map(|process| process.pid).collect()
+    }
+}

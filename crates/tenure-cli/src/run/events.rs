@@ -1,0 +1,113 @@
+//! What can happen to the keeper while it waits or watches.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as PlainStream;
+
+use rustix::process::Pid;
+use tokio::io::unix::AsyncFd;
+use tokio::net::UnixStream;
+
+use super::clock::Alarm;
+use super::link::News;
+use super::signals;
+use crate::system::{self, Inherited};
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Event {
+    /// The user, or someone else, sent this signal.
+    Signal(i32),
+    /// A process below this one has ended, was stopped or goes on.
+    Child,
+    /// The front was killed.
+    FrontGone,
+    /// The moment that the alarm was set for has come.
+    Rung,
+}
+
+/// Where the keeper hears of it.
+pub(super) struct Events {
+    /// The front's process.
+    pub(super) front: Pid,
+    /// Rings at the moment that it is set for.
+    pub(super) alarm: Alarm,
+    signals: AsyncFd<OwnedFd>,
+    came: VecDeque<i32>,
+    link: UnixStream,
+    front_gone: bool,
+}
+
+impl Events {
+    /// Called in the keeper, and in its runtime.
+    pub(super) fn new(front: Pid, link: PlainStream, inherited: Inherited) -> io::Result<Events> {
+        Ok(Events {
+            front,
+            alarm: Alarm::new()?,
+            signals: system::register(inherited.taken()?)?,
+            came: VecDeque::new(),
+            link: UnixStream::from_std(link)?,
+            front_gone: false,
+        })
+    }
+
+    /// Tells the front, if there still is one that listens.
+    pub(super) fn tell(&self, news: News) {
+        let _ = self.link.try_write(&news.to_bytes());
+    }
+
+    pub(super) fn front_is_gone(&self) -> bool {
+        self.front_gone
+    }
+
+    /// The next thing that happens. May be dropped: nothing is lost by that.
+    pub(super) async fn next(&mut self) -> Event {
+        // What cannot be heard any more counts as gone.
+        self.hear().await.unwrap_or(Event::FrontGone)
+    }
+
+    async fn hear(&mut self) -> io::Result<Event> {
+        loop {
+            if let Some(event) = self.at_hand() {
+                return Ok(event);
+            }
+            tokio::select! {
+                ready = self.signals.readable() => {
+                    let mut ready = ready?;
+                    self.came.extend(signals::read(self.signals.get_ref()));
+                    ready.clear_ready();
+                }
+                ready = self.link.readable(), if !self.front_gone => ready?,
+                rung = self.alarm.rung() => {
+                    rung?;
+                    return Ok(Event::Rung);
+                }
+            }
+        }
+    }
+
+    fn at_hand(&mut self) -> Option<Event> {
+        while let Some(signal) = self.came.pop_front() {
+            match signal {
+                libc::SIGCHLD => return Some(Event::Child),
+                // It was stopped itself: what was missed is found by looking.
+                libc::SIGCONT => return Some(Event::Rung),
+                signal if signals::is_for_command(signal) => return Some(Event::Signal(signal)),
+                _ => {}
+            }
+        }
+        if self.front_gone {
+            return None;
+        }
+        let mut signal = [0];
+        match self.link.try_read(&mut signal) {
+            Ok(1) => Some(Event::Signal(signal[0].into())),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            _ => {
+                self.front_gone = true;
+                Some(Event::FrontGone)
+            }
+        }
+    }
+}

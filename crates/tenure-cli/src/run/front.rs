@@ -1,0 +1,182 @@
+//! The front: what the shell and the user see of `tenure run`.
+//!
+//! It has one thread and does next to nothing: it hands signals to the keeper, stops when the
+//! command is stopped, and ends with the code that the keeper names. It is there so that the keeper
+//! need not be: whoever kills `tenure` kills the front, and the keeper sees to the rest. The other
+//! way round it watches over the keeper, and nothing that the keeper started outlives both.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_current_process_group,
+    kill_process, kill_process_group, set_child_subreaper, wait, waitid, waitpid,
+};
+
+use super::clock;
+use super::link::{Heard, News, Slate, ToKeeper};
+use super::signals::{self, read};
+use super::tree::{self, Process};
+use crate::system::Inherited;
+
+/// How often what must be gone is looked at.
+const OFTEN: Duration = Duration::from_millis(5);
+
+/// How the front ended.
+pub(super) enum Ended {
+    /// As the keeper said: this is the exit code.
+    Done(u8),
+    /// The keeper is gone, by this signal if it was one, and nothing that it started is left.
+    KeeperDied(Option<i32>),
+}
+
+pub(super) struct Front {
+    keeper: Pid,
+    link: ToKeeper,
+    slate: Slate,
+    inherited: Inherited,
+    signals: OwnedFd,
+    /// Whether processes that lose their parent come to this one.
+    adopts: bool,
+}
+
+impl Front {
+    pub(super) fn new(
+        keeper: Pid,
+        link: ToKeeper,
+        slate: Slate,
+        inherited: Inherited,
+        adopts: bool,
+    ) -> io::Result<Front> {
+        Ok(Front { keeper, link, slate, inherited, signals: inherited.taken()?, adopts })
+    }
+
+    /// Stands in front until all is over.
+    pub(super) fn watch(self) -> Ended {
+        loop {
+            self.wait();
+            for signal in read(&self.signals) {
+                if signals::is_for_command(signal) {
+                    self.link.send(signal as u8);
+                }
+            }
+            match self.link.hear() {
+                Heard::News(News::Done { code, lingers }) => {
+                    if !lingers {
+                        let _ = waitpid(Some(self.keeper), WaitOptions::empty());
+                    }
+                    return Ended::Done(code);
+                }
+                Heard::News(News::Stopped { signal, all }) => self.stop(signal.into(), all),
+                Heard::News(News::Look) | Heard::Nothing => {}
+                Heard::Gone => return Ended::KeeperDied(self.end_all()),
+            }
+            self.stand_in();
+        }
+    }
+
+    /// Waits for a signal, for news or for the deadline on the slate.
+    fn wait(&self) {
+        let left = self.slate.deadline().map(|at| at.saturating_sub(clock::now()).max(OFTEN));
+        self.wait_at_most(left);
+    }
+
+    fn wait_at_most(&self, left: Option<Duration>) {
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let signals = PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN);
+        let news = PollFd::from_borrowed_fd(self.link.socket().as_fd(), PollFlags::IN);
+        // Whatever it says, there is no harm in looking.
+        let _ = poll(&mut [signals, news], left.as_ref());
+    }
+
+    /// Kills the command if the keeper has let its deadline pass: it was stopped, or cannot go on.
+    fn stand_in(&self) {
+        if self.slate.deadline().is_none_or(|at| clock::now() < at) {
+            return;
+        }
+        self.slate.set_stood_in();
+        self.kill_group(self.keeper);
+        tree::below(self.keeper).iter().for_each(kill);
+        // It has to see to the rest.
+        let _ = kill_process(self.keeper, Signal::CONT);
+    }
+
+    /// Does what the shell expects of a job whose command was stopped.
+    fn stop(&self, signal: i32, all: bool) {
+        let how = match signal {
+            libc::SIGTTIN => Signal::TTIN,
+            libc::SIGTTOU => Signal::TTOU,
+            _ => Signal::TSTP,
+        };
+        let send = || match all {
+            true => kill_current_process_group(how),
+            false => kill_process(getpid(), how),
+        };
+        if self.inherited.give_in(|| Ok(send()?), how.as_raw()) {
+            return;
+        }
+        // The kernel does not stop a group that nobody could let go on, so the command must not be
+        // stopped either. One that needs a terminal it will never have is told that it is gone.
+        if matches!(signal, libc::SIGTTIN | libc::SIGTTOU) {
+            self.link.send(libc::SIGHUP as u8);
+        }
+        if signal != libc::SIGSTOP {
+            self.link.send(libc::SIGCONT as u8);
+        }
+    }
+
+    /// Kills all that a dead keeper has left, and waits for its end. Returns the signal that ended the
+    /// keeper. An engine that looks whether the holder's process exists looks for this one too, so that
+    /// the name does not pass on before.
+    fn end_all(&self) -> Option<i32> {
+        let (mut keeper_left, mut ended_by) = (true, None);
+        loop {
+            self.kill_group(getpid());
+            if self.adopts {
+                let below = tree::below(getpid());
+                below.iter().filter(|process| process.pid != self.keeper).for_each(kill);
+            }
+            loop {
+                match wait(WaitOptions::NOHANG) {
+                    Ok(Some((pid, status))) if pid == self.keeper => {
+                        (keeper_left, ended_by) = (false, status.terminating_signal());
+                    }
+                    Ok(Some(_)) | Err(Errno::INTR) => {}
+                    Ok(None) => break,
+                    // No child is left, and all that it left behind were children of ours.
+                    Err(_) => return ended_by,
+                }
+            }
+            let command = self.slate.command().and_then(tree::look);
+            if !self.adopts && !keeper_left && command.is_none() {
+                return ended_by;
+            }
+            self.wait_at_most(Some(OFTEN));
+            let _ = read(&self.signals);
+        }
+    }
+
+    /// Kills the command's group, if the command is a child of `parent`: then its number is no other's.
+    fn kill_group(&self, parent: Pid) {
+        let Some(command) = self.slate.command() else { return };
+        if tree::look(command).is_some_and(|process| process.parent == tree::number(parent)) {
+            let _ = kill_process_group(command, Signal::KILL);
+        }
+    }
+}
+
+fn kill(process: &Process) {
+    // One that cannot be killed is still there when we look again.
+    let _ = process.signal(Signal::KILL);
+}
+
+/// Makes processes that lose their parent come to this one, unless it has children already that are
+/// none of its business: whoever becomes `tenure` by exec may have some.
+pub(super) fn adopt() -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let childless = waitid(WaitId::All, options).is_err();
+    childless && set_child_subreaper(Some(getpid())).is_ok()
+}

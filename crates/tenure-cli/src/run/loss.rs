@@ -1,0 +1,116 @@
+//! How a hold is lost, and what is said about it.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tenure::{Ended, Hold, Options};
+
+use super::report::LOST;
+use crate::failure::Failure;
+use crate::output::{clean, quoted, span};
+
+/// Why a hold is lost, or will be before the command could end.
+#[derive(Clone, Debug)]
+pub(super) enum Loss {
+    /// It has ended, although there was time left by our clock.
+    Ended(Ended),
+    /// There was no renewal for so long that the command had to be stopped, for this reason.
+    RunningOut { unrenewed: Duration, why: Option<String> },
+    /// It comes to the longest that it may be held.
+    MaxHold(Duration),
+    /// The keeper stood still, and the front has killed the command in its place.
+    StoodStill,
+}
+
+impl Loss {
+    /// The loss of a hold for which `remaining` is left: too little.
+    pub(super) fn running_out(hold: &Hold, remaining: Duration, options: &Options) -> Loss {
+        let why = match pin!(hold.at_risk()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(why) => Some(why),
+            Poll::Pending => None,
+        };
+        match options.max_hold {
+            Some(max_hold) if why.is_none() && options.renew => Loss::MaxHold(max_hold),
+            _ => Loss::RunningOut { unrenewed: options.ttl.saturating_sub(remaining), why },
+        }
+    }
+
+    /// Whether somebody else may have the name already.
+    pub(super) fn has_passed_on(&self) -> bool {
+        matches!(self, Loss::Ended(_))
+    }
+
+    /// What is said about it. `stopped`: the command did not outlive the hold.
+    pub(super) fn failure(&self, name: &str, fence: u64, ttl: Duration, stopped: bool) -> Failure {
+        let (how, why) = match self {
+            Loss::Ended(Ended::Broken(note)) => {
+                let how = format!("broken by {}: {}", clean(&note.by), quoted(&note.reason));
+                (how, "an operator ended the hold, and whoever was next may have started".to_owned())
+            }
+            Loss::Ended(Ended::Expired) => (
+                format!("its ttl of {} is over", span(ttl)),
+                "this machine slept, or this process was stopped, and nothing could be done in time"
+                    .to_owned(),
+            ),
+            Loss::Ended(ended) => {
+                let how = clean(&ended.to_string());
+                (how, "the engine ended the hold, and whoever was next may have started".to_owned())
+            }
+            Loss::StoodStill => (
+                "its keeper stood still, and the deadline came".to_owned(),
+                "a process called hold-keeper was stopped, or had no time to run".to_owned(),
+            ),
+            Loss::MaxHold(limit) => {
+                let how = format!("it comes to its max-hold of {}", span(*limit));
+                (how, "nobody may hold it for longer".to_owned())
+            }
+            Loss::RunningOut { unrenewed, why } => {
+                let how = format!("last good renewal {} ago, ttl {}", span(*unrenewed), span(ttl));
+                let why = match why {
+                    Some(why) => format!("renewals failed: {}", clean(why)),
+                    None => "the hold is not renewed: `renew` is off".to_owned(),
+                };
+                (how, why)
+            }
+        };
+        let (then, help) = match (stopped, self.has_passed_on()) {
+            (true, true) => ("the command was stopped", FENCE),
+            (true, false) => ("the command was stopped before the name could pass on", ENGINE),
+            (false, _) => ("the command goes on without it (--on-lost warn)", FENCE),
+        };
+        let what = format!("LOST {} (fence {fence}): {how}", quoted(name));
+        Failure::new(LOST, what, format!("{why}; {then}"), help).code("T012")
+    }
+}
+
+const FENCE: &str = "guard what the command writes with the fence: `tenure explain fencing`";
+const ENGINE: &str =
+    "look at the engine (`tenure doctor`), or choose a longer --ttl; guard writes with the fence";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure::engine::Note;
+
+    #[test]
+    fn what_is_said_names_who_broke_it_and_cannot_harm_a_terminal() {
+        let note = Note { by: "ops\x1b[2J".into(), reason: "it \"hangs\"".into() };
+        let failure =
+            Loss::Ended(Ended::Broken(note)).failure("a", 7, Duration::from_secs(30), true);
+        assert_eq!(failure.what, r#"LOST "a" (fence 7): broken by ops\u{1b}[2J: "it \"hangs\"""#);
+        assert_eq!((failure.exit, failure.code), (79, Some("T012")));
+        assert!(failure.why.ends_with("the command was stopped"), "{}", failure.why);
+    }
+
+    #[test]
+    fn renewals_that_fail_are_named_with_their_reason_and_age() {
+        let why = Some("connection reset".into());
+        let loss = Loss::RunningOut { unrenewed: Duration::from_secs(21), why };
+        let failure = loss.failure("a", 7, Duration::from_secs(30), true);
+        assert_eq!(failure.what, r#"LOST "a" (fence 7): last good renewal 21s ago, ttl 30s"#);
+        let why = "renewals failed: connection reset; the command was stopped before the name could \
+                   pass on";
+        assert_eq!(failure.why, why);
+    }
+}

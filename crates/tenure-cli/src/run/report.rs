@@ -1,0 +1,153 @@
+//! How a run ended: its exit code, what is said about it, and `--json-status`.
+
+use std::fs::File;
+use std::io::{self, Write};
+
+use super::command::Ending;
+use super::signals;
+use crate::failure::Failure;
+use crate::output::json::Object;
+use crate::output::{Paint, quoted};
+
+/// The hold was lost while the command ran.
+pub(super) const LOST: u8 = 79;
+/// `--max-run` was reached.
+pub(super) const MAX_RUN: u8 = 124;
+/// The command cannot be executed.
+pub(super) const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found.
+pub(super) const NOT_FOUND: u8 = 127;
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) outcome: Outcome,
+    pub(super) exit: u8,
+    /// How the command ended, if it was started.
+    pub(super) command: Option<Ending>,
+    /// The fence of the hold, if there was one.
+    pub(super) fence: Option<u64>,
+    /// What there is to say.
+    pub(super) failure: Option<Failure>,
+}
+
+/// One word for how a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// The command ran to its own end.
+    Ran,
+    /// Others hold it.
+    Busy,
+    /// The hold was lost.
+    Lost,
+    /// A signal came before the command was started, or the front was killed.
+    Signal,
+    /// `--max-run` was reached.
+    MaxRun,
+    /// Something else went wrong.
+    Failed,
+}
+
+impl Report {
+    /// A run whose command was never started.
+    pub(super) fn not_run(outcome: Outcome, failure: Failure) -> Report {
+        let exit = failure.exit;
+        Report { outcome, exit, command: None, fence: None, failure: Some(failure) }
+    }
+
+    /// A run that a signal called off.
+    pub(super) fn called_off(signal: i32) -> Report {
+        let exit = signals::exit_code(signal);
+        Report { outcome: Outcome::Signal, exit, command: None, fence: None, failure: None }
+    }
+
+    /// Says what there is to say, and writes the status.
+    pub(super) fn publish(&self, paint: Paint, status: Option<&mut File>) {
+        if let Some(failure) = &self.failure {
+            // If standard error is gone, the exit code has to say it all.
+            let _ = io::stderr().write_all(failure.text(paint).as_bytes());
+        }
+        if let Some(file) = status {
+            // The command has ended as it has: that its status cannot be kept changes nothing of it.
+            let _ = file.write_all(format!("{}\n", self.json()).as_bytes());
+        }
+    }
+
+    fn json(&self) -> String {
+        let object = Object::versioned().text("outcome", self.outcome.word());
+        let object = object.number("exit", self.exit.into());
+        let object = match self.command {
+            None => object.null("child"),
+            Some(Ending::Code(code)) => {
+                object.object("child", Object::new().number("code", code.into()).null("signal"))
+            }
+            Some(Ending::Signal(signal)) => {
+                let number = signal.unsigned_abs().into();
+                object.object("child", Object::new().null("code").number("signal", number))
+            }
+        };
+        match self.fence {
+            None => object.null("fence").end(),
+            Some(fence) => object.number("fence", fence).end(),
+        }
+    }
+}
+
+impl Outcome {
+    fn word(self) -> &'static str {
+        match self {
+            Outcome::Ran => "ran",
+            Outcome::Busy => "busy",
+            Outcome::Lost => "lost",
+            Outcome::Signal => "signal",
+            Outcome::MaxRun => "max_run",
+            Outcome::Failed => "failed",
+        }
+    }
+}
+
+/// The command could not be started.
+pub(super) fn not_started(program: &str, error: &io::Error) -> Failure {
+    let program = quoted(program);
+    if error.kind() == io::ErrorKind::NotFound {
+        return Failure::new(
+            NOT_FOUND,
+            format!("{program} was not found"),
+            "no file of that name is there, or in a folder of PATH; if it is a script, look at its first \
+             line. Nothing was run and nothing is left locked",
+            "check its name, or write its whole path; for a line of shell use `-c`",
+        );
+    }
+    let why = format!("{error}. Nothing was run and nothing is left locked");
+    let help = "is it a program, and may this user execute it? `chmod +x` makes a script one";
+    Failure::new(NOT_EXECUTABLE, format!("{program} cannot be executed"), why, help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_has_the_same_fields_however_it_ended() {
+        let ran = Report {
+            outcome: Outcome::Ran,
+            exit: 7,
+            command: Some(Ending::Code(7)),
+            fence: Some(12),
+            failure: None,
+        };
+        assert_eq!(
+            ran.json(),
+            r#"{"v":1,"outcome":"ran","exit":7,"child":{"code":7,"signal":null},"fence":12}"#
+        );
+        let killed = Report { command: Some(Ending::Signal(9)), exit: 137, ..ran };
+        assert_eq!(
+            killed.json(),
+            r#"{"v":1,"outcome":"ran","exit":137,"child":{"code":null,"signal":9},"fence":12}"#
+        );
+        assert_eq!(
+            Report::called_off(15).json(),
+            r#"{"v":1,"outcome":"signal","exit":143,"child":null,"fence":null}"#
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! The processes below one of ours, wherever they went: a process that left the command's group is
+//! still its descendant.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+/// A process as it was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    pub(super) parent: i32,
+    pub(super) group: i32,
+    /// It has ended, and nobody has asked how.
+    pub(super) ended: bool,
+    /// When it started: with its number, that is who it is.
+    started: u64,
+}
+
+/// Every process whose parent, or whose parent's parent, and so on, is `root`.
+pub(super) fn below(root: Pid) -> Vec<Process> {
+    let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+        if let Some(process) = Pid::from_raw(pid).and_then(look) {
+            children.entry(process.parent).or_default().push(process);
+        }
+    }
+    let mut found: Vec<Process> = Vec::new();
+    let mut parents = vec![number(root)];
+    while let Some(parent) = parents.pop() {
+        let below = children.remove(&parent).unwrap_or_default();
+        parents.extend(below.iter().map(|process| number(process.pid)));
+        found.extend(below);
+    }
+    found
+}
+
+/// A process as it is now.
+pub(super) fn look(pid: Pid) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", number(pid))).ok()?;
+    read(pid, &stat)
+}
+
+/// What `/proc/PID/stat` says. The name in it can hold anything, so that only what follows the last
+/// parenthesis counts.
+fn read(pid: Pid, stat: &str) -> Option<Process> {
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    // The 22nd of all; the first two and these three are behind us.
+    let started = fields.nth(16)?.parse().ok()?;
+    Some(Process { pid, parent, group, ended: matches!(state, "Z" | "X" | "x"), started })
+}
+
+impl Process {
+    /// Sends it a signal, and nobody else: if it is gone and its number belongs to another process,
+    /// that one gets nothing.
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        match pidfd_open(self.pid, PidfdFlags::empty()) {
+            Ok(process) => {
+                let is_it = look(self.pid).is_some_and(|now| now.started == self.started);
+                if is_it { Ok(pidfd_send_signal(process, signal)?) } else { Ok(()) }
+            }
+            Err(Errno::SRCH) => Ok(()),
+            // An old kernel, or no descriptor to spare: better than to let it live.
+            Err(_) => Ok(kill_process(self.pid, signal)?),
+        }
+    }
+}
+
+pub(super) fn number(pid: Pid) -> i32 {
+    pid.as_raw_nonzero().get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_name_with_parentheses_does_not_confuse() {
+        let stat = "77 (a) Z 1 (b) S 12 34 5 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 9876 1 2";
+        let pid = Pid::from_raw(77).unwrap();
+        let process = read(pid, stat).unwrap();
+        assert_eq!((process.parent, process.group, process.started), (12, 34, 9876));
+        assert!(!process.ended);
+        assert_eq!(read(pid, "77 (a"), None);
+    }
+
+    #[test]
+    fn grandchildren_are_found_wherever_they_went_and_only_they_are_hit() {
+        let script = "setsid sleep 600 & echo; wait";
+        let mut shell =
+            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let shell_pid = Pid::from_child(&shell);
+        let sleeper = loop {
+            let all = below(shell_pid);
+            let elsewhere = all.iter().find(|process| process.group == number(process.pid));
+            if let Some(found) = elsewhere {
+                break *found;
+            }
+            std::thread::yield_now();
+        };
+        assert!(below(rustix::process::getpid()).contains(&sleeper));
+        let another = Process { started: sleeper.started + 1, ..sleeper };
+        another.signal(Signal::KILL).unwrap();
+        assert!(look(sleeper.pid).is_some_and(|process| !process.ended), "it was someone else");
+        sleeper.signal(Signal::KILL).unwrap();
+        assert!(shell.wait().unwrap().success(), "the shell waited for it");
+        assert_eq!(below(shell_pid), []);
+        sleeper.signal(Signal::KILL).unwrap();
+    }
+}

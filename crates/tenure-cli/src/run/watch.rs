@@ -1,0 +1,294 @@
+//! Watches over the command while it runs: it ends in time, or is stopped with all it started.
+//!
+//! The hold's local deadline rules. When no more is left of it than the command gets to end, it is
+//! asked to; and killed early enough that nothing of it is there when the deadline comes. After a
+//! sleep of the machine or of this process the first thing looked at is that deadline.
+
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+use tenure::{Ended, Hold, Lost, Options};
+
+use super::clock;
+use super::command::{Change, Command, Ending};
+use super::events::{Event, Events};
+use super::link::{News, Slate};
+use super::loss::Loss;
+use super::terminal::Terminal;
+use crate::args::run::OnLost;
+use crate::system;
+
+/// How often a kill is repeated until nothing is left.
+const AGAIN: Duration = Duration::from_millis(10);
+/// How long killed processes may take to be gone until we say that they are not.
+const STUCK: Duration = Duration::from_secs(2);
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// What the command is asked to end with.
+    pub(super) signal: Signal,
+    /// How long it may then take.
+    pub(super) kill_after: Duration,
+    /// How long before the deadline nothing of it may be left.
+    pub(super) margin: Duration,
+    /// How long it may run at all.
+    pub(super) max_run: Option<Duration>,
+    /// What happens when the hold is lost.
+    pub(super) on_lost: OnLost,
+}
+
+impl Limits {
+    /// The margin for a hold of that ttl: dying takes time, too.
+    pub(super) fn margin(kill_after: Duration, ttl: Duration) -> Duration {
+        (kill_after / 10).max(Duration::from_millis(100)).min(ttl / 4)
+    }
+}
+
+/// Why a command was stopped.
+#[derive(Clone, Debug)]
+pub(super) enum Why {
+    /// The hold is lost.
+    Lost(Loss),
+    /// The front was killed.
+    FrontGone,
+    /// It ran for `--max-run`.
+    MaxRun,
+}
+
+/// How it went.
+pub(super) struct Watched {
+    /// How the command ended.
+    pub(super) ending: Ending,
+    /// Why it was stopped, if it was.
+    pub(super) stopped: Option<Why>,
+    /// The loss that was only warned of.
+    pub(super) warned: Option<Loss>,
+}
+
+/// A command that is being stopped.
+struct Stop {
+    why: Why,
+    kill_at: Duration,
+    said: bool,
+}
+
+pub(super) struct Watch<'a> {
+    pub(super) command: Command,
+    pub(super) hold: &'a Hold,
+    pub(super) options: &'a Options,
+    pub(super) limits: Limits,
+    pub(super) events: &'a mut Events,
+    pub(super) terminal: Terminal,
+    pub(super) slate: Slate,
+    /// Says what went wrong while the command runs on.
+    pub(super) say: &'a dyn Fn(&Loss),
+    /// Says one line.
+    pub(super) note: &'a dyn Fn(&str),
+}
+
+/// The part of a watch that changes.
+struct State {
+    started: Duration,
+    lost: Option<Ended>,
+    stop: Option<Stop>,
+    warned: Option<Loss>,
+    /// The front was told that the command is stopped.
+    told: bool,
+    /// The command had the terminal, or wanted it, when it was stopped.
+    wants_terminal: bool,
+}
+
+impl Watch<'_> {
+    /// Watches until the command has ended, or, if it had to be stopped, until nothing is left of it.
+    pub(super) async fn watch(mut self) -> Watched {
+        self.slate.set_command(Some(self.command.pid()));
+        let mut state = State {
+            started: clock::now(),
+            lost: None,
+            stop: None,
+            warned: None,
+            told: false,
+            wants_terminal: false,
+        };
+        let mut lost = self.hold.lost();
+        loop {
+            let (changes, alone) = self.command.look();
+            if self.command.ended().is_some() {
+                self.slate.set_command(None);
+            }
+            changes.into_iter().for_each(|change| self.saw(change, &mut state));
+            if self.slate.stood_in() {
+                // The front has begun to kill; we see to it that nothing is left.
+                self.stop(Why::Lost(Loss::StoodStill), Duration::ZERO, &mut state);
+            }
+            self.look_at_hold(&mut state);
+            self.look_at_time(&mut state);
+            if let Some(ending) = self.command.ended()
+                && (alone || state.stop.is_none())
+            {
+                return self.over(ending, state);
+            }
+            self.kill_if_due(&mut state);
+            self.set_alarm(&state);
+            self.next(&mut state, &mut lost).await;
+        }
+    }
+
+    fn over(&mut self, ending: Ending, state: State) -> Watched {
+        self.slate.set_deadline(None);
+        // A command that did not end by itself may have left the terminal in any state.
+        let abrupt = state.stop.is_some() || matches!(ending, Ending::Signal(_));
+        self.terminal.take_back(abrupt);
+        Watched { ending, stopped: state.stop.map(|stop| stop.why), warned: state.warned }
+    }
+
+    /// Waits for something to happen.
+    async fn next(&mut self, state: &mut State, lost: &mut Lost) {
+        tokio::select! {
+            ended = lost, if state.lost.is_none() => state.lost = Some(ended),
+            event = self.events.next() => match event {
+                Event::Signal(signal) => self.hand_on(signal, state),
+                Event::FrontGone => self.stop(Why::FrontGone, self.limits.kill_after, state),
+                Event::Child | Event::Rung => {}
+            },
+        }
+    }
+
+    /// Hands a signal on to the command's group.
+    fn hand_on(&mut self, number: i32, state: &mut State) {
+        let Some(signal) = system::signal(number) else { return };
+        if number == libc::SIGCONT {
+            state.told = false;
+            if state.wants_terminal {
+                self.terminal.lend(self.command.pid());
+            }
+        }
+        self.command.signal(signal);
+        if number == libc::SIGTSTP && self.command.is_stopped() {
+            self.tell_stopped(number, false, state);
+        }
+    }
+
+    fn tell_stopped(&self, signal: i32, all: bool, state: &mut State) {
+        state.told = true;
+        self.events.tell(News::Stopped { signal: signal as u8, all });
+    }
+
+    /// The command was stopped, or goes on.
+    fn saw(&mut self, change: Change, state: &mut State) {
+        match change {
+            // It hears nothing while it is stopped, and has no time to lose.
+            Change::Stopped(_) if state.stop.is_some() => self.command.signal(Signal::CONT),
+            Change::Stopped(signal) => {
+                let reads = matches!(signal, libc::SIGTTIN | libc::SIGTTOU);
+                if reads && self.terminal.lend(self.command.pid()) {
+                    self.command.signal(Signal::CONT);
+                    return;
+                }
+                let had_it = self.terminal.take_back(false);
+                state.wants_terminal = had_it || reads;
+                self.tell_stopped(signal, had_it, state);
+            }
+            Change::Continued if state.told => {
+                // Not by the front, which would have told us.
+                state.told = false;
+                if !self.events.front_is_gone() {
+                    let _ = kill_process(self.events.front, Signal::CONT);
+                }
+            }
+            Change::Continued => {}
+        }
+    }
+
+    /// Stops the command if the hold is lost, or will be before the command could end.
+    fn look_at_hold(&mut self, state: &mut State) {
+        let Limits { kill_after, margin, on_lost, .. } = self.limits;
+        let remaining = self.hold.remaining();
+        let until_kill = remaining.saturating_sub(margin);
+        let (loss, left) = match &state.lost {
+            Some(Ended::Expired) => (Loss::Ended(Ended::Expired), Duration::ZERO),
+            Some(ended) => (Loss::Ended(ended.clone()), kill_after),
+            None if on_lost == OnLost::Warn || remaining > kill_after.max(margin) => return,
+            None => (Loss::running_out(self.hold, remaining, self.options), until_kill),
+        };
+        if on_lost == OnLost::Warn {
+            if state.warned.is_none() && state.stop.is_none() {
+                (self.say)(&loss);
+                state.warned = Some(loss);
+            }
+            return;
+        }
+        if let Some(stop) = &mut state.stop {
+            // It is being stopped for another reason, and has less time now.
+            stop.kill_at = stop.kill_at.min(clock::now() + left);
+        } else if self.command.ended().is_none() {
+            self.stop(Why::Lost(loss), left, state);
+        }
+    }
+
+    fn look_at_time(&mut self, state: &mut State) {
+        let Some(max_run) = self.limits.max_run else { return };
+        if state.stop.is_none() && clock::now() >= state.started + max_run {
+            self.stop(Why::MaxRun, self.limits.kill_after, state);
+        }
+    }
+
+    /// Asks the command and all it started to end, within `left`.
+    fn stop(&mut self, why: Why, left: Duration, state: &mut State) {
+        if state.stop.is_some() {
+            return;
+        }
+        let kill_at = clock::now() + left;
+        if !left.is_zero() {
+            self.command.signal_all(self.limits.signal);
+        }
+        state.stop = Some(Stop { why, kill_at, said: false });
+    }
+
+    /// Kills what is left when its time is over; again and again, because what is killed may just
+    /// have started something.
+    fn kill_if_due(&mut self, state: &mut State) {
+        let Some(stop) = &mut state.stop else { return };
+        let now = clock::now();
+        if now < stop.kill_at {
+            return;
+        }
+        self.command.signal_all(Signal::KILL);
+        if !stop.said && now > stop.kill_at + STUCK {
+            stop.said = true;
+            let pids: Vec<_> = self.command.left().iter().map(ToString::to_string).collect();
+            (self.note)(&format!(
+                "these processes were killed and do not end: {}; another user's, or they wait for a \
+                 device",
+                pids.join(", ")
+            ));
+        }
+    }
+
+    /// Says when to look again, to our alarm and to the front.
+    fn set_alarm(&mut self, state: &State) {
+        let Limits { kill_after, margin, max_run, on_lost, .. } = self.limits;
+        let now = clock::now();
+        let deadline = now + self.hold.remaining();
+        let slack = margin / 2;
+        let (next, gone_by) = match &state.stop {
+            Some(stop) if now < stop.kill_at => (Some(stop.kill_at), Some(stop.kill_at + slack)),
+            Some(_) => (Some(now + AGAIN), Some(now + AGAIN + slack)),
+            None => {
+                let stays = on_lost == OnLost::Stop;
+                let look = stays.then(|| deadline.saturating_sub(kill_after.max(margin)));
+                let ends = max_run.map(|max_run| state.started + max_run);
+                let next = look.into_iter().chain(ends).min();
+                (next, stays.then(|| deadline.saturating_sub(slack)))
+            }
+        };
+        // Without an alarm nothing would be stopped in time.
+        if self.events.alarm.set(next).is_err() {
+            (self.note)("the alarm cannot be set; the front stands in");
+        }
+        if self.slate.set_deadline(gone_by) {
+            self.events.tell(News::Look);
+        }
+    }
+}

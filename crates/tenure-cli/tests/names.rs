@@ -1,0 +1,186 @@
+//! Looking at names and stepping in: `ls`, `show`, `watch`, `wait`, `break`.
+
+mod stage;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use stage::{Ran, Stage, Transcript, eventually};
+use tenure::engine::{Claim, ClaimId, Details, Engine, Name, Space};
+use tenure::engines::file::File;
+
+#[test]
+fn who_holds_what_and_who_waits() {
+    let stage = Stage::new("names-looks");
+    let mut all = Transcript::new(&stage);
+    all.run("ls").worked();
+    all.run("ls --json").worked();
+    assert_eq!(all.run("show backup").exit, Some(1));
+    assert_eq!(all.run("show backup --json").exit, Some(1));
+    let _hold = stage.hold("backup");
+    let _second = stage.queue("backup", "web-5:912");
+    let (_slots, _reads) = stage.with_library(async |tenure| {
+        let slot = |owner| tenure.semaphore("api:partner", 5).owner(owner).acquire();
+        let read = |owner| tenure.rwlock("catalog").owner(owner).read();
+        let slots = [slot("web-1").await.unwrap(), slot("web-2").await.unwrap()];
+        (slots, [read("web-1").await.unwrap(), read("web-2").await.unwrap()])
+    });
+    all.run("ls").worked();
+    all.run("ls -q api").worked();
+    all.run("ls --json").worked();
+    all.run("show backup").worked();
+    all.run("show backup --json").worked();
+    all.run("show catalog").worked();
+    all.compare_tables("names-looks");
+}
+
+#[test]
+fn a_break_is_explained_before_it_is_done() {
+    let stage = Stage::new("names-break");
+    let mut all = Transcript::new(&stage);
+    assert_eq!(all.run("break backup").exit, Some(1));
+    let hold = stage.hold("backup");
+    let fence = hold.fence();
+    assert_eq!(all.run("break backup").exit, Some(1));
+    assert_eq!(all.run("break backup --reason 'no fence'").exit, Some(1));
+    assert!(hold.is_live(), "nothing was broken");
+    all.run("break backup --fence 7 --reason 'a slip'").failed(1);
+    assert!(hold.is_live(), "nothing was broken");
+    let next = stage.queue("backup", "web-5:912");
+    all.run("break backup --ns ''").failed(64);
+    all.run(&format!("break backup --fence {fence} --reason 'host is on fire'")).worked();
+    let lost = stage.block_on(async { hold.lost().await }).to_string();
+    assert!(lost.contains("host is on fire") && lost.contains("tester@"), "{lost}");
+    all.run(&format!("break backup --fence {fence} --reason again")).failed(1);
+    next.abort();
+    all.compare("names-break");
+}
+
+#[test]
+fn wait_ends_when_the_name_is_free_and_takes_nothing() {
+    let stage = Stage::new("names-wait");
+    let mut all = Transcript::new(&stage);
+    all.run("wait backup").worked();
+    all.run("wait backup --json").worked();
+    let hold = stage.hold("backup");
+    all.run("wait backup -n").failed(75);
+    all.run("wait backup -w 20ms").failed(75);
+    let mut child = stage.command(["wait", "backup"]);
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    assert_eq!(child.try_wait().unwrap(), None);
+    stage.block_on(async { hold.release().await }).unwrap();
+    Ran::new(child.wait_with_output().unwrap()).worked();
+    let name = stage.run(&["show", "backup"]);
+    assert_eq!(name.exit, Some(1), "{name:?}");
+    all.compare("names-wait");
+}
+
+#[test]
+fn waiting_long_says_on_whom() {
+    let stage = Stage::new("names-patience");
+    let _hold = stage.hold("backup");
+    let _second = stage.queue("backup", "web-5:912");
+    let ran = stage.run(&["wait", "backup", "-w", "2500ms"]);
+    let note = ran.stderr.lines().next().unwrap();
+    let begins =
+        r#"tenure: waiting for "backup": held by web-3:4121 (./backup.sh, "nightly dump") for "#;
+    assert!(note.starts_with(begins) && note.ends_with("; 1 in line."), "{note}");
+    let ran = stage.run(&["wait", "backup", "-w", "2500ms", "-q"]);
+    ran.failed(75);
+}
+
+#[test]
+fn watch_tells_what_happens_and_ends_with_its_reader() {
+    let stage = Stage::new("names-watch");
+    let hold = stage.hold("backup");
+    let mut child = stage.command(["watch", "--json", "--interval", "20ms"]);
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || {
+        let line = lines.next().unwrap().unwrap();
+        let field = |key: &str| {
+            let (_, rest) = line.split_once(&format!("\"{key}\":\"")).unwrap();
+            rest.split('"').next().unwrap().to_owned()
+        };
+        assert!(line.starts_with("{\"v\":1,\"ts\":\"2"), "{line}");
+        format!("{} {} {}", field("event"), field("name"), field("owner"))
+    };
+    assert_eq!(next(), "held backup web-3:4121");
+    let second = stage.queue("backup", "web-5:912");
+    assert_eq!(next(), "queued backup web-5:912");
+    second.abort();
+    assert_eq!(next(), "left backup web-5:912");
+    drop(hold);
+    assert_eq!(next(), "released backup web-3:4121");
+    let _hold = stage.hold("other");
+    assert_eq!(next(), "granted other web-3:4121");
+    drop(lines);
+    // It notices at its next line that nobody reads them.
+    eventually("it ends", || {
+        let _again = stage.hold("again");
+        child.try_wait().unwrap().is_some()
+    });
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((child.wait().unwrap().code(), &*said), (Some(0), ""));
+}
+
+#[test]
+fn watch_for_people_is_a_line_an_event() {
+    let stage = Stage::new("names-watch-text");
+    let _hold = stage.hold("prod/backup");
+    let mut child = stage.command(["watch", "--ns", "prod"]);
+    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (time, rest) = first.split_once("Z  ").unwrap();
+    assert_eq!(time.len(), "12:03:11.402".len(), "{first}");
+    assert!(rest.starts_with("held      backup  web-3:4121 ./backup.sh  fence "), "{first}");
+}
+
+/// What the library would refuse, another client can still write (S117).
+#[test]
+fn hostile_text_of_others_cannot_harm_a_terminal() {
+    let stage = Stage::new("names-hostile");
+    let hostile = "\u{1b}]0;pwned\u{7}\u{1b}[2J\r\nerror: \u{202e}txet\u{9b}31m<script>\u{200b}";
+    let path = stage.folder().join("state/tenure/tenure.db");
+    let file = File::open(&path).unwrap();
+    let name = Name::new(Space::Lock, "evil\u{202e}eman").unwrap();
+    let mut details = Details::default();
+    details.owner = hostile.to_owned();
+    details.reason = Some(hostile.repeat(1000));
+    details.meta =
+        [("cmd", hostile), ("host", "-oProxyCommand=x"), ("pid", "1;rm"), ("x\x1b", hostile)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
+    let mut claim = Claim::new(name, ClaimId::from_bytes([7; 16]));
+    claim.details = Arc::new(details);
+    stage.block_on(async { file.claim(&claim).await }).unwrap();
+    for args in [
+        &["ls"][..],
+        &["ls", "--json"],
+        &["show", "evil\u{202e}eman"],
+        &["show", "evil\u{202e}eman", "--json"],
+        &["break", "evil\u{202e}eman"],
+        &["wait", "-n", "evil\u{202e}eman"],
+        &["acquire", "-n", "evil\u{202e}eman"],
+        &["acquire", "-n", "-s", "evil\u{202e}eman", "-vvv"],
+    ] {
+        let Ran { stdout, stderr, .. } = stage.run(args);
+        let text = format!("{stdout}{stderr}");
+        assert!(text.contains("pwned") || args.contains(&"-s"), "{text}");
+        let bad = text.chars().find(|c| {
+            (c.is_control() && *c != '\n')
+                || matches!(*c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+        });
+        assert_eq!(bad, None, "{args:?}: {text:?}");
+        assert!(
+            !text.lines().any(|line| line.starts_with("error: txet") || line.contains("ssh")),
+            "{text}"
+        );
+        assert!(args.contains(&"--json") || text.len() < 4000, "{}", text.len());
+    }
+}

@@ -1,0 +1,225 @@
+//! Exit codes, what is said with them, and that nothing is left locked.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::stage::{Stage, until};
+
+on_every_engine!(
+    the_exit_code_is_the_commands_own,
+    what_cannot_be_started_leaves_nothing_locked,
+    busy_has_a_code_of_its_own_that_can_be_chosen,
+    the_status_tells_a_command_that_ends_with_75_from_a_busy_name,
+    a_command_that_runs_too_long_is_stopped,
+    slots_readers_and_writers_share_as_they_say,
+    a_name_stays_taken_for_hold_for_and_nobody_waits_for_that,
+    what_others_see_of_it,
+);
+
+fn the_exit_code_is_the_commands_own(stage: &Stage) {
+    for code in [0, 1, 2, 64, 75, 79, 124, 126, 127, 128, 255] {
+        let ended = stage.end(&["run", "x", "--", "sh", "-c", &format!("exit {code}")]);
+        assert_eq!((ended.code, &*ended.err), (Some(code), ""), "{code}");
+    }
+    for (signal, number) in [("KILL", 9), ("TERM", 15), ("USR1", 10), ("SEGV", 11), ("PIPE", 13)] {
+        let ended = stage.end(&["run", "x", "--", "sh", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!((ended.code, &*ended.err), (Some(128 + number), ""), "{signal}");
+    }
+    assert_eq!(stage.end(&["run", "x", "-c", "exit 7"]).code, Some(7));
+    assert!(stage.view("x").is_none(), "and nothing is left");
+}
+
+fn what_cannot_be_started_leaves_nothing_locked(stage: &Stage) {
+    fs::write(stage.path("not-executable"), "#!/bin/sh\n").unwrap();
+    fs::write(stage.path("no-interpreter"), "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(stage.path("no-interpreter"), fs::Permissions::from_mode(0o755)).unwrap();
+    for (program, code) in [
+        ("no-such-program-anywhere", 127),
+        ("./no-such-file", 127),
+        ("", 127),
+        ("./no-interpreter", 127),
+        ("./not-executable", 126),
+        (".", 126),
+        ("./not-executable/below", 126),
+    ] {
+        let ended = stage.end(&["run", "x", "--", program]);
+        assert_eq!(ended.code, Some(code), "{program}: {}", ended.err);
+        assert!(ended.err.contains("nothing is left locked"), "{program}: {}", ended.err);
+        assert!(stage.view("x").is_none(), "{program}");
+    }
+}
+
+fn busy_has_a_code_of_its_own_that_can_be_chosen(stage: &Stage) {
+    let holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; exec sleep 600"]);
+    stage.lines("ready", 1);
+    let ended = stage.end(&["run", "-n", "x", "--", "touch", "ran"]);
+    assert_eq!(ended.code, Some(75));
+    assert!(ended.err.starts_with("error[T010]: busy: \"x\" held by "), "{}", ended.err);
+    assert!(ended.err.contains(&format!(":{}", holder.pid())), "{}", ended.err);
+    assert_eq!(stage.end(&["run", "-w", "50ms", "x", "--", "touch", "ran"]).code, Some(75));
+    assert_eq!(stage.end(&["run", "-n", "-E", "9", "x", "--", "touch", "ran"]).code, Some(9));
+    let quiet = stage.end(&["run", "-n", "-E", "0", "x", "--", "touch", "ran"]);
+    assert_eq!((quiet.code, &*quiet.err), (Some(0), ""), "skipped without a word");
+    assert!(!stage.path("ran").exists());
+    assert_eq!(stage.waiters("x"), 0, "and nobody stands in line");
+}
+
+fn the_status_tells_a_command_that_ends_with_75_from_a_busy_name(stage: &Stage) {
+    let status = |words: &[&str]| {
+        let all = [&["run", "--json-status", "status", "x"], words].concat();
+        (stage.end(&all).code, stage.read("status"))
+    };
+    let (code, json) = status(&["--", "sh", "-c", "exit 75"]);
+    assert_eq!(code, Some(75));
+    let begins = r#"{"v":1,"outcome":"ran","exit":75,"child":{"code":75,"signal":null},"fence":"#;
+    assert!(json.starts_with(begins) && json.ends_with("}\n"), "{json}");
+    let (code, json) = status(&["--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(code, Some(137));
+    assert!(
+        json.contains(r#""outcome":"ran","exit":137,"child":{"code":null,"signal":9}"#),
+        "{json}"
+    );
+    let (_, json) = status(&["--", "no-such-program"]);
+    assert!(json.contains(r#""outcome":"failed","exit":127,"child":null"#), "{json}");
+
+    let _holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; exec sleep 600"]);
+    stage.lines("ready", 1);
+    let (code, json) = status(&["-n", "--", "true"]);
+    assert_eq!(code, Some(75));
+    assert_eq!(json, "{\"v\":1,\"outcome\":\"busy\",\"exit\":75,\"child\":null,\"fence\":null}\n");
+
+    let ended = stage.end(&["run", "--json-status", "no/such/folder", "y", "--", "touch", "ran"]);
+    assert_eq!(ended.code, Some(73), "{}", ended.err);
+    assert!(!stage.path("ran").exists(), "it is said before anything is run");
+}
+
+fn a_command_that_runs_too_long_is_stopped(stage: &Stage) {
+    let gentle = ["run", "--max-run", "100ms", "x", "--", "sleep", "600"];
+    let ended = stage.end(&gentle);
+    assert_eq!(ended.code, Some(124), "{}", ended.err);
+    assert!(ended.err.starts_with("error: \"sleep\" was stopped after 100ms\n"), "{}", ended.err);
+    let line = "trap '' TERM; while :; do sleep 1; done";
+    let stubborn = ["run", "--max-run", "100ms", "-k", "100ms", "x", "-c", line];
+    assert_eq!(stage.end(&stubborn).code, Some(124));
+    let line = "trap 'echo bye; exit 0' TERM; echo > ready; while :; do sleep 0.01; done";
+    let polite = stage.end(&["run", "--max-run", "300ms", "x", "-c", line]);
+    assert_eq!((polite.code, &*polite.out), (Some(124), "bye\n"));
+    let line = "trap 'exit 3' USR1; while :; do sleep 0.01; done";
+    let chosen = [
+        "run",
+        "--max-run",
+        "300ms",
+        "--signal",
+        "USR1",
+        "--json-status",
+        "status",
+        "x",
+        "-c",
+        line,
+    ];
+    assert_eq!(stage.end(&chosen).code, Some(124));
+    let json = stage.read("status");
+    assert!(json.contains(r#""outcome":"max_run","exit":124,"child":{"code":3,"#), "{json}");
+    assert!(stage.view("x").is_none());
+}
+
+fn slots_readers_and_writers_share_as_they_say(stage: &Stage) {
+    let line = |name: &str| format!("echo >> {name}; exec sleep 600");
+    let held = |name: &str, words: &[&str]| {
+        let count = stage.read(name).lines().count();
+        let line = line(name);
+        let started = stage.start(&[&["run"], words, &[name, "-c", &line]].concat());
+        stage.lines(name, count + 1);
+        started
+    };
+    let _slots = [held("api", &["-j", "2"]), held("api", &["-j", "2"])];
+    assert_eq!(stage.end(&["run", "-n", "-j", "2", "api", "--", "true"]).code, Some(75));
+    assert_eq!(stage.end(&["run", "-n", "-j", "3", "api", "--", "true"]).code, Some(64));
+    let _readers = [held("catalog", &["-s"]), held("catalog", &["-s"])];
+    assert_eq!(stage.end(&["run", "-n", "-x", "catalog", "--", "true"]).code, Some(75));
+    assert_eq!(stage.end(&["run", "-n", "catalog", "--", "true"]).code, Some(64), "all must agree");
+    let kind = |words: &[&str]| {
+        let print = ["--", "sh", "-c", "echo $TENURE_KIND"];
+        stage.end(&[&["run"], words, &print].concat()).out
+    };
+    assert_eq!(kind(&["-s", "a"]), "shared\n");
+    assert_eq!(kind(&["-x", "b"]), "exclusive\n");
+    assert_eq!(kind(&["-j", "2", "c"]), "sem\n");
+    assert_eq!(kind(&["d"]), "lock\n");
+}
+
+fn a_name_stays_taken_for_hold_for_and_nobody_waits_for_that(stage: &Stage) {
+    // Through pipes, which whoever stays must not keep open; far longer than the test takes.
+    let line = "$TENURE run --hold-for 30m x -- echo done 9>&1; echo $?";
+    let ended = stage.shell(line);
+    assert_eq!((&*ended.out, &*ended.err), ("done\n0\n", ""));
+    assert_eq!(stage.end(&["run", "-n", "x", "--", "true"]).code, Some(75), "it is still taken");
+
+    let short = stage.end(&["run", "--hold-for", "500ms", "y", "--", "true"]);
+    assert_eq!(short.code, Some(0));
+    assert_eq!(stage.end(&["run", "y", "--", "true"]).code, Some(0), "and then it is free");
+    // Whoever stays ends when asked to.
+    let view = stage.view("x").unwrap();
+    let pid = view.holders[0].details.meta.iter().find(|(key, _)| key == "pid").unwrap();
+    let mine = format!("hold-keeper of {}", pid.1);
+    let keeper = crate::stage::find(&mine).expect("the one that stays");
+    rustix::process::kill_process(keeper, rustix::process::Signal::TERM).unwrap();
+    until("it is gone", || !crate::stage::lives(keeper));
+}
+
+fn what_others_see_of_it(stage: &Stage) {
+    let words = [
+        "run",
+        "--reason",
+        "nightly",
+        "--meta",
+        "ticket=7",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo > ready; exec sleep 600",
+    ];
+    let holder = stage.start(&words);
+    stage.lines("ready", 1);
+    let view = stage.view("x").unwrap();
+    let details = &view.holders[0].details;
+    assert!(details.owner.ends_with(&format!(":{}", holder.pid())), "{}", details.owner);
+    assert_eq!(details.reason.as_deref(), Some("nightly"));
+    let meta = |key: &str| details.meta.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
+    assert_eq!((meta("ticket"), meta("cmd"), meta("ttl")), (Some("7"), Some("sh"), Some("30s")));
+    assert_eq!(meta("pid").map(str::to_owned), Some(holder.pid().to_string()));
+    assert!(meta("host").is_some());
+}
+
+/// What is known to be wrong is refused before an engine is asked, and nothing runs.
+#[test]
+fn a_ttl_that_is_too_short_for_the_commands_end_is_refused() {
+    let stage = Stage::file();
+    for words in [
+        &["run", "-t", "5s", "-k", "10s", "x", "--", "touch", "ran"][..],
+        &["run", "-t", "29s", "-k", "10s", "x", "--", "touch", "ran"],
+        &["run", "-k", "11s", "x", "--", "touch", "ran"],
+    ] {
+        let ended = stage.end(words);
+        assert_eq!(ended.code, Some(64), "{words:?}: {}", ended.err);
+        assert!(ended.err.starts_with("error[T014]: ttl "), "{}", ended.err);
+    }
+    let mut command = stage.tenure(&["run", "-k", "2s", "x", "--", "touch", "ran"]);
+    command.env("TENURE_URL", format!("{}?ttl=5s", stage.url));
+    let ended = crate::stage::Ended::from(command.output().unwrap());
+    assert_eq!(ended.code, Some(64), "the URL's own ttl counts: {}", ended.err);
+    assert!(ended.err.starts_with("error[T014]"), "{}", ended.err);
+    assert!(!stage.path("ran").exists());
+    assert_eq!(stage.end(&["run", "-t", "30s", "-k", "10s", "x", "--", "true"]).code, Some(0));
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_69_and_nothing_runs() {
+    let stage = Stage::redis();
+    stage.redis.as_ref().unwrap().kill().unwrap();
+    let ended = stage.end(&["run", "x", "--", "touch", "ran"]);
+    assert_eq!(ended.code, Some(69), "{}", ended.err);
+    assert!(ended.err.starts_with("error[T003]"), "{}", ended.err);
+    assert!(!stage.path("ran").exists());
+}

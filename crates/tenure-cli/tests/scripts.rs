@@ -1,0 +1,156 @@
+//! Holds for scripts: `acquire`, `renew`, `release`, `check`.
+
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+
+mod stage;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use stage::{Ran, Stage, Transcript, eventually, ran};
+
+/// Runs a command with a claim in its environment.
+fn with_claim(stage: &Stage, claim: &str, args: &[&str]) -> Ran {
+    ran(stage.command(args).env("TENURE_CLAIM", claim))
+}
+
+fn waiters(stage: &Stage, name: &str) -> usize {
+    let view = stage.with_library(async |tenure| tenure.inspect(name).await.unwrap());
+    view.map_or(0, |view| view.waiters.len())
+}
+
+#[test]
+fn what_is_acquired_is_checked_renewed_and_released() {
+    let stage = Stage::new("scripts-life");
+    let mut all = Transcript::new(&stage);
+    let acquired = all.run("acquire deploy -t 20s --reason 'v2 rollout' --meta ticket=4711");
+    let claim = acquired.worked().trim();
+    assert!(claim.starts_with("t1-") && !claim.contains(char::is_whitespace), "{claim}");
+    let claim = &[("TENURE_CLAIM", claim)];
+    let hidden = |all: &mut Transcript<'_>, line: &str| all.run_with(claim, line);
+    hidden(&mut all, "check deploy").worked();
+    hidden(&mut all, "check deploy --json").worked();
+    all.run("show deploy").worked();
+    all.run("acquire deploy -n").failed(75);
+    all.run("acquire deploy -n -s").failed(64);
+    all.run("acquire deploy -n -j 3").failed(64);
+    hidden(&mut all, "renew deploy").worked();
+    hidden(&mut all, "renew deploy -t 40 --json").worked();
+    assert_eq!(hidden(&mut all, "check other").exit, Some(1));
+    hidden(&mut all, "release other").failed(1);
+    hidden(&mut all, "release deploy").worked();
+    hidden(&mut all, "release deploy").failed(1);
+    assert_eq!(hidden(&mut all, "check deploy").exit, Some(1));
+    assert_eq!(hidden(&mut all, "check deploy --json").exit, Some(1));
+    hidden(&mut all, "renew deploy").failed(1);
+    all.run("acquire deploy -n --json").worked();
+    all.compare("scripts-life");
+}
+
+#[test]
+fn semaphores_and_read_write_locks_say_how_they_are_used() {
+    let stage = Stage::new("scripts-kinds");
+    let mut all = Transcript::new(&stage);
+    for line in ["acquire api -j 5 -n", "acquire api -j 5 -n", "acquire catalog -s -n"] {
+        all.run(line).worked();
+    }
+    all.run("acquire api -j 3 -n").failed(64);
+    all.run("acquire api -n").failed(64);
+    all.run("acquire api -x -n").failed(64);
+    all.run("acquire catalog -n").failed(64);
+    all.run("acquire catalog -j 2 -n").failed(64);
+    all.run("acquire catalog -x -n").failed(75);
+    all.run("acquire catalog -s -n").worked();
+    all.compare("scripts-kinds");
+}
+
+#[test]
+fn the_claim_can_come_from_standard_input() {
+    let stage = Stage::new("scripts-stdin");
+    let claim = stage.run(&["acquire", "deploy"]);
+    let mut child = stage.command(["release", "deploy", "-"]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(claim.worked().as_bytes()).unwrap();
+    Ran::new(child.wait_with_output().unwrap()).worked();
+    assert_eq!(stage.run(&["show", "deploy"]).exit, Some(1));
+    // An endless one is not read to its end.
+    let endless = File::open("/dev/zero").unwrap();
+    ran(stage.command(["check", "deploy", "-"]).stdin(endless)).failed(64);
+}
+
+#[test]
+fn a_hold_that_nobody_renews_ends_and_its_release_says_so() {
+    let stage = Stage::new("scripts-late");
+    let claim = stage.run(&["acquire", "deploy", "-t", "60ms"]);
+    eventually("its time runs out", || {
+        with_claim(&stage, &claim.stdout, &["check", "deploy"]).exit == Some(1)
+    });
+    let ran = with_claim(&stage, &claim.stdout, &["release", "deploy"]);
+    assert!(ran.stderr.starts_with("error[T013]: "), "{ran:?}");
+    ran.failed(1);
+}
+
+#[test]
+fn whoever_waits_says_on_whom_and_gets_it_in_the_end() {
+    let stage = Stage::new("scripts-wait");
+    let hold = stage.hold("backup");
+    let second = stage.queue("backup", "web-5:912");
+    let mut child = stage.command(["acquire", "backup"]);
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
+    let note = notes.next().unwrap().unwrap();
+    let begins =
+        r#"tenure: waiting for "backup": held by web-3:4121 (./backup.sh, "nightly dump") for "#;
+    let ends = "; you are 2nd of 2. Ctrl-C leaves the line.";
+    assert!(note.starts_with(begins) && note.ends_with(ends), "{note}");
+    assert!(note.contains(", renewed ") && note.contains(" ago; "), "{note}");
+    second.abort();
+    drop(hold);
+    let note = notes.next().unwrap().unwrap();
+    assert!(
+        note.starts_with(r#"tenure: got "backup" after "#) && note.contains("s, fence "),
+        "{note}"
+    );
+    let ran = Ran::new(child.wait_with_output().unwrap());
+    assert_eq!(ran.exit, Some(0));
+    with_claim(&stage, &ran.stdout, &["release", "backup"]).worked();
+}
+
+#[test]
+fn a_signal_while_waiting_leaves_the_line() {
+    let stage = Stage::new("scripts-signals");
+    let hold = stage.hold("backup");
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
+        let mut child = stage.command(["acquire", "backup", "-q"]);
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("it waits", || waiters(&stage, "backup") == 1);
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let ran = Ran::new(child.wait_with_output().unwrap());
+        assert_eq!((ran.exit, &*ran.stdout), (Some(128 + signal.as_raw()), ""), "{ran:?}");
+        assert_eq!(waiters(&stage, "backup"), 0);
+    }
+    assert!(hold.is_live());
+}
+
+#[test]
+fn a_claim_that_nobody_can_read_is_released_again() {
+    let stage = Stage::new("scripts-unread");
+    let full = File::create("/dev/full").unwrap();
+    ran(stage.command(["acquire", "deploy"]).stdout(full)).failed(74);
+    assert_eq!(stage.run(&["show", "deploy"]).exit, Some(1), "nobody holds it");
+
+    // The reader of a pipe that has gone before the claim was there.
+    let hold = stage.hold("deploy");
+    let mut child = stage.command(["acquire", "deploy"]);
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("it waits", || waiters(&stage, "deploy") == 1);
+    drop(child.stdout.take());
+    drop(hold);
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    child.wait().unwrap();
+    assert_eq!(stage.run(&["show", "deploy"]).exit, Some(1), "nobody holds it");
+}

@@ -1,0 +1,158 @@
+//! What flags, variables and defaults come to, and what is refused.
+
+mod stage;
+
+use stage::{Stage, ran};
+
+/// What is no span of time, or none that anything can be held for (S116).
+const NO_TIMES: [&str; 10] =
+    ["0", "-1", "1e3", "0x10", "nan", "1.5", "99999999999999999999", "", "30 potatoes", "+5"];
+/// What is no number of slots.
+const NO_SLOTS: [&str; 9] =
+    ["0", "-1", "1e3", "0x10", "nan", "1.5", "99999999999999999999", "1048576", ""];
+
+#[test]
+fn times_that_are_none_are_refused_by_flag_and_by_variable() {
+    let stage = Stage::new("values-times");
+    for value in NO_TIMES {
+        for command in ["acquire", "renew"] {
+            for args in
+                [&[command, "x", "-t", value][..], &[command, "x", &format!("--ttl={value}")]]
+            {
+                let ran = stage.run(args);
+                let [what, why, help] = ran.failed(64);
+                assert!(what.starts_with(&format!("cannot read --ttl {value:?}")), "{what}");
+                assert!(why.contains("whole seconds") || why.contains("longer than"), "{why}");
+                assert_eq!(help, "try `--ttl 30s`");
+            }
+            let ran = ran(stage.command([command, "x"]).env("TENURE_TTL", value));
+            let [what, _, help] = ran.failed(78);
+            assert!(what.contains("TENURE_TTL") && what.contains(&format!("{value:?}")), "{what}");
+            assert!(help.contains("TENURE_TTL="), "{help}");
+        }
+    }
+    assert!(!stage.folder().join("state").exists(), "nothing was asked of any engine");
+}
+
+#[test]
+fn slots_that_are_none_are_refused_by_flag_and_by_variable() {
+    let stage = Stage::new("values-slots");
+    for value in NO_SLOTS {
+        for args in
+            [&["acquire", "x", "-j", value][..], &["acquire", "x", &format!("--slots={value}")]]
+        {
+            let ran = stage.run(args);
+            let [what, why, _] = ran.failed(64);
+            assert!(what.starts_with(&format!("cannot read --slots {value:?}")), "{what}");
+            assert_eq!(why, "it takes a whole number from 1 to 1048575");
+        }
+        let ran = ran(stage.command(["acquire", "x"]).env("TENURE_SLOTS", value));
+        let [what, ..] = ran.failed(78);
+        assert!(what.starts_with(&format!("cannot read TENURE_SLOTS {value:?}")), "{what}");
+    }
+}
+
+#[test]
+fn a_ttl_that_the_engine_cannot_keep_is_refused_with_its_range() {
+    let stage = Stage::new("values-range");
+    for value in ["1ms", "49ms", "25h", "9999999999"] {
+        let ran = stage.run(&["acquire", "x", "-t", value]);
+        let [_, why, _] = ran.failed(64);
+        assert!(why.contains("50ms to 86400s"), "{why}");
+    }
+}
+
+#[test]
+fn the_command_line_wins_over_variables_and_those_over_the_url() {
+    let stage = Stage::new("values-order").with("TENURE_NO_WAIT", "1").with("TENURE_OWNER", "ada");
+    let _hold = stage.hold("backup");
+    // The variable says not to wait; -w on the command line says to, for as long as it takes.
+    let [_, why, _] = &stage.run(&["wait", "backup"]).failed(75).map(str::to_owned);
+    assert_eq!(why, "you asked not to wait");
+    let ran = stage.run(&["wait", "backup", "-w", "50ms"]);
+    assert_eq!(ran.failed(75)[1], "waited 50ms");
+    let ran = stage.run(&["config", "--json"]);
+    assert!(
+        ran.worked().contains(r#""setting":"owner","value":"ada","from":"variable""#),
+        "{ran:?}"
+    );
+
+    let url = format!("{}?wait=70ms", stage.url());
+    let stage = stage.with("TENURE_NO_WAIT", "0").with("TENURE_URL", &url);
+    assert_eq!(stage.run(&["wait", "backup"]).failed(75)[1], "the wait is over");
+    let ran = stage.run(&["config", "--json"]);
+    assert!(ran.worked().contains(r#""setting":"wait","value":"70ms","from":"url""#), "{ran:?}");
+}
+
+#[test]
+fn flags_that_variables_contradict_are_not_in_conflict() {
+    let stage =
+        Stage::new("values-kinds").with("TENURE_SHARED", "yes").with("TENURE_WAIT", "forever");
+    let kind = |args: &[&str]| {
+        let ran = stage.run(&[&["acquire", "x", "-n"], args].concat());
+        assert_eq!(ran.exit, Some(0), "{ran:?}");
+        let claim = ran.stdout;
+        let shown = stage.run(&["show", "x", "--json"]);
+        let released = stage::ran(stage.command(["release", "x"]).env("TENURE_CLAIM", claim));
+        assert_eq!(released.exit, Some(0), "{released:?}");
+        shown.stdout.split("\"kind\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+    };
+    assert_eq!(kind(&[]), "rwlock");
+    assert_eq!(kind(&["-j", "3"]), "sem");
+    assert_eq!(kind(&["-x"]), "rwlock");
+}
+
+#[test]
+fn config_says_where_each_value_comes_from_and_hides_passwords() {
+    let stage = Stage::new("values-config")
+        .with("TENURE_URL", "redis://ada:hunter2@redis-1:6379/2?ttl=5s")
+        .with("TENURE_WAIT", "10s")
+        .with("TENURE_TLL", "hunter2");
+    let ran = stage.run(&["config", "--ns", "prod", "-v"]);
+    assert_eq!(ran.exit, Some(0));
+    stage::snapshot("config", &ran.stdout);
+    assert_eq!(ran.stderr, "tenure: TENURE_TLL is set, and nothing is called that\n");
+    let ran = stage.run(&["config", "--json"]);
+    stage::snapshot("config-json", ran.worked());
+    assert!(!ran.stdout.contains("hunter2"));
+    let odd = Stage::new("values-odd").with("TENURE_URL", "redis://:hunter2@h?x=hunter2&hunter2");
+    assert!(!odd.run(&["config"]).worked().contains("hunter2"));
+}
+
+#[test]
+fn the_default_engine_is_a_file_of_this_user() {
+    let stage = Stage::new("values-default");
+    let url = |command: &mut std::process::Command| {
+        let ran = ran(command.args(["config", "--json"]));
+        let line = ran.stdout.lines().next().unwrap_or_default().to_owned();
+        line.split("\"value\":\"").nth(1).map(|rest| rest.split('"').next().unwrap().to_owned())
+    };
+    assert_eq!(url(&mut stage.command([""; 0])), Some(stage.url()));
+    let relative = url(stage.command([""; 0]).env("XDG_STATE_HOME", "relative")).unwrap();
+    let home = format!("file:{}/.local/state/tenure/tenure.db", stage.folder().display());
+    // As root, the place for what belongs to the machine.
+    assert!(["file:/var/lib/tenure/tenure.db", &home].contains(&&*relative), "{relative}");
+    let ran = stage.run(&["ls"]);
+    assert!(ran.worked().contains(&stage.url()), "{ran:?}");
+}
+
+#[test]
+fn namespaces_keep_names_apart_and_are_not_shown_within() {
+    let stage = Stage::new("values-ns");
+    let _hold = stage.hold("prod/backup");
+    let _other = stage.hold("backup");
+    let names = |args: &[&str]| {
+        let ran = stage.run(&[&["ls", "--json"], args].concat());
+        let lines = ran.worked().lines();
+        let name = |line: &str| {
+            line.split("\"name\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+        };
+        lines.map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&[]), ["backup", "prod/backup"]);
+    assert_eq!(names(&["--ns", "prod"]), ["backup"]);
+    assert_eq!(names(&["--ns", "prod", "bac"]), ["backup"]);
+    assert_eq!(names(&["--ns", "pro"]), [""; 0]);
+    assert_eq!(stage.run(&["show", "backup", "--ns", "test"]).exit, Some(1));
+    assert_eq!(stage.run(&["show", "backup", "--ns", "prod"]).exit, Some(0));
+}

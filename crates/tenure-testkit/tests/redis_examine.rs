@@ -1,0 +1,52 @@
+//! Servers that are fit for locks, and servers that are not: each finding is provoked on a real one.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+
+mod probe_redis;
+#[path = "redis_examine/rights.rs"]
+mod rights;
+#[path = "redis_examine/settings.rs"]
+mod settings;
+#[path = "redis_examine/topologies.rs"]
+mod topologies;
+
+use tenure::{Finding, Mark, Tenure};
+
+use probe_redis::*;
+
+/// What is found of the server that the URL names.
+async fn examined(url: &str) -> Vec<Finding> {
+    within(secs(60), Tenure::examine_at(url)).await.expect("a server that can be reached")
+}
+
+/// The findings of that name, of which there must be some.
+#[track_caller]
+fn about<'a>(findings: &'a [Finding], check: &str) -> Vec<&'a Finding> {
+    let found: Vec<_> = findings.iter().filter(|finding| finding.check == check).collect();
+    assert!(!found.is_empty(), "nothing is said about {check}: {findings:#?}");
+    found
+}
+
+/// The finding of that name, which must be the only one.
+#[track_caller]
+fn one<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
+    match about(findings, check)[..] {
+        [one] => one,
+        _ => panic!("more than one about {check}: {findings:#?}"),
+    }
+}
+
+#[track_caller]
+fn says(finding: &Finding, mark: Mark, words: &[&str]) {
+    assert_eq!(finding.mark, mark, "{finding:#?}");
+    let text = format!("{finding} {:?} {:?}", finding.why, finding.fix);
+    words.iter().for_each(|word| assert!(text.contains(word), "{word:?} in {finding:#?}"));
+    assert!(mark == Mark::Good || finding.fix.is_some(), "what to do? {finding:#?}");
+}
+
+/// That nothing else than what is named is not good. How fast an answer comes is up to the machine.
+#[track_caller]
+fn only(findings: &[Finding], checks: &[&str]) {
+    let bad = findings.iter().filter(|finding| finding.mark != Mark::Good);
+    let bad: Vec<_> = bad.map(|finding| finding.check).filter(|it| *it != "latency").collect();
+    assert_eq!(bad, checks, "{findings:#?}");
+}

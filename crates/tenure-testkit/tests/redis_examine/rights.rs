@@ -1,0 +1,128 @@
+//! Users that may not do all that is needed, and the line that lets them.
+
+use tenure::Mark;
+use tenure_testkit::servers::{Cluster, Flavour, Fsync, Redis};
+
+use super::{examined, one, only, says};
+use crate::probe_redis::*;
+
+/// The least that a user needs, as docs/engines/redis.md shows it.
+const RIGHTS: &str = "resetkeys ~tenure:* resetchannels &tenure:* -@all +hello +info +role +ping \
+    +select +subscribe +publish +eval +evalsha +scan +wait +time +get +set +del +pttl +pexpire +persist \
+    +hget +hmget +hset +hsetnx +hdel +hincrby +hgetall +hexists \
+    +zadd +zrem +zcard +zcount +zrangebyscore";
+const RIGHTS_IN_A_CLUSTER: &str = "+ssubscribe +spublish +asking +cluster|slots";
+/// Without these nobody comes in; with the last two, not with these credentials to this database.
+const TO_COME_IN: [&str; 2] = ["hello", "select"];
+
+fn server_of(flavour: Flavour) -> Redis {
+    let user = format!("user locks on >secret {RIGHTS}");
+    let users = ["user default off", &user];
+    Redis::build().flavour(flavour).aof(Fsync::Always).acl(&users).start().unwrap()
+}
+
+fn url(server: &Redis, password: &str) -> String {
+    server.url().replace("redis://", &format!("redis://locks:{password}@"))
+}
+
+fn set_user(server: &Redis, words: &[&str]) {
+    let words = [&["ACL", "SETUSER", "locks"], words].concat();
+    server.command(&words).unwrap().accepted().unwrap();
+}
+
+/// Does what the fix says.
+fn paste(server: &Redis, fix: &str) {
+    let to_paste = format!("redis-cli -h 127.0.0.1 -p {} ", server.port());
+    let words: Vec<_> = fix.strip_prefix(&to_paste).expect(fix).split(' ').collect();
+    server.command(&words).unwrap().accepted().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_rights_are_enough_and_nothing_more_is_tried() {
+    for flavour in Flavour::ALL {
+        let server = server_of(flavour);
+        let found = examined(&url(&server, "secret")).await;
+        only(&found, &[]);
+        says(one(&found, "rights"), Mark::Good, &["user locks may do all"]);
+        let refused = server.command(&["ACL", "LOG"]).unwrap();
+        assert!(refused.list().is_empty(), "{refused}");
+        assert_eq!(keys(&server), [""; 0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_right_that_is_missing_is_named_and_the_line_to_paste_grants_it() {
+    for flavour in Flavour::ALL {
+        let server = server_of(flavour);
+        let rights = RIGHTS.split(' ').filter_map(|word| word.strip_prefix('+'));
+        for right in rights.filter(|right| !TO_COME_IN.contains(right) && *right != "wait") {
+            set_user(&server, &[&format!("-{right}")]);
+            let found = examined(&url(&server, "secret")).await;
+            let said = one(&found, "rights");
+            says(said, Mark::Problem, &[&format!("user locks may not use {right}")]);
+            paste(&server, said.fix.as_deref().unwrap());
+            only(&examined(&url(&server, "secret")).await, &[]);
+            assert!(!format!("{found:?}").contains("secret"), "{found:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_that_are_missing_are_granted_by_one_line() {
+    for flavour in Flavour::ALL {
+        let server = server_of(flavour);
+        set_user(&server, &["resetkeys", "resetchannels", "-hset", "-zadd", "-evalsha"]);
+        let found = examined(&url(&server, "secret")).await;
+        let said = one(&found, "rights");
+        says(said, Mark::Problem, &["the keys tenure:*", "the channels tenure:*", "hset", "zadd"]);
+        paste(&server, said.fix.as_deref().unwrap());
+        only(&examined(&url(&server, "secret")).await, &[]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_is_needed_only_by_those_who_wait_for_replicas() {
+    let server = server_of(Flavour::Debian);
+    set_user(&server, &["-wait"]);
+    only(&examined(&url(&server, "secret")).await, &[]);
+    let found = examined(&format!("{}?wait_replicas=1", url(&server, "secret"))).await;
+    says(one(&found, "rights"), Mark::Problem, &["may not use wait", "+wait"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_not_let_in_is_told_and_nothing_else_is_said() {
+    let server = server_of(Flavour::Debian);
+    let found = examined(&url(&server, "wrong")).await;
+    only(&found, &["reach"]);
+    says(one(&found, "reach"), Mark::Problem, &["refuses this user", "the password"]);
+    assert!(!format!("{found:?}").contains("wrong"), "{found:?}");
+    let found = examined(&format!("{}/99", url(&server, "secret"))).await;
+    says(one(&found, "reach"), Mark::Problem, &["the number of the database"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_cluster_each_server_that_lacks_a_right_is_named() {
+    let cluster = Cluster::start().unwrap();
+    let rights: Vec<&str> =
+        [RIGHTS, RIGHTS_IN_A_CLUSTER].iter().flat_map(|rights| rights.split(' ')).collect();
+    for node in cluster.nodes() {
+        set_user(node, &[&["on", ">secret"], rights.as_slice()].concat());
+    }
+    let url = cluster.url().replace("redis-cluster://", "redis-cluster://locks:secret@");
+    let found = examined(&url).await;
+    assert_eq!(super::about(&found, "rights").len(), 1);
+    says(one(&found, "rights"), Mark::Good, &["may do all"]);
+    for right in ["ssubscribe", "spublish", "asking", "hset"] {
+        let node = &cluster.nodes()[1];
+        set_user(node, &[&format!("-{right}")]);
+        let found = examined(&url).await;
+        let said = super::about(&found, "rights")[0];
+        let named = format!("may not use {right} (127.0.0.1:{})", node.port());
+        says(said, Mark::Problem, &[&named]);
+        paste(node, said.fix.as_deref().unwrap());
+        assert_eq!(one(&examined(&url).await, "rights").mark, Mark::Good);
+    }
+    for node in cluster.nodes() {
+        assert_eq!(keys(node), [""; 0]);
+    }
+}

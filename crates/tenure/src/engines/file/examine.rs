@@ -1,0 +1,134 @@
+//! Is this file fit for locks?
+//!
+//! What makes it unfit is refused when it is opened; here is what can change afterwards, and what is
+//! good to know.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{statfs, statvfs};
+
+use super::desk::Desk;
+use super::host::Life;
+use super::shelf::Kept;
+use super::statements as sql;
+use crate::clock::{SystemWorld, World};
+use crate::engine::Finding;
+use crate::ledger::Process;
+
+/// With less than this the disk is nearly full.
+const LITTLE_ROOM: u64 = 16 << 20;
+/// A journal that is longer than this is not emptied any more.
+const LONG_JOURNAL: u64 = 64 << 20;
+/// The kernel's number for a file system in memory.
+const TMPFS: u64 = 0x0102_1994;
+
+impl Desk<'_> {
+    pub(super) fn examine(&mut self, path: &Path) -> Kept<Vec<Finding>> {
+        let waited = self.now.until(SystemWorld.now());
+        let mut findings = vec![
+            Finding::good(
+                "reach",
+                format!("open, the gate is free ({:.1} ms)", waited.as_secs_f64() * 1e3),
+            ),
+            rights(path),
+            file_system(path),
+            room(path),
+            journal(path),
+        ];
+        findings.push(self.damage()?);
+        findings.push(self.clients()?);
+        Ok(findings)
+    }
+
+    fn damage(&self) -> Kept<Finding> {
+        let said: String = self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        Ok(match said.as_str() {
+            "ok" => Finding::good("damage", "the file is whole"),
+            other => Finding::problem("damage", format!("the file is damaged: {other}"))
+                .why("claims may be lost or doubled")
+                .fix("end all who use it, and delete the file with those beside it"),
+        })
+    }
+
+    /// Those whose end cannot be seen from here.
+    fn clients(&mut self) -> Kept<Finding> {
+        let numbers: Vec<i64> = {
+            let mut select = self.db.prepare_cached(sql::PROCESSES)?;
+            select.query_map([], |row| row.get(0))?.collect::<Kept<_>>()?
+        };
+        let (mut seen, mut unseen) = (0, 0);
+        for number in numbers {
+            match self.life_of(number as Process)? {
+                Some(Life::Lives(_)) => seen += 1,
+                Some(Life::Unseen) => unseen += 1,
+                Some(Life::Ended) | None => {}
+            }
+        }
+        Ok(match unseen {
+            0 => Finding::good("clients", format!("{seen} with claims, all in sight")),
+            _ => Finding::warning(
+                "clients",
+                format!("{unseen} of {} are out of sight", seen + unseen),
+            )
+            .why(
+                "they are in another pid namespace: if one is killed, its holds end with their ttl",
+            )
+            .fix("give them a short ttl, or run them in one pid namespace"),
+        })
+    }
+}
+
+fn rights(path: &Path) -> Finding {
+    let folder = path.parent().unwrap_or(path);
+    let mode = |path: &Path| fs::metadata(path).map(|about| about.mode()).unwrap_or_default();
+    if mode(folder) & 0o002 != 0 {
+        return Finding::problem("rights", format!("everyone may write to {}", folder.display()))
+            .why("anyone could replace the file")
+            .fix(format!("chmod o-w {}", folder.display()));
+    }
+    if mode(path) & 0o077 != 0 {
+        return Finding::problem("rights", format!("others may read or write {}", path.display()))
+            .why("it contains the ids that prove ownership")
+            .fix(format!("chmod 600 {}", path.display()));
+    }
+    Finding::good("rights", "this user only")
+}
+
+fn file_system(path: &Path) -> Finding {
+    let number = statfs(path).map(|found| found.f_type as u64 & 0xFFFF_FFFF).unwrap_or_default();
+    match number {
+        TMPFS => {
+            Finding::good("file system", "in memory: what onces left is forgotten at a reboot")
+        }
+        _ => Finding::good("file system", "this machine's own"),
+    }
+}
+
+fn room(path: &Path) -> Finding {
+    let Ok(found) = statvfs(path) else { return Finding::good("room", "unknown") };
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let shown = format!("{} MB free on the disk", free >> 20);
+    if free >= LITTLE_ROOM {
+        return Finding::good("room", shown);
+    }
+    Finding::warning("room", shown)
+        .why(
+            "on a full disk nobody new can hold anything; what is held can be renewed and released",
+        )
+        .fix("make room")
+}
+
+fn journal(path: &Path) -> Finding {
+    let mut journal = path.to_owned().into_os_string();
+    journal.push("-wal");
+    let length = fs::metadata(PathBuf::from(journal)).map(|about| about.len()).unwrap_or_default();
+    let shown = format!("the journal has {:.1} MB", length as f64 / f64::from(1 << 20));
+    if length <= LONG_JOURNAL {
+        return Finding::good("journal", shown);
+    }
+    Finding::warning("journal", shown)
+        .why("it cannot be emptied while another program reads the file")
+        .fix("close what else has the file open, such as sqlite3")
+}

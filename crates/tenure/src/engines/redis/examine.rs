@@ -1,0 +1,417 @@
+//! Is this server, or are these servers, fit for locks?
+//!
+//! Each server that matters is looked at over a connection of its own: the one that is named, the
+//! primary that the sentinels name with its replicas, all servers of a cluster. What is found of several
+//! in the same words is said once.
+
+mod prefix;
+mod rights;
+mod server;
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::timeout;
+
+use self::rights::Rights;
+use self::server::{Part, Server};
+use super::Shared;
+use super::config::{Address, Topology};
+use super::handshake::Talk;
+use super::resp::Value;
+use super::roads::node;
+use super::wire::PARTITIONS;
+use crate::engine::Finding;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How far the server's clock may be from ours before it is worth a word.
+const CLOCKS_APART: Duration = Duration::from_millis(500);
+/// How long all questions to one server may take, as a multiple of what one may: a large database is
+/// walked.
+const PATIENCE: u32 = 30;
+
+/// What was found of which server; of none in particular, what is true of all together.
+type Found = (Option<Address>, Finding);
+
+impl Shared {
+    /// # Cancel safety
+    /// Safe: what was written to try the user's rights goes by itself.
+    pub(super) async fn examine(&self) -> Result<Vec<Finding>> {
+        let found = match &self.config.topology {
+            Topology::Single(address) => self.visit(address, Part::Primary).await?.0,
+            Topology::Sentinel { sentinels, service } => {
+                self.examine_sentinels(sentinels, service).await?
+            }
+            Topology::Cluster(seeds) => self.examine_cluster(seeds).await?,
+        };
+        Ok(merged(found))
+    }
+
+    async fn examine_sentinels(&self, sentinels: &[Address], service: &str) -> Result<Vec<Found>> {
+        let (mut named, mut silent, mut failure) = (Vec::new(), Vec::new(), None);
+        for sentinel in sentinels {
+            match self.ask_sentinel(sentinel, service).await {
+                Ok(Some(primary)) => named.push(primary),
+                Ok(None) => silent.push(format!("{sentinel} does not know {service:?}")),
+                Err(error) => {
+                    silent.push(format!("{sentinel} cannot be asked: {}", error.reason()));
+                    failure = Some(error);
+                }
+            }
+        }
+        let Some(primary) = named.first().cloned() else {
+            let unknown = || {
+                let reason = format!("no sentinel knows {service:?}");
+                Error::new(ErrorKind::Unavailable, reason).next("check the name of the service")
+            };
+            return Err(failure.unwrap_or_else(unknown));
+        };
+        let mut found = vec![(None, agreement(sentinels.len(), &named, &silent))];
+        let (of_primary, replicas) = match self.visit(&primary, Part::Primary).await {
+            Ok(looked) => looked,
+            Err(error) => {
+                found.push((Some(primary), unreachable(&error, Part::Primary)));
+                return Ok(found);
+            }
+        };
+        found.extend(of_primary);
+        self.visit_replicas(&replicas, &mut found).await;
+        Ok(found)
+    }
+
+    async fn examine_cluster(&self, seeds: &[Address]) -> Result<Vec<Found>> {
+        let mut failure = Error::invalid("no server of the cluster is named");
+        let mut known = None;
+        for seed in seeds {
+            match self.limited(self.config.connect_timeout, self.ask_for_map(seed)).await {
+                Ok(slots) => {
+                    self.take_map(seed, &slots);
+                    known = Some(replicas_of(seed, &slots));
+                    break;
+                }
+                Err(error) => failure = error,
+            }
+        }
+        // A server that is part of no cluster can be reached, and says so for itself.
+        let Some(replicas) = known else {
+            let Some(seed) = seeds.first().filter(|_| failure.kind() != ErrorKind::Unavailable)
+            else {
+                return Err(failure);
+            };
+            return Ok(self.visit(seed, Part::Primary).await?.0);
+        };
+        let mut found = vec![(None, self.coverage())];
+        for primary in self.map.owners() {
+            match self.visit(&primary, Part::Primary).await {
+                Ok((of_primary, _)) => found.extend(of_primary),
+                Err(error) => found.push((Some(primary), unreachable(&error, Part::Primary))),
+            }
+        }
+        self.visit_replicas(&replicas, &mut found).await;
+        Ok(found)
+    }
+
+    fn coverage(&self) -> Finding {
+        let (kept, servers) = (self.map.len(), self.map.owners().len());
+        if kept == usize::from(PARTITIONS) {
+            return Finding::good("cluster", format!("{servers} primaries keep all slots"));
+        }
+        Finding::problem("cluster", format!("{kept} of {PARTITIONS} partitions have a server"))
+            .why("names in the others cannot be claimed")
+            .fix("redis-cli --cluster fix, on any of its servers")
+    }
+
+    async fn visit_replicas(&self, replicas: &[Address], found: &mut Vec<Found>) {
+        for replica in replicas {
+            match self.visit(replica, Part::Replica).await {
+                Ok((of_replica, _)) => found.extend(of_replica),
+                Err(error) => {
+                    found.push((Some(replica.clone()), unreachable(&error, Part::Replica)));
+                }
+            }
+        }
+    }
+
+    /// Everything about one server, and the replicas that it names.
+    async fn visit(&self, address: &Address, part: Part) -> Result<(Vec<Found>, Vec<Address>)> {
+        let mut talk = self.limited(self.config.connect_timeout, self.talk(address)).await?;
+        let looked = self.question(address, part, &mut talk);
+        let (findings, replicas) =
+            self.limited(self.config.command_timeout * PATIENCE, looked).await?;
+        let about = |finding| (Some(address.clone()), finding);
+        Ok((findings.into_iter().map(about).collect(), replicas))
+    }
+
+    async fn question(
+        &self,
+        address: &Address,
+        part: Part,
+        talk: &mut Talk<'_>,
+    ) -> Result<(Vec<Finding>, Vec<Address>)> {
+        let config = &self.config;
+        let (user, password) = (config.user.as_deref(), config.password.as_ref());
+        let entered: Result<()> = async {
+            talk.log_in(user, password, &config.client_name).await?;
+            if config.db != 0 {
+                talk.ask(&[b"SELECT", config.db.to_string().as_bytes()]).await?;
+            }
+            Ok(())
+        }
+        .await;
+        if let Err(error) = entered {
+            return match error.kind() {
+                ErrorKind::Unavailable => Err(error),
+                _ => Ok((vec![refused(&error)], Vec::new())),
+            };
+        }
+        let shown = user.unwrap_or("default");
+        let mut findings = vec![Finding::good("reach", format!("reachable, as user {shown}"))];
+        let info = talk.reply(&[b"INFO"]).await?;
+        let info = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
+        let server = Server { address, part, config, info: &info };
+        let told = !info.is_empty();
+        if told {
+            findings.extend(server.findings());
+        }
+        if part == Part::Primary && (!told || server.serves()) {
+            findings.extend(self.rights(address, talk).await?);
+            findings.extend(clock(talk).await?);
+            findings.extend(prefix::finding(talk, &self.layout, &config.namespace).await?);
+        }
+        findings.push(self.exposure(address));
+        Ok((findings, server::replicas(&info)))
+    }
+
+    async fn rights(&self, address: &Address, talk: &mut Talk<'_>) -> Result<Vec<Finding>> {
+        let config = &self.config;
+        let partition = self.map.kept_by(address).unwrap_or(0);
+        let (key, channel) = self.layout.to_try(partition, self.random());
+        let rights = Rights {
+            user: config.user.as_deref().unwrap_or("default"),
+            namespace: &config.namespace,
+            key: &key,
+            channel: &channel,
+            is_cluster: self.is_cluster,
+            waits_for_replicas: config.wait_replicas > 0,
+        };
+        rights.findings(address, talk).await
+    }
+
+    /// Who else could come in, or listen.
+    fn exposure(&self, address: &Address) -> Finding {
+        let near = match address {
+            Address::Unix(_) => true,
+            Address::Tcp { host, .. } => {
+                host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+            }
+        };
+        if near {
+            return Finding::good("exposure", "this machine only");
+        }
+        match (self.config.password.is_some(), self.config.tls.is_some()) {
+            (true, true) => Finding::good("exposure", "a password, and TLS"),
+            (false, _) if self.config.tls.as_ref().is_some_and(|tls| tls.cert.is_some()) => {
+                Finding::good("exposure", "a certificate of the client, and TLS")
+            }
+            (false, _) => Finding::warning("exposure", "no password")
+                .why("whoever reaches the server can release what others hold")
+                .fix("give tenure a user of its own; docs/engines/redis.md has its line"),
+            (true, false) => Finding::warning("exposure", "no TLS")
+                .why("the password and the ids of claims can be read on the way")
+                .fix("rediss:// instead of redis://, if the server speaks TLS"),
+        }
+    }
+
+    async fn limited<T>(
+        &self,
+        limit: Duration,
+        asked: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        timeout(limit, asked).await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {limit:?}");
+            Err(Error::new(ErrorKind::Unavailable, reason)
+                .next("is the server up, and is it busy?"))
+        })
+    }
+}
+
+fn refused(error: &Error) -> Finding {
+    Finding::problem("reach", error.reason())
+        .why("nobody is let in with these credentials")
+        .fix("check the user, the password and the number of the database in the URL")
+}
+
+fn unreachable(error: &Error, part: Part) -> Finding {
+    match part {
+        Part::Primary => Finding::problem("reach", error.reason())
+            .why("the names that it keeps cannot be claimed")
+            .fix("is the server up, and reachable from here?"),
+        Part::Replica => Finding::warning("reach", error.reason())
+            .why("it may become the primary, and could not be looked at")
+            .fix("is the replica up, and reachable from here?"),
+    }
+}
+
+/// Whether the sentinels agree.
+fn agreement(all: usize, named: &[Address], silent: &[String]) -> Finding {
+    let count = named.len();
+    let Some(first) = named.first() else { return Finding::problem("sentinels", "none answers") };
+    if let Some(other) = named.iter().find(|other| *other != first) {
+        return Finding::warning("sentinels", format!("some name {first}, some {other}"))
+            .why("a failover is under way, or the sentinels are cut off from each other")
+            .fix("look again; SENTINEL CKQUORUM says whether they can agree");
+    }
+    let what = format!("{count} of {all} name {first}");
+    if silent.is_empty() && all >= 3 {
+        return Finding::good("sentinels", what);
+    }
+    if silent.is_empty() {
+        return Finding::warning("sentinels", format!("{what}; the URL names fewer than three"))
+            .why("if these are gone, the next primary is not found")
+            .fix("name all of them in the URL");
+    }
+    Finding::warning("sentinels", format!("{what}; {}", silent.join("; ")))
+        .why("with fewer than a majority of them nobody takes over from a primary that fails")
+        .fix("bring them back, or take them out of the URL")
+}
+
+/// The server's clock against ours.
+async fn clock(talk: &mut Talk<'_>) -> Result<Option<Finding>> {
+    let wall = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let asked = wall();
+    let Value::List(time) = talk.reply(&[b"TIME"]).await? else { return Ok(None) };
+    let ours = (asked + wall()) / 2;
+    let part = |at: usize| time.get(at).and_then(Value::as_int).unwrap_or_default().max(0) as u64;
+    let theirs = Duration::from_secs(part(0)) + Duration::from_micros(part(1));
+    let (apart, sign) = match theirs >= ours {
+        true => (theirs - ours, '+'),
+        false => (ours - theirs, '-'),
+    };
+    let what = match apart < Duration::from_secs(10) {
+        true => format!("{sign}{} ms from this machine's", apart.as_millis()),
+        false => format!("{sign}{} s from this machine's", apart.as_secs()),
+    };
+    if apart <= CLOCKS_APART {
+        return Ok(Some(Finding::good("clock", what)));
+    }
+    let finding = Finding::warning("clock", what)
+        .why("holds end by the server's clock: when it is set right in one step, they end early or late")
+        .fix("synchronise both clocks, by slewing");
+    Ok(Some(finding))
+}
+
+/// The replicas that a map of slots names: each item has first slot, last slot, primary, replicas.
+fn replicas_of(asked: &Address, slots: &Value) -> Vec<Address> {
+    let ranges = slots.as_list().unwrap_or_default().iter().filter_map(Value::as_list);
+    let items = ranges.flat_map(|range| range.get(3..).unwrap_or_default());
+    let mut all: Vec<_> = items.filter_map(|item| node(asked, item.as_list()?)).collect();
+    all.sort_by_key(Address::to_string);
+    all.dedup();
+    all
+}
+
+/// What was found of several servers in the same words, said once, with the servers' names where there
+/// is more than one.
+fn merged(found: Vec<Found>) -> Vec<Finding> {
+    let mut servers: Vec<&Address> =
+        found.iter().filter_map(|(server, _)| server.as_ref()).collect();
+    servers.sort_by_key(|server| server.to_string());
+    servers.dedup();
+    let several = servers.len() > 1;
+    let mut groups: Vec<(Finding, Vec<&Address>)> = Vec::new();
+    for (server, finding) in &found {
+        match groups.iter_mut().find(|(known, _)| known == finding) {
+            Some((_, of)) => of.extend(server),
+            None => groups.push((finding.clone(), server.iter().collect())),
+        }
+    }
+    let mut all: Vec<Finding> = groups
+        .into_iter()
+        .map(|(finding, of)| {
+            let names: Vec<_> = of.iter().map(|server| server.to_string()).collect();
+            let what = match (several, of.len()) {
+                (false, _) | (_, 0) => finding.what,
+                (true, count) if count == servers.len() => {
+                    format!("{} (all servers)", finding.what)
+                }
+                (true, _) => format!("{} ({})", finding.what, names.join(", ")),
+            };
+            Finding { what, ..finding }
+        })
+        .collect();
+    // In the order in which things were looked at, whichever server was first.
+    let order: Vec<_> = all.iter().map(|finding| finding.check).collect();
+    let place = |check: &str| order.iter().position(|known| *known == check);
+    all.sort_by_key(|finding| (place(finding.check), std::cmp::Reverse(finding.mark)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Mark;
+
+    fn at(port: u16) -> Address {
+        Address::Tcp { host: "h".into(), port }
+    }
+
+    #[test]
+    fn what_several_servers_have_in_common_is_said_once() {
+        let good = |what: &str| Finding::good("eviction", what);
+        let bad = Finding::problem("eviction", "lru");
+        let found = vec![
+            (None, Finding::good("cluster", "3 primaries")),
+            (Some(at(1)), Finding::good("reach", "ok")),
+            (Some(at(1)), good("none")),
+            (Some(at(2)), Finding::good("reach", "ok")),
+            (Some(at(2)), bad.clone()),
+            (Some(at(3)), Finding::good("reach", "ok")),
+            (Some(at(3)), good("none")),
+        ];
+        let said: Vec<_> = merged(found).iter().map(Finding::to_string).collect();
+        assert_eq!(
+            said,
+            [
+                "cluster: 3 primaries",
+                "reach: ok (all servers)",
+                "eviction: lru (h:2)",
+                "eviction: none (h:1, h:3)",
+            ]
+        );
+        assert_eq!(merged(vec![(Some(at(2)), bad.clone())]), [bad]);
+    }
+
+    #[test]
+    fn off_this_machine_a_password_and_tls_are_missed() {
+        let mark = |url: &str| {
+            let (config, _) = crate::engines::redis::RedisConfig::from_url(url).unwrap();
+            let Topology::Single(address) = config.topology.clone() else { panic!("one server") };
+            let redis = crate::engines::redis::Redis::unconnected(config).unwrap();
+            let finding = redis.steps.shared.exposure(&address);
+            assert!(!format!("{finding:?}").contains("hunter2"));
+            (finding.mark, finding.what)
+        };
+        for near in ["redis://127.8.9.10", "redis://[::1]", "redis://localhost", "unix:///r.sock"] {
+            assert_eq!(mark(near).0, Mark::Good, "{near}");
+        }
+        for far in ["redis://10.0.0.1", "redis://redis-1", "rediss://[2001:db8::1]"] {
+            assert_eq!(mark(far), (Mark::Warning, "no password".to_owned()), "{far}");
+        }
+        assert_eq!(mark("redis://:hunter2@redis-1"), (Mark::Warning, "no TLS".to_owned()));
+        assert_eq!(mark("rediss://u:hunter2@redis-1").0, Mark::Good);
+    }
+
+    #[test]
+    fn sentinels_must_agree_and_be_three() {
+        let (one, two) = (at(1), at(2));
+        let three = [one.clone(), one.clone(), one.clone()];
+        assert_eq!(agreement(3, &three, &[]).mark, Mark::Good);
+        assert_eq!(agreement(1, &three[..1], &[]).mark, Mark::Warning);
+        let silent = ["h:9 cannot be asked: refused".to_owned()];
+        let found = agreement(3, &three[..2], &silent);
+        assert!(found.mark == Mark::Warning && found.what.contains("h:9"), "{found:?}");
+        let found = agreement(3, &[one.clone(), two, one], &[]);
+        assert!(found.what.contains("some name h:1, some h:2"), "{found:?}");
+    }
+}

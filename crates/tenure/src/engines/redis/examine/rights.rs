@@ -1,0 +1,230 @@
+//! What the user may do. Every command that the engine needs is tried in a form that changes nothing.
+//!
+//! Trying works on every version and with any user; `ACL DRYRUN` needs 7.0 and a right that a user of
+//! ours should not have.
+
+use super::super::config::Address;
+use super::super::handshake::Talk;
+use super::super::resp::Value;
+use super::server::redis_cli;
+use crate::engine::Finding;
+use crate::error::Result;
+
+/// What is tried, and on which keys and channels.
+pub(super) struct Rights<'a> {
+    /// The user, as the server calls it.
+    pub(super) user: &'a str,
+    pub(super) namespace: &'a str,
+    /// A key under the namespace that nobody uses.
+    pub(super) key: &'a str,
+    pub(super) channel: &'a str,
+    pub(super) is_cluster: bool,
+    pub(super) waits_for_replicas: bool,
+}
+
+/// What came of the tries.
+#[derive(Default)]
+struct Tried {
+    denied: Vec<&'static str>,
+    unknown: Vec<&'static str>,
+    keys: bool,
+    channels: bool,
+}
+
+type Command<'a> = (&'static str, Vec<&'a str>);
+
+impl Rights<'_> {
+    /// Tries everything, and says what is missing and how to grant it.
+    pub(super) async fn findings(
+        &self,
+        address: &Address,
+        talk: &mut Talk<'_>,
+    ) -> Result<Vec<Finding>> {
+        let mut tried = Tried::default();
+        for (right, words) in self.commands() {
+            tried.take(right, &reply(talk, &words).await?);
+        }
+        self.try_writes(talk, &mut tried).await?;
+        // The last: from here on the connection hears the channel.
+        let subscribe = if self.is_cluster { "ssubscribe" } else { "subscribe" };
+        tried.take(subscribe, &reply(talk, &[subscribe, self.channel]).await?);
+        Ok(vec![self.rights(address, &tried), scripts(&tried)])
+    }
+
+    /// Each right, and a use of it that changes nothing: on keys that are not there, or with arguments
+    /// that the command itself refuses, which it does only after the user's rights were looked at.
+    fn commands(&self) -> Vec<Command<'_>> {
+        let key = self.key;
+        let mut commands: Vec<Command<'_>> = vec![
+            ("info", vec!["INFO", "server"]),
+            ("role", vec!["ROLE"]),
+            ("ping", vec!["PING"]),
+            ("time", vec!["TIME"]),
+            ("scan", vec!["SCAN", "0", "MATCH", key, "COUNT", "1"]),
+            ("eval", vec!["EVAL", "return 1", "0"]),
+            ("evalsha", vec!["EVALSHA", "0000000000000000000000000000000000000000", "0"]),
+            ("get", vec!["GET", key]),
+            ("del", vec!["DEL", key]),
+            ("pttl", vec!["PTTL", key]),
+            ("pexpire", vec!["PEXPIRE", key, "1"]),
+            ("persist", vec!["PERSIST", key]),
+            ("hget", vec!["HGET", key, "f"]),
+            ("hmget", vec!["HMGET", key, "f"]),
+            ("hset", vec!["HSET", key, "f", "v", "odd"]),
+            ("hdel", vec!["HDEL", key, "f"]),
+            ("hincrby", vec!["HINCRBY", key, "f", "none"]),
+            ("hgetall", vec!["HGETALL", key]),
+            ("hexists", vec!["HEXISTS", key, "f"]),
+            ("zadd", vec!["ZADD", key, "XX", "1", "m"]),
+            ("zrem", vec!["ZREM", key, "m"]),
+            ("zcard", vec!["ZCARD", key]),
+            ("zcount", vec!["ZCOUNT", key, "0", "1"]),
+            ("zrangebyscore", vec!["ZRANGEBYSCORE", key, "0", "1"]),
+        ];
+        if self.is_cluster {
+            commands.push(("spublish", vec!["SPUBLISH", self.channel, ""]));
+            commands.push(("cluster|slots", vec!["CLUSTER", "SLOTS"]));
+            commands.push(("asking", vec!["ASKING"]));
+        } else {
+            commands.push(("publish", vec!["PUBLISH", self.channel, ""]));
+        }
+        if self.waits_for_replicas {
+            commands.push(("wait", vec!["WAIT", "0", "1"]));
+        }
+        commands
+    }
+
+    /// Two commands have no form that changes nothing. The second is refused by what the first has
+    /// written, and is left out where that did not work; what was written goes by itself.
+    async fn try_writes(&self, talk: &mut Talk<'_>, tried: &mut Tried) -> Result<()> {
+        let written = reply(talk, &["SET", self.key, "doctor", "PX", "1000"]).await?;
+        tried.take("set", &written);
+        if written.as_str() == Some("OK") {
+            tried.take("hsetnx", &reply(talk, &["HSETNX", self.key, "f", "v"]).await?);
+            reply(talk, &["DEL", self.key]).await?;
+        }
+        Ok(())
+    }
+
+    fn rights(&self, address: &Address, tried: &Tried) -> Finding {
+        let user = self.user;
+        if tried.denied.is_empty() && !tried.keys && !tried.channels {
+            return Finding::good("rights", format!("user {user} may do all that is needed"));
+        }
+        let (namespace, mut missing, mut line) = (self.namespace, Vec::new(), String::new());
+        if tried.keys {
+            missing.push(format!("the keys {namespace}:*"));
+            line += &format!(" ~{namespace}:*");
+        }
+        if tried.channels {
+            missing.push(format!("the channels {namespace}:*"));
+            line += &format!(" &{namespace}:*");
+        }
+        missing.extend(tried.denied.iter().map(|right| (*right).to_owned()));
+        tried.denied.iter().for_each(|right| line += &format!(" +{right}"));
+        // What is there is not looked at where keys are out of reach: all is granted at once.
+        let what = format!("user {user} may not use {}", missing.join(", "));
+        Finding::problem("rights", what)
+            .why("claims fail as soon as they need it")
+            .fix(format!("{} ACL SETUSER {user}{line}", redis_cli(address)))
+    }
+}
+
+fn scripts(tried: &Tried) -> Finding {
+    match tried.unknown[..] {
+        [] => Finding::good("scripts", "scripts run"),
+        _ => {
+            let names = tried.unknown.join(", ");
+            Finding::problem("scripts", format!("the server does not know {names}"))
+                .why("every step is a script, and uses these")
+                .fix("take their rename-command out of its configuration, or use another server")
+        }
+    }
+}
+
+impl Tried {
+    fn take(&mut self, right: &'static str, answer: &Value) {
+        let Value::Error(text) = answer else { return };
+        if text.starts_with("NOPERM") {
+            // A key or a channel is refused only where the command itself is not.
+            match text {
+                text if text.contains("channel") => self.channels = true,
+                text if text.contains(" key") => self.keys = true,
+                _ => self.denied.push(right),
+            }
+        } else if text.starts_with("ERR unknown command") {
+            self.unknown.push(right);
+        }
+    }
+}
+
+async fn reply(talk: &mut Talk<'_>, words: &[&str]) -> Result<Value> {
+    let parts: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    talk.reply(&parts).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Mark;
+
+    fn tried(answers: &[(&'static str, &str)]) -> Tried {
+        let mut tried = Tried::default();
+        for (right, text) in answers {
+            tried.take(right, &Value::Error((*text).into()));
+        }
+        tried
+    }
+
+    fn rights(tried: &Tried) -> Finding {
+        let (key, channel) = ("tenure:{1}:d", "tenure:c:1");
+        let rights = Rights {
+            user: "locks",
+            namespace: "tenure",
+            key,
+            channel,
+            is_cluster: false,
+            waits_for_replicas: false,
+        };
+        rights.rights(&Address::Unix("/run/redis.sock".into()), tried)
+    }
+
+    #[test]
+    fn refusals_of_all_versions_are_told_apart() {
+        let tried = tried(&[
+            (
+                "get",
+                "NOPERM this user has no permissions to run the 'get' command or its subcommand",
+            ),
+            ("del", "NOPERM User locks has no permissions to run the 'del' command"),
+            (
+                "hget",
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+            ),
+            ("hset", "NOPERM No permissions to access a key"),
+            (
+                "publish",
+                "NOPERM this user has no permissions to access one of the channels used as arguments",
+            ),
+            ("hincrby", "ERR value is not an integer or out of range"),
+            ("evalsha", "NOSCRIPT No matching script. Please use EVAL."),
+            ("eval", "ERR unknown command 'EVAL', with args beginning with: 'return 1' '0' "),
+            ("hsetnx", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+            ("set", "OOM command not allowed when used memory > 'maxmemory'."),
+        ]);
+        assert_eq!(tried.denied, ["get", "del"]);
+        assert_eq!(tried.unknown, ["eval"]);
+        assert!(tried.keys && tried.channels);
+        assert_eq!(
+            rights(&tried).fix.unwrap(),
+            "redis-cli -s /run/redis.sock ACL SETUSER locks ~tenure:* &tenure:* +get +del"
+        );
+        assert_eq!(scripts(&tried).mark, Mark::Problem);
+    }
+
+    #[test]
+    fn a_user_that_may_do_all_is_good() {
+        assert_eq!(rights(&Tried::default()).mark, Mark::Good);
+        assert_eq!(scripts(&Tried::default()).mark, Mark::Good);
+    }
+}
