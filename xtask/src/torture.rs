@@ -11,6 +11,8 @@ use crate::workspace;
 
 /// What the processes must reach on each of their servers: asks that were served, and faults.
 const PROCESSES: [(&str, &str); 2] = [("TENURE_ACQUISITIONS", "100000"), ("TENURE_FAULTS", "200")];
+/// How often a command's whole group must be gone before the next holder starts.
+const ROUNDS: (&str, &str) = ("TENURE_ROUNDS", "100");
 /// How many seeds a run without `--minutes` tries.
 const SEEDS: u64 = 1_000_000;
 /// How many seeds the first round tries, when nobody knows yet how long one takes.
@@ -32,6 +34,7 @@ pub(crate) fn run(torture: Torture) -> Result<(), Failure> {
     let mut seed = torture.first_seed.unwrap_or_else(seed_from_clock);
     let began = Instant::now();
     processes(seed)?;
+    commands()?;
     let Some(at_least) = torture.at_least else { return round(seed, SEEDS) };
     let mut count = FIRST_ROUND;
     while began.elapsed() < at_least {
@@ -57,6 +60,13 @@ fn processes(seed: u64) -> Result<(), Failure> {
             args.join(" ")
         ))
     })
+}
+
+fn commands() -> Result<(), Failure> {
+    println!("commands under `tenure run`, killed and lost");
+    let args = ["test", "--release", "--locked", "-p", "tenure-cli", "--test", "run"];
+    let mut commands = workspace::cargo(args);
+    workspace::run(commands.env(ROUNDS.0, ROUNDS.1))
 }
 
 fn round(first: u64, count: u64) -> Result<(), Failure> {

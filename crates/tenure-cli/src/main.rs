@@ -77,8 +77,8 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
 /// How much is logged if nobody says: what a command tells anyway is not said twice.
 fn default_level(command: &Command) -> LevelFilter {
     match command {
-        // The proofs lose holds on purpose.
-        Command::Here(Here::Demo(_)) => LevelFilter::OFF,
+        // The proofs lose holds on purpose, and what `run` has to say it says in its own words.
+        Command::Here(Here::Demo(_)) | Command::Run(_) => LevelFilter::OFF,
         Command::Ask(Ask::Break(_)) => LevelFilter::ERROR,
         _ => LevelFilter::WARN,
     }

@@ -1,0 +1,16 @@
+//! What can go wrong around a file that processes of one machine share, with real processes.
+//!
+//! Tests carry the number of their scenario. Each has a file of its own.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+
+#[path = "file_faults/killed.rs"]
+mod killed;
+mod probe_file;
+
+/// Not a test: what the others start as a process of its own.
+#[test]
+fn puppet() {
+    if std::env::var_os(probe_file::puppet::SIGN).is_some() {
+        probe_file::puppet::play();
+    }
+}
