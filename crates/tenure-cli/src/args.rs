@@ -25,7 +25,7 @@ use clap_complete::Shell;
 
 pub(crate) use bench::{Bench, Part, WORKER};
 pub(crate) use define::variable_of;
-pub(crate) use demo::{Demo, Proof, name_of};
+pub(crate) use demo::{Demo, Proof, name_of, proof_named};
 pub(crate) use given::{Found, Given, Source, Variables, is_bare, no_unit};
 pub(crate) use run::Run;
 #[cfg(feature = "top")]
@@ -100,6 +100,8 @@ pub(crate) enum Ask {
     Wait(String, Wait),
     /// End a hold by force, or say what that would mean.
     Break(Break),
+    /// Say whether the engine is fit for locks, in one line if so asked.
+    Doctor { brief: bool },
 }
 
 const MORE: &str = "\
@@ -219,6 +221,7 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
         "top" => Ask::Top(Top::read(given)?),
         "wait" => Ask::Wait(given.name()?, Wait::read(given)?),
         "break" => Ask::Break(look::read_break(given)?),
+        "doctor" => Ask::Doctor { brief: given.flag("brief")?.value },
         _ => return read_here(name, given).map(Command::Here),
     };
     Ok(Command::Ask(ask))

@@ -6,6 +6,7 @@ pub(crate) mod break_hold;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod ls;
 pub(crate) mod man;

@@ -5,7 +5,13 @@
 
 #[path = "file_faults/killed.rs"]
 mod killed;
+#[path = "file_faults/machine.rs"]
+mod machine;
+#[path = "file_faults/places.rs"]
+mod places;
 mod probe_file;
+#[path = "file_faults/replaced.rs"]
+mod replaced;
 
 /// Not a test: what the others start as a process of its own.
 #[test]

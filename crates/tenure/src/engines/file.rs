@@ -22,10 +22,13 @@ mod wire;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, Weak, mpsc};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::claim::{Broken, Claim, ClaimId, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
+use crate::claim::{
+    Broken, Claim, ClaimId, Ended, Fence, Leave, Left, Note, Renewal, Renewed, Verdict,
+};
 use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -83,7 +86,7 @@ impl File {
             let reason = format!("a thread cannot be started: {error}");
             Error::new(ErrorKind::Internal, reason).next("see the limits of this process")
         };
-        let path = std::path::absolute(path).map_err(fault)?;
+        let path = std::path::absolute(&path).map_err(|_| place::no_file(&path))?;
         let label = format!("file:{}", path.display());
         let desktop = Arc::new(Desktop::new().map_err(fault)?);
         let (clerks_own, clerks_path) = (desktop.clone(), path.clone());
@@ -98,7 +101,10 @@ impl File {
         });
         started.map_err(fault)?;
         let generation = system::generation();
-        Ok(File { desktop, path, profile: Profile::new(label), generation })
+        let mut profile = Profile::new(label);
+        // Longer than for the gate, so that whoever gives up can say who stands in it.
+        profile.patience = store::PATIENCE + Duration::from_secs(1);
+        Ok(File { desktop, path, profile, generation })
     }
 
     /// Has the clerk do something, in the order of calls.
@@ -107,21 +113,35 @@ impl File {
         kind: Kind,
         act: impl FnMut(&mut Desk<'_>) -> Kept<T> + Send + 'static,
     ) -> Step<T> {
+        self.ask_or(None, kind, act)
+    }
+
+    /// The same, with an answer for the case that the file is gone, and all that was in it.
+    fn ask_or<T: Send + 'static>(
+        &self,
+        if_gone: Option<T>,
+        kind: Kind,
+        act: impl FnMut(&mut Desk<'_>) -> Kept<T> + Send + 'static,
+    ) -> Step<T> {
         let (tell, told) = oneshot::channel();
         let tell = move |answer| {
             // Nobody need wait for it.
             let _ = tell.send(answer);
         };
-        self.desktop.put(Box::new(Task { kind, act, answer: None, tell }));
+        self.desktop.put(Box::new(Task { kind, act, answer: None, if_gone, tell }));
         Step::pending(async move { told.await.unwrap_or_else(|_| Err(ended())) })
     }
 }
+
+/// What it is to leave a file that is gone.
+const FORGOTTEN: Left = Left::Gone(Ended::Forgotten);
 
 /// A job with an answer.
 struct Task<A, T, F> {
     kind: Kind,
     act: A,
     answer: Option<T>,
+    if_gone: Option<T>,
     tell: F,
 }
 
@@ -139,6 +159,11 @@ where
     fn done(self: Box<Self>, outcome: Result<()>) {
         let Task { answer, tell, .. } = *self;
         tell(outcome.and_then(|()| answer.ok_or_else(ended)));
+    }
+
+    fn gone(self: Box<Self>, error: Error) {
+        let Task { if_gone, tell, .. } = *self;
+        tell(if_gone.ok_or(error));
     }
 
     fn kind(&self) -> Kind {
@@ -164,12 +189,14 @@ impl Engine for File {
 
     fn renew(&self, _shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
         let batch = batch.to_vec();
-        self.ask(Kind::InAnyCase, move |desk| batch.iter().map(|one| desk.renew(one)).collect())
+        let if_gone = batch.iter().map(|_| Renewed::Gone(Ended::Forgotten)).collect();
+        let renew = move |desk: &mut Desk<'_>| batch.iter().map(|one| desk.renew(one)).collect();
+        self.ask_or(Some(if_gone), Kind::InAnyCase, renew)
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {
         let leave = leave.clone();
-        self.ask(Kind::InAnyCase, move |desk| desk.leave(&leave))
+        self.ask_or(Some(FORGOTTEN), Kind::InAnyCase, move |desk| desk.leave(&leave))
     }
 
     fn leave_soon(&self, leave: Leave, done: Ack) {
@@ -179,7 +206,8 @@ impl Engine for File {
             Err(_) => drop(done),
         };
         let act = move |desk: &mut Desk<'_>| desk.leave(&leave);
-        self.desktop.put(Box::new(Task { kind: Kind::InAnyCase, act, answer: None, tell }));
+        let (kind, answer, if_gone) = (Kind::InAnyCase, None, Some(FORGOTTEN));
+        self.desktop.put(Box::new(Task { kind, act, answer, if_gone, tell }));
     }
 
     fn resize(&self, name: &Name, capacity: u32) -> Step<()> {

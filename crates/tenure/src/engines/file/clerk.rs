@@ -15,6 +15,7 @@ use rustix::fs::inotify;
 use tokio::sync::oneshot;
 
 use super::desk::{Desk, SWEEP_EVERY};
+use super::place::Place;
 use super::shelf::Kept;
 use super::store::{Done, Store};
 use super::wire::Said;
@@ -26,6 +27,8 @@ use crate::error::{Error, Result};
 use crate::ledger::{Process, Word};
 use crate::moment::Moment;
 
+/// How soon what could not be done for others is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(500);
 /// The most steps in one transaction.
 const BATCH: usize = 64;
 
@@ -33,6 +36,8 @@ const BATCH: usize = 64;
 pub(super) trait Job: Send {
     fn act(&mut self, desk: &mut Desk<'_>) -> Kept<()>;
     fn done(self: Box<Self>, outcome: Result<()>);
+    /// The file is gone, and everything in it.
+    fn gone(self: Box<Self>, error: Error);
     fn kind(&self) -> Kind;
 }
 
@@ -115,6 +120,8 @@ pub(super) struct Clerk {
     desktop: Arc<Desktop>,
     /// Clients whose end we hear of.
     lives: HashMap<Process, OwnedFd>,
+    /// Clients that have ended, and whose claims could not be ended yet.
+    bereft: Vec<Process>,
     /// Hears of it when the file is deleted or replaced.
     mourner: Option<OwnedFd>,
     sweep_at: Instant,
@@ -124,7 +131,7 @@ impl Clerk {
     pub(super) fn new(store: Store, desktop: Arc<Desktop>) -> Clerk {
         let mourner = watch_file(&store);
         let sweep_at = Instant::now() + SWEEP_EVERY;
-        Clerk { store, desktop, lives: HashMap::new(), mourner, sweep_at }
+        Clerk { store, desktop, lives: HashMap::new(), bereft: Vec::new(), mourner, sweep_at }
     }
 
     /// Works until it is told to end.
@@ -168,13 +175,19 @@ impl Clerk {
         let heard = self.store.sockets.heard();
         self.pass_on(heard);
         self.store.sockets.send_again();
-        for client in gone {
-            self.lives.remove(&client);
-            self.carry_out(vec![Box::new(Chore(Do::LookAfter(client)))]);
+        for client in &gone {
+            self.lives.remove(client);
+        }
+        self.bereft.extend(gone);
+        for client in std::mem::take(&mut self.bereft) {
+            if !self.carry_out(vec![Box::new(Chore(Do::LookAfter(client)))]) {
+                self.bereft.push(client);
+            }
         }
         if Instant::now() >= self.sweep_at {
             self.sweep_at = Instant::now() + SWEEP_EVERY;
             self.store.keep_ballast();
+            self.look_for_file();
             self.carry_out(vec![Box::new(Chore(Do::Sweep))]);
         }
     }
@@ -183,18 +196,19 @@ impl Clerk {
         if self.store.sockets.has_unsent() {
             return Duration::from_millis(1);
         }
-        self.sweep_at.saturating_duration_since(Instant::now())
+        let next = self.sweep_at.saturating_duration_since(Instant::now());
+        if self.bereft.is_empty() { next } else { next.min(TRY_AGAIN) }
     }
 
-    /// Several jobs in one transaction; if that fails, each for itself.
-    fn carry_out(&mut self, mut jobs: Vec<Box<dyn Job>>) {
+    /// Several jobs in one transaction; if that fails, each for itself. Returns whether all were done.
+    fn carry_out(&mut self, mut jobs: Vec<Box<dyn Job>>) -> bool {
         if jobs.is_empty() {
-            return;
+            return true;
         }
         let mut outcome = self.transact(&mut jobs);
-        if outcome.is_err() && jobs.len() > 1 {
-            jobs.into_iter().for_each(|job| self.carry_out(vec![job]));
-            return;
+        // One of them may be at fault; if the file cannot be had, it cannot be had for any.
+        if outcome.is_err() && self.store.begun && jobs.len() > 1 {
+            return jobs.into_iter().fold(true, |all, job| self.carry_out(vec![job]) && all);
         }
         if let Err(error) = &outcome
             && Store::lacks_room(error)
@@ -203,6 +217,7 @@ impl Clerk {
             self.store.drop_ballast();
             outcome = self.transact(&mut jobs);
         }
+        let is_done = outcome.is_ok();
         match outcome {
             Ok(Done { at, out, heard }) => {
                 self.pass_on(heard);
@@ -213,20 +228,20 @@ impl Clerk {
                 let to_us = out.said.into_iter().filter(|(client, _)| *client == own);
                 self.pass_on(to_us.map(|(_, said)| (at, said)).collect());
             }
-            Err(error) => {
-                if self.store.is_gone() {
-                    self.mourn();
-                }
-                jobs.into_iter().for_each(|job| job.done(Err(error.copy())));
+            Err(error) if self.store.is_gone() => {
+                self.mourn();
+                jobs.into_iter().for_each(|job| job.gone(error.copy()));
             }
+            Err(error) => jobs.into_iter().for_each(|job| job.done(Err(error.copy()))),
         }
+        is_done
     }
 
     fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<Done> {
-        let Clerk { store, lives, .. } = self;
-        if jobs.iter().any(|job| job.kind() == Kind::Claim) {
-            store.be_present()?;
+        if jobs.iter().any(|job| job.kind() == Kind::Claim) && self.store.be_present()? {
+            self.watch_socket();
         }
+        let Clerk { store, lives, .. } = self;
         let watched = |client| lives.contains_key(&client);
         let done =
             store.transact(&watched, |desk| jobs.iter_mut().try_for_each(|job| job.act(desk)));
@@ -261,7 +276,7 @@ impl Clerk {
         clients.iter().filter_map(Weak::upgrade).any(|to| to.deliver(name, id, turn.clone()))
     }
 
-    /// Something happened to the file; a change of its rights is no reason to mourn.
+    /// Something happened to the file or the socket; a change of its rights is no reason to mourn.
     fn look_for_file(&mut self) {
         let mut events = [0; 4096];
         if let Some(mourner) = &self.mourner {
@@ -269,6 +284,21 @@ impl Clerk {
         }
         if self.store.is_gone() {
             self.mourn();
+        } else if self.store.be_found() {
+            self.watch_socket();
+            // Others may have passed this client's places over meanwhile.
+            for (name, id) in self.store.own_claims() {
+                self.deliver(&name, &id, Turn::LookAgain);
+            }
+        }
+    }
+
+    fn watch_socket(&self) {
+        if let Some(mourner) = &self.mourner
+            && let Some(socket) = self.store.sockets.own_path(self.store.own)
+        {
+            // Without it a socket that is deleted is noticed at the next sweep.
+            let _ = inotify::add_watch(mourner, socket, LOSES_ITS_NAME);
         }
     }
 
@@ -317,17 +347,24 @@ impl Job for Chore {
     // If it failed, the ttl or the next sweep sees to it.
     fn done(self: Box<Self>, _: Result<()>) {}
 
+    fn gone(self: Box<Self>, _: Error) {}
+
     fn kind(&self) -> Kind {
         Kind::InAnyCase
     }
 }
 
 /// A file that others still have open is not deleted for the kernel, but it loses its name.
+const LOSES_ITS_NAME: inotify::WatchFlags =
+    inotify::WatchFlags::ATTRIB.union(inotify::WatchFlags::MOVE_SELF);
+
 fn watch_file(store: &Store) -> Option<OwnedFd> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
-    let events = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVE_SELF;
     let watch = inotify::init(flags).ok()?;
-    inotify::add_watch(&watch, &store.place.database, events).ok()?;
+    let Place { database, journal, index, .. } = &store.place;
+    for path in [database, journal, index] {
+        inotify::add_watch(&watch, path, LOSES_ITS_NAME).ok()?;
+    }
     Some(watch)
 }
 

@@ -13,7 +13,9 @@ use super::shelf::{self, Kept, Numbers, Rows, moment, read_shown, space_number, 
 use super::sockets::{Reach, Sockets};
 use super::statements as sql;
 use super::wire::Said;
-use crate::claim::{Broken, Claim, ClaimId, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
+use crate::claim::{
+    Broken, Claim, ClaimId, FIRST_LIFE, Fence, Leave, Left, Note, Renewal, Renewed, Verdict,
+};
 use crate::engine::{Page, Scope, View};
 use crate::engines::words::{holder, renewed, verdict, waiter};
 use crate::error::Result;
@@ -225,8 +227,18 @@ impl Desk<'_> {
     }
 
     /// A process that a client lives with has ended: the client, too, unless it has another.
+    ///
+    /// It may have been killed after a step that gave this client a turn, and before it said so: those
+    /// who could have missed theirs ask.
     pub(super) fn look_after(&mut self, number: Process) -> Kept<()> {
-        self.bury(vec![number], true).map(drop)
+        self.bury(vec![number], true)?;
+        let since = moment(self.now - FIRST_LIFE);
+        let granted = self.claims(sql::OWN_GRANTS_SINCE, params![self.own as i64, since])?;
+        for (name, id) in granted {
+            let said = Said { name, id, word: Word::LookAgain, holder: 0 };
+            self.out.said.push((self.own, said));
+        }
+        Ok(())
     }
 
     /// Ends all claims of a client whose process is gone, and serves whoever comes next.
@@ -267,6 +279,7 @@ impl Desk<'_> {
             let name = Name::unchecked(space_of(space), &text);
             self.step(&name, None, |ledger| ledger.tick(), |(), _| Ok(()))?;
         }
+        self.sockets.clean();
         self.db.prepare_cached(sql::REMOVE_OLD_TRACES)?.execute([now])?;
         self.db.prepare_cached(sql::REMOVE_FORGOTTEN_NAMES)?.execute([now]).map(drop)
     }
@@ -340,8 +353,12 @@ impl Desk<'_> {
 
     /// The claims of this client, for the case that the file is gone.
     pub(super) fn own_claims(&self) -> Kept<Vec<(Name, ClaimId)>> {
-        let mut select = self.db.prepare_cached(sql::OWN_CLAIMS)?;
-        let found = select.query_map([self.own as i64], |row| {
+        self.claims(sql::OWN_CLAIMS, [self.own as i64])
+    }
+
+    fn claims(&self, of: &str, values: impl rusqlite::Params) -> Kept<Vec<(Name, ClaimId)>> {
+        let mut select = self.db.prepare_cached(of)?;
+        let found = select.query_map(values, |row| {
             let (space, text): (i64, String) = (row.get(0)?, row.get(1)?);
             Ok((Name::unchecked(space_of(space), &text), shelf::read_id(row, 2)?))
         });

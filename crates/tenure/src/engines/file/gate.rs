@@ -21,7 +21,12 @@ pub(super) struct Gate {
     file: Arc<File>,
     shared: Arc<(Mutex<Doorman>, Condvar)>,
     has_doorman: bool,
+    /// When someone else was first found in it, of this time.
+    shut_since: Instant,
 }
+
+/// How long to wait for a gate that nobody came through just before.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// The thread that waits in the kernel's queue, as others see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,27 +48,30 @@ enum Doorman {
 impl Gate {
     pub(super) fn new(file: File) -> Gate {
         let shared = Arc::new((Mutex::new(Doorman::Rests), Condvar::new()));
-        Gate { file: Arc::new(file), shared, has_doorman: false }
+        Gate { file: Arc::new(file), shared, has_doorman: false, shut_since: Instant::now() }
     }
 
     /// Passes the gate, or says who stands in it.
-    pub(super) fn pass(&mut self, patience: Duration) -> Result<Passed<'_>> {
+    pub(super) fn pass(&mut self, patience: Duration) -> Result<Passed> {
         let (state, changed) = &*self.shared.clone();
         let mut doorman = lock(state);
         if *doorman == Doorman::Rests {
             match flock(self.file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Passed(self)),
+                Ok(()) => return Ok(Passed(self.file.clone())),
                 Err(Errno::WOULDBLOCK | Errno::INTR) => {}
                 Err(error) => return Err(refused(error)),
             }
             self.hire()?;
+            self.shut_since = Instant::now();
             *doorman = Doorman::Waits;
             changed.notify_all();
         }
+        let mut until = Instant::now() + patience;
         if *doorman == Doorman::Abandoned {
+            // The one before has waited for nothing: to find out again need not take as long.
             *doorman = Doorman::Waits;
+            until = Instant::now() + patience.min(AGAIN);
         }
-        let until = Instant::now() + patience;
         loop {
             match *doorman {
                 Doorman::Waits => {}
@@ -73,13 +81,13 @@ impl Gate {
                 }
                 _ => {
                     *doorman = Doorman::Rests;
-                    return Ok(Passed(self));
+                    return Ok(Passed(self.file.clone()));
                 }
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 *doorman = Doorman::Abandoned;
-                return Err(self.blocked(patience));
+                return Err(self.blocked());
             }
             let waited = changed.wait_timeout(doorman, left);
             doorman = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -101,12 +109,13 @@ impl Gate {
         Ok(())
     }
 
-    fn blocked(&self, patience: Duration) -> Error {
+    fn blocked(&self) -> Error {
         let who = match self.file.metadata().ok().and_then(|about| holder_of(about.ino())) {
             Some(pid) => format!("process {pid} has"),
             None => "someone has".to_owned(),
         };
-        let reason = format!("{who} kept the file to itself for {} s", patience.as_secs());
+        let span = self.shut_since.elapsed().as_secs();
+        let reason = format!("{who} kept the file to itself for {span} s");
         Error::new(ErrorKind::Unavailable, reason)
             .next("was it stopped, or is the disk stuck? let it go on, or end it")
     }
@@ -121,12 +130,19 @@ impl Drop for Gate {
 }
 
 /// The gate is ours until this is dropped.
-pub(super) struct Passed<'a>(&'a mut Gate);
+pub(super) struct Passed(Arc<File>);
 
-impl Drop for Passed<'_> {
+impl Passed {
+    /// What is locked.
+    pub(super) fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Passed {
     fn drop(&mut self) {
         // It can only fail for a bad descriptor, and ours is good.
-        let _ = flock(self.0.file.as_fd(), FlockOperation::Unlock);
+        let _ = flock(self.0.as_fd(), FlockOperation::Unlock);
     }
 }
 

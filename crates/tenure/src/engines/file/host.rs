@@ -53,7 +53,7 @@ pub(super) struct Identity {
     pub(super) pid: i32,
     /// When it was started, in ticks since boot.
     pub(super) start: i64,
-    /// The pid namespace that the pid belongs to.
+    /// The pid namespace that the pid belongs to; 0 if nobody can tell.
     pub(super) space: i64,
 }
 
@@ -70,14 +70,18 @@ pub(super) enum Life {
 impl Identity {
     /// A process that runs now.
     pub(super) fn of(pid: u32) -> Result<Identity> {
+        let space = own_space()?;
+        if space == 0 {
+            return Ok(Identity { pid: pid as i32, start: 0, space });
+        }
         let path = format!("/proc/{pid}/stat");
         let start = start_of(&read(&path)?).ok_or_else(|| unreadable(&path, "no start time"))?;
-        Ok(Identity { pid: pid as i32, start, space: own_space()? })
+        Ok(Identity { pid: pid as i32, start, space })
     }
 
     /// Looks for the process.
     pub(super) fn look(self, own_space: i64) -> Life {
-        if self.space != own_space {
+        if self.space != own_space || own_space == 0 {
             return Life::Unseen;
         }
         let Some(pid) = Pid::from_raw(self.pid) else { return Life::Ended };
@@ -90,8 +94,10 @@ impl Identity {
         // between, the start differs.
         match fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
             Ok(stat) if start_of(&stat) == Some(self.start) => {}
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Life::Unseen,
-            _ => return Life::Ended,
+            Ok(_) => return Life::Ended,
+            // It has just ended, or is hidden from this user (`hidepid`): the descriptor knows.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => return Life::Unseen,
         }
         if has_ended(&descriptor) { Life::Ended } else { Life::Lives(descriptor) }
     }
@@ -104,8 +110,14 @@ fn has_ended(descriptor: &OwnedFd) -> bool {
     matches!(poll(&mut poll_for, Some(&at_once)), Ok(1))
 }
 
+/// The pid namespace of this process, or 0 where `/proc` is that of another one and says nothing about
+/// the pids that this process knows.
 fn own_space() -> Result<i64> {
-    let path = "/proc/self/ns/pid";
+    let (path, own) = ("/proc/self/ns/pid", "/proc/self");
+    let shown = fs::read_link(own).map_err(|error| unreadable(own, error))?;
+    if shown.to_str() != Some(&std::process::id().to_string()) {
+        return Ok(0);
+    }
     fs::metadata(path).map(|space| space.ino() as i64).map_err(|error| unreadable(path, error))
 }
 

@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, statfs};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -17,16 +18,20 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) database: PathBuf,
+    /// SQLite's journal, and its index.
+    pub(super) journal: PathBuf,
+    pub(super) index: PathBuf,
     pub(super) gate: PathBuf,
     pub(super) sockets: PathBuf,
     pub(super) ballast: PathBuf,
 }
 
-/// Which file it is, however it is called.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Inode {
-    device: u64,
-    number: u64,
+/// Which files those are, however they are called: whoever has others open lives in another world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Inodes {
+    pub(super) database: u64,
+    pub(super) journal: u64,
+    pub(super) index: u64,
 }
 
 /// File systems that are shared between machines, or whose locks this machine does not see to.
@@ -52,28 +57,29 @@ const SHARED: &[(u64, &str)] = &[
 impl Place {
     /// Finds the place, makes its folder if need be, and refuses one that is no place for locks.
     pub(super) fn prepare(path: &Path) -> Result<Place> {
-        let path = std::path::absolute(path).map_err(|error| cannot("find", path, &error))?;
-        let (Some(folder), Some(_)) = (path.parent(), path.file_name()) else {
-            let reason = format!("{} does not name a file", path.display());
-            return Err(
-                Error::invalid(reason).next("write file: and a path, such as file:./locks.db")
-            );
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(no_file(path));
         };
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         builder.create(folder).map_err(|error| cannot("create", folder, &error))?;
+        // SQLite follows no link, and a folder may well be behind one.
+        let folder = folder.canonicalize().map_err(|error| cannot("find", folder, &error))?;
+        let path = folder.join(name);
         let beside = |suffix: &str| {
             let mut name = path.clone().into_os_string();
             name.push(suffix);
             PathBuf::from(name)
         };
         let place = Place {
+            journal: beside("-wal"),
+            index: beside("-shm"),
             gate: beside("-gate"),
             sockets: beside("-sockets"),
             ballast: beside("-ballast"),
             database: path.clone(),
         };
-        place.check_folder(folder)?;
+        place.check_folder(&folder)?;
         Ok(place)
     }
 
@@ -94,35 +100,63 @@ impl Place {
         Ok(())
     }
 
-    /// Refuses a file that is not a plain file of this user's, or that others can read.
-    pub(super) fn check_database(&self) -> Result<Option<Inode>> {
+    /// Refuses a file that is not a plain file of this user's, or that others can read. Returns whether
+    /// there is one.
+    pub(super) fn check_database(&self) -> Result<bool> {
         let path = &self.database;
         let about = match fs::symlink_metadata(path) {
             Ok(about) => about,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(cannot("read", path, &error)),
         };
         check_own(path, &about)?;
+        if about.nlink() > 1 {
+            let reason = format!("{} has several names (hard links)", path.display());
+            return Err(Error::new(ErrorKind::Denied, reason)
+                .next("each name would have a journal of its own: remove the others"));
+        }
         if about.mode() & 0o077 != 0 {
             let reason = format!("others may read or write {}", path.display());
             return Err(Error::new(ErrorKind::Denied, reason)
                 .next("it contains secrets: chmod 600 it, if nobody has changed it"));
         }
-        Ok(Some(Inode::of(&about)))
+        Ok(true)
     }
 
-    /// Which file the database is at this moment.
-    pub(super) fn inode(&self) -> io::Result<Inode> {
-        fs::symlink_metadata(&self.database).map(|about| Inode::of(&about))
+    /// Which files there are at this moment; nothing if one is missing.
+    pub(super) fn inodes(&self) -> Option<Inodes> {
+        let number = |path: &Path| fs::symlink_metadata(path).map(|about| about.ino()).ok();
+        Some(Inodes {
+            database: number(&self.database)?,
+            journal: number(&self.journal)?,
+            index: number(&self.index)?,
+        })
     }
 
-    pub(super) fn create_database(&self) -> Result<Inode> {
+    pub(super) fn create_database(&self) -> Result<()> {
         let created =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.database);
-        let about = created.and_then(|file| file.metadata());
-        about
-            .map(|about| Inode::of(&about))
-            .map_err(|error| cannot("create", &self.database, &error))
+        created.map(drop).map_err(|error| cannot("create", &self.database, &error))
+    }
+
+    /// What root makes beside a user's file is the user's.
+    pub(super) fn give_to_owner(&self) {
+        let owner = |path: &Path| fs::symlink_metadata(path).map(|it| (it.uid(), it.gid())).ok();
+        let Some((user, group)) = owner(&self.database).filter(|_| geteuid().is_root()) else {
+            return;
+        };
+        for path in [&self.gate, &self.sockets, &self.ballast] {
+            if owner(path).is_some_and(|has| has != (user, group)) {
+                // Without it the user hears that it may not use it, which names the file.
+                let _ = std::os::unix::fs::lchown(path, Some(user), Some(group));
+            }
+        }
+    }
+
+    /// Whether this is the gate that the others use.
+    pub(super) fn is_gate(&self, gate: &File) -> bool {
+        let number = |about: io::Result<Metadata>| about.map(|about| about.ino()).ok();
+        number(gate.metadata()) == number(fs::symlink_metadata(&self.gate))
     }
 
     pub(super) fn open_gate(&self) -> Result<File> {
@@ -156,12 +190,6 @@ impl Place {
     }
 }
 
-impl Inode {
-    fn of(about: &Metadata) -> Inode {
-        Inode { device: about.dev(), number: about.ino() }
-    }
-}
-
 /// The kind of file system, if it is one that machines share.
 pub(super) fn shared_file_system(folder: &Path) -> Result<Option<&'static str>> {
     let found = statfs(folder).map_err(|error| cannot("read", folder, &error.into()))?;
@@ -184,9 +212,20 @@ fn check_own(path: &Path, about: &Metadata) -> Result<()> {
     Ok(())
 }
 
+pub(super) fn no_file(path: &Path) -> Error {
+    let reason = match path.as_os_str().is_empty() {
+        true => "no file is named".to_owned(),
+        false => format!("{} does not name a file", path.display()),
+    };
+    Error::invalid(reason).next("write file: and a path, such as file:./locks.db")
+}
+
 fn cannot(what: &str, path: &Path, error: &io::Error) -> Error {
+    let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
     let kind = match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
+        io::ErrorKind::NotADirectory => ErrorKind::Denied,
+        _ if is_link => ErrorKind::Denied,
         _ => ErrorKind::Unavailable,
     };
     let reason = format!("cannot {what} {}: {error}", path.display());
@@ -219,15 +258,15 @@ mod tests {
     fn links_folders_and_files_that_others_can_read_are_refused() {
         let own = folder(0o700);
         let place = Place::prepare(&own.join("x.db")).unwrap();
-        assert_eq!(place.check_database().unwrap(), None);
+        assert!(!place.check_database().unwrap());
         std::os::unix::fs::symlink("/etc/passwd", &place.database).unwrap();
         assert!(place.check_database().unwrap_err().to_string().contains("not a plain file"));
         fs::remove_file(&place.database).unwrap();
         fs::create_dir(&place.database).unwrap();
         assert!(place.check_database().unwrap_err().to_string().contains("not a plain file"));
         fs::remove_dir(&place.database).unwrap();
-        let created = place.create_database().unwrap();
-        assert_eq!(place.check_database().unwrap(), Some(created));
+        place.create_database().unwrap();
+        assert!(place.check_database().unwrap());
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         fs::set_permissions(&place.database, open).unwrap();
         assert!(place.check_database().unwrap_err().to_string().contains("chmod 600"));

@@ -164,7 +164,8 @@ impl<'a> Rows<'a> {
     }
 
     /// Those whose death would move the line on for the foremost place that `process` has here: all
-    /// who hold, and the one right before it, who has to look after those it knows.
+    /// who hold, and the one right before it, who has to look after those it knows. For one that has
+    /// no place, all who hold and the head of the line.
     pub(super) fn in_the_way_of(&self, process: Process) -> Kept<Vec<Process>> {
         let Some(id) = self.id else { return Ok(Vec::new()) };
         let mut all = self.numbers(sql::HOLDING_PROCESSES)?;
@@ -172,10 +173,13 @@ impl<'a> Rows<'a> {
             .db
             .prepare_cached(sql::FOREMOST)?
             .query_row(params![id, process as i64], |row| row.get(0))?;
-        if let Some(foremost) = foremost {
-            let mut select = self.db.prepare_cached(sql::BEFORE)?;
-            let before = select.query_row(params![id, foremost], |row| row.get::<_, i64>(0));
-            all.extend(before.optional()?.map(|number| number as Process));
+        match foremost {
+            Some(foremost) => {
+                let mut select = self.db.prepare_cached(sql::BEFORE)?;
+                let before = select.query_row(params![id, foremost], |row| row.get::<_, i64>(0));
+                all.extend(before.optional()?.map(|number| number as Process));
+            }
+            None => all.extend(self.head()?.map(|head| head.process)),
         }
         Ok(all)
     }

@@ -7,11 +7,13 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
+use super::place::Inodes;
 use super::wire::{self, Said};
 use crate::ledger::{Process, Word};
 use crate::moment::Moment;
@@ -19,6 +21,8 @@ use crate::moment::Moment;
 #[derive(Debug)]
 pub(super) struct Sockets {
     folder: File,
+    /// The files that those who can be reached have open, too.
+    world: Option<Inodes>,
     out: UnixDatagram,
     own: Option<UnixDatagram>,
     /// For those whose socket was full, with how often it was tried: that they should ask. What
@@ -35,17 +39,45 @@ impl Sockets {
     pub(super) fn new(folder: File) -> io::Result<Sockets> {
         let out = UnixDatagram::unbound()?;
         out.set_nonblocking(true)?;
-        Ok(Sockets { folder, out, own: None, unsent: Vec::new() })
+        Ok(Sockets { folder, world: None, out, own: None, unsent: Vec::new() })
     }
 
-    /// Begins to listen as client `number`.
+    /// Says which files this client has open.
+    pub(super) fn belong_to(&mut self, world: Inodes) {
+        self.world = Some(world);
+    }
+
+    /// Begins to listen as client `number`. Behind the gate: a socket has a name before it answers, and
+    /// would be taken for one that was left behind.
     pub(super) fn listen(&mut self, number: Process) -> io::Result<()> {
         let path = self.path(number);
         let _ = fs::remove_file(&path);
         let own = UnixDatagram::bind(&path)?;
         own.set_nonblocking(true)?;
+        // Root and the owner of the file reach each other; nobody else comes into the folder.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
         self.own = Some(own);
         Ok(())
+    }
+
+    /// Where others send to, for someone who watches over it.
+    pub(super) fn own_path(&self, number: Process) -> Option<PathBuf> {
+        self.own.as_ref().map(|_| self.path(number))
+    }
+
+    /// Whether others find this client where it listens.
+    pub(super) fn is_found(&self, number: Process) -> bool {
+        self.own.is_none() || self.path(number).exists()
+    }
+
+    /// Whether the folder was deleted.
+    pub(super) fn is_homeless(&self) -> bool {
+        self.folder.metadata().is_ok_and(|about| about.nlink() == 0)
+    }
+
+    /// Goes on in a folder that was made anew.
+    pub(super) fn move_to(&mut self, folder: File) {
+        self.folder = folder;
     }
 
     pub(super) fn own(&self) -> Option<&UnixDatagram> {
@@ -63,19 +95,19 @@ impl Sockets {
         let _ = fs::remove_file(self.path(number));
     }
 
-    /// Through the open folder, because the path of a socket must not be longer than 107 bytes.
     fn path(&self, number: Process) -> PathBuf {
-        format!("/proc/self/fd/{}/{number}", self.folder.as_raw_fd()).into()
+        let Inodes { database, journal, index } = self.world.unwrap_or_default();
+        self.within(&format!("{database}.{journal}.{index}.{number}"))
+    }
+
+    /// Through the open folder, because the path of a socket must not be longer than 107 bytes.
+    fn within(&self, name: &str) -> PathBuf {
+        format!("/proc/self/fd/{}/{name}", self.folder.as_raw_fd()).into()
     }
 
     /// Whether a client can be reached: asked before a step is committed, told after it.
     pub(super) fn reaches(&self, number: Process) -> bool {
-        let Ok(address) = SocketAddrUnix::new(self.path(number)) else { return false };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let probe = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
-        // Out of descriptors is no reason to pass anyone over.
-        let Ok(probe): Result<OwnedFd, _> = probe else { return true };
-        connect(&probe, &address).is_ok()
+        answers(&self.path(number))
     }
 
     /// Tells a client what was said to its claims. Whoever cannot be told looks by itself.
@@ -121,13 +153,43 @@ impl Sockets {
         }
     }
 
-    /// The clients that listen, of all that ever did and left something behind.
-    pub(super) fn listening(&self) -> Vec<Process> {
-        let folder = format!("/proc/self/fd/{}", self.folder.as_raw_fd());
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        numbers.filter(|number| self.reaches(*number)).collect()
+    /// How many listen who have other files open than there are now.
+    pub(super) fn strangers(&self, world: Option<Inodes>) -> usize {
+        let all = self.names().into_iter();
+        let others = all.filter(|name| world.is_none() || read_world(name) != world);
+        others.filter(|name| answers(&self.within(name))).count()
     }
+
+    /// Removes what was left behind by clients that nobody knows of. Behind the gate.
+    pub(super) fn clean(&self) {
+        for name in self.names() {
+            let path = self.within(&name);
+            if !answers(&path) {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.within(".")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+}
+
+/// Whether someone listens there.
+fn answers(path: &Path) -> bool {
+    let Ok(address) = SocketAddrUnix::new(path) else { return false };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let probe = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
+    // Out of descriptors is no reason to pass anyone over.
+    let Ok(probe): Result<OwnedFd, _> = probe else { return true };
+    connect(&probe, &address).is_ok()
+}
+
+fn read_world(name: &str) -> Option<Inodes> {
+    let mut numbers = name.split('.').map(|number| number.parse().ok());
+    let mut number = || numbers.next().flatten();
+    Some(Inodes { database: number()?, journal: number()?, index: number()? })
 }
 
 /// What is known about who can be reached, within one step.

@@ -111,13 +111,16 @@ pub(super) const REMOVE_OLD_TRACES: &str = "DELETE FROM trace WHERE until <= ?1"
 pub(super) const OWN_CLAIMS: &str = "
     SELECT name.space, name.text, claim.id FROM claim JOIN name ON name.id = claim.name
     WHERE claim.process = ?1";
+pub(super) const OWN_GRANTS_SINCE: &str = "
+    SELECT name.space, name.text, claim.id FROM claim JOIN name ON name.id = claim.name
+    WHERE claim.process = ?1 AND claim.state = 2 AND claim.since >= ?2";
 pub(super) const AFTER_A_REBOOT: &str = include_str!("sql/reboot.sql");
 /// What is remembered of onces and capacities is remembered for its whole time again: nobody knows
 /// how long the machine was off, and too long is the safe side.
 pub(super) const REMEMBER_AGAIN: &str = "
     UPDATE name SET held = 0, waiting = 0, fixed = 0, quiet_until = 0, traces_until = 0,
            resized_until = CASE resized_until WHEN 0 THEN 0 ELSE ?1 + ?2 END,
-           once_until = ?1 + once_keep";
+           once_until = CASE WHEN once_keep > ?3 - ?1 THEN ?3 ELSE ?1 + once_keep END";
 pub(super) const NEW_META: &str = "
     INSERT INTO meta (boot, machine, number, swept) VALUES (?1, ?2, ?3, 0)";
 pub(super) const SCHEMA: &str = include_str!("sql/schema.sql");

@@ -11,9 +11,9 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::desk::{Desk, LivesAs, Out};
-use super::gate::Gate;
+use super::gate::{Gate, Passed};
 use super::host::{Host, Identity, wall_micros};
-use super::place::{Inode, Place};
+use super::place::{Inodes, Place};
 use super::shelf::{Kept, Numbers, moment};
 use super::sockets::{Reach, Sockets};
 use super::statements as sql;
@@ -24,7 +24,7 @@ use crate::ledger::{Process, RESIZED_LIFE};
 use crate::moment::Moment;
 
 /// How long to wait for whoever is writing.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// "tnur": says that a file is one of ours.
 const APPLICATION: i32 = 0x746E_7572;
 /// The form of the file. A file of a later form is refused.
@@ -39,7 +39,8 @@ pub(super) struct Store {
     db: Connection,
     gate: Gate,
     pub(super) place: Place,
-    inode: Inode,
+    /// The files that this client has open.
+    world: Inodes,
     host: Host,
     lives_as: LivesAs,
     pub(super) sockets: Sockets,
@@ -49,6 +50,8 @@ pub(super) struct Store {
     present: bool,
     /// The file was deleted or replaced: there is no way back.
     gone: bool,
+    /// The last transaction was begun, whatever became of it then.
+    pub(super) begun: bool,
     /// How long the journal was at the last commit, in pages.
     journal: Arc<AtomicI32>,
 }
@@ -68,26 +71,40 @@ impl Store {
         let process = Identity::of(std::process::id())?;
         let lives_as = LivesAs { process, guard: guard.map(Identity::of).transpose()? };
         let place = Place::prepare(path)?;
+        // Before anything is made beside it.
+        place.check_database()?;
         let mut gate = Gate::new(place.open_gate()?);
-        let sockets = Sockets::new(place.open_sockets()?).map_err(|error| unopened(&error))?;
+        let mut sockets = Sockets::new(place.open_sockets()?).map_err(|error| unopened(&error))?;
         // Behind the gate from the first: two that change the journal at once fail, however patient.
-        let passed = gate.pass(PATIENCE)?;
-        let inode = match place.check_database()? {
-            Some(inode) => inode,
-            None => {
-                let there = sockets.listening();
-                if !there.is_empty() {
-                    return Err(deleted_while_used(there.len()));
-                }
-                place.create_database()?
-            }
-        };
+        let passed = pass(&mut gate, &place)?;
+        let there = sockets.strangers(place.inodes());
+        if there > 0 {
+            return Err(deleted_while_used(there));
+        }
+        if !place.check_database()? {
+            place.create_database()?;
+        }
+        place.give_to_owner();
         let (mut db, journal) = connect(&place).map_err(|error| fault(&error))?;
         let own = begin(&mut db, &host)?;
+        let world = place.inodes().ok_or_else(gone)?;
+        sockets.belong_to(world);
         drop(passed);
-        let (present, gone) = (false, false);
-        let mut store =
-            Store { db, gate, place, inode, host, lives_as, sockets, own, present, gone, journal };
+        let (present, gone, begun) = (false, false, false);
+        let mut store = Store {
+            db,
+            gate,
+            place,
+            world,
+            host,
+            lives_as,
+            sockets,
+            own,
+            present,
+            gone,
+            begun,
+            journal,
+        };
         store.transact(&|_| false, |desk| desk.sweep_now_and_then())?;
         store.keep_ballast();
         Ok(store)
@@ -99,16 +116,11 @@ impl Store {
         watched: &dyn Fn(Process) -> bool,
         mut act: impl FnMut(&mut Desk<'_>) -> Kept<T>,
     ) -> Result<(T, Done)> {
-        if self.gone {
-            return Err(gone());
-        }
-        let passed = self.gate.pass(PATIENCE)?;
-        if self.place.inode().ok() != Some(self.inode) {
-            self.gone = true;
-            return Err(gone());
-        }
+        self.begun = false;
+        let passed = self.pass()?;
         let begun = self.db.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = begun.map_err(|error| fault(&error))?;
+        self.begun = true;
         let (boot, last) = read_meta(&transaction).map_err(|error| fault(&error))?;
         if boot != self.host.boot {
             return Err(another_machine());
@@ -146,14 +158,43 @@ impl Store {
         Ok((done, Done { at, out, heard }))
     }
 
-    /// Makes this client one that others know and can reach; before its first claim.
-    pub(super) fn be_present(&mut self) -> Result<()> {
-        if !self.present {
-            self.sockets.listen(self.own).map_err(|error| unopened(&error))?;
-            self.transact(&|_| false, |desk| desk.register())?;
-            self.present = true;
+    /// Passes the gate to the files that this client has open, and that everyone else has.
+    fn pass(&mut self) -> Result<Passed> {
+        if self.gone {
+            return Err(gone());
         }
-        Ok(())
+        let passed = pass(&mut self.gate, &self.place)?;
+        if self.place.inodes() != Some(self.world) {
+            self.gone = true;
+            return Err(gone());
+        }
+        if self.sockets.is_homeless() {
+            self.sockets.move_to(self.place.open_sockets()?);
+        }
+        Ok(passed)
+    }
+
+    /// Makes this client one that others know and can reach, before its first claim; and says whether
+    /// it is so only now.
+    pub(super) fn be_present(&mut self) -> Result<bool> {
+        if self.present {
+            return Ok(false);
+        }
+        self.listen()?;
+        self.transact(&|_| false, |desk| desk.register())?;
+        self.present = true;
+        Ok(true)
+    }
+
+    /// Listens where others look for this client.
+    fn listen(&mut self) -> Result<()> {
+        let _passed = self.pass()?;
+        self.sockets.listen(self.own).map_err(|error| unopened(&error))
+    }
+
+    /// Listens again if the socket was deleted, and says whether it was.
+    pub(super) fn be_found(&mut self) -> bool {
+        self.present && !self.sockets.is_found(self.own) && self.listen().is_ok()
     }
 
     /// Makes room on a full disk, so that what is held can be released.
@@ -162,7 +203,7 @@ impl Store {
             let _ = ballast.set_len(0);
         }
         // What is in the journal goes where it belongs, and its room can be used again.
-        if let Ok(_passed) = self.gate.pass(PATIENCE) {
+        if let Ok(_passed) = self.pass() {
             checkpoint(&self.db);
         }
     }
@@ -181,7 +222,7 @@ impl Store {
 
     /// Whether the file is still the one that was opened.
     pub(super) fn is_gone(&mut self) -> bool {
-        self.gone |= self.place.inode().ok() != Some(self.inode);
+        self.gone |= self.place.inodes() != Some(self.world);
         self.gone
     }
 
@@ -206,6 +247,17 @@ impl Store {
             let _ = self.transact(&|_| false, |desk| desk.sign_off());
         }
         self.sockets.close(self.own);
+    }
+}
+
+/// Passes the gate that the others use: one that was deleted is made anew.
+fn pass(gate: &mut Gate, place: &Place) -> Result<Passed> {
+    loop {
+        let passed = gate.pass(PATIENCE)?;
+        if place.is_gate(passed.file()) {
+            return Ok(passed);
+        }
+        *gate = Gate::new(place.open_gate()?);
     }
 }
 
@@ -291,7 +343,7 @@ fn prepare(db: &mut Connection, host: &Host, is_new: bool) -> Kept<Option<Proces
             return Ok(None);
         }
         transaction.execute_batch(sql::AFTER_A_REBOOT)?;
-        let values = params![moment(now), RESIZED_LIFE.as_nanos() as i64];
+        let values = params![moment(now), RESIZED_LIFE.as_nanos() as i64, moment(Moment::FAR)];
         transaction.execute(sql::REMEMBER_AGAIN, values)?;
         last = last.max(wall_micros());
     }
@@ -344,8 +396,9 @@ fn deleted_while_used(count: usize) -> Error {
         .next("with a new file there would be two holders: end them first, or put the file back")
 }
 
+/// Not `Unavailable`: for this client it is never available again, and nobody should wait for it.
 fn gone() -> Error {
-    Error::new(ErrorKind::Unavailable, "the file was deleted or replaced while it was used")
+    Error::new(ErrorKind::Closed, "the file was deleted or replaced while it was used")
         .next("all holds in it are lost; connect again")
 }
 

@@ -277,8 +277,10 @@ fn compare_clients(rows: &Rows<'_>, line: &Memory) {
         let mut expected = clients(&mut line.holders().iter().map(|(it, _)| it.process));
         let places = line.waiters();
         let foremost = places.iter().map(|(it, _)| it).find(|it| it.process == process);
-        let before = foremost
-            .and_then(|foremost| waiting(line).into_iter().rfind(|it| it.ticket < foremost.ticket));
+        let before = match foremost {
+            Some(foremost) => waiting(line).into_iter().rfind(|it| it.ticket < foremost.ticket),
+            None => line.head().unwrap(),
+        };
         expected.extend(before.map(|it| it.process));
         let theirs = clients(&mut rows.in_the_way_of(process).unwrap().into_iter());
         assert_eq!(theirs, expected, "in the way of {process}");

@@ -1,0 +1,219 @@
+//! S109: the file, or one of those beside it, is deleted, renamed or replaced while it is used. Nobody
+//! goes on in a file that others do not see, and nobody begins a new one while others still run.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use tenure::{Ended, ErrorKind, Released, Tenure};
+
+use crate::probe_file::*;
+
+/// What someone does to a file that is in use.
+type Deed = fn(&Ground);
+
+fn delete(ground: &Ground, suffix: &str) {
+    fs::remove_file(ground.beside(suffix)).unwrap();
+}
+
+fn replace_by_copy(ground: &Ground) {
+    let copy = ground.folder.path().join("copy.db");
+    fs::copy(&ground.path, &copy).unwrap();
+    fs::rename(copy, &ground.path).unwrap();
+}
+
+fn replace_by_new(ground: &Ground) {
+    let other = Ground::new();
+    fs::write(&other.path, "").unwrap();
+    fs::set_permissions(&other.path, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::rename(&other.path, &ground.path).unwrap();
+}
+
+fn rename(ground: &Ground) {
+    fs::rename(&ground.path, ground.folder.path().join("old.db")).unwrap();
+}
+
+fn rename_with_all(ground: &Ground) {
+    for suffix in ["", "-wal", "-shm"] {
+        fs::rename(ground.beside(suffix), beside(&ground.folder.path().join("old.db"), suffix))
+            .unwrap();
+    }
+}
+
+fn delete_with_all(ground: &Ground) {
+    for suffix in ["", "-wal", "-shm"] {
+        delete(ground, suffix);
+    }
+}
+
+fn delete_everything(ground: &Ground) {
+    delete_with_all(ground);
+    delete(ground, "-gate");
+    delete(ground, "-ballast");
+    fs::remove_dir_all(ground.beside("-sockets")).unwrap();
+}
+
+/// All that takes the file away from those who use it.
+const DEEDS: [(&str, Deed); 10] = [
+    ("deleted", |ground| delete(ground, "")),
+    ("deleted with its journal", delete_with_all),
+    ("renamed", rename),
+    ("renamed with its journal", rename_with_all),
+    ("replaced by its copy", replace_by_copy),
+    ("replaced by a new one", replace_by_new),
+    ("its journal deleted", |ground| delete(ground, "-wal")),
+    ("the index of its journal deleted", |ground| delete(ground, "-shm")),
+    ("its journal and the index deleted", |ground| {
+        delete(ground, "-wal");
+        delete(ground, "-shm");
+    }),
+    ("its journal replaced", |ground| {
+        let journal = ground.beside("-wal");
+        let bytes = fs::read(&journal).unwrap();
+        fs::remove_file(&journal).unwrap();
+        fs::write(&journal, bytes).unwrap();
+    }),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s109_holders_are_told_at_once_that_the_file_is_gone_and_nobody_begins_another() {
+    for (what, deed) in DEEDS {
+        let ground = Ground::new();
+        let mut other = Other::on(&ground).await;
+        other.tell("claim a x 600000");
+        other.hears("held a").await;
+        let tenure = ground.connect().await;
+        let hold = tenure.mutex("y").ttl(secs(600)).acquire().await.unwrap();
+        deed(&ground);
+        let ended = within(AT_ONCE, hold.lost()).await;
+        assert_eq!(ended, Ended::Forgotten, "{what}: in this process");
+        let ended = other.hears_within("ended a", AT_ONCE).await;
+        assert_eq!(ended.word(3), "Forgotten", "{what}: in the other one");
+        let error = tenure.mutex("z").try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed, "{what}: {error}");
+        assert!(error.to_string().contains("deleted or replaced"), "{what}: {error}");
+        let error = tenure.inspect("z").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed, "{what}: {error}");
+        assert_eq!(within(AT_ONCE, hold.release()).await.unwrap(), Released::Late, "{what}");
+        refused_while_others_run(&ground, what).await;
+        drop(tenure);
+        // In a process that is told to stop, and is not heard.
+        refused_while_others_run(&ground, what).await;
+        other.kill();
+        other.reap();
+        let tenure = connect_soon(&ground, what).await;
+        assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some(), "{what}");
+        ground.is_sound();
+    }
+}
+
+async fn refused_while_others_run(ground: &Ground, what: &str) {
+    let error = Tenure::connect(&ground.url()).await.err();
+    let error = error.unwrap_or_else(|| panic!("{what}: two worlds"));
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error}");
+    assert!(error.to_string().contains("still run"), "{what}: {error}");
+    assert!(error.is_retryable());
+}
+
+/// The sockets of those who are gone may still be closing.
+async fn connect_soon(ground: &Ground, what: &str) -> Tenure {
+    let mut connected = None;
+    until(what, async || {
+        connected = Tenure::connect(&ground.url()).await.ok();
+        connected.is_some()
+    })
+    .await;
+    connected.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s109_waiters_of_a_file_that_is_gone_hear_of_it() {
+    let ground = Ground::new();
+    let (ours, mut other) = (ground.connect().await, Other::on(&ground).await);
+    let hold = ours.mutex("x").ttl(secs(600)).acquire().await.unwrap();
+    other.tell("claim a x 600000");
+    until_waiting(&ours, "x", 1).await;
+    let waiter = wait_for(&ours, "x", secs(600));
+    until_waiting(&ours, "x", 2).await;
+    delete_with_all(&ground);
+    assert_eq!(within(AT_ONCE, hold.lost()).await, Ended::Forgotten);
+    let error = soon(waiter).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    assert_eq!(other.hears("failed a").await.word(2), "Closed");
+}
+
+/// Whoever deletes all that there is has to end those who use it first: they are told, and that is
+/// all that can be done.
+#[tokio::test(flavor = "multi_thread")]
+async fn s109_holders_are_told_also_when_everything_is_deleted() {
+    let ground = Ground::new();
+    let mut other = Other::on(&ground).await;
+    other.tell("claim a x 600000");
+    other.hears("held a").await;
+    delete_everything(&ground);
+    other.hears_within("ended a", AT_ONCE).await;
+    let tenure = ground.connect().await;
+    assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s109_a_gate_that_was_deleted_is_made_again_and_all_go_through_the_same() {
+    let ground = Ground::new();
+    let (ours, mut other) = (ground.connect().await, Other::on(&ground).await);
+    other.tell("claim a x 600000");
+    other.hears("held a").await;
+    delete(&ground, "-gate");
+    drop(ours.mutex("y").acquire().await.unwrap());
+    assert!(ground.beside("-gate").exists());
+    // Who stands in the new gate is in everyone's way.
+    let closed = ground.close_gate();
+    other.tell("claim b z 600000");
+    pause(ms(300)).await;
+    assert!(other.all("held b").is_empty(), "it has a gate of its own");
+    drop(closed);
+    other.hears("held b").await;
+    other.tell("release a");
+    other.hears("released a").await;
+    ground.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s109_waiters_are_reached_also_when_the_sockets_were_deleted() {
+    let ground = Ground::new();
+    let ours = ground.connect().await;
+    let mut line = Vec::new();
+    let hold = ours.mutex("x").ttl(secs(600)).acquire().await.unwrap();
+    for place in 0..3 {
+        let mut other = Other::on(&ground).await;
+        other.tell("claim a x 600000");
+        until_waiting(&ours, "x", place + 1).await;
+        line.push(other);
+    }
+    // They may be back before the folder itself is deleted.
+    let _ = fs::remove_dir_all(ground.beside("-sockets"));
+    // One that comes now makes the folder anew.
+    let mut last = Other::on(&ground).await;
+    last.tell("claim a x 600000");
+    until_waiting(&ours, "x", 4).await;
+    line.push(last);
+    hold.release().await.unwrap();
+    let mut before = 0;
+    for other in &mut line {
+        let held = other.hears_within("held a", AT_ONCE).await;
+        assert!(held.fence() > before, "they are served in their order");
+        before = held.fence();
+        other.tell("release a");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s109_a_file_with_two_names_is_refused() {
+    let ground = Ground::new();
+    drop(ground.connect().await);
+    let second = ground.folder.path().join("second.db");
+    fs::hard_link(&ground.path, &second).unwrap();
+    for path in [&ground.path, &second] {
+        let error = Tenure::connect(&url(path)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains("several names"), "{error}");
+    }
+}
