@@ -70,9 +70,9 @@ impl Asking {
         };
         match (error.kind(), view) {
             (ErrorKind::WaitOver, view) => {
-                busy(&self.name, self.wait, engine::reason(error, settings), view.as_ref())
+                busy(&self.name, self.wait, engine::reason(error), view.as_ref())
             }
-            (ErrorKind::Conflict, Some(view)) => self.clash(&view, engine::reason(error, settings)),
+            (ErrorKind::Conflict, Some(view)) => self.clash(&view, engine::reason(error)),
             _ => engine::failure(error, settings),
         }
     }

@@ -42,12 +42,7 @@ impl Claimed {
             }
         };
         Detached::from_secret(&settings.full_name(&self.name), &secret).map_err(|error| {
-            Failure::new(
-                exit,
-                format!("{said} has no claim"),
-                engine::reason(&error, settings),
-                help,
-            )
+            Failure::new(exit, format!("{said} has no claim"), engine::reason(&error), help)
         })
     }
 
@@ -59,7 +54,7 @@ impl Claimed {
         Failure::new(
             NO,
             format!("the hold of {} has ended", quoted(&self.name)),
-            engine::reason(error, settings),
+            engine::reason(error),
             "a longer --ttl, or renew in time; what was done after its end was not protected",
         )
         .code("T013")

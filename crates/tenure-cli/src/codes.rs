@@ -94,6 +94,23 @@ pub(crate) const CODES: &[Code] = &[
         why: "The hold that you wanted to break has ended since you looked. Nothing was broken.",
         next: "`tenure show NAME`, and decide again.",
     },
+    Code {
+        code: "T041",
+        title: "Redis may evict locks",
+        why: "The server has a limit of memory and a policy that removes keys when it is reached. Lock\n\
+              keys have a ttl, so that the policies called volatile-… remove them first, and a name that\n\
+              is held looks free: two holders.",
+        next: "maxmemory-policy noeviction, or a server for locks alone. `require=noeviction` in the URL\n\
+               refuses a server that may evict.",
+    },
+    Code {
+        code: "T042",
+        title: "Redis may forget locks",
+        why: "The server does not write each grant down before it answers, so that a crash or a restart\n\
+              forgets holds, and the next one to come is granted what others still hold, for up to a ttl.",
+        next: "`appendonly yes` and `appendfsync always` on the server, `after_restart=wait` in the URL, or\n\
+               guard what you write with the fence: `tenure explain fencing`.",
+    },
 ];
 
 /// What a lock cannot do.

@@ -6,11 +6,14 @@ pub(crate) mod break_hold;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod show;
+#[cfg(feature = "top")]
+pub(crate) mod top;
 pub(crate) mod wait;
 pub(crate) mod watch;

@@ -1,38 +1,48 @@
-//! `tenure demo`: proofs of what tenure does, played within this process on `memory:`.
+//! `tenure demo`: proofs of what tenure does, played by real processes.
 //!
-//! Each proof has a file of its own and two sides, without and with: the same work, done by the same
-//! threads or tasks, and what was seen of it. The side without only reports, because a race may go
-//! well by luck; the side with must hold every time. Here is what is the same for all: the stage that
-//! they are played on, what is printed, and the table at the end.
+//! Each proof has a file of its own and two sides, without and with: the same work, and what was seen
+//! of it. The side without only reports, because a race may go well by luck; the side with must hold
+//! every time. A proof's file has both ends of it: what the demo does, and what its processes do.
+//!
+//! - `stage`: the folder, the engine, signals. `crew`: the processes as the demo sees them.
+//! - `player`: such a process. `record`: what processes share. `naive`: a lock as it is often written.
+//! - `screen`: what is printed.
 
+mod booking;
+mod crash;
+mod crew;
 mod handover;
-mod late;
+mod naive;
 mod order;
+mod player;
 mod race;
+mod record;
+mod screen;
 mod slots;
-mod table;
+mod stage;
+mod stolen;
 
-use std::collections::hash_map::RandomState;
 use std::error::Error;
 use std::fmt;
-use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use tenure::Tenure;
-use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
+use crate::args::{Demo, Proof, name_of, proof_named};
+use crate::failure::{Exit, Failure, NO, OK, Stop};
+use crate::output::json::Object;
+use crate::output::{Paint, table};
+use crate::settings::Settings;
+use player::Player;
+pub(crate) use player::take_part;
+use screen::{Mode, Screen};
+use stage::{Interrupted, Stage};
 
-use crate::args::{self, Demo};
-use crate::failure::{Failure, INTERNAL, NO, Stop};
-use table::Row;
+/// How long a proof waits for anything to happen. A lock that does not work must not make it hang.
+const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a side may take. A lock that does not work must not make the demo hang.
-const LONGEST: Duration = Duration::from_secs(30);
-
-const OPENING: &str =
-    "What a lock changes, played in this process on `memory:`. There is no server to set up.";
-const CLOSING: &str = "Next: README.md has your first lock in Rust, and what a lock cannot do.";
+const CLOSING: &str = "\
+Next: `tenure run hello -- sleep 60` in two terminals, and Ctrl-C in the first.
+What a lock cannot do: `tenure explain fencing`.";
 
 /// One thing that tenure promises, with and without it.
 struct Act {
@@ -40,10 +50,6 @@ struct Act {
     title: &'static str,
     /// The lines of Rust that make the difference. They stand in the proof's own code as well.
     lines: [&'static str; 3],
-    /// The work without tenure, or with it used in a way that gives its promise away.
-    without: fn(&Stage) -> Played,
-    /// The work with it.
-    with: fn(&Stage) -> Played,
 }
 
 /// What became of one side; an error means that it could not be played to its end.
@@ -59,58 +65,148 @@ struct Seen {
     more: String,
     /// Whether it is what was promised.
     held: bool,
+    /// The same in numbers.
+    facts: Vec<(&'static str, u64)>,
 }
 
-/// What proofs are played on.
-struct Stage {
-    tenure: Tenure,
-    runtime: Runtime,
-    count: u32,
+/// What was seen of a proof.
+struct Row {
+    proof: Proof,
+    without: Seen,
+    with: Seen,
+    took: Duration,
 }
 
 /// Plays the proofs, prints what was seen, and fails if one of them did not hold.
-pub(crate) fn run(demo: &Demo, out: &mut dyn Write) -> Result<(), Stop> {
+pub(crate) fn run(demo: &Demo, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     let began = Instant::now();
-    let stage = Stage::new(demo.count)?;
-    writeln!(out, "{OPENING}\n")?;
-    let mut rows = Vec::new();
+    let mode = Mode::of_stdout(settings.json.value, settings.quiet.value);
+    let mut stage = Stage::new(settings, demo.count, Screen::new(out, mode))?;
+    stage.screen.line(&opening(&stage, settings))?;
+    let (mut rows, paint) = (Vec::new(), settings.paint());
     for &proof in &demo.proofs {
-        rows.push(play(args::name_of(proof), &act_of(proof), &stage, out)?);
+        match play(proof, &mut stage, paint)? {
+            Ok(row) => rows.push(row),
+            Err(Interrupted(signal)) => {
+                stage.screen.clear()?;
+                return Ok(Exit(128 + signal));
+            }
+        }
     }
-    table::print(&rows, out)?;
+    print_table(&rows, paint, &mut stage.screen)?;
     judge(&rows)?;
     let (count, took) = (rows.len(), began.elapsed().as_secs_f64());
-    writeln!(out, "\n{count} of {count} held, in {took:.1} s.")?;
-    writeln!(out, "{CLOSING}")?;
-    Ok(())
+    stage.screen.line(&format!("\n{count} of {count} held, in {took:.1} s.\n{CLOSING}"))?;
+    Ok(OK)
 }
 
-fn act_of(proof: args::Proof) -> Act {
-    match proof {
-        args::Proof::Race => race::ACT,
-        args::Proof::Order => order::ACT,
-        args::Proof::Slots => slots::ACT,
-        args::Proof::Late => late::ACT,
-        args::Proof::Handover => handover::ACT,
-    }
+fn opening(stage: &Stage<'_>, settings: &Settings) -> String {
+    let engine = match stage.is_own() {
+        true => "a file of their own: no server, and nothing is left behind".to_owned(),
+        false => settings.address.shown(),
+    };
+    format!("What a lock changes, played by real processes on {engine}.\n")
 }
 
 /// Plays both sides of a proof, with a line for each as soon as it is known.
-fn play(name: String, act: &Act, stage: &Stage, out: &mut dyn Write) -> io::Result<Row> {
-    writeln!(out, "{name}: {}", act.title)?;
-    let without = (act.without)(stage).unwrap_or_else(Seen::failed);
-    writeln!(out, "  without  {without}")?;
-    let with = (act.with)(stage).unwrap_or_else(Seen::failed);
-    writeln!(out, "  with     {with}")?;
-    act.lines.iter().try_for_each(|line| writeln!(out, "           | {line}"))?;
-    writeln!(out)?;
-    let held = without.held && with.held;
-    Ok(Row { name, without: without.brief, with: with.brief, held })
+fn play(proof: Proof, stage: &mut Stage<'_>, paint: Paint) -> io::Result<Result<Row, Interrupted>> {
+    let (began, act) = (Instant::now(), act_of(proof));
+    stage.screen.line(&format!("{}: {}", paint.strong(&name_of(proof)), act.title))?;
+    let mut sides = Vec::new();
+    for (side, play) in [("without", without as fn(_, &mut _) -> _), ("with", with)] {
+        stage.screen.progress(&format!("  {side:8} …"));
+        let seen = match play(proof, stage) {
+            Ok(seen) => seen,
+            Err(trouble) => match trouble.downcast::<Interrupted>() {
+                Ok(interrupted) => return Ok(Err(*interrupted)),
+                Err(trouble) => Seen::failed(&trouble),
+            },
+        };
+        stage.screen.line(&format!("  {side:8} {seen}"))?;
+        sides.push(seen);
+    }
+    for line in act.lines {
+        stage.screen.line(&format!("           | {line}"))?;
+    }
+    stage.screen.line("")?;
+    let (Some(with), Some(without)) = (sides.pop(), sides.pop()) else {
+        return Err(io::Error::other("a side is missing"));
+    };
+    let row = Row { proof, without, with, took: began.elapsed() };
+    stage.screen.object(row.object())?;
+    Ok(Ok(row))
+}
+
+fn act_of(proof: Proof) -> Act {
+    match proof {
+        Proof::Race => race::ACT,
+        Proof::Booking => booking::ACT,
+        Proof::Stolen => stolen::ACT,
+        Proof::Crash => crash::ACT,
+        Proof::Slots => slots::ACT,
+        Proof::Order => order::ACT,
+        Proof::Handover => handover::ACT,
+    }
+}
+
+fn without(proof: Proof, stage: &mut Stage<'_>) -> Played {
+    match proof {
+        Proof::Race => race::without(stage),
+        Proof::Booking => booking::without(stage),
+        Proof::Stolen => stolen::without(stage),
+        Proof::Crash => crash::without(stage),
+        Proof::Slots => slots::without(stage),
+        Proof::Order => order::without(stage),
+        Proof::Handover => handover::without(stage),
+    }
+}
+
+fn with(proof: Proof, stage: &mut Stage<'_>) -> Played {
+    match proof {
+        Proof::Race => race::with(stage),
+        Proof::Booking => booking::with(stage),
+        Proof::Stolen => stolen::with(stage),
+        Proof::Crash => crash::with(stage),
+        Proof::Slots => slots::with(stage),
+        Proof::Order => order::with(stage),
+        Proof::Handover => handover::with(stage),
+    }
+}
+
+/// What a process of a proof does.
+async fn work(words: &[&str], player: &mut Player) -> Result<(), Trouble> {
+    let Some((name, rest)) = words.split_first() else { return Err(no_such_part(words)) };
+    match proof_named(name).ok_or_else(|| no_such_part(words))? {
+        Proof::Race => race::work(player, rest).await,
+        Proof::Booking => booking::work(player, rest).await,
+        Proof::Stolen => stolen::work(player, rest).await,
+        Proof::Crash => crash::work(player, rest).await,
+        Proof::Slots => slots::work(player, rest).await,
+        Proof::Order => order::work(player, rest).await,
+        Proof::Handover => handover::work(player, rest).await,
+    }
+}
+
+fn no_such_part(words: &[&str]) -> Trouble {
+    format!("there is no part {:?}", words.join(" ")).into()
+}
+
+fn print_table(rows: &[Row], paint: Paint, screen: &mut Screen<'_>) -> io::Result<()> {
+    let heading = ["PROOF", "WITHOUT", "WITH", "VERDICT"].map(str::to_owned);
+    let cells = rows.iter().map(|row| {
+        let verdict = if row.held() { "held".to_owned() } else { paint.bad("FAILED") };
+        let (without, with) = (row.without.brief.clone(), row.with.brief.clone());
+        [name_of(row.proof), without, with, verdict]
+    });
+    let (mut text, rows) = (Vec::new(), std::iter::once(heading).chain(cells));
+    table::print(&rows.collect::<Vec<_>>(), paint, &mut text)?;
+    screen.line(String::from_utf8_lossy(&text).trim_end())
 }
 
 /// One failed proof fails the demo, whatever the others showed.
 fn judge(rows: &[Row]) -> Result<(), Failure> {
-    let failed: Vec<_> = rows.iter().filter(|row| !row.held).map(|row| &*row.name).collect();
+    let failed = rows.iter().filter(|row| !row.held()).map(|row| name_of(row.proof));
+    let failed: Vec<_> = failed.collect();
     let Some(first) = failed.first() else { return Ok(()) };
     Err(Failure::new(
         NO,
@@ -120,43 +216,26 @@ fn judge(rows: &[Row]) -> Result<(), Failure> {
     ))
 }
 
-/// Waits for all tasks; the first trouble ends the rest.
-async fn all_done(mut tasks: JoinSet<Result<(), Trouble>>) -> Result<(), Trouble> {
-    while let Some(task) = tasks.join_next().await {
-        task??;
+/// A time as it was measured.
+fn measured(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{:.1} ms", time.as_secs_f64() * 1000.0),
+        _ => format!("{:.1} s", time.as_secs_f64()),
     }
-    Ok(())
 }
 
-/// A random number, from what the standard library seeds its hash tables with.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
-impl Stage {
-    fn new(count: u32) -> Result<Stage, Failure> {
-        let fault = |what: &str, error: &dyn Error| {
-            let help = "see the limits of this process (`ulimit -a`)";
-            Failure::new(INTERNAL, what, error.to_string(), help)
-        };
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build();
-        let runtime = runtime.map_err(|error| fault("the runtime cannot be started", &error))?;
-        let connected = runtime.block_on(async {
-            let tenure = Tenure::connect("memory:").await?;
-            let mut options = tenure.defaults();
-            options.wait = Some(LONGEST);
-            tenure.with_defaults(options)
-        });
-        let tenure = connected.map_err(|error| fault("`memory:` cannot be opened", &error))?;
-        Ok(Stage { tenure, runtime, count })
+impl Row {
+    fn held(&self) -> bool {
+        self.without.held && self.with.held
     }
 
-    /// Plays a side that is made of tasks.
-    fn play<T>(&self, side: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
-        let bounded = async { tokio::time::timeout(LONGEST, side).await };
-        self.runtime.block_on(bounded).unwrap_or_else(|_| {
-            Err(format!("it was not over after {} s", LONGEST.as_secs()).into())
-        })
+    fn object(&self) -> Object {
+        Object::versioned()
+            .text("proof", &name_of(self.proof))
+            .flag("held", self.held())
+            .object("without", self.without.object())
+            .object("with", self.with.object())
+            .millis("took_ms", self.took)
     }
 }
 
@@ -168,11 +247,22 @@ impl Seen {
 
     /// Something that tenure promises, and whether it was kept.
     fn check(held: bool, brief: impl Into<String>, more: impl Into<String>) -> Seen {
-        Seen { brief: brief.into(), more: more.into(), held }
+        Seen { brief: brief.into(), more: more.into(), held, facts: Vec::new() }
     }
 
-    fn failed(trouble: Trouble) -> Seen {
+    fn failed(trouble: &Trouble) -> Seen {
         Seen::check(false, "not played to its end", trouble.to_string())
+    }
+
+    /// The same with a number.
+    fn fact(mut self, key: &'static str, value: u64) -> Seen {
+        self.facts.push((key, value));
+        self
+    }
+
+    fn object(&self) -> Object {
+        let seen = Object::new().text("seen", &self.brief).text("more", &self.more);
+        self.facts.iter().fold(seen, |seen, (key, value)| seen.number(key, *value))
     }
 }
 
@@ -189,32 +279,26 @@ impl fmt::Display for Seen {
 mod tests {
     use super::*;
 
-    fn row(name: &str, held: bool) -> Row {
-        Row { name: name.into(), without: "a".into(), with: "b".into(), held }
+    fn row(proof: Proof, held: bool) -> Row {
+        let seen = |held| Seen::check(held, "a", "b").fact("n", 7);
+        Row { proof, without: seen(true), with: seen(held), took: Duration::from_millis(5) }
     }
 
     #[test]
     fn one_failed_proof_fails_the_demo_and_is_named() {
-        judge(&[row("race", true), row("late", true)]).unwrap();
-        let failure = judge(&[row("race", true), row("late", false)]).unwrap_err();
+        judge(&[row(Proof::Race, true), row(Proof::Stolen, true)]).unwrap();
+        let failure = judge(&[row(Proof::Race, true), row(Proof::Stolen, false)]).unwrap_err();
         assert_eq!(failure.exit, 1);
-        assert_eq!(failure.what, "1 of 2 proofs failed: late");
-        assert!(failure.help.contains("tenure demo late"), "{failure}");
+        assert_eq!(failure.what, "1 of 2 proofs failed: stolen");
+        assert!(failure.help.contains("tenure demo stolen"), "{failure}");
     }
 
     #[test]
-    fn a_side_that_breaks_off_is_a_failed_proof() {
-        let act = Act {
-            title: "breaks off",
-            lines: [""; 3],
-            without: |_| Ok(Seen::report("fine", "")),
-            with: |_| Err("the floor gave way".into()),
-        };
-        let mut out = Vec::new();
-        let row = play("x".into(), &act, &Stage::new(1).unwrap(), &mut out).unwrap();
-        assert!(!row.held);
-        let out = String::from_utf8(out).unwrap();
-        assert!(out.contains("not played to its end: the floor gave way"), "{out}");
+    fn a_proof_is_an_object() {
+        assert_eq!(
+            row(Proof::Race, false).object().end(),
+            r#"{"v":1,"proof":"race","held":false,"without":{"seen":"a","more":"b","n":7},"with":{"seen":"a","more":"b","n":7},"took_ms":5}"#
+        );
     }
 
     /// The lines that are shown are not written for show: the proof runs them.
@@ -222,9 +306,11 @@ mod tests {
     fn the_lines_that_are_shown_are_those_that_are_played() {
         for (act, source) in [
             (race::ACT, include_str!("demo/race.rs")),
-            (order::ACT, include_str!("demo/order.rs")),
+            (booking::ACT, include_str!("demo/booking.rs")),
+            (stolen::ACT, include_str!("demo/record.rs")),
+            (crash::ACT, include_str!("demo/crash.rs")),
             (slots::ACT, include_str!("demo/slots.rs")),
-            (late::ACT, include_str!("demo/late.rs")),
+            (order::ACT, include_str!("demo/order.rs")),
             (handover::ACT, include_str!("demo/handover.rs")),
         ] {
             for line in act.lines {

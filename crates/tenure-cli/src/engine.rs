@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use tenure::{Error, ErrorKind, Tenure};
+use tenure::{Error, ErrorKind, Finding, Tenure};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{is_bare, no_unit};
@@ -49,7 +49,37 @@ pub(crate) async fn connect_guarded(settings: &Settings, guard: Pid) -> Result<T
     }
 }
 
+/// Looks at the engine that the settings name, also at one that lets nobody connect.
+pub(crate) async fn examine(settings: &Settings) -> Result<Vec<Finding>, Failure> {
+    let url = settings.address.url()?;
+    prepare(settings)?;
+    let began = Instant::now();
+    Tenure::examine_at(url).await.map_err(|error| {
+        let failure = not_connected(&error, settings, began.elapsed());
+        match failure.code {
+            // What asks for the doctor elsewhere has been to it.
+            Some("T003") => Failure { help: not_examined_help(), ..failure },
+            _ => failure,
+        }
+    })
+}
+
 async fn connect_at(settings: &Settings, url: &str) -> Result<Tenure, Failure> {
+    prepare(settings)?;
+    let began = Instant::now();
+    let connected = Tenure::connect(url).await;
+    connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
+}
+
+/// Connects without a remark: whoever asks has had them.
+pub(crate) async fn connect_quietly(settings: &Settings) -> Result<Tenure, Failure> {
+    let began = Instant::now();
+    let connected = Tenure::connect(settings.address.url()?).await;
+    connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
+}
+
+/// What is wrong with the address before anyone was asked, and what is to be said about it.
+fn prepare(settings: &Settings) -> Result<(), Failure> {
     let Settings { address, .. } = settings;
     check_scheme(address)?;
     check_units(address)?;
@@ -61,32 +91,33 @@ async fn connect_at(settings: &Settings, url: &str) -> Result<Tenure, Failure> {
         let engine = address.shown();
         notes.say(&format!("engine: {engine} (this host only; TENURE_URL names another)"));
     }
-    let began = Instant::now();
-    let connected = Tenure::connect(url).await;
-    connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
+    Ok(())
 }
 
 /// Why there is no way to the engine.
 fn not_connected(error: &Error, settings: &Settings, took: Duration) -> Failure {
-    let (engine, why) = (settings.address.shown(), reason(error, settings));
+    let (engine, why) = (settings.address.shown(), reason(error));
     let file = settings.address.scheme() == Some("file");
-    let elsewhere = "name another file with TENURE_URL=file:PATH";
     match error.kind() {
         ErrorKind::Unavailable | ErrorKind::Denied if file => {
             let what = format!("the state file cannot be used: {engine}");
-            Failure::new(CANNOT_CREATE, what, why, format!("see to its folder, or {elsewhere}"))
+            let help =
+                format!("{} (TENURE_URL=file:PATH names one)", advice(error, "name another file"));
+            Failure::new(CANNOT_CREATE, what, why, help)
         }
         ErrorKind::Unsupported | ErrorKind::Conflict if file => {
             let what = format!("the state file cannot be there: {engine}");
-            Failure::new(CONFIGURATION, what, why, elsewhere)
+            let help =
+                format!("{} (TENURE_URL=file:PATH names one)", advice(error, "name another file"));
+            Failure::new(CONFIGURATION, what, why, help)
         }
         ErrorKind::Unavailable => {
             let what = format!("engine unreachable: {engine} (after {})", precise(took));
             Failure::new(UNREACHABLE, what, why, unreachable_help()).code("T003")
         }
         ErrorKind::Invalid => {
-            let help =
-                "`tenure config` shows where the URL comes from; docs/engines has all its forms";
+            let help = advice(error, "docs/engines has all its forms");
+            let help = format!("{help}; `tenure config` shows where the URL comes from");
             Failure::new(CONFIGURATION, "the URL cannot be used", why, help)
         }
         _ => failure(error, settings),
@@ -95,17 +126,20 @@ fn not_connected(error: &Error, settings: &Settings, took: Duration) -> Failure 
 
 /// What an error of the library means, for all that has no better explanation of its own.
 pub(crate) fn failure(error: &Error, settings: &Settings) -> Failure {
-    let (engine, why) = (settings.address.shown(), reason(error, settings));
+    let (engine, why) = (settings.address.shown(), reason(error));
     match error.kind() {
-        ErrorKind::Unavailable => {
+        // A file that was deleted while it was used is closed for good.
+        ErrorKind::Unavailable | ErrorKind::Closed => {
             let what = format!("engine unreachable: {engine}");
             Failure::new(UNREACHABLE, what, why, unreachable_help()).code("T003")
         }
         ErrorKind::Invalid => {
-            Failure::new(USAGE, "this cannot be done as it was said", why, "see `tenure --help`")
+            let help = advice(error, "see `tenure --help`");
+            Failure::new(USAGE, "this cannot be done as it was said", why, help)
         }
         ErrorKind::Conflict => {
-            Failure::new(USAGE, "others use this name in another way", why, "see `tenure ls`")
+            let help = advice(error, "see `tenure ls`");
+            Failure::new(USAGE, "others use this name in another way", why, help)
         }
         ErrorKind::Denied => {
             let help = "`tenure doctor` names the rights that are needed";
@@ -118,23 +152,44 @@ pub(crate) fn failure(error: &Error, settings: &Settings) -> Failure {
             Failure::new(NO, "the hold has ended", why, "guard what you write with the fence")
         }
         ErrorKind::Unsupported => {
-            Failure::new(USAGE, format!("{engine} cannot do this"), why, "use another engine")
+            let help = advice(error, "use another engine");
+            Failure::new(USAGE, format!("{engine} cannot do this"), why, help)
         }
-        _ => Failure::new(INTERNAL, "a fault in tenure", why, "please report it"),
+        _ => Failure::new(INTERNAL, "a fault in tenure", why, advice(error, "please report it")),
     }
 }
 
-/// What the library says, without what the reader knows already: the operation and the engine.
-pub(crate) fn reason(error: &Error, settings: &Settings) -> String {
-    let text = error.to_string();
-    let known = format!(" on {}: ", settings.address.shown());
-    clean_sentence(text.split_once(&known).map_or(&*text, |(_, reason)| reason))
+/// Why it failed. What was asked, and of which engine, the reader knows.
+pub(crate) fn reason(error: &Error) -> String {
+    clean_sentence(error.reason())
 }
 
-/// Many have the address of their server in another variable.
+/// What the library advises, or else this.
+fn advice(error: &Error, otherwise: &str) -> String {
+    clean_sentence(error.advice().unwrap_or(otherwise))
+}
+
+/// Many have the address of their server in another variable, which is not read.
+pub(crate) fn has_another_address() -> bool {
+    std::env::var_os("REDIS_URL").is_some() && std::env::var_os("TENURE_URL").is_none()
+}
+
+const ANOTHER_ADDRESS: &str = "REDIS_URL is set: did you mean TENURE_URL=$REDIS_URL?";
+
+fn not_examined_help() -> String {
+    match has_another_address() {
+        true => ANOTHER_ADDRESS.into(),
+        false => {
+            "tried to connect and to log in; start it, or see to the address (`tenure config` \
+                  shows where that comes from) and to what is in between"
+                .into()
+        }
+    }
+}
+
 fn unreachable_help() -> String {
-    match std::env::var_os("REDIS_URL").is_some() && std::env::var_os("TENURE_URL").is_none() {
-        true => "REDIS_URL is set: did you mean TENURE_URL=$REDIS_URL?".into(),
+    match has_another_address() {
+        true => ANOTHER_ADDRESS.into(),
         false => "is it running, and is the address right? `tenure doctor` looks closer".into(),
     }
 }

@@ -41,7 +41,11 @@ use settings::Settings;
 use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
-    let asked = args::parse(std::env::args_os().collect(), &|name| std::env::var_os(name));
+    let args: Vec<_> = std::env::args_os().collect();
+    if let Some(exit) = demo::take_part(&args) {
+        return exit;
+    }
+    let asked = args::parse(args, &|name| std::env::var_os(name));
     let (paint, ended) = match asked {
         Ok(Asked::Say(text)) => (Paint::for_stderr(Color::Auto), say(&text)),
         Ok(Asked::Do(settings, command)) => (settings.error_paint(), carry_out(command, &settings)),
@@ -79,7 +83,10 @@ fn default_level(command: &Command) -> LevelFilter {
     match command {
         // The proofs lose holds on purpose, and what `run` has to say it says in its own words.
         Command::Here(Here::Demo(_)) | Command::Run(_) => LevelFilter::OFF,
-        Command::Ask(Ask::Break(_)) => LevelFilter::ERROR,
+        Command::Ask(Ask::Break(_) | Ask::Doctor { .. }) => LevelFilter::ERROR,
+        // It would be written over the picture.
+        #[cfg(feature = "top")]
+        Command::Ask(Ask::Top(_)) => LevelFilter::OFF,
         _ => LevelFilter::WARN,
     }
 }
@@ -98,7 +105,7 @@ fn finish(
 
 fn do_here(here: Here, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     match here {
-        Here::Demo(demo) => demo::run(&demo, out).map(|()| OK),
+        Here::Demo(demo) => demo::run(&demo, settings, out),
         Here::Bench(bench) => commands::bench::run(&bench, settings, out),
         Here::Config => commands::config::run(settings, out),
         Here::Completions(shell) => commands::completions::run(shell, out),
@@ -118,7 +125,10 @@ async fn ask(asked: Ask, settings: &Settings, out: &mut dyn Write) -> Result<Exi
         Ask::Watch(prefix, interval) => {
             commands::watch::run(&prefix, interval, settings, out).await
         }
+        #[cfg(feature = "top")]
+        Ask::Top(asked) => commands::top::run(&asked, settings, out).await,
         Ask::Wait(name, wait) => commands::wait::run(&name, wait, settings, out).await,
         Ask::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
+        Ask::Doctor { brief } => commands::doctor::run(brief, settings, out).await,
     }
 }

@@ -5,7 +5,7 @@
 //! then releases; if the keeper is killed, the front kills the command. So the command never outlives
 //! the hold, unless both are killed at once, and even then the command itself dies with the keeper.
 //!
-//! - `front`, `keeper`: the two; `link` is what they share.
+//! - `front`, `keeper`: the two; `link` is what they share; `line` is where the keeper waits.
 //! - `watch` decides when the command is stopped; `command`, `tree` and `terminal` are what it needs.
 //! - `events`, `signals`, `clock`: what the keeper hears. `report`, `loss`: what is said in the end.
 
@@ -14,6 +14,7 @@ mod command;
 mod events;
 mod front;
 mod keeper;
+mod line;
 mod link;
 mod loss;
 mod quiet;

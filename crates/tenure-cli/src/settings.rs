@@ -114,6 +114,11 @@ impl Settings {
 }
 
 impl Address {
+    /// An engine that this process itself has chosen.
+    pub(crate) fn new(url: String) -> Address {
+        Address { url: Ok(url), source: Source::Variable }
+    }
+
     fn read(given: &Given<'_>, variables: &Variables) -> Result<Address, Failure> {
         let Some(Found { value, source }) = given.text("url")? else {
             let url = default_file(variables).ok_or(NoPlace);

@@ -7,12 +7,11 @@ mod stage;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use stage::{Ran, Stage};
 
-const PROOFS: [&str; 5] = ["race", "order", "slots", "late", "handover"];
+const PROOFS: [&str; 7] = ["race", "booking", "stolen", "crash", "slots", "order", "handover"];
 
 fn tenure(args: &[&str]) -> Ran {
     run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(args))
@@ -20,14 +19,6 @@ fn tenure(args: &[&str]) -> Ran {
 
 fn run(command: &mut Command) -> Ran {
     stage::ran(command)
-}
-
-/// An empty folder of this test's own.
-fn folder(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    path
 }
 
 #[test]
@@ -74,7 +65,7 @@ fn an_unknown_command_or_option_is_named_and_refused() {
     let [what, why, help] = ran.failed(64);
     assert_eq!((what, help), (r#"there is no command "dmeo""#, "did you mean `tenure demo`?"));
     assert!(why.starts_with("known: run, acquire, "), "{why}");
-    for args in [&["--fast"][..], &["demo", "--fast"], &["demo", "race", "late"]] {
+    for args in [&["--fast"][..], &["demo", "--fast"], &["demo", "race", "slots"]] {
         let ran = tenure(args);
         let [what, ..] = ran.failed(64);
         assert!(what.contains(args.last().unwrap()), "{what}");
@@ -102,7 +93,7 @@ fn a_count_that_is_none_is_refused_with_its_range() {
         &["demo", "race", "--count", "0"],
         &["demo", "race", "--count", "-1"],
         &["demo", "--count", "1", "--count", "2"],
-        &["demo", "late", "--count", "5"],
+        &["demo", "slots", "--count", "5"],
     ] {
         tenure(args).failed(64);
     }
@@ -130,70 +121,6 @@ fn arguments_that_are_not_utf8_are_refused_without_a_panic() {
 }
 
 #[test]
-fn every_proof_of_the_demo_holds_and_the_table_says_so() {
-    let ran = tenure(&["demo"]);
-    assert_eq!((ran.exit, &*ran.stderr), (Some(0), ""), "{ran:?}");
-    let (_, table) = ran.stdout.split_once("PROOF ").expect("there is a table");
-    for proof in PROOFS {
-        let row = table.lines().find(|line| line.starts_with(proof)).expect(proof);
-        assert!(row.ends_with("  held"), "{row}");
-    }
-    let row = |proof| table.lines().find(|line| line.starts_with(proof)).unwrap();
-    assert!(row("race").contains("400 of 400, 0 lost"), "{table}");
-    assert!(row("order").contains("1 2 3 4 5 6 7 8 9 10"), "{table}");
-    assert!(row("slots").contains("20 inside at once"), "{table}");
-    assert!(row("slots").contains(" 5 inside at once"), "{table}");
-    assert!(row("late").contains("late write refused"), "{table}");
-    assert!(table.contains("5 of 5 held"), "{table}");
-    assert!(table.contains("README"), "{table}");
-}
-
-#[test]
-fn without_a_lock_the_race_loses_updates() {
-    let ran = tenure(&["demo", "race", "--count", "300"]);
-    assert_eq!(ran.exit, Some(0), "{ran:?}");
-    let side = ran.stdout.lines().find(|line| line.starts_with("  without")).unwrap();
-    assert!(side.contains(" of 600, ") && !side.contains(" 0 lost"), "{side}");
-    assert!(ran.stdout.contains("600 of 600, 0 lost"), "{ran:?}");
-    assert!(!ran.stdout.contains("slots"), "only the race was asked for: {ran:?}");
-}
-
-#[test]
-fn nothing_is_left_in_the_folder_for_temporary_files() {
-    let folder = folder("left-behind");
-    let demo = ["demo", "race", "--count", "3"];
-    let ran = run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(demo).env("TMPDIR", &folder));
-    assert_eq!(ran.exit, Some(0), "{ran:?}");
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
-}
-
-#[test]
-fn a_proof_that_cannot_be_played_fails_the_demo_and_says_why() {
-    let nowhere = folder("nowhere").join("not-there");
-    let demo = ["demo", "race"];
-    let ran = run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(demo).env("TMPDIR", &nowhere));
-    assert_eq!(ran.exit, Some(1), "{ran:?}");
-    assert!(ran.stdout.contains("set TMPDIR"), "{ran:?}");
-    assert!(ran.stdout.contains("FAILED"), "{ran:?}");
-    assert!(ran.stderr.starts_with("error: 1 of 1 proofs failed: race\n"), "{ran:?}");
-}
-
-#[test]
-fn a_reader_that_leaves_early_is_no_failure() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tenure"))
-        .arg("demo")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut first = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
-    assert!(first.starts_with("What a lock changes"), "{first}");
-    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
-    assert_eq!((status.code(), String::from_utf8(stderr).unwrap()), (Some(0), String::new()));
-}
-
-#[test]
 fn a_list_that_nobody_reads_to_its_end_is_no_failure() {
     let stage = Stage::new("command-line-list");
     let names: Vec<String> = (0..700).map(|number| format!("{number:0>100}")).collect();
@@ -206,13 +133,11 @@ fn a_list_that_nobody_reads_to_its_end_is_no_failure() {
         all
     });
     for args in [&["ls"][..], &["ls", "--json"], &["completions", "zsh"]] {
-        let mut child = stage.command(args);
-        let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = stage.start(args);
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
         assert!(!first.is_empty());
-        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
-        assert_eq!((status.code(), String::from_utf8(stderr).unwrap()), (Some(0), String::new()));
+        child.ended().worked();
     }
 }
 
@@ -260,7 +185,7 @@ fn names_and_variables_that_are_not_utf8_are_refused_without_a_panic() {
 
 #[test]
 fn output_that_cannot_be_written_is_a_failure() {
-    for args in [&["--version"][..], &["demo", "late"]] {
+    for args in [&["--version"][..], &["demo", "booking"]] {
         let full = std::fs::File::create("/dev/full").unwrap();
         let ran = run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(args).stdout(full));
         let [what, ..] = ran.failed(74);

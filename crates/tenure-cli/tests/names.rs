@@ -2,11 +2,10 @@
 
 mod stage;
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::Stdio;
+use std::io::Read;
 use std::sync::Arc;
 
-use stage::{Ran, Stage, Transcript, eventually};
+use stage::{Lines, Ran, Stage, Transcript, eventually};
 use tenure::engine::{Claim, ClaimId, Details, Engine, Name, Space};
 use tenure::engines::file::File;
 
@@ -66,11 +65,10 @@ fn wait_ends_when_the_name_is_free_and_takes_nothing() {
     let hold = stage.hold("backup");
     all.run("wait backup -n").failed(75);
     all.run("wait backup -w 20ms").failed(75);
-    let mut child = stage.command(["wait", "backup"]);
-    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = stage.start(&["wait", "backup"]);
     assert_eq!(child.try_wait().unwrap(), None);
     stage.block_on(async { hold.release().await }).unwrap();
-    Ran::new(child.wait_with_output().unwrap()).worked();
+    child.ended().worked();
     let name = stage.run(&["show", "backup"]);
     assert_eq!(name.exit, Some(1), "{name:?}");
     all.compare("names-wait");
@@ -94,11 +92,10 @@ fn waiting_long_says_on_whom() {
 fn watch_tells_what_happens_and_ends_with_its_reader() {
     let stage = Stage::new("names-watch");
     let hold = stage.hold("backup");
-    let mut child = stage.command(["watch", "--json", "--interval", "20ms"]);
-    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut next = || {
-        let line = lines.next().unwrap().unwrap();
+    let mut child = stage.start(&["watch", "--json", "--interval", "20ms"]);
+    let lines = Lines::of(child.stdout.take().unwrap());
+    let next = || {
+        let line = lines.next();
         let field = |key: &str| {
             let (_, rest) = line.split_once(&format!("\"{key}\":\"")).unwrap();
             rest.split('"').next().unwrap().to_owned()
@@ -130,10 +127,8 @@ fn watch_tells_what_happens_and_ends_with_its_reader() {
 fn watch_for_people_is_a_line_an_event() {
     let stage = Stage::new("names-watch-text");
     let _hold = stage.hold("prod/backup");
-    let mut child = stage.command(["watch", "--ns", "prod"]);
-    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
-    let mut first = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let mut child = stage.start(&["watch", "--ns", "prod"]);
+    let first = Lines::of(child.stdout.take().unwrap()).next();
     child.kill().unwrap();
     child.wait().unwrap();
     let (time, rest) = first.split_once("Z  ").unwrap();

@@ -5,11 +5,10 @@
 mod stage;
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::Stdio;
+use std::io::{Read, Write};
 
 use rustix::process::{Pid, Signal, kill_process};
-use stage::{Ran, Stage, Transcript, eventually, ran};
+use stage::{Lines, Ran, Stage, Transcript, eventually, ran};
 
 /// Runs a command with a claim in its environment.
 fn with_claim(stage: &Stage, claim: &str, args: &[&str]) -> Ran {
@@ -70,10 +69,9 @@ fn semaphores_and_read_write_locks_say_how_they_are_used() {
 fn the_claim_can_come_from_standard_input() {
     let stage = Stage::new("scripts-stdin");
     let claim = stage.run(&["acquire", "deploy"]);
-    let mut child = stage.command(["release", "deploy", "-"]);
-    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = stage.start(&["release", "deploy", "-"]);
     child.stdin.take().unwrap().write_all(claim.worked().as_bytes()).unwrap();
-    Ran::new(child.wait_with_output().unwrap()).worked();
+    child.ended().worked();
     assert_eq!(stage.run(&["show", "deploy"]).exit, Some(1));
     // An endless one is not read to its end.
     let endless = File::open("/dev/zero").unwrap();
@@ -97,10 +95,9 @@ fn whoever_waits_says_on_whom_and_gets_it_in_the_end() {
     let stage = Stage::new("scripts-wait");
     let hold = stage.hold("backup");
     let second = stage.queue("backup", "web-5:912");
-    let mut child = stage.command(["acquire", "backup"]);
-    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
-    let note = notes.next().unwrap().unwrap();
+    let mut child = stage.start(&["acquire", "backup"]);
+    let notes = Lines::of(child.stderr.take().unwrap());
+    let note = notes.next();
     let begins =
         r#"tenure: waiting for "backup": held by web-3:4121 (./backup.sh, "nightly dump") for "#;
     let ends = "; you are 2nd of 2. Ctrl-C leaves the line.";
@@ -108,12 +105,12 @@ fn whoever_waits_says_on_whom_and_gets_it_in_the_end() {
     assert!(note.contains(", renewed ") && note.contains(" ago; "), "{note}");
     second.abort();
     drop(hold);
-    let note = notes.next().unwrap().unwrap();
+    let note = notes.next();
     assert!(
         note.starts_with(r#"tenure: got "backup" after "#) && note.contains("s, fence "),
         "{note}"
     );
-    let ran = Ran::new(child.wait_with_output().unwrap());
+    let ran = child.ended();
     assert_eq!(ran.exit, Some(0));
     with_claim(&stage, &ran.stdout, &["release", "backup"]).worked();
 }
@@ -123,12 +120,11 @@ fn a_signal_while_waiting_leaves_the_line() {
     let stage = Stage::new("scripts-signals");
     let hold = stage.hold("backup");
     for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
-        let mut child = stage.command(["acquire", "backup", "-q"]);
-        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = stage.start(&["acquire", "backup", "-q"]);
         eventually("it waits", || waiters(&stage, "backup") == 1);
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
-        let ran = Ran::new(child.wait_with_output().unwrap());
+        let ran = child.ended();
         assert_eq!((ran.exit, &*ran.stdout), (Some(128 + signal.as_raw()), ""), "{ran:?}");
         assert_eq!(waiters(&stage, "backup"), 0);
     }
@@ -144,8 +140,7 @@ fn a_claim_that_nobody_can_read_is_released_again() {
 
     // The reader of a pipe that has gone before the claim was there.
     let hold = stage.hold("deploy");
-    let mut child = stage.command(["acquire", "deploy"]);
-    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = stage.start(&["acquire", "deploy"]);
     eventually("it waits", || waiters(&stage, "deploy") == 1);
     drop(child.stdout.take());
     drop(hold);

@@ -2,8 +2,6 @@
 
 mod stage;
 
-use std::process::Stdio;
-
 use stage::{Ran, Stage, ran};
 use tenure_testkit::servers::Redis;
 
@@ -79,12 +77,10 @@ fn an_argument_that_may_be_a_claim_is_not_repeated() {
         ran.failed(64);
         assert!(!ran.stderr.contains(&claim[3..35]), "{ran:?}");
     }
-    let mut child = stage.command(["check", "deploy", "-"]);
-    let mut child =
-        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = stage.start(&["check", "deploy", "-"]);
     let line = format!("{claim} and more");
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), line.as_bytes()).unwrap();
-    let ran = Ran::new(child.wait_with_output().unwrap());
+    let ran = child.ended();
     ran.failed(64);
     assert!(!ran.stderr.contains(&claim[3..35]), "{ran:?}");
 }

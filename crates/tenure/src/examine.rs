@@ -94,7 +94,7 @@ fn latency(times: Vec<Duration>, ttl: Duration) -> Finding {
 }
 
 fn millis(span: Duration) -> String {
-    format!("{:.1} ms", span.as_secs_f64() * 1000.0)
+    format!("{:.2} ms", span.as_secs_f64() * 1000.0)
 }
 
 #[cfg(test)]
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn an_engine_that_is_near_is_good_and_its_times_are_shown() {
         let finding = of((1..=50).map(|at| at * 100), 30_000);
-        assert_eq!(finding, Finding::good("latency", "2.5 ms p50, 5.0 ms p99"));
+        assert_eq!(finding, Finding::good("latency", "2.50 ms p50, 5.00 ms p99"));
     }
 
     #[test]

@@ -12,50 +12,62 @@ use crate::output::quoted;
 pub(crate) struct Demo {
     /// The proofs, in order.
     pub(crate) proofs: Vec<Proof>,
-    /// How often each worker of the race takes a number.
+    /// How often each process of the race takes a number.
     pub(crate) count: u32,
 }
 
 /// The proofs that there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Proof {
-    /// Two workers count in one file; none of their updates is lost.
+    /// Two processes count in one file; none of their updates is lost.
     Race,
-    /// Ten stand in line and are served first come, first served.
-    Order,
+    /// Two book the same table at once, and one has it.
+    Booking,
+    /// A holder that comes back too late can do no harm.
+    Stolen,
+    /// A holder is killed, and the next one goes on.
+    Crash,
     /// Twenty want in, and five are inside at once.
     Slots,
-    /// A holder that comes back too late can do no harm.
-    Late,
-    /// How soon the next in line has what was let go.
+    /// One sender's transactions stay in order across instances.
+    Order,
+    /// A worker ends, and the next one takes over.
     Handover,
 }
 
 /// The proofs, in the order in which they are played, with what they show.
-const PROOFS: [(&str, Proof, &str); 5] = [
-    ("race", Proof::Race, "two workers count in one file; none of their updates is lost"),
-    ("order", Proof::Order, "ten stand in line and are served first come, first served"),
+const PROOFS: [(&str, Proof, &str); 7] = [
+    ("race", Proof::Race, "two processes count in one file; none of their updates is lost"),
+    ("booking", Proof::Booking, "two book the same table at once, and one has it"),
+    ("stolen", Proof::Stolen, "a holder that comes back too late can do no harm"),
+    ("crash", Proof::Crash, "a holder is killed, and the next one goes on"),
     ("slots", Proof::Slots, "twenty want in, and five are inside at once"),
-    ("late", Proof::Late, "a holder that comes back too late can do no harm"),
-    ("handover", Proof::Handover, "how soon the next in line has what was let go"),
+    ("order", Proof::Order, "one sender's transactions stay in order across instances"),
+    ("handover", Proof::Handover, "a worker ends, and the next one takes over"),
 ];
 
-/// How often each worker of the race takes a number unless told otherwise.
-const COUNT: u32 = 200;
-/// The most that the race counts to: some minutes of work.
+/// How often each process of the race takes a number unless told otherwise.
+const COUNT: u32 = 1000;
+/// The most that the race counts to: half an hour of work, more or less.
 const MOST: u32 = 1_000_000;
 
 pub(super) fn define() -> Command {
     let proofs = PROOFS.iter().map(|(name, _, shows)| format!("  {name:<9} {shows}\n"));
     Command::new("demo")
-        .about("Show what a lock changes: proofs, played in this process, without a server")
-        .after_help(format!("Proofs:\n{}", proofs.collect::<String>()))
+        .about("Show what a lock changes: proofs, played by real processes, without a server")
+        .after_help(format!(
+            "Proofs:\n{}\nThey are played on a file of their own, which is gone in the end; or on the engine that you\n\
+             name, with names that begin with `tenure-demo/`. The exit code is 1 if one of them fails.",
+            proofs.collect::<String>()
+        ))
         .arg(word("proof", "NAME", "The one proof to play; all of them if none is named"))
         .arg(option(
             "count",
             None,
             "N",
-            "How often each of the two workers of `race` takes a number [default: 200]",
+            &format!(
+                "How often each of the two processes of `race` takes a number [default: {COUNT}]"
+            ),
         ))
 }
 
@@ -66,7 +78,7 @@ impl Demo {
         let Some(name) = given.word("proof")? else {
             return Ok(Demo { proofs: PROOFS.map(|(_, proof, _)| proof).to_vec(), count });
         };
-        let Some((_, proof, _)) = PROOFS.iter().find(|(known, ..)| *known == name) else {
+        let Some(proof) = proof_named(&name) else {
             let known = PROOFS.map(|(name, ..)| name).join(", ");
             return Err(Failure::new(
                 USAGE,
@@ -75,16 +87,21 @@ impl Demo {
                 "name one of them, or none to play all",
             ));
         };
-        if *proof != Proof::Race && given.is_spoken("count") {
+        if proof != Proof::Race && given.is_spoken("count") {
             return Err(Failure::new(
                 USAGE,
                 format!("{} does not count", quoted(&name)),
-                "--count says how often the workers of `race` take a number",
+                "--count says how often the processes of `race` take a number",
                 "leave --count out, or play `tenure demo race`",
             ));
         }
-        Ok(Demo { proofs: vec![*proof], count })
+        Ok(Demo { proofs: vec![proof], count })
     }
+}
+
+/// The proof of this name.
+pub(crate) fn proof_named(name: &str) -> Option<Proof> {
+    PROOFS.iter().find(|(known, ..)| *known == name).map(|(_, proof, _)| *proof)
 }
 
 /// The name of a proof, as it is written on the command line.

@@ -1,4 +1,5 @@
-//! `tenure ls`, `show`, `watch`, `wait` and `break`: looking at names, and stepping in.
+//! `tenure ls`, `show`, `watch`, `wait`, `break` and `doctor`: looking at names and at the engine, and
+//! stepping in.
 
 use clap::Command;
 use tenure::Fence;
@@ -13,7 +14,11 @@ Events: held and waiting at the first look, then granted, released (by whoever h
 ttl, or broken), queued and left. Renewals are none. It looks again and again, so what begins and ends
 between two looks is not seen.";
 
-pub(super) fn define_commands() -> [Command; 5] {
+const DOCTOR: &str = "\
+Looks at what locks depend on: settings, rights, room, speed. Nothing is claimed and nothing is changed. A
+warning is a weakness to know about; a problem means that locks cannot be relied on, or do not work.";
+
+pub(super) fn define_commands() -> [Command; 6] {
     let prefix = || word("prefix", "PREFIX", "Only names that begin with this");
     let name = || word("name", "NAME", "Which name").required(true);
     [
@@ -45,6 +50,10 @@ pub(super) fn define_commands() -> [Command; 5] {
             .arg(name())
             .arg(spoken("fence", "N", "The fence of the hold to break, as `tenure show` has it"))
             .arg(spoken("reason", "TEXT", "Why, for the holder and for the log")),
+        Command::new("doctor")
+            .about("Say whether the engine is fit for locks; exit code 1 if it is not")
+            .after_help(DOCTOR)
+            .arg(flag("brief", None, "One line, for health checks")),
     ]
 }
 

@@ -40,7 +40,7 @@ pub(crate) async fn run(
             Ok(Exit(NO))
         }
         Err(error) => {
-            writeln!(out, "{name}: {}", engine::reason(&error, settings))?;
+            writeln!(out, "{name}: {}", engine::reason(&error))?;
             Ok(Exit(NO))
         }
     }

@@ -45,7 +45,7 @@ pub(crate) async fn run(
             // An engine that was there will be there again; what happened meanwhile shows then.
             Err(error) if error.kind() == ErrorKind::Unavailable && before.is_some() => {
                 if reachable {
-                    let said = engine::reason(&error, settings);
+                    let said = engine::reason(&error);
                     settings.notes().say(&format!("cannot look, and tries again: {said}"));
                     reachable = false;
                 }

@@ -1,115 +1,152 @@
-//! Ten guests come to a door that is taken, one after the other. Who comes first is served first.
+//! The transactions of one sender reach three instances in turn. Each is checked before it is sent on,
+//! which takes its time, and the chain takes them in their order or not at all.
+//!
+//! The place in line is taken on arrival, before anything is awaited; so the order of arrival is the
+//! order at the chain, whichever instance is quick.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::{Act, Played, Seen, Stage, Trouble, all_done, random};
+use super::player::{LOOK_EVERY, Names, Player};
+use super::record::Record;
+use super::stage::{Stage, random};
+use super::{Act, Played, Seen, Trouble, no_such_part};
 
 pub(super) const ACT: Act = Act {
-    title: "ten come one after the other to a door that is taken",
+    title: "one sender's transactions reach three instances (processes) in turn",
     lines: [
-        r#"let turn = tenure.mutex("door").join(); // the place in line is taken here"#,
+        r#"let turn = tenure.mutex("sender:0xab").owner(&tx).join(); // its place, on arrival"#,
         "let hold = turn.await?;",
-        "drop(hold);",
+        "check_and_send(nonce, &chain).await?;",
     ],
-    without,
-    with,
 };
 
-const GUESTS: u32 = 10;
+const INSTANCES: usize = 3;
+const TRANSACTIONS: u64 = 60;
+const CHAIN: &str = "chain";
+/// How many are shown.
+const SHOWN: usize = 12;
 
-/// The guests in the order in which they were served.
-#[derive(Clone, Default)]
-struct Served(Arc<Mutex<Vec<u32>>>);
+pub(super) fn without(stage: &mut Stage<'_>) -> Played {
+    let sent = send_all(stage, "without")?;
+    let more = match sent.wrong {
+        0 => "in order, by luck".to_owned(),
+        _ => format!("whoever is checked first is sent first: {}", sent.beginning()),
+    };
+    Ok(sent.seen(|brief| Seen::report(brief, more)))
+}
 
-/// Each guest comes back after a while to see whether the door is free: who is lucky is served.
-fn without(stage: &Stage) -> Played {
-    let served = Served::default();
-    stage.play(async {
-        let taken = stage.tenure.mutex("polled door").acquire().await?;
-        let mut guests = JoinSet::new();
-        for guest in 1..=GUESTS {
-            let door = stage.tenure.mutex("polled door");
-            if door.clone().try_acquire().await?.is_some() {
-                return Err("a taken door was given away".into());
-            }
-            let served = served.clone();
-            guests.spawn(async move {
-                let _hold = loop {
-                    tokio::time::sleep(Duration::from_millis(1 + random() % 20)).await;
-                    if let Some(hold) = door.clone().try_acquire().await? {
-                        break hold;
-                    }
-                };
-                served.push(guest);
-                Ok::<_, Trouble>(())
-            });
+pub(super) fn with(stage: &mut Stage<'_>) -> Played {
+    let sent = send_all(stage, "with")?;
+    let in_order = sent.order.iter().copied().eq(0..TRANSACTIONS);
+    let more = match in_order {
+        true => format!("in order of arrival: {}", sent.beginning()),
+        false => format!("out of order: {}", sent.beginning()),
+    };
+    let held = in_order && sent.wrong == 0;
+    Ok(sent.seen(|brief| Seen::check(held, brief, more)))
+}
+
+/// What the chain saw.
+struct Sent {
+    order: Vec<u64>,
+    wrong: u64,
+}
+
+impl Sent {
+    fn beginning(&self) -> String {
+        let shown: Vec<_> = self.order.iter().take(SHOWN).map(ToString::to_string).collect();
+        format!("{} …", shown.join(" "))
+    }
+
+    fn seen(&self, seen: impl FnOnce(String) -> Seen) -> Seen {
+        let brief = format!("{} of {TRANSACTIONS} with a wrong nonce", self.wrong);
+        seen(brief).fact("wrong", self.wrong).fact("transactions", TRANSACTIONS)
+    }
+}
+
+/// Hands each transaction to the next instance, as soon as the one before has arrived.
+fn send_all(stage: &mut Stage<'_>, side: &str) -> Result<Sent, Trouble> {
+    let chain = stage.record(CHAIN, "0")?;
+    let mut crew = stage.crew();
+    crew.start_all((0..INSTANCES).map(|_| format!("order {side}")))?;
+    for nonce in 0..TRANSACTIONS {
+        crew.progress(&format!("  {side:8} {nonce} of {TRANSACTIONS} have arrived"));
+        let instance = nonce as usize % INSTANCES;
+        crew.tell(instance, &nonce.to_string());
+        crew.expect(instance, "arrived")?;
+    }
+    crew.tell_all("end");
+    for instance in 0..INSTANCES {
+        crew.expect(instance, "done")?;
+    }
+    let lines: Vec<_> = chain.journal()?;
+    let order = lines.iter().filter_map(|line| line.split(' ').next()?.parse().ok()).collect();
+    let wrong = lines.iter().filter(|line| line.ends_with("wrong")).count() as u64;
+    Ok(Sent { order, wrong })
+}
+
+pub(super) async fn work(player: &mut Player, words: &[&str]) -> Result<(), Trouble> {
+    let tenure = match *words {
+        ["without"] => None,
+        ["with"] => Some(player.tenure().await?),
+        _ => return Err(no_such_part(words)),
+    };
+    let mut tasks = JoinSet::new();
+    player.say("ready");
+    loop {
+        let cue = player.cue().await;
+        let Ok(nonce) = cue.parse::<u64>() else { break };
+        let chain = player.record(CHAIN);
+        match &tenure {
+            None => drop(tasks.spawn(async move { check_and_send(nonce, &chain).await })),
+            Some(tenure) => arrive(tenure, nonce, chain, &mut tasks).await?,
         }
-        drop(taken);
-        all_done(guests).await
-    })?;
-    let more =
-        if served.in_order() { "in order, by luck" } else { "whoever asks at the right moment" };
-    Ok(Seen::report(served.to_string(), more))
+        player.say("arrived");
+    }
+    while let Some(task) = tasks.join_next().await {
+        task??;
+    }
+    player.say("done");
+    Ok(())
 }
 
-/// Each guest takes a place in line, and is told when it is its turn.
-fn with(stage: &Stage) -> Played {
-    let tenure = &stage.tenure;
-    let served = Served::default();
-    stage.play(async {
-        let taken = tenure.mutex("door").acquire().await?;
-        let mut guests = JoinSet::new();
-        for guest in 1..=GUESTS {
-            let turn = tenure.mutex("door").join(); // the place in line is taken here
-            let served = served.clone();
-            guests.spawn(async move {
-                let hold = turn.await?;
-                served.push(guest);
-                drop(hold);
-                Ok(())
-            });
+/// Takes a place in line for a transaction, and returns when it is sure to come before all that
+/// arrive later.
+async fn arrive(
+    tenure: &Names,
+    nonce: u64,
+    chain: Record,
+    tasks: &mut JoinSet<Result<(), Trouble>>,
+) -> Result<(), Trouble> {
+    let tx = format!("transaction {nonce}");
+    let turn = tenure.mutex("sender:0xab").owner(&tx).join(); // its place, on arrival
+    let served = Arc::new(AtomicBool::new(false));
+    let also_served = served.clone();
+    tasks.spawn(async move {
+        let hold = turn.await?;
+        also_served.store(true, SeqCst);
+        check_and_send(nonce, &chain).await?;
+        drop(hold);
+        Ok(())
+    });
+    while !served.load(SeqCst) && tenure.look("sender:0xab", &tx).await?.is_none() {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// Checks that take their time, and then the chain.
+async fn check_and_send(nonce: u64, chain: &Record) -> Result<(), Trouble> {
+    tokio::time::sleep(Duration::from_millis(1 + random() % 8)).await;
+    chain.change(|next, journal| {
+        let taken = next.parse() == Ok(nonce);
+        if taken {
+            *next = (nonce + 1).to_string();
         }
-        drop(taken);
-        all_done(guests).await
-    })?;
-    let more = if served.in_order() { "first come, first served" } else { "out of order" };
-    Ok(Seen::check(served.in_order(), served.to_string(), more))
-}
-
-impl Served {
-    fn push(&self, guest: u32) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(guest);
-    }
-
-    fn all(&self) -> Vec<u32> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn in_order(&self) -> bool {
-        self.all().into_iter().eq(1..=GUESTS)
-    }
-}
-
-impl std::fmt::Display for Served {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let guests: Vec<_> = self.all().iter().map(ToString::to_string).collect();
-        f.write_str(&guests.join(" "))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn in_order_means_everyone_in_the_order_of_arrival() {
-        let served = |guests: &[u32]| Served(Arc::new(Mutex::new(guests.to_vec())));
-        assert!(served(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).in_order());
-        assert!(!served(&[2, 1, 3, 4, 5, 6, 7, 8, 9, 10]).in_order());
-        assert!(!served(&[1, 2, 3]).in_order());
-        assert_eq!(served(&[2, 1]).to_string(), "2 1");
-    }
+        journal.push(format!("{nonce} {}", if taken { "taken" } else { "wrong" }));
+    })
 }

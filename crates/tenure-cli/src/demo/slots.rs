@@ -1,95 +1,150 @@
-//! Twenty callers of an interface that bears five at once.
+//! Twenty processes call an interface that bears five at once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
-
-use super::{Act, Played, Seen, Stage, all_done};
+use super::player::Player;
+use super::record::Record;
+use super::stage::Stage;
+use super::{Act, PATIENCE, Played, Seen, Trouble, no_such_part};
 
 pub(super) const ACT: Act = Act {
-    title: "twenty call what bears five at once",
+    title: "twenty processes call what bears five at once",
     lines: [
         r#"let unit = tenure.semaphore("partner-api", 5).acquire().await?;"#,
-        "partner.call().await;",
+        "partner.call(5).await?;",
         "drop(unit);",
     ],
-    without,
-    with,
 };
 
 const CALLERS: usize = 20;
 const CAPACITY: usize = 5;
+const PARTNER: &str = "partner-api";
 
-fn without(stage: &Stage) -> Played {
-    let partner = Partner::with_groups_of(CALLERS);
-    stage.play(async {
-        let mut callers = JoinSet::new();
-        for _ in 0..CALLERS {
-            let partner = partner.clone();
-            callers.spawn(async move {
-                partner.call().await;
-                Ok(())
-            });
-        }
-        all_done(callers).await
-    })?;
-    Ok(Seen::report(format!("{} inside at once", partner.most()), "nobody counts"))
+pub(super) fn without(stage: &mut Stage<'_>) -> Played {
+    let most = call_together(stage, "without")?;
+    Ok(Seen::report(format!("{most} inside at once"), "nobody counts").fact("most", most as u64))
 }
 
-fn with(stage: &Stage) -> Played {
-    let partner = Partner::with_groups_of(CAPACITY);
-    stage.play(async {
-        let mut callers = JoinSet::new();
-        for _ in 0..CALLERS {
-            let (tenure, partner) = (stage.tenure.clone(), partner.clone());
-            callers.spawn(async move {
-                let unit = tenure.semaphore("partner-api", 5).acquire().await?;
-                partner.call().await;
-                drop(unit);
-                Ok(())
-            });
+pub(super) fn with(stage: &mut Stage<'_>) -> Played {
+    let most = call_together(stage, "with")?;
+    let held = most == CAPACITY;
+    let more = match held {
+        true => format!("as many as there are units; all {CALLERS} were served"),
+        false => format!("there are {CAPACITY} units"),
+    };
+    let seen = Seen::check(held, format!("{most} inside at once"), more);
+    Ok(seen.fact("most", most as u64))
+}
+
+fn call_together(stage: &mut Stage<'_>, side: &str) -> Result<usize, Trouble> {
+    let record = stage.record(PARTNER, &Calls::default().text())?;
+    let mut crew = stage.crew();
+    crew.start_all((0..CALLERS).map(|_| format!("slots {side}")))?;
+    crew.tell_all("go");
+    for served in 0..CALLERS {
+        crew.progress(&format!("  {side:8} {served} of {CALLERS} served"));
+        let (_, line) = crew.hear()?;
+        if line != "done" {
+            return Err(format!("{line:?} was not to come").into());
         }
-        all_done(callers).await
-    })?;
-    let most = partner.most();
-    Ok(Seen::check(
-        most == CAPACITY,
-        format!("{most} inside at once"),
-        "as many as there are units",
-    ))
+    }
+    Ok(Calls::read(&record.value()?).most)
+}
+
+pub(super) async fn work(player: &mut Player, words: &[&str]) -> Result<(), Trouble> {
+    let partner = Partner { calls: player.record(PARTNER) };
+    match *words {
+        ["without"] => {
+            player.say("ready");
+            player.cue().await;
+            partner.call(CALLERS).await?;
+        }
+        ["with"] => {
+            let tenure = player.tenure().await?;
+            player.say("ready");
+            player.cue().await;
+            let unit = tenure.semaphore("partner-api", 5).acquire().await?;
+            partner.call(5).await?;
+            drop(unit);
+        }
+        _ => return Err(no_such_part(words)),
+    }
+    player.say("done");
+    Ok(())
 }
 
 /// What is called, and counts who is inside.
-#[derive(Clone)]
-struct Partner(Arc<Counts>);
-
-struct Counts {
-    inside: AtomicUsize,
-    most: AtomicUsize,
-    group: Barrier,
+struct Partner {
+    calls: Record,
 }
 
 impl Partner {
-    /// Callers stay until `size` of them are inside together. So the number that is seen does not
+    /// Stays until `group` callers have been inside together. So the number that is seen does not
     /// depend on who is quick: if fewer are let in, the call does not end.
-    fn with_groups_of(size: usize) -> Partner {
-        let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Partner(Arc::new(Counts { inside, most, group: Barrier::new(size) }))
-    }
-
-    async fn call(&self) {
-        let Counts { inside, most, group } = &*self.0;
-        most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
-        group.wait().await;
+    async fn call(&self, group: usize) -> Result<(), Trouble> {
+        let since = Instant::now();
+        let mut calls = self.change(Calls::enter)?;
+        while calls.most < group {
+            if since.elapsed() > PATIENCE {
+                return Err(format!("only {} are let in together", calls.most).into());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            calls = Calls::read(&self.calls.value()?);
+        }
         // Time for one too many to come in, if one is let in.
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        inside.fetch_sub(1, SeqCst);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        self.change(Calls::leave).map(drop)
     }
 
-    fn most(&self) -> usize {
-        self.0.most.load(SeqCst)
+    fn change(&self, change: impl FnOnce(&mut Calls)) -> Result<Calls, Trouble> {
+        self.calls.change(|text, _| {
+            let mut calls = Calls::read(text);
+            change(&mut calls);
+            *text = calls.text();
+            calls
+        })
+    }
+}
+
+/// How many are inside, and how many were at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Calls {
+    inside: usize,
+    most: usize,
+}
+
+impl Calls {
+    fn enter(&mut self) {
+        self.inside += 1;
+        self.most = self.most.max(self.inside);
+    }
+
+    fn leave(&mut self) {
+        self.inside -= 1;
+    }
+
+    fn text(self) -> String {
+        format!("{} {}", self.inside, self.most)
+    }
+
+    fn read(text: &str) -> Calls {
+        let number = |text: &str| text.parse().unwrap_or_default();
+        let (inside, most) = text.split_once(' ').unwrap_or_default();
+        Calls { inside: number(inside), most: number(most) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_too_many_is_seen_although_it_has_left() {
+        let mut calls = Calls::read("4 4");
+        calls.enter();
+        calls.enter();
+        calls.leave();
+        assert_eq!(calls, Calls { inside: 5, most: 6 });
+        assert_eq!(Calls::read(&calls.text()), calls);
     }
 }

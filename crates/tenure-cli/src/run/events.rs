@@ -40,21 +40,29 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Called in the keeper, and in its runtime.
-    pub(super) fn new(front: Pid, link: PlainStream, inherited: Inherited) -> io::Result<Events> {
-        Ok(Events {
-            front,
-            alarm: Alarm::new()?,
-            signals: system::register(inherited.taken()?)?,
-            came: VecDeque::new(),
-            link: UnixStream::from_std(link)?,
-            front_gone: false,
-        })
+    /// Called in the keeper, and in its runtime. If it fails, the link is there to say so.
+    pub(super) fn new(
+        front: Pid,
+        link: PlainStream,
+        inherited: Inherited,
+    ) -> Result<Events, (io::Error, PlainStream)> {
+        let registered = || {
+            let link = UnixStream::from_std(link.try_clone()?)?;
+            Ok((Alarm::new()?, system::register(inherited.taken()?)?, link))
+        };
+        match registered() {
+            Ok((alarm, signals, link)) => {
+                let (came, front_gone) = (VecDeque::new(), false);
+                Ok(Events { front, alarm, signals, came, link, front_gone })
+            }
+            Err(error) => Err((error, link)),
+        }
     }
 
-    /// Tells the front, if there still is one that listens.
+    /// Tells the front, if there still is one that listens. Past the runtime, which would have to look
+    /// first whether there is room.
     pub(super) fn tell(&self, news: News) {
-        let _ = self.link.try_write(&news.to_bytes());
+        let _ = rustix::io::write(&self.link, &news.to_bytes());
     }
 
     pub(super) fn front_is_gone(&self) -> bool {

@@ -5,35 +5,30 @@
 //! has, and it is the keeper that sees to both.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, getpid, set_child_subreaper, setpgid};
-use tenure::{ErrorKind, Hold, Options, Released, Tenure};
+use tenure::{Hold, Options, Released};
 
 use super::command::Command;
 use super::events::{Event, Events};
 use super::link::{News, Slate};
 use super::loss::Loss;
-use super::report::{MAX_RUN, Outcome, Report, not_started};
+use super::report::{MAX_RUN, Outcome, Report, late, not_started};
 use super::terminal::Terminal;
 use super::watch::{Limits, Watch, Watched, Why};
-use super::{clock, quiet, signals, tree};
+use super::{clock, quiet, signals};
 use crate::args::Run;
 use crate::args::claim::Kind;
 use crate::args::run::Program;
-use crate::asking::origin;
 use crate::engine;
 use crate::failure::{Failure, INTERNAL};
 use crate::output::quoted;
 use crate::settings::Settings;
 use crate::system::{self, Inherited};
-use crate::waiting::Waiting;
 
-/// How long the way out of the line may take: an engine that does not answer forgets us by itself.
-const LEAVING: Duration = Duration::from_secs(2);
 /// What `ps` and `pkill` know this process by.
 const NAME: &std::ffi::CStr = c"hold-keeper";
 
@@ -50,33 +45,32 @@ pub(super) struct Start<'a> {
 
 /// Keeps until all is over, and returns the exit code.
 pub(super) fn keep(start: Start<'_>) -> u8 {
-    let Start { run, settings, front, link, slate, inherited, mut status } = start;
-    let paint = settings.error_paint();
+    let Start { run, settings, front, link, slate, inherited, status } = start;
+    let mut desk = Desk { settings, status };
     let runtime = set_apart(front).map_err(|error| broken(&error)).and_then(|()| engine::runtime());
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(failure) => {
-            let report = Report::not_run(Outcome::Failed, failure);
-            report.publish(paint, status.as_mut());
+            let report = desk.publish(Report::not_run(Outcome::Failed, failure));
+            let _ = (&link).write_all(&report.news(false).to_bytes());
             return report.exit;
         }
     };
     let code = runtime.block_on(async {
         let events = match Events::new(front, link, inherited) {
             Ok(events) => events,
-            Err(error) => {
-                let report = Report::not_run(Outcome::Failed, broken(&error));
-                report.publish(paint, status.as_mut());
+            Err((error, link)) => {
+                let report = desk.publish(Report::not_run(Outcome::Failed, broken(&error)));
+                let _ = (&link).write_all(&report.news(false).to_bytes());
                 return report.exit;
             }
         };
         let mut keeper = Keeper { run, settings, events, slate, inherited, paused: false };
         let (report, kept) = keeper.go().await;
-        report.publish(paint, status.as_mut());
-        drop(status);
-        let lingers = kept.is_some();
-        keeper.events.tell(News::Done { code: report.exit, lingers });
+        let report = desk.publish(report);
+        keeper.events.tell(report.news(kept.is_some()));
         if let Some(kept) = kept {
+            drop(desk);
             kept.linger(&mut keeper.events).await;
         }
         report.exit
@@ -84,6 +78,19 @@ pub(super) fn keep(start: Start<'_>) -> u8 {
     // A look-up that hangs must not keep us.
     runtime.shutdown_background();
     code
+}
+
+/// Where a report goes.
+struct Desk<'a> {
+    settings: &'a Settings,
+    status: Option<File>,
+}
+
+impl Desk<'_> {
+    fn publish(&mut self, report: Report) -> Report {
+        report.publish(self.settings.error_paint(), self.status.as_mut());
+        report
+    }
 }
 
 /// Out of the reach of what is meant for the front.
@@ -101,10 +108,10 @@ fn broken(error: &io::Error) -> Failure {
     Failure::new(INTERNAL, "the command cannot be watched over", error.to_string(), help)
 }
 
-struct Keeper<'a> {
-    run: &'a Run,
-    settings: &'a Settings,
-    events: Events,
+pub(super) struct Keeper<'a> {
+    pub(super) run: &'a Run,
+    pub(super) settings: &'a Settings,
+    pub(super) events: Events,
     slate: Slate,
     inherited: Inherited,
     /// The front was stopped: nothing is started until it goes on.
@@ -112,7 +119,7 @@ struct Keeper<'a> {
 }
 
 /// Why the keeper does not go on.
-enum CalledOff {
+pub(super) enum CalledOff {
     /// By this signal.
     Signal(i32),
     /// The front was killed.
@@ -120,7 +127,7 @@ enum CalledOff {
 }
 
 impl CalledOff {
-    fn report(self) -> Report {
+    pub(super) fn report(self) -> Report {
         match self {
             CalledOff::Signal(signal) => Report::called_off(signal),
             CalledOff::FrontGone => Report::called_off(libc::SIGKILL),
@@ -151,76 +158,6 @@ impl Keeper<'_> {
             }
         };
         self.hold_and_run(hold, &options).await
-    }
-
-    /// Stands in line until it holds the name, for as long as a hold lasts.
-    async fn take(&mut self, tenure: &Tenure) -> Result<(Hold, Options), Report> {
-        let (asking, settings) = (&self.run.asking, self.settings);
-        let failed = |failure| Report::not_run(Outcome::Failed, failure);
-        let options = self.options(tenure);
-        self.run.kill_after(options.ttl).map_err(failed)?;
-        let checked = tenure.clone().with_defaults(options.clone());
-        checked.map_err(|error| failed(engine::failure(&error, settings)))?;
-        // A hold that is kept is kept by us, so that the front need not wait for it.
-        let mut asked = options.clone();
-        asked.hold_for = Duration::ZERO;
-        let waiting = Waiting::new(tenure, settings, &asking.name, Some(&options.details));
-        loop {
-            let joined = asking.join(tenure, settings, asked.clone());
-            let acquiring = async {
-                let hold = tokio::select! {
-                    hold = joined => hold?,
-                    never = waiting.announce() => match never {},
-                };
-                make_full(&hold, &options).await?;
-                Ok(hold)
-            };
-            match self.unless_called_off(acquiring).await {
-                Ok(Ok(hold)) => {
-                    waiting.got(hold.fence());
-                    return Ok((hold, options));
-                }
-                // The turn came too late to be taken.
-                Ok(Err(error)) if tenure::Error::kind(&error) == ErrorKind::Lost => {}
-                Ok(Err(error)) => return Err(self.not_granted(&error, tenure).await),
-                Err(off) => return Err(off.report()),
-            }
-        }
-    }
-
-    fn options(&self, tenure: &Tenure) -> Options {
-        let (run, front) = (self.run, tree::number(self.events.front).unsigned_abs());
-        let mut about = origin(front);
-        let mut options = run.asking.options(tenure, &[]);
-        about.push(("cmd", shown(&run.program)));
-        about.push(("ttl", humantime::format_duration(options.ttl).to_string()));
-        options = run.asking.options(tenure, &about);
-        if run.asking.owner.is_none() {
-            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            Arc::make_mut(&mut options.details).owner = format!("{host}:{front}");
-        }
-        options
-    }
-
-    async fn not_granted(&self, error: &tenure::Error, tenure: &Tenure) -> Report {
-        let busy = matches!(error.kind(), ErrorKind::WaitOver | ErrorKind::Full);
-        let exit = self.run.conflict_exit_code;
-        if busy && exit == 0 {
-            let outcome = Outcome::Busy;
-            return Report { outcome, exit, command: None, fence: None, failure: None };
-        }
-        let mut failure = self.run.asking.refused(error, tenure, self.settings).await;
-        if !busy {
-            return Report::not_run(Outcome::Failed, failure);
-        }
-        failure.exit = exit;
-        Report::not_run(Outcome::Busy, failure)
-    }
-
-    /// Waits until the engine knows that we left, within reason: a second signal ends it.
-    async fn leave(&mut self, tenure: &Tenure) {
-        let bounded = tokio::time::timeout(LEAVING, tenure.close());
-        let _ = self.unless_called_off(bounded).await;
     }
 
     async fn hold_and_run(&mut self, hold: Hold, options: &Options) -> (Report, Option<Kept>) {
@@ -312,6 +249,10 @@ impl Keeper<'_> {
         let Watched { ending, stopped, warned } = watched;
         let (outcome, exit, failure) = match stopped {
             None if warned.is_some() => (Outcome::Lost, ending.exit_code(), None),
+            None if !hold.is_live() => {
+                let exit = ending.exit_code();
+                (Outcome::Lost, exit, Some(late(&self.run.asking.name, exit)))
+            }
             None => (Outcome::Ran, ending.exit_code(), None),
             Some(Why::FrontGone) => (Outcome::Signal, signals::exit_code(libc::SIGKILL), None),
             Some(Why::MaxRun) => (Outcome::MaxRun, MAX_RUN, Some(self.ran_too_long())),
@@ -337,11 +278,8 @@ impl Keeper<'_> {
     /// Releases, and says so if the hold did not last until then.
     async fn release(&mut self, hold: Hold, lasted: bool, report: &mut Report) {
         let name = quoted(&self.run.asking.name);
-        // Whoever cannot wait for it has a signal to send.
-        let released = match self.unless_called_off(released(hold)).await {
-            Ok(Some(released)) => released,
-            Ok(None) | Err(_) => Released::Late,
-        };
+        let released = self.unless_hurried(released(hold)).await.flatten();
+        let released = released.unwrap_or(Released::Late);
         if released == Released::Late && lasted && report.failure.is_none() {
             self.settings.notes().say(&format!(
                 "the engine did not confirm the release of {name}: it stays taken until its ttl is over"
@@ -350,7 +288,7 @@ impl Keeper<'_> {
     }
 
     /// Waits for `work`, unless a signal ends the wait or the front is killed.
-    async fn unless_called_off<T>(
+    pub(super) async fn unless_called_off<T>(
         &mut self,
         work: impl Future<Output = T>,
     ) -> Result<T, CalledOff> {
@@ -363,6 +301,21 @@ impl Keeper<'_> {
             };
             if let Some(off) = self.heed(event) {
                 return Err(off);
+            }
+        }
+    }
+
+    /// Waits for `work`, which is the last to be done, unless a signal says that nobody can wait for
+    /// it. That the front is killed meanwhile changes nothing.
+    pub(super) async fn unless_hurried<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let event = tokio::select! {
+                event = self.events.next() => event,
+                done = &mut work => return Some(done),
+            };
+            if let Some(CalledOff::Signal(_)) = self.heed(event) {
+                return None;
             }
         }
     }
@@ -412,17 +365,6 @@ async fn released(hold: Hold) -> Option<Released> {
     tokio::time::timeout(longest, hold.release()).await.ok()?.ok()
 }
 
-/// A turn that was pushed lasts for its first life only, which may be less than the command gets to
-/// end. It is renewed before the command is started, not after.
-async fn make_full(hold: &Hold, options: &Options) -> tenure::Result<()> {
-    if hold.remaining() >= options.ttl * 2 / 3 {
-        return Ok(());
-    }
-    // Of a limit a little is gone already.
-    let longest = options.max_hold.map(|limit| limit.saturating_sub(Duration::from_millis(50)));
-    hold.extend(longest.map_or(options.ttl, |longest| options.ttl.min(longest))).await
-}
-
 /// What the name is, as the command finds it in TENURE_KIND.
 fn word(kind: Kind) -> &'static str {
     match kind {
@@ -434,7 +376,7 @@ fn word(kind: Kind) -> &'static str {
 }
 
 /// The program as others see it: without its arguments, in which there may be secrets.
-fn shown(program: &Program) -> String {
+pub(super) fn shown(program: &Program) -> String {
     match program {
         Program::Words(words) => words.first().map(|word| word.to_string_lossy()),
         Program::Shell(_) => Some("sh -c".into()),

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use super::command::Ending;
+use super::link::News;
 use super::signals;
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 use crate::output::json::Object;
-use crate::output::{Paint, quoted};
+use crate::output::{Paint, clean, quoted};
 
 /// The hold was lost while the command ran.
 pub(super) const LOST: u8 = 79;
@@ -73,6 +74,11 @@ impl Report {
         }
     }
 
+    /// What the front is told of it.
+    pub(super) fn news(&self, lingers: bool) -> News {
+        News::Done { code: self.exit, lingers }
+    }
+
     fn json(&self) -> String {
         let object = Object::versioned().text("outcome", self.outcome.word());
         let object = object.number("exit", self.exit.into());
@@ -121,6 +127,32 @@ pub(super) fn not_started(program: &str, error: &io::Error) -> Failure {
     let why = format!("{error}. Nothing was run and nothing is left locked");
     let help = "is it a program, and may this user execute it? `chmod +x` makes a script one";
     Failure::new(NOT_EXECUTABLE, format!("{program} cannot be executed"), why, help)
+}
+
+/// The command ended by itself, and the hold had ended before.
+pub(super) fn late(name: &str, exit: u8) -> Failure {
+    Failure::new(
+        exit,
+        format!("released late: the hold of {} had ended before the command did", quoted(name)),
+        "this machine slept, or `tenure` was stopped, for longer than the ttl; somebody else may have \
+         had the name meanwhile",
+        "a longer --ttl; guard what the command writes with the fence: `tenure explain fencing`",
+    )
+    .code("T013")
+}
+
+/// Whoever runs this holds the name.
+pub(super) fn already_held(name: &str, owner: &str) -> Failure {
+    Failure::new(
+        USAGE,
+        format!("you already hold {}: this runs inside of a `tenure run` of it", quoted(name)),
+        format!(
+            "TENURE_NAME is set, and {} holds it; waiting for yourself never ends",
+            clean(owner)
+        ),
+        "drop the inner `tenure run`, or give it another name",
+    )
+    .code("T011")
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ on_every_engine!(
     slots_readers_and_writers_share_as_they_say,
     a_name_stays_taken_for_hold_for_and_nobody_waits_for_that,
     what_others_see_of_it,
+    whoever_holds_a_name_is_told_instead_of_waiting_for_itself,
 );
 
 fn the_exit_code_is_the_commands_own(stage: &Stage) {
@@ -190,6 +191,44 @@ fn what_others_see_of_it(stage: &Stage) {
     assert_eq!((meta("ticket"), meta("cmd"), meta("ttl")), (Some("7"), Some("sh"), Some("30s")));
     assert_eq!(meta("pid").map(str::to_owned), Some(holder.pid().to_string()));
     assert!(meta("host").is_some());
+}
+
+fn whoever_holds_a_name_is_told_instead_of_waiting_for_itself(stage: &Stage) {
+    let inner = |words: &str| {
+        let line = format!("{} run {words} -- true; echo $?", env!("CARGO_BIN_EXE_tenure"));
+        stage.end(&["run", "x", "-c", &line])
+    };
+    let ended = inner("x");
+    assert_eq!((ended.code, &*ended.out), (Some(0), "64\n"));
+    assert!(ended.err.starts_with("error[T011]: you already hold \"x\""), "{}", ended.err);
+    assert_eq!(inner("-n x").out, "75\n", "whoever does not wait is only told that it is busy");
+    assert_eq!(inner("y").out, "0\n");
+    let line = format!("{} run -j 2 x -- true; echo $?", env!("CARGO_BIN_EXE_tenure"));
+    assert_eq!(
+        stage.end(&["run", "-j", "2", "x", "-c", &line]).out,
+        "0\n",
+        "there is a second slot"
+    );
+    let line =
+        format!("TENURE_FENCE=7 {} run -w 50ms x -- true; echo $?", env!("CARGO_BIN_EXE_tenure"));
+    assert_eq!(stage.end(&["run", "x", "-c", &line]).out, "75\n", "an old fence says nothing");
+}
+
+/// S64: too few descriptors.
+#[test]
+fn without_descriptors_it_is_said_and_nothing_runs() {
+    let stage = Stage::file();
+    let mut codes = Vec::new();
+    for limit in 4..24 {
+        let ended = stage.shell(&format!("ulimit -n {limit}; exec $TENURE run x -- touch ran"));
+        assert!(ended.code == Some(0) || !ended.err.is_empty(), "{limit}: {ended:?}");
+        assert!(ended.err.matches("help:").count() <= 1, "{limit}: said once: {}", ended.err);
+        assert_eq!(ended.code == Some(0), stage.path("ran").exists(), "{limit}: {ended:?}");
+        let _ = fs::remove_file(stage.path("ran"));
+        codes.push(ended.code);
+    }
+    assert!(codes.contains(&Some(70)), "{codes:?}");
+    assert!(stage.view("x").is_none());
 }
 
 /// What is known to be wrong is refused before an engine is asked, and nothing runs.

@@ -6,8 +6,11 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use regex_lite::Regex;
@@ -73,6 +76,13 @@ impl Stage {
     /// Runs it to its end.
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
         ran(&mut self.command(args))
+    }
+
+    /// Starts it, with its output and its errors to be read.
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        let mut command = self.command(args);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(Some(child.spawn().unwrap()))
     }
 
     /// Does something with the library, on the same engine as the binary.
@@ -153,6 +163,63 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(10));
     }
     panic!("not within 30 s: {what}");
+}
+
+/// A process that does not outlive its test, also when that fails.
+pub(crate) struct Running(Option<Child>);
+
+impl Running {
+    /// Waits for its end.
+    pub(crate) fn ended(mut self) -> Ran {
+        Ran::new(self.0.take().unwrap().wait_with_output().unwrap())
+    }
+}
+
+impl Deref for Running {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The lines that a process writes, as they come.
+pub(crate) struct Lines(mpsc::Receiver<String>);
+
+impl Lines {
+    pub(crate) fn of(from: impl Read + Send + 'static) -> Lines {
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(from).lines() {
+                // When nobody listens any more, the pipe is closed, as `head` does.
+                if tell.send(line.unwrap()).is_err() {
+                    return;
+                }
+            }
+        });
+        Lines(told)
+    }
+
+    /// The next one; a test must not hang when there is none.
+    #[track_caller]
+    pub(crate) fn next(&self) -> String {
+        self.0.recv_timeout(Duration::from_secs(30)).expect("a line within 30 s")
+    }
 }
 
 /// What was run and what came of it, as text that is the same every time.
@@ -240,6 +307,11 @@ fn filtered(text: &str, stage: &Stage) -> String {
         (r"\d\d:\d\d:\d\d(\.\d+)?Z", "[TIME]"),
         (r"\(\d+\.\d+ ms\)", "([TRIP] ms)"),
         (r#""(held_ms|left_ms|waited_ms|renewed_ms_ago|oldest_wait_ms)":\d+"#, r#""$1":[MS]"#),
+        (r"[\d.]+ ms (p50|p99)", "[MS] $1"),
+        (r"([+-]\d+ ms from|as) this machine's", "[OFFSET] this machine's"),
+        (r"\b\d+ of \d+ clients", "[CLIENTS]"),
+        (r"Redis \d+\.\d+\.\d+", "Redis [VERSION]"),
+        (r"-p \d{4,5} ", "-p [PORT] "),
         (r"\b\d{15,16}\b", "[FENCE]"),
         (r"127\.0\.0\.1:\d{4,5}", "127.0.0.1:[PORT]"),
         (r"\b[\d.]+m?s( left| ago)\b", "[SPAN]$1"),

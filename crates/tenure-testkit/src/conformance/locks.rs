@@ -318,7 +318,7 @@ pub(super) async fn a_detached_hold_goes_on_elsewhere(kit: Kit) {
 
 pub(super) async fn a_detached_hold_ends_with_its_ttl(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
-    let hold = kit.take(&one, &name, lasting(&one, 1)).await;
+    let hold = kit.take(&one, &name, lasting(&one, 2)).await;
     let detached = hold.detach().await.expect("detached");
     let next = kit.take(&two, &name, lasting(&two, 60)).await;
     assert!(next.fence() > detached.fence());

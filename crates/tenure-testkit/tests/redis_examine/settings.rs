@@ -65,7 +65,7 @@ async fn a_server_that_may_evict_locks_is_a_problem_until_the_fix_is_pasted() {
     assert_eq!(eviction.code, Some("T041"));
     let fix = eviction.fix.as_deref().unwrap();
     let to_paste = format!("redis-cli -h 127.0.0.1 -p {} ", server.port());
-    let words = fix.strip_prefix(&to_paste).unwrap().split(',').next().unwrap();
+    let words = fix.strip_prefix(&to_paste).unwrap().split(" (").next().unwrap();
     server.command(&words.split(' ').collect::<Vec<_>>()).unwrap().accepted().unwrap();
     only(&examined(&server.url()).await, &[]);
 }
@@ -229,6 +229,10 @@ async fn tls_and_sockets_are_looked_through_as_well() {
     let server = fit().tls(&certificates).start().unwrap();
     let ca = certificates.ca_path();
     only(&examined(&format!("{}?ca={}", server.url(), ca.display())).await, &[]);
+    // One that the roots of the system do not know is a problem, not a server that is not there.
+    let found = examined(&server.url()).await;
+    only(&found, &["reach"]);
+    says(one(&found, "reach"), Mark::Problem, &["certificate"]);
     let server = fit().unix_socket().start().unwrap();
     only(&examined(&server.url()).await, &[]);
 }

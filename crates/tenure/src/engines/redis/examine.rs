@@ -135,11 +135,21 @@ impl Shared {
 
     /// Everything about one server, and the replicas that it names.
     async fn visit(&self, address: &Address, part: Part) -> Result<(Vec<Found>, Vec<Address>)> {
-        let mut talk = self.limited(self.config.connect_timeout, self.talk(address)).await?;
+        let about = |finding| (Some(address.clone()), finding);
+        let talk = self.limited(self.config.connect_timeout, self.talk(address)).await;
+        let mut talk = match talk {
+            Ok(talk) => talk,
+            // A certificate, or the socket's own rights.
+            Err(error) if error.kind() == ErrorKind::Denied => {
+                let fix = error.advice().unwrap_or("see to the certificates and rights of both");
+                let finding = Finding::problem("reach", error.reason()).fix(fix);
+                return Ok((vec![about(finding)], Vec::new()));
+            }
+            Err(error) => return Err(error),
+        };
         let looked = self.question(address, part, &mut talk);
         let (findings, replicas) =
             self.limited(self.config.command_timeout * PATIENCE, looked).await?;
-        let about = |finding| (Some(address.clone()), finding);
         Ok((findings.into_iter().map(about).collect(), replicas))
     }
 
@@ -288,9 +298,10 @@ async fn clock(talk: &mut Talk<'_>) -> Result<Option<Finding>> {
         true => (theirs - ours, '+'),
         false => (ours - theirs, '-'),
     };
-    let what = match apart < Duration::from_secs(10) {
-        true => format!("{sign}{} ms from this machine's", apart.as_millis()),
-        false => format!("{sign}{} s from this machine's", apart.as_secs()),
+    let what = match apart.as_millis() {
+        0 => "as this machine's".to_owned(),
+        millis @ 1..10_000 => format!("{sign}{millis} ms from this machine's"),
+        _ => format!("{sign}{} s from this machine's", apart.as_secs()),
     };
     if apart <= CLOCKS_APART {
         return Ok(Some(Finding::good("clock", what)));

@@ -174,7 +174,7 @@ impl Server<'_> {
         Finding::problem("eviction", format!("maxmemory-policy is {policy}, and {evicted}"))
             .why(why)
             .fix(format!(
-                "{cli} CONFIG SET maxmemory-policy noeviction, or a server for locks alone"
+                "{cli} CONFIG SET maxmemory-policy noeviction (or a server for locks alone)"
             ))
             .code("T041")
     }

@@ -1,0 +1,128 @@
+//! `tenure doctor` over the real binary: what it shows of servers that are fit, and of those that are not.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+
+mod stage;
+
+use std::net::TcpListener;
+
+use stage::{Ran, Stage, Transcript, ran};
+use tenure_testkit::servers::{Fsync, Redis};
+
+const PASSWORD: &str = "hunter2-open-sesame";
+
+fn fit() -> Redis {
+    Redis::build().aof(Fsync::Always).start().unwrap()
+}
+
+fn unfit() -> Redis {
+    let build = Redis::build().setting("maxmemory", "200mb");
+    build.setting("maxmemory-policy", "volatile-lru").start().unwrap()
+}
+
+#[track_caller]
+fn ends(ran: &Ran, exit: i32) -> &str {
+    assert_eq!((ran.exit, &*ran.stderr), (Some(exit), ""), "{ran:?}");
+    &ran.stdout
+}
+
+#[test]
+fn servers_that_are_fit_and_servers_that_are_not_are_shown() {
+    let stage = Stage::new("doctor-redis");
+    let mut all = Transcript::new(&stage);
+    let (good, bad) = (fit(), unfit());
+    for line in ["doctor", "doctor --brief", "doctor --json"] {
+        ends(&all.run_with(&[("TENURE_URL", &good.url())], line), 0);
+        ends(&all.run_with(&[("TENURE_URL", &bad.url())], line), 1);
+    }
+    all.compare("doctor-redis");
+}
+
+#[test]
+fn other_engines_have_a_doctor_too() {
+    let stage = Stage::new("doctor-others");
+    let shown = stage.run(&["doctor"]);
+    let text = ends(&shown, 0);
+    assert!(text.starts_with("file:") && text.contains("✓ latency"), "{text}");
+    assert!(text.trim_end().ends_with(" 0 problems"), "{text}");
+    let mut all = Transcript::new(&stage);
+    for line in ["doctor -u memory:", "doctor -u memory: --brief"] {
+        ends(&all.run(line), 0);
+    }
+    all.compare("doctor-memory");
+}
+
+#[test]
+fn an_engine_that_is_not_there_says_what_was_tried() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let stage = Stage::new("doctor-gone").with("TENURE_URL", &format!("redis://127.0.0.1:{free}"));
+    for args in [&["doctor"][..], &["doctor", "--brief"], &["doctor", "--json"]] {
+        let shown = stage.run(args);
+        let [what, why, help] = shown.failed(69);
+        assert!(shown.stderr.starts_with("error[T003]: "), "{shown:?}");
+        assert!(what.contains("engine unreachable: redis://127.0.0.1"), "{what}");
+        assert!(why.contains("refused"), "{why}");
+        assert!(help.starts_with("tried to connect and to log in"), "{help}");
+    }
+    stage.run(&["doctor", "-u", "reddis://x"]).failed(64);
+}
+
+/// The variable that many have, and that is not read.
+#[test]
+fn another_address_in_the_environment_is_mentioned() {
+    let stage = Stage::new("doctor-variable").with("REDIS_URL", "redis://redis-1");
+    let shown = stage.run(&["doctor"]);
+    assert_eq!(shown.exit, Some(0));
+    assert!(shown.stderr.contains("REDIS_URL is set and not read"), "{shown:?}");
+    assert_eq!(stage.run(&["doctor", "-q"]).stderr, "");
+}
+
+#[test]
+fn a_replica_is_refused_by_others_and_explained_by_the_doctor() {
+    let primary = fit();
+    let replica = Redis::build().replica_of(primary.port()).start().unwrap();
+    let stage = Stage::new("doctor-replica").with("TENURE_URL", &replica.url());
+    stage.run(&["ls"]).failed(69);
+    let shown = stage.run(&["doctor"]);
+    let text = ends(&shown, 1);
+    let fix = format!("fix: name the primary: redis://127.0.0.1:{}", primary.port());
+    assert!(text.contains("✗ role") && text.contains(&fix), "{text}");
+}
+
+#[test]
+fn the_line_to_paste_for_missing_rights_is_enough() {
+    let user = format!("user locks on >{PASSWORD} ~tenure:* resetchannels +@all -hset");
+    let server =
+        Redis::build().aof(Fsync::Always).acl(&["user default off", &user]).start().unwrap();
+    let url = server.url().replace("redis://", &format!("redis://locks:{PASSWORD}@"));
+    let stage =
+        Stage::new("doctor-rights").with("TENURE_URL", &url).with("TENURE_LOG_LEVEL", "trace");
+    let shown = stage.run(&["doctor"]);
+    assert_eq!(shown.exit, Some(1), "{shown:?}");
+    let paste = format!("fix: redis-cli -h 127.0.0.1 -p {} ACL SETUSER locks ", server.port());
+    let line = shown.stdout.lines().find_map(|line| line.trim_start().strip_prefix(&paste));
+    let words: Vec<_> = line.expect(&shown.stdout).split(' ').collect();
+    assert_eq!(words, ["&tenure:*", "+hset"]);
+    let words = [&["ACL", "SETUSER", "locks"], &words[..]].concat();
+    server.command(&words).unwrap().accepted().unwrap();
+    let cured = stage.run(&["doctor"]);
+    assert_eq!(cured.exit, Some(0), "{cured:?}");
+    let wrong = ran(stage.command(["doctor"]).env("TENURE_URL", url.replace("sesame", "simsim")));
+    assert_eq!(wrong.exit, Some(1));
+    assert!(wrong.stdout.contains("✗ reach"), "{wrong:?}");
+    for ran in [shown, cured, wrong] {
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(!all.contains("hunter2"), "{all}");
+    }
+}
+
+#[test]
+fn every_code_of_a_finding_is_explained() {
+    let server = unfit();
+    let stage = Stage::new("doctor-codes").with("TENURE_URL", &server.url());
+    let found = stage.run(&["doctor", "--json"]).stdout;
+    let codes: Vec<_> = found.split("\"code\":\"").skip(1).map(|rest| &rest[..4]).collect();
+    assert_eq!(codes, ["T041", "T042"]);
+    for code in codes {
+        assert!(stage.run(&["explain", code]).worked().starts_with(code));
+    }
+}
