@@ -15,6 +15,7 @@
 //! | `open COUNT` | opens files until so few descriptors are left; `opened` |
 //! | `spawn` | starts a child that sleeps; `spawned PID` |
 //! | `fork` | makes a child without starting a program in it, which sleeps; `forked PID` |
+//! | `fuse FOLDER` | mounts a file system of its own there, in its own mount namespace; `mounted` |
 //! | `close` | `closed` |
 
 use std::cell::RefCell;
@@ -129,6 +130,10 @@ impl Stage {
             ["spawn"] => {
                 let child = std::process::Command::new("sleep").arg("60").spawn();
                 say(&format!("spawned {}", child.expect("a child").id()));
+            }
+            ["fuse", folder] => {
+                super::fuse::mount(folder);
+                say("mounted");
             }
             ["fork"] => say(&format!("forked {}", fork())),
             ["close"] => {
