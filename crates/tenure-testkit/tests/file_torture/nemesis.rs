@@ -133,8 +133,8 @@ impl Nemesis {
             self.note(format_args!("{fault:?}"));
             if self.strike(fault, crew) {
                 *self.struck.entry(fault).or_default() += 1;
-            } else {
-                // Not now: it comes last.
+            } else if !self.deck.is_empty() {
+                // Not now: it comes last, and if it is the last it waits for the next deck.
                 self.deck.insert(0, fault);
             }
             self.next = Instant::now() + self.rng.micros(100_000, 700_000);
