@@ -233,7 +233,7 @@ impl Live {
                 match seen {
                     Ok(look) => self.model.seen(look),
                     Err(error) => {
-                        let why = engine::reason(&error, &self.model.settings);
+                        let why = engine::reason(&error);
                         self.model.not_seen(why, SystemTime::now());
                     }
                 }
