@@ -33,6 +33,9 @@ const CONFORMANCE: &[&str] = &["-p", "tenure-testkit", "--test", "memory", "virt
 /// What happens between two steps.
 const RACES: &[&str] = &["-p", "tenure", "--test", "races"];
 
+/// One claim as its own process sees it.
+const STAKES: &[&str] = &["-p", "tenure", "--lib", "stake"];
+
 /// Ways to break the core, each of which a test must notice.
 const MUTATIONS: &[Mutation] = &[
     Mutation {
@@ -90,6 +93,13 @@ const MUTATIONS: &[Mutation] = &[
         find: "if !self.in_flight =>",
         replace: "if self.in_flight && !self.in_flight =>",
         tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "an answer that is heard late undoes when to look",
+        file: "crates/tenure/src/stake/phase.rs",
+        find: "place.look_again = place.look_again.min(self.hint);",
+        replace: "",
+        tests: STAKES,
     },
     Mutation {
         breaks: "whoever is told is not woken",

@@ -14,6 +14,8 @@ mod look;
 mod refusal;
 pub(crate) mod run;
 mod script;
+#[cfg(feature = "top")]
+mod top;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -26,6 +28,8 @@ pub(crate) use define::variable_of;
 pub(crate) use demo::{Demo, Proof, name_of, proof_named};
 pub(crate) use given::{Found, Given, Source, Variables, is_bare, no_unit};
 pub(crate) use run::Run;
+#[cfg(feature = "top")]
+pub(crate) use top::Top;
 
 use crate::claimed::Claimed;
 use crate::commands::break_hold::Break;
@@ -89,6 +93,9 @@ pub(crate) enum Ask {
     Show(String),
     /// Tell what happens to the names with this prefix, looking so often.
     Watch(String, Duration),
+    /// Show it live.
+    #[cfg(feature = "top")]
+    Top(Top),
     /// Wait until a name is free.
     Wait(String, Wait),
     /// End a hold by force, or say what that would mean.
@@ -115,9 +122,18 @@ pub(crate) fn define() -> Words {
         .subcommand(run::define())
         .subcommands(script::define_commands())
         .subcommands(look::define_commands())
+        .subcommands(define_live())
         .subcommand(demo::define())
         .subcommand(bench::define())
         .subcommands(define_here())
+}
+
+/// The live view, if it was built in.
+fn define_live() -> Vec<Words> {
+    vec![
+        #[cfg(feature = "top")]
+        top::define(),
+    ]
 }
 
 /// What every command takes.
@@ -201,6 +217,8 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
             let interval = given.some_time("interval")?;
             Ask::Watch(prefix()?, interval.unwrap_or(Duration::from_millis(250)))
         }
+        #[cfg(feature = "top")]
+        "top" => Ask::Top(Top::read(given)?),
         "wait" => Ask::Wait(given.name()?, Wait::read(given)?),
         "break" => Ask::Break(look::read_break(given)?),
         "doctor" => Ask::Doctor { brief: given.flag("brief")?.value },

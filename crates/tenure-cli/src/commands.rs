@@ -13,5 +13,7 @@ pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod show;
+#[cfg(feature = "top")]
+pub(crate) mod top;
 pub(crate) mod wait;
 pub(crate) mod watch;

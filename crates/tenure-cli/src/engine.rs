@@ -128,7 +128,8 @@ fn not_connected(error: &Error, settings: &Settings, took: Duration) -> Failure 
 pub(crate) fn failure(error: &Error, settings: &Settings) -> Failure {
     let (engine, why) = (settings.address.shown(), reason(error));
     match error.kind() {
-        ErrorKind::Unavailable => {
+        // A file that was deleted while it was used is closed for good.
+        ErrorKind::Unavailable | ErrorKind::Closed => {
             let what = format!("engine unreachable: {engine}");
             Failure::new(UNREACHABLE, what, why, unreachable_help()).code("T003")
         }

@@ -84,6 +84,9 @@ fn default_level(command: &Command) -> LevelFilter {
         // The proofs lose holds on purpose, and what `run` has to say it says in its own words.
         Command::Here(Here::Demo(_)) | Command::Run(_) => LevelFilter::OFF,
         Command::Ask(Ask::Break(_) | Ask::Doctor { .. }) => LevelFilter::ERROR,
+        // It would be written over the picture.
+        #[cfg(feature = "top")]
+        Command::Ask(Ask::Top(_)) => LevelFilter::OFF,
         _ => LevelFilter::WARN,
     }
 }
@@ -122,6 +125,8 @@ async fn ask(asked: Ask, settings: &Settings, out: &mut dyn Write) -> Result<Exi
         Ask::Watch(prefix, interval) => {
             commands::watch::run(&prefix, interval, settings, out).await
         }
+        #[cfg(feature = "top")]
+        Ask::Top(asked) => commands::top::run(&asked, settings, out).await,
         Ask::Wait(name, wait) => commands::wait::run(&name, wait, settings, out).await,
         Ask::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
         Ask::Doctor { brief } => commands::doctor::run(brief, settings, out).await,

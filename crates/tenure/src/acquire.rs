@@ -335,9 +335,11 @@ impl Asked {
 
     fn no_answer(&mut self) -> Error {
         let patience = self.core().engine.profile().patience;
-        let silent = || Error::new(ErrorKind::Unavailable, format!("no answer for {patience:?}"));
-        let error = self.last_failure.take().unwrap_or_else(silent);
-        error.next("see the engine's health").in_doubt()
+        let silent = || {
+            let reason = format!("no answer for {patience:?}");
+            Error::new(ErrorKind::Unavailable, reason).next("see the engine's health")
+        };
+        self.last_failure.take().unwrap_or_else(silent).in_doubt()
     }
 
     fn deadline(&self) -> Moment {

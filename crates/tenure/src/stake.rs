@@ -107,6 +107,7 @@ impl Stake {
         let asking = Asking {
             turn: None,
             place: None,
+            hint: Moment::FAR,
             ring_at: Moment::FAR,
             rung: false,
             contact_at: Moment::FAR,
@@ -238,6 +239,7 @@ impl Stake {
                 true
             }
             (Phase::Asking(asking), Turn::LookAt(at)) => {
+                asking.hint = at;
                 if let Some(place) = &mut asking.place {
                     place.look_again = at;
                 }

@@ -3,15 +3,15 @@
 use std::io::Write;
 
 use tenure::{Detached, Tenure};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::args::claim::Asking;
 use crate::asking;
 use crate::engine;
-use crate::failure::{Exit, Failure, INTERNAL, OK, Stop};
+use crate::failure::{Exit, Failure, OK, Stop};
 use crate::output::json::Object;
 use crate::settings::Settings;
+use crate::signals;
 use crate::waiting::Waiting;
 
 /// Acquires, and prints the claim: a secret, by which the hold is renewed and released.
@@ -22,7 +22,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Stop> {
     let tenure = engine::connect(settings).await?;
     let began = Instant::now();
-    let interrupted = interrupted()?;
+    let interrupted = signals::interrupted()?;
     // In this order: whoever interrupts in the last moment must not leave a hold behind.
     let detached = tokio::select! {
         biased;
@@ -71,27 +71,6 @@ async fn acquire(
     };
     waiting.got(hold.fence());
     hold.detach().await.map_err(|error| engine::failure(&error, settings))
-}
-
-/// The number of the first signal that asks this process to end.
-fn interrupted() -> Result<impl Future<Output = u8>, Failure> {
-    let heard = |kind: SignalKind| {
-        signal(kind).map_err(|error| {
-            let help = "see the limits of this process (`ulimit -a`)";
-            Failure::new(INTERNAL, "signals cannot be heard", error.to_string(), help)
-        })
-    };
-    let (mut int, mut term) = (heard(SignalKind::interrupt())?, heard(SignalKind::terminate())?);
-    let (mut hup, mut quit) = (heard(SignalKind::hangup())?, heard(SignalKind::quit())?);
-    Ok(async move {
-        let kind = tokio::select! {
-            _ = int.recv() => SignalKind::interrupt(),
-            _ = term.recv() => SignalKind::terminate(),
-            _ = hup.recv() => SignalKind::hangup(),
-            _ = quit.recv() => SignalKind::quit(),
-        };
-        u8::try_from(kind.as_raw_value()).unwrap_or_default()
-    })
 }
 
 fn print(

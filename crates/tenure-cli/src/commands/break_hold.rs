@@ -34,19 +34,29 @@ pub(crate) async fn run(
         explain(name, view.as_ref(), settings, out)?;
         return Ok(Exit(NO));
     };
+    carry_out(name, *fence, reason, &tenure, settings).await?;
+    done(name, *fence, view.as_ref(), settings, out)?;
+    Ok(OK)
+}
+
+/// Ends the hold with this fence, in the name of whoever sits here; a failure if it has moved on.
+pub(crate) async fn carry_out(
+    name: &str,
+    fence: Fence,
+    reason: &str,
+    tenure: &Tenure,
+    settings: &Settings,
+) -> Result<(), Failure> {
     let mut options = tenure.defaults();
     std::sync::Arc::make_mut(&mut options.details).owner = operator(&options.details.owner);
     let as_operator = tenure.clone().with_defaults(options);
     let tenure = as_operator.map_err(|error| engine::failure(&error, settings))?;
-    let broken = tenure.break_hold(settings.full_name(name), *fence, reason).await;
+    let broken = tenure.break_hold(settings.full_name(name), fence, reason).await;
     match broken.map_err(|error| engine::failure(&error, settings))? {
-        Broken::Done => {
-            done(name, *fence, view.as_ref(), settings, out)?;
-            Ok(OK)
-        }
+        Broken::Done => Ok(()),
         Broken::MovedOn => {
             let view = look(name, &tenure, settings).await?;
-            Err(moved_on(name, *fence, view.as_ref()).into())
+            Err(moved_on(name, fence, view.as_ref()))
         }
     }
 }
@@ -75,38 +85,45 @@ fn explain(
     let Some(view) = view.filter(|view| !view.holders.is_empty()) else {
         return writeln!(out, "{} is held by nobody: there is nothing to break.", quoted(name));
     };
-    for holder in &view.holders {
-        let since = facts::time_of_day(facts::since(holder.held_for));
-        let (who, held) = (facts::who(&holder.details), span(holder.held_for));
-        let fence = holder.fence;
-        let looks = looks(holder);
-        let name = quoted(name);
-        writeln!(out, "{name} is held by {who} since {since} ({held}), fence {fence}{looks}.")?;
-    }
-    let told = match view.holders.iter().filter_map(facts::ttl).max() {
-        Some(ttl) => format!("at its next renewal (within {})", span(ttl / 3)),
-        None => "by push or at its next renewal".to_owned(),
-    };
-    writeln!(
-        out,
-        "Breaking does not stop that process. It is told {told}; until then two may run."
-    )?;
-    if let Some(next) = view.waiters.first() {
-        writeln!(out, "Next in line: {}.", facts::who(&next.details))?;
-    }
-    writeln!(
-        out,
-        "Whoever is next has a higher fence; what is guarded by the fence refuses the old one."
-    )?;
-    if let [holder] = &*view.holders
-        && let Some((host, pid)) = process(holder)
-    {
-        writeln!(out, "Safer: ssh {host} kill {pid}")?;
+    for line in meaning(name, view) {
+        writeln!(out, "{line}")?;
     }
     for holder in &view.holders {
         writeln!(out, "To go on: {}", next_line(name, holder.fence, settings))?;
     }
     Ok(())
+}
+
+/// Who holds it, whether they look alive, and what a break would do, a line each.
+pub(crate) fn meaning(name: &str, view: &View) -> Vec<String> {
+    let mut lines = Vec::new();
+    for holder in &view.holders {
+        let since = facts::time_of_day(facts::since(holder.held_for));
+        let (who, held) = (facts::who(&holder.details), span(holder.held_for));
+        let (name, fence, looks) = (quoted(name), holder.fence, looks(holder));
+        lines
+            .push(format!("{name} is held by {who} since {since} ({held}), fence {fence}{looks}."));
+    }
+    let told = match view.holders.iter().filter_map(facts::ttl).max() {
+        Some(ttl) => format!("at its next renewal (within {})", span(ttl / 3)),
+        None => "by push or at its next renewal".to_owned(),
+    };
+    lines.push(format!(
+        "Breaking does not stop that process. It is told {told}; until then two may run."
+    ));
+    if let Some(next) = view.waiters.first() {
+        lines.push(format!("Next in line: {}.", facts::who(&next.details)));
+    }
+    lines.push(
+        "Whoever is next has a higher fence; what is guarded by the fence refuses the old one."
+            .to_owned(),
+    );
+    if let [holder] = &*view.holders
+        && let Some((host, pid)) = process(holder)
+    {
+        lines.push(format!("Safer: ssh {host} kill {pid}"));
+    }
+    lines
 }
 
 fn looks(holder: &Holder) -> String {

@@ -66,7 +66,7 @@ fn row(view: &View, settings: &Settings) -> [String; 10] {
 }
 
 /// Who holds it: one with its command, or several by their names.
-fn owners(view: &View) -> String {
+pub(crate) fn owners(view: &View) -> String {
     let text = match &*view.holders {
         [] => "-".to_owned(),
         [one] => match facts::renewed_ago(one).filter(|_| facts::is_late(one)) {

@@ -43,7 +43,8 @@ pub(crate) async fn run(
     }
 }
 
-fn show(view: &View, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
+/// Everything about a name that somebody holds or waits for.
+pub(crate) fn show(view: &View, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let name = quoted(settings.short_name(view.name.as_str()));
     writeln!(out, "{name}: {}, {}", facts::kind(view), facts::state(view))?;
     for holder in &view.holders {

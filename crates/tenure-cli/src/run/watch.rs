@@ -229,7 +229,7 @@ impl Watch<'_> {
 
     fn look_at_time(&mut self, state: &mut State) {
         let Some(max_run) = self.limits.max_run else { return };
-        if state.stop.is_none() && clock::now() >= state.started + max_run {
+        if state.stop.is_none() && clock::now() >= state.started.saturating_add(max_run) {
             self.stop(Why::MaxRun, self.limits.kill_after, state);
         }
     }
@@ -278,7 +278,7 @@ impl Watch<'_> {
             None => {
                 let stays = on_lost == OnLost::Stop;
                 let look = stays.then(|| deadline.saturating_sub(kill_after.max(margin)));
-                let ends = max_run.map(|max_run| state.started + max_run);
+                let ends = max_run.map(|max_run| state.started.saturating_add(max_run));
                 let next = look.into_iter().chain(ends).min();
                 (next, stays.then(|| deadline.saturating_sub(slack)))
             }

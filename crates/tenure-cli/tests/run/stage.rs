@@ -109,6 +109,17 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
+        // Everything that was started here works in the folder, and in no other test's. What a test
+        // that failed has left goes with it.
+        let is_ours = |pid: &Pid| {
+            let folder = fs::read_link(format!("/proc/{pid}/cwd"));
+            folder.is_ok_and(|folder| folder == self.folder)
+        };
+        for _ in 0..3 {
+            for pid in processes().filter(is_ours) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -120,7 +131,7 @@ fn folder() -> PathBuf {
     let folder = std::env::temp_dir().join(name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir(&folder).unwrap();
-    folder
+    fs::canonicalize(folder).unwrap()
 }
 
 /// How a process ended, and what it wrote.
@@ -225,10 +236,13 @@ pub(crate) fn name_of(pid: Pid) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-pub(crate) fn children(of: Pid) -> Vec<Pid> {
+fn processes() -> impl Iterator<Item = Pid> {
     let all = fs::read_dir("/proc").unwrap().flatten();
-    let pids = all.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-    pids.filter(|pid| stat(*pid).is_some_and(|fields| fields[1] == of.to_string())).collect()
+    all.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+}
+
+pub(crate) fn children(of: Pid) -> Vec<Pid> {
+    processes().filter(|pid| stat(*pid).is_some_and(|fields| fields[1] == of.to_string())).collect()
 }
 
 /// Where the descriptors of a process lead, by number.
@@ -251,9 +265,7 @@ pub(crate) fn rounds() -> usize {
 
 /// The process whose command line this is.
 pub(crate) fn find(title: &str) -> Option<Pid> {
-    let all = fs::read_dir("/proc").unwrap().flatten();
-    let mut pids = all.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-    pids.find(|pid| {
+    processes().find(|pid| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.trim_end_matches('\0') == title
     })

@@ -3,7 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use tenure::engine::{Claim, Engine, Leave, Name, Once, Settle, Space, SystemWorld, Verdict, World};
+use tenure::engine::{
+    Claim, Engine, Leave, Name, Once, Settle, Space, SystemWorld, Verdict, World,
+};
 use tenure::engines::file::File;
 use tenure::{ErrorKind, Tenure};
 
@@ -33,7 +35,8 @@ async fn s108_a_file_of_another_machine_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("another machine"), "{error}");
     // It is left as it was.
-    let boot: String = ground.sql().query_row("SELECT boot FROM meta", [], |row| row.get(0)).unwrap();
+    let boot: String =
+        ground.sql().query_row("SELECT boot FROM meta", [], |row| row.get(0)).unwrap();
     assert_eq!(boot, BOOT);
 }
 

@@ -87,7 +87,8 @@ async fn a_folder_behind_a_link_is_the_folder() {
     let (real, link) = (ground.folder.path().join("real"), ground.folder.path().join("link"));
     fs::create_dir(&real).unwrap();
     symlink(&real, &link).unwrap();
-    let (ours, theirs) = (connect(&url(&link.join("x.db"))).await, connect(&url(&real.join("x.db"))).await);
+    let (ours, theirs) =
+        (connect(&url(&link.join("x.db"))).await, connect(&url(&real.join("x.db"))).await);
     let hold = ours.mutex("x").acquire().await.unwrap();
     assert!(theirs.mutex("x").try_acquire().await.unwrap().is_none());
     let waiter = wait_for(&theirs, "x", secs(600));
@@ -171,7 +172,8 @@ async fn a_damaged_file_says_so_and_nobody_holds() {
     let ground = Ground::new();
     {
         let tenure = ground.connect().await;
-        let asks: Vec<_> = (0..200).map(|n| wait_for(&tenure, &format!("x{n}"), secs(600))).collect();
+        let asks: Vec<_> =
+            (0..200).map(|n| wait_for(&tenure, &format!("x{n}"), secs(600))).collect();
         for ask in asks {
             std::mem::forget(served(ask).await);
         }

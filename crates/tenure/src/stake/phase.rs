@@ -43,6 +43,9 @@ pub(super) enum Phase {
 pub(super) struct Asking {
     pub(super) turn: Option<Turn>,
     pub(super) place: Option<Box<Place>>,
+    /// When to look, as the engine said of its own accord. An answer that was given before may be
+    /// heard after it, and must not undo it.
+    pub(super) hint: Moment,
     /// When the future wants to be woken, for its deadline or its next try.
     pub(super) ring_at: Moment,
     pub(super) rung: bool,
@@ -160,6 +163,11 @@ impl State {
 impl Asking {
     pub(super) fn stands(&mut self, mut place: Place, now: Moment) -> Moment {
         self.contact_at = now + PLACE_LIFE / 3;
+        if place.asked_at < self.hint {
+            place.look_again = place.look_again.min(self.hint);
+        } else {
+            self.hint = Moment::FAR;
+        }
         // An engine that says "look now" and then has nothing to show must not be asked in circles.
         place.look_again = place.look_again.max(now + SOONEST_LOOK);
         let look = place.look_again.min(self.contact_at);
@@ -202,4 +210,37 @@ impl Held {
 
 pub(super) fn retry_after(tries: u32) -> Duration {
     (LEAVE_PATIENCE * 2u32.saturating_pow(tries)).min(Duration::from_millis(500))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::{Fence, Ticket};
+
+    fn at(secs: u64) -> Moment {
+        Moment::ORIGIN + Duration::from_secs(secs)
+    }
+
+    fn place(asked: u64) -> Place {
+        let (ticket, floor) = (Ticket::new(1), Fence::new(1));
+        Place { ticket, ahead: 0, floor, asked_at: at(asked), look_again: at(3600), holder: None }
+    }
+
+    /// A turn that nobody takes must not cost those behind it more than its first life.
+    #[test]
+    fn an_answer_that_is_heard_late_does_not_undo_when_to_look() {
+        let mut asking = Asking {
+            turn: None,
+            place: None,
+            hint: at(102),
+            ring_at: Moment::FAR,
+            rung: false,
+            contact_at: Moment::FAR,
+        };
+        assert_eq!(asking.stands(place(99), at(100)), at(102));
+        assert_eq!(asking.stands(place(101), at(101)), at(102));
+        // What was asked at that time or later has seen what there was to see.
+        assert_eq!(asking.stands(place(102), at(102)), at(122));
+        assert_eq!(asking.stands(place(103), at(103)), at(123));
+    }
 }

@@ -142,10 +142,13 @@ pub(super) fn print(
     let rows = all.iter().flat_map(|measured| measured.rows(with_naive));
     let rows: Vec<_> = std::iter::once(heading).chain(rows).collect();
     table::print(&rows, paint, out)?;
-    for measured in all {
-        if let Some(why) = &measured.left_out {
-            writeln!(out, "{}: {}", measured.part.name(), clean(why))?;
+    let mut said: Option<&str> = None;
+    for (why, part) in all.iter().filter_map(|one| Some((one.left_out.as_deref()?, one.part))) {
+        // What holds for all parts is said once.
+        if said != Some(why) {
+            writeln!(out, "{}: {}", part.name(), clean(why))?;
         }
+        said = Some(why);
     }
     Ok(())
 }
@@ -180,8 +183,7 @@ mod tests {
     fn the_table_has_a_column_for_what_it_is_compared_with_only_where_that_was_measured() {
         let text = |all: &[Measured]| {
             let mut out = Vec::new();
-            print(all, "heading", Paint::for_stderr(crate::output::Color::Never), &mut out)
-                .unwrap();
+            print(all, "heading", Paint::PLAIN, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(

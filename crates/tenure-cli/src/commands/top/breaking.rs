@@ -1,0 +1,114 @@
+//! Breaking a hold from its row: first what that means, then why, then its fence, typed by hand.
+
+use tenure::{Fence, View};
+
+use super::model::Key;
+use crate::commands::break_hold;
+
+/// The longest reason, in characters; the library keeps 256 bytes.
+const LONGEST: usize = 60;
+/// How many of its last digits stand for a fence: fences can have sixteen.
+const ENOUGH: usize = 4;
+
+/// A break that is being thought over.
+#[derive(Clone, Debug)]
+pub(super) struct Breaking {
+    /// The name as its users type it.
+    pub(super) name: String,
+    /// What a break would do.
+    pub(super) meaning: Vec<String>,
+    pub(super) fences: Vec<Fence>,
+    pub(super) reason: String,
+    pub(super) typed: String,
+    pub(super) step: Step,
+    /// What is wrong with what was typed.
+    pub(super) wrong: Option<&'static str>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    Reason,
+    Fence,
+}
+
+/// What came of a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Decision {
+    /// Nothing yet.
+    Open,
+    /// Not to break.
+    Leave,
+    /// To break the hold with this fence.
+    Break(Fence),
+}
+
+impl Breaking {
+    pub(super) fn new(name: &str, view: &View) -> Breaking {
+        Breaking {
+            name: name.to_owned(),
+            meaning: break_hold::meaning(name, view),
+            fences: view.holders.iter().map(|holder| holder.fence).collect(),
+            reason: String::new(),
+            typed: String::new(),
+            step: Step::Reason,
+            wrong: None,
+        }
+    }
+
+    pub(super) fn key(&mut self, key: Key) -> Decision {
+        self.wrong = None;
+        let (text, longest) = match self.step {
+            Step::Reason => (&mut self.reason, LONGEST),
+            Step::Fence => (&mut self.typed, 20),
+        };
+        match key {
+            Key::Escape => return Decision::Leave,
+            Key::Char(c) if text.chars().count() < longest && !c.is_control() => text.push(c),
+            Key::Backspace => drop(text.pop()),
+            Key::Enter if self.step == Step::Reason => {
+                if self.reason.trim().is_empty() {
+                    self.wrong =
+                        Some("a break needs a reason: the holder and the log are told why");
+                } else {
+                    self.step = Step::Fence;
+                }
+            }
+            Key::Enter => match self.meant() {
+                Ok(fence) => return Decision::Break(fence),
+                Err(wrong) => {
+                    self.wrong = Some(wrong);
+                    self.typed.clear();
+                }
+            },
+            _ => {}
+        }
+        Decision::Open
+    }
+
+    /// The one fence that was typed, in full or by its last digits.
+    fn meant(&self) -> Result<Fence, &'static str> {
+        let typed = self.typed.trim();
+        let fits = |fence: &Fence| {
+            let fence = fence.to_string();
+            fence == typed || typed.len() >= ENOUGH && fence.ends_with(typed)
+        };
+        let mut fitting = self.fences.iter().filter(|fence| fits(fence));
+        match (fitting.next(), fitting.next()) {
+            (Some(fence), None) => Ok(*fence),
+            (Some(_), Some(_)) => Err("several holds end like this: type the whole fence"),
+            _ => Err("that is not its fence"),
+        }
+    }
+
+    /// How to ask for the fence.
+    pub(super) fn question(&self) -> String {
+        match &*self.fences {
+            [fence] if fence.to_string().len() > ENOUGH => {
+                format!("To break it, type its fence {fence}, or the last {ENOUGH} digits:")
+            }
+            [fence] => format!("To break it, type its fence {fence}:"),
+            _ => "To break one of them, type its fence:".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! What is known and what is shown, and what a key does to that. No terminal, no engine, no clock.
+
+use std::time::{Duration, SystemTime};
+
+use tenure::{Fence, View};
+
+use super::blocked::{self, Line};
+use super::breaking::{Breaking, Decision};
+use super::rows::{Row, Sort, rows};
+use crate::commands::show;
+use crate::failure::Failure;
+use crate::output::{clean_sentence, quoted};
+use crate::settings::Settings;
+
+/// The longest filter, in characters.
+const LONGEST: usize = 60;
+/// How far PageUp and PageDown go.
+const PAGE: usize = 10;
+
+/// A key, as far as any means something here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Key {
+    Char(char),
+    Enter,
+    Escape,
+    Backspace,
+    Tab,
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+    Interrupt,
+}
+
+/// What a key asks for that the model cannot do itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Deed {
+    /// End, as if by this signal.
+    Quit(Option<u8>),
+    /// Look at once.
+    Look,
+    /// Break a hold. The name is as its users type it.
+    Break { name: String, fence: Fence, reason: String },
+}
+
+/// What was seen at a moment.
+#[derive(Clone, Debug)]
+pub(super) struct Look {
+    pub(super) views: Vec<View>,
+    pub(super) engine: String,
+    /// How long the engine took for a sign of life.
+    pub(super) trip: Duration,
+    pub(super) at: SystemTime,
+}
+
+/// Which picture is shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Page {
+    Names,
+    /// Who waits on whom, from this line on.
+    Blocked(usize),
+    /// Everything about a name, from this line on.
+    Details(String, usize),
+}
+
+/// Something to be said until the next key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Notice {
+    pub(super) text: String,
+    pub(super) bad: bool,
+}
+
+/// Everything.
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    pub(super) settings: Settings,
+    pub(super) look: Option<Look>,
+    /// Why the engine cannot be looked at, and since when.
+    pub(super) trouble: Option<(SystemTime, String)>,
+    pub(super) page: Page,
+    pub(super) sort: Sort,
+    pub(super) filter: String,
+    /// Whether keys go to the filter.
+    pub(super) typing: bool,
+    pub(super) paused: bool,
+    pub(super) help: bool,
+    pub(super) breaking: Option<Breaking>,
+    pub(super) notice: Option<Notice>,
+    /// The row that is meant: by its name, which keeps it when others come and go, and by its place.
+    selected: (Option<String>, usize),
+}
+
+impl Model {
+    pub(super) fn new(settings: Settings) -> Model {
+        Model {
+            settings,
+            look: None,
+            trouble: None,
+            page: Page::Names,
+            sort: Sort::Trouble,
+            filter: String::new(),
+            typing: false,
+            paused: false,
+            help: false,
+            breaking: None,
+            notice: None,
+            selected: (None, 0),
+        }
+    }
+
+    /// The engine answered.
+    pub(super) fn seen(&mut self, look: Look) {
+        if self.trouble.take().is_some() {
+            self.notice = Some(Notice { text: "the engine answers again".into(), bad: false });
+        }
+        self.look = Some(look);
+        if let Some(at) = self.selected_at(&self.rows()) {
+            self.selected.1 = at;
+        }
+    }
+
+    /// The engine did not.
+    pub(super) fn not_seen(&mut self, why: String, at: SystemTime) {
+        let since = self.trouble.as_ref().map_or(at, |(since, _)| *since);
+        self.trouble = Some((since, why));
+    }
+
+    /// A break was carried out, or was not.
+    pub(super) fn broken(&mut self, name: &str, outcome: Result<(), Failure>) {
+        self.notice = Some(match outcome {
+            Ok(()) => Notice { text: format!("broke {}", quoted(name)), bad: false },
+            Err(Failure { code, what, why, .. }) => {
+                let code = code.map(|code| format!("[{code}]")).unwrap_or_default();
+                Notice { text: clean_sentence(&format!("error{code}: {what}; {why}")), bad: true }
+            }
+        });
+    }
+
+    /// Who waits on whom.
+    pub(super) fn blocked(&self) -> Vec<Line> {
+        blocked::lines(views(&self.look), &self.settings)
+    }
+
+    /// Everything about a name, line by line.
+    pub(super) fn details(&self, name: &str) -> Vec<String> {
+        details(self.view(name), &self.settings)
+    }
+
+    /// The rows that are shown.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        rows(views(&self.look), &self.filter, self.sort, &self.settings)
+    }
+
+    /// Which of the rows is meant.
+    pub(super) fn selected_at(&self, rows: &[Row]) -> Option<usize> {
+        let (name, at) = &self.selected;
+        let named = name.as_ref().and_then(|name| rows.iter().position(|row| row.short == *name));
+        named.or_else(|| Some((*at).min(rows.len().checked_sub(1)?)))
+    }
+
+    /// What was seen of a name.
+    fn view(&self, name: &str) -> Option<&View> {
+        view(&self.look, name, &self.settings)
+    }
+
+    /// What a key does.
+    pub(super) fn key(&mut self, key: Key) -> Option<Deed> {
+        self.notice = None;
+        if key == Key::Interrupt {
+            return Some(Deed::Quit(Some(2)));
+        }
+        if self.help {
+            self.help = false;
+            return None;
+        }
+        if let Some(breaking) = &mut self.breaking {
+            return match breaking.key(key) {
+                Decision::Open => None,
+                Decision::Leave => {
+                    self.breaking = None;
+                    None
+                }
+                Decision::Break(fence) => {
+                    self.breaking.take().map(|Breaking { name, reason, .. }| Deed::Break {
+                        name,
+                        fence,
+                        reason: reason.trim().to_owned(),
+                    })
+                }
+            };
+        }
+        match self.typing {
+            true => {
+                self.type_filter(key);
+                None
+            }
+            false => self.command(key),
+        }
+    }
+
+    fn type_filter(&mut self, key: Key) {
+        match key {
+            Key::Char(c) if self.filter.chars().count() < LONGEST => self.filter.push(c),
+            Key::Backspace => drop(self.filter.pop()),
+            Key::Enter => self.typing = false,
+            Key::Escape => {
+                self.filter.clear();
+                self.typing = false;
+            }
+            key => self.go(key),
+        }
+    }
+
+    fn command(&mut self, key: Key) -> Option<Deed> {
+        match key {
+            Key::Char('q') => return Some(Deed::Quit(None)),
+            Key::Char('?' | 'h') => self.help = true,
+            Key::Char('s') => self.sort = self.sort.next(),
+            Key::Char('b') => self.think_over_a_break(),
+            Key::Char('w') | Key::Tab => {
+                self.page = match self.page {
+                    Page::Blocked(_) => Page::Names,
+                    _ => Page::Blocked(0),
+                }
+            }
+            Key::Char('/') => {
+                self.page = Page::Names;
+                self.typing = true;
+            }
+            Key::Char(' ') => {
+                self.paused = !self.paused;
+                return (!self.paused).then_some(Deed::Look);
+            }
+            Key::Char('r') => return Some(Deed::Look),
+            Key::Enter if self.page == Page::Names => {
+                if let Some(name) = self.meant() {
+                    self.page = Page::Details(name, 0);
+                }
+            }
+            Key::Escape if self.page == Page::Names => self.filter.clear(),
+            Key::Escape | Key::Enter | Key::Backspace => self.page = Page::Names,
+            Key::Char('k') => self.go(Key::Up),
+            Key::Char('j') => self.go(Key::Down),
+            key => self.go(key),
+        }
+        None
+    }
+
+    /// The name that is looked at, or that is selected.
+    fn meant(&self) -> Option<String> {
+        match &self.page {
+            Page::Details(name, _) => Some(name.clone()),
+            Page::Blocked(_) => None,
+            Page::Names => {
+                let rows = self.rows();
+                Some(rows.get(self.selected_at(&rows)?)?.short.clone())
+            }
+        }
+    }
+
+    fn think_over_a_break(&mut self) {
+        let say = |text: String| Some(Notice { text, bad: true });
+        let Some(name) = self.meant() else {
+            self.notice = say("there is no name to break here: choose one in the list".into());
+            return;
+        };
+        match self.view(&name).filter(|view| !view.holders.is_empty()) {
+            Some(view) => self.breaking = Some(Breaking::new(&name, view)),
+            None => self.notice = say(format!("nobody holds {}", quoted(&name))),
+        }
+    }
+
+    fn go(&mut self, key: Key) {
+        let rows = self.rows();
+        let last = rows.len().saturating_sub(1);
+        let move_from = |at: usize, last: usize| match key {
+            Key::Up => at.saturating_sub(1),
+            Key::Down => (at + 1).min(last),
+            Key::PageUp => at.saturating_sub(PAGE),
+            Key::PageDown => (at + PAGE).min(last),
+            Key::Home => 0,
+            Key::End => last,
+            _ => at,
+        };
+        match &mut self.page {
+            Page::Names => {
+                let Some(at) = self.selected_at(&rows) else { return };
+                let at = move_from(at, last);
+                self.selected = (rows.get(at).map(|row| row.short.clone()), at);
+            }
+            Page::Blocked(scroll) => {
+                let last = blocked::lines(views(&self.look), &self.settings).len();
+                *scroll = move_from(*scroll, last.saturating_sub(1));
+            }
+            Page::Details(name, scroll) => {
+                let last = details(view(&self.look, name, &self.settings), &self.settings).len();
+                *scroll = move_from(*scroll, last.saturating_sub(1));
+            }
+        }
+    }
+}
+
+// Functions, so that what is shown can be asked for while the page changes.
+
+fn views(look: &Option<Look>) -> &[View] {
+    look.as_ref().map_or(&[], |look| &look.views)
+}
+
+fn view<'a>(look: &'a Option<Look>, name: &str, settings: &Settings) -> Option<&'a View> {
+    views(look).iter().find(|view| settings.short_name(view.name.as_str()) == name)
+}
+
+fn details(view: Option<&View>, settings: &Settings) -> Vec<String> {
+    let Some(view) = view else { return vec!["Nobody holds it and nobody waits.".into()] };
+    let mut text = Vec::new();
+    // Writing to memory does not fail.
+    let _ = show::show(view, settings, &mut text);
+    String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
+}
