@@ -161,3 +161,26 @@ async fn two_hundred_waiters_are_idle() {
     println!("200 waiters: {:.2} % of a core", share * 100.0);
     assert!(share < 0.05, "{:.2} % of a core", share * 100.0);
 }
+
+/// One after the other holds what it waits for, and all of them live on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_keeps_no_descriptor_for_everyone_it_ever_waited_for() {
+    let ground = Ground::new();
+    let mut waiter = Other::on(&ground).await;
+    let mut holders = Vec::new();
+    for round in 0..80 {
+        let holder = ground.connect().await;
+        let hold = holder.mutex("x").ttl(secs(600)).acquire().await.unwrap();
+        waiter.tell(&format!("claim t{round} x 600000"));
+        until_waiting(&holder, "x", 1).await;
+        hold.release().await.unwrap();
+        waiter.hears(&format!("held t{round}")).await;
+        waiter.tell(&format!("release t{round}"));
+        waiter.hears(&format!("released t{round}")).await;
+        holders.push(holder);
+    }
+    let all = fs::read_dir(format!("/proc/{}/fd", waiter.pid())).unwrap().flatten();
+    let all = all.filter_map(|entry| fs::read_link(entry.path()).ok());
+    let watched = all.filter(|path| path.to_string_lossy().contains("pidfd")).count();
+    assert!(watched < 40, "{watched} of 80");
+}
