@@ -212,7 +212,8 @@ impl Clerk {
         let mut outcome = self.transact(&mut jobs);
         // One of them may be at fault; if the file cannot be had, it cannot be had for any.
         if outcome.is_err() && self.store.is_had && jobs.len() > 1 {
-            return jobs.into_iter().fold(true, |all, job| self.carry_out(vec![job]) && all);
+            let done: Vec<_> = jobs.into_iter().map(|job| self.carry_out(vec![job])).collect();
+            return done.into_iter().all(|done| done);
         }
         if let Err(error) = &outcome
             && Store::lacks_room(error)

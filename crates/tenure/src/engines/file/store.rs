@@ -32,6 +32,8 @@ const FORM: i32 = 1;
 /// The journal is emptied from this many pages on. More would cost those who open the file after all
 /// others have gone, and have to read it; fewer would make all wait for the disk more often.
 const LONGEST_JOURNAL: i32 = 1000;
+/// The same for one that opens the file when nobody else uses it: the next one, too, would read it all.
+const LONG_JOURNAL: i32 = 250;
 
 pub(super) struct Store {
     db: Connection,
@@ -85,6 +87,9 @@ impl Store {
         place.give_to_owner();
         let (mut db, journal) = connect(&place).map_err(|error| fault(&error))?;
         let own = begin(&mut db, &host)?;
+        if journal.load(Relaxed) > LONG_JOURNAL && is_alone(&db) {
+            checkpoint(&db);
+        }
         let world = place.inodes().ok_or_else(gone)?;
         sockets.belong_to(world);
         drop(passed);
@@ -345,6 +350,12 @@ fn prepare(db: &mut Connection, host: &Host, is_new: bool) -> Kept<Option<Proces
     transaction.execute(sql::SET_META, params![host.boot, host.machine, own as i64])?;
     transaction.commit()?;
     Ok(Some(own))
+}
+
+/// Whether nobody has claims in the file.
+fn is_alone(db: &Connection) -> bool {
+    let count: Kept<i64> = db.query_row(sql::COUNT_PROCESSES, [], |row| row.get(0));
+    count.is_ok_and(|count| count == 0)
 }
 
 fn read_meta(db: &Connection) -> Kept<(String, u64)> {
