@@ -48,8 +48,12 @@ pub(crate) fn run(torture: Torture) -> Result<(), Failure> {
 }
 
 fn processes(seed: u64) -> Result<(), Failure> {
-    println!("processes on Redis from seed {seed}");
-    let args = ["test", "--release", "--locked", "-p", "tenure-testkit", "--test", "redis_torture"];
+    ["redis_torture", "file_torture"].into_iter().try_for_each(|test| processes_of(test, seed))
+}
+
+fn processes_of(test: &str, seed: u64) -> Result<(), Failure> {
+    println!("processes of {test} from seed {seed}");
+    let args = ["test", "--release", "--locked", "-p", "tenure-testkit", "--test", test];
     let mut processes = workspace::cargo(args);
     // It says what it met, which is the point of a long run.
     processes.args(["--", "--nocapture"]).env("TENURE_SEED", seed.to_string()).envs(PROCESSES);

@@ -102,7 +102,7 @@ pub(crate) fn run(demo: &Demo, settings: &Settings, out: &mut dyn Write) -> Resu
 
 fn opening(stage: &Stage<'_>, settings: &Settings) -> String {
     let engine = match stage.is_own() {
-        true => "a file of their own: no server, and nothing is left behind".to_owned(),
+        true => "a file of their own: there is no server".to_owned(),
         false => settings.address.shown(),
     };
     format!("What a lock changes, played by real processes on {engine}.\n")

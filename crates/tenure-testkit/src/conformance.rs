@@ -108,10 +108,24 @@ pub async fn check(
     stage: Arc<dyn Stage>,
     connect: impl Fn() -> Arc<dyn Engine> + Send + Sync + 'static,
 ) {
+    check_as("", stage, connect).await;
+}
+
+/// The same with names that begin with `prefix`, for several processes on the same lines. Cases begin one
+/// after the other: times of a second must not run out because thousands connect at once.
+pub async fn check_as(
+    prefix: &str,
+    stage: Arc<dyn Stage>,
+    connect: impl Fn() -> Arc<dyn Engine> + Send + Sync + 'static,
+) {
     let connect: Connect = Arc::new(connect);
     let mut running = Vec::new();
     for (case, how) in all_runs(connect().profile()) {
-        let kit = Kit::new(stage.clone(), connect.clone(), case, how);
+        let mut kit = Kit::new(stage.clone(), connect.clone(), case, how);
+        if !prefix.is_empty() {
+            kit.prefix.insert_str(0, prefix);
+            stage.sleep(Duration::from_millis(20)).await;
+        }
         let label = kit.prefix.clone();
         // A case that panics drops its promise, and the panic says why.
         running.push((label, stage.spawn((case.run)(kit))));

@@ -31,6 +31,7 @@ mod worker;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use play::{Memory, Plan};
+use tenure::Tenure;
 
 /// What a run without variables must reach.
 const ACQUISITIONS: u64 = 10_000;
@@ -68,6 +69,6 @@ fn nobody_holds_twice_on_a_server_that_loses_its_memory() {
 #[test]
 fn worker() {
     if let Some(orders) = worker::Orders::from_env() {
-        worker::run(orders);
+        worker::run(orders, |url, _| Box::pin(async move { Tenure::connect(&url).await }));
     }
 }

@@ -17,6 +17,7 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Runtime;
 
 use crate::claim::ClaimId;
 use crate::error::{Error, ErrorKind, Result};
@@ -66,12 +67,30 @@ impl World for SystemWorld {
         // Built here, so that the caller hears of a process that is out of descriptors.
         // Timers are for the engine's own time-outs; the alarm does not depend on them.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = Own(Some(runtime));
         let alarm = {
-            let _inside = runtime.enter();
+            let _inside = runtime.0.as_ref().map(Runtime::enter);
             BoottimeAlarm::new()?
         };
         let thread = std::thread::Builder::new().name("tenure-watchdog".into());
-        thread.spawn(move || runtime.block_on(job(Box::new(alarm)))).map(drop)
+        let work = move || {
+            if let Some(runtime) = &runtime.0 {
+                runtime.block_on(job(Box::new(alarm)));
+            }
+        };
+        thread.spawn(work).map(drop)
+    }
+}
+
+/// A runtime that may be dropped in the caller's own, when there is no thread or descriptor for it:
+/// tokio panics there unless it is told not to wait.
+struct Own(Option<Runtime>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

@@ -135,6 +135,16 @@ impl CalledOff {
     }
 }
 
+/// What is left to be done when all is said.
+enum Rest {
+    /// The hold is kept a while.
+    Kept(Kept),
+    /// It is released: the engine can be told that this process needs nothing any more.
+    SignOff,
+    /// The engine does not answer.
+    Nothing,
+}
+
 /// A hold that outlives its command.
 struct Kept {
     hold: Hold,
@@ -157,10 +167,16 @@ impl Keeper<'_> {
                 return (report, None);
             }
         };
-        self.hold_and_run(hold, &options).await
+        let (report, rest) = self.hold_and_run(hold, &options).await;
+        match rest {
+            Rest::Kept(kept) => return (report, Some(kept)),
+            Rest::SignOff => self.leave(&tenure).await,
+            Rest::Nothing => {}
+        }
+        (report, None)
     }
 
-    async fn hold_and_run(&mut self, hold: Hold, options: &Options) -> (Report, Option<Kept>) {
+    async fn hold_and_run(&mut self, hold: Hold, options: &Options) -> (Report, Rest) {
         let since = clock::now();
         let fence = hold.fence().get();
         let ran = match self.until_not_paused(&hold, options).await {
@@ -175,10 +191,21 @@ impl Keeper<'_> {
         let until = since + options.hold_for;
         let started = report.command.is_some();
         if started && lasted && clock::now() < until {
-            return (report, Some(Kept { hold, until }));
+            return (report, Rest::Kept(Kept { hold, until }));
         }
-        self.release(hold, lasted, &mut report).await;
-        (report, None)
+        match self.release(hold).await {
+            Some(Released::InTime) => (report, Rest::SignOff),
+            _ => {
+                if lasted && report.failure.is_none() {
+                    let name = quoted(&self.run.asking.name);
+                    self.settings.notes().say(&format!(
+                        "the engine did not confirm the release of {name}: it stays taken until its \
+                         ttl is over"
+                    ));
+                }
+                (report, Rest::Nothing)
+            }
+        }
     }
 
     /// A job that was stopped before it began begins when it goes on.
@@ -275,16 +302,8 @@ impl Keeper<'_> {
         )
     }
 
-    /// Releases, and says so if the hold did not last until then.
-    async fn release(&mut self, hold: Hold, lasted: bool, report: &mut Report) {
-        let name = quoted(&self.run.asking.name);
-        let released = self.unless_hurried(released(hold)).await.flatten();
-        let released = released.unwrap_or(Released::Late);
-        if released == Released::Late && lasted && report.failure.is_none() {
-            self.settings.notes().say(&format!(
-                "the engine did not confirm the release of {name}: it stays taken until its ttl is over"
-            ));
-        }
+    async fn release(&mut self, hold: Hold) -> Option<Released> {
+        self.unless_hurried(released(hold)).await.flatten()
     }
 
     /// Waits for `work`, unless a signal ends the wait or the front is killed.

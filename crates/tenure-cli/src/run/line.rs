@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::waiting::Waiting;
 
 /// How long the way out of the line may take: an engine that does not answer forgets us by itself.
-const LEAVING: Duration = Duration::from_secs(2);
+const LEAVING: Duration = Duration::from_secs(3);
 
 impl Keeper<'_> {
     /// Stands in line until it holds the name, for as long as a hold lasts.

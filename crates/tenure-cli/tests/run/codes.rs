@@ -103,13 +103,13 @@ fn a_command_that_runs_too_long_is_stopped(stage: &Stage) {
     let stubborn = ["run", "--max-run", "100ms", "-k", "100ms", "x", "-c", line];
     assert_eq!(stage.end(&stubborn).code, Some(124));
     let line = "trap 'echo bye; exit 0' TERM; echo > ready; while :; do sleep 0.01; done";
-    let polite = stage.end(&["run", "--max-run", "300ms", "x", "-c", line]);
+    let polite = stage.end(&["run", "--max-run", "1500ms", "x", "-c", line]);
     assert_eq!((polite.code, &*polite.out), (Some(124), "bye\n"));
     let line = "trap 'exit 3' USR1; while :; do sleep 0.01; done";
     let chosen = [
         "run",
         "--max-run",
-        "300ms",
+        "1500ms",
         "--signal",
         "USR1",
         "--json-status",

@@ -45,7 +45,7 @@ impl Stage {
 
     /// `tenure` with these words, in an environment without settings of whoever runs the test.
     pub(crate) fn tenure<S: AsRef<std::ffi::OsStr>>(&self, words: &[S]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        let mut command = undisturbed(env!("CARGO_BIN_EXE_tenure"));
         let names = std::env::vars_os().map(|(name, _)| name);
         for name in names.filter(|name| name.to_string_lossy().starts_with("TENURE_")) {
             command.env_remove(name);
@@ -62,10 +62,15 @@ impl Stage {
 
     /// Runs a line of shell to its end, with `$TENURE` for the binary.
     pub(crate) fn shell(&self, line: &str) -> Ended {
-        let mut shell = Command::new("sh");
+        Ended::from(self.shell_command(line).output().unwrap())
+    }
+
+    /// A line of shell that is not run yet.
+    pub(crate) fn shell_command(&self, line: &str) -> Command {
+        let mut shell = undisturbed("sh");
         shell.args(["-c", line]).env("TENURE", env!("CARGO_BIN_EXE_tenure"));
         shell.env("TENURE_URL", &self.url).current_dir(&self.folder).stdin(Stdio::null());
-        Ended::from(shell.output().unwrap())
+        shell
     }
 
     /// Starts it; it is killed with the test.
@@ -122,6 +127,14 @@ impl Drop for Stage {
         }
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// A program with no signal ignored, whoever runs the tests: `nohup` and shells in the background leave
+/// some so.
+pub(crate) fn undisturbed(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal", program]);
+    command
 }
 
 fn folder() -> PathBuf {

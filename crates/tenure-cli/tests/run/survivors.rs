@@ -76,7 +76,7 @@ fn nothing_survives_the_front(stage: &Stage) {
 
 fn nothing_survives_the_keeper(stage: &Stage) {
     for round in 0..rounds() {
-        let Scene { holder, next, pids } = scene(stage, &stage.url, ["1s", "150ms"]);
+        let Scene { holder, next, pids } = scene(stage, &stage.url, ["2s", "150ms"]);
         kill_process(holder.keeper(), Signal::KILL).unwrap();
         let ended = holder.end();
         assert!(!pids.iter().any(|pid| lives(*pid)), "round {round}: when the front ends");
@@ -92,7 +92,7 @@ fn nothing_survives_the_keeper(stage: &Stage) {
 
 fn nothing_survives_a_keeper_that_stands_still(stage: &Stage) {
     for round in 0..rounds().div_ceil(5) {
-        let Scene { holder, next, .. } = scene(stage, &stage.url, ["1s", "300ms"]);
+        let Scene { holder, next, .. } = scene(stage, &stage.url, ["2s", "300ms"]);
         let keeper = holder.keeper();
         kill_process(keeper, Signal::STOP).unwrap();
         none_seen(next, round);

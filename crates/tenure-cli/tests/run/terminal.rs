@@ -3,10 +3,10 @@
 //! `script` gives a shell a terminal of its own, into which the test types.
 
 use std::io::{Read, Write};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
 
-use crate::stage::{Stage, Started, until};
+use crate::stage::{Stage, Started, undisturbed, until};
 
 /// Somebody at a terminal.
 struct Typist {
@@ -22,7 +22,7 @@ const END_OF_INPUT: &str = "\x04";
 impl Typist {
     /// Sits down before this command.
     fn new(stage: &Stage, command: &str) -> Typist {
-        let mut script = Command::new("script");
+        let mut script = undisturbed("script");
         script.args(["-qfc", command, "/dev/null"]);
         script.env("TENURE", env!("CARGO_BIN_EXE_tenure")).env("TENURE_URL", &stage.url);
         script.env("PS1", "$ ").env("TERM", "dumb").current_dir(stage.path(""));
@@ -81,12 +81,17 @@ fn a_command_reads_what_is_typed_and_the_shell_has_it_back_afterwards() {
     typist.sees("got-abc");
     typist.types("echo back-$?\n");
     typist.sees("back-0");
-    // The job of a script, too: there the group has the script's shell in it.
-    typist.types("sh -c '$TENURE run x -- cat; echo rc-$?'\n");
+    // The job of a script, too: there the group has the script's shell in it, which takes nothing back
+    // by itself.
+    typist.types("sh -c '$TENURE run x -- cat; read b; echo then-$b; exit 3'\n");
     typist.types("hello\n");
     typist.sees("hello");
     typist.types(END_OF_INPUT);
-    typist.sees("rc-0");
+    until("it has ended", || stage.view("x").is_none());
+    typist.types("def\n");
+    typist.sees("then-def");
+    typist.types("echo rc-$?\n");
+    typist.sees("rc-3");
 }
 
 #[test]
@@ -117,7 +122,7 @@ fn a_job_is_stopped_and_goes_on_and_the_name_stays_held() {
         // miss it, with us or without.
         let read = if reads { "read a; echo got-$a;" } else { "" };
         typist.types(&format!(
-            "$TENURE run -t 1s x -- sh -c '{read} echo re''ady; read b < pipe; echo $b'\n"
+            "$TENURE run -t 3s x -- sh -c '{read} echo re''ady; read b < pipe; echo $b'\n"
         ));
         if reads {
             typist.types("abc\n");
@@ -127,7 +132,7 @@ fn a_job_is_stopped_and_goes_on_and_the_name_stays_held() {
         let fence = stage.view("x").unwrap().holders[0].fence;
         typist.types(SUSPEND);
         typist.sees("Stopped");
-        typist.types("sleep 2; echo sle''pt\n");
+        typist.types("sleep 4; echo sle''pt\n");
         typist.sees("slept");
         let view = stage.view("x").unwrap();
         assert_eq!(view.holders[0].fence, fence, "it is renewed although the job is stopped");

@@ -113,7 +113,7 @@ impl Clock {
     }
 
     /// What a program needs in its environment to see this clock.
-    pub(crate) fn environment(&self) -> [(&'static str, PathBuf); 2] {
+    pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
         let library = self.shared.library.path().join(LIBRARY);
         [("LD_PRELOAD", library), ("TENURE_CLOCK", self.shared.path.clone())]
     }

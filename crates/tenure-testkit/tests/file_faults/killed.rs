@@ -85,3 +85,159 @@ async fn s111_the_line_goes_on_whoever_of_it_is_killed() {
     }
     ground.is_sound();
 }
+
+/// A client with a guard is gone when both processes are, in either order.
+#[tokio::test(flavor = "multi_thread")]
+async fn s111_a_guard_keeps_what_is_held_until_it_ends_too() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    for guard_first in [false, true] {
+        let name = format!("x{guard_first}");
+        let mut guard = Other::start(&[]).await;
+        let mut holder = Other::at(&format!("{}?guard={}", ground.url(), guard.pid())).await;
+        holder.tell(&format!("claim a {name} {TTL}"));
+        holder.hears("held a").await;
+        let next = wait_for(&tenure, &name, secs(600));
+        until_waiting(&tenure, &name, 1).await;
+        let (first, second) = match guard_first {
+            true => (&mut guard, &mut holder),
+            false => (&mut holder, &mut guard),
+        };
+        first.kill();
+        first.reap();
+        pause(ms(300)).await;
+        assert!(!next.is_finished(), "one of them lives");
+        assert_eq!(holders(&tenure, &name).await.len(), 1);
+        second.kill();
+        drop(within(AT_ONCE, next).await.unwrap().unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s111_a_guard_that_is_no_process_is_refused() {
+    let ground = Ground::new();
+    let mut gone = Other::start(&[]).await;
+    gone.kill();
+    gone.reap();
+    for guard in [gone.pid().to_string(), "me".to_owned(), "-1".to_owned()] {
+        let connected = tenure::Tenure::connect(&format!("{}?guard={guard}", ground.url())).await;
+        let error = connected.unwrap_err();
+        assert!(!error.is_retryable(), "{guard}: {error}");
+    }
+}
+
+/// The pid belongs to someone else by now.
+#[tokio::test(flavor = "multi_thread")]
+async fn s111_a_pid_that_came_again_is_not_taken_for_the_holder() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let mut holder = Other::on(&ground).await;
+    holder.tell(&format!("claim a x {TTL}"));
+    holder.hears("held a").await;
+    holder.kill();
+    holder.reap();
+    let (own, was) = (std::process::id(), holder.pid());
+    let changed = ground.sql().execute("UPDATE process SET pid = ?1 WHERE pid = ?2", [own, was]);
+    assert_eq!(changed.unwrap(), 1);
+    assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some());
+}
+
+/// It was killed after it had given the next one its turn, and before it could say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn s111_a_turn_that_was_given_and_not_told_is_found() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let (mut holder, mut waiter) = (Other::on(&ground).await, Other::on(&ground).await);
+    holder.tell(&format!("claim a x {TTL}"));
+    holder.hears("held a").await;
+    waiter.tell(&format!("claim b x {TTL}"));
+    until_waiting(&tenure, "x", 1).await;
+    {
+        let _gate = ground.close_gate();
+        let db = ground.sql();
+        db.execute_batch("DELETE FROM claim WHERE state = 2; UPDATE meta SET number = number + 1")
+            .unwrap();
+        let grant = "UPDATE claim SET state = 2, first_life = 1, since = ?1, until = ?2,
+            fence = (SELECT number FROM meta)";
+        let now = now().as_nanos() as i64;
+        db.execute(grant, [now, now + 2_000_000_000]).unwrap();
+        db.execute_batch("UPDATE name SET held = 1, waiting = 0, quiet_until = 0").unwrap();
+    }
+    holder.kill();
+    waiter.hears_within("held b", AT_ONCE).await;
+}
+
+/// One that asks for more than is free stands in front, and is killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn s111_a_heavy_head_that_was_killed_is_in_nobodys_way() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let _one = tenure.semaphore("x", 3).acquire().await.unwrap();
+    let mut heavy = Other::on(&ground).await;
+    heavy.tell(&format!("units a x 3 3 {TTL}"));
+    until_waiting(&tenure, "x", 1).await;
+    assert!(tenure.semaphore("x", 3).try_acquire().await.unwrap().is_none());
+    let waits = tokio::spawn(tenure.semaphore("x", 3).ttl(secs(600)).join());
+    until_waiting(&tenure, "x", 2).await;
+    heavy.kill();
+    let unit = within(AT_ONCE, waits).await.unwrap().unwrap();
+    drop(unit);
+    let mut heavy = Other::on(&ground).await;
+    heavy.tell(&format!("units a x 3 3 {TTL}"));
+    until_waiting(&tenure, "x", 1).await;
+    heavy.kill();
+    heavy.reap();
+    // Nobody waits behind it, so nobody has noticed.
+    assert!(tenure.semaphore("x", 3).try_acquire().await.unwrap().is_some());
+}
+
+/// Hand-overs past a killed head, counted from the release.
+#[tokio::test(flavor = "multi_thread")]
+async fn s26_the_line_passes_over_a_head_that_was_killed() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let (mut next, mut worst) = (Other::on(&ground).await, ms(0));
+    for round in 0..20 {
+        let (name, tag) = (format!("x{round}"), format!("t{round}"));
+        let hold = tenure.mutex(&name).ttl(secs(600)).acquire().await.unwrap();
+        let mut head = Other::on(&ground).await;
+        head.tell(&format!("claim a {name} {TTL}"));
+        until_waiting(&tenure, &name, 1).await;
+        next.tell(&format!("claim {tag} {name} {TTL}"));
+        until_waiting(&tenure, &name, 2).await;
+        head.kill();
+        let released = now();
+        hold.release().await.unwrap();
+        let held = next.hears_within(&format!("held {tag}"), AT_ONCE).await;
+        worst = worst.max(released.until(held.at()));
+    }
+    // 50 ms on a machine that has nothing else to do; far below the first life of a turn.
+    assert!(worst < ms(1500), "{worst:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s39_nothing_is_left_of_processes_that_were_killed() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let mut others = Vec::new();
+    for name in ["x", "x", "y", "z"] {
+        let mut other = Other::on(&ground).await;
+        other.tell(&format!("claim a {name} {TTL}"));
+        others.push(other);
+    }
+    until("all are there", async || ground.number("SELECT count(*) FROM claim") == 4).await;
+    for other in &mut others {
+        other.kill();
+        other.reap();
+    }
+    // As if a minute had passed since someone last looked after it.
+    ground.sql().execute("UPDATE meta SET swept = 0", []).unwrap();
+    drop(tenure);
+    let tenure = ground.connect().await;
+    for table in ["claim", "process", "name", "trace"] {
+        assert_eq!(ground.number(&format!("SELECT count(*) FROM {table}")), 0, "{table}");
+    }
+    let left = std::fs::read_dir(ground.beside("-sockets")).unwrap().count();
+    assert_eq!(left, 0, "sockets");
+    assert_eq!(tenure.list("").await.unwrap().len(), 0);
+}

@@ -171,3 +171,18 @@ async fn s108_a_boot_time_of_its_own_is_refused() {
     assert_eq!(refused.word(1), "Unsupported");
     assert!(refused.0.contains("time namespace"), "{refused:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s108_a_file_system_that_a_process_serves_is_refused() {
+    if !is_root("s108") || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let ground = Ground::new();
+    let mut other = Other::start(&["unshare", "--mount"]).await;
+    other.tell(&format!("fuse {}", ground.folder.path().display()));
+    other.hears("mounted").await;
+    other.tell(&format!("connect {}", ground.url()));
+    let refused = other.hears("refused").await;
+    assert_eq!(refused.word(1), "Unsupported", "{refused:?}");
+    assert!(refused.0.contains("is on FUSE"), "{refused:?}");
+}

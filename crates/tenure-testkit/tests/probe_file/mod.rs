@@ -1,6 +1,7 @@
 //! What the tests of the file engine look with: a place for a file, and other processes.
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
+mod fuse;
 pub(crate) mod other;
 pub(crate) mod puppet;
 
@@ -166,10 +167,12 @@ pub(crate) async fn served(waiter: JoinHandle<Result<Hold>>) -> Hold {
 
 /// Whether this is run by someone who may mount and change users; else says what is left out.
 pub(crate) fn is_root(test: &str) -> bool {
-    let root = rustix::process::geteuid().is_root();
+    let try_it =
+        || std::process::Command::new("unshare").args(["--mount", "--pid", "true"]).status();
+    let root = rustix::process::geteuid().is_root() && try_it().is_ok_and(|done| done.success());
     if !root {
         use std::io::Write;
-        let _ = writeln!(std::io::stderr(), "{test}: left out, it needs root");
+        let _ = writeln!(std::io::stderr(), "{test}: left out, it needs root and namespaces");
     }
     root
 }

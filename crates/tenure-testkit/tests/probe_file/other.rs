@@ -36,7 +36,25 @@ impl Other {
         Other::start_with(through, &[]).await
     }
 
+    /// The same, if it gets that far.
+    pub(crate) async fn may_start(through: &[&str]) -> Option<Other> {
+        let mut other = Other::spawn(through, &[]);
+        while other.all("ready").is_empty() {
+            if other.child.try_wait().expect("a child").is_some() {
+                return None;
+            }
+            pause(Duration::from_millis(2)).await;
+        }
+        Some(other)
+    }
+
     pub(crate) async fn start_with(through: &[&str], variables: &[(&str, OsString)]) -> Other {
+        let other = Other::spawn(through, variables);
+        other.hears("ready").await;
+        other
+    }
+
+    fn spawn(through: &[&str], variables: &[(&str, OsString)]) -> Other {
         // Whoever is killed takes it along: the kernel sees to that.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).args(through);
@@ -54,9 +72,7 @@ impl Other {
                 list.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         });
-        let other = Other { child, orders, said };
-        other.hears("ready").await;
-        other
+        Other { child, orders, said }
     }
 
     pub(crate) fn pid(&self) -> u32 {

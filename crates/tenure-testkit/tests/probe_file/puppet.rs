@@ -4,7 +4,7 @@
 //! | line | what it does, and what it says of it |
 //! |---|---|
 //! | `connect URL` | `connected`, or `refused KIND why` |
-//! | `claim TAG NAME TTL` | `held TAG FENCE AT`, later perhaps `lost TAG LAST-LIVE why`; or `failed TAG KIND why` |
+//! | `claim TAG NAME TTL` | `held TAG FENCE AT`, later perhaps `risk TAG why`, `lost TAG LAST-LIVE`, `ended TAG AT why`; or `failed TAG KIND why` |
 //! | `keep TAG NAME TTL` | the same without renewals |
 //! | `units TAG NAME WEIGHT CAPACITY TTL` | the same of a semaphore |
 //! | `try TAG NAME TTL` | `held …` or `busy TAG` |
@@ -12,6 +12,10 @@
 //! | `show NAME` | `shown NAME HOLDERS WAITERS`, or `failed show KIND why` |
 //! | `storm NAMES TASKS TTL` | takes and leaves in a loop until `calm`; then `stormed COUNT P99 WORST`, in microseconds, and each fence as `fence NAME FENCE` |
 //! | `block MILLIS` | keeps the runtime's only thread |
+//! | `open COUNT` | opens files until so few descriptors are left; `opened` |
+//! | `spawn` | starts a child that sleeps; `spawned PID` |
+//! | `fork` | makes a child without starting a program in it, which sleeps; `forked PID` |
+//! | `fuse FOLDER` | mounts a file system of its own there, in its own mount namespace; `mounted` |
 //! | `close` | `closed` |
 
 use std::cell::RefCell;
@@ -116,6 +120,22 @@ impl Stage {
             ["storm", names, tasks, ttl] => self.storm(number(names), number(tasks), ttl).await,
             ["calm"] => drop(self.calm.replace(true)),
             ["block", span] => std::thread::sleep(millis(span)),
+            ["open", left] => {
+                let mut all: Vec<_> =
+                    std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+                all.truncate(all.len().saturating_sub(number(left) as usize));
+                std::mem::forget(all);
+                say("opened");
+            }
+            ["spawn"] => {
+                let child = std::process::Command::new("sleep").arg("60").spawn();
+                say(&format!("spawned {}", child.expect("a child").id()));
+            }
+            ["fuse", folder] => {
+                super::fuse::mount(folder);
+                say("mounted");
+            }
+            ["fork"] => say(&format!("forked {}", fork())),
             ["close"] => {
                 self.tenure().close().await;
                 say("closed");
@@ -142,10 +162,12 @@ impl Stage {
                 if hold.is_live() {
                     say(&format!("held {tag} {fence} {}", at.as_nanos()));
                 }
-                let lost = hold.lost();
+                let (lost, risk) = (hold.lost(), hold.at_risk());
                 self.holds.borrow_mut().insert(tag.clone(), hold);
                 let stage = self.clone();
                 tokio::task::spawn_local(stage.clone().watch(tag.clone()));
+                let of = tag.clone();
+                tokio::task::spawn_local(async move { say(&format!("risk {of} {}", risk.await)) });
                 tokio::task::spawn_local(async move {
                     let ended = lost.await;
                     say(&format!("ended {tag} {} {ended:?}", now().as_nanos()));
@@ -217,6 +239,21 @@ impl Stage {
         }
         spans
     }
+}
+
+/// A child that has all that this process has, and does nothing with it.
+#[allow(unsafe_code, reason = "there is no safe fork")]
+fn fork() -> i32 {
+    // SAFETY: the child calls only functions that may be called between fork and exec, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: calls without pointers.
+        unsafe {
+            libc::sleep(60);
+            libc::_exit(0);
+        }
+    }
+    child
 }
 
 fn number(text: &str) -> u64 {

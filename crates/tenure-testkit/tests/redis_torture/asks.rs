@@ -1,5 +1,6 @@
 //! What workers ask for, and how long they hold it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{Hold, Result, Tenure};
@@ -64,11 +65,13 @@ pub(crate) struct Ask {
     ttl: Duration,
     renew: bool,
     patience: Patience,
+    /// Who asks, as others see it: the number of the ask.
+    owner: String,
 }
 
 impl Ask {
     /// Any ask; no ttl is longer than `longest`.
-    pub(crate) fn random(rng: &mut Rng, longest: Duration) -> Ask {
+    pub(crate) fn random(rng: &mut Rng, longest: Duration, serial: u64) -> Ask {
         let (name, kind) = NAMES[rng.between(0, NAMES.len() as u64 - 1) as usize];
         let (weight, capacity) = match kind {
             Kind::Mutex => (1, 1),
@@ -87,8 +90,8 @@ impl Ask {
             25..32 => Patience::None,
             _ => Patience::Endless,
         };
-        let (ttl, renew) = (ttl.min(longest), !rng.chance(100));
-        Ask { name, kind, weight, capacity, ttl, renew, patience }
+        let (ttl, renew, owner) = (ttl.min(longest), !rng.chance(100), serial.to_string());
+        Ask { name, kind, weight, capacity, ttl, renew, patience, owner }
     }
 
     /// Whether it waits until it is served.
@@ -118,6 +121,7 @@ impl Ask {
     fn options(&self, tenure: &Tenure) -> tenure::Options {
         let mut options = tenure.defaults();
         (options.ttl, options.renew) = (self.ttl, self.renew);
+        Arc::make_mut(&mut options.details).owner.clone_from(&self.owner);
         if let Patience::Limited(wait) = self.patience {
             options.wait = Some(wait);
         }

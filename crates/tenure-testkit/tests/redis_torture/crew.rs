@@ -1,4 +1,5 @@
 //! The workers, as the one who started them sees them.
+#![allow(dead_code, reason = "each run uses a part of it")]
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -7,10 +8,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tenure::engine::Moment;
 use tenure_testkit::rng::Rng;
 
-use crate::journal::{Entry, Event, Journal, Reading};
+use crate::journal::{Entry, Event, Journal, Reading, now};
 use crate::worker::Orders;
+
+/// How long it takes a worker that stood still to catch up with what it has missed.
+const COMES_TO: Duration = Duration::from_secs(1);
 
 /// What a worker is busy with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +29,17 @@ pub(crate) enum Busy {
 pub(crate) struct Told {
     pub(crate) worker: u32,
     pub(crate) entries: Vec<Entry>,
-    pub(crate) killed: bool,
+    /// The last moment before it was killed, if it was.
+    pub(crate) killed: Option<Moment>,
+    /// When it stood still.
+    pub(crate) paused: Vec<(Moment, Moment)>,
 }
 
 /// Workers, those that are killed replaced by others.
 #[derive(Debug)]
 pub(crate) struct Crew {
     folder: PathBuf,
-    /// The addresses of the server: directly, and through each proxy.
+    /// The ways to the engine: of a server directly, and through each proxy.
     urls: Vec<String>,
     longest_ttl: Duration,
     present: Vec<Worker>,
@@ -44,6 +52,7 @@ struct Worker {
     number: u32,
     child: Child,
     paused: bool,
+    pauses: Vec<(Moment, Moment)>,
     reading: Reading,
     open: HashMap<u64, Busy>,
     told: Vec<Entry>,
@@ -61,7 +70,7 @@ impl Crew {
         let url = self.urls[number as usize % self.urls.len()].clone();
         // Some notice soon that nobody answers, some late.
         let and = if url.contains('?') { '&' } else { '?' };
-        let url = match rng.chance(500) {
+        let url = match url.starts_with("redis") && rng.chance(500) {
             true => format!("{url}{and}command_timeout=300ms&connect_timeout=500ms"),
             false => url,
         };
@@ -72,8 +81,8 @@ impl Crew {
         let longest_ttl = self.longest_ttl;
         let orders = Orders { url, journal, seed: rng.bits(), longest_ttl };
         let child = spawn(&orders, &errors(&self.folder, number));
-        let (open, told) = (HashMap::new(), Vec::new());
-        self.present.push(Worker { number, child, paused: false, reading, open, told });
+        let (paused, pauses, open, told) = (false, Vec::new(), HashMap::new(), Vec::new());
+        self.present.push(Worker { number, child, paused, pauses, reading, open, told });
     }
 
     /// Reads what was written; a worker that ended by itself is a failure.
@@ -124,11 +133,11 @@ impl Crew {
     fn end(&mut self, number: u32) {
         let at = self.position(number).expect("a worker that is present");
         let mut worker = self.present.remove(at);
+        let killed = now();
         worker.child.kill().expect("a worker can be killed");
         worker.child.wait().expect("a killed worker ends");
         self.acquisitions += worker.read();
-        let entries = std::mem::take(&mut worker.told);
-        self.past.push(Told { worker: number, entries, killed: true });
+        self.past.push(worker.all_told(Some(killed)));
     }
 
     pub(crate) fn pause(&mut self, number: u32) {
@@ -142,9 +151,24 @@ impl Crew {
     fn signal(&mut self, number: u32, signal: Signal, paused: bool) {
         let at = self.position(number).expect("a worker that is present");
         let worker = &mut self.present[at];
+        let before = now();
         // Not waited for yet, so that the id is still its own.
         kill_process(Pid::from_child(&worker.child), signal).expect("a worker hears signals");
         worker.paused = paused;
+        match worker.pauses.last_mut() {
+            Some((_, until)) if !paused => *until = now() + COMES_TO,
+            _ => worker.pauses.push((before, Moment::FAR)),
+        }
+    }
+
+    /// A worker that stands still.
+    pub(crate) fn paused(&self) -> Option<u32> {
+        self.present.iter().find(|worker| worker.paused).map(|worker| worker.number)
+    }
+
+    /// Any worker.
+    pub(crate) fn any(&self, rng: &mut Rng) -> u32 {
+        self.present[rng.between(0, self.present.len() as u64 - 1) as usize].number
     }
 
     fn position(&self, number: u32) -> Option<usize> {
@@ -170,8 +194,7 @@ impl Crew {
         for mut worker in std::mem::take(&mut self.present) {
             let status = worker.child.wait().expect("a worker ends");
             assert!(status.success(), "worker {}: {status}", worker.number);
-            let entries = std::mem::take(&mut worker.told);
-            told.push(Told { worker: worker.number, entries, killed: false });
+            told.push(worker.all_told(None));
         }
         told
     }
@@ -189,12 +212,18 @@ impl Worker {
                     self.open.insert(entry.serial, Busy::Holding);
                 }
                 Event::Left { .. } | Event::GaveUp => drop(self.open.remove(&entry.serial)),
-                Event::Extended { .. } | Event::Wrote { .. } | Event::Done => {}
+                Event::Stood { .. } | Event::Extended { .. } | Event::Wrote { .. } => {}
+                Event::Done => {}
                 Event::Failed { what } => panic!("worker {}: {what}", self.number),
             }
             self.told.push(entry);
         }
         acquisitions
+    }
+
+    fn all_told(&mut self, killed: Option<Moment>) -> Told {
+        let (entries, paused) = (std::mem::take(&mut self.told), std::mem::take(&mut self.pauses));
+        Told { worker: self.number, entries, killed, paused }
     }
 
     fn is(&self, busy: Busy) -> bool {

@@ -28,6 +28,9 @@ pub(crate) struct Entry {
 pub(crate) enum Event {
     /// The claim is about to be sent. A patient one waits until it is served.
     Asked { at: Moment, patient: bool, name: String },
+    /// The engine has said that it stands in line. Only written where the engine is asked through one
+    /// that writes it.
+    Stood { at: Moment },
     /// Nothing came of it: it was busy, the wait was over, the caller lost interest or nobody answered.
     GaveUp,
     /// The hold is there and is about to be used.
@@ -92,6 +95,7 @@ impl Event {
             Event::Asked { at, patient, name } => {
                 format!("asked {} {} {name}", at.as_nanos(), u8::from(*patient))
             }
+            Event::Stood { at } => format!("stood {}", at.as_nanos()),
             Event::GaveUp => "gave-up".to_owned(),
             Event::Acquired { at, deadline, fence, weight, capacity } => {
                 let [at, deadline] = [at, deadline].map(|moment| moment.as_nanos());
@@ -119,6 +123,7 @@ fn read(line: &str) -> Option<Entry> {
             patient: number()? == 1,
             name: words.next()?.to_owned(),
         },
+        "stood" => Event::Stood { at: Moment::from_nanos(number()?) },
         "gave-up" => Event::GaveUp,
         "acquired" => Event::Acquired {
             at: Moment::from_nanos(number()?),

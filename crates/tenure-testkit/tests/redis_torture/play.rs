@@ -10,7 +10,7 @@ use tenure_testkit::servers::{Clock, Fsync, Redis};
 use crate::crew::Crew;
 use crate::journal::now;
 use crate::nemesis::Nemesis;
-use crate::verdict;
+use crate::verdict::{self, Order};
 
 const WORKERS: usize = 6;
 const PROXIES: usize = 2;
@@ -97,7 +97,7 @@ pub(crate) fn run(plan: Plan) {
     std::thread::sleep(CALM);
     crew.read();
     let told = crew.finish(SERVED);
-    let report = verdict::judge_all(&told, calm, SERVED);
+    let report = verdict::judge_all(&told, calm, SERVED, &Order::Unknown);
     println!(
         "{:?}: {report}; {} faults {:?}; {:.0} s",
         plan.memory,
@@ -113,7 +113,7 @@ pub(crate) fn run(plan: Plan) {
 /// Fails with what was reached, and with what was wrong until then.
 fn too_slow(plan: Plan, server: &Redis, crew: Crew, faults: u64) -> ! {
     let acquisitions = crew.acquisitions();
-    let report = verdict::judge_all(&crew.dismiss(), now(), SERVED);
+    let report = verdict::judge_all(&crew.dismiss(), now(), SERVED, &Order::Unknown);
     panic!(
         "TENURE_SEED={}: only {acquisitions} acquisitions and {faults} faults within {:?}; {report}; \
          {:#?}; the server: {}",

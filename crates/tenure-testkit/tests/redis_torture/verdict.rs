@@ -1,4 +1,5 @@
 //! From journals to a judgement.
+#![allow(dead_code, reason = "each run uses a part of it")]
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,14 +11,24 @@ use tenure_testkit::judge::{Record, Rules, judge};
 use crate::crew::Told;
 use crate::journal::{Entry, Event};
 
-/// Under faults nobody can tell whether one was passed over, or for how long a name was free.
-const RULES: Rules = Rules { order: false, free_for: Duration::MAX };
+/// What the order of those who wait is held against.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// Nobody can tell whether one was passed over: it is not known when they stood in line.
+    Unknown,
+    /// Whoever stood in line is served in its turn, unless its process stood still, or let a hold of
+    /// that name run out, or could not be reached at these times.
+    Kept { unless: Vec<(Moment, Moment)> },
+}
 
 /// What the journals say.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     wrong: Vec<String>,
     history: Vec<Record>,
+    /// How many were known to stand in line, and how many may have been passed over.
+    waited: usize,
+    excused: usize,
     /// Holds that ended before they were left.
     lost: u64,
     /// Workers were killed while they held or waited.
@@ -31,12 +42,16 @@ pub(crate) struct Report {
     longest_calm_wait: Duration,
 }
 
+/// A first life of a turn is two of them.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// One ask, from the first entry about it to the last.
 #[derive(Debug, Default)]
 struct Story {
     name: String,
     asked: Moment,
     patient: bool,
+    stood: Option<Moment>,
     gave_up: bool,
     acquired: Option<Acquired>,
     left: Option<(Moment, bool)>,
@@ -53,16 +68,55 @@ struct Acquired {
 }
 
 /// Judges; faults were over at `calm`, and from then on everybody is served within `served`.
-pub(crate) fn judge_all(told: &[Told], calm: Moment, served: Duration) -> Report {
+pub(crate) fn judge_all(told: &[Told], calm: Moment, served: Duration, order: &Order) -> Report {
     let mut report = Report::default();
     for told in told {
-        for (serial, story) in stories(&told.entries) {
+        let stories = stories(&told.entries);
+        let excuses = Excuses::of(told, &stories, order);
+        for (serial, story) in stories {
             report.take_in(told, serial, &story, calm, served);
+            report.history.extend(record(told, &story, &excuses));
         }
     }
     report.longest_gap = longest_gap(&report.history);
-    report.wrong.extend(judge(&report.history, RULES).iter().map(|wrong| format!("{wrong:?}")));
+    // Under faults nobody can tell for how long a name was free.
+    let rules = Rules { order: matches!(order, Order::Kept { .. }), free_for: Duration::MAX };
+    report.waited = report.history.iter().filter(|it| it.joined < it.granted).count();
+    report.excused = report.history.iter().filter(|it| it.excused).count();
+    report.wrong.extend(judge(&report.history, rules).iter().map(|wrong| format!("{wrong:?}")));
     report
+}
+
+/// Why someone of a worker's may have been passed over.
+struct Excuses {
+    always: bool,
+    times: Vec<(Moment, Moment)>,
+    /// By name: when a hold of it ran out.
+    lost: Vec<(String, Moment, Moment)>,
+}
+
+impl Excuses {
+    fn of(told: &Told, stories: &HashMap<u64, Story>, order: &Order) -> Excuses {
+        let Order::Kept { unless } = order else {
+            return Excuses { always: true, times: Vec::new(), lost: Vec::new() };
+        };
+        let times =
+            told.paused.iter().chain(unless).copied().chain(silences(&told.entries)).collect();
+        let lost = stories.values().filter_map(|story| {
+            let (acquired, (left, live)) = (story.acquired?, story.left?);
+            // The engine ends it a little later than its holder does.
+            let over = acquired.deadline.max(left) + Duration::from_secs(1);
+            (!live).then(|| (story.name.clone(), acquired.at, over))
+        });
+        Excuses { always: false, times, lost: lost.collect() }
+    }
+
+    fn cover(&self, name: &str, from: Moment, until: Moment) -> bool {
+        let meets = |start: Moment, end: Moment| start <= until && from <= end;
+        self.always
+            || self.times.iter().any(|(start, end)| meets(*start, *end))
+            || self.lost.iter().any(|(of, start, end)| of == name && meets(*start, *end))
+    }
 }
 
 impl Report {
@@ -74,7 +128,7 @@ impl Report {
     fn take_in(&mut self, told: &Told, serial: u64, story: &Story, calm: Moment, served: Duration) {
         let who = format!("worker {} serial {serial} {}", told.worker, story.name);
         let Some(acquired) = story.acquired else {
-            if !story.gave_up && told.killed {
+            if !story.gave_up && told.killed.is_some() {
                 self.killed_waiting += 1;
             } else if !story.gave_up {
                 self.wrong.push(format!("never served: {who}"));
@@ -82,7 +136,7 @@ impl Report {
             return;
         };
         if story.left.is_none() {
-            if told.killed {
+            if told.killed.is_some() {
                 self.killed_holding += 1;
             } else {
                 self.wrong.push(format!("never left: {who}"));
@@ -102,8 +156,21 @@ impl Report {
             self.wrong.push(format!("served {waited:?} after the last fault: {who}"));
         }
         self.lost += u64::from(matches!(story.left, Some((_, false))));
-        self.history.push(record(told.worker, story, acquired));
     }
+}
+
+/// When a worker wrote nothing for so long that the machine may have kept it from running: a turn that
+/// it did not take in time has passed on.
+fn silences(entries: &[Entry]) -> Vec<(Moment, Moment)> {
+    let moments = entries.iter().filter_map(|entry| match &entry.event {
+        Event::Asked { at, .. } | Event::Stood { at } => Some(*at),
+        Event::Acquired { at, .. } | Event::Left { at, .. } => Some(*at),
+        _ => None,
+    });
+    let mut moments: Vec<_> = moments.collect();
+    moments.sort_unstable();
+    let pairs = moments.windows(2).map(|pair| (pair[0], pair[1]));
+    pairs.filter(|(from, until)| from.until(*until) > SILENCE).collect()
 }
 
 fn stories(entries: &[Entry]) -> HashMap<u64, Story> {
@@ -117,6 +184,7 @@ fn stories(entries: &[Entry]) -> HashMap<u64, Story> {
             Event::Asked { at, patient, name } => {
                 (story.asked, story.patient, story.name) = (at, patient, name);
             }
+            Event::Stood { at } => story.stood = story.stood.or(Some(at)),
             Event::GaveUp => story.gave_up = true,
             Event::Acquired { at, deadline, fence, weight, capacity } => {
                 story.acquired = Some(Acquired { at, deadline, fence, weight, capacity });
@@ -135,19 +203,32 @@ fn stories(entries: &[Entry]) -> HashMap<u64, Story> {
 }
 
 /// A hold that was good when it was left ended there; one that was lost, or whose process was killed,
-/// with the last deadline that it knew.
-fn record(process: u32, story: &Story, acquired: Acquired) -> Record {
-    let Acquired { at, deadline, fence, weight, capacity } = acquired;
+/// with the last deadline that it knew; where the engine knows of deaths, with its process.
+fn record(told: &Told, story: &Story, excuses: &Excuses) -> Option<Record> {
+    let Acquired { at, deadline, fence, weight, capacity } = story.acquired?;
     let ended = match story.left {
         Some((left, true)) => left,
         Some((left, false)) => left.min(deadline),
-        None => deadline,
+        None => deadline.min(told.killed.filter(|_| !excuses.always).unwrap_or(deadline)),
     };
+    let process = told.worker;
     let (name, asked, freed) = (story.name.clone(), story.asked, ended.max(deadline));
-    let excused = true;
-    // When it stood in line nobody knows but the engine; at the latest it did when it was granted.
-    let (joined, granted) = (at, at);
-    Record { process, name, weight, capacity, asked, joined, granted, ended, freed, fence, excused }
+    // When it stood in line only the engine knows; at the latest it did when it was granted.
+    let (joined, granted) = (story.stood.unwrap_or(at), at);
+    let excused = excuses.cover(&name, asked, granted);
+    Some(Record {
+        process,
+        name,
+        weight,
+        capacity,
+        asked,
+        joined,
+        granted,
+        ended,
+        freed,
+        fence,
+        excused,
+    })
 }
 
 fn longest_gap(history: &[Record]) -> Duration {
@@ -161,10 +242,12 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} acquisitions, {} holds lost, {} killed holding and {} waiting, {} late writes \
+            "{} acquisitions, {} known to have waited and {} excused, {} holds lost, {} killed holding and {} waiting, {} late writes \
              stopped by the fence, longest time without a grant {:.1?}, longest wait after the last \
              fault {:.1?}",
             self.history.len(),
+            self.waited,
+            self.excused,
             self.lost,
             self.killed_holding,
             self.killed_waiting,

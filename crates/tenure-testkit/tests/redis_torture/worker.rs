@@ -1,13 +1,15 @@
 //! A worker: a process that asks, holds, writes and leaves, and keeps a journal of it.
 
+use std::future::Future;
 use std::io::Read;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tenure::engine::Moment;
-use tenure::{ErrorKind, Hold, Tenure};
+use tenure::{ErrorKind, Hold, Result, Tenure};
 use tenure_testkit::rng::Rng;
 
 use crate::asks::{self, Ask};
@@ -56,31 +58,34 @@ impl Orders {
     }
 }
 
+/// How a worker comes to its engine, which may write in its journal.
+pub(crate) type Door = fn(String, Arc<Journal>) -> Pin<Box<dyn Future<Output = Result<Tenure>>>>;
+
 /// Works until the one who started it closes its standard input, or is gone.
-pub(crate) fn run(orders: Orders) {
+pub(crate) fn run(orders: Orders, door: Door) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
-    runtime.block_on(work(orders));
+    runtime.block_on(work(orders, door));
 }
 
 struct Desk {
     tenure: Tenure,
-    journal: Journal,
+    journal: Arc<Journal>,
     resource: Resource,
     longest_ttl: Duration,
     asked: AtomicU64,
     stop: Arc<AtomicBool>,
 }
 
-async fn work(orders: Orders) {
+async fn work(orders: Orders, door: Door) {
     let stop = Arc::new(AtomicBool::new(false));
     let told = stop.clone();
     std::thread::spawn(move || {
         let _ = std::io::stdin().read(&mut [0]);
         told.store(true, Relaxed);
     });
-    let journal = Journal::create(&orders.journal).expect("a journal");
-    let Some(tenure) = connect(&orders.url, &journal, &stop).await else { return };
+    let journal = Arc::new(Journal::create(&orders.journal).expect("a journal"));
+    let Some(tenure) = connect(&orders.url, door, &journal, &stop).await else { return };
     let folder = orders.journal.parent().expect("a journal is in a folder");
     let desk = Arc::new(Desk {
         tenure,
@@ -111,9 +116,14 @@ async fn work(orders: Orders) {
 }
 
 /// A worker that is started while the server is away tries until it is back.
-async fn connect(url: &str, journal: &Journal, stop: &AtomicBool) -> Option<Tenure> {
+async fn connect(
+    url: &str,
+    door: Door,
+    journal: &Arc<Journal>,
+    stop: &AtomicBool,
+) -> Option<Tenure> {
     loop {
-        match Tenure::connect(url).await {
+        match door(url.to_owned(), journal.clone()).await {
             Ok(tenure) => return Some(tenure),
             Err(error) if error.kind() != ErrorKind::Unavailable => {
                 journal.write(0, &Event::Failed { what: error.to_string() });
@@ -131,7 +141,7 @@ async fn connect(url: &str, journal: &Journal, stop: &AtomicBool) -> Option<Tenu
 impl Desk {
     async fn turn(&self, rng: &mut Rng) {
         let serial = self.asked.fetch_add(1, Relaxed) + 1;
-        let ask = Ask::random(rng, self.longest_ttl);
+        let ask = Ask::random(rng, self.longest_ttl, serial);
         let (patient, name) = (ask.is_patient(), ask.name.to_owned());
         self.journal.write(serial, &Event::Asked { at: now(), patient, name });
         match ask.send(&self.tenure).await {

@@ -7,6 +7,7 @@
 //! belongs to; the wall clock plays no part. What a process that was killed had or waited for ends
 //! at once where its pid can be seen, and with its ttl elsewhere.
 
+mod ballast;
 mod clerk;
 mod desk;
 mod examine;

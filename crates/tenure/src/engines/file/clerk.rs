@@ -29,6 +29,8 @@ use crate::moment::Moment;
 
 /// How soon what could not be done for others is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
+/// So many clients are watched over without asking whether that is still of use.
+const MOST_LIVES: usize = 32;
 /// The most steps in one transaction.
 const BATCH: usize = 64;
 
@@ -120,6 +122,8 @@ pub(super) struct Clerk {
     desktop: Arc<Desktop>,
     /// Clients whose end we hear of.
     lives: HashMap<Process, OwnedFd>,
+    /// With more than these it is time to see who of them still matters.
+    most_lives: usize,
     /// Clients that have ended, and whose claims could not be ended yet.
     bereft: Vec<Process>,
     /// Hears of it when the file is deleted or replaced.
@@ -129,9 +133,9 @@ pub(super) struct Clerk {
 
 impl Clerk {
     pub(super) fn new(store: Store, desktop: Arc<Desktop>) -> Clerk {
-        let mourner = watch_file(&store);
         let sweep_at = Instant::now() + SWEEP_EVERY;
-        Clerk { store, desktop, lives: HashMap::new(), bereft: Vec::new(), mourner, sweep_at }
+        let (lives, bereft, most_lives) = (HashMap::new(), Vec::new(), MOST_LIVES);
+        Clerk { store, desktop, lives, most_lives, bereft, mourner: None, sweep_at }
     }
 
     /// Works until it is told to end.
@@ -207,8 +211,9 @@ impl Clerk {
         }
         let mut outcome = self.transact(&mut jobs);
         // One of them may be at fault; if the file cannot be had, it cannot be had for any.
-        if outcome.is_err() && self.store.begun && jobs.len() > 1 {
-            return jobs.into_iter().fold(true, |all, job| self.carry_out(vec![job]) && all);
+        if outcome.is_err() && self.store.is_had && jobs.len() > 1 {
+            let done: Vec<_> = jobs.into_iter().map(|job| self.carry_out(vec![job])).collect();
+            return done.into_iter().all(|done| done);
         }
         if let Err(error) = &outcome
             && Store::lacks_room(error)
@@ -222,7 +227,7 @@ impl Clerk {
             Ok(Done { at, out, heard }) => {
                 self.pass_on(heard);
                 jobs.into_iter().for_each(|job| job.done(Ok(())));
-                self.lives.extend(out.watch);
+                self.watch_over(out.watch);
                 out.buried.iter().for_each(|client| drop(self.lives.remove(client)));
                 let own = self.store.own;
                 let to_us = out.said.into_iter().filter(|(client, _)| *client == own);
@@ -237,9 +242,28 @@ impl Clerk {
         is_done
     }
 
+    /// Watches over others, too; now and then, no longer over those who are in nobody's way any more,
+    /// each of whom costs a descriptor.
+    fn watch_over(&mut self, more: Vec<(Process, OwnedFd)>) {
+        self.lives.extend(more);
+        if self.lives.len() <= self.most_lives {
+            return;
+        }
+        let in_the_way = self.store.transact(&|_| true, |desk| desk.in_the_way());
+        if let Ok((in_the_way, _)) = in_the_way {
+            self.lives.retain(|client, _| in_the_way.contains(client));
+        }
+        self.most_lives = (self.lives.len() * 2).max(MOST_LIVES);
+    }
+
     fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<Done> {
-        if jobs.iter().any(|job| job.kind() == Kind::Claim) && self.store.be_present()? {
-            self.watch_socket();
+        if jobs.iter().any(|job| job.kind() == Kind::Claim) {
+            self.store.check_room()?;
+            if self.store.be_present()? {
+                // Not before there is something to lose: a user has few of these.
+                self.mourner = watch_file(&self.store);
+                self.watch_socket();
+            }
         }
         let Clerk { store, lives, .. } = self;
         let watched = |client| lives.contains_key(&client);

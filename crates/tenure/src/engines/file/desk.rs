@@ -3,6 +3,7 @@
 //! Nobody is told anything before the transaction is committed; until then it is only asked who can
 //! be reached.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -103,17 +104,21 @@ impl Desk<'_> {
             more = ledger.more();
         }
         // Whoever stood behind a place that was given up must now look after those before it.
+        let mut apart = 0;
         if let Some(gap) = rows.gap
             && let Some(next) = rows.after(gap)?
             && let Some(end) = rows.next_end()?
+            && say(&next, Word::LookAt(end))
         {
-            say(&next, Word::LookAt(end));
+            apart = 1;
         }
         let seen = see(answer, &rows)?;
         if let Some((holder, weight)) = granted
             && weight == rows.totals()?.held
         {
-            out.said[first..].iter_mut().for_each(|(_, said)| said.holder = holder);
+            // Not to that one: who holds is not all that it has to look for.
+            let last = out.said.len() - apart;
+            out.said[first..last].iter_mut().for_each(|(_, said)| said.holder = holder);
         }
         rows.save(*now)?;
         Ok(seen)
@@ -181,6 +186,16 @@ impl Desk<'_> {
         self.db.prepare_cached(sql::DETACH_CLAIM)?.execute(params![id.to_bytes()]).map(drop)
     }
 
+    /// All who are in the way of one of this client's places, or who hold what it holds, too.
+    pub(super) fn in_the_way(&mut self) -> Kept<BTreeSet<Process>> {
+        let mut all = BTreeSet::new();
+        for name in self.names_of(self.own)? {
+            let rows = Rows::load(self.db, &mut self.numbers, &name)?;
+            all.extend(rows.in_the_way_of(self.own)?);
+        }
+        Ok(all)
+    }
+
     /// Looks again who is in the way of this client's foremost place.
     pub(super) fn look_around(&mut self, name: &Name) -> Kept<()> {
         let in_the_way = Rows::load(self.db, &mut self.numbers, name)?.in_the_way_of(self.own)?;
@@ -191,7 +206,11 @@ impl Desk<'_> {
     fn bury(&mut self, clients: Vec<Process>, watch: bool) -> Kept<bool> {
         let mut any = false;
         for number in clients {
-            if number == 0 || number == self.own || watch && (self.watched)(number) {
+            let is_watched = |number| {
+                let watch = &self.out.watch;
+                (self.watched)(number) || watch.iter().any(|(known, _)| *known == number)
+            };
+            if number == 0 || number == self.own || watch && is_watched(number) {
                 continue;
             }
             match self.life_of(number)? {
@@ -243,18 +262,21 @@ impl Desk<'_> {
 
     /// Ends all claims of a client whose process is gone, and serves whoever comes next.
     fn reap(&mut self, number: Process) -> Kept<()> {
-        let names: Vec<(i64, String)> = {
-            let mut select = self.db.prepare_cached(sql::NAMES_OF_PROCESS)?;
-            let found = select.query_map([number as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            found.collect::<Kept<_>>()?
-        };
-        for (space, text) in names {
-            let name = Name::unchecked(space_of(space), &text);
+        for name in self.names_of(number)? {
             self.step(&name, Some(number), |ledger| ledger.tick(), |(), _| Ok(()))?;
         }
         self.db.prepare_cached(sql::REMOVE_PROCESS)?.execute([number as i64])?;
         self.out.buried.push(number);
         Ok(())
+    }
+
+    fn names_of(&self, number: Process) -> Kept<Vec<Name>> {
+        let mut select = self.db.prepare_cached(sql::NAMES_OF_PROCESS)?;
+        let found = select.query_map([number as i64], |row| {
+            let (space, text): (i64, String) = (row.get(0)?, row.get(1)?);
+            Ok(Name::unchecked(space_of(space), &text))
+        })?;
+        found.collect()
     }
 
     /// Removes what nobody asks for any more: claims that ended, traces, names, clients; once a minute,

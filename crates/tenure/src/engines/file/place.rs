@@ -193,9 +193,13 @@ impl Place {
 /// The kind of file system, if it is one that machines share.
 pub(super) fn shared_file_system(folder: &Path) -> Result<Option<&'static str>> {
     let found = statfs(folder).map_err(|error| cannot("read", folder, &error.into()))?;
+    Ok(shared_kind(found.f_type as u64))
+}
+
+fn shared_kind(number: u64) -> Option<&'static str> {
     // Some numbers are negative where the field has a sign.
-    let number = found.f_type as u64 & 0xFFFF_FFFF;
-    Ok(SHARED.iter().find(|(known, _)| *known == number).map(|(_, kind)| *kind))
+    let number = number & 0xFFFF_FFFF;
+    SHARED.iter().find(|(known, _)| *known == number).map(|(_, kind)| *kind)
 }
 
 fn check_own(path: &Path, about: &Metadata) -> Result<()> {
@@ -252,6 +256,32 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains("everyone may write"), "{error}");
         fs::remove_dir_all(open).unwrap();
+    }
+
+    /// The numbers are those of linux/magic.h and of the file systems' own sources.
+    #[test]
+    fn file_systems_that_machines_share_are_known() {
+        for (number, kind) in [
+            (0x6969, Some("NFS")),
+            (0x6573_5546, Some("FUSE")),
+            (0x0102_1997, Some("9p")),
+            (0xFF53_4D42, Some("CIFS")),
+            (0xFFFF_FFFF_FF53_4D42, Some("CIFS")),
+            (0xFFFF_FFFF_FE53_4D42, Some("SMB")),
+            (0x00C3_6400, Some("Ceph")),
+            (0x7461_636F, Some("OCFS2")),
+            (0x0116_1970, Some("GFS2")),
+            // ext4, XFS, Btrfs, tmpfs, overlayfs, ZFS, F2FS.
+            (0xEF53, None),
+            (0x5846_5342, None),
+            (0x9123_683E, None),
+            (0x0102_1994, None),
+            (0x794C_7630, None),
+            (0x2FC1_2FC1, None),
+            (0xF2F5_2010, None),
+        ] {
+            assert_eq!(shared_kind(number), kind, "{number:x}");
+        }
     }
 
     #[test]

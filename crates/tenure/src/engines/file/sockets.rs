@@ -112,10 +112,9 @@ impl Sockets {
 
     /// Tells a client what was said to its claims. Whoever cannot be told looks by itself.
     pub(super) fn tell(&mut self, number: Process, at: Moment, said: &[Said]) {
-        let full = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
         let path = self.path(number);
         let mut datagrams = wire::write(at, said).into_iter();
-        if !datagrams.any(|datagram| self.out.send_to(&datagram, &path).is_err_and(full)) {
+        if !datagrams.any(|datagram| self.is_full(&datagram, &path)) {
             return;
         }
         let ask = |said: &Said| Said { word: Word::LookAgain, ..said.clone() };
@@ -123,6 +122,17 @@ impl Sockets {
         if self.unsent.len() < MOST_UNSENT {
             self.unsent.extend(wire::write(at, &ask).into_iter().map(|ask| (number, ask, 0)));
         }
+    }
+
+    /// Sends, unless the socket there is full, and says whether it was. What clients that stand still
+    /// have not read counts against the socket that it was sent from, and must not silence it.
+    fn is_full(&self, datagram: &[u8], path: &Path) -> bool {
+        let full = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        if !self.out.send_to(datagram, path).is_err_and(full) {
+            return false;
+        }
+        let Ok(fresh) = UnixDatagram::unbound() else { return true };
+        fresh.set_nonblocking(true).is_err() || fresh.send_to(datagram, path).is_err_and(full)
     }
 
     /// What was said to this client's claims, and when.
@@ -145,8 +155,7 @@ impl Sockets {
 
     pub(super) fn send_again(&mut self) {
         for (number, datagram, tries) in std::mem::take(&mut self.unsent) {
-            let sent = self.out.send_to(&datagram, self.path(number));
-            let full = sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+            let full = self.is_full(&datagram, &self.path(number));
             if full && tries < TRIES {
                 self.unsent.push((number, datagram, tries + 1));
             }
@@ -199,5 +208,40 @@ pub(super) struct Reach(HashMap<Process, bool>);
 impl Reach {
     pub(super) fn of(&mut self, number: Process, sockets: &Sockets) -> bool {
         *self.0.entry(number).or_insert_with(|| sockets.reaches(number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::ClaimId;
+    use crate::name::{Name, Space};
+
+    #[test]
+    fn many_who_do_not_read_silence_nobody() {
+        let path = std::env::temp_dir().join(format!("tenure-sockets-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        let sockets = || Sockets::new(File::open(&path).unwrap()).unwrap();
+        let (mut ours, mut reads) = (sockets(), sockets());
+        let name = Name::new(Space::Lock, "x").unwrap();
+        let outcome = Word::Settled(std::sync::Arc::from(&[7; 20_000][..]));
+        let said = |word: Word| {
+            let id = ClaimId::from_bytes([7; 16]);
+            [Said { name: name.clone(), id, word, holder: 0 }]
+        };
+        let mut standing_still = Vec::new();
+        for number in 1..100 {
+            let mut other = sockets();
+            other.listen(number).unwrap();
+            standing_still.push(other);
+            for _ in 0..3 {
+                ours.tell(number, Moment::ORIGIN, &said(outcome.clone()));
+            }
+        }
+        reads.listen(1000).unwrap();
+        ours.tell(1000, Moment::ORIGIN, &said(Word::LookAgain));
+        assert_eq!(reads.heard(), [(Moment::ORIGIN, said(Word::LookAgain)[0].clone())]);
+        fs::remove_dir_all(path).unwrap();
     }
 }

@@ -8,6 +8,7 @@ pub(super) const SWEEP: &str = "UPDATE meta SET swept = ?1 WHERE swept NOT BETWE
 pub(super) const PROCESS: &str =
     "SELECT pid, start, space, guard_pid, guard_start FROM process WHERE number = ?1";
 pub(super) const PROCESSES: &str = "SELECT number FROM process";
+pub(super) const COUNT_PROCESSES: &str = "SELECT count(*) FROM process";
 pub(super) const ADD_PROCESS: &str = "
     INSERT OR REPLACE INTO process (number, pid, start, space, guard_pid, guard_start)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
-use rustix::fs::{FallocateFlags, fallocate};
 
+use super::ballast;
 use super::desk::{Desk, LivesAs, Out};
 use super::gate::{Gate, Passed};
 use super::host::{Host, Identity, wall_micros};
@@ -32,8 +32,8 @@ const FORM: i32 = 1;
 /// The journal is emptied from this many pages on. More would cost those who open the file after all
 /// others have gone, and have to read it; fewer would make all wait for the disk more often.
 const LONGEST_JOURNAL: i32 = 1000;
-/// Room on the disk for releases when there is none left for anything else.
-const BALLAST: u64 = 1 << 20;
+/// The same for one that opens the file when nobody else uses it: the next one, too, would read it all.
+const LONG_JOURNAL: i32 = 250;
 
 pub(super) struct Store {
     db: Connection,
@@ -50,8 +50,8 @@ pub(super) struct Store {
     present: bool,
     /// The file was deleted or replaced: there is no way back.
     gone: bool,
-    /// The last transaction was begun, whatever became of it then.
-    pub(super) begun: bool,
+    /// Nothing stood in the way of the last transaction but what it should do.
+    pub(super) is_had: bool,
     /// How long the journal was at the last commit, in pages.
     journal: Arc<AtomicI32>,
 }
@@ -87,10 +87,13 @@ impl Store {
         place.give_to_owner();
         let (mut db, journal) = connect(&place).map_err(|error| fault(&error))?;
         let own = begin(&mut db, &host)?;
+        if journal.load(Relaxed) > LONG_JOURNAL && is_alone(&db) {
+            checkpoint(&db);
+        }
         let world = place.inodes().ok_or_else(gone)?;
         sockets.belong_to(world);
         drop(passed);
-        let (present, gone, begun) = (false, false, false);
+        let (present, gone, is_had) = (false, false, false);
         let mut store = Store {
             db,
             gate,
@@ -102,7 +105,7 @@ impl Store {
             own,
             present,
             gone,
-            begun,
+            is_had,
             journal,
         };
         store.transact(&|_| false, |desk| desk.sweep_now_and_then())?;
@@ -116,11 +119,11 @@ impl Store {
         watched: &dyn Fn(Process) -> bool,
         mut act: impl FnMut(&mut Desk<'_>) -> Kept<T>,
     ) -> Result<(T, Done)> {
-        self.begun = false;
+        self.is_had = false;
         let passed = self.pass()?;
         let begun = self.db.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = begun.map_err(|error| fault(&error))?;
-        self.begun = true;
+        self.is_had = true;
         let (boot, last) = read_meta(&transaction).map_err(|error| fault(&error))?;
         if boot != self.host.boot {
             return Err(another_machine());
@@ -197,27 +200,23 @@ impl Store {
         self.present && !self.sockets.is_found(self.own) && self.listen().is_ok()
     }
 
-    /// Makes room on a full disk, so that what is held can be released.
+    /// Makes room on a full disk, so that what is held can be renewed and released.
     pub(super) fn drop_ballast(&mut self) {
-        if let Ok(ballast) = std::fs::OpenOptions::new().write(true).open(&self.place.ballast) {
-            let _ = ballast.set_len(0);
-        }
-        // What is in the journal goes where it belongs, and its room can be used again.
         if let Ok(_passed) = self.pass() {
+            ballast::give_up(&self.place);
             checkpoint(&self.db);
+            ballast::lengthen_journal(&self.place);
         }
     }
 
     pub(super) fn keep_ballast(&self) {
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut options = std::fs::OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        if let Ok(ballast) = options.open(&self.place.ballast)
-            && ballast.metadata().is_ok_and(|about| about.len() < BALLAST)
-        {
-            // Without it a full disk is found out later; that is all.
-            let _ = fallocate(&ballast, FallocateFlags::empty(), 0, BALLAST);
-        }
+        ballast::keep(&self.place);
+    }
+
+    /// Refuses new claims that would use up what those who hold need.
+    pub(super) fn check_room(&mut self) -> Result<()> {
+        self.is_had = true;
+        if ballast::is_needed(&self.place) { Err(full("the disk is full")) } else { Ok(()) }
     }
 
     /// Whether the file is still the one that was opened.
@@ -353,6 +352,12 @@ fn prepare(db: &mut Connection, host: &Host, is_new: bool) -> Kept<Option<Proces
     Ok(Some(own))
 }
 
+/// Whether nobody has claims in the file.
+fn is_alone(db: &Connection) -> bool {
+    let count: Kept<i64> = db.query_row(sql::COUNT_PROCESSES, [], |row| row.get(0));
+    count.is_ok_and(|count| count == 0)
+}
+
 fn read_meta(db: &Connection) -> Kept<(String, u64)> {
     let mut select = db.prepare_cached(sql::META)?;
     select.query_row([], |row| Ok((row.get(0)?, row.get::<_, i64>(2)? as u64)))
@@ -364,9 +369,7 @@ fn fault(error: &rusqlite::Error) -> Error {
     let reason = format!("SQLite says: {error}");
     let unavailable = |next| Error::new(ErrorKind::Unavailable, reason.clone()).next(next);
     match error.sqlite_error_code() {
-        Some(Code::DiskFull) => {
-            unavailable("the disk is full: make room; releases still go through").not_now()
-        }
+        Some(Code::DiskFull) => full(&reason),
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
             unavailable("another program has the file locked; close it").not_now()
         }
@@ -383,6 +386,12 @@ fn fault(error: &rusqlite::Error) -> Error {
             .next("the file is damaged: stop all who use it, and delete it"),
         _ => Error::new(ErrorKind::Internal, reason).next("please report this"),
     }
+}
+
+fn full(reason: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, reason)
+        .next("make room; what is held can be renewed and released all the same")
+        .not_now()
 }
 
 fn unopened(error: &std::io::Error) -> Error {
@@ -413,6 +422,6 @@ fn another_machine() -> Error {
 impl Store {
     /// Whether a step failed only because the disk is full.
     pub(super) fn lacks_room(error: &Error) -> bool {
-        error.to_string().contains("the disk is full")
+        error.to_string().contains("disk is full")
     }
 }

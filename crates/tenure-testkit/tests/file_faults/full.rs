@@ -1,0 +1,139 @@
+//! A full disk: nobody new holds anything, whoever holds goes on, and all is well when there is room.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use crate::probe_file::*;
+
+/// A small disk of their own for some processes.
+struct Disk {
+    ground: Ground,
+    /// The first one on it, through whom the others come.
+    first: Other,
+}
+
+impl Disk {
+    async fn new(size: &str) -> Disk {
+        let ground = Ground::new();
+        let folder = ground.folder.path().display();
+        let script = format!(
+            r#"mount -t tmpfs -o size={size} none '{folder}' && chmod 700 '{folder}' && exec "$0" "$@""#
+        );
+        let mut first = Other::start(&["unshare", "--mount", "sh", "-c", &script]).await;
+        first.tell(&format!("connect {}", ground.url()));
+        first.hears("connected").await;
+        Disk { ground, first }
+    }
+
+    async fn other(&self) -> Other {
+        let pid = self.first.pid().to_string();
+        let mut other = Other::start(&["nsenter", "--target", &pid, "--mount"]).await;
+        other.tell(&format!("connect {}", self.ground.url()));
+        other
+    }
+
+    /// The disk as this process sees it.
+    fn path(&self) -> PathBuf {
+        let folder = self.ground.folder.path().strip_prefix("/").unwrap();
+        PathBuf::from(format!("/proc/{}/root", self.first.pid())).join(folder)
+    }
+
+    fn fill(&self) {
+        let mut filler =
+            fs::File::options().create(true).append(true).open(self.path().join("filler"));
+        let filler = filler.as_mut().unwrap();
+        while filler.write_all(&[0; 4096]).is_ok() {}
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.path().join("filler")).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s110_on_a_full_disk_holders_renew_and_release_and_others_hear_why_not() {
+    if !is_root("s110") {
+        return;
+    }
+    let mut disk = Disk::new("4m").await;
+    let mut holder = disk.other().await;
+    for number in 0..20 {
+        holder.tell(&format!("claim h{number} x{number} 1500"));
+        holder.hears(&format!("held h{number}")).await;
+    }
+    let mut waiter = disk.other().await;
+    waiter.hears("connected").await;
+    waiter.tell("claim w x0 600000");
+    disk.first.tell("show x0");
+    pause(ms(200)).await;
+    disk.fill();
+    // Claims fail, sooner or later: the journal has some room of its own.
+    let mut asked = 0;
+    while disk.first.all("failed").is_empty() {
+        disk.first.tell(&format!("try n{asked} {}{asked} 600000", "n".repeat(200)));
+        until("an answer", async || {
+            let said = disk.first.said();
+            said.iter().any(|line| line.contains(&format!(" n{asked} ")))
+        })
+        .await;
+        asked += 1;
+        disk.fill();
+        assert!(asked < 5000, "the disk has no end");
+    }
+    let failed = disk.first.hears("failed").await;
+    assert_eq!(failed.word(2), "Unavailable", "{failed:?}");
+    assert!(failed.0.contains("disk is full"), "{failed:?}");
+    // Several renewals, of all.
+    pause(ms(3000)).await;
+    assert_eq!(holder.all("lost").len(), 0, "{:?}", holder.all("risk"));
+    for number in 1..20 {
+        disk.fill();
+        holder.tell(&format!("release h{number}"));
+        let released = holder.hears(&format!("released h{number}")).await;
+        assert!(released.0.contains("InTime"), "{released:?}");
+    }
+    holder.tell("release h0");
+    waiter.hears_within("held w", AT_ONCE).await;
+    disk.make_room();
+    disk.first.tell("claim after after 600000");
+    disk.first.hears("held after").await;
+    let mut new = disk.other().await;
+    new.hears("connected").await;
+    new.tell("claim a new 600000");
+    new.hears("held a").await;
+}
+
+/// Whoever came to wait does, until there is room.
+#[tokio::test(flavor = "multi_thread")]
+async fn s110_who_waits_on_a_full_disk_is_served_when_there_is_room() {
+    if !is_root("s110") {
+        return;
+    }
+    let mut disk = Disk::new("3m").await;
+    disk.first.tell("claim a x 600000");
+    disk.first.hears("held a").await;
+    disk.fill();
+    let mut late = disk.other().await;
+    until("an answer", async || {
+        !late.all("connected").is_empty() || !late.all("refused").is_empty()
+    })
+    .await;
+    if late.all("connected").is_empty() {
+        let refused = late.hears("refused").await;
+        assert_eq!(refused.word(1), "Unavailable", "{refused:?}");
+        disk.make_room();
+        late.tell(&format!("connect {}", disk.ground.url()));
+        late.hears("connected").await;
+        disk.fill();
+    }
+    for number in 0..40 {
+        late.tell(&format!("claim b{number} {}{number} 600000", "y".repeat(200)));
+    }
+    pause(ms(300)).await;
+    assert_eq!(late.all("failed").len(), 0, "{:?}", late.all("failed"));
+    disk.make_room();
+    for number in 0..40 {
+        late.hears(&format!("held b{number}")).await;
+    }
+}

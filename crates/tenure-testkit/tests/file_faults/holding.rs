@@ -1,0 +1,255 @@
+//! Renewals and releases that are late, failed or many.
+
+use std::sync::Arc;
+
+use tenure::engine::{Engine, Name, Renewal, Renewed, Space};
+use tenure::engines::file::File;
+use tenure::{Broken, Ended, Fence, Hold, Released, Tenure};
+use tokio::task::JoinHandle;
+
+use crate::probe_file::*;
+
+/// Waits for the name, and checks in the moment of the grant that the old hold is over.
+fn follow(tenure: &Tenure, old: &Arc<Hold>) -> JoinHandle<()> {
+    let (turn, old) = (tenure.mutex(old.name()).ttl(secs(30)).join(), old.clone());
+    tokio::spawn(async move {
+        let new = turn.await.unwrap();
+        assert!(!old.is_live(), "two holders of {}", old.name());
+        assert!(new.fence() > old.fence());
+    })
+}
+
+/// S44, S47: the gate is shut for longer than their ttls; whoever comes next comes after their loss,
+/// and what they sent meanwhile brings nothing back.
+#[tokio::test(flavor = "multi_thread")]
+async fn s47_holders_that_cannot_renew_have_lost_before_the_next_ones_hold() {
+    let ground = Ground::new();
+    let (ours, theirs) = (ground.connect().await, ground.connect().await);
+    let mut pairs = Vec::new();
+    for number in 0..20 {
+        let lock = ours.mutex(format!("x{number}")).ttl(ms(400 + 71 * number));
+        let old = Arc::new(lock.acquire().await.unwrap());
+        pairs.push((follow(&theirs, &old), old));
+    }
+    let risked = ours.mutex("risk").ttl(ms(2500)).acquire().await.unwrap();
+    until("all wait", async || ground.number("SELECT count(*) FROM claim WHERE state = 0") == 20)
+        .await;
+    let gate = ground.close_gate();
+    let why = soon(risked.at_risk()).await;
+    assert!(risked.is_live(), "at risk before it is lost: {why}");
+    for (_, old) in &pairs {
+        assert_eq!(soon(old.lost()).await, Ended::Expired);
+    }
+    drop(gate);
+    for (next, _) in pairs {
+        soon(next).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s44_a_renewal_that_comes_too_late_brings_nothing_back() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let hold = tenure.mutex("x").ttl(ms(300)).renew(false).acquire().await.unwrap();
+    let fence = hold.fence();
+    assert_eq!(soon(hold.lost()).await, Ended::Expired);
+    until_free(&tenure, "x").await;
+    let id: Vec<u8> = {
+        let id = "SELECT id FROM claim WHERE fence = ?1";
+        let found = ground.sql().query_row(id, [fence.get() as i64], |row| row.get(0));
+        found.unwrap_or_else(|_| vec![0; 16])
+    };
+    let engine = File::open(&ground.path).unwrap();
+    let renewal = Renewal::Hold {
+        name: Name::new(Space::Lock, "x").unwrap(),
+        id: tenure::engine::ClaimId::from_bytes(id.try_into().unwrap()),
+        fence,
+        ttl: secs(30),
+    };
+    let renewed = engine.renew(0, &[renewal]).await.unwrap();
+    assert!(matches!(renewed[..], [Renewed::Gone(Ended::Expired)]), "{renewed:?}");
+    assert_eq!(hold.release().await.unwrap(), Released::Late);
+    assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some());
+}
+
+/// Someone deletes the row by hand: the holder hears of it at its next renewal.
+#[tokio::test(flavor = "multi_thread")]
+async fn s46_a_hold_that_the_file_does_not_know_is_lost() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let hold = tenure.mutex("x").ttl(ms(1500)).acquire().await.unwrap();
+    let gate = ground.close_gate();
+    ground.sql().execute_batch("DELETE FROM claim; UPDATE name SET held = 0, fixed = 0").unwrap();
+    drop(gate);
+    assert_eq!(soon(hold.lost()).await, Ended::Forgotten);
+    assert!(!hold.is_live());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s48_a_late_release_is_told_so_and_does_not_touch_the_next_owner() {
+    let ground = Ground::new();
+    let (far, near) = (ground.connect().await, ground.connect().await);
+    let late = far.mutex("x").ttl(ms(300)).renew(false).acquire().await.unwrap();
+    let next = soon(near.mutex("x").acquire()).await.unwrap();
+    assert!(next.fence() > late.fence());
+    assert_eq!(late.release().await.unwrap(), Released::Late);
+    assert_eq!(holders(&near, "x").await, [next.fence().get()]);
+    next.release().await.unwrap();
+}
+
+/// Nobody can be asked when the hold is dropped: the drop does not wait, and the release comes later.
+#[tokio::test(flavor = "multi_thread")]
+async fn s49_a_release_that_cannot_be_made_now_is_made_later() {
+    let ground = Ground::new();
+    let (ours, theirs) = (ground.connect().await, ground.connect().await);
+    let hold = ours.mutex("x").ttl(secs(60)).acquire().await.unwrap();
+    let gate = ground.close_gate();
+    let began = now();
+    drop(hold);
+    assert!(now().since(began) < ms(500), "a drop never waits");
+    pause(ms(300)).await;
+    drop(gate);
+    until_free(&theirs, "x").await;
+    // A process that ends meanwhile waits for nobody for long.
+    let mut other = Other::on(&ground).await;
+    other.tell("claim a y 600000");
+    other.hears("held a").await;
+    let gate = ground.close_gate();
+    other.tell("drop a");
+    other.hears("dropped a").await;
+    let began = now();
+    other.reap();
+    assert!(now().since(began) < secs(12), "{:?}", now().since(began));
+    drop(gate);
+    until_free(&theirs, "y").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s50_a_broken_hold_hears_of_it_by_push_and_the_line_moves() {
+    let ground = Ground::new();
+    let operator = ground.connect().await;
+    let mut holder = Other::on(&ground).await;
+    holder.tell("claim a x 600000");
+    let fence = Fence::new(holder.hears("held a").await.fence());
+    let line: Vec<_> = (0..5).map(|_| wait_for(&operator, "x", secs(60))).collect();
+    until_waiting(&operator, "x", 5).await;
+    let broken = operator.break_hold("x", fence, "stuck").await.unwrap();
+    assert_eq!(broken, Broken::Done);
+    // Its next renewal would be minutes away.
+    let ended = holder.hears_within("ended a", AT_ONCE).await;
+    assert!(ended.0.contains("Broken") && ended.0.contains("stuck"), "{ended:?}");
+    assert_eq!(operator.break_hold("x", fence, "again").await.unwrap(), Broken::MovedOn);
+    for waiter in line {
+        assert!(served(waiter).await.fence() > fence);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s51_a_hold_ends_at_its_longest_although_its_process_lives() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let hold = tenure.mutex("x").ttl(ms(600)).max_hold(ms(1500)).acquire().await.unwrap();
+    let next = wait_for(&tenure, "x", secs(30));
+    pause(ms(1000)).await;
+    assert!(hold.is_live() && !next.is_finished());
+    assert_eq!(soon(hold.lost()).await, Ended::MaxHold);
+    assert!(served(next).await.fence() > hold.fence());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s53_a_thousand_holds_are_renewed_together_and_none_is_lost() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let asks: Vec<_> = (0..1000)
+        .map(|n| tokio::spawn(tenure.mutex(format!("x{n}")).ttl(secs(3)).join()))
+        .collect();
+    let mut holds = Vec::new();
+    for ask in asks {
+        holds.push(served(ask).await);
+    }
+    pause(secs(5)).await;
+    assert!(holds.iter().all(|hold| hold.is_live()));
+    for hold in holds {
+        assert_eq!(hold.release().await.unwrap(), Released::InTime);
+    }
+    ground.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s56_code_that_blocks_the_only_thread_does_not_stop_renewals() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let mut other = Other::on(&ground).await;
+    other.tell("claim a x 1000");
+    let fence = other.hears("held a").await.fence();
+    let next = wait_for(&tenure, "x", secs(30));
+    until_waiting(&tenure, "x", 1).await;
+    other.tell("block 2500");
+    pause(ms(2300)).await;
+    assert!(!next.is_finished());
+    assert_eq!(holders(&tenure, "x").await, [fence]);
+    other.tell("release a");
+    assert!(other.hears("released a").await.0.contains("InTime"));
+    drop(served(next).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s57_a_section_that_panics_is_released_and_one_that_is_forgotten_ends_at_its_longest() {
+    let ground = Ground::new();
+    let (ours, theirs) = (ground.connect().await, ground.connect().await);
+    let hold = ours.mutex("x").ttl(secs(600)).acquire().await.unwrap();
+    let section = tokio::spawn(async move {
+        let _hold = hold;
+        panic!("in the section");
+    });
+    assert!(section.await.is_err());
+    drop(within(AT_ONCE, theirs.mutex("x").acquire()).await.unwrap());
+    let lock = ours.mutex("y").ttl(ms(500)).max_hold(ms(1000));
+    std::mem::forget(lock.acquire().await.unwrap());
+    drop(within(secs(10), theirs.mutex("y").acquire()).await.unwrap());
+}
+
+/// A hold that is detached goes on without its process; it does not outlive its ttl.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_detached_hold_outlives_its_process_and_not_its_ttl() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let mut other = Other::on(&ground).await;
+    other.tell("claim a x 1500");
+    other.hears("held a").await;
+    other.tell("detach a");
+    assert_eq!(other.hears("detached a").await.word(2), "true");
+    let detached = now();
+    other.kill();
+    other.reap();
+    let next = wait_for(&tenure, "x", secs(600));
+    until_waiting(&tenure, "x", 1).await;
+    assert!(!next.is_finished());
+    drop(within(secs(10), next).await.unwrap().unwrap());
+    assert!(detached.until(now()) > ms(1000));
+}
+
+/// The wall clock plays no part: see `clock.rs` of the library, which reads CLOCK_BOOTTIME alone. Here
+/// it is made to jump, all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn s6_a_wall_clock_that_jumps_changes_nothing() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let clock = tenure_testkit::servers::Clock::new().unwrap();
+    let variables = clock.environment().map(|(name, value)| (name, value.into_os_string()));
+    let mut other = Other::start_with(&[], &variables).await;
+    other.tell(&format!("connect {}", ground.url()));
+    other.hears("connected").await;
+    other.tell("claim a x 1500");
+    let fence = other.hears("held a").await.fence();
+    let next = wait_for(&tenure, "x", secs(600));
+    until_waiting(&tenure, "x", 1).await;
+    for hours in [1, -1, 24, -24, 0] {
+        clock.offset(hours * 3_600_000).unwrap();
+        pause(ms(600)).await;
+        assert_eq!(holders(&tenure, "x").await, [fence], "{hours} h");
+        assert_eq!(other.all("lost").len(), 0, "{hours} h");
+    }
+    other.kill();
+    drop(within(AT_ONCE, next).await.unwrap().unwrap());
+}

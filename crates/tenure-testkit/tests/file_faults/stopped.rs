@@ -1,0 +1,163 @@
+//! Processes that stand still: holders, waiters, and whoever is in the middle of a step.
+
+use tenure::{Ended, ErrorKind, Released};
+
+use crate::probe_file::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s4_a_holder_that_was_stopped_finds_its_hold_lost_before_anything_else() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let mut other = Other::on(&ground).await;
+    other.tell("claim a x 1000");
+    let old = other.hears("held a").await.fence();
+    let next = wait_for(&tenure, "x", secs(30));
+    until_waiting(&tenure, "x", 1).await;
+    other.stop();
+    let next = served(next).await;
+    let granted = now();
+    pause(ms(500)).await;
+    other.go_on();
+    let last_live = other.hears("lost a").await.at();
+    assert!(last_live < granted, "it believed in its hold while another had it");
+    assert!(next.fence().get() > old && next.is_live());
+    other.tell("release a");
+    let released = other.hears("released a").await;
+    assert!(released.0.contains(&format!("{:?}", Released::Late)), "{released:?}");
+    assert_eq!(holders(&tenure, "x").await, [next.fence().get()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s28_the_turn_of_a_stopped_waiter_passes_on_and_it_comes_back_to_the_line() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let hold = tenure.mutex("x").acquire().await.unwrap();
+    let mut other = Other::on(&ground).await;
+    other.tell("claim a x 30000");
+    until_waiting(&tenure, "x", 1).await;
+    let next = wait_for(&tenure, "x", secs(30));
+    until_waiting(&tenure, "x", 2).await;
+    other.stop();
+    hold.release().await.unwrap();
+    let given = holders(&tenure, "x").await[0];
+    // At the end of a first life, far from that of the ttl.
+    let next = within(secs(12), next).await.unwrap().unwrap();
+    assert!(next.fence().get() > given);
+    other.go_on();
+    until_waiting(&tenure, "x", 1).await;
+    assert!(other.all("held a").is_empty(), "its turn was over");
+    let fence = next.fence().get();
+    next.release().await.unwrap();
+    assert!(other.hears("held a").await.fence() > fence);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s29_a_stopped_waiter_that_wakes_up_late_holds_only_what_the_file_says() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let hold = tenure.mutex("x").acquire().await.unwrap();
+    let mut other = Other::on(&ground).await;
+    other.tell("claim a x 30000");
+    until_waiting(&tenure, "x", 1).await;
+    other.stop();
+    hold.release().await.unwrap();
+    let given = holders(&tenure, "x").await[0];
+    // Its first life is over, and nobody else came.
+    until_free(&tenure, "x").await;
+    other.go_on();
+    let held = other.hears("held a").await.fence();
+    assert!(held > given, "it started on a turn that was over");
+    assert_eq!(holders(&tenure, "x").await, [held]);
+}
+
+/// As many words as a socket takes, and more, for someone who does not read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_does_not_read_holds_up_nobody() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let mut other = Other::on(&ground).await;
+    let names: Vec<_> = (0..60).map(|n| format!("x{n}")).collect();
+    let mut holds = Vec::new();
+    for name in &names {
+        holds.push(tenure.mutex(name).ttl(secs(600)).acquire().await.unwrap());
+        other.tell(&format!("claim {name} {name} 600000"));
+    }
+    until("all are there", async || ground.number("SELECT count(*) FROM claim") == 120).await;
+    other.stop();
+    for hold in holds {
+        assert_eq!(within(AT_ONCE, hold.release()).await.unwrap(), Released::InTime);
+    }
+    drop(within(AT_ONCE, tenure.mutex("y").acquire()).await.unwrap());
+    other.go_on();
+    for name in &names {
+        other.hears(&format!("held {name}")).await;
+    }
+}
+
+/// Someone stands still behind the gate: nobody hangs, everybody hears who it is, no hold is good for
+/// longer than its holder can be sure of, and then all goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_stands_still_behind_the_gate_is_named_and_nobody_hangs() {
+    let ground = Ground::new();
+    let (ours, theirs) = (ground.connect().await, ground.connect().await);
+    let short = ours.mutex("short").ttl(secs(2)).acquire().await.unwrap();
+    let long = ours.mutex("long").ttl(secs(60)).acquire().await.unwrap();
+    let next = wait_for(&theirs, "short", secs(60));
+    until_waiting(&ours, "short", 1).await;
+    let gate = ground.close_gate();
+    let began = now();
+    // Several at once, and some later: none waits for the others' patience to end.
+    let mut asks = Vec::new();
+    for number in 0..40 {
+        let mutex = ours.mutex(format!("y{number}"));
+        asks.push(tokio::spawn(async move {
+            let began = now();
+            (mutex.acquire().await.unwrap_err(), began.until(now()))
+        }));
+        if number == 20 {
+            pause(ms(2500)).await;
+        }
+    }
+    let ended = soon(short.lost()).await;
+    let lost = now();
+    assert_eq!(ended, Ended::Expired);
+    for ask in asks {
+        let (error, took) = soon(ask).await.unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let own = format!("process {} has kept the file to itself", std::process::id());
+        assert!(error.to_string().contains(&own), "{error}");
+        assert!(took < secs(12), "after {took:?}");
+    }
+    assert!(began.until(now()) < secs(16), "they waited for each other");
+    assert!(!next.is_finished());
+    drop(gate);
+    let next = served(next).await;
+    assert!(lost < now() && next.is_live() && long.is_live());
+    drop(within(AT_ONCE, ours.mutex("y").acquire()).await.unwrap());
+    assert_eq!(long.release().await.unwrap(), Released::InTime);
+}
+
+/// It was killed there: the kernel opens the gate, and what it wrote by half is undone.
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_are_stopped_all_the_time_leave_everyone_else_running() {
+    let ground = Ground::new();
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        let mut other = Other::on(&ground).await;
+        other.tell("storm 3 2 60000");
+        others.push(other);
+    }
+    for round in 0..60 {
+        let other = &others[round % 4];
+        other.stop();
+        pause(ms(10)).await;
+        other.go_on();
+    }
+    for other in &mut others {
+        other.tell("calm");
+        let stormed = other.hears("stormed").await;
+        assert!(stormed.number(1) > 10, "{stormed:?}");
+        assert_eq!(other.all("failed").len(), 0, "{:?}", other.all("failed"));
+    }
+    ground.is_sound();
+}

@@ -1,0 +1,55 @@
+//! The file engine against the suite, from several processes at once.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use tenure::engines::file::File;
+use tenure_testkit::conformance;
+use tenure_testkit::servers::Folder;
+use tenure_testkit::stage::RealStage;
+
+/// Set in a process that is one of several: the file, and what its names begin with.
+const FILE: &str = "TENURE_TEST_FILE";
+const PREFIX: &str = "TENURE_TEST_PREFIX";
+
+#[test]
+fn a_file_conforms_for_several_processes_at_once() {
+    let folder = Folder::new("file").unwrap();
+    let path = folder.path().join("locks.db");
+    let start = |number: usize| -> Child {
+        Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "one_of_several", "--nocapture"])
+            .env(FILE, &path)
+            .env(PREFIX, format!("process{number}/"))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let all: Vec<_> = (0..4).map(start).collect();
+    for mut one in all {
+        assert!(one.wait().unwrap().success(), "see above");
+    }
+    let db = rusqlite::Connection::open(&path).unwrap();
+    let check: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+    // Some cases leave claims to their ttl. Whoever looks after the file ends those of the dead.
+    db.execute("UPDATE meta SET swept = 0", []).unwrap();
+    drop(File::open(&path).unwrap());
+    for rows in ["process", "claim WHERE process <> 0"] {
+        let count = format!("SELECT count(*) FROM {rows}");
+        let left: i64 = db.query_row(&count, [], |row| row.get(0)).unwrap();
+        assert_eq!(left, 0, "{rows}");
+    }
+}
+
+/// Not a test: what the other one starts as a process of its own, which shares the file with its like.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_several() {
+    let (Some(path), Ok(prefix)) = (std::env::var_os(FILE), std::env::var(PREFIX)) else { return };
+    conformance::check_as(&prefix, Arc::new(RealStage::here()), move || {
+        Arc::new(File::open(&path).unwrap())
+    })
+    .await;
+}

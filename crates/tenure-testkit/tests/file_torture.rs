@@ -1,0 +1,69 @@
+//! Many processes on one file, killed, stopped and kept from it at random, and their history judged.
+//!
+//! The same run as `redis_torture`, whose modules it shares, with the faults that there are without a
+//! server and a network; and because all of them share a clock, whoever stood in line must be served
+//! in its turn, unless a fault that was dealt explains that it was not.
+//!
+//! `TENURE_ACQUISITIONS` and `TENURE_FAULTS` say how much; `TENURE_SEED` repeats the order of faults and
+//! asks, as far as processes can be made to repeat: `TENURE_SEED=42 cargo test -p tenure-testkit --test
+//! file_torture -- --nocapture`. `TENURE_JOURNALS` names a folder that keeps the journals.
+#![allow(clippy::print_stdout, reason = "what the run met is worth reading")]
+
+#[path = "redis_torture/asks.rs"]
+mod asks;
+#[path = "redis_torture/crew.rs"]
+mod crew;
+#[path = "redis_torture/journal.rs"]
+mod journal;
+#[path = "file_torture/nemesis.rs"]
+mod nemesis;
+#[path = "file_torture/play.rs"]
+mod play;
+#[path = "file_torture/recording.rs"]
+mod recording;
+#[path = "redis_torture/resource.rs"]
+mod resource;
+#[path = "redis_torture/verdict.rs"]
+mod verdict;
+#[path = "redis_torture/worker.rs"]
+mod worker;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use play::Plan;
+use tenure::Tenure;
+
+/// What a run without variables must reach.
+const ACQUISITIONS: u64 = 6_000;
+const FAULTS: u64 = 36;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
+}
+
+#[test]
+fn nobody_holds_twice_and_nobody_is_passed_over() {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let faults = number("TENURE_FAULTS").unwrap_or(FAULTS);
+    play::run(Plan {
+        acquisitions: number("TENURE_ACQUISITIONS").unwrap_or(ACQUISITIONS),
+        faults,
+        seed: number("TENURE_SEED").unwrap_or(since.as_micros() as u64),
+        // Far more than it takes: a fault comes about twice a second.
+        bound: Duration::from_secs(180).max(Duration::from_secs(6) * faults as u32),
+    });
+}
+
+/// Not a test: what the other one starts as a process of its own.
+#[test]
+fn worker() {
+    if let Some(orders) = worker::Orders::from_env() {
+        worker::run(orders, |url, journal| {
+            Box::pin(async move {
+                let engine = recording::Recording::open(&url, journal)?;
+                Ok(Tenure::with_engine(Arc::new(engine)))
+            })
+        });
+    }
+}

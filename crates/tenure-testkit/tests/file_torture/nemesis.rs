@@ -1,0 +1,254 @@
+//! What goes wrong around a file, when, and for how long.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use tenure::engine::Moment;
+use tenure_testkit::rng::Rng;
+
+use crate::crew::{Busy, Crew};
+use crate::journal::now;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// A worker that holds is killed, and another comes.
+    KillHolder,
+    KillWaiter,
+    /// Whatever it does.
+    KillAny,
+    /// Two of them in one moment.
+    KillTwo,
+    /// One that stands still.
+    KillPaused,
+    /// A worker that holds stands still, for less than its ttl or for more.
+    PauseHolder,
+    PauseWaiter,
+    /// For longer than any ttl, wherever it is.
+    PauseLong,
+    /// Somebody stands behind the gate.
+    ShutGate,
+    /// For longer than anyone is patient.
+    ShutGateLong,
+    DeleteGate,
+    DeleteSockets,
+    /// Another program reads the file, so that the journal cannot be emptied.
+    Read,
+}
+
+/// Each kind once, and more often what the rest depends on.
+const DECK: [Fault; 20] = [
+    Fault::KillHolder,
+    Fault::KillHolder,
+    Fault::KillHolder,
+    Fault::KillWaiter,
+    Fault::KillWaiter,
+    Fault::KillAny,
+    Fault::KillAny,
+    Fault::KillTwo,
+    Fault::KillPaused,
+    Fault::PauseHolder,
+    Fault::PauseHolder,
+    Fault::PauseWaiter,
+    Fault::PauseWaiter,
+    Fault::PauseLong,
+    Fault::ShutGate,
+    Fault::ShutGate,
+    Fault::ShutGateLong,
+    Fault::DeleteGate,
+    Fault::DeleteSockets,
+    Fault::Read,
+];
+
+/// What ends a fault.
+#[derive(Debug)]
+enum Cure {
+    Worker(u32),
+    /// Drops it.
+    Gate(#[allow(dead_code, reason = "the lock ends with it")] File),
+    Reader(#[allow(dead_code, reason = "the reading ends with it")] rusqlite::Connection),
+}
+
+/// Deals faults from a shuffled deck, so that each kind comes.
+#[derive(Debug)]
+pub(crate) struct Nemesis {
+    path: PathBuf,
+    rng: Rng,
+    deck: Vec<Fault>,
+    cures: Vec<(Instant, Cure)>,
+    next: Instant,
+    struck: BTreeMap<Fault, u64>,
+    /// When waiters could not be reached, through no fault of their own.
+    unreached: Vec<(Moment, Moment)>,
+    /// What was done, a line each, by the clock of the journals.
+    log: File,
+}
+
+impl Nemesis {
+    /// Faults against those who use the file; what was done is written to the folder of the journals.
+    pub(crate) fn new(path: &Path, folder: &Path, rng: Rng) -> Nemesis {
+        let log = File::create(folder.join("faults")).expect("a log of the faults");
+        Nemesis {
+            path: path.to_owned(),
+            rng,
+            deck: Vec::new(),
+            cures: Vec::new(),
+            // Not before the workers have begun.
+            next: Instant::now() + Duration::from_millis(700),
+            struck: BTreeMap::new(),
+            unreached: Vec::new(),
+            log,
+        }
+    }
+
+    /// How many of each kind there were.
+    pub(crate) fn struck(&self) -> &BTreeMap<Fault, u64> {
+        &self.struck
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.struck.values().sum()
+    }
+
+    /// When waiters could not be reached.
+    pub(crate) fn unreached(&self) -> Vec<(Moment, Moment)> {
+        self.unreached.clone()
+    }
+
+    /// Ends what is due to end, and strikes if it is time to.
+    pub(crate) fn act(&mut self, crew: &mut Crew) {
+        let due = Instant::now();
+        let (ended, lasting) = self.cures.drain(..).partition(|(at, _)| *at <= due);
+        self.cures = lasting;
+        self.cure(ended, crew);
+        if due >= self.next {
+            if self.deck.is_empty() {
+                self.deck = shuffled(&mut self.rng);
+            }
+            let fault = self.deck.pop().expect("a deck with cards");
+            self.note(format_args!("{fault:?}"));
+            if self.strike(fault, crew) {
+                *self.struck.entry(fault).or_default() += 1;
+            } else if !self.deck.is_empty() {
+                // Not now: it comes last, and if it is the last it waits for the next deck.
+                self.deck.insert(0, fault);
+            }
+            self.next = Instant::now() + self.rng.micros(100_000, 700_000);
+        }
+    }
+
+    /// Ends all faults; from this moment on nothing goes wrong any more.
+    pub(crate) fn rest(&mut self, crew: &mut Crew) -> Moment {
+        let all = self.cures.drain(..).collect();
+        self.cure(all, crew);
+        now()
+    }
+
+    fn cure(&mut self, ended: Vec<(Instant, Cure)>, crew: &mut Crew) {
+        for (_, cure) in ended {
+            self.note(format_args!("end of {cure:?}"));
+            if let Cure::Worker(number) = cure {
+                crew.resume(number);
+            }
+        }
+    }
+
+    fn strike(&mut self, fault: Fault, crew: &mut Crew) -> bool {
+        use Fault::*;
+        match fault {
+            KillHolder => self.kill(Busy::Holding, crew),
+            KillWaiter => self.kill(Busy::Waiting, crew),
+            KillTwo => self.kill(Busy::Holding, crew) && self.kill(Busy::Waiting, crew),
+            KillAny => {
+                let victim = crew.any(&mut self.rng);
+                self.kill_one(victim, crew)
+            }
+            KillPaused => match crew.paused() {
+                Some(victim) => self.kill_one(victim, crew),
+                None => false,
+            },
+            PauseHolder => self.pause(Busy::Holding, crew, 200_000, 2_500_000),
+            PauseWaiter => self.pause(Busy::Waiting, crew, 200_000, 2_500_000),
+            PauseLong => self.pause(Busy::Holding, crew, 3_000_000, 5_000_000),
+            ShutGate => self.shut_gate(50_000, 1_500_000),
+            ShutGateLong => self.shut_gate(5_200_000, 6_000_000),
+            DeleteGate => fs::remove_file(self.beside("-gate")).is_ok(),
+            DeleteSockets => self.delete_sockets(),
+            Read => self.read(),
+        }
+    }
+
+    fn kill(&mut self, busy: Busy, crew: &mut Crew) -> bool {
+        let Some(victim) = crew.victim(&mut self.rng, busy) else { return false };
+        self.kill_one(victim, crew)
+    }
+
+    fn kill_one(&mut self, victim: u32, crew: &mut Crew) -> bool {
+        self.cures.retain(|(_, cure)| !matches!(cure, Cure::Worker(number) if *number == victim));
+        crew.kill(victim, &mut self.rng);
+        self.note(format_args!("killed worker {victim}"));
+        true
+    }
+
+    fn pause(&mut self, busy: Busy, crew: &mut Crew, low: u64, high: u64) -> bool {
+        let Some(victim) = crew.victim(&mut self.rng, busy) else { return false };
+        crew.pause(victim);
+        self.note(format_args!("paused worker {victim}"));
+        self.until(Cure::Worker(victim), low, high)
+    }
+
+    fn shut_gate(&mut self, low: u64, high: u64) -> bool {
+        if self.cures.iter().any(|(_, cure)| matches!(cure, Cure::Gate(_))) {
+            return false;
+        }
+        let gate = File::options().read(true).write(true).open(self.beside("-gate"));
+        let Ok(gate) = gate else { return false };
+        // Whoever is behind it is there for a moment only, unless it stands still.
+        if flock(&gate, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return false;
+        }
+        self.until(Cure::Gate(gate), low, high)
+    }
+
+    fn delete_sockets(&mut self) -> bool {
+        let from = now();
+        // They may be back before the folder itself is deleted.
+        let _ = fs::remove_dir_all(self.beside("-sockets"));
+        self.unreached.push((from, now() + Duration::from_secs(2)));
+        true
+    }
+
+    fn read(&mut self) -> bool {
+        let Ok(db) = rusqlite::Connection::open(&self.path) else { return false };
+        let begun = db.execute_batch("BEGIN; SELECT count(*) FROM claim;");
+        begun.is_ok() && self.until(Cure::Reader(db), 500_000, 2_000_000)
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(suffix);
+        name.into()
+    }
+
+    fn until(&mut self, cure: Cure, low: u64, high: u64) -> bool {
+        let lasts = self.rng.micros(low, high);
+        self.cures.push((Instant::now() + lasts, cure));
+        true
+    }
+
+    fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        writeln!(self.log, "{} {what}", now().as_nanos()).expect("room for a log");
+    }
+}
+
+fn shuffled(rng: &mut Rng) -> Vec<Fault> {
+    let mut deck = DECK.to_vec();
+    for last in (1..deck.len()).rev() {
+        deck.swap(last, rng.between(0, last as u64) as usize);
+    }
+    deck
+}

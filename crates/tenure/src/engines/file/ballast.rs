@@ -1,0 +1,64 @@
+//! Room on the disk for those who hold, when there is none left for anything else.
+//!
+//! As long as there is room, a file of a megabyte keeps it. When a renewal or a release finds the disk
+//! full, that file is emptied, what is in the journal goes to its place, and the journal is given what
+//! it may need from then on: other programs that fill the disk cannot take it back. Claims would use
+//! it up, so they are refused while the disk is full.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::process::geteuid;
+
+use super::place::Place;
+
+/// How much is kept.
+const SIZE: u64 = 1 << 20;
+/// How much of it the journal gets.
+const FOR_JOURNAL: u64 = SIZE / 2;
+/// With less room than this the disk is full.
+const LEAST: u64 = SIZE / 4;
+
+/// Keeps room, if there is some. Without it a full disk is found out later; that is all.
+pub(super) fn keep(place: &Place) {
+    let options =
+        || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
+    if let Ok(ballast) = options().open(&place.ballast)
+        && length(&ballast) < SIZE
+    {
+        let _ = fallocate(&ballast, FallocateFlags::empty(), 0, SIZE);
+    }
+}
+
+/// Makes room.
+pub(super) fn give_up(place: &Place) {
+    if let Ok(ballast) = OpenOptions::new().write(true).open(&place.ballast) {
+        let _ = ballast.set_len(0);
+    }
+}
+
+/// Sets room aside for the journal, behind its end. Nobody holds a lock on this file by having it
+/// open, so that it can be opened and closed.
+pub(super) fn lengthen_journal(place: &Place) {
+    if let Ok(journal) = OpenOptions::new().write(true).open(&place.journal) {
+        let end = length(&journal);
+        let _ = fallocate(&journal, FallocateFlags::KEEP_SIZE, end, FOR_JOURNAL);
+    }
+}
+
+/// Whether there is no room for new claims: it was needed by those who hold, and has not come back.
+pub(super) fn is_needed(place: &Place) -> bool {
+    let kept = std::fs::metadata(&place.ballast).map(|about| about.len());
+    if kept.is_ok_and(|kept| kept > 0) {
+        return false;
+    }
+    let Ok(disk) = statvfs(&place.ballast) else { return false };
+    // Some of it is for root alone.
+    let blocks = if geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
+    blocks.saturating_mul(disk.f_frsize) < LEAST
+}
+
+fn length(file: &File) -> u64 {
+    file.metadata().map(|about| about.len()).unwrap_or_default()
+}
