@@ -51,7 +51,9 @@ Where real locks are kept, others feel that.
 
 A hand-off is the time from the release that one asks for until the next in line sees its grant. Where
 the engine is redis:// without TLS, a naive lock is measured beside it: SET NX PX, a script that deletes
-by owner, and another try every 100 ms.";
+by owner, and another try every 100 ms.
+
+Who waits says every 20 s that it still does: `--part idle --seconds 60` has that in it.";
 
 impl Part {
     /// Its name on the command line.

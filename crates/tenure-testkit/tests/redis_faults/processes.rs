@@ -68,6 +68,18 @@ impl Other {
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
+        // On a busy machine a thread of it may go on for a while.
+        while signal == Signal::STOP && !self.is_stopped() {
+            std::thread::sleep(ms(1));
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 'Z', 'X']))
+        })
     }
 
     /// What it noted of the kind: fence and time.

@@ -246,7 +246,7 @@ impl Scene {
         if let Some((before, after)) = commands {
             // The second question is one of them.
             let sent = usize::try_from(after.saturating_sub(before + 1)).unwrap_or(usize::MAX);
-            let label = "commands a second, of all clients";
+            let label = "commands a second, in scripts too";
             figures.push(Figure::rate("commands_per_second", label, sent, took));
         }
         Ok(figures)
