@@ -104,8 +104,12 @@ async fn whoever_stands_still_behind_the_gate_is_named_and_nobody_hangs() {
     let long = ours.mutex("long").ttl(secs(60)).acquire().await.unwrap();
     let next = wait_for(&theirs, "short", secs(60));
     until_waiting(&ours, "short", 1).await;
+    let behind = wait_for(&theirs, "long", secs(60));
+    until_waiting(&ours, "long", 1).await;
     let gate = ground.close_gate();
     let began = now();
+    // And nobody can be reached any more, nor come back before the gate is open.
+    std::fs::remove_dir_all(ground.beside("-sockets")).unwrap();
     // Several at once, and some later: none waits for the others' patience to end.
     let mut asks = Vec::new();
     for number in 0..40 {
@@ -134,7 +138,10 @@ async fn whoever_stands_still_behind_the_gate_is_named_and_nobody_hangs() {
     let next = served(next).await;
     assert!(lost < now() && next.is_live() && long.is_live());
     drop(within(AT_ONCE, ours.mutex("y").acquire()).await.unwrap());
+    // By then they are back.
+    pause(ms(1500)).await;
     assert_eq!(long.release().await.unwrap(), Released::InTime);
+    drop(within(AT_ONCE, behind).await.unwrap().unwrap());
 }
 
 /// It was killed there: the kernel opens the gate, and what it wrote by half is undone.

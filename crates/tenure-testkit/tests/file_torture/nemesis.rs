@@ -64,12 +64,15 @@ const DECK: [Fault; 20] = [
     Fault::Read,
 ];
 
+/// How long it takes all of them to come back.
+const COMES_TO: Duration = Duration::from_secs(2);
+
 /// What ends a fault.
 #[derive(Debug)]
 enum Cure {
     Worker(u32),
-    /// Drops it.
-    Gate(#[allow(dead_code, reason = "the lock ends with it")] File),
+    /// Drops it; with the moment at which it was shut.
+    Gate(#[allow(dead_code, reason = "the lock ends with it")] File, Moment),
     Reader(#[allow(dead_code, reason = "the reading ends with it")] rusqlite::Connection),
 }
 
@@ -151,8 +154,12 @@ impl Nemesis {
     fn cure(&mut self, ended: Vec<(Instant, Cure)>, crew: &mut Crew) {
         for (_, cure) in ended {
             self.note(format_args!("end of {cure:?}"));
-            if let Cure::Worker(number) = cure {
-                crew.resume(number);
+            match cure {
+                Cure::Worker(number) => crew.resume(number),
+                // What could not be renewed or released meanwhile has run out, and its process was
+                // passed over until it came back.
+                Cure::Gate(_, since) => self.unreached.push((since, now() + COMES_TO)),
+                Cure::Reader(_) => {}
             }
         }
     }
@@ -202,7 +209,7 @@ impl Nemesis {
     }
 
     fn shut_gate(&mut self, low: u64, high: u64) -> bool {
-        if self.cures.iter().any(|(_, cure)| matches!(cure, Cure::Gate(_))) {
+        if self.cures.iter().any(|(_, cure)| matches!(cure, Cure::Gate(..))) {
             return false;
         }
         let gate = File::options().read(true).write(true).open(self.beside("-gate"));
@@ -211,14 +218,14 @@ impl Nemesis {
         if flock(&gate, FlockOperation::NonBlockingLockExclusive).is_err() {
             return false;
         }
-        self.until(Cure::Gate(gate), low, high)
+        self.until(Cure::Gate(gate, now()), low, high)
     }
 
     fn delete_sockets(&mut self) -> bool {
         let from = now();
         // They may be back before the folder itself is deleted.
         let _ = fs::remove_dir_all(self.beside("-sockets"));
-        self.unreached.push((from, now() + Duration::from_secs(2)));
+        self.unreached.push((from, now() + COMES_TO));
         true
     }
 

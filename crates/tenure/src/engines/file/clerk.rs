@@ -176,7 +176,7 @@ impl Clerk {
         };
         let mut rung = [0; 8];
         let _ = rustix::io::read(&self.desktop.bell, &mut rung);
-        if mourn {
+        if mourn || !self.store.is_found() {
             self.look_for_file();
         }
         let heard = self.store.sockets.heard();
@@ -211,7 +211,8 @@ impl Clerk {
         }
         let next = self.watch_at.map_or(self.sweep_at, |watch_at| watch_at.min(self.sweep_at));
         let next = next.saturating_duration_since(Instant::now());
-        if self.bereft.is_empty() { next } else { next.min(TRY_AGAIN) }
+        let is_done = self.bereft.is_empty() && self.store.is_found();
+        if is_done { next } else { next.min(TRY_AGAIN) }
     }
 
     /// Several jobs in one transaction; if that fails, each for itself. Returns whether all were done.
@@ -315,9 +316,15 @@ impl Clerk {
             let _ = rustix::io::read(mourner, &mut events);
         }
         if self.store.is_gone() {
-            self.mourn();
-        } else if self.store.be_found() {
+            return self.mourn();
+        }
+        let mut is_new = false;
+        // As long as someone deletes it again before it is watched.
+        while !self.store.is_found() && self.store.be_found() {
             self.watch_socket();
+            is_new = true;
+        }
+        if is_new {
             // Others may have passed this client's places over meanwhile.
             for (name, id) in self.store.own_claims() {
                 self.deliver(&name, &id, Turn::LookAgain);

@@ -195,9 +195,14 @@ impl Store {
         self.sockets.listen(self.own).map_err(|error| unopened(&error))
     }
 
-    /// Listens again if the socket was deleted, and says whether it was.
+    /// Whether others find this client, if they should.
+    pub(super) fn is_found(&self) -> bool {
+        self.gone || self.sockets.is_found(self.own)
+    }
+
+    /// Listens again where the socket was deleted, and says whether that could be done.
     pub(super) fn be_found(&mut self) -> bool {
-        self.present && !self.sockets.is_found(self.own) && self.listen().is_ok()
+        self.listen().is_ok()
     }
 
     /// Makes room on a full disk, so that what is held can be renewed and released.
