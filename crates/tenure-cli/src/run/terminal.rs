@@ -14,7 +14,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 
 use crate::system::Inherited;
 
-/// The terminal of this session, if there is one.
+/// The terminal that this process belongs to, if there is one.
 pub(super) struct Terminal {
     front: Pid,
     lent: Option<Lent>,
@@ -90,7 +90,7 @@ impl Terminal {
     }
 }
 
-/// The terminal of this session, and the group that has it.
+/// The terminal that this process belongs to, and the group that has it.
 fn open() -> Option<(File, Pid)> {
     let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
     let has_it = tcgetpgrp(&terminal).ok()?;
