@@ -128,8 +128,6 @@ pub(super) struct Clerk {
     bereft: Vec<Process>,
     /// Hears of it when the file is deleted or replaced.
     mourner: Option<OwnedFd>,
-    /// When to begin with that.
-    watch_at: Option<Instant>,
     sweep_at: Instant,
 }
 
@@ -137,8 +135,7 @@ impl Clerk {
     pub(super) fn new(store: Store, desktop: Arc<Desktop>) -> Clerk {
         let sweep_at = Instant::now() + SWEEP_EVERY;
         let (lives, bereft, most_lives) = (HashMap::new(), Vec::new(), MOST_LIVES);
-        let (mourner, watch_at) = (None, None);
-        Clerk { store, desktop, lives, most_lives, bereft, mourner, watch_at, sweep_at }
+        Clerk { store, desktop, lives, most_lives, bereft, mourner: None, sweep_at }
     }
 
     /// Works until it is told to end.
@@ -191,12 +188,6 @@ impl Clerk {
                 self.bereft.push(client);
             }
         }
-        if self.watch_at.is_some_and(|watch_at| Instant::now() >= watch_at) {
-            self.watch_at = None;
-            self.mourner = watch_file(&self.store);
-            self.watch_socket();
-            self.look_for_file();
-        }
         if Instant::now() >= self.sweep_at {
             self.sweep_at = Instant::now() + SWEEP_EVERY;
             self.store.keep_ballast();
@@ -209,8 +200,7 @@ impl Clerk {
         if self.store.sockets.has_unsent() {
             return Duration::from_millis(1);
         }
-        let next = self.watch_at.map_or(self.sweep_at, |watch_at| watch_at.min(self.sweep_at));
-        let next = next.saturating_duration_since(Instant::now());
+        let next = self.sweep_at.saturating_duration_since(Instant::now());
         let is_done = self.bereft.is_empty() && self.store.is_found();
         if is_done { next } else { next.min(TRY_AGAIN) }
     }
@@ -271,7 +261,9 @@ impl Clerk {
         if jobs.iter().any(|job| job.kind() == Kind::Claim) {
             self.store.check_room()?;
             if self.store.be_present()? {
-                self.watch_at = Some(Instant::now() + WATCH_AFTER);
+                // Not before there is something to lose: a user has few of these.
+                self.mourner = watch_file(&self.store);
+                self.watch_socket();
             }
         }
         let Clerk { store, lives, .. } = self;
@@ -362,10 +354,6 @@ impl Drop for Clerk {
         unheard.into_iter().for_each(|job| job.done(Err(Error::closed())));
     }
 }
-
-/// How long a client must have had claims before it watches for the end of the file: to stop watching
-/// takes the kernel some 10 ms, which is long for a command that is done sooner.
-const WATCH_AFTER: Duration = Duration::from_millis(500);
 
 /// What the clerk does without being asked.
 struct Chore(Do);
