@@ -188,9 +188,16 @@ async fn s109_waiters_are_reached_also_when_the_sockets_were_deleted() {
         until_waiting(&ours, "x", place + 1).await;
         line.push(other);
     }
+    let sockets = || fs::read_dir(ground.beside("-sockets")).map_or(0, Iterator::count);
+    let before = sockets();
     // They may be back before the folder itself is deleted.
     let _ = fs::remove_dir_all(ground.beside("-sockets"));
-    // One that comes now makes the folder anew.
+    let are_back = async {
+        while sockets() < before {
+            pause(ms(10)).await;
+        }
+    };
+    within(AT_ONCE, are_back).await;
     let mut last = Other::on(&ground).await;
     last.tell("claim a x 600000");
     until_waiting(&ours, "x", 4).await;

@@ -10,12 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::inotify;
 
 use tokio::sync::oneshot;
 
 use super::desk::{Desk, SWEEP_EVERY};
-use super::place::Place;
 use super::shelf::Kept;
 use super::store::{Done, Store};
 use super::wire::Said;
@@ -27,6 +25,9 @@ use crate::error::{Error, Result};
 use crate::ledger::{Process, Word};
 use crate::moment::Moment;
 
+/// How soon it is noticed that the file was deleted or replaced, or the socket. To be told by the kernel
+/// costs 10 ms at the end of every process, and a user may not ask for it often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How soon what could not be done for others is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 /// So many clients are watched over without asking whether that is still of use.
@@ -126,16 +127,15 @@ pub(super) struct Clerk {
     most_lives: usize,
     /// Clients that have ended, and whose claims could not be ended yet.
     bereft: Vec<Process>,
-    /// Hears of it when the file is deleted or replaced.
-    mourner: Option<OwnedFd>,
+    look_at: Instant,
     sweep_at: Instant,
 }
 
 impl Clerk {
     pub(super) fn new(store: Store, desktop: Arc<Desktop>) -> Clerk {
-        let sweep_at = Instant::now() + SWEEP_EVERY;
+        let (look_at, sweep_at) = (Instant::now() + LOOK_EVERY, Instant::now() + SWEEP_EVERY);
         let (lives, bereft, most_lives) = (HashMap::new(), Vec::new(), MOST_LIVES);
-        Clerk { store, desktop, lives, most_lives, bereft, mourner: None, sweep_at }
+        Clerk { store, desktop, lives, most_lives, bereft, look_at, sweep_at }
     }
 
     /// Works until it is told to end.
@@ -156,11 +156,10 @@ impl Clerk {
 
     /// Sleeps until there is something to do, and does what is not on the pile.
     fn listen(&mut self) {
-        let (gone, mourn) = {
+        let gone: Vec<_> = {
             let mut watched = vec![PollFd::new(&self.desktop.bell, PollFlags::IN)];
             let heard = self.store.sockets.own().map(|own| own.as_fd());
             watched.extend(heard.map(|own| PollFd::from_borrowed_fd(own, PollFlags::IN)));
-            watched.extend(self.mourner.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
             let first = watched.len();
             let clients: Vec<_> = self.lives.iter().collect();
             watched.extend(clients.iter().map(|(_, life)| PollFd::new(*life, PollFlags::IN)));
@@ -168,12 +167,12 @@ impl Clerk {
             let _ = poll(&mut watched, Some(&timespec(self.patience())));
             let rung = |fd: &PollFd<'_>| !fd.revents().is_empty();
             let ended = watched[first..].iter().zip(&clients).filter(|(fd, _)| rung(fd));
-            let mourn = self.mourner.is_some() && rung(&watched[first - 1]);
-            (ended.map(|(_, (client, _))| **client).collect::<Vec<_>>(), mourn)
+            ended.map(|(_, (client, _))| **client).collect()
         };
         let mut rung = [0; 8];
         let _ = rustix::io::read(&self.desktop.bell, &mut rung);
-        if mourn || !self.store.is_found() {
+        if Instant::now() >= self.look_at || !self.store.is_found() {
+            self.look_at = Instant::now() + LOOK_EVERY;
             self.look_for_file();
         }
         let heard = self.store.sockets.heard();
@@ -191,7 +190,6 @@ impl Clerk {
         if Instant::now() >= self.sweep_at {
             self.sweep_at = Instant::now() + SWEEP_EVERY;
             self.store.keep_ballast();
-            self.look_for_file();
             self.carry_out(vec![Box::new(Chore(Do::Sweep))]);
         }
     }
@@ -200,9 +198,12 @@ impl Clerk {
         if self.store.sockets.has_unsent() {
             return Duration::from_millis(1);
         }
-        let next = self.sweep_at.saturating_duration_since(Instant::now());
-        let is_done = self.bereft.is_empty() && self.store.is_found();
-        if is_done { next } else { next.min(TRY_AGAIN) }
+        if !self.bereft.is_empty() || !self.store.is_found() {
+            return TRY_AGAIN;
+        }
+        // Whoever has claimed nothing has nothing to lose.
+        let next = if self.store.is_present() { self.look_at } else { self.sweep_at };
+        next.min(self.sweep_at).saturating_duration_since(Instant::now())
     }
 
     /// Several jobs in one transaction; if that fails, each for itself. Returns whether all were done.
@@ -260,11 +261,7 @@ impl Clerk {
     fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<Done> {
         if jobs.iter().any(|job| job.kind() == Kind::Claim) {
             self.store.check_room()?;
-            if self.store.be_present()? {
-                // Not before there is something to lose: a user has few of these.
-                self.mourner = watch_file(&self.store);
-                self.watch_socket();
-            }
+            self.store.be_present()?;
         }
         let Clerk { store, lives, .. } = self;
         let watched = |client| lives.contains_key(&client);
@@ -301,22 +298,11 @@ impl Clerk {
         clients.iter().filter_map(Weak::upgrade).any(|to| to.deliver(name, id, turn.clone()))
     }
 
-    /// Something happened to the file or the socket; a change of its rights is no reason to mourn.
     fn look_for_file(&mut self) {
-        let mut events = [0; 4096];
-        if let Some(mourner) = &self.mourner {
-            let _ = rustix::io::read(mourner, &mut events);
-        }
         if self.store.is_gone() {
             return self.mourn();
         }
-        let mut is_new = false;
-        // As long as someone deletes it again before it is watched.
-        while !self.store.is_found() && self.store.be_found() {
-            self.watch_socket();
-            is_new = true;
-        }
-        if is_new {
+        if !self.store.is_found() && self.store.be_found() {
             // Others may have passed this client's places over meanwhile.
             for (name, id) in self.store.own_claims() {
                 self.deliver(&name, &id, Turn::LookAgain);
@@ -324,18 +310,8 @@ impl Clerk {
         }
     }
 
-    fn watch_socket(&self) {
-        if let Some(mourner) = &self.mourner
-            && let Some(socket) = self.store.sockets.own_path(self.store.own)
-        {
-            // Without it a socket that is deleted is noticed at the next sweep.
-            let _ = inotify::add_watch(mourner, socket, LOSES_ITS_NAME);
-        }
-    }
-
     /// The file is gone: this client's claims are told at once, and not when they ask next.
     fn mourn(&mut self) {
-        self.mourner = None;
         for (name, id) in self.store.own_claims() {
             self.deliver(&name, &id, Turn::Ended(Ended::Forgotten));
         }
@@ -383,20 +359,6 @@ impl Job for Chore {
     fn kind(&self) -> Kind {
         Kind::InAnyCase
     }
-}
-
-/// A file that others still have open is not deleted for the kernel, but it loses its name.
-const LOSES_ITS_NAME: inotify::WatchFlags =
-    inotify::WatchFlags::ATTRIB.union(inotify::WatchFlags::MOVE_SELF);
-
-fn watch_file(store: &Store) -> Option<OwnedFd> {
-    let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
-    let watch = inotify::init(flags).ok()?;
-    let Place { database, journal, index, .. } = &store.place;
-    for path in [database, journal, index] {
-        inotify::add_watch(&watch, path, LOSES_ITS_NAME).ok()?;
-    }
-    Some(watch)
 }
 
 fn timespec(span: Duration) -> Timespec {

@@ -60,11 +60,6 @@ impl Sockets {
         Ok(())
     }
 
-    /// Where others send to, for someone who watches over it.
-    pub(super) fn own_path(&self, number: Process) -> Option<PathBuf> {
-        self.own.as_ref().map(|_| self.path(number))
-    }
-
     /// Whether others find this client where it listens.
     pub(super) fn is_found(&self, number: Process) -> bool {
         self.own.is_none() || self.path(number).exists()

@@ -177,16 +177,18 @@ impl Store {
         Ok(passed)
     }
 
-    /// Makes this client one that others know and can reach, before its first claim; and says whether
-    /// it is so only now.
-    pub(super) fn be_present(&mut self) -> Result<bool> {
-        if self.present {
-            return Ok(false);
+    /// Makes this client one that others know and can reach, before its first claim.
+    pub(super) fn be_present(&mut self) -> Result<()> {
+        if !self.present {
+            self.listen()?;
+            self.transact(&|_| false, |desk| desk.register())?;
+            self.present = true;
         }
-        self.listen()?;
-        self.transact(&|_| false, |desk| desk.register())?;
-        self.present = true;
-        Ok(true)
+        Ok(())
+    }
+
+    pub(super) fn is_present(&self) -> bool {
+        self.present && !self.gone
     }
 
     /// Listens where others look for this client.
