@@ -19,7 +19,7 @@ use crate::moment::Moment;
 use crate::name::{Name, Space};
 use crate::observe;
 use crate::options::{Options, check_text};
-use crate::primitives::{All, Mutex as NamedMutex, RwLock, Semaphore};
+use crate::primitives::{All, Mutex as NamedMutex, Once, RwLock, Semaphore};
 use crate::stake::{Stake, Todo, Watcher};
 use crate::system;
 use crate::turn::{Ack, Slots};
@@ -168,30 +168,35 @@ impl Tenure {
 
     /// A lock: one holder at a time.
     pub fn mutex(&self, name: impl AsRef<str>) -> NamedMutex {
-        NamedMutex { handle: self.handle.clone(), ask: self.ask(name.as_ref()) }
+        NamedMutex { handle: self.handle.clone(), ask: self.ask(Space::Lock, name.as_ref()) }
     }
 
     /// `capacity` units that are shared out. All users of a name must agree on it.
     pub fn semaphore(&self, name: impl AsRef<str>, capacity: u32) -> Semaphore {
-        let mut ask = self.ask(name.as_ref());
+        let mut ask = self.ask(Space::Lock, name.as_ref());
         (ask.claim.capacity, ask.claim.fixed) = (capacity, false);
         Semaphore { handle: self.handle.clone(), ask }
     }
 
     /// Many readers, or one writer.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock { handle: self.handle.clone(), ask: self.ask(name.as_ref()) }
+        RwLock { handle: self.handle.clone(), ask: self.ask(Space::Lock, name.as_ref()) }
     }
 
     /// Several locks at once: all or nothing, without deadlock.
     pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> All {
         let names: Vec<_> =
             names.into_iter().map(|n| Name::unchecked(Space::Lock, n.as_ref())).collect();
-        All { handle: self.handle.clone(), ask: self.ask(""), names }
+        All { handle: self.handle.clone(), ask: self.ask(Space::Lock, ""), names }
     }
 
-    fn ask(&self, name: &str) -> Draft {
-        Draft::new(Name::unchecked(Space::Lock, name), &self.defaults)
+    /// Work that is done once, and whose outcome is remembered.
+    pub fn once(&self, name: impl AsRef<str>) -> Once {
+        Once::new(self.handle.clone(), self.ask(Space::Once, name.as_ref()))
+    }
+
+    fn ask(&self, space: Space, name: &str) -> Draft {
+        Draft::new(Name::unchecked(space, name), &self.defaults)
     }
 
     /// Who holds a name and who waits for it; `None` if nobody does.

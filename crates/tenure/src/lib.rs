@@ -63,7 +63,7 @@ pub mod engine;
 pub mod engines;
 pub mod ledger;
 
-pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Waiter};
+pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Outcome, Waiter};
 pub use client::Tenure;
 pub use detached::Detached;
 pub use engine::View;
@@ -71,5 +71,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use finding::{Finding, Mark};
 pub use hold::{AtRisk, Hold, Lost};
 pub use options::Options;
-pub use primitives::{All, Mutex, RwLock, Semaphore};
+pub use primitives::{All, Begun, Done, LONGEST_OUTCOME, Mutex, Once, Run, RwLock, Semaphore};
 pub use stake::Released;

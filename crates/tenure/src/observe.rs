@@ -63,6 +63,11 @@ pub(crate) fn released_late(stake: &Stake) {
     );
 }
 
+/// The outcome of a once comes after its hold was lost; it counts unless someone began again.
+pub(crate) fn settled_late(stake: &Stake) {
+    about!(warn, "once.settled_late", stake,);
+}
+
 pub(crate) fn at_risk(stake: &Stake, why: &str) {
     about!(warn, "lock.renew_late", stake, reason = why);
 }

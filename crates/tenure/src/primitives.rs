@@ -2,10 +2,12 @@
 
 mod all;
 mod mutex;
+mod once;
 mod rwlock;
 mod semaphore;
 
 pub use all::All;
 pub use mutex::Mutex;
+pub use once::{Begun, Done, LONGEST_OUTCOME, Once, Run};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
