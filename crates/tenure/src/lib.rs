@@ -71,5 +71,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use finding::{Finding, Mark};
 pub use hold::{AtRisk, Hold, Lost};
 pub use options::Options;
-pub use primitives::{All, Begun, Done, LONGEST_OUTCOME, Mutex, Once, Run, RwLock, Semaphore};
+pub use primitives::{
+    All, Begun, Done, Election, LONGEST_OUTCOME, Leader, Mutex, Observer, Once, Run, RwLock,
+    Semaphore, Term,
+};
 pub use stake::Released;
