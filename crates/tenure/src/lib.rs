@@ -59,6 +59,7 @@ mod system;
 mod turn;
 mod watchdog;
 
+pub mod blocking;
 pub mod engine;
 pub mod engines;
 pub mod ledger;

@@ -21,7 +21,7 @@ use crate::stake::Released;
 /// How often an observer looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long to wait before campaigning again where the engine could not be asked.
-const CAMPAIGN_AGAIN: Duration = Duration::from_millis(500);
+pub(crate) const CAMPAIGN_AGAIN: Duration = Duration::from_millis(500);
 
 /// One leader at a time, whom everyone can see.
 ///
@@ -206,6 +206,8 @@ impl Leader {
     }
 }
 
+type Look = Pin<Box<dyn Future<Output = Result<Option<Leader>>> + Send>>;
+
 /// Every change of who leads. See [`Election::observe`].
 #[must_use = "it looks only while it is polled"]
 pub struct Observer {
@@ -214,7 +216,7 @@ pub struct Observer {
     /// The term that was shown last, if anything was.
     last: Option<Option<Fence>>,
     pause: Duration,
-    look: Option<Pin<Box<dyn Future<Output = Result<Option<Leader>>> + Send>>>,
+    look: Option<Look>,
 }
 
 impl Observer {
