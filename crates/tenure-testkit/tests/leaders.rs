@@ -2,6 +2,7 @@
 //! most one leads at a time, terms rise, and nobody waits for the next leader longer than ttl + 1 s.
 //!
 //! `TENURE_KILLS` says how many leaders die; killing a process kills all leaders in it.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 #![allow(clippy::print_stdout, reason = "what the run met is worth reading")]
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! A hundred racers in four processes on one once, and what becomes of it when the first one is killed
 //! before or after its effect.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::convert::Infallible;
 use std::fs::{self, OpenOptions};

@@ -4,17 +4,9 @@ use super::driver::Driver;
 use super::hold::{Hold, Joined};
 use crate::error::Result;
 
-/// A wrapper around an ask, with the setters that all asks have.
+/// The setters that all asks have.
 macro_rules! ask {
-    ($(#[$about:meta])* $type:ident) => {
-        $(#[$about])*
-        #[derive(Clone, Debug)]
-        #[must_use = "this only describes the ask"]
-        pub struct $type {
-            pub(super) inner: crate::$type,
-            pub(super) driver: $crate::blocking::driver::Driver,
-        }
-
+    ($type:ident) => {
         impl $type {
             pub(super) fn new(
                 inner: crate::$type,
@@ -82,25 +74,45 @@ macro_rules! ask {
 }
 pub(super) use ask;
 
-ask! {
-    /// A lock: one holder at a time. See [`Mutex`](crate::Mutex).
-    Mutex
+/// A lock: one holder at a time. See [`Mutex`](crate::Mutex).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct Mutex {
+    pub(super) inner: crate::Mutex,
+    pub(super) driver: Driver,
 }
 
-ask! {
-    /// Units that are shared out. See [`Semaphore`](crate::Semaphore).
-    Semaphore
+ask!(Mutex);
+
+/// Units that are shared out. See [`Semaphore`](crate::Semaphore).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct Semaphore {
+    pub(super) inner: crate::Semaphore,
+    pub(super) driver: Driver,
 }
 
-ask! {
-    /// Many readers or one writer. See [`RwLock`](crate::RwLock).
-    RwLock
+ask!(Semaphore);
+
+/// Many readers or one writer. See [`RwLock`](crate::RwLock).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct RwLock {
+    pub(super) inner: crate::RwLock,
+    pub(super) driver: Driver,
 }
 
-ask! {
-    /// Several locks at once: all or nothing. See [`All`](crate::All).
-    All
+ask!(RwLock);
+
+/// Several locks at once: all or nothing. See [`All`](crate::All).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct All {
+    pub(super) inner: crate::All,
+    pub(super) driver: Driver,
 }
+
+ask!(All);
 
 /// Waits for an ask, and makes its hold one that waits, too.
 fn held(driver: &Driver, ask: impl Future<Output = Result<crate::Hold>>) -> Result<Hold> {

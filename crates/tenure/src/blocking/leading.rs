@@ -10,15 +10,25 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::primitives::{self, CAMPAIGN_AGAIN, Done, Leader};
 use crate::stake::Released;
 
-ask! {
-    /// One leader at a time, whom everyone can see. See [`Election`](crate::Election).
-    Election
+/// One leader at a time, whom everyone can see. See [`Election`](crate::Election).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct Election {
+    pub(super) inner: crate::Election,
+    pub(super) driver: Driver,
 }
 
-ask! {
-    /// Work that is done once. See [`Once`](crate::Once).
-    Once
+ask!(Election);
+
+/// Work that is done once. See [`Once`](crate::Once).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct Once {
+    pub(super) inner: crate::Once,
+    pub(super) driver: Driver,
 }
+
+ask!(Once);
 
 impl Election {
     /// What everyone can read while this candidate leads. Default: none.
