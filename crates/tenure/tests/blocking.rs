@@ -59,7 +59,7 @@ fn a_loss_is_heard_of_and_work_that_outlived_its_hold_is_an_error() {
     let slow = tenure.mutex("x").ttl(SECOND / 2).renew(false).run(|hold| hold.lost());
     let error = slow.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-    assert_eq!(tenure.mutex("x").run(|hold| hold.is_live()).unwrap(), true);
+    assert!(tenure.mutex("x").run(|hold| hold.is_live()).unwrap());
 }
 
 #[test]
