@@ -111,6 +111,12 @@ const RULES: &[Rule] = &[
         may_import: &[WORDS, &["ask", "client", "hold", "options"]],
         because: "primitives are thin: a weight and a capacity for an ask",
     },
+    // Beside the locks.
+    Rule {
+        module: "fencing",
+        may_import: &[WORDS, &["observe"]],
+        because: "what is written to knows the number and nothing of who holds",
+    },
     // Both.
     Rule {
         module: "client",
