@@ -122,6 +122,12 @@ const RULES: &[Rule] = &[
         ],
         because: "it waits for what the rest does, and does nothing itself",
     },
+    // Beside the locks.
+    Rule {
+        module: "fencing",
+        may_import: &[WORDS, &["observe"]],
+        because: "what is written to knows the number and nothing of who holds",
+    },
     // Both.
     Rule {
         module: "client",
