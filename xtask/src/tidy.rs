@@ -125,8 +125,14 @@ const RULES: &[Rule] = &[
     // Beside the locks.
     Rule {
         module: "fencing",
-        may_import: &[WORDS, &["observe"]],
+        may_import: &[WORDS, &["observe", "problem"]],
         because: "what is written to knows the number and nothing of who holds",
+    },
+    Rule { module: "problem", may_import: &[], because: "a text with a status" },
+    Rule {
+        module: "idempotency",
+        may_import: &[WORDS, &["client", "observe", "primitives", "problem"]],
+        because: "it is a once for requests, and uses what everyone can",
     },
     // Both.
     Rule {

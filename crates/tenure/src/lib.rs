@@ -56,6 +56,8 @@ mod name;
 mod observe;
 mod options;
 mod primitives;
+#[cfg(any(feature = "fence-http", feature = "idempotency"))]
+mod problem;
 mod stake;
 mod system;
 mod turn;
@@ -65,6 +67,8 @@ pub mod blocking;
 pub mod engine;
 pub mod engines;
 pub mod fencing;
+#[cfg(feature = "idempotency")]
+pub mod idempotency;
 pub mod ledger;
 
 pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Outcome, Waiter};

@@ -73,6 +73,12 @@ pub(crate) fn resigned(stake: &Stake) {
     about!(info, "leader.resigned", stake,);
 }
 
+/// Whether a request was done before could not be told, or its answer not be kept.
+#[cfg(feature = "idempotency")]
+pub(crate) fn unsettled(error: &crate::error::Error) {
+    error!(event = "once.unsettled", reason = %error);
+}
+
 /// The outcome of a once comes after its hold was lost; it counts unless someone began again.
 pub(crate) fn settled_late(stake: &Stake) {
     about!(warn, "once.settled_late", stake,);

@@ -9,7 +9,7 @@ use tenure::fencing::{GuardError, sqlite};
 use tenure_testkit::servers::Folder;
 
 use crate::probe_file::{ms, pause, soon, until};
-use crate::site::{Site, ask, get, put, send};
+use crate::site::{Site, ask, get, put, send, stale};
 
 async fn here() -> Site {
     Site::start().await
@@ -171,7 +171,7 @@ async fn what_is_remembered_in_a_database_outlasts_the_server() {
     assert_eq!(put(&site.port, "x", 7, "seven").await.status, 200);
     drop(site);
     let site = Site::with(FenceLayer::new(InSqlite::open(&path))).await;
-    assert_eq!(put(&site.port, "x", 5, "five").await.stale().seen, Some(Fence::new(7)));
+    assert_eq!(stale(&put(&site.port, "x", 5, "five").await).seen, Some(Fence::new(7)));
     assert_eq!(put(&site.port, "x", 7, "seven").await.status, 200);
     // And when it cannot be asked, nobody is let in.
     let database = rusqlite::Connection::open(&path).unwrap();
