@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::ask::{Draft, check_units};
-use crate::claim::{Claim, Ended, Grant, Holder, Place, Renewal, Renewed, Turn, Verdict};
+use crate::claim::{Claim, Ended, Grant, Holder, Outcome, Place, Renewal, Renewed, Turn, Verdict};
 use crate::client::{Core, Handle};
 use crate::engine::{Step, View};
 use crate::error::{Error, ErrorKind, Result};
@@ -43,6 +43,15 @@ impl Draft {
         match self.begin(handle, false)? {
             Begun::Held(hold) => Ok(Some(hold.given())),
             Begun::Asked(wait) => Ok(wait.await?.tried().map(Hold::given)),
+        }
+    }
+
+    /// Takes the turn of a once, or hears what became of it.
+    pub(crate) async fn begin_once(self, handle: Arc<Handle>) -> Result<Ending> {
+        let may_wait = self.wait != Some(Duration::ZERO);
+        match self.begin(handle, may_wait)? {
+            Begun::Held(hold) => Ok(Ending::Granted(hold)),
+            Begun::Asked(wait) => wait.await,
         }
     }
 
@@ -105,9 +114,21 @@ enum Begun {
 }
 
 /// How the wait ended.
-enum Ending {
+pub(crate) enum Ending {
     Granted(Hold),
     Busy(Hold, Option<Holder>),
+    /// A once: what it left.
+    Settled(Outcome),
+    /// A once: nobody knows how it ended.
+    Unsettled,
+}
+
+/// The same, seen from within the loop.
+enum End {
+    Held,
+    Busy(Option<Holder>),
+    Settled(Outcome),
+    Unsettled,
 }
 
 impl Ending {
@@ -118,13 +139,14 @@ impl Ending {
                 let (core, name) = (hold.core(), &hold.stake().claim.name);
                 Err(core.explain(core.not_had(name, "did not wait", holder), "acquire", name))
             }
+            Ending::Settled(_) | Ending::Unsettled => Err(not_asked_for()),
         }
     }
 
     fn tried(self) -> Option<Hold> {
         match self {
             Ending::Granted(hold) => Some(hold),
-            Ending::Busy(..) => None,
+            Ending::Busy(..) | Ending::Settled(_) | Ending::Unsettled => None,
         }
     }
 }
@@ -174,14 +196,16 @@ impl Asked {
 
     async fn finish(mut self) -> Result<Ending> {
         match self.wait_for_turn().await {
-            Ok(None) => Ok(Ending::Granted(self.hold)),
-            Ok(Some(holder)) => Ok(Ending::Busy(self.hold, holder)),
+            Ok(End::Held) => Ok(Ending::Granted(self.hold)),
+            Ok(End::Busy(holder)) => Ok(Ending::Busy(self.hold, holder)),
+            Ok(End::Settled(outcome)) => Ok(Ending::Settled(outcome)),
+            Ok(End::Unsettled) => Ok(Ending::Unsettled),
             Err(error) => Err(self.core().explain(error, "acquire", &self.stake().claim.name)),
         }
     }
 
-    /// The loop. `None`: it is held; `Some`: it is busy, and by whom.
-    async fn wait_for_turn(&mut self) -> Result<Option<Option<Holder>>> {
+    /// The loop.
+    async fn wait_for_turn(&mut self) -> Result<End> {
         self.ring_at = self.deadline().min(self.give_up);
         loop {
             let heard = poll_fn(|cx| self.poll_heard(cx)).await;
@@ -189,18 +213,18 @@ impl Asked {
             let now = self.core().world.now();
             match heard {
                 Heard::Verdict(Ok(verdict)) => match self.heard(verdict) {
-                    Verdict::Granted(grant) if self.start(grant, now) => return Ok(None),
+                    Verdict::Granted(grant) if self.start(grant, now) => return Ok(End::Held),
                     Verdict::Granted(_) => {}
                     Verdict::Waiting(place) => self.stand(place, now),
                     Verdict::Busy(holder) => {
                         observe::busy(self.stake());
                         self.refused();
-                        return Ok(Some(holder));
+                        return Ok(End::Busy(holder));
                     }
-                    verdict => return Err(self.unasked(verdict)),
+                    verdict => return self.ended_before(verdict),
                 },
                 Heard::Confirmed(Ok(answers)) => match answers.into_iter().next() {
-                    Some(Renewed::Held(grant)) if self.start(grant, now) => return Ok(None),
+                    Some(Renewed::Held(grant)) if self.start(grant, now) => return Ok(End::Held),
                     Some(Renewed::Held(_)) => {}
                     Some(Renewed::Unknown(error)) => self.failed(error, now)?,
                     // The turn has run out. The ticket has not.
@@ -215,15 +239,18 @@ impl Asked {
                 Heard::Confirmed(Err(error)) => self.failed(error, now)?,
                 Heard::Event(Event::Turn(Turn::Granted(grant))) => {
                     if self.start(grant, now) {
-                        return Ok(None);
+                        return Ok(End::Held);
                     }
+                }
+                Heard::Event(Event::Turn(Turn::Settled(outcome))) => {
+                    return self.ended_before(Verdict::Settled(outcome));
                 }
                 Heard::Event(Event::Turn(Turn::Ended(
                     ended @ (Ended::Closed | Ended::Conflict { .. }),
                 ))) => return Err(ended.into()),
                 Heard::Event(Event::Rung) if now >= self.deadline() => {
                     observe::busy(self.stake());
-                    return Err(self.wait_over(now));
+                    return self.wait_over(now);
                 }
                 Heard::Event(Event::Rung) if now >= self.give_up => return Err(self.no_answer()),
                 Heard::Event(Event::Turn(_) | Event::Rung) => self.ask_again(now),
@@ -243,10 +270,14 @@ impl Asked {
         self.core().slots.schedule(&stake.claim.name, stake.stands(place, now));
     }
 
-    fn unasked(&self, verdict: Verdict) -> Error {
+    /// There is nothing to wait for any more.
+    fn ended_before(&self, verdict: Verdict) -> Result<End> {
         self.refused();
-        let reason = format!("the engine gave an answer that was not asked for: {verdict:?}");
-        Error::new(ErrorKind::Internal, reason)
+        match (verdict, self.stake().claim.once) {
+            (Verdict::Settled(outcome), Some(_)) => Ok(End::Settled(outcome)),
+            (Verdict::Unsettled, Some(_)) => Ok(End::Unsettled),
+            _ => Err(not_asked_for()),
+        }
     }
 
     fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
@@ -355,10 +386,18 @@ impl Asked {
         }
     }
 
-    fn wait_over(&self, now: Moment) -> Error {
+    fn wait_over(&self, now: Moment) -> Result<End> {
+        match self.stake().place() {
+            // Someone is at it, which is an answer to who asked for it to be done once.
+            Some(place) if self.stake().claim.once.is_some() => Ok(End::Busy(place.holder)),
+            place => Err(self.not_in_time(place, now)),
+        }
+    }
+
+    fn not_in_time(&self, place: Option<Place>, now: Moment) -> Error {
         let (core, name) = (self.core(), &self.stake().claim.name);
         let waited = self.stake().wait.unwrap_or_default();
-        let Some(Place { ticket, ahead, asked_at, holder, .. }) = self.stake().place() else {
+        let Some(Place { ticket, ahead, asked_at, holder, .. }) = place else {
             let said = match &self.last_failure {
                 Some(error) => format!("; the last try: {error}"),
                 None => String::new(),
@@ -394,6 +433,10 @@ impl Asked {
     fn core(&self) -> &Arc<Core> {
         self.hold.core()
     }
+}
+
+fn not_asked_for() -> Error {
+    Error::new(ErrorKind::Internal, "the engine gave an answer that was not asked for")
 }
 
 impl Core {

@@ -61,12 +61,13 @@ mod system;
 mod turn;
 mod watchdog;
 
+pub mod blocking;
 pub mod engine;
 pub mod engines;
 pub mod fencing;
 pub mod ledger;
 
-pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Waiter};
+pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Outcome, Waiter};
 pub use client::Tenure;
 pub use detached::Detached;
 pub use engine::View;
@@ -74,5 +75,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use finding::{Finding, Mark};
 pub use hold::{AtRisk, Hold, Lost};
 pub use options::Options;
-pub use primitives::{All, Mutex, RwLock, Semaphore};
+pub use primitives::{
+    All, Begun, Done, Election, LONGEST_OUTCOME, Leader, Mutex, Observer, Once, Run, RwLock,
+    Semaphore, Term,
+};
 pub use stake::Released;

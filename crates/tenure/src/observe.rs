@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::claim::{Claim, Ended, Fence, Note};
 use crate::name::Name;
@@ -61,6 +61,21 @@ pub(crate) fn released_late(stake: &Stake) {
         ttl_ms,
         "the hold had ended before it was released: raise the ttl, or find out why renewals failed"
     );
+}
+
+/// A candidate leads from now on.
+pub(crate) fn elected(stake: &Stake) {
+    about!(info, "leader.elected", stake, value = stake.claim.details.value);
+}
+
+/// A leader hands over.
+pub(crate) fn resigned(stake: &Stake) {
+    about!(info, "leader.resigned", stake,);
+}
+
+/// The outcome of a once comes after its hold was lost; it counts unless someone began again.
+pub(crate) fn settled_late(stake: &Stake) {
+    about!(warn, "once.settled_late", stake,);
 }
 
 pub(crate) fn at_risk(stake: &Stake, why: &str) {

@@ -17,7 +17,8 @@ use std::time::Duration;
 use self::phase::{Asking, Held, Leaving, Phase, State};
 use crate::ask::Ask;
 use crate::claim::{
-    Claim, Ended, FIRST_LIFE, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Ticket, Turn,
+    Claim, Ended, FIRST_LIFE, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Settle,
+    Ticket, Turn,
 };
 use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
@@ -121,6 +122,7 @@ impl Stake {
             fence: Fence::default(),
             lost: None,
             attached: false,
+            settle: None,
         };
         Stake { ask, state: Mutex::new(state) }
     }
@@ -293,7 +295,7 @@ impl Stake {
             Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => return None,
         };
         state.phase = Phase::Leaving(Leaving { tries: 1, ..leaving });
-        Some(self.leave_of(state.open > 0))
+        Some(self.leave_of(&state))
     }
 
     /// The leave is queued and not answered yet. Returns when the watchdog should send it again.
@@ -453,8 +455,15 @@ impl Stake {
         self.terms.max_hold.map_or(Moment::FAR, |max_hold| held.since + max_hold)
     }
 
-    fn leave_of(&self, in_doubt: bool) -> Leave {
-        Leave { in_doubt, ..Leave::new(self.claim.name.clone(), self.claim.id) }
+    /// A leave that comes twice does nothing; only an unanswered claim can come too late.
+    fn leave_of(&self, state: &State) -> Leave {
+        let (in_doubt, settle) = (state.open > 0, state.settle.clone());
+        Leave { in_doubt, settle, ..Leave::new(self.claim.name.clone(), self.claim.id) }
+    }
+
+    /// Says with its leave what became of a once.
+    pub(crate) fn settle(&self, settle: Settle) {
+        self.state().settle = Some(settle);
     }
 
     fn leaving(good_until: Option<Moment>) -> Leaving {

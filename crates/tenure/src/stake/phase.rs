@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::{LEAVE_PATIENCE, Released, Stake, Todo};
-use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Turn};
+use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Settle, Turn};
 use crate::moment::Moment;
 use crate::options::Terms;
 
@@ -27,6 +27,8 @@ pub(super) struct State {
     pub(super) lost: Option<Ended>,
     /// Others may know the id, and have left.
     pub(super) attached: bool,
+    /// What became of a once.
+    pub(super) settle: Option<Settle>,
 }
 
 #[derive(Debug)]

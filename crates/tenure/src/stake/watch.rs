@@ -99,12 +99,11 @@ impl Stake {
         }
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
         if now >= leaving.next_try {
-            // A leave that comes twice does nothing; only an unanswered claim can come too late.
-            let in_doubt = state.open > 0;
             leaving.tries += 1;
             leaving.next_try = now + retry_after(leaving.tries);
-            todo.leave = Some(self.leave_of(in_doubt));
+            todo.leave = Some(self.leave_of(state));
         }
+        let Phase::Leaving(leaving) = &state.phase else { return Moment::FAR };
         let overdue_at = if leaving.overdue { Moment::FAR } else { runs_out };
         leaving.next_try.min(leaving.give_up).min(overdue_at)
     }
