@@ -104,8 +104,11 @@ async fn a_higher_fence_waits_for_those_before_it_and_lower_ones_are_refused_mea
     };
     let five = [asks(5), asks(5)];
     began(2).await; // side by side
+    let waits = asks(6);
+    pause(ms(100)).await;
     let seven = asks(7);
     // Refused as soon as 7 has come, long before that begins; also one that waits already.
+    assert_eq!(soon(waits).await.unwrap(), 412);
     assert_eq!(soon(asks(6)).await.unwrap(), 412);
     assert_eq!(soon(asks(5)).await.unwrap(), 412);
     assert_eq!(page.said(), ["begins 5", "begins 5"]);
