@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::claim::{Claim, Ended, Fence, Note};
+use crate::error::Error;
 use crate::name::Name;
 use crate::stake::Stake;
 
@@ -69,4 +70,19 @@ pub(crate) fn at_risk(stake: &Stake, why: &str) {
 
 pub(crate) fn lost(stake: &Stake, ended: &Ended) {
     about!(error, "lock.lost", stake, reason = %ended);
+}
+
+/// The engine cannot be reached: whoever asks with `on_outage` local or open goes on without it.
+pub(crate) fn engine_down(engine: &str, why: &Error) {
+    error!(event = "engine.down", engine, reason = why.reason());
+}
+
+/// The engine can be reached again.
+pub(crate) fn engine_up(engine: &str, down_for: Duration) {
+    info!(event = "engine.up", engine, down_ms = down_for.as_millis() as u64);
+}
+
+/// A hold that the engine did not grant, because it cannot be reached.
+pub(crate) fn unprotected(stake: &Stake) {
+    about!(warn, "lock.unprotected", stake, protection = ?stake.protection);
 }

@@ -4,6 +4,7 @@
 //! mutex. A stake does no IO and reads no clock: it is told what happened and when, and says what to
 //! do next. Wakers are handed out and woken by the caller, never under the mutex.
 
+mod companion;
 mod detach;
 mod phase;
 mod watch;
@@ -14,12 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+pub(crate) use self::companion::Seen;
 use self::phase::{Asking, Held, Leaving, Phase, State};
 use crate::ask::Ask;
 use crate::claim::{
     Claim, Ended, FIRST_LIFE, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Ticket, Turn,
 };
 use crate::error::{Error, ErrorKind};
+use crate::local;
 use crate::moment::Moment;
 
 /// How long a queued leave may stay unanswered before the watchdog sends it again.
@@ -85,6 +88,8 @@ pub(crate) struct Todo {
     pub(crate) at_risk: Option<Arc<str>>,
     /// The stake has ended and can be forgotten.
     pub(crate) over: bool,
+    /// Its place in this process's own line, to be left when every mutex is free.
+    pub(crate) frees: Option<Box<local::Place>>,
 }
 
 impl Todo {
@@ -98,7 +103,8 @@ impl Todo {
             && self.at_risk.is_none()
             && self.wake.is_none()
             && self.wake_observers.is_empty();
-        quiet && self.renew.is_none() && self.leave.is_none() && !self.over
+        let idle = self.renew.is_none() && self.leave.is_none() && self.frees.is_none();
+        quiet && idle && !self.over
     }
 }
 
@@ -121,6 +127,8 @@ impl Stake {
             fence: Fence::default(),
             lost: None,
             attached: false,
+            unsent: false,
+            companion: None,
         };
         Stake { ask, state: Mutex::new(state) }
     }
@@ -222,9 +230,10 @@ impl Stake {
     }
 
     /// The claim to send again: the same id, with the ticket it was given.
-    pub(crate) fn again(&self, seen: Fence) -> Claim {
+    pub(crate) fn again(&self, seen: Seen) -> Claim {
         let mut state = self.state();
         state.open += 1;
+        state.unsent = false;
         state.again(&self.claim, seen)
     }
 
@@ -278,7 +287,13 @@ impl Stake {
     /// `now` matters only to a hold with `hold_for`.
     pub(crate) fn leave(&self, now: Moment) -> Option<Leave> {
         let mut state = self.state();
+        let unsent = state.unsent;
         let leaving = match &mut state.phase {
+            // Nobody knows of it.
+            Phase::Asking(_) if unsent => {
+                state.phase = Phase::Over(None);
+                return None;
+            }
             Phase::Asking(_) => Stake::leaving(None),
             Phase::Held(held)
                 if now < held.since + self.terms.hold_for
