@@ -151,9 +151,13 @@ impl Tenure {
         let slots = Arc::new(Slots::new(world.clone(), shard_of));
         let turns: Weak<dyn Turns> = Arc::downgrade(&slots) as _;
         engine.attach(turns);
+        let hurry = {
+            let slots = slots.clone();
+            move || slots.bell.ring()
+        };
         let core = Core {
             engine,
-            lines: local::Lines::new(world.clone()),
+            lines: local::Lines::new(world.clone(), hurry),
             outage: Outage::default(),
             stand_in: OnceLock::new(),
             world,
@@ -324,7 +328,9 @@ impl Tenure {
         }
         for stake in core.slots.all() {
             let watcher = Watcher::new();
-            poll_fn(|cx| match stake.is_leaving() {
+            // Nobody hears it, and nobody will for as long as the outage lasts.
+            let unheard = stake.protection == Protection::Engine && core.is_down(&stake.claim.name);
+            poll_fn(|cx| match stake.is_leaving() && !unheard {
                 true => stake.poll_released(cx, watcher.0).map(drop),
                 false => Poll::Ready(()),
             })

@@ -3,15 +3,17 @@
 //!
 //! The rule is that of the ledger, without time: everyone in it lives in this process and leaves by being
 //! dropped, so that nothing has to end by itself. Even a hold that was lost keeps others of this
-//! process out until its owner lets go of it.
+//! process out until its owner lets go of it. Only a turn that nobody takes, because its future is not
+//! polled, passes on after a first life; its place is kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::claim::{Claim, Details};
+use crate::claim::{Claim, Details, FIRST_LIFE};
 use crate::clock::World;
 use crate::error::Result;
 use crate::moment::Moment;
@@ -23,6 +25,10 @@ pub(crate) struct Lines {
     lines: Mutex<HashMap<Name, Line>>,
     world: Arc<dyn World>,
     generation: u64,
+    /// When turns that nobody took pass on.
+    due: AtomicU64,
+    /// Tells the watchdog that this is earlier than it knows.
+    hurry: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
@@ -35,6 +41,7 @@ struct Line {
 }
 
 struct Inside {
+    taken: bool,
     units: Units,
     since: Moment,
     details: Arc<Details>,
@@ -44,6 +51,8 @@ struct Waiting {
     units: Units,
     details: Arc<Details>,
     waker: Option<Waker>,
+    /// It did not take its turn, and is passed by until it is heard of again.
+    aside: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -67,9 +76,13 @@ pub(crate) struct Keeper {
 }
 
 impl Lines {
-    pub(crate) fn new(world: Arc<dyn World>) -> Arc<Lines> {
-        let generation = system::generation();
-        Arc::new(Lines { lines: Mutex::default(), world, generation })
+    pub(crate) fn new(
+        world: Arc<dyn World>,
+        hurry: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Lines> {
+        let (generation, due) = (system::generation(), AtomicU64::new(u64::MAX));
+        let hurry = Box::new(hurry);
+        Arc::new(Lines { lines: Mutex::default(), world, generation, due, hurry })
     }
 
     /// Joins the line, in the order of calls; `None` if it is taken and the claim does not want to wait.
@@ -84,15 +97,17 @@ impl Lines {
         }
         let number = line.next;
         line.next += 1;
-        if line.waiting.is_empty() && line.fits(units) {
-            line.let_in(number, Inside { units, since: now, details: details.clone() });
+        let nobody_waits = line.waiting.values().all(|waiting| waiting.aside);
+        if nobody_waits && line.fits(units) {
+            let details = details.clone();
+            line.let_in(number, Inside { taken: true, units, since: now, details });
         } else if !claim.may_wait {
             return Ok(None);
         } else if line.waiting.len() >= *max_waiters as usize {
             return Err(Claim::full(*max_waiters));
         } else {
-            let waker = None;
-            line.waiting.insert(number, Waiting { units, details: details.clone(), waker });
+            let (waker, aside, details) = (None, false, details.clone());
+            line.waiting.insert(number, Waiting { units, details, waker, aside });
         }
         drop(lines);
         Ok(Some(Place { lines: self.clone(), name: name.clone(), number }))
@@ -104,6 +119,39 @@ impl Lines {
         let lines = self.lines();
         let (_, first) = lines.get(name)?.inside.first_key_value()?;
         Some(Keeper { details: first.details.clone(), held_for: now.since(first.since) })
+    }
+
+    /// When to look next for turns that nobody took.
+    pub(crate) fn due(&self) -> Moment {
+        Moment::from_nanos(self.due.load(SeqCst))
+    }
+
+    /// Passes on the turns that nobody took for a first life.
+    pub(crate) fn pass_on(&self, now: Moment) {
+        if now < self.due() {
+            return;
+        }
+        // Reset before the walk: whoever is let in behind it lowers it again.
+        self.due.store(u64::MAX, SeqCst);
+        let mut wake = Vec::new();
+        let mut next = Moment::FAR;
+        for line in self.lines().values_mut() {
+            line.set_aside(now);
+            wake.extend(line.admit(now));
+            let untaken = line.inside.values().filter(|inside| !inside.taken);
+            next = untaken.map(|inside| inside.since + FIRST_LIFE).fold(next, Moment::min);
+        }
+        self.due.fetch_min(next.as_nanos(), SeqCst);
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes those who were let in, who are to take their turn in time.
+    fn call(&self, wake: Vec<Waker>, now: Moment, let_in: bool) {
+        wake.into_iter().for_each(Waker::wake);
+        let due = (now + FIRST_LIFE).as_nanos();
+        if let_in && self.due.fetch_min(due, SeqCst) > due {
+            (self.hurry)();
+        }
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<Name, Line>> {
@@ -133,16 +181,35 @@ impl Line {
     /// Lets in whoever comes next. Returns whom to wake.
     fn admit(&mut self, now: Moment) -> Vec<Waker> {
         let mut wake = Vec::new();
-        while let Some(first) = self.waiting.first_entry() {
-            let Units { weight, capacity, .. } = first.get().units;
-            if self.held + u64::from(weight) > u64::from(capacity) {
-                break;
-            }
-            let (number, Waiting { units, details, waker }) = first.remove_entry();
-            self.let_in(number, Inside { units, since: now, details });
+        loop {
+            let mut there = self.waiting.iter().filter(|(_, waiting)| !waiting.aside);
+            let next = there.next().filter(|(_, first)| self.fits(first.units)).map(|(at, _)| *at);
+            let Some((number, first)) = next.and_then(|at| self.waiting.remove_entry(&at)) else {
+                return wake;
+            };
+            let Waiting { units, details, waker, .. } = first;
+            self.let_in(number, Inside { taken: false, units, since: now, details });
             wake.extend(waker);
         }
-        wake
+    }
+
+    /// Takes back the turns that nobody took.
+    fn set_aside(&mut self, now: Moment) {
+        let late = |inside: &Inside| !inside.taken && inside.since + FIRST_LIFE <= now;
+        let late: Vec<u64> =
+            self.inside.iter().filter(|(_, it)| late(it)).map(|(at, _)| *at).collect();
+        for number in late {
+            if let Some(Inside { units, details, .. }) = self.leave(number) {
+                let (waker, aside) = (None, true);
+                self.waiting.insert(number, Waiting { units, details, waker, aside });
+            }
+        }
+    }
+
+    fn leave(&mut self, number: u64) -> Option<Inside> {
+        let left = self.inside.remove(&number)?;
+        self.held -= u64::from(left.units.weight);
+        Some(left)
     }
 }
 
@@ -154,16 +221,27 @@ impl Place {
         line.is_some_and(|line| line.inside.contains_key(&self.number))
     }
 
-    /// Ready when its turn has come.
+    /// Ready when its turn has come, which is taken with that.
     pub(crate) fn poll_turn(&self, cx: &Context<'_>) -> Poll<()> {
+        let now = self.lines.world.now();
         let mut lines = self.lines.lines();
-        let line = lines.get_mut(&self.name);
-        let waiting = line.and_then(|line| line.waiting.get_mut(&self.number));
-        let Some(waiting) = waiting else { return Poll::Ready(()) };
-        let before = waiting.waker.replace(cx.waker().clone());
+        let Some(line) = lines.get_mut(&self.name) else { return Poll::Ready(()) };
+        let was_aside = match line.waiting.get_mut(&self.number) {
+            Some(waiting) => std::mem::take(&mut waiting.aside),
+            None => false,
+        };
+        let wake = if was_aside { line.admit(now) } else { Vec::new() };
+        let (polled, before) = match line.waiting.get_mut(&self.number) {
+            Some(waiting) => (Poll::Pending, waiting.waker.replace(cx.waker().clone())),
+            None => {
+                line.inside.entry(self.number).and_modify(|inside| inside.taken = true);
+                (Poll::Ready(()), None)
+            }
+        };
         drop(lines);
         drop(before);
-        Poll::Pending
+        wake.into_iter().for_each(Waker::wake);
+        polled
     }
 
     /// How many of this process wait before it.
@@ -184,16 +262,16 @@ impl Drop for Place {
         let mut lines = self.lines.lines();
         let Some(line) = lines.get_mut(&self.name) else { return };
         let gone = line.waiting.remove(&self.number);
-        if let Some(Inside { units, .. }) = line.inside.remove(&self.number) {
-            line.held -= u64::from(units.weight);
-        }
+        let left = line.leave(self.number);
+        let before = line.inside.len();
         let wake = line.admit(now);
+        let let_in = line.inside.len() > before;
         if line.inside.is_empty() && line.waiting.is_empty() {
             lines.remove(&self.name);
         }
         drop(lines);
-        drop(gone);
-        wake.into_iter().for_each(Waker::wake);
+        drop((gone, left));
+        self.lines.call(wake, now, let_in);
     }
 }
 
@@ -224,7 +302,7 @@ mod tests {
     }
 
     fn lines() -> Arc<Lines> {
-        Lines::new(Arc::new(SystemWorld))
+        Lines::new(Arc::new(SystemWorld), || {})
     }
 
     fn join(lines: &Arc<Lines>, weight: u32, capacity: u32) -> Place {
@@ -257,6 +335,29 @@ mod tests {
         assert!(light.is_inside());
         drop((first, light));
         assert!(lines.lines().is_empty());
+    }
+
+    #[test]
+    fn a_turn_that_nobody_takes_passes_on_and_the_place_is_kept() {
+        let lines = lines();
+        let cx = &Context::from_waker(Waker::noop());
+        let first = join(&lines, 1, 1);
+        let (stuck, next, last) = (join(&lines, 1, 1), join(&lines, 1, 1), join(&lines, 1, 1));
+        drop(first);
+        assert!(stuck.is_inside());
+        let now = SystemWorld.now();
+        lines.pass_on(now + FIRST_LIFE / 2);
+        assert!(stuck.is_inside(), "it has a first life");
+        lines.pass_on(now + FIRST_LIFE * 2);
+        assert!(!stuck.is_inside() && next.is_inside());
+        assert!(next.poll_turn(cx).is_ready());
+        lines.pass_on(now + FIRST_LIFE * 9);
+        assert!(next.is_inside(), "what was taken stays");
+        assert!(stuck.poll_turn(cx).is_pending());
+        drop(next);
+        assert!(stuck.is_inside() && !last.is_inside());
+        drop(stuck);
+        assert!(last.poll_turn(cx).is_ready());
     }
 
     #[test]

@@ -39,9 +39,10 @@ pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
     let mut probes = Probes::default();
     loop {
         errands.send_out();
+        errands.core.lines.pass_on(errands.core.world.now());
         probes.send_out(&errands.core, &mut errands.lifeline);
         let next = errands.core.slots.settle_next_look().min(errands.patience_ends());
-        let next = next.min(probes.next());
+        let next = next.min(probes.next()).min(errands.core.lines.due());
         if errands.core.abandoned.load(SeqCst) && errands.core.slots.is_idle() {
             return;
         }
