@@ -2,6 +2,8 @@
 //! while they are gone, and when they come back.
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
+#[path = "outage/cluster.rs"]
+mod cluster;
 #[path = "outage/events.rs"]
 mod events;
 #[path = "outage/file.rs"]

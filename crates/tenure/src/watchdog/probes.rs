@@ -21,6 +21,9 @@ const WHILE_UP: Duration = Duration::from_secs(1);
 /// How often while it is out of reach, and how soon again when it has not answered.
 const WHILE_DOWN: Duration = Duration::from_millis(500);
 const AFTER_SILENCE: Duration = Duration::from_millis(200);
+/// How long the callers' connection may take after the watchdog's own has answered: it cannot be made anew
+/// while nobody runs their runtime.
+const FOR_CALLERS: Duration = Duration::from_secs(2);
 
 /// The questions that are under way, at most one for each shard, and when to ask next.
 pub(super) struct Probes {
@@ -28,12 +31,14 @@ pub(super) struct Probes {
     under_way: BTreeMap<u32, Probe>,
     /// The shards that did not answer, and since when.
     silent: BTreeMap<u32, Moment>,
+    /// The shards that are down and answer the watchdog, and since when.
+    answers: BTreeMap<u32, Moment>,
 }
 
 struct Probe {
     name: Name,
     sent: Moment,
-    /// When it has been silent for too long, and when nobody will listen any more.
+    /// When to see whether it has been silent for too long.
     due: Moment,
     step: Step<Page>,
     /// By way of the callers' connection, after the watchdog's own has answered: it may be made anew
@@ -43,7 +48,8 @@ struct Probe {
 
 impl Default for Probes {
     fn default() -> Probes {
-        Probes { at: Moment::FAR, under_way: BTreeMap::new(), silent: BTreeMap::new() }
+        let (silent, answers) = (BTreeMap::new(), BTreeMap::new());
+        Probes { at: Moment::FAR, under_way: BTreeMap::new(), silent, answers }
     }
 }
 
@@ -92,10 +98,19 @@ impl Probes {
         let mut changed = false;
         for (shard, mut probe) in std::mem::take(&mut self.under_way) {
             let down = core.outage.is_down(shard);
+            let since = self.answers.get(&shard).filter(|_| probe.by_callers);
+            let long_enough = since.is_some_and(|since| now >= *since + FOR_CALLERS);
             match Pin::new(&mut probe.step).poll(cx) {
+                _ if long_enough => {
+                    changed = true;
+                    self.comes_back(core, shard);
+                }
                 Poll::Ready(answer) if !is_there(&answer) => {
                     changed = true;
                     self.at = self.at.min(now + AFTER_SILENCE);
+                    if !probe.by_callers {
+                        self.answers.remove(&shard);
+                    }
                     // One that asks for time is there, and not fit to go back to.
                     if let Err(error) = answer.map(drop)
                         && is_outage(&error)
@@ -105,20 +120,20 @@ impl Probes {
                 }
                 Poll::Ready(_) if down && !probe.by_callers => {
                     changed = true;
+                    self.answers.entry(shard).or_insert(now);
                     let engine = &core.engine;
                     let again = Probe { by_callers: true, ..Probe::new(core, engine, probe.name) };
                     self.under_way.insert(shard, again);
                 }
                 Poll::Ready(_) => {
                     changed = true;
-                    self.silent.remove(&shard);
-                    core.comes_back(shard);
+                    self.comes_back(core, shard);
                 }
                 Poll::Pending if now >= probe.sent + LONGEST_PATIENCE => changed = true,
                 Poll::Pending => {
                     if now >= probe.due {
                         changed = true;
-                        probe.due = probe.sent + LONGEST_PATIENCE;
+                        probe.due = now + core.longest_silence();
                         self.is_silent(core, shard, &probe, &no_answer(), now);
                     }
                     self.under_way.insert(shard, probe);
@@ -126,6 +141,12 @@ impl Probes {
             }
         }
         changed
+    }
+
+    fn comes_back(&mut self, core: &Core, shard: u32) {
+        self.silent.remove(&shard);
+        self.answers.remove(&shard);
+        core.comes_back(shard);
     }
 
     /// It is out of reach if it has been silent for too long.
