@@ -5,6 +5,7 @@
 //! the watchdog's work. The guard exists before the request does, so that a future dropped at any
 //! await point leaves nothing behind.
 
+mod begun;
 mod ending;
 
 use std::future::{Future, poll_fn};
@@ -13,7 +14,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use self::ending::{Ending, Who};
+use self::begun::Begun;
+pub(crate) use self::ending::Ending;
+use self::ending::{End, Who, not_asked_for};
 use crate::ask::{Draft, check_units};
 use crate::claim::{Claim, Ended, Grant, Holder, Place, Renewal, Renewed, Turn, Verdict};
 use crate::client::{Core, Handle};
@@ -48,6 +51,15 @@ impl Draft {
         match self.begin(handle, false)? {
             Begun::Held(hold) => Ok(Some(hold.given())),
             Begun::Asked(wait) => Ok(wait.await?.tried().map(Hold::given)),
+        }
+    }
+
+    /// Takes the turn of a once, or hears what became of it.
+    pub(crate) async fn begin_once(self, handle: Arc<Handle>) -> Result<Ending> {
+        let may_wait = self.wait != Some(Duration::ZERO);
+        match self.begin(handle, may_wait)? {
+            Begun::Held(hold) => Ok(Ending::Granted(hold)),
+            Begun::Asked(wait) => wait.await,
         }
     }
 
@@ -86,74 +98,6 @@ impl Draft {
         let step = core.engine.claim(&stake.claim);
         Ok(Begun::sent(hold, step))
     }
-}
-
-/// A claim that was sent. The wait is boxed: most claims do not wait, and need not carry the room for
-/// it from hand to hand.
-enum Begun {
-    Held(Hold),
-    Asked(Pin<Box<dyn Future<Output = Result<Ending>> + Send>>),
-}
-
-impl Begun {
-    fn sent(mut hold: Hold, step: Step<Verdict>) -> Begun {
-        match step.at_hand() {
-            Ok(Ok(Verdict::Granted(grant))) => {
-                hold.start(grant, grant.sent, Duration::ZERO);
-                Begun::Held(hold)
-            }
-            Ok(Ok(Verdict::Waiting(place))) => {
-                let started = place.asked_at;
-                let mut asked = Asked::new(hold, Request::None, started);
-                (asked.answered, asked.give_up) = (true, Moment::FAR);
-                asked.stand(place, started);
-                Begun::Asked(Box::pin(asked.finish()))
-            }
-            otherwise => {
-                hold.stake().asked();
-                let now = hold.core().world.now();
-                let step = otherwise.map_or_else(|step| step, Step::ready);
-                let asked = Asked::new(hold, Request::Claim(step), now);
-                Begun::Asked(Box::pin(asked.finish()))
-            }
-        }
-    }
-
-    /// A claim that goes on without the engine if it must: it stands in this process's own line first,
-    /// where it has said so, and asks the engine only if that can be reached.
-    fn or_without(hold: Hold) -> Result<Begun> {
-        let (core, stake) = (hold.core().clone(), hold.stake().clone());
-        let name = &stake.claim.name;
-        let explain = |error| core.explain(error, "acquire", name);
-        stake.not_sent();
-        if stake.outage() == OnOutage::Local {
-            match core.lines.join(&stake.claim).map_err(explain)? {
-                Some(place) if place.is_inside() => stake.accompany(Box::new(place)),
-                Some(place) => {
-                    let now = core.world.now();
-                    let asked = Asked::new(hold, Request::Line(Box::new(place)), now);
-                    return Ok(Begun::Asked(Box::pin(asked.finish())));
-                }
-                None => {
-                    observe::busy(&stake);
-                    return Ok(Begun::Asked(Box::pin(async { Ok(Ending::Busy(hold, Who::Here)) })));
-                }
-            }
-        }
-        if core.is_down(name) {
-            return hold.fall_back(Duration::ZERO).map(Begun::Held).map_err(explain);
-        }
-        let step = core.engine.claim(&stake.first(core.slots.seen()));
-        Ok(Begun::sent(hold, step))
-    }
-}
-
-/// What the loop has come to.
-enum Reached {
-    Held,
-    Busy(Option<Holder>),
-    /// The engine is out of reach.
-    Nobody,
 }
 
 /// A claim that was not granted on the spot.
@@ -209,11 +153,13 @@ impl Asked {
 
     async fn finish(mut self) -> Result<Ending> {
         let ended = match self.wait_for_turn().await {
-            Ok(Reached::Held) => return Ok(Ending::Granted(self.hold)),
-            Ok(Reached::Busy(holder)) => {
+            Ok(End::Held) => return Ok(Ending::Granted(self.hold)),
+            Ok(End::Busy(holder)) => {
                 return Ok(Ending::Busy(self.hold, Who::Elsewhere(holder)));
             }
-            Ok(Reached::Nobody) => self.fall_back(),
+            Ok(End::Settled(outcome)) => return Ok(Ending::Settled(outcome)),
+            Ok(End::Unsettled) => return Ok(Ending::Unsettled),
+            Ok(End::Nobody) => self.fall_back(),
             Err(error) if self.goes_on_without() && is_outage(&error) => {
                 self.core().goes_down(&self.stake().claim.name, &error);
                 self.fall_back()
@@ -234,7 +180,7 @@ impl Asked {
     }
 
     /// The loop.
-    async fn wait_for_turn(&mut self) -> Result<Reached> {
+    async fn wait_for_turn(&mut self) -> Result<End> {
         self.ring_at = self.deadline().min(self.give_up);
         loop {
             let heard = poll_fn(|cx| self.poll_heard(cx)).await;
@@ -242,19 +188,19 @@ impl Asked {
             let now = self.core().world.now();
             match heard {
                 Heard::Verdict(Ok(verdict)) => match self.heard(verdict) {
-                    Verdict::Granted(grant) if self.start(grant, now) => return Ok(Reached::Held),
+                    Verdict::Granted(grant) if self.start(grant, now) => return Ok(End::Held),
                     Verdict::Granted(_) => {}
                     Verdict::Waiting(place) => self.stand(place, now),
                     Verdict::Busy(holder) => {
                         observe::busy(self.stake());
                         self.refused();
-                        return Ok(Reached::Busy(holder));
+                        return Ok(End::Busy(holder));
                     }
-                    verdict => return Err(self.unasked(verdict)),
+                    verdict => return self.ended_before(verdict),
                 },
                 Heard::Confirmed(Ok(answers)) => match answers.into_iter().next() {
                     Some(Renewed::Held(grant)) if self.start(grant, now) => {
-                        return Ok(Reached::Held);
+                        return Ok(End::Held);
                     }
                     Some(Renewed::Held(_)) => {}
                     Some(Renewed::Unknown(error)) => self.failed(error, now)?,
@@ -270,24 +216,23 @@ impl Asked {
                 Heard::Confirmed(Err(error)) => self.failed(error, now)?,
                 Heard::Event(Event::Turn(Turn::Granted(grant))) => {
                     if self.start(grant, now) {
-                        return Ok(Reached::Held);
+                        return Ok(End::Held);
                     }
+                }
+                Heard::Event(Event::Turn(Turn::Settled(outcome))) => {
+                    return self.ended_before(Verdict::Settled(outcome));
                 }
                 Heard::Event(Event::Turn(Turn::Ended(
                     ended @ (Ended::Closed | Ended::Conflict { .. }),
                 ))) => return Err(ended.into()),
                 Heard::Event(Event::Rung) if now >= self.deadline() => {
                     observe::busy(self.stake());
-                    return Err(self.wait_over(now));
+                    return self.wait_over(now);
                 }
                 Heard::OurTurn | Heard::Event(Event::Rung) if self.is_down() => {
-                    return Ok(Reached::Nobody);
+                    return Ok(End::Nobody);
                 }
-                Heard::OurTurn => {
-                    self.give_up = now + self.core().longest_silence();
-                    self.ring_at = self.give_up;
-                    self.ask_again(now);
-                }
+                Heard::OurTurn => self.ask_first(now),
                 Heard::Event(Event::Rung) if self.stands_here() => {}
                 Heard::Event(Event::Rung) if now >= self.give_up => return Err(self.no_answer()),
                 Heard::Event(Event::Turn(_) | Event::Rung) => self.ask_again(now),
@@ -321,10 +266,14 @@ impl Asked {
         }
     }
 
-    fn unasked(&self, verdict: Verdict) -> Error {
+    /// There is nothing to wait for any more.
+    fn ended_before(&self, verdict: Verdict) -> Result<End> {
         self.refused();
-        let reason = format!("the engine gave an answer that was not asked for: {verdict:?}");
-        Error::new(ErrorKind::Internal, reason)
+        match (verdict, self.stake().claim.once) {
+            (Verdict::Settled(outcome), Some(_)) => Ok(End::Settled(outcome)),
+            (Verdict::Unsettled, Some(_)) => Ok(End::Unsettled),
+            _ => Err(not_asked_for()),
+        }
     }
 
     fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
@@ -367,6 +316,13 @@ impl Asked {
             self.request = Request::Confirm(core.engine.renew(shard, &[renewal]));
         }
         false
+    }
+
+    /// It has its turn here: now the engine is asked.
+    fn ask_first(&mut self, now: Moment) {
+        self.give_up = now + self.core().longest_silence();
+        self.ring_at = self.give_up;
+        self.ask_again(now);
     }
 
     fn ask_again(&mut self, now: Moment) {
@@ -438,7 +394,15 @@ impl Asked {
         }
     }
 
-    fn wait_over(&self, now: Moment) -> Error {
+    fn wait_over(&self, now: Moment) -> Result<End> {
+        match self.stake().place() {
+            // Someone is at it, which is an answer to who asked for it to be done once.
+            Some(place) if self.stake().claim.once.is_some() => Ok(End::Busy(place.holder)),
+            place => Err(self.not_in_time(place, now)),
+        }
+    }
+
+    fn not_in_time(&self, place: Option<Place>, now: Moment) -> Error {
         let (core, name) = (self.core(), &self.stake().claim.name);
         let waited = self.stake().wait.unwrap_or_default();
         let others = |ahead: usize| match ahead {
@@ -448,7 +412,7 @@ impl Asked {
         if let Request::Line(place) = &self.request {
             return core.not_had_here(name, &format!("waited {waited:?}{}", others(place.ahead())));
         }
-        let Some(Place { ticket, ahead, asked_at, holder, .. }) = self.stake().place() else {
+        let Some(Place { ticket, ahead, asked_at, holder, .. }) = place else {
             let said = match &self.last_failure {
                 Some(error) => format!("; the last try: {error}"),
                 None => String::new(),

@@ -264,30 +264,28 @@ impl Hold {
 
     /// Runs `work` until it is done or the hold is lost, whichever comes first; then releases.
     pub(crate) async fn run<T>(self, work: impl AsyncFnOnce(&Hold) -> T) -> Result<T> {
+        let done = self.until_lost(work(&self)).await?;
+        // Whether the release was late is logged; the work itself ended in time.
+        let _ = self.release().await?;
+        Ok(done)
+    }
+
+    /// Runs `work` until it is done, or drops it when the hold is lost.
+    pub(crate) async fn until_lost<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         let mut lost = self.lost();
-        let done = {
-            let mut work = std::pin::pin!(work(&self));
-            poll_fn(|cx| {
-                // The clock first: after a pause, work must not go on for a single step.
-                match Pin::new(&mut lost).poll(cx) {
-                    Poll::Ready(ended) => Poll::Ready(Err(ended)),
-                    Poll::Pending => work.as_mut().poll(cx).map(Ok),
-                }
-            })
-            .await
-        };
-        match done {
-            Ok(done) => {
-                // Whether the release was late is logged; the work itself ended in time.
-                let _ = self.release().await?;
-                Ok(done)
+        let mut work = std::pin::pin!(work);
+        let done = poll_fn(|cx| {
+            // The clock first: after a pause, work must not go on for a single step.
+            match Pin::new(&mut lost).poll(cx) {
+                Poll::Ready(ended) => Poll::Ready(Err(ended)),
+                Poll::Pending => work.as_mut().poll(cx).map(Ok),
             }
-            Err(ended) => {
-                let error = Error::new(ErrorKind::Lost, ended.to_string())
-                    .next("the work was stopped; guard what it writes with the fence");
-                Err(self.core().explain(error, "run", &self.stake.claim.name))
-            }
-        }
+        });
+        done.await.map_err(|ended| {
+            let error = Error::new(ErrorKind::Lost, ended.to_string())
+                .next("the work was stopped; guard what it writes with the fence");
+            self.core().explain(error, "run", &self.stake.claim.name)
+        })
     }
 }
 

@@ -61,11 +61,12 @@ mod system;
 mod turn;
 mod watchdog;
 
+pub mod blocking;
 pub mod engine;
 pub mod engines;
 pub mod ledger;
 
-pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Waiter};
+pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Outcome, Waiter};
 pub use client::Tenure;
 pub use detached::Detached;
 pub use engine::View;
@@ -73,5 +74,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use finding::{Finding, Mark};
 pub use hold::{AtRisk, Hold, Lost};
 pub use options::{OnOutage, Options, Protection};
-pub use primitives::{All, Mutex, RwLock, Semaphore};
+pub use primitives::{
+    All, Begun, Done, Election, LONGEST_OUTCOME, Leader, Mutex, Observer, Once, Run, RwLock,
+    Semaphore, Term,
+};
 pub use stake::Released;

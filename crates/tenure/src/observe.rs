@@ -64,6 +64,21 @@ pub(crate) fn released_late(stake: &Stake) {
     );
 }
 
+/// A candidate leads from now on.
+pub(crate) fn elected(stake: &Stake) {
+    about!(info, "leader.elected", stake, value = stake.claim.details.value);
+}
+
+/// A leader hands over.
+pub(crate) fn resigned(stake: &Stake) {
+    about!(info, "leader.resigned", stake,);
+}
+
+/// The outcome of a once comes after its hold was lost; it counts unless someone began again.
+pub(crate) fn settled_late(stake: &Stake) {
+    about!(warn, "once.settled_late", stake,);
+}
+
 pub(crate) fn at_risk(stake: &Stake, why: &str) {
     about!(warn, "lock.renew_late", stake, reason = why);
 }

@@ -144,9 +144,11 @@ pub(crate) fn check_times(ttl: Duration, terms: &Terms, profile: &Profile) -> Re
 }
 
 pub(crate) fn check_details(details: &Details) -> Result<()> {
-    let Details { owner, reason, meta } = details;
+    let Details { owner, reason, meta, value, trace } = details;
     check_text("the owner", owner)?;
-    check_text("the reason", reason.as_deref().unwrap_or_default())?;
+    for (what, said) in [("the reason", reason), ("the value", value), ("the trace", trace)] {
+        check_text(what, said.as_deref().unwrap_or_default())?;
+    }
     if meta.len() > MOST_META {
         let reason = format!("meta has {} pairs; the limit is {MOST_META}", meta.len());
         return Err(Error::invalid(reason).next("keep what identifies the work"));
@@ -265,12 +267,6 @@ macro_rules! setters {
                 self
             }
 
-            /// What to do when the engine cannot be reached. Default: it is an error.
-            pub fn on_outage(mut self, on_outage: $crate::OnOutage) -> $type {
-                self.ask.on_outage = on_outage;
-                self
-            }
-
             /// Who asks, as others see it. Default: `host:pid`.
             pub fn owner(mut self, owner: impl Into<String>) -> $type {
                 self.ask.details().owner = owner.into();
@@ -288,10 +284,31 @@ macro_rules! setters {
                 self.ask.details().meta.push((key.into(), value.into()));
                 self
             }
+
+            /// Where this work is traced, as a W3C `traceparent`: who waits for it can be led there.
+            /// Default: none.
+            pub fn trace(mut self, traceparent: impl Into<String>) -> $type {
+                self.ask.details().trace = Some(traceparent.into());
+                self
+            }
         }
     };
 }
 pub(crate) use setters;
+
+/// The setter of those that may go on without the engine.
+macro_rules! outage_setter {
+    ($type:ident) => {
+        impl $type {
+            /// What to do when the engine cannot be reached. Default: it is an error.
+            pub fn on_outage(mut self, on_outage: $crate::OnOutage) -> $type {
+                self.ask.on_outage = on_outage;
+                self
+            }
+        }
+    };
+}
+pub(crate) use outage_setter;
 
 #[cfg(test)]
 mod tests {

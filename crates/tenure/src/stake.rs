@@ -19,7 +19,7 @@ pub(crate) use self::companion::Seen;
 use self::phase::{Asking, Held, Leaving, Phase, State};
 use crate::ask::Ask;
 use crate::claim::{
-    Claim, Ended, FIRST_LIFE, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Ticket, Turn,
+    Claim, Ended, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Settle, Ticket, Turn,
 };
 use crate::error::{Error, ErrorKind};
 use crate::local;
@@ -129,6 +129,7 @@ impl Stake {
             attached: false,
             unsent: false,
             companion: None,
+            settle: None,
         };
         Stake { ask, state: Mutex::new(state) }
     }
@@ -308,7 +309,7 @@ impl Stake {
             Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => return None,
         };
         state.phase = Phase::Leaving(Leaving { tries: 1, ..leaving });
-        Some(self.leave_of(state.open > 0))
+        Some(self.leave_of(&state))
     }
 
     /// The leave is queued and not answered yet. Returns when the watchdog should send it again.
@@ -433,18 +434,6 @@ impl Stake {
         matches!(&self.state().phase, Phase::Leaving(leaving) if leaving.tries > 0)
     }
 
-    /// How long to wait for the answer to a renewal: short enough for another try in time.
-    pub(crate) fn patience(&self, now: Moment) -> Duration {
-        match &self.state().phase {
-            Phase::Held(held) => now.until(held.good_until) / 3,
-            _ => self.claim.ttl.min(FIRST_LIFE) / 4,
-        }
-    }
-
-    pub(crate) fn not_in_flight(&self) {
-        self.state().in_flight = false;
-    }
-
     pub(crate) fn at_risk(&self) -> Option<Arc<str>> {
         match &self.state().phase {
             Phase::Held(held) => held.at_risk.clone(),
@@ -468,8 +457,15 @@ impl Stake {
         self.terms.max_hold.map_or(Moment::FAR, |max_hold| held.since + max_hold)
     }
 
-    fn leave_of(&self, in_doubt: bool) -> Leave {
-        Leave { in_doubt, ..Leave::new(self.claim.name.clone(), self.claim.id) }
+    /// A leave that comes twice does nothing; only an unanswered claim can come too late.
+    fn leave_of(&self, state: &State) -> Leave {
+        let (in_doubt, settle) = (state.open > 0, state.settle.clone());
+        Leave { in_doubt, settle, ..Leave::new(self.claim.name.clone(), self.claim.id) }
+    }
+
+    /// Says with its leave what became of a once.
+    pub(crate) fn settle(&self, settle: Settle) {
+        self.state().settle = Some(settle);
     }
 
     fn leaving(good_until: Option<Moment>) -> Leaving {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::claim::{Details, Holder};
+use crate::claim::{Details, Holder, Outcome};
 use crate::client::Core;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
@@ -10,16 +10,39 @@ use crate::local;
 use crate::name::Name;
 
 /// How the wait ended.
-pub(super) enum Ending {
+pub(crate) enum Ending {
     Granted(Hold),
     Busy(Hold, Who),
+    /// A once: what it left.
+    Settled(Outcome),
+    /// A once: nobody knows how it ended.
+    Unsettled,
+}
+
+/// The same, seen from within the loop.
+pub(super) enum End {
+    Held,
+    Busy(Option<Holder>),
+    Settled(Outcome),
+    Unsettled,
+    /// The engine is out of reach.
+    Nobody,
 }
 
 /// Who has it.
-pub(super) enum Who {
+pub(crate) enum Who {
     Elsewhere(Option<Holder>),
     /// Another claim of this process.
     Here,
+}
+
+impl Who {
+    pub(crate) fn holder(self) -> Option<Holder> {
+        match self {
+            Who::Elsewhere(holder) => holder,
+            Who::Here => None,
+        }
+    }
 }
 
 impl Ending {
@@ -34,13 +57,14 @@ impl Ending {
                 };
                 Err(core.explain(error, "acquire", name))
             }
+            Ending::Settled(_) | Ending::Unsettled => Err(not_asked_for()),
         }
     }
 
     pub(super) fn tried(self) -> Option<Hold> {
         match self {
             Ending::Granted(hold) => Some(hold),
-            Ending::Busy(..) => None,
+            Ending::Busy(..) | Ending::Settled(_) | Ending::Unsettled => None,
         }
     }
 }
@@ -76,4 +100,8 @@ fn held_by(details: &Details, held_for: Duration) -> String {
     let held_for = humantime::format_duration(held_for);
     let why = details.reason.as_ref().map(|why| format!(" ({why:?})")).unwrap_or_default();
     format!("held by {}{why} for {held_for}", details.owner)
+}
+
+pub(super) fn not_asked_for() -> Error {
+    Error::new(ErrorKind::Internal, "the engine gave an answer that was not asked for")
 }

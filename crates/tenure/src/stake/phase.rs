@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::{LEAVE_PATIENCE, Released, Seen, Stake, Todo};
-use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Turn};
+use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Settle, Turn};
 use crate::local;
 use crate::moment::Moment;
 use crate::options::Terms;
@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) unsent: bool,
     /// What it has in this process's own line.
     pub(super) companion: Option<Box<local::Place>>,
+    /// What became of a once.
+    pub(super) settle: Option<Settle>,
 }
 
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::phase::{Leaving, Phase, State, retry_after};
 use super::{Released, Seen, Stake, Todo};
-use crate::claim::{Claim, Ended, Renewal, Renewed, Turn};
+use crate::claim::{Claim, Ended, FIRST_LIFE, Renewal, Renewed, Turn};
 use crate::moment::Moment;
 
 impl Stake {
@@ -100,14 +100,25 @@ impl Stake {
         }
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
         if now >= leaving.next_try {
-            // A leave that comes twice does nothing; only an unanswered claim can come too late.
-            let in_doubt = state.open > 0;
             leaving.tries += 1;
             leaving.next_try = now + retry_after(leaving.tries);
-            todo.leave = Some(self.leave_of(in_doubt));
+            todo.leave = Some(self.leave_of(state));
         }
+        let Phase::Leaving(leaving) = &state.phase else { return Moment::FAR };
         let overdue_at = if leaving.overdue { Moment::FAR } else { runs_out };
         leaving.next_try.min(leaving.give_up).min(overdue_at)
+    }
+
+    /// How long to wait for the answer to a renewal: short enough for another try in time.
+    pub(crate) fn patience(&self, now: Moment) -> Duration {
+        match &self.state().phase {
+            Phase::Held(held) => now.until(held.good_until) / 3,
+            _ => self.claim.ttl.min(FIRST_LIFE) / 4,
+        }
+    }
+
+    pub(crate) fn not_in_flight(&self) {
+        self.state().in_flight = false;
     }
 
     /// The answer to a renewal of the watchdog's, or that there was none. Returns when to look next.
