@@ -51,10 +51,12 @@ mod error;
 mod examine;
 mod finding;
 mod hold;
+mod local;
 mod moment;
 mod name;
 mod observe;
 mod options;
+mod outage;
 mod primitives;
 #[cfg(any(feature = "fence-http", feature = "idempotency"))]
 mod problem;
@@ -78,7 +80,7 @@ pub use engine::View;
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Finding, Mark};
 pub use hold::{AtRisk, Hold, Lost};
-pub use options::Options;
+pub use options::{OnOutage, Options, Protection};
 pub use primitives::{
     All, Begun, Done, Election, LONGEST_OUTCOME, Leader, Mutex, Observer, Once, Run, RwLock,
     Semaphore, Term,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use crate::claim::{Claim, Ended, Fence, Note};
+use crate::error::Error;
 use crate::name::Name;
 use crate::stake::Stake;
 
@@ -108,4 +109,19 @@ pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
 #[cfg(feature = "fence-http")]
 pub(crate) fn fence_unknown(name: &str, offered: Fence, why: &dyn std::fmt::Display) {
     error!(event = "fence.unknown", name, %offered, reason = %why);
+}
+
+/// The engine cannot be reached: whoever asks with `on_outage` local or open goes on without it.
+pub(crate) fn engine_down(engine: &str, why: &Error) {
+    error!(event = "engine.down", engine, reason = why.reason());
+}
+
+/// The engine can be reached again.
+pub(crate) fn engine_up(engine: &str, down_for: Duration) {
+    info!(event = "engine.up", engine, down_ms = down_for.as_millis() as u64);
+}
+
+/// A hold that the engine did not grant, because it cannot be reached.
+pub(crate) fn unprotected(stake: &Stake) {
+    about!(warn, "lock.unprotected", stake, protection = ?stake.protection);
 }

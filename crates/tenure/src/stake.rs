@@ -4,6 +4,7 @@
 //! mutex. A stake does no IO and reads no clock: it is told what happened and when, and says what to
 //! do next. Wakers are handed out and woken by the caller, never under the mutex.
 
+mod companion;
 mod detach;
 mod phase;
 mod watch;
@@ -14,13 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+pub(crate) use self::companion::Seen;
 use self::phase::{Asking, Held, Leaving, Phase, State};
 use crate::ask::Ask;
 use crate::claim::{
-    Claim, Ended, FIRST_LIFE, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Settle,
-    Ticket, Turn,
+    Claim, Ended, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Settle, Ticket, Turn,
 };
 use crate::error::{Error, ErrorKind};
+use crate::local;
 use crate::moment::Moment;
 
 /// How long a queued leave may stay unanswered before the watchdog sends it again.
@@ -86,6 +88,8 @@ pub(crate) struct Todo {
     pub(crate) at_risk: Option<Arc<str>>,
     /// The stake has ended and can be forgotten.
     pub(crate) over: bool,
+    /// Its place in this process's own line, to be left when every mutex is free.
+    pub(crate) frees: Option<Box<local::Place>>,
 }
 
 impl Todo {
@@ -99,7 +103,8 @@ impl Todo {
             && self.at_risk.is_none()
             && self.wake.is_none()
             && self.wake_observers.is_empty();
-        quiet && self.renew.is_none() && self.leave.is_none() && !self.over
+        let idle = self.renew.is_none() && self.leave.is_none() && self.frees.is_none();
+        quiet && idle && !self.over
     }
 }
 
@@ -122,6 +127,8 @@ impl Stake {
             fence: Fence::default(),
             lost: None,
             attached: false,
+            unsent: false,
+            companion: None,
             settle: None,
         };
         Stake { ask, state: Mutex::new(state) }
@@ -224,9 +231,10 @@ impl Stake {
     }
 
     /// The claim to send again: the same id, with the ticket it was given.
-    pub(crate) fn again(&self, seen: Fence) -> Claim {
+    pub(crate) fn again(&self, seen: Seen) -> Claim {
         let mut state = self.state();
         state.open += 1;
+        state.unsent = false;
         state.again(&self.claim, seen)
     }
 
@@ -280,7 +288,13 @@ impl Stake {
     /// `now` matters only to a hold with `hold_for`.
     pub(crate) fn leave(&self, now: Moment) -> Option<Leave> {
         let mut state = self.state();
+        let unsent = state.unsent;
         let leaving = match &mut state.phase {
+            // Nobody knows of it.
+            Phase::Asking(_) if unsent => {
+                state.phase = Phase::Over(None);
+                return None;
+            }
             Phase::Asking(_) => Stake::leaving(None),
             Phase::Held(held)
                 if now < held.since + self.terms.hold_for
@@ -418,18 +432,6 @@ impl Stake {
     /// Whether its leave was sent and not answered.
     pub(crate) fn is_leaving(&self) -> bool {
         matches!(&self.state().phase, Phase::Leaving(leaving) if leaving.tries > 0)
-    }
-
-    /// How long to wait for the answer to a renewal: short enough for another try in time.
-    pub(crate) fn patience(&self, now: Moment) -> Duration {
-        match &self.state().phase {
-            Phase::Held(held) => now.until(held.good_until) / 3,
-            _ => self.claim.ttl.min(FIRST_LIFE) / 4,
-        }
-    }
-
-    pub(crate) fn not_in_flight(&self) {
-        self.state().in_flight = false;
     }
 
     pub(crate) fn at_risk(&self) -> Option<Arc<str>> {

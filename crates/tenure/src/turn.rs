@@ -24,7 +24,7 @@ use crate::error::Result;
 use crate::moment::Moment;
 use crate::name::Name;
 use crate::observe;
-use crate::stake::{Released, Stake, Todo};
+use crate::stake::{Released, Seen, Stake, Todo};
 
 const SHARDS: usize = 64;
 
@@ -36,6 +36,7 @@ pub(crate) struct Slots {
     world: Arc<dyn World>,
     shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
     seen: AtomicU64,
+    elsewhere: AtomicU64,
 }
 
 /// Aligned, so that claims of unrelated names do not share a cache line.
@@ -59,6 +60,7 @@ impl Slots {
             world,
             shard_of,
             seen: AtomicU64::new(0),
+            elsewhere: AtomicU64::new(0),
         }
     }
 
@@ -185,6 +187,7 @@ impl Slots {
             waker.wake();
         }
         todo.wake_observers.drain(..).for_each(Waker::wake);
+        drop(todo.frees.take());
     }
 
     /// The engine answered a leave, or did not.
@@ -227,9 +230,16 @@ impl Slots {
         stakes.iter().any(|stake| stake.claim.name == *name && stake.holds(fence))
     }
 
-    /// The highest fence seen, for claims to carry.
-    pub(crate) fn seen(&self) -> Fence {
-        Fence::new(self.seen.load(Relaxed))
+    /// The highest fences seen, for claims to carry.
+    pub(crate) fn seen(&self) -> Seen {
+        let read = |number: &AtomicU64| Fence::new(number.load(Relaxed));
+        Seen { all: read(&self.seen), elsewhere: read(&self.elsewhere) }
+    }
+
+    /// A fence that no engine gave.
+    pub(crate) fn saw_elsewhere(&self, fence: Fence) {
+        self.elsewhere.fetch_max(fence.get(), Relaxed);
+        self.saw(fence);
     }
 
     pub(crate) fn saw(&self, fence: Fence) {
