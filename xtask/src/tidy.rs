@@ -68,12 +68,12 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "stake",
-        may_import: &[WORDS, &["ask", "options"]],
-        because: "a stake does no IO: it is told",
+        may_import: &[WORDS, &["ask", "observe", "options"]],
+        because: "a stake does no IO: it is told, and carries what ends with its hold",
     },
     Rule {
         module: "observe",
-        may_import: &[WORDS, &["stake"]],
+        may_import: &[WORDS, &["ask", "clock", "stake", "system"]],
         because: "it says what happened and decides nothing",
     },
     Rule {

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tracing::Span;
+
 use crate::ask::{Draft, check_units};
 use crate::claim::{Claim, Ended, Grant, Holder, Place, Renewal, Renewed, Turn, Verdict};
 use crate::client::{Core, Handle};
@@ -19,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::moment::Moment;
 use crate::name::Name;
-use crate::observe;
+use crate::observe::Waiting;
 use crate::stake::{Event, Stake};
 
 impl Draft {
@@ -64,24 +66,33 @@ impl Draft {
         let ready = core.open().and_then(|()| check()).and_then(|()| core.be_watched());
         let (id, seen) = match ready.and_then(|()| core.world.mint()) {
             Ok(id) => (id, core.slots.seen()),
-            Err(error) => return Err(core.explain(error, "acquire", &self.claim.name)),
+            Err(error) => {
+                let error = core.explain(error, "acquire", &self.claim.name);
+                if !core.forked() {
+                    core.slots.observer.not_sent(&self.claim, &error);
+                }
+                return Err(error);
+            }
         };
         (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen, may_wait);
+        let span = core.slots.observer.acquiring(&self.claim);
         let mut hold = Hold::asking(handle, self.into_stake());
         let (core, stake) = (hold.core(), hold.stake());
         core.slots.insert(stake.clone());
         // A close that came meanwhile has not seen this one.
         if let Err(closed) = core.open() {
-            return Err(core.explain(closed, "acquire", &stake.claim.name));
+            let error = core.explain(closed, "acquire", &stake.claim.name);
+            core.slots.observer.not_sent(&stake.claim, &error);
+            return Err(error);
         }
         match core.engine.claim(&stake.claim).at_hand() {
             Ok(Ok(Verdict::Granted(grant))) => {
-                hold.start(grant, grant.sent, Duration::ZERO);
+                hold.start(grant, grant.sent, Duration::ZERO, &span);
                 Ok(Begun::Held(hold))
             }
             Ok(Ok(Verdict::Waiting(place))) => {
                 let started = place.asked_at;
-                let mut asked = Asked::new(hold, Request::None, started);
+                let mut asked = Asked::new(hold, Request::None, started, span);
                 (asked.answered, asked.give_up) = (true, Moment::FAR);
                 asked.stand(place, started);
                 Ok(Begun::Asked(Box::pin(asked.finish())))
@@ -90,7 +101,7 @@ impl Draft {
                 stake.asked();
                 let now = core.world.now();
                 let step = otherwise.map_or_else(|step| step, Step::ready);
-                let asked = Asked::new(hold, Request::Claim(step), now);
+                let asked = Asked::new(hold, Request::Claim(step), now, span);
                 Ok(Begun::Asked(Box::pin(asked.finish())))
             }
         }
@@ -131,6 +142,8 @@ impl Ending {
 
 /// A claim that was sent and not granted on the spot.
 struct Asked {
+    /// Before the hold, so that who loses interest is said to have before the claim has left.
+    waiting: Waiting,
     hold: Hold,
     request: Request,
     started: Moment,
@@ -165,18 +178,40 @@ enum Heard {
 }
 
 impl Asked {
-    fn new(hold: Hold, request: Request, started: Moment) -> Asked {
+    fn new(hold: Hold, request: Request, started: Moment, span: Span) -> Asked {
         let give_up = started + hold.core().engine.profile().patience;
+        let observer = hold.core().slots.observer.clone();
+        let waiting = Waiting::new(observer, hold.stake().clone(), span, started);
         let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
         let last_failure = None;
-        Asked { hold, request, started, answered, give_up, last_failure, tries, ring_at, spins }
+        Asked {
+            waiting,
+            hold,
+            request,
+            started,
+            answered,
+            give_up,
+            last_failure,
+            tries,
+            ring_at,
+            spins,
+        }
     }
 
     async fn finish(mut self) -> Result<Ending> {
         match self.wait_for_turn().await {
             Ok(None) => Ok(Ending::Granted(self.hold)),
-            Ok(Some(holder)) => Ok(Ending::Busy(self.hold, holder)),
-            Err(error) => Err(self.core().explain(error, "acquire", &self.stake().claim.name)),
+            Ok(Some(holder)) => {
+                self.waiting.busy(holder.as_ref(), self.core().world.now());
+                Ok(Ending::Busy(self.hold, holder))
+            }
+            Err(error) => {
+                let error = self.core().explain(error, "acquire", &self.stake().claim.name);
+                if !self.core().forked() {
+                    self.waiting.failed(&error, self.core().world.now());
+                }
+                Err(error)
+            }
         }
     }
 
@@ -193,7 +228,6 @@ impl Asked {
                     Verdict::Granted(_) => {}
                     Verdict::Waiting(place) => self.stand(place, now),
                     Verdict::Busy(holder) => {
-                        observe::busy(self.stake());
                         self.refused();
                         return Ok(Some(holder));
                     }
@@ -222,7 +256,6 @@ impl Asked {
                     ended @ (Ended::Closed | Ended::Conflict { .. }),
                 ))) => return Err(ended.into()),
                 Heard::Event(Event::Rung) if now >= self.deadline() => {
-                    observe::busy(self.stake());
                     return Err(self.wait_over(now));
                 }
                 Heard::Event(Event::Rung) if now >= self.give_up => return Err(self.no_answer()),
@@ -238,7 +271,8 @@ impl Asked {
         verdict
     }
 
-    fn stand(&self, place: Place, now: Moment) {
+    fn stand(&mut self, place: Place, now: Moment) {
+        self.waiting.stands(&place);
         let stake = self.stake();
         self.core().slots.schedule(&stake.claim.name, stake.stands(place, now));
     }
@@ -274,7 +308,8 @@ impl Asked {
     /// Starts on a grant, or has it renewed first if it is old. Returns whether it started.
     fn start(&mut self, grant: Grant, now: Moment) -> bool {
         if now <= grant.start_by {
-            self.hold.start(grant, now, now.since(self.started));
+            let span = self.waiting.ends();
+            self.hold.start(grant, now, now.since(self.started), &span);
             return true;
         }
         if self.may_ask_at_once(now) {

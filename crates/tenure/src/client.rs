@@ -17,7 +17,7 @@ use crate::engines::redis::{Redis, RedisConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::name::{Name, Space};
-use crate::observe;
+use crate::observe::{Advice, Observer};
 use crate::options::{Options, check_text};
 use crate::primitives::{All, Mutex as NamedMutex, RwLock, Semaphore};
 use crate::stake::{Stake, Todo, Watcher};
@@ -131,7 +131,8 @@ impl Tenure {
             let engine = engine.clone();
             Box::new(move |name: &Name| engine.shard(name))
         };
-        let slots = Arc::new(Slots::new(world.clone(), shard_of));
+        let observer = Observer::new(&engine.profile().label);
+        let slots = Arc::new(Slots::new(world.clone(), shard_of, observer));
         let turns: Weak<dyn Turns> = Arc::downgrade(&slots) as _;
         engine.attach(turns);
         let core = Core {
@@ -263,9 +264,16 @@ impl Tenure {
         };
         let broken = asked.await.map_err(|error| core.explain(error, "break", &name))?;
         if broken == Broken::Done {
-            observe::broken(&name, fence, &note);
+            core.slots.observer.broken(&name, fence, &note);
         }
         Ok(broken)
+    }
+
+    /// How long holds last by group, and which ttl would fit where it does not: see [`Advice`].
+    ///
+    /// What is known is this connection's, in this process, since it began.
+    pub fn advice(&self) -> Vec<Advice> {
+        self.handle.core.slots.observer.advice()
     }
 
     /// Asks the engine for a sign of life, and says how long that took.

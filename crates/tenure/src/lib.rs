@@ -70,6 +70,9 @@ pub use engine::View;
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Finding, Mark};
 pub use hold::{AtRisk, Hold, Lost};
+pub use observe::Advice;
+#[cfg(feature = "metrics")]
+pub use observe::meters as metrics;
 pub use options::Options;
 pub use primitives::{All, Mutex, RwLock, Semaphore};
 pub use stake::Released;

@@ -1,72 +1,285 @@
-//! What the core says about itself, through `tracing`. Claim ids appear as fingerprints only.
+//! What the core says about itself: events and spans through `tracing`, and numbers through `metrics`
+//! where that feature is on. Claim ids appear as fingerprints only.
+//!
+//! The core calls one function for each thing that happened, and decides nothing by it. Whatever is
+//! not listened to costs a look at a flag: fields are made and clocks are read only for a listener.
 
+mod adviser;
+mod groups;
+mod holding;
+#[cfg(feature = "metrics")]
+pub mod meters;
+mod waiting;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{debug, error, warn};
+use tracing::{Level, Span, debug, enabled, error, trace, warn};
 
-use crate::claim::{Claim, Ended, Fence, Note};
+pub use self::adviser::Advice;
+pub(crate) use self::holding::Holding;
+pub(crate) use self::waiting::Waiting;
+
+use self::adviser::Adviser;
+use self::groups::{group, kind};
+use crate::claim::{Claim, Ended, Fence, Grant, Left, Note};
+use crate::clock::World;
+use crate::error::Error;
+use crate::moment::Moment;
 use crate::name::Name;
-use crate::stake::Stake;
+use crate::stake::{Heard, Stake};
 
-/// An event about a hold, with what identifies it and whatever else there is to say.
+/// The target of everything that is said here, for filters.
+const TARGET: &str = "tenure";
+
+/// Says to the meters what happened, where there are any.
+macro_rules! measure {
+    ($($call:tt)*) => {
+        #[cfg(feature = "metrics")]
+        { meters::$($call)*; }
+    };
+}
+use measure;
+
+/// An event about a claim, with what identifies it and whatever else there is to say.
 macro_rules! about {
-    ($level:ident, $event:literal, $stake:expr, $($rest:tt)*) => {{
-        let claim = &$stake.claim;
+    ($level:ident, $event:literal, $observer:expr, $claim:expr, $($rest:tt)*) => {{
+        let claim: &Claim = $claim;
         let (owner, meta) = (&claim.details.owner, &claim.details.meta);
         $level!(
-            event = $event, name = %claim.name, claim = %claim.id, fence = %$stake.fence(),
-            owner, ?meta, $($rest)*
+            target: TARGET,
+            event = $event, name = %claim.name, kind = kind(claim), group = group(&claim.name),
+            engine = &*$observer.engine, owner, claim = %claim.id, ?meta, $($rest)*
         )
     }};
 }
+use about;
 
-pub(crate) fn granted(stake: &Stake, waited: Duration) {
-    let (wait_ms, ttl_ms) = (waited.as_millis() as u64, stake.claim.ttl.as_millis() as u64);
-    about!(debug, "lock.granted", stake, wait_ms, ttl_ms);
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis() as u64
 }
 
-/// This process goes on with a hold that it or another let go of.
-pub(crate) fn attached(stake: &Stake) {
-    let ttl_ms = stake.claim.ttl.as_millis() as u64;
-    about!(debug, "lock.attached", stake, ttl_ms);
+/// What one connection says, and what it remembers for that.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    /// The engine's own word for itself, which has no password in it.
+    engine: Arc<str>,
+    adviser: Adviser,
 }
 
-/// This process has let go of a hold without leaving it.
-pub(crate) fn detached(stake: &Stake) {
-    let ttl_ms = stake.claim.ttl.as_millis() as u64;
-    about!(debug, "lock.detached", stake, ttl_ms);
+/// How a hold ended, and when.
+pub(crate) struct End<'a> {
+    pub(crate) stake: &'a Stake,
+    /// What lasted as long as it did.
+    pub(crate) holding: Option<Box<Holding>>,
+    pub(crate) world: &'a dyn World,
 }
 
-/// It was not granted: it did not want to wait, or its wait is over.
-pub(crate) fn busy(stake: &Stake) {
-    let Claim { name, id, details, .. } = &stake.claim;
-    debug!(event = "lock.busy", %name, claim = %id, owner = details.owner, meta = ?details.meta);
+impl End<'_> {
+    /// How long it was held, until its owner left.
+    fn held(&self) -> Duration {
+        let (since, left_at) = self.stake.times();
+        left_at.unwrap_or_else(|| self.world.now()).since(since)
+    }
+
+    /// Says it inside the hold's own span.
+    fn say(&self, say: impl FnOnce()) {
+        match &self.holding {
+            Some(holding) => holding.span().in_scope(say),
+            None => say(),
+        }
+    }
 }
 
-/// An operator broke a hold; its holder says for itself what it lost.
-pub(crate) fn broken(name: &Name, fence: Fence, note: &Note) {
-    warn!(event = "lock.broken", %name, %fence, by = note.by, reason = note.reason);
+impl Observer {
+    pub(crate) fn new(engine: &str) -> Observer {
+        Observer { engine: engine.into(), adviser: Adviser::default() }
+    }
+
+    pub(crate) fn advice(&self) -> Vec<Advice> {
+        self.adviser.all()
+    }
+
+    // The way to a hold; what happens in line is said by `Waiting`.
+
+    /// A claim was refused before it was sent.
+    pub(crate) fn not_sent(&self, claim: &Claim, error: &Error) {
+        about!(debug, "lock.failed", self, claim, reason = %error);
+        measure!(acquisition(self, claim, "error", None));
+    }
+
+    /// A claim is granted. Returns what lasts as long as the hold.
+    pub(crate) fn holding(
+        &self,
+        claim: &Claim,
+        grant: &Grant,
+        acquire: &Span,
+    ) -> Option<Box<Holding>> {
+        Holding::new(self, claim, grant, acquire)
+    }
+
+    pub(crate) fn granted(&self, stake: &Stake, waited: Duration, acquire: &Span) {
+        let (claim, wait_ms) = (&stake.claim, millis(waited));
+        let say = || {
+            let (ttl_ms, fence, reason) =
+                (millis(claim.ttl), stake.fence(), claim.details.reason.as_deref());
+            about!(debug, "lock.granted", self, claim, %fence, wait_ms, ttl_ms, reason);
+        };
+        if enabled!(target: TARGET, Level::DEBUG) {
+            if !acquire.is_disabled() {
+                acquire.record("tenure.fence", stake.fence().get());
+                acquire.record("tenure.wait.ms", wait_ms);
+                acquire.record("tenure.outcome", "granted");
+            }
+            acquire.in_scope(say);
+        }
+        measure!(acquisition(self, claim, "granted", Some(waited)));
+    }
+
+    /// This process goes on with a hold that it or another let go of.
+    pub(crate) fn attached(&self, stake: &Stake) {
+        let ttl_ms = millis(stake.claim.ttl);
+        about!(debug, "lock.attached", self, &stake.claim, fence = %stake.fence(), ttl_ms);
+    }
+
+    // What happens to a hold.
+
+    /// A renewal was answered, or was not.
+    pub(crate) fn renewal(&self, stake: &Stake, heard: Heard) {
+        let claim = &stake.claim;
+        if let Heard::Renewed { left, first_life } = heard
+            && enabled!(target: TARGET, Level::TRACE)
+        {
+            let (ttl_ms, left_ms) = (millis(claim.ttl), millis(left));
+            stake.hold_span().in_scope(|| {
+                let fence = stake.fence();
+                about!(trace, "lock.renewed", self, claim, %fence, ttl_ms, left_ms, first_life);
+            });
+        }
+        measure!(renewal(self, claim, heard));
+    }
+
+    pub(crate) fn at_risk(&self, stake: &Stake, why: &str, now: Moment) {
+        let (ttl_ms, left_ms) = (millis(stake.claim.ttl), millis(now.until(stake.deadline())));
+        stake.hold_span().in_scope(|| {
+            let (claim, fence) = (&stake.claim, stake.fence());
+            about!(warn, "lock.renew_late", self, claim, %fence, ttl_ms, left_ms, reason = why);
+        });
+    }
+
+    pub(crate) fn lost(&self, end: End<'_>, ended: &Ended) {
+        let (claim, fence, held) = (&end.stake.claim, end.stake.fence(), end.held());
+        let (ttl_ms, hold_ms) = (millis(claim.ttl), millis(held));
+        end.say(|| {
+            about!(error, "lock.lost", self, claim, %fence, ttl_ms, hold_ms, reason = %ended);
+        });
+        if let Some(holding) = end.holding {
+            holding.over(held, how(ended), Some(ended));
+        }
+        measure!(lost(self, claim, ended));
+        measure!(held(self, claim, how(ended), held));
+    }
+
+    /// This process has let go of a hold without leaving it.
+    pub(crate) fn detached(&self, end: End<'_>) {
+        let (claim, fence) = (&end.stake.claim, end.stake.fence());
+        let ttl_ms = millis(claim.ttl);
+        end.say(|| about!(debug, "lock.detached", self, claim, %fence, ttl_ms));
+        if let Some(holding) = end.holding {
+            let held = end.world.now().since(end.stake.times().0);
+            holding.over(held, "detached", None);
+        }
+    }
+
+    // The end of a hold by its owner.
+
+    pub(crate) fn released(&self, end: End<'_>) {
+        let listens = end.holding.is_some() || enabled!(target: TARGET, Level::DEBUG);
+        // Nobody hears, and the length of what is renewed says nothing: not worth a clock.
+        if end.stake.terms.renew && !listens {
+            return;
+        }
+        let (claim, held) = (&end.stake.claim, end.held());
+        end.say(|| {
+            let (fence, hold_ms) = (end.stake.fence(), millis(held));
+            about!(debug, "lock.released", self, claim, %fence, hold_ms);
+        });
+        self.advise(&end, held);
+        if let Some(holding) = end.holding {
+            holding.over(held, "released", None);
+        }
+        measure!(held(self, claim, "released", held));
+    }
+
+    /// The engine says that there was nothing left to release, or never said anything.
+    pub(crate) fn released_late(&self, end: End<'_>, left: Option<&Left>) {
+        let (claim, fence, held) = (&end.stake.claim, end.stake.fence(), end.held());
+        let (ttl_ms, hold_ms) = (millis(claim.ttl), millis(held));
+        let reason = match left {
+            Some(Left::Gone(ended)) => ended.to_string(),
+            Some(_) => "it was lost before".to_owned(),
+            None => "the release was never answered".to_owned(),
+        };
+        end.say(|| {
+            about!(
+                warn,
+                "lock.expired_before_release",
+                self,
+                claim,
+                %fence,
+                ttl_ms,
+                hold_ms,
+                reason,
+                "the hold had ended before it was released: raise the ttl, or find out why renewals failed"
+            );
+        });
+        self.advise(&end, held);
+        measure!(expired_before_release(self, claim));
+        // One that was lost has been measured when it was.
+        if let Some(holding) = end.holding {
+            let how = match left {
+                Some(Left::Gone(ended)) => how(ended),
+                _ => "expired",
+            };
+            holding.over(held, how, None);
+            measure!(held(self, claim, how, held));
+        }
+    }
+
+    /// Remembers how long it lasted, and warns when the ttl of its group is too short for that.
+    fn advise(&self, end: &End<'_>, held: Duration) {
+        let claim = &end.stake.claim;
+        if end.stake.terms.renew {
+            return;
+        }
+        let group = group(&claim.name);
+        let Some(advice) = self.adviser.ended(group, held, claim.ttl, end.world.now()) else {
+            return;
+        };
+        let (p50_ms, p99_ms) = (millis(advice.p50), millis(advice.p99));
+        let (ttl_ms, proposal_ms) = (millis(advice.ttl), advice.proposal.map(millis));
+        warn!(
+            target: TARGET,
+            event = "ttl.advice", group, engine = &*self.engine, holds = advice.holds, p50_ms, p99_ms,
+            ttl_ms, proposal_ms,
+            "one hold in a hundred takes more than a third of its ttl, and nothing renews it: \
+             raise the ttl to the proposal, or have the holds renewed"
+        );
+    }
+
+    /// An operator broke a hold; its holder says for itself what it lost.
+    pub(crate) fn broken(&self, name: &Name, fence: Fence, note: &Note) {
+        let (group, engine, by, reason) = (group(name), &*self.engine, &note.by, &note.reason);
+        warn!(target: TARGET, event = "lock.broken", %name, group, engine, %fence, by, reason);
+        measure!(broken(self, name));
+    }
 }
 
-pub(crate) fn released(stake: &Stake) {
-    about!(debug, "lock.released", stake,);
-}
-
-pub(crate) fn released_late(stake: &Stake) {
-    let ttl_ms = stake.claim.ttl.as_millis() as u64;
-    about!(
-        warn,
-        "lock.expired_before_release",
-        stake,
-        ttl_ms,
-        "the hold had ended before it was released: raise the ttl, or find out why renewals failed"
-    );
-}
-
-pub(crate) fn at_risk(stake: &Stake, why: &str) {
-    about!(warn, "lock.renew_late", stake, reason = why);
-}
-
-pub(crate) fn lost(stake: &Stake, ended: &Ended) {
-    about!(error, "lock.lost", stake, reason = %ended);
+/// The end of a hold in a word.
+fn how(ended: &Ended) -> &'static str {
+    match ended {
+        Ended::Expired => "expired",
+        Ended::Broken(_) => "broken",
+        _ => "lost",
+    }
 }

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tracing::Span;
+
 use self::phase::{Asking, Held, Leaving, Phase, State};
 use crate::ask::Ask;
 use crate::claim::{
@@ -21,6 +23,7 @@ use crate::claim::{
 };
 use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
+use crate::observe::Holding;
 
 /// How long a queued leave may stay unanswered before the watchdog sends it again.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(10);
@@ -83,8 +86,26 @@ pub(crate) struct Todo {
     pub(crate) leave: Option<Leave>,
     pub(crate) lost: Option<Ended>,
     pub(crate) at_risk: Option<Arc<str>>,
+    /// A renewal of a hold was answered, or was not.
+    pub(crate) heard: Option<Heard>,
+    /// What lasted as long as the hold, which has ended.
+    pub(crate) holding: Option<Box<Holding>>,
+    /// The release was never answered, and by now need not be.
+    pub(crate) unanswered: bool,
     /// The stake has ended and can be forgotten.
     pub(crate) over: bool,
+}
+
+/// What came of a renewal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Heard {
+    /// So much was left, of a first life or of a whole ttl.
+    Renewed {
+        left: Duration,
+        first_life: bool,
+    },
+    Unanswered,
+    Gone,
 }
 
 impl Todo {
@@ -97,6 +118,7 @@ impl Todo {
         let quiet = self.lost.is_none()
             && self.at_risk.is_none()
             && self.wake.is_none()
+            && self.heard.is_none()
             && self.wake_observers.is_empty();
         quiet && self.renew.is_none() && self.leave.is_none() && !self.over
     }
@@ -121,6 +143,9 @@ impl Stake {
             fence: Fence::default(),
             lost: None,
             attached: false,
+            since: Moment::FAR,
+            left_at: Moment::FAR,
+            holding: None,
         };
         Stake { ask, state: Mutex::new(state) }
     }
@@ -165,14 +190,19 @@ impl Stake {
     /// The grant is taken: the claim holds from now on. Returns when the watchdog should look.
     ///
     /// The end of the grant may have been pushed before its answer was heard: then it is lost at once.
-    pub(crate) fn start(&self, grant: Grant, now: Moment, todo: &mut Todo) -> Moment {
+    pub(crate) fn start(
+        &self,
+        grant: Grant,
+        now: Moment,
+        holding: Option<Box<Holding>>,
+        todo: &mut Todo,
+    ) -> Moment {
         let mut state = self.state();
         let ended = match &state.phase {
             Phase::Asking(Asking { turn: Some(Turn::Ended(ended)), .. }) => Some(ended.clone()),
             _ => None,
         };
         let held = Held {
-            since: now,
             good_until: grant.good_until,
             renew_by: grant.renew_by,
             first_life: grant.first_life,
@@ -182,7 +212,7 @@ impl Stake {
         };
         let next = held.next(&self.terms, false);
         let waker = state.waker.take();
-        state.fence = grant.fence;
+        (state.fence, state.since, state.holding) = (grant.fence, now, holding);
         state.phase = Phase::Held(held);
         if let Some(ended) = ended {
             state.lose(ended, None, todo);
@@ -278,13 +308,14 @@ impl Stake {
     /// `now` matters only to a hold with `hold_for`.
     pub(crate) fn leave(&self, now: Moment) -> Option<Leave> {
         let mut state = self.state();
+        let since = state.since;
         let leaving = match &mut state.phase {
             Phase::Asking(_) => Stake::leaving(None),
             Phase::Held(held)
-                if now < held.since + self.terms.hold_for
-                    && now < held.good_until.min(self.cap(held)) =>
+                if now < since + self.terms.hold_for
+                    && now < held.good_until.min(self.cap(since)) =>
             {
-                held.leave_at = held.since + self.terms.hold_for;
+                held.leave_at = since + self.terms.hold_for;
                 return None;
             }
             Phase::Held(held) => Stake::leaving(Some(held.good_until)),
@@ -299,6 +330,7 @@ impl Stake {
     /// The leave is queued and not answered yet. Returns when the watchdog should send it again.
     pub(crate) fn await_answer(&self, now: Moment) -> Moment {
         let mut state = self.state();
+        state.left_at = state.left_at.min(now);
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
         leaving.next_try = leaving.next_try.min(on_the_beat(now + LEAVE_PATIENCE));
         let ends = leaving.good_until.map_or(now + PLACE_LIFE, |good| good.max(now));
@@ -324,6 +356,7 @@ impl Stake {
         });
         state.phase = Phase::Over(released);
         todo.call(&mut state.observers);
+        todo.holding = state.holding.take();
         todo.over = true;
         released
     }
@@ -375,15 +408,16 @@ impl Stake {
         }
         match &state.phase {
             Phase::Held(held) if held.is_kept() => None,
-            Phase::Held(held) if now >= self.cap(held) => Some(Ended::MaxHold),
+            Phase::Held(held) if now >= self.cap(state.since) => Some(Ended::MaxHold),
             Phase::Held(held) if now >= held.good_until => Some(Ended::Expired),
             _ => None,
         }
     }
 
     pub(crate) fn deadline(&self) -> Moment {
-        match &self.state().phase {
-            Phase::Held(held) => held.good_until.min(self.cap(held)),
+        let state = self.state();
+        match &state.phase {
+            Phase::Held(held) => held.good_until.min(self.cap(state.since)),
             _ => Moment::ORIGIN,
         }
     }
@@ -399,10 +433,20 @@ impl Stake {
     }
 
     pub(crate) fn held_since(&self) -> Option<Moment> {
-        match &self.state().phase {
-            Phase::Held(held) => Some(held.since),
-            _ => None,
-        }
+        let state = self.state();
+        matches!(&state.phase, Phase::Held(_)).then_some(state.since)
+    }
+
+    /// When it was granted, and when its owner left if that is known. Also when it is over.
+    pub(crate) fn times(&self) -> (Moment, Option<Moment>) {
+        let state = self.state();
+        (state.since, Some(state.left_at).filter(|left_at| *left_at != Moment::FAR))
+    }
+
+    /// The span of the hold, if it holds and somebody wants to know.
+    pub(crate) fn hold_span(&self) -> Span {
+        let state = self.state();
+        state.holding.as_ref().map_or_else(Span::none, |holding| holding.span().clone())
     }
 
     /// Its ticket, while it waits and has heard nothing.
@@ -449,8 +493,8 @@ impl Stake {
         drop(gone);
     }
 
-    fn cap(&self, held: &Held) -> Moment {
-        self.terms.max_hold.map_or(Moment::FAR, |max_hold| held.since + max_hold)
+    fn cap(&self, since: Moment) -> Moment {
+        self.terms.max_hold.map_or(Moment::FAR, |max_hold| since + max_hold)
     }
 
     fn leave_of(&self, in_doubt: bool) -> Leave {

@@ -23,7 +23,7 @@ use crate::engine::Turns;
 use crate::error::Result;
 use crate::moment::Moment;
 use crate::name::Name;
-use crate::observe;
+use crate::observe::{End, Observer};
 use crate::stake::{Released, Stake, Todo};
 
 const SHARDS: usize = 64;
@@ -36,6 +36,7 @@ pub(crate) struct Slots {
     world: Arc<dyn World>,
     shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
     seen: AtomicU64,
+    pub(crate) observer: Arc<Observer>,
 }
 
 /// Aligned, so that claims of unrelated names do not share a cache line.
@@ -50,6 +51,7 @@ impl Slots {
     pub(crate) fn new(
         world: Arc<dyn World>,
         shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
+        observer: Observer,
     ) -> Slots {
         let shard = || Shard { due: AtomicU64::new(u64::MAX), ..Shard::default() };
         Slots {
@@ -59,6 +61,7 @@ impl Slots {
             world,
             shard_of,
             seen: AtomicU64::new(0),
+            observer: Arc::new(observer),
         }
     }
 
@@ -175,16 +178,26 @@ impl Slots {
         if todo.over {
             self.remove(stake);
         }
+        if let Some(heard) = todo.heard.take() {
+            self.observer.renewal(stake, heard);
+        }
         if let Some(why) = todo.at_risk.take() {
-            observe::at_risk(stake, &why);
+            self.observer.at_risk(stake, &why, self.world.now());
         }
         if let Some(ended) = todo.lost.take() {
-            observe::lost(stake, &ended);
+            self.observer.lost(self.end(stake, todo), &ended);
+        }
+        if std::mem::take(&mut todo.unanswered) {
+            self.observer.released_late(self.end(stake, todo), None);
         }
         if let Some(waker) = todo.wake.take() {
             waker.wake();
         }
         todo.wake_observers.drain(..).for_each(Waker::wake);
+    }
+
+    fn end<'a>(&'a self, stake: &'a Stake, todo: &mut Todo) -> End<'a> {
+        End { stake, holding: todo.holding.take(), world: &*self.world }
     }
 
     /// The engine answered a leave, or did not.
@@ -196,9 +209,11 @@ impl Slots {
         };
         let mut todo = Todo::default();
         let now = if left == Left::Released { Moment::ORIGIN } else { self.world.now() };
-        match stake.left(left, now, &mut todo) {
-            Some(Released::Late) => observe::released_late(stake),
-            Some(Released::InTime) => observe::released(stake),
+        match stake.left(left.clone(), now, &mut todo) {
+            Some(Released::Late) => {
+                self.observer.released_late(self.end(stake, &mut todo), Some(&left));
+            }
+            Some(Released::InTime) => self.observer.released(self.end(stake, &mut todo)),
             None => {}
         }
         self.carry_out(stake, &mut todo);

@@ -4,6 +4,7 @@ use super::Stake;
 use super::phase::Phase;
 use crate::claim::{Ended, PLACE_LIFE};
 use crate::moment::Moment;
+use crate::observe::Holding;
 
 impl Stake {
     /// Lets go of a hold that is live, or of one that was only asked after. Returns when the stake can
@@ -23,6 +24,11 @@ impl Stake {
         drop(state);
         drop((waker, observers));
         Ok((forget_at, in_doubt))
+    }
+
+    /// What lasted as long as the hold that was let go of.
+    pub(crate) fn holding(&self) -> Option<Box<Holding>> {
+        self.state().holding.take()
     }
 
     /// It was granted before, and others may know its id, too.
@@ -51,7 +57,7 @@ mod tests {
         let name = Name::new(Space::Lock, "x").unwrap();
         let stake = Draft::new(name, &Options::new("me".into())).into_stake();
         let grant = Grant::new(Fence::new(7), now, Duration::from_secs(30), false);
-        stake.start(grant, now, &mut Todo::default());
+        stake.start(grant, now, None, &mut Todo::default());
         stake
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{LEAVE_PATIENCE, Released, Stake, Todo};
 use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Turn};
 use crate::moment::Moment;
+use crate::observe::Holding;
 use crate::options::Terms;
 
 const SOONEST_LOOK: Duration = Duration::from_millis(5);
@@ -27,6 +28,12 @@ pub(super) struct State {
     pub(super) lost: Option<Ended>,
     /// Others may know the id, and have left.
     pub(super) attached: bool,
+    /// When it was granted.
+    pub(super) since: Moment,
+    /// When its owner left, if that was looked at.
+    pub(super) left_at: Moment,
+    /// What lasts as long as the hold, where somebody wants to know.
+    pub(super) holding: Option<Box<Holding>>,
 }
 
 #[derive(Debug)]
@@ -55,7 +62,6 @@ pub(super) struct Asking {
 
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) since: Moment,
     pub(super) good_until: Moment,
     pub(super) renew_by: Moment,
     pub(super) first_life: bool,
@@ -102,6 +108,7 @@ impl State {
         if !kept {
             self.lost = Some(ended.clone());
             todo.lost = Some(ended);
+            todo.holding = self.holding.take();
         }
         // A request that was never answered could put the claim back in line: it has to leave, too.
         let in_doubt = self.open > 0 && self.lost != Some(Ended::Closed);
@@ -128,7 +135,7 @@ impl State {
     pub(super) fn next(&self, stake: &Stake) -> Moment {
         match &self.phase {
             Phase::Asking(_) => self.asking_next(true),
-            Phase::Held(held) => held.next(&stake.terms, self.in_flight).min(stake.cap(held)),
+            Phase::Held(held) => held.next(&stake.terms, self.in_flight).min(stake.cap(self.since)),
             Phase::Leaving(leaving) => leaving.next_try.min(leaving.give_up),
             Phase::Over(_) => Moment::ORIGIN,
             Phase::Detached(forget_at) => *forget_at,
