@@ -57,7 +57,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "engines",
-        may_import: &[WORDS, &["clock", "engine", "ledger", "system", "turn"]],
+        may_import: &[WORDS, &["clock", "engine", "ledger", "observe", "system", "turn"]],
         because: "engines see the trait, the words and the ledger, never who waits, holds or renews",
     },
     // The core.
@@ -97,6 +97,11 @@ const RULES: &[Rule] = &[
         because: "it asks the engine through the core, and measures",
     },
     Rule {
+        module: "telemetry",
+        may_import: &[WORDS, &["client", "observe", "options"]],
+        because: "it passes on what a program wants told, and what it asks",
+    },
+    Rule {
         module: "detached",
         may_import: &[WORDS, &["ask", "client", "hold", "options", "stake"]],
         because: "it passes a hold on, and sees engines only through the core",
@@ -117,7 +122,7 @@ const RULES: &[Rule] = &[
         may_import: &[
             WORDS,
             &["ask", "clock", "engine", "engines", "observe", "options", "primitives", "stake"],
-            &["system", "turn", "watchdog"],
+            &["system", "telemetry", "turn", "watchdog"],
         ],
         because: "it puts the core and an engine together, and leaves the rest to them",
     },

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tracing::Span;
 
 use crate::ask::{Draft, check_units};
-use crate::claim::{Claim, Ended, Grant, Holder, Place, Renewal, Renewed, Turn, Verdict};
+use crate::claim::{Claim, Ended, Grant, Holder, Outcome, Place, Renewal, Renewed, Turn, Verdict};
 use crate::client::{Core, Handle};
 use crate::engine::{Step, View};
 use crate::error::{Error, ErrorKind, Result};
@@ -48,6 +48,15 @@ impl Draft {
         }
     }
 
+    /// Takes the turn of a once, or hears what became of it.
+    pub(crate) async fn begin_once(self, handle: Arc<Handle>) -> Result<Ending> {
+        let may_wait = self.wait != Some(Duration::ZERO);
+        match self.begin(handle, may_wait)? {
+            Begun::Held(hold) => Ok(Ending::Granted(hold)),
+            Begun::Asked(wait) => wait.await,
+        }
+    }
+
     pub(crate) async fn resize(&self, core: &Core, capacity: u32) -> Result<()> {
         let asked = async {
             core.open()?;
@@ -66,24 +75,21 @@ impl Draft {
         let ready = core.open().and_then(|()| check()).and_then(|()| core.be_watched());
         let (id, seen) = match ready.and_then(|()| core.world.mint()) {
             Ok(id) => (id, core.slots.seen()),
-            Err(error) => {
-                let error = core.explain(error, "acquire", &self.claim.name);
-                if !core.forked() {
-                    core.slots.observer.not_sent(&self.claim, &error);
-                }
-                return Err(error);
-            }
+            Err(error) => return Err(core.not_sent(error, &self.claim)),
         };
         (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen, may_wait);
-        let span = core.slots.observer.acquiring(&self.claim);
+        if self.claim.details.trace.is_none()
+            && let Some(trace) = core.trace()
+        {
+            self.details().trace = Some(trace);
+        }
+        let span = core.slots.reporter.acquiring(&self.claim);
         let mut hold = Hold::asking(handle, self.into_stake());
         let (core, stake) = (hold.core(), hold.stake());
         core.slots.insert(stake.clone());
         // A close that came meanwhile has not seen this one.
         if let Err(closed) = core.open() {
-            let error = core.explain(closed, "acquire", &stake.claim.name);
-            core.slots.observer.not_sent(&stake.claim, &error);
-            return Err(error);
+            return Err(core.not_sent(closed, &stake.claim));
         }
         match core.engine.claim(&stake.claim).at_hand() {
             Ok(Ok(Verdict::Granted(grant))) => {
@@ -116,9 +122,21 @@ enum Begun {
 }
 
 /// How the wait ended.
-enum Ending {
+pub(crate) enum Ending {
     Granted(Hold),
     Busy(Hold, Option<Holder>),
+    /// A once: what it left.
+    Settled(Outcome),
+    /// A once: nobody knows how it ended.
+    Unsettled,
+}
+
+/// The same, seen from within the loop.
+enum End {
+    Held,
+    Busy(Option<Holder>),
+    Settled(Outcome),
+    Unsettled,
 }
 
 impl Ending {
@@ -129,13 +147,14 @@ impl Ending {
                 let (core, name) = (hold.core(), &hold.stake().claim.name);
                 Err(core.explain(core.not_had(name, "did not wait", holder), "acquire", name))
             }
+            Ending::Settled(_) | Ending::Unsettled => Err(not_asked_for()),
         }
     }
 
     fn tried(self) -> Option<Hold> {
         match self {
             Ending::Granted(hold) => Some(hold),
-            Ending::Busy(..) => None,
+            Ending::Busy(..) | Ending::Settled(_) | Ending::Unsettled => None,
         }
     }
 }
@@ -180,8 +199,8 @@ enum Heard {
 impl Asked {
     fn new(hold: Hold, request: Request, started: Moment, span: Span) -> Asked {
         let give_up = started + hold.core().engine.profile().patience;
-        let observer = hold.core().slots.observer.clone();
-        let waiting = Waiting::new(observer, hold.stake().clone(), span, started);
+        let reporter = hold.core().slots.reporter.clone();
+        let waiting = Waiting::new(reporter, hold.stake().clone(), span, started);
         let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
         let last_failure = None;
         Asked {
@@ -199,24 +218,32 @@ impl Asked {
     }
 
     async fn finish(mut self) -> Result<Ending> {
-        match self.wait_for_turn().await {
-            Ok(None) => Ok(Ending::Granted(self.hold)),
-            Ok(Some(holder)) => {
-                self.waiting.busy(holder.as_ref(), self.core().world.now());
-                Ok(Ending::Busy(self.hold, holder))
-            }
-            Err(error) => {
-                let error = self.core().explain(error, "acquire", &self.stake().claim.name);
-                if !self.core().forked() {
-                    self.waiting.failed(&error, self.core().world.now());
-                }
-                Err(error)
-            }
+        let end = self.wait_for_turn().await;
+        let end = end.map_err(|e| self.core().explain(e, "acquire", &self.stake().claim.name));
+        if !self.core().forked() {
+            self.say(&end);
+        }
+        Ok(match end? {
+            End::Held => Ending::Granted(self.hold),
+            End::Busy(holder) => Ending::Busy(self.hold, holder),
+            End::Settled(outcome) => Ending::Settled(outcome),
+            End::Unsettled => Ending::Unsettled,
+        })
+    }
+
+    fn say(&mut self, end: &Result<End>) {
+        let now = self.core().world.now();
+        match end {
+            Ok(End::Held) => {}
+            Ok(End::Busy(holder)) => self.waiting.busy(holder.as_ref(), now),
+            Ok(End::Settled(_)) => self.waiting.ended_before("settled", now),
+            Ok(End::Unsettled) => self.waiting.ended_before("unsettled", now),
+            Err(error) => self.waiting.failed(error, now),
         }
     }
 
-    /// The loop. `None`: it is held; `Some`: it is busy, and by whom.
-    async fn wait_for_turn(&mut self) -> Result<Option<Option<Holder>>> {
+    /// The loop.
+    async fn wait_for_turn(&mut self) -> Result<End> {
         self.ring_at = self.deadline().min(self.give_up);
         loop {
             let heard = poll_fn(|cx| self.poll_heard(cx)).await;
@@ -224,17 +251,17 @@ impl Asked {
             let now = self.core().world.now();
             match heard {
                 Heard::Verdict(Ok(verdict)) => match self.heard(verdict) {
-                    Verdict::Granted(grant) if self.start(grant, now) => return Ok(None),
+                    Verdict::Granted(grant) if self.start(grant, now) => return Ok(End::Held),
                     Verdict::Granted(_) => {}
                     Verdict::Waiting(place) => self.stand(place, now),
                     Verdict::Busy(holder) => {
                         self.refused();
-                        return Ok(Some(holder));
+                        return Ok(End::Busy(holder));
                     }
-                    verdict => return Err(self.unasked(verdict)),
+                    verdict => return self.ended_before(verdict),
                 },
                 Heard::Confirmed(Ok(answers)) => match answers.into_iter().next() {
-                    Some(Renewed::Held(grant)) if self.start(grant, now) => return Ok(None),
+                    Some(Renewed::Held(grant)) if self.start(grant, now) => return Ok(End::Held),
                     Some(Renewed::Held(_)) => {}
                     Some(Renewed::Unknown(error)) => self.failed(error, now)?,
                     // The turn has run out. The ticket has not.
@@ -249,14 +276,17 @@ impl Asked {
                 Heard::Confirmed(Err(error)) => self.failed(error, now)?,
                 Heard::Event(Event::Turn(Turn::Granted(grant))) => {
                     if self.start(grant, now) {
-                        return Ok(None);
+                        return Ok(End::Held);
                     }
+                }
+                Heard::Event(Event::Turn(Turn::Settled(outcome))) => {
+                    return self.ended_before(Verdict::Settled(outcome));
                 }
                 Heard::Event(Event::Turn(Turn::Ended(
                     ended @ (Ended::Closed | Ended::Conflict { .. }),
                 ))) => return Err(ended.into()),
                 Heard::Event(Event::Rung) if now >= self.deadline() => {
-                    return Err(self.wait_over(now));
+                    return self.wait_over(now);
                 }
                 Heard::Event(Event::Rung) if now >= self.give_up => return Err(self.no_answer()),
                 Heard::Event(Event::Turn(_) | Event::Rung) => self.ask_again(now),
@@ -277,10 +307,14 @@ impl Asked {
         self.core().slots.schedule(&stake.claim.name, stake.stands(place, now));
     }
 
-    fn unasked(&self, verdict: Verdict) -> Error {
+    /// There is nothing to wait for any more.
+    fn ended_before(&self, verdict: Verdict) -> Result<End> {
         self.refused();
-        let reason = format!("the engine gave an answer that was not asked for: {verdict:?}");
-        Error::new(ErrorKind::Internal, reason)
+        match (verdict, self.stake().claim.once) {
+            (Verdict::Settled(outcome), Some(_)) => Ok(End::Settled(outcome)),
+            (Verdict::Unsettled, Some(_)) => Ok(End::Unsettled),
+            _ => Err(not_asked_for()),
+        }
     }
 
     fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
@@ -390,10 +424,18 @@ impl Asked {
         }
     }
 
-    fn wait_over(&self, now: Moment) -> Error {
+    fn wait_over(&self, now: Moment) -> Result<End> {
+        match self.stake().place() {
+            // Someone is at it, which is an answer to who asked for it to be done once.
+            Some(place) if self.stake().claim.once.is_some() => Ok(End::Busy(place.holder)),
+            place => Err(self.not_in_time(place, now)),
+        }
+    }
+
+    fn not_in_time(&self, place: Option<Place>, now: Moment) -> Error {
         let (core, name) = (self.core(), &self.stake().claim.name);
         let waited = self.stake().wait.unwrap_or_default();
-        let Some(Place { ticket, ahead, asked_at, holder, .. }) = self.stake().place() else {
+        let Some(Place { ticket, ahead, asked_at, holder, .. }) = place else {
             let said = match &self.last_failure {
                 Some(error) => format!("; the last try: {error}"),
                 None => String::new(),
@@ -431,7 +473,19 @@ impl Asked {
     }
 }
 
+fn not_asked_for() -> Error {
+    Error::new(ErrorKind::Internal, "the engine gave an answer that was not asked for")
+}
+
 impl Core {
+    fn not_sent(&self, error: Error, claim: &Claim) -> Error {
+        let error = self.explain(error, "acquire", &claim.name);
+        if !self.forked() {
+            self.slots.reporter.not_sent(claim, &error);
+        }
+        error
+    }
+
     /// The error for a claim that was not granted in time: who has it, and what to do about it.
     fn not_had(&self, name: &Name, said: &str, holder: Option<Holder>) -> Error {
         let Some(Holder { fence, held_for, details, .. }) = holder else {

@@ -106,6 +106,11 @@ pub struct Details {
     pub reason: Option<String>,
     /// Pairs such as a correlation id. Default: none.
     pub meta: Vec<(String, String)>,
+    /// What a leader wants everyone to know, such as its address. Default: none.
+    pub value: Option<String>,
+    /// Where the work is traced, as a W3C `traceparent`, so that who waits can be led there.
+    /// Default: none.
+    pub trace: Option<String>,
 }
 
 /// One ask to hold.
@@ -174,6 +179,12 @@ impl Claim {
         error.next("all users of a name must agree; resize changes it for all")
     }
 
+    pub(crate) fn other_content() -> Error {
+        let reason = "it was started with other content (the fingerprints differ)";
+        let error = Error::new(ErrorKind::Conflict, reason);
+        error.next("use another name for other work, or send what was sent the first time")
+    }
+
     pub(crate) fn capacity_is_fixed() -> Error {
         let reason = "the name is used with a capacity that is fixed, as by a mutex";
         Error::new(ErrorKind::Conflict, reason).next("give the semaphore a name of its own")
@@ -187,6 +198,16 @@ pub struct Once {
     pub keep: Duration,
     /// Whether to run it again when an earlier holder started and never settled.
     pub rerun: bool,
+    /// A fingerprint of what it is done with, so that the same name with other content is refused; 0
+    /// agrees with any.
+    pub content: u128,
+}
+
+impl Once {
+    /// Whether what was started with `content` is the same work.
+    pub(crate) fn agrees(&self, content: u128) -> bool {
+        self.content == content || self.content == 0 || content == 0
+    }
 }
 
 /// What a `once` left, in bytes.

@@ -17,11 +17,12 @@ use crate::engines::redis::{Redis, RedisConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::name::{Name, Space};
-use crate::observe::{Advice, Observer};
+use crate::observe::Reporter;
 use crate::options::{Options, check_text};
-use crate::primitives::{All, Mutex as NamedMutex, RwLock, Semaphore};
+use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore};
 use crate::stake::{Stake, Todo, Watcher};
 use crate::system;
+use crate::telemetry::TraceSource;
 use crate::turn::{Ack, Slots};
 use crate::watchdog;
 
@@ -65,6 +66,7 @@ pub(crate) struct Core {
     pub(crate) watched: AtomicBool,
     starting: Mutex<()>,
     generation: u64,
+    pub(crate) trace_source: TraceSource,
 }
 
 impl Tenure {
@@ -131,8 +133,8 @@ impl Tenure {
             let engine = engine.clone();
             Box::new(move |name: &Name| engine.shard(name))
         };
-        let observer = Observer::new(&engine.profile().label);
-        let slots = Arc::new(Slots::new(world.clone(), shard_of, observer));
+        let reporter = Reporter::new(&engine.profile().label);
+        let slots = Arc::new(Slots::new(world.clone(), shard_of, reporter));
         let turns: Weak<dyn Turns> = Arc::downgrade(&slots) as _;
         engine.attach(turns);
         let core = Core {
@@ -144,6 +146,7 @@ impl Tenure {
             watched: AtomicBool::new(false),
             starting: Mutex::new(()),
             generation: system::generation(),
+            trace_source: TraceSource::default(),
         };
         let handle = Arc::new(Handle { core: Arc::new(core) });
         Tenure { handle, defaults: Arc::new(Options::new(default_owner())) }
@@ -169,30 +172,41 @@ impl Tenure {
 
     /// A lock: one holder at a time.
     pub fn mutex(&self, name: impl AsRef<str>) -> NamedMutex {
-        NamedMutex { handle: self.handle.clone(), ask: self.ask(name.as_ref()) }
+        NamedMutex { handle: self.handle.clone(), ask: self.ask(Space::Lock, name.as_ref()) }
     }
 
     /// `capacity` units that are shared out. All users of a name must agree on it.
     pub fn semaphore(&self, name: impl AsRef<str>, capacity: u32) -> Semaphore {
-        let mut ask = self.ask(name.as_ref());
+        let mut ask = self.ask(Space::Lock, name.as_ref());
         (ask.claim.capacity, ask.claim.fixed) = (capacity, false);
         Semaphore { handle: self.handle.clone(), ask }
     }
 
     /// Many readers, or one writer.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock { handle: self.handle.clone(), ask: self.ask(name.as_ref()) }
+        RwLock { handle: self.handle.clone(), ask: self.ask(Space::Lock, name.as_ref()) }
     }
 
     /// Several locks at once: all or nothing, without deadlock.
     pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> All {
         let names: Vec<_> =
             names.into_iter().map(|n| Name::unchecked(Space::Lock, n.as_ref())).collect();
-        All { handle: self.handle.clone(), ask: self.ask(""), names }
+        All { handle: self.handle.clone(), ask: self.ask(Space::Lock, ""), names }
     }
 
-    fn ask(&self, name: &str) -> Draft {
-        Draft::new(Name::unchecked(Space::Lock, name), &self.defaults)
+    /// One leader at a time, whom everyone can see.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        let ask = self.ask(Space::Election, name.as_ref());
+        Election { handle: self.handle.clone(), ask }
+    }
+
+    /// Work that is done once, and whose outcome is remembered.
+    pub fn once(&self, name: impl AsRef<str>) -> Once {
+        Once::new(self.handle.clone(), self.ask(Space::Once, name.as_ref()))
+    }
+
+    fn ask(&self, space: Space, name: &str) -> Draft {
+        Draft::new(Name::unchecked(space, name), &self.defaults)
     }
 
     /// Who holds a name and who waits for it; `None` if nobody does.
@@ -200,44 +214,21 @@ impl Tenure {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<View>> {
-        let name = Name::unchecked(Space::Lock, name.as_ref());
-        let core = &self.handle.core;
-        let asked = async {
-            name.check()?;
-            core.open()?;
-            core.engine.inspect(&Scope::Name(name.clone())).await
-        };
-        let page = asked.await.map_err(|error| core.explain(error, "inspect", &name))?;
-        Ok(page.views.into_iter().next())
+        self.handle.core.view(&Name::unchecked(Space::Lock, name.as_ref())).await
     }
 
-    /// All names in use that begin with `prefix`, in order.
+    /// All names in use that begin with `prefix`, in order: of locks, elections and onces, which
+    /// [`Name::space`](crate::engine::Name::space) tells apart.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<View>> {
-        let core = &self.handle.core;
-        let prefix = Name::unchecked(Space::Lock, prefix.as_ref());
-        let mut views: Vec<View> = Vec::new();
-        loop {
-            let scope = Scope::Prefix {
-                space: Space::Lock,
-                prefix: prefix.as_str().to_owned(),
-                after: views.last().map(|view| view.name.clone()),
-                limit: 1000,
-            };
-            let asked = async {
-                core.open()?;
-                core.engine.inspect(&scope).await
-            };
-            let Page { views: found, more } =
-                asked.await.map_err(|error| core.explain(error, "list", &prefix))?;
-            let done = !more || found.is_empty();
-            views.extend(found);
-            if done {
-                return Ok(views);
-            }
+        let mut views = Vec::new();
+        for space in [Space::Lock, Space::Election, Space::Once] {
+            self.handle.core.list(space, prefix.as_ref(), &mut views).await?;
         }
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(views)
     }
 
     /// Ends a hold by force, and serves the next in line. The fence must be the one that
@@ -254,26 +245,8 @@ impl Tenure {
         reason: impl Into<String>,
     ) -> Result<Broken> {
         let name = Name::unchecked(Space::Lock, name.as_ref());
-        let core = &self.handle.core;
-        let note = Note { by: self.defaults.details.owner.clone(), reason: reason.into() };
-        let asked = async {
-            name.check()?;
-            check_text("the reason", &note.reason)?;
-            core.open()?;
-            core.engine.break_hold(&name, fence, &note).await
-        };
-        let broken = asked.await.map_err(|error| core.explain(error, "break", &name))?;
-        if broken == Broken::Done {
-            core.slots.observer.broken(&name, fence, &note);
-        }
-        Ok(broken)
-    }
-
-    /// How long holds last by group, and which ttl would fit where it does not: see [`Advice`].
-    ///
-    /// What is known is this connection's, in this process, since it began.
-    pub fn advice(&self) -> Vec<Advice> {
-        self.handle.core.slots.observer.advice()
+        let by = self.defaults.details.owner.clone();
+        self.handle.core.break_hold(&name, fence, by, reason.into()).await
     }
 
     /// Asks the engine for a sign of life, and says how long that took.
@@ -324,6 +297,57 @@ impl Tenure {
 }
 
 impl Core {
+    /// A name as it is now; `None` if nobody uses it.
+    pub(crate) async fn view(&self, name: &Name) -> Result<Option<View>> {
+        let asked = async {
+            name.check()?;
+            self.open()?;
+            self.engine.inspect(&Scope::Name(name.clone())).await
+        };
+        let page = asked.await.map_err(|error| self.explain(error, "inspect", name))?;
+        Ok(page.views.into_iter().next())
+    }
+
+    async fn list(&self, space: Space, prefix: &str, all: &mut Vec<View>) -> Result<()> {
+        let mut after = None;
+        loop {
+            let scope = Scope::Prefix { space, prefix: prefix.to_owned(), after, limit: 1000 };
+            let asked = async {
+                self.open()?;
+                self.engine.inspect(&scope).await
+            };
+            let page = asked.await;
+            let Page { views, more } =
+                page.map_err(|error| self.explain(error, "list", &Name::unchecked(space, prefix)))?;
+            after = views.last().map(|view| view.name.clone()).filter(|_| more);
+            all.extend(views);
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(crate) async fn break_hold(
+        &self,
+        name: &Name,
+        fence: Fence,
+        by: String,
+        reason: String,
+    ) -> Result<Broken> {
+        let note = Note { by, reason };
+        let asked = async {
+            name.check()?;
+            check_text("the reason", &note.reason)?;
+            self.open()?;
+            self.engine.break_hold(name, fence, &note).await
+        };
+        let broken = asked.await.map_err(|error| self.explain(error, "break", name))?;
+        if broken == Broken::Done {
+            self.slots.reporter.broken(name, fence, &note);
+        }
+        Ok(broken)
+    }
+
     /// Refuses work for a closed or forked connection. After a fork nothing else may be touched:
     /// another thread of the parent may have held any of its locks.
     pub(crate) fn open(&self) -> Result<()> {

@@ -6,7 +6,7 @@
 use std::fmt;
 
 /// `Result` with this crate's [`Error`].
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, with its context.
 ///

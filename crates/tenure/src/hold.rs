@@ -13,7 +13,7 @@ use crate::claim::{Ended, Fence, Grant, Renewal, Renewed};
 use crate::client::{Core, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
-use crate::observe::{End, Observer};
+use crate::observe::{End, Reporter};
 use crate::options::check_ttl;
 use crate::stake::{Released, Stake, Todo, Watcher};
 
@@ -46,7 +46,7 @@ impl Hold {
 
     /// The claim was granted after it had waited that long, in that span.
     pub(crate) fn start(&mut self, grant: Grant, now: Moment, waited: Duration, acquire: &Span) {
-        let say = |observer: &Observer, stake: &Stake| observer.granted(stake, waited, acquire);
+        let say = |reporter: &Reporter, stake: &Stake| reporter.granted(stake, waited, acquire);
         self.start_and_say(grant, now, acquire, say);
     }
 
@@ -59,7 +59,7 @@ impl Hold {
     ) -> Hold {
         let mut hold = Hold::asking(handle, stake);
         hold.stake.attached();
-        hold.start_and_say(grant, now, &Span::none(), Observer::attached);
+        hold.start_and_say(grant, now, &Span::none(), Reporter::attached);
         hold.given()
     }
 
@@ -68,15 +68,15 @@ impl Hold {
         grant: Grant,
         now: Moment,
         acquire: &Span,
-        say: impl FnOnce(&Observer, &Stake),
+        say: impl FnOnce(&Reporter, &Stake),
     ) {
         self.fence = grant.fence;
         let (slots, stake) = (&self.core().slots, &self.stake);
         slots.saw(grant.fence);
         let mut todo = Todo::default();
-        let holding = slots.observer.holding(&stake.claim, &grant, acquire);
+        let holding = slots.reporter.holding(&stake.claim, &grant, acquire);
         slots.schedule(&stake.claim.name, stake.start(grant, now, holding, &mut todo));
-        say(&slots.observer, stake);
+        say(&slots.reporter, stake);
         if !todo.is_empty() {
             slots.carry_out(stake, &mut todo);
         }
@@ -89,7 +89,7 @@ impl Hold {
         let (forget_at, in_doubt) = self.stake.let_go(core.world.now())?;
         core.slots.schedule(&self.stake.claim.name, forget_at);
         let (stake, holding) = (&*self.stake, self.stake.holding());
-        core.slots.observer.detached(End { stake, holding, world: &*core.world });
+        core.slots.reporter.detached(End { stake, holding, world: &*core.world });
         self.left = true;
         Ok(in_doubt)
     }
@@ -263,30 +263,28 @@ impl Hold {
 
     /// Runs `work` until it is done or the hold is lost, whichever comes first; then releases.
     pub(crate) async fn run<T>(self, work: impl AsyncFnOnce(&Hold) -> T) -> Result<T> {
+        let done = self.until_lost(work(&self)).await?;
+        // Whether the release was late is logged; the work itself ended in time.
+        let _ = self.release().await?;
+        Ok(done)
+    }
+
+    /// Runs `work` until it is done, or drops it when the hold is lost.
+    pub(crate) async fn until_lost<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         let mut lost = self.lost();
-        let done = {
-            let mut work = std::pin::pin!(work(&self));
-            poll_fn(|cx| {
-                // The clock first: after a pause, work must not go on for a single step.
-                match Pin::new(&mut lost).poll(cx) {
-                    Poll::Ready(ended) => Poll::Ready(Err(ended)),
-                    Poll::Pending => work.as_mut().poll(cx).map(Ok),
-                }
-            })
-            .await
-        };
-        match done {
-            Ok(done) => {
-                // Whether the release was late is logged; the work itself ended in time.
-                let _ = self.release().await?;
-                Ok(done)
+        let mut work = std::pin::pin!(work);
+        let done = poll_fn(|cx| {
+            // The clock first: after a pause, work must not go on for a single step.
+            match Pin::new(&mut lost).poll(cx) {
+                Poll::Ready(ended) => Poll::Ready(Err(ended)),
+                Poll::Pending => work.as_mut().poll(cx).map(Ok),
             }
-            Err(ended) => {
-                let error = Error::new(ErrorKind::Lost, ended.to_string())
-                    .next("the work was stopped; guard what it writes with the fence");
-                Err(self.core().explain(error, "run", &self.stake.claim.name))
-            }
-        }
+        });
+        done.await.map_err(|ended| {
+            let error = Error::new(ErrorKind::Lost, ended.to_string())
+                .next("the work was stopped; guard what it writes with the fence");
+            self.core().explain(error, "run", &self.stake.claim.name)
+        })
     }
 }
 

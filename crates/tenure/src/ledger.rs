@@ -87,6 +87,8 @@ pub enum Answer {
     Settled(Outcome),
     /// It was started before and never settled.
     Unsettled,
+    /// It was started before, with other content.
+    OtherContent,
     /// This claim has left.
     Left,
     /// The hold is no more.
@@ -375,17 +377,20 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
 
     /// Writes down that a once has begun: only when its holder knows, for nobody else will run it.
     fn started(&mut self, hold: &Entry) -> Result<(), S::Error> {
-        let Some(Once { keep, .. }) = hold.once else { return Ok(()) };
+        let Some(Once { keep, content, .. }) = hold.once else { return Ok(()) };
         let (fence, until) = (hold.fence(), self.now + keep);
-        self.shelf.set_record(Some(Record { fence, keep, until, outcome: None }))
+        self.shelf.set_record(Some(Record { fence, keep, until, content, outcome: None }))
     }
 
     /// Answers a waiting claim of a once that needs no turn any more.
     fn dismiss(&mut self, head: &Entry) -> Result<bool, S::Error> {
         let Some(once) = head.once else { return Ok(false) };
+        let is_free = self.shelf.totals()?.held == 0;
         let word = match self.shelf.record(self.now)? {
+            // The answer to its next question is for itself alone.
+            Some(record) if is_free && !once.agrees(record.content) => Word::LookAgain,
             Some(Record { outcome: Some(outcome), .. }) => Word::Settled(outcome),
-            Some(_) if !once.rerun && self.shelf.totals()?.held == 0 => Word::LookAgain,
+            Some(_) if is_free && !once.rerun => Word::LookAgain,
             _ => return Ok(false),
         };
         self.moves -= 1;
@@ -405,6 +410,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     fn done_before(&self, claim: &Claim) -> Result<Option<Answer>, S::Error> {
         let Some(once) = claim.once else { return Ok(None) };
         Ok(match self.shelf.record(self.now)? {
+            Some(record) if !once.agrees(record.content) => Some(Answer::OtherContent),
             Some(Record { outcome: Some(outcome), .. }) => Some(Answer::Settled(outcome)),
             Some(_) if !once.rerun && self.shelf.totals()?.held == 0 => Some(Answer::Unsettled),
             _ => None,

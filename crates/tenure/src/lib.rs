@@ -56,6 +56,7 @@ mod options;
 mod primitives;
 mod stake;
 mod system;
+mod telemetry;
 mod turn;
 mod watchdog;
 
@@ -63,7 +64,7 @@ pub mod engine;
 pub mod engines;
 pub mod ledger;
 
-pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Waiter};
+pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Outcome, Waiter};
 pub use client::Tenure;
 pub use detached::Detached;
 pub use engine::View;
@@ -74,5 +75,8 @@ pub use observe::Advice;
 #[cfg(feature = "metrics")]
 pub use observe::meters as metrics;
 pub use options::Options;
-pub use primitives::{All, Mutex, RwLock, Semaphore};
+pub use primitives::{
+    All, Begun, Done, Election, LONGEST_OUTCOME, Leader, Mutex, Observer, Once, Run, RwLock,
+    Semaphore, Term,
+};
 pub use stake::Released;

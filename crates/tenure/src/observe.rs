@@ -14,7 +14,7 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{Level, Span, debug, enabled, error, trace, warn};
+use tracing::{Level, Span, debug, enabled, error, info, trace, warn};
 
 pub use self::adviser::Advice;
 pub(crate) use self::holding::Holding;
@@ -43,17 +43,34 @@ use measure;
 
 /// An event about a claim, with what identifies it and whatever else there is to say.
 macro_rules! about {
-    ($level:ident, $event:literal, $observer:expr, $claim:expr, $($rest:tt)*) => {{
+    ($level:ident, $event:literal, $reporter:expr, $claim:expr, $($rest:tt)*) => {{
         let claim: &Claim = $claim;
-        let (owner, meta) = (&claim.details.owner, &claim.details.meta);
+        let $crate::claim::Details { owner, meta, trace, .. } = &*claim.details;
         $level!(
             target: TARGET,
             event = $event, name = %claim.name, kind = kind(claim), group = group(&claim.name),
-            engine = &*$observer.engine, owner, claim = %claim.id, ?meta, $($rest)*
+            engine = &*$reporter.engine, owner, claim = %claim.id, ?meta,
+            trace = trace.as_deref(), $($rest)*
         )
     }};
 }
 use about;
+
+/// An event about a claim that someone else is in the way of.
+macro_rules! about_blocked {
+    ($level:ident, $event:literal, $reporter:expr, $claim:expr, $holder:expr, $($rest:tt)*) => {{
+        let holder: Option<&$crate::claim::Holder> = $holder;
+        let details = holder.map(|holder| &*holder.details);
+        about!(
+            $level, $event, $reporter, $claim,
+            blocked_by.owner = details.map(|details| details.owner.as_str()),
+            blocked_by.fence = holder.map(|holder| holder.fence.get()),
+            blocked_by.trace = details.and_then(|details| details.trace.as_deref()),
+            $($rest)*
+        )
+    }};
+}
+use about_blocked;
 
 fn millis(duration: Duration) -> u64 {
     duration.as_millis() as u64
@@ -61,10 +78,12 @@ fn millis(duration: Duration) -> u64 {
 
 /// What one connection says, and what it remembers for that.
 #[derive(Debug)]
-pub(crate) struct Observer {
+pub(crate) struct Reporter {
     /// The engine's own word for itself, which has no password in it.
     engine: Arc<str>,
     adviser: Adviser,
+    #[cfg(feature = "metrics")]
+    ages: meters::Ages,
 }
 
 /// How a hold ended, and when.
@@ -91,9 +110,19 @@ impl End<'_> {
     }
 }
 
-impl Observer {
-    pub(crate) fn new(engine: &str) -> Observer {
-        Observer { engine: engine.into(), adviser: Adviser::default() }
+impl Reporter {
+    pub(crate) fn new(engine: &str) -> Reporter {
+        Reporter {
+            engine: engine.into(),
+            adviser: Adviser::default(),
+            #[cfg(feature = "metrics")]
+            ages: meters::Ages::default(),
+        }
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn ages(&self, stakes: &[Arc<Stake>], now: Moment) {
+        self.ages.tell(self, stakes, now);
     }
 
     pub(crate) fn advice(&self) -> Vec<Advice> {
@@ -267,12 +296,46 @@ impl Observer {
         );
     }
 
+    // Elections and onces.
+
+    /// A candidate leads from now on.
+    pub(crate) fn elected(&self, stake: &Stake) {
+        let (claim, fence) = (&stake.claim, stake.fence());
+        let value = claim.details.value.as_deref();
+        about!(info, "leader.elected", self, claim, %fence, value);
+        measure!(elected(claim, fence));
+    }
+
+    /// A leader hands over.
+    pub(crate) fn resigned(&self, stake: &Stake) {
+        about!(info, "leader.resigned", self, &stake.claim, fence = %stake.fence());
+    }
+
+    /// A once has run, or is said not to have happened.
+    pub(crate) fn settled(&self, stake: &Stake, happened: bool) {
+        let outcome = if happened { "ran" } else { "undone" };
+        measure!(once(&stake.claim, outcome));
+        #[cfg(not(feature = "metrics"))]
+        let _ = (stake, outcome);
+    }
+
+    /// The outcome of a once comes after its hold was lost; it counts unless someone began again.
+    pub(crate) fn settled_late(&self, stake: &Stake) {
+        about!(warn, "once.settled_late", self, &stake.claim, fence = %stake.fence());
+    }
+
     /// An operator broke a hold; its holder says for itself what it lost.
     pub(crate) fn broken(&self, name: &Name, fence: Fence, note: &Note) {
         let (group, engine, by, reason) = (group(name), &*self.engine, &note.by, &note.reason);
         warn!(target: TARGET, event = "lock.broken", %name, group, engine, %fence, by, reason);
         measure!(broken(self, name));
     }
+}
+
+/// A waiter was passed over, because its process is gone or cannot be reached.
+pub(crate) fn passed_over(name: &Name) {
+    debug!(target: TARGET, event = "lock.passed_over", %name, group = group(name));
+    measure!(passed_over(name));
 }
 
 /// The end of a hold in a word.

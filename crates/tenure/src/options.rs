@@ -107,9 +107,11 @@ pub(crate) fn check_times(ttl: Duration, terms: &Terms, profile: &Profile) -> Re
 }
 
 pub(crate) fn check_details(details: &Details) -> Result<()> {
-    let Details { owner, reason, meta } = details;
+    let Details { owner, reason, meta, value, trace } = details;
     check_text("the owner", owner)?;
-    check_text("the reason", reason.as_deref().unwrap_or_default())?;
+    for (what, said) in [("the reason", reason), ("the value", value), ("the trace", trace)] {
+        check_text(what, said.as_deref().unwrap_or_default())?;
+    }
     if meta.len() > MOST_META {
         let reason = format!("meta has {} pairs; the limit is {MOST_META}", meta.len());
         return Err(Error::invalid(reason).next("keep what identifies the work"));
@@ -231,6 +233,13 @@ macro_rules! setters {
             /// Adds a pair such as a correlation id, shown with the holder and in the logs.
             pub fn meta(mut self, key: impl Into<String>, value: impl Into<String>) -> $type {
                 self.ask.details().meta.push((key.into(), value.into()));
+                self
+            }
+
+            /// Where this work is traced, as a W3C `traceparent`: who waits for it can be led there.
+            /// Default: none.
+            pub fn trace(mut self, traceparent: impl Into<String>) -> $type {
+                self.ask.details().trace = Some(traceparent.into());
                 self
             }
         }

@@ -1,11 +1,15 @@
 //! The primitives: a weight and a capacity each, and nothing else.
 
 mod all;
+mod election;
 mod mutex;
+mod once;
 mod rwlock;
 mod semaphore;
 
 pub use all::All;
+pub use election::{Election, Leader, Observer, Term};
 pub use mutex::Mutex;
+pub use once::{Begun, Done, LONGEST_OUTCOME, Once, Run};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;

@@ -6,20 +6,22 @@
 
 mod detach;
 mod phase;
+mod todo;
 mod watch;
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tracing::Span;
 
 use self::phase::{Asking, Held, Leaving, Phase, State};
+pub(crate) use self::todo::{Heard, Todo};
 use crate::ask::Ask;
 use crate::claim::{
-    Claim, Ended, FIRST_LIFE, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Ticket, Turn,
+    Claim, Ended, FIRST_LIFE, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Settle, Ticket, Turn,
 };
 use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
@@ -75,55 +77,6 @@ impl Clone for Watcher {
     }
 }
 
-/// What a look or a message leaves to be done, once the mutex is free.
-#[derive(Debug, Default)]
-pub(crate) struct Todo {
-    /// The asking future.
-    pub(crate) wake: Option<Waker>,
-    /// Those who watch.
-    pub(crate) wake_observers: Vec<Waker>,
-    pub(crate) renew: Option<Renewal>,
-    pub(crate) leave: Option<Leave>,
-    pub(crate) lost: Option<Ended>,
-    pub(crate) at_risk: Option<Arc<str>>,
-    /// A renewal of a hold was answered, or was not.
-    pub(crate) heard: Option<Heard>,
-    /// What lasted as long as the hold, which has ended.
-    pub(crate) holding: Option<Box<Holding>>,
-    /// The release was never answered, and by now need not be.
-    pub(crate) unanswered: bool,
-    /// The stake has ended and can be forgotten.
-    pub(crate) over: bool,
-}
-
-/// What came of a renewal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Heard {
-    /// So much was left, of a first life or of a whole ttl.
-    Renewed {
-        left: Duration,
-        first_life: bool,
-    },
-    Unanswered,
-    Gone,
-}
-
-impl Todo {
-    /// Those who watch are to be woken.
-    fn call(&mut self, observers: &mut Vec<(u64, Waker)>) {
-        self.wake_observers.extend(observers.drain(..).map(|(_, waker)| waker));
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        let quiet = self.lost.is_none()
-            && self.at_risk.is_none()
-            && self.wake.is_none()
-            && self.heard.is_none()
-            && self.wake_observers.is_empty();
-        quiet && self.renew.is_none() && self.leave.is_none() && !self.over
-    }
-}
-
 impl Stake {
     pub(crate) fn new(ask: Ask) -> Stake {
         let asking = Asking {
@@ -133,6 +86,7 @@ impl Stake {
             ring_at: Moment::FAR,
             rung: false,
             contact_at: Moment::FAR,
+            since: Moment::FAR,
         };
         let state = State {
             phase: Phase::Asking(asking),
@@ -146,6 +100,7 @@ impl Stake {
             since: Moment::FAR,
             left_at: Moment::FAR,
             holding: None,
+            settle: None,
         };
         Stake { ask, state: Mutex::new(state) }
     }
@@ -324,7 +279,7 @@ impl Stake {
             Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => return None,
         };
         state.phase = Phase::Leaving(Leaving { tries: 1, ..leaving });
-        Some(self.leave_of(state.open > 0))
+        Some(self.leave_of(&state))
     }
 
     /// The leave is queued and not answered yet. Returns when the watchdog should send it again.
@@ -443,6 +398,17 @@ impl Stake {
         (state.since, Some(state.left_at).filter(|left_at| *left_at != Moment::FAR))
     }
 
+    /// Since when it holds, or since when it stands in line.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn standing(&self) -> Option<(bool, Moment)> {
+        let state = self.state();
+        match &state.phase {
+            Phase::Held(_) => Some((true, state.since)),
+            Phase::Asking(Asking { place: Some(_), since, .. }) => Some((false, *since)),
+            _ => None,
+        }
+    }
+
     /// The span of the hold, if it holds and somebody wants to know.
     pub(crate) fn hold_span(&self) -> Span {
         let state = self.state();
@@ -497,8 +463,15 @@ impl Stake {
         self.terms.max_hold.map_or(Moment::FAR, |max_hold| since + max_hold)
     }
 
-    fn leave_of(&self, in_doubt: bool) -> Leave {
-        Leave { in_doubt, ..Leave::new(self.claim.name.clone(), self.claim.id) }
+    /// A leave that comes twice does nothing; only an unanswered claim can come too late.
+    fn leave_of(&self, state: &State) -> Leave {
+        let (in_doubt, settle) = (state.open > 0, state.settle.clone());
+        Leave { in_doubt, settle, ..Leave::new(self.claim.name.clone(), self.claim.id) }
+    }
+
+    /// Says with its leave what became of a once.
+    pub(crate) fn settle(&self, settle: Settle) {
+        self.state().settle = Some(settle);
     }
 
     fn leaving(good_until: Option<Moment>) -> Leaving {

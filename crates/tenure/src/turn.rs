@@ -23,7 +23,7 @@ use crate::engine::Turns;
 use crate::error::Result;
 use crate::moment::Moment;
 use crate::name::Name;
-use crate::observe::{End, Observer};
+use crate::observe::{End, Reporter};
 use crate::stake::{Released, Stake, Todo};
 
 const SHARDS: usize = 64;
@@ -36,7 +36,7 @@ pub(crate) struct Slots {
     world: Arc<dyn World>,
     shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
     seen: AtomicU64,
-    pub(crate) observer: Arc<Observer>,
+    pub(crate) reporter: Arc<Reporter>,
 }
 
 /// Aligned, so that claims of unrelated names do not share a cache line.
@@ -51,7 +51,7 @@ impl Slots {
     pub(crate) fn new(
         world: Arc<dyn World>,
         shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
-        observer: Observer,
+        reporter: Reporter,
     ) -> Slots {
         let shard = || Shard { due: AtomicU64::new(u64::MAX), ..Shard::default() };
         Slots {
@@ -61,7 +61,7 @@ impl Slots {
             world,
             shard_of,
             seen: AtomicU64::new(0),
-            observer: Arc::new(observer),
+            reporter: Arc::new(reporter),
         }
     }
 
@@ -179,16 +179,16 @@ impl Slots {
             self.remove(stake);
         }
         if let Some(heard) = todo.heard.take() {
-            self.observer.renewal(stake, heard);
+            self.reporter.renewal(stake, heard);
         }
         if let Some(why) = todo.at_risk.take() {
-            self.observer.at_risk(stake, &why, self.world.now());
+            self.reporter.at_risk(stake, &why, self.world.now());
         }
         if let Some(ended) = todo.lost.take() {
-            self.observer.lost(self.end(stake, todo), &ended);
+            self.reporter.lost(self.end(stake, todo), &ended);
         }
         if std::mem::take(&mut todo.unanswered) {
-            self.observer.released_late(self.end(stake, todo), None);
+            self.reporter.released_late(self.end(stake, todo), None);
         }
         if let Some(waker) = todo.wake.take() {
             waker.wake();
@@ -211,9 +211,9 @@ impl Slots {
         let now = if left == Left::Released { Moment::ORIGIN } else { self.world.now() };
         match stake.left(left.clone(), now, &mut todo) {
             Some(Released::Late) => {
-                self.observer.released_late(self.end(stake, &mut todo), Some(&left));
+                self.reporter.released_late(self.end(stake, &mut todo), Some(&left));
             }
-            Some(Released::InTime) => self.observer.released(self.end(stake, &mut todo)),
+            Some(Released::InTime) => self.reporter.released(self.end(stake, &mut todo)),
             None => {}
         }
         self.carry_out(stake, &mut todo);

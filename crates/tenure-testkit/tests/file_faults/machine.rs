@@ -109,7 +109,7 @@ async fn s108_what_a_once_left_outlives_the_machine() {
     let name = Name::new(Space::Once, "import").unwrap();
     let ask = |keep: Duration| {
         let mut claim = Claim::new(name.clone(), SystemWorld.mint().unwrap());
-        claim.once = Some(Once { keep, rerun: false });
+        claim.once = Some(Once { keep, rerun: false, content: 0 });
         claim
     };
     // As long as can be said: a time that cannot be added to must not lock the file for ever.

@@ -15,7 +15,7 @@ const MUTEX: Shape = Shape { capacity: 1, fixed: true, once: false };
 const ALL: u32 = 1 << 20;
 
 fn actor(process: usize, weight: u32) -> Actor {
-    Actor { process, weight, ttl: 30_005, keep: 0, rerun: false }
+    Actor { process, weight, ttl: 30_005, keep: 0, rerun: false, content: 0 }
 }
 
 fn claims(who: usize) -> Op {

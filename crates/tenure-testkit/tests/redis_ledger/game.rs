@@ -189,7 +189,7 @@ impl Game {
     }
 
     fn claim(&self, who: usize, manner: Manner, side: Side) -> Claim {
-        let Actor { weight, ttl, keep, rerun, .. } = self.plan.actors[who];
+        let Actor { weight, ttl, keep, rerun, content, .. } = self.plan.actors[who];
         let player = &self.players[who];
         let mut claim = Claim::new(self.name.clone(), player.id);
         let (weight, capacity) = manner.odd.unwrap_or((weight, self.plan.shape.capacity));
@@ -200,7 +200,7 @@ impl Game {
         let seen = manner.seen.map(|more| side(self.numbers.last()) + more);
         claim.seen = Fence::new(seen.unwrap_or_default());
         let keep = Duration::from_millis(keep);
-        claim.once = self.plan.shape.once.then_some(Once { keep, rerun });
+        claim.once = self.plan.shape.once.then_some(Once { keep, rerun, content });
         claim.details = player.details.clone();
         claim
     }
@@ -360,6 +360,9 @@ async fn ask(engine: &dyn Engine, name: &Name, request: &Request) -> Said {
             Ok(verdict) => verdict_said(verdict),
             Err(error) => match error.kind() {
                 ErrorKind::Full => Said::Full,
+                ErrorKind::Conflict if error.to_string().contains("other content") => {
+                    Said::OtherContent
+                }
                 ErrorKind::Conflict => Said::Conflict(capacity_in(&error.to_string())),
                 ErrorKind::Lost => Said::Gone(None),
                 _ => Said::Odd(format!("{error:?}")),

@@ -209,6 +209,7 @@ impl Model {
             Answer::Full => Said::Full,
             Answer::Settled(outcome) => Said::Settled(outcome.to_vec()),
             Answer::Unsettled => Said::Unsettled,
+            Answer::OtherContent => Said::OtherContent,
             Answer::Left => Said::Left,
         }
     }

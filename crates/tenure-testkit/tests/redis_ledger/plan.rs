@@ -42,6 +42,7 @@ pub(crate) struct Actor {
     /// For a once.
     pub(crate) keep: u64,
     pub(crate) rerun: bool,
+    pub(crate) content: u128,
 }
 
 /// Which fence is named.
@@ -189,6 +190,7 @@ fn actor(rng: &mut Rng, shape: Shape) -> Actor {
         ttl: TTLS[rng.between(0, TTLS.len() as u64 - 1) as usize],
         keep: [500, 3000, 60_000, 3_600_000][rng.between(0, 3) as usize],
         rerun: rng.chance(500),
+        content: [0, 0, 1 << 120, 2][rng.between(0, 3) as usize],
     }
 }
 

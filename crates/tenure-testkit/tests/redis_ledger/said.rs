@@ -35,6 +35,7 @@ pub(crate) enum Said {
     Conflict(Option<u32>),
     Settled(Vec<u8>),
     Unsettled,
+    OtherContent,
     Left,
     /// `None`: why was not said.
     Gone(Option<Ended>),
@@ -151,6 +152,7 @@ impl Said {
             Said::Conflict(_) => "conflict",
             Said::Settled(_) => "settled",
             Said::Unsettled => "unsettled",
+            Said::OtherContent => "other content",
             Said::Left => "left",
             Said::Gone(Some(Ended::Broken(_))) => "gone: broken",
             Said::Gone(_) => "gone",

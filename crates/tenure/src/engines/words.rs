@@ -41,6 +41,7 @@ pub(super) fn verdict(
         Answer::Settled(outcome) => Verdict::Settled(outcome),
         Answer::Unsettled => Verdict::Unsettled,
         Answer::Left => Verdict::Left,
+        Answer::OtherContent => return Err(Claim::other_content()),
         Answer::Full => return Err(Claim::full(claim.max_waiters)),
         Answer::Conflict { capacity } => {
             return Err(Claim::conflict((claim.weight, claim.capacity), capacity));

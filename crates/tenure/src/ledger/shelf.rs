@@ -83,6 +83,8 @@ pub struct Record {
     pub keep: Duration,
     /// Until when.
     pub until: Moment,
+    /// The fingerprint of what it was started with.
+    pub content: u128,
     /// What it left, once settled.
     pub outcome: Option<Outcome>,
 }

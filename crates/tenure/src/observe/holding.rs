@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::field::{Empty, display};
 use tracing::{Span, debug_span};
 
-use super::{Observer, TARGET, group, kind, millis};
+use super::{Reporter, TARGET, group, kind, millis};
 use crate::claim::{Claim, Ended, Grant};
 use crate::system;
 
@@ -15,7 +15,7 @@ use crate::system;
 pub(crate) struct Holding {
     span: Span,
     #[cfg(feature = "metrics")]
-    held: super::meters::Counted,
+    counted: [super::meters::Counted; 2],
     /// The process that it was made in. In a forked child nothing may be said.
     generation: u64,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Holding {
 impl Holding {
     /// `None` if nobody wants to know.
     pub(super) fn new(
-        observer: &Observer,
+        reporter: &Reporter,
         claim: &Claim,
         grant: &Grant,
         acquire: &Span,
@@ -34,7 +34,7 @@ impl Holding {
             tenure.name = %claim.name,
             tenure.kind = kind(claim),
             tenure.group = group(&claim.name),
-            tenure.engine = &*observer.engine,
+            tenure.engine = &*reporter.engine,
             tenure.owner = claim.details.owner,
             tenure.fence = grant.fence.get(),
             tenure.hold.ms = Empty,
@@ -48,7 +48,7 @@ impl Holding {
         Some(Box::new(Holding {
             span,
             #[cfg(feature = "metrics")]
-            held: super::meters::held_now(observer, claim),
+            counted: super::meters::held_now(reporter, claim),
             generation: system::generation(),
         }))
     }
@@ -73,7 +73,7 @@ impl Drop for Holding {
             // Whoever listens may have been listening in the very moment of the fork.
             std::mem::forget(std::mem::replace(&mut self.span, Span::none()));
             #[cfg(feature = "metrics")]
-            std::mem::forget(std::mem::take(&mut self.held));
+            std::mem::forget(std::mem::take(&mut self.counted));
         }
     }
 }

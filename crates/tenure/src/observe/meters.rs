@@ -5,15 +5,18 @@
 //! `:`, and after 200 groups the rest is `_other`. [`METRICS`] lists all that there are;
 //! [`describe`] tells the recorder what they mean; [`BUCKETS`] suits the times, [`SHARES`] the shares.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::metrics::{Gauge, Label, SharedString, Unit, counter, gauge, histogram};
 
-use super::groups::{group, kind};
-use super::{Observer, how};
-use crate::claim::{Claim, Ended};
-use crate::name::Name;
-use crate::stake::Heard;
+use super::groups::{Bounded, group, kind};
+use super::{Reporter, how};
+use crate::claim::{Claim, Ended, Fence};
+use crate::moment::Moment;
+use crate::name::{Name, Space};
+use crate::stake::{Heard, Stake};
 
 mod table;
 
@@ -62,38 +65,38 @@ impl Drop for Counted {
     }
 }
 
-fn engine(observer: &Observer) -> SharedString {
-    SharedString::from_shared(observer.engine.clone())
+fn engine(reporter: &Reporter) -> SharedString {
+    SharedString::from_shared(reporter.engine.clone())
 }
 
 /// The labels of whatever is about a claim.
-fn of(observer: &Observer, claim: &Claim) -> Vec<Label> {
+fn of(reporter: &Reporter, claim: &Claim) -> Vec<Label> {
     vec![
-        Label::new("engine", engine(observer)),
+        Label::new("engine", engine(reporter)),
         Label::new("kind", kind(claim)),
         Label::new("group", group(&claim.name)),
     ]
 }
 
 fn of_with(
-    observer: &Observer,
+    reporter: &Reporter,
     claim: &Claim,
     label: &'static str,
     value: &'static str,
 ) -> Vec<Label> {
-    let mut labels = of(observer, claim);
+    let mut labels = of(reporter, claim);
     labels.push(Label::new(label, value));
     labels
 }
 
 /// An ask has come to its end, after so long.
 pub(super) fn acquisition(
-    observer: &Observer,
+    reporter: &Reporter,
     claim: &Claim,
     outcome: &'static str,
     waited: Option<Duration>,
 ) {
-    let labels = of_with(observer, claim, "outcome", outcome);
+    let labels = of_with(reporter, claim, "outcome", outcome);
     counter!("tenure_acquisitions_total", labels.clone()).increment(1);
     if let Some(waited) = waited {
         histogram!("tenure_wait_seconds", labels).record(waited);
@@ -101,21 +104,27 @@ pub(super) fn acquisition(
 }
 
 /// A claim stands in line from now on.
-pub(super) fn waiting_now(observer: &Observer, claim: &Claim) -> Counted {
-    Counted::new(gauge!("tenure_waiters", of(observer, claim)))
+pub(super) fn waiting_now(reporter: &Reporter, claim: &Claim) -> Counted {
+    Counted::new(gauge!("tenure_waiters", of(reporter, claim)))
 }
 
-/// A claim holds from now on.
-pub(super) fn held_now(observer: &Observer, claim: &Claim) -> Counted {
-    Counted::new(gauge!("tenure_held", of(observer, claim)))
+/// A claim holds from now on, and leads if it is a candidate's.
+pub(super) fn held_now(reporter: &Reporter, claim: &Claim) -> [Counted; 2] {
+    let leads = match claim.name.space() {
+        Space::Election => {
+            Counted::new(gauge!("tenure_leader", "election" => election(&claim.name)))
+        }
+        _ => Counted::default(),
+    };
+    [Counted::new(gauge!("tenure_held", of(reporter, claim))), leads]
 }
 
 /// A hold has ended.
-pub(super) fn held(observer: &Observer, claim: &Claim, end: &'static str, held: Duration) {
-    histogram!("tenure_hold_seconds", of_with(observer, claim, "end", end)).record(held);
+pub(super) fn held(reporter: &Reporter, claim: &Claim, end: &'static str, held: Duration) {
+    histogram!("tenure_hold_seconds", of_with(reporter, claim, "end", end)).record(held);
 }
 
-pub(super) fn renewal(observer: &Observer, claim: &Claim, heard: Heard) {
+pub(super) fn renewal(reporter: &Reporter, claim: &Claim, heard: Heard) {
     let (outcome, margin) = match heard {
         Heard::Renewed { left, first_life } => {
             // A first life is short by intent, and what is left of it no sign of anything.
@@ -125,13 +134,13 @@ pub(super) fn renewal(observer: &Observer, claim: &Claim, heard: Heard) {
         Heard::Gone => ("gone", None),
     };
     if let Some(margin) = margin {
-        histogram!("tenure_renewal_margin_ratio", of(observer, claim)).record(margin);
+        histogram!("tenure_renewal_margin_ratio", of(reporter, claim)).record(margin);
     }
-    let labels = of_with(observer, claim, "outcome", outcome);
+    let labels = of_with(reporter, claim, "outcome", outcome);
     counter!("tenure_renewals_total", labels).increment(1);
 }
 
-pub(super) fn lost(observer: &Observer, claim: &Claim, ended: &Ended) {
+pub(super) fn lost(reporter: &Reporter, claim: &Claim, ended: &Ended) {
     let reason = match ended {
         Ended::Expired | Ended::Broken(_) => how(ended),
         Ended::MaxHold => "max_hold",
@@ -140,17 +149,63 @@ pub(super) fn lost(observer: &Observer, claim: &Claim, ended: &Ended) {
         Ended::Elsewhere => "elsewhere",
         Ended::Closed => "closed",
     };
-    counter!("tenure_lost_total", of_with(observer, claim, "reason", reason)).increment(1);
+    counter!("tenure_lost_total", of_with(reporter, claim, "reason", reason)).increment(1);
     if *ended == Ended::MaxHold {
-        counter!("tenure_max_hold_releases_total", of(observer, claim)).increment(1);
+        counter!("tenure_max_hold_releases_total", of(reporter, claim)).increment(1);
     }
 }
 
-pub(super) fn expired_before_release(observer: &Observer, claim: &Claim) {
-    counter!("tenure_expired_before_release_total", of(observer, claim)).increment(1);
+pub(super) fn expired_before_release(reporter: &Reporter, claim: &Claim) {
+    counter!("tenure_expired_before_release_total", of(reporter, claim)).increment(1);
 }
 
-pub(super) fn broken(observer: &Observer, name: &Name) {
-    let labels = [("engine", engine(observer)), ("group", group(name).into())];
+/// The oldest wait and the oldest hold of each group, in seconds, as they were told last: a group that
+/// has none any more must be told so.
+#[derive(Debug, Default)]
+pub(super) struct Ages(Mutex<BTreeMap<&'static str, [f64; 2]>>);
+
+impl Ages {
+    pub(super) fn tell(&self, reporter: &Reporter, stakes: &[Arc<Stake>], now: Moment) {
+        let mut ages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ages.values_mut().for_each(|oldest| *oldest = [0.0; 2]);
+        for stake in stakes {
+            if let Some((holds, since)) = stake.standing() {
+                let oldest =
+                    &mut ages.entry(group(&stake.claim.name)).or_default()[usize::from(holds)];
+                *oldest = oldest.max(now.since(since).as_secs_f64());
+            }
+        }
+        for (group, [wait, hold]) in &*ages {
+            let labels = [("engine", engine(reporter)), ("group", (*group).into())];
+            gauge!("tenure_oldest_wait_seconds", &labels).set(*wait);
+            gauge!("tenure_oldest_hold_seconds", &labels).set(*hold);
+        }
+        ages.retain(|_, oldest| *oldest != [0.0; 2]);
+    }
+}
+
+pub(super) fn passed_over(name: &Name) {
+    counter!("tenure_zombie_waiters_reaped_total", "group" => group(name)).increment(1);
+}
+
+pub(super) fn broken(reporter: &Reporter, name: &Name) {
+    let labels = [("engine", engine(reporter)), ("group", group(name).into())];
     counter!("tenure_breaks_total", &labels).increment(1);
+}
+
+/// An election by its whole name: of those there are few, and if not, they share the last place.
+fn election(name: &Name) -> &'static str {
+    static ELECTIONS: LazyLock<Bounded> = LazyLock::new(Bounded::default);
+    ELECTIONS.known(name.as_str())
+}
+
+pub(super) fn elected(claim: &Claim, term: Fence) {
+    let election = election(&claim.name);
+    gauge!("tenure_leader_term", "election" => election).set(term.get() as f64);
+    counter!("tenure_leader_transitions_total", "election" => election).increment(1);
+}
+
+pub(super) fn once(claim: &Claim, outcome: &'static str) {
+    let labels = [("group", group(&claim.name)), ("outcome", outcome)];
+    counter!("tenure_once_total", &labels).increment(1);
 }

@@ -9,14 +9,14 @@ use tracing::{Span, debug, debug_span};
 
 #[cfg(feature = "metrics")]
 use super::meters;
-use super::{Observer, TARGET, about, group, kind, measure, millis};
+use super::{Reporter, TARGET, about, about_blocked, group, kind, measure, millis};
 use crate::claim::{Claim, Holder, Place};
 use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
 use crate::stake::Stake;
 use crate::system;
 
-impl Observer {
+impl Reporter {
     /// A claim is about to be sent. The span is the caller's: what it waits for is a part of that.
     pub(crate) fn acquiring(&self, claim: &Claim) -> Span {
         debug_span!(
@@ -33,6 +33,7 @@ impl Observer {
             tenure.wait.position = Empty,
             tenure.blocked_by.owner = Empty,
             tenure.blocked_by.fence = Empty,
+            tenure.blocked_by.trace = Empty,
         )
     }
 }
@@ -40,7 +41,7 @@ impl Observer {
 /// A claim that was sent and not granted on the spot. Dropped without an answer, its caller has lost
 /// interest.
 pub(crate) struct Waiting {
-    observer: Arc<Observer>,
+    reporter: Arc<Reporter>,
     stake: Arc<Stake>,
     span: Span,
     started: Moment,
@@ -53,13 +54,13 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     pub(crate) fn new(
-        observer: Arc<Observer>,
+        reporter: Arc<Reporter>,
         stake: Arc<Stake>,
         span: Span,
         started: Moment,
     ) -> Waiting {
         Waiting {
-            observer,
+            reporter,
             stake,
             span,
             started,
@@ -80,23 +81,21 @@ impl Waiting {
         let (claim, queue) = (&self.stake.claim, place.ahead);
         let (ttl_ms, reason) = (millis(claim.ttl), claim.details.reason.as_deref());
         let holder = place.holder.as_ref();
-        let blocked_by = (holder.map(owner), holder.map(fence));
         self.span.in_scope(|| {
-            about!(
+            about_blocked!(
                 debug,
                 "lock.queued",
-                self.observer,
+                self.reporter,
                 claim,
+                holder,
                 queue,
                 ttl_ms,
-                reason,
-                blocked_by.owner = blocked_by.0,
-                blocked_by.fence = blocked_by.1
+                reason
             );
         });
         #[cfg(feature = "metrics")]
         {
-            self.counted = meters::waiting_now(&self.observer, claim);
+            self.counted = meters::waiting_now(&self.reporter, claim);
         }
     }
 
@@ -106,9 +105,16 @@ impl Waiting {
             return;
         }
         self.span.record("tenure.wait.position", place.ahead + 1);
-        if let Some(holder) = &place.holder {
-            self.span.record("tenure.blocked_by.owner", owner(holder));
-            self.span.record("tenure.blocked_by.fence", fence(holder));
+        self.blocked_by(place.holder.as_ref());
+    }
+
+    fn blocked_by(&self, holder: Option<&Holder>) {
+        let Some(Holder { fence, details, .. }) = holder else { return };
+        self.span.record("tenure.blocked_by.owner", &*details.owner);
+        self.span.record("tenure.blocked_by.fence", fence.get());
+        // One step from who waits to what it waits for.
+        if let Some(trace) = &details.trace {
+            self.span.record("tenure.blocked_by.trace", &**trace);
         }
     }
 
@@ -121,7 +127,22 @@ impl Waiting {
 
     /// It was not granted: it did not want to wait.
     pub(crate) fn busy(&mut self, holder: Option<&Holder>, now: Moment) {
+        if self.stake.claim.once.is_some() {
+            measure!(once(&self.stake.claim, "in_flight"));
+        }
         self.not_granted("busy", holder, now);
+    }
+
+    /// A once that was started before, and is settled or not.
+    pub(crate) fn ended_before(&mut self, outcome: &'static str, now: Moment) {
+        let (claim, wait_ms) = (&self.stake.claim, millis(now.since(self.started)));
+        self.span.record("tenure.outcome", outcome);
+        self.span.record("tenure.wait.ms", wait_ms);
+        self.span.in_scope(|| {
+            about!(debug, "once.replayed", self.reporter, claim, wait_ms, outcome);
+        });
+        measure!(once(claim, if outcome == "settled" { "replayed" } else { outcome }));
+        self.over(outcome, Some(now.since(self.started)));
     }
 
     /// The wait ended with an error.
@@ -131,10 +152,13 @@ impl Waiting {
             return self.not_granted("timeout", place.and_then(|place| place.holder).as_ref(), now);
         }
         let claim = &self.stake.claim;
+        if claim.once.is_some() && error.kind() == ErrorKind::Conflict {
+            measure!(once(claim, "mismatch"));
+        }
         let wait_ms = millis(now.since(self.started));
         self.span.record("tenure.outcome", "error");
         self.span.in_scope(|| {
-            about!(debug, "lock.failed", self.observer, claim, wait_ms, reason = %error);
+            about!(debug, "lock.failed", self.reporter, claim, wait_ms, reason = %error);
         });
         self.over("error", Some(now.since(self.started)));
     }
@@ -142,23 +166,11 @@ impl Waiting {
     fn not_granted(&mut self, outcome: &'static str, holder: Option<&Holder>, now: Moment) {
         self.last_seen();
         let (claim, wait_ms) = (&self.stake.claim, millis(now.since(self.started)));
-        let (blocked_owner, blocked_fence) = (holder.map(owner), holder.map(fence));
-        if let Some(holder) = holder {
-            self.span.record("tenure.blocked_by.owner", owner(holder));
-            self.span.record("tenure.blocked_by.fence", fence(holder));
-        }
+        self.blocked_by(holder);
         self.span.record("tenure.outcome", outcome);
         self.span.record("tenure.wait.ms", wait_ms);
         self.span.in_scope(|| {
-            about!(
-                debug,
-                "lock.busy",
-                self.observer,
-                claim,
-                wait_ms,
-                blocked_by.owner = blocked_owner,
-                blocked_by.fence = blocked_fence
-            );
+            about_blocked!(debug, "lock.busy", self.reporter, claim, holder, wait_ms);
         });
         self.over(outcome, Some(now.since(self.started)));
     }
@@ -174,18 +186,10 @@ impl Waiting {
 
     fn over(&mut self, outcome: &'static str, waited: Option<Duration>) {
         self.answered = true;
-        measure!(acquisition(&self.observer, &self.stake.claim, outcome, waited));
+        measure!(acquisition(&self.reporter, &self.stake.claim, outcome, waited));
         #[cfg(not(feature = "metrics"))]
         let _ = (outcome, waited);
     }
-}
-
-fn owner(holder: &Holder) -> &str {
-    &holder.details.owner
-}
-
-fn fence(holder: &Holder) -> u64 {
-    holder.fence.get()
 }
 
 impl Drop for Waiting {
@@ -200,7 +204,7 @@ impl Drop for Waiting {
         if !self.answered {
             let claim = &self.stake.claim;
             self.span.record("tenure.outcome", "cancelled");
-            self.span.in_scope(|| about!(debug, "lock.quit", self.observer, claim,));
+            self.span.in_scope(|| about!(debug, "lock.quit", self.reporter, claim,));
             self.over("cancelled", None);
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::{LEAVE_PATIENCE, Released, Stake, Todo};
-use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Turn};
+use super::{Heard, LEAVE_PATIENCE, Released, Stake, Todo};
+use crate::claim::{Claim, Ended, Fence, Grant, PLACE_LIFE, Place, Settle, Turn};
 use crate::moment::Moment;
 use crate::observe::Holding;
 use crate::options::Terms;
@@ -34,6 +34,8 @@ pub(super) struct State {
     pub(super) left_at: Moment,
     /// What lasts as long as the hold, where somebody wants to know.
     pub(super) holding: Option<Box<Holding>>,
+    /// What became of a once.
+    pub(super) settle: Option<Settle>,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,8 @@ pub(super) struct Asking {
     pub(super) rung: bool,
     /// When the watchdog should renew the place.
     pub(super) contact_at: Moment,
+    /// When it first stood in line.
+    pub(super) since: Moment,
 }
 
 #[derive(Debug)]
@@ -178,6 +182,7 @@ impl Asking {
         // An engine that says "look now" and then has nothing to show must not be asked in circles.
         place.look_again = place.look_again.max(now + SOONEST_LOOK);
         let look = place.look_again.min(self.contact_at);
+        self.since = self.since.min(now);
         self.place = Some(Box::new(place));
         if self.turn.as_ref().is_some_and(|turn| self.is_stale(turn)) {
             self.turn = None;
@@ -193,6 +198,17 @@ impl Asking {
 }
 
 impl Held {
+    /// A renewal was answered. Returns what was left by then.
+    pub(super) fn renewed(&mut self, grant: &Grant, now: Moment) -> Heard {
+        let heard =
+            Heard::Renewed { left: now.until(self.good_until), first_life: self.first_life };
+        self.good_until = self.good_until.max(grant.good_until);
+        self.risk_at = grant.start_by;
+        self.first_life = grant.first_life;
+        self.at_risk = None;
+        heard
+    }
+
     pub(super) fn is_kept(&self) -> bool {
         self.leave_at != Moment::FAR
     }
@@ -243,6 +259,7 @@ mod tests {
             ring_at: Moment::FAR,
             rung: false,
             contact_at: Moment::FAR,
+            since: Moment::FAR,
         };
         assert_eq!(asking.stands(place(99), at(100)), at(102));
         assert_eq!(asking.stands(place(101), at(101)), at(102));

@@ -102,12 +102,11 @@ impl Stake {
         }
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
         if now >= leaving.next_try {
-            // A leave that comes twice does nothing; only an unanswered claim can come too late.
-            let in_doubt = state.open > 0;
             leaving.tries += 1;
             leaving.next_try = now + retry_after(leaving.tries);
-            todo.leave = Some(self.leave_of(in_doubt));
+            todo.leave = Some(self.leave_of(state));
         }
+        let Phase::Leaving(leaving) = &state.phase else { return Moment::FAR };
         let overdue_at = if leaving.overdue { Moment::FAR } else { runs_out };
         leaving.next_try.min(leaving.give_up).min(overdue_at)
     }
@@ -146,14 +145,9 @@ impl Stake {
         let fence = state.fence;
         match (&mut state.phase, answer) {
             (Phase::Held(held), Renewed::Held(grant)) if grant.fence == fence => {
-                let (left, first_life) = (now.until(held.good_until), held.first_life);
-                todo.heard = Some(Heard::Renewed { left, first_life });
-                held.good_until = held.good_until.max(grant.good_until);
+                todo.heard = Some(held.renewed(&grant, now));
                 // Not sooner than after a failure, however little the engine says remains.
                 held.renew_by = grant.renew_by.max(now + self.retry());
-                held.risk_at = grant.start_by;
-                held.first_life = grant.first_life;
-                held.at_risk = None;
             }
             (Phase::Held(held), Renewed::Unknown(error)) => {
                 todo.heard = Some(Heard::Unanswered);

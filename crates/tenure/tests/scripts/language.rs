@@ -317,7 +317,11 @@ fn set(claim: &mut Claim, options: &[&str]) -> Option<()> {
                 rest
             }
             ["once", keep, ref rest @ ..] => {
-                claim.once = Some(Once { keep: duration(keep)?, rerun: false });
+                claim.once = Some(Once { keep: duration(keep)?, rerun: false, content: 0 });
+                rest
+            }
+            ["content", number, ref rest @ ..] => {
+                claim.once.as_mut()?.content = number.parse().ok()?;
                 rest
             }
             ["rerun", ref rest @ ..] => {
@@ -374,6 +378,7 @@ fn shown(answer: &Answer) -> String {
         Answer::Conflict { capacity } => format!("conflict with {capacity}"),
         Answer::Settled(outcome) => format!("settled {}", String::from_utf8_lossy(outcome)),
         Answer::Unsettled => "unsettled".to_owned(),
+        Answer::OtherContent => "other content".to_owned(),
         Answer::Left => "left".to_owned(),
         Answer::Gone(why) => format!("gone, {}", ended(why)),
     }

@@ -186,3 +186,37 @@ fn one_who_asks_again_while_it_runs_finds_its_grant() {
          = nobody; remembers for 60s",
     );
 }
+
+#[test]
+fn other_content_under_the_same_name_is_refused_running_done_or_unsettled() {
+    check(
+        "a claims once 60s content 1 for 5s; b claims once 60s content 2 rerun; c claims once 60s content 1 rerun
+         5s pass; look; b claims once 60s content 2 rerun; c leaves done ok; b claims once 60s content 2
+         d claims once 60s; e claims once 60s content 1",
+        "a: holds 2 for 5s
+         b: other content
+         c: waits with 3, 0 ahead
+         look: done; c hears granted 4 for at first 2s
+         b: other content
+         c: released
+         b: other content
+         d: settled ok
+         e: settled ok
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn a_waiter_whose_content_differs_from_what_was_run_before_its_turn_hears_so() {
+    check(
+        "a claims once 60s; b claims once 60s content 1; c claims once 60s content 2; a leaves undone
+         b leaves done ok; c claims once 60s content 2",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         c: waits with 4, 1 ahead
+         a: released; b hears granted 5 for at first 2s
+         b: released; c hears look again
+         c: other content
+         = nobody; remembers for 60s",
+    );
+}

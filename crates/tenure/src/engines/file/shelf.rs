@@ -32,7 +32,7 @@ impl Numbers {
 pub(super) struct Rows<'a> {
     db: &'a Connection,
     numbers: &'a mut Numbers,
-    name: &'a Name,
+    pub(super) name: &'a Name,
     /// The row of the name, if it has one.
     pub(super) id: Option<i64>,
     /// What the row says; nothing if it was just made.
@@ -55,7 +55,7 @@ impl<'a> Rows<'a> {
     pub(super) fn load(
         db: &'a Connection,
         numbers: &'a mut Numbers,
-        name: &'a Name,
+        pub(super) name: &'a Name,
     ) -> Kept<Rows<'a>> {
         let mut select = db.prepare_cached(sql::NAME)?;
         let row = select.query_row(params![space_number(name.space()), name.as_str()], |row| {
@@ -92,6 +92,7 @@ impl<'a> Rows<'a> {
                 record.map(|record| span(record.keep)),
                 record.map(|record| moment(record.until)),
                 record.and_then(|record| record.outcome.as_deref()),
+                record.and_then(|record| content(record.content)),
             ])?;
         }
         Ok(())
@@ -233,9 +234,12 @@ impl Shelf for Rows<'_> {
             entry.once.is_some_and(|once| once.rerun),
             moment(entry.since),
             moment(entry.until),
+            entry.once.and_then(|once| content(once.content)),
             details.owner,
             details.reason,
             write_meta(&details.meta),
+            details.value,
+            details.trace,
         ])?;
         self.known.quiet_until = self.known.quiet_until.min(entry.until);
         self.count(&entry, 1);
@@ -386,6 +390,7 @@ impl Known {
                 keep: read_span(row.get(9)?),
                 until: read_moment(row.get(10)?),
                 outcome: row.get::<_, Option<Vec<u8>>>(11)?.map(Arc::from),
+                content: read_content(row, 12)?,
             }),
         };
         let (quiet_until, traces_until) = (read_moment(row.get(6)?), read_moment(row.get(7)?));
@@ -442,6 +447,14 @@ fn read_span(nanos: i64) -> Duration {
     Duration::from_nanos(nanos.max(0) as u64)
 }
 
+fn content(content: u128) -> Option<[u8; 16]> {
+    (content != 0).then(|| content.to_be_bytes())
+}
+
+fn read_content(row: &Row<'_>, column: usize) -> Kept<u128> {
+    Ok(row.get::<_, Option<[u8; 16]>>(column)?.map_or(0, u128::from_be_bytes))
+}
+
 pub(super) fn read_id(row: &Row<'_>, column: usize) -> Kept<ClaimId> {
     row.get(column).map(ClaimId::from_bytes)
 }
@@ -456,7 +469,7 @@ pub(super) fn read_entry(row: &Row<'_>) -> Kept<Entry> {
         }
     };
     let keep: Option<i64> = row.get(9)?;
-    let rerun = row.get(10)?;
+    let (rerun, content) = (row.get(10)?, read_content(row, 13)?);
     Ok(Entry {
         id: read_id(row, 0)?,
         ticket: Ticket::new(row.get::<_, i64>(2)? as u64),
@@ -464,7 +477,7 @@ pub(super) fn read_entry(row: &Row<'_>) -> Kept<Entry> {
         fixed: row.get(6)?,
         ttl: read_span(row.get(7)?),
         process: row.get::<_, i64>(8)? as Process,
-        once: keep.map(|keep| Once { keep: read_span(keep), rerun }),
+        once: keep.map(|keep| Once { keep: read_span(keep), rerun, content }),
         since: read_moment(row.get(11)?),
         until: read_moment(row.get(12)?),
         state,
@@ -472,9 +485,10 @@ pub(super) fn read_entry(row: &Row<'_>) -> Kept<Entry> {
 }
 
 pub(super) fn read_shown(row: &Row<'_>) -> Kept<(Entry, Arc<Details>)> {
-    let (owner, reason) = (row.get(13)?, row.get(14)?);
-    let meta = read_meta(&row.get::<_, String>(15)?);
-    Ok((read_entry(row)?, Arc::new(Details { owner, reason, meta })))
+    let (owner, reason) = (row.get(14)?, row.get(15)?);
+    let meta = read_meta(&row.get::<_, String>(16)?);
+    let (value, trace) = (row.get(17)?, row.get(18)?);
+    Ok((read_entry(row)?, Arc::new(Details { owner, reason, meta, value, trace })))
 }
 
 /// Neither can be part of what a claim says of itself: control characters are refused there.

@@ -21,7 +21,7 @@ pub(super) const CLAIMS_OF_PROCESS: &str = "SELECT id FROM claim WHERE name = ?1
 
 pub(super) const NAME: &str = "
     SELECT id, capacity, resized_until, held, waiting, fixed, quiet_until, traces_until,
-           once_fence, once_keep, once_until, once_outcome
+           once_fence, once_keep, once_until, once_outcome, once_content
     FROM name WHERE space = ?1 AND text = ?2";
 pub(super) const ADD_NAME: &str = "
     INSERT INTO name (space, text, capacity, resized_until, held, waiting, fixed, quiet_until,
@@ -30,7 +30,7 @@ pub(super) const ADD_NAME: &str = "
 pub(super) const CHANGE_NAME: &str = "
     UPDATE name SET capacity = ?2, resized_until = ?3, held = ?4, waiting = ?5, fixed = ?6,
            quiet_until = ?7, traces_until = ?8, once_fence = ?9, once_keep = ?10, once_until = ?11,
-           once_outcome = ?12
+           once_outcome = ?12, once_content = ?13
     WHERE id = ?1";
 pub(super) const REMOVE_NAME: &str = "DELETE FROM name WHERE id = ?1";
 /// Names that begin with a prefix are those between it and the next text that does not.
@@ -47,12 +47,14 @@ pub(super) const REMOVE_FORGOTTEN_NAMES: &str = "
 
 pub(super) const CLAIM: &str = "
     SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep, once_rerun,
-           since, until
+           since, until, once_content
     FROM claim WHERE id = ?1 AND name = ?2";
 pub(super) const ADD_CLAIM: &str = "
     INSERT INTO claim (id, name, state, ticket, fence, first_life, weight, fixed, ttl, process,
-                       once_keep, once_rerun, since, until, owner, reason, meta)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+                       once_keep, once_rerun, since, until, once_content, owner, reason, meta,
+                       value, trace)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+            ?20)";
 pub(super) const CHANGE_CLAIM: &str = "
     UPDATE claim SET state = ?3, fence = ?4, first_life = ?5, since = ?6, until = ?7
     WHERE id = ?1 AND name = ?2";
@@ -61,7 +63,7 @@ pub(super) const DETACH_CLAIM: &str = "UPDATE claim SET process = 0 WHERE id = ?
 
 pub(super) const HEAD: &str = "
     SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep, once_rerun,
-           since, until
+           since, until, once_content
     FROM claim WHERE name = ?1 AND state = 0 ORDER BY ticket LIMIT 1";
 pub(super) const AHEAD: &str =
     "SELECT count(*) FROM claim WHERE name = ?1 AND state = 0 AND ticket < ?2";
@@ -70,7 +72,7 @@ pub(super) const BEFORE: &str = "
     ORDER BY ticket DESC LIMIT 1";
 pub(super) const AFTER: &str = "
     SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep, once_rerun,
-           since, until
+           since, until, once_content
     FROM claim WHERE name = ?1 AND state = 0 AND ticket > ?2 ORDER BY ticket LIMIT 1";
 pub(super) const FOREMOST: &str =
     "SELECT min(ticket) FROM claim WHERE name = ?1 AND state < 2 AND process = ?2";
@@ -82,26 +84,26 @@ pub(super) const QUIET_UNTIL: &str = "SELECT min(until) FROM claim WHERE name = 
 /// Holds before places, the earliest first: the order in which they would have been seen.
 pub(super) const ENDED: &str = "
     SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep, once_rerun,
-           since, until
+           since, until, once_content
     FROM claim WHERE name = ?1 AND until <= ?2 ORDER BY state < 2, until, ticket LIMIT ?3";
 pub(super) const HOLDING: &str = "
     SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep, once_rerun,
-           since, until
+           since, until, once_content
     FROM claim WHERE name = ?1 AND state = 2 AND fence = ?2";
 pub(super) const HEAVIER: &str = "
     SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep, once_rerun,
-           since, until
+           since, until, once_content
     FROM claim WHERE name = ?1 AND state < 2 AND weight > ?2 LIMIT ?3";
 pub(super) const REACH: &str =
     "UPDATE claim SET state = ?4 WHERE name = ?1 AND process = ?2 AND state = ?3";
 /// Holds by fence, then places by ticket.
 pub(super) const SHOWN: &str = "
     SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep, once_rerun,
-           since, until, owner, reason, meta
+           since, until, once_content, owner, reason, meta, value, trace
     FROM claim WHERE name = ?1 ORDER BY state < 2, fence, ticket";
 pub(super) const FIRST_TO_END: &str = "
     SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep, once_rerun,
-           since, until, owner, reason, meta
+           since, until, once_content, owner, reason, meta, value, trace
     FROM claim WHERE name = ?1 AND state = 2 ORDER BY until LIMIT 1";
 
 pub(super) const TRACE: &str =

@@ -28,6 +28,7 @@ pub(super) enum Answer {
     },
     Settled(Outcome),
     Unsettled,
+    OtherContent,
     /// This claim has left before.
     Left,
     Gone(Ended),
@@ -130,6 +131,7 @@ fn read_list(items: &[Value]) -> Option<(Answer, bool)> {
         "C" => Answer::Conflict { capacity: number(rest, 0).unwrap_or_default() as u32 },
         "S" => Answer::Settled(Arc::from(rest.first()?.as_bytes()?)),
         "U" => Answer::Unsettled,
+        "O" => Answer::OtherContent,
         "L" => Answer::Left,
         "X" => Answer::Gone(match rest.first().and_then(Value::as_bytes) {
             Some(note) => Ended::Broken(read_note(note)),

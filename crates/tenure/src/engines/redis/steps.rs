@@ -184,6 +184,7 @@ impl Steps {
             Answer::Settled(outcome) => Verdict::Settled(outcome.clone()),
             Answer::Unsettled => Verdict::Unsettled,
             Answer::Left => Verdict::Left,
+            Answer::OtherContent => return Err(Claim::other_content()),
             Answer::Full => return Err(Claim::full(asked.max_waiters)),
             Answer::Conflict { capacity } => return Err(Claim::conflict(asked.units, *capacity)),
             Answer::Gone(ended) => return Err(ended.clone().into()),

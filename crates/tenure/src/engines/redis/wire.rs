@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::config::{AfterRestart, RedisConfig, Topology};
 use super::resp;
 use super::scripts::Script;
-use crate::claim::{Claim, ClaimId, Details, Fence, Leave, Note, Settle, Ticket};
+use crate::claim::{Claim, ClaimId, Details, Fence, Leave, Note, Once, Settle, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Name, Space};
 
@@ -268,8 +268,8 @@ impl Layout {
         let most = claim.max_waiters;
         let ticket = ticket.map(|ticket| ticket.to_string()).unwrap_or_default();
         let (keep, rerun) = match claim.once {
-            Some(once) => (once.keep.as_millis() as i64, u8::from(once.rerun)),
-            None => (-1, 0),
+            Some(once) => (once.keep.as_millis() as i64, once_terms(once)),
+            None => (-1, "0".to_owned()),
         };
         request.text(format_args!("{most} {ticket} {keep} {rerun}"));
         Ok(request)
@@ -405,12 +405,20 @@ impl Layout {
     }
 }
 
+/// Whether to rerun and the fingerprint, as one word.
+fn once_terms(once: Once) -> String {
+    let Once { rerun, content, .. } = once;
+    let content = if content == 0 { String::new() } else { format!("{content:032x}") };
+    format!("{}{content}", u8::from(rerun))
+}
+
 fn encode_details(details: &Details) -> Vec<u8> {
-    let Details { owner, reason, meta, .. } = details;
+    let Details { owner, reason, meta, value, trace } = details;
     let pairs = meta.iter().flat_map(|(key, value)| [key.as_str(), value]);
+    let said = [reason, value, trace].map(|said| said.as_deref().unwrap_or_default());
     let mut text = Vec::new();
     // Each with its length, so that no text can pass for the next.
-    for part in [owner, reason.as_deref().unwrap_or_default()].into_iter().chain(pairs) {
+    for part in [owner.as_str()].into_iter().chain(said).chain(pairs) {
         text.extend_from_slice(part.len().to_string().as_bytes());
         text.push(b':');
         text.extend_from_slice(part.as_bytes());
@@ -429,10 +437,11 @@ pub(super) fn decode_details(mut text: &[u8]) -> Option<Details> {
     }
     let mut parts = parts.into_iter();
     let owner = parts.next()?;
-    let reason = parts.next().filter(|reason| !reason.is_empty());
+    let mut said = || parts.next().filter(|said| !said.is_empty());
+    let (reason, value, trace) = (said(), said(), said());
     let mut meta = Vec::new();
     while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
         meta.push((key, value));
     }
-    Some(Details { owner, reason, meta })
+    Some(Details { owner, reason, meta, value, trace })
 }

@@ -63,7 +63,8 @@ pub const METRICS: &[Metric] = &[
     counter(
         "tenure_acquisitions_total",
         &["engine", "kind", "group", "outcome"],
-        "Asks that came to an end: granted, busy, timeout (the wait was over), cancelled or error.",
+        "Asks that came to an end: granted, busy, timeout (the wait was over), cancelled or error; \
+         of a once also settled and unsettled.",
     ),
     histogram(
         "tenure_wait_seconds",
@@ -119,8 +120,8 @@ pub const METRICS: &[Metric] = &[
     ),
     counter(
         "tenure_zombie_waiters_reaped_total",
-        &["engine", "group"],
-        "Waiters that were passed over because their process could not be reached.",
+        &["group"],
+        "Waiters that were passed over because their process was gone or could not be reached.",
     ),
     counter("tenure_breaks_total", &["engine", "group"], "Holds that this process broke by force."),
     counter(
@@ -135,15 +136,16 @@ pub const METRICS: &[Metric] = &[
     ),
     gauge("tenure_engine_up", &["engine"], "1 while the engine answers, 0 while it does not."),
     gauge("tenure_leader", &["election"], "1 while this process leads, else 0."),
-    gauge("tenure_leader_term", &["election"], "The latest term that this process has seen."),
+    gauge("tenure_leader_term", &["election"], "The number of the latest term of this process."),
     counter(
         "tenure_leader_transitions_total",
         &["election"],
-        "How often this process became the leader or ceased to be it.",
+        "How often this process became the leader; over all processes, how often the leader changed.",
     ),
     counter(
         "tenure_once_total",
         &["group", "outcome"],
-        "Work that is done once: ran, replayed, in_flight or mismatch.",
+        "Work that is done once: ran, undone (it did not happen), replayed, in_flight, unsettled or \
+         mismatch (the same name with other content).",
     ),
 ];

@@ -34,7 +34,8 @@ CREATE TABLE name (
     once_fence    INTEGER,            -- set if a once was started here
     once_keep     INTEGER,
     once_until    INTEGER,
-    once_outcome  BLOB                -- set if it was settled
+    once_outcome  BLOB,               -- set if it was settled
+    once_content  BLOB                -- the fingerprint of what it was started with, if it has one
 ) STRICT;
 CREATE UNIQUE INDEX name_text ON name (space, text);
 
@@ -53,9 +54,12 @@ CREATE TABLE claim (
     once_rerun INTEGER NOT NULL,
     since      INTEGER NOT NULL,
     until      INTEGER NOT NULL,
+    once_content BLOB,
     owner      TEXT    NOT NULL,
     reason     TEXT,
-    meta       TEXT    NOT NULL
+    meta       TEXT    NOT NULL,
+    value      TEXT,
+    trace      TEXT
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX claim_line ON claim (name, state, ticket);
 

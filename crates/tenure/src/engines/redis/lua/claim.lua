@@ -1,7 +1,7 @@
 local id, may_wait, in_hand = ARGV[3], flags:find('w', 1, true), flags:find('h', 1, true)
 local capacity, process, weight, is_fixed = ARGV[4]:match('^(%d+) (%x+) (%d+) (%d)$')
 local more_terms = ARGV[8] or '4294967295  -1 0'
-local most, ticket, keep, rerun = more_terms:match('^(%d+) (%d*) (-?%d+) (%d)$')
+local most, ticket, keep, rerun = more_terms:match('^(%d+) (%d*) (-?%d+) (%x+)$')
 local ttl = tonumber(ARGV[5])
 capacity, weight = tonumber(capacity), tonumber(weight)
 most, keep = tonumber(most), tonumber(keep)
@@ -36,7 +36,7 @@ if e and e.fence ~= '0' then
   admit()
   return granted(e)
 end
-local told, outcome = done_before(keep, rerun)
+local told, outcome = done_before(keep, rerun, true)
 if told then
   if e then drop(e) end
   admit()

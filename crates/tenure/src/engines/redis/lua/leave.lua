@@ -14,9 +14,9 @@ if only ~= '' and not (e and e.fence == only) then
 end
 -- While it still holds: its record may be older than `keep`, and counts for as long as that.
 if settles ~= '' then
-  local fence, keep, outcome = record()
+  local fence, keep, outcome, content = record()
   if fence == settles and not outcome then
-    if ARGV[7] == 'o' then set_record(fence, keep, ARGV[8]) else call('HDEL', K, '#r') end
+    if ARGV[7] == 'o' then set_record(fence, keep, content, ARGV[8]) else call('HDEL', K, '#r') end
   end
 end
 local answer = e and { e.fence ~= '0' and 'R' or 'Q' } or gone(id)

@@ -4,7 +4,7 @@
 --         | a hash: '#' totals ("capacity resized held memory away expiry", and " end fence first
 --         since id" of a hold that took the whole capacity), '#r' the record of a once,
 --         id -> claim ("process ticket weight fixed ttl keep rerun since end details", the last
---         two of its place), 'f' .. id -> any other hold ("end fence first since"), 't' .. id -> trace,
+--         two of its place, and rerun followed by the fingerprint of the content, if it has one), 'f' .. id -> any other hold ("end fence first since"), 't' .. id -> trace,
 --         '!' .. process -> that process cannot be reached
 --   line  a sorted set, in ranges that do not meet: -ticket 'a' .. spot set aside, end 'h' .. id
 --         holds, 1e14 + end 'p' .. id places, 2e14 + end 't' .. id traces, ticket 'w' .. spot
@@ -43,7 +43,7 @@ end
 
 local function parse(id, text, hold)
   local process, ticket, weight, fixed, ttl, keep, rerun, since, til, at = text:match(
-    '^(%x+) (%d+) (%d+) (%d) (%d+) (-?%d+) (%d) (%d+) (%d+) ()')
+    '^(%x+) (%d+) (%d+) (%d) (%d+) (-?%d+) (%x+) (%d+) (%d+) ()')
   local fence, first = '0', '0'
   if hold then til, fence, first, since = hold:match('^(%d+) (%d+) (%d) (%d+)') end
   return { id = id, ticket = ticket, weight = tonumber(weight), fixed = fixed, ttl = tonumber(ttl),
@@ -252,32 +252,37 @@ end
 local function record()
   local text = call('HGET', K, '#r')
   if not text then return end
-  local fence, keep, til, settled, at = text:match('^(%d+) (%d+) (%d+) (%d) ()')
+  local fence, keep, til, settled, content, at = text:match('^(%d+) (%d+) (%d+) (%d)(%x*) ()')
   if held > 0 or tonumber(til) > now then
-    return fence, tonumber(keep), settled == '1' and text:sub(at), tonumber(til)
+    return fence, tonumber(keep), settled == '1' and text:sub(at), content
   end
 end
 
-local function set_record(fence, keep, outcome)
+local function set_record(fence, keep, content, outcome)
   local til = now + keep
   call('HSET', K, '#r', table.concat(
-    { fence, int(keep), int(til), outcome and 1 or 0, outcome or '' }, ' '))
+    { fence, int(keep), int(til), (outcome and '1' or '0') .. content, outcome or '' }, ' '))
   memory = math.max(memory, til)
 end
 
--- Whether a claim of a once needs no turn any more, and what it is told.
-local function done_before(keep, rerun)
+-- Whether a claim of a once needs no turn any more, and what it is told. Who asks is also told, while
+-- someone is at it, that it was started with other content.
+local function done_before(keep, rerun, asks)
   if keep < 0 then return end
-  local fence, _, outcome = record()
+  local fence, _, outcome, content = record()
+  if not fence then return end
+  local own = rerun:sub(2)
+  local agrees = own == content or own == '' or content == ''
+  if not agrees and (asks or held == 0) then return 'O' end
   if outcome then return 'S', outcome end
-  if fence and rerun == '0' and held == 0 then return 'U' end
+  if rerun:sub(1, 1) == '0' and held == 0 then return 'U' end
 end
 
 local function grant(e, fence, life)
   local place = 'w' .. spot(e)
   e.since, e.til, e.fence, e.first = now, now + life, fence, life < e.ttl and '1' or '0'
   held = held + e.weight
-  if e.keep >= 0 then set_record(fence, e.keep) end
+  if e.keep >= 0 then set_record(fence, e.keep, e.rerun:sub(2)) end
   put(e, true)
   -- Only now: a line that is empty for a moment would lose its expiry.
   call('ZREM', Z, place, 'p' .. e.id)

@@ -247,19 +247,22 @@ impl Actor {
             all => [1, 1, all][rng.below(3) as usize],
         };
         let keep = Duration::from_millis([500, 3000, 60_000, 3_600_000][rng.below(4) as usize]);
+        let content = [0, 0, 1 << 120, 2][rng.below(4) as usize];
         let is_once = names[name].space() == Space::Once;
         let meta = (0..at % 3).map(|n| (format!("k{n}"), "five=5, six:6 ".to_owned()));
         let details = Details {
             owner: format!("owner {at}"),
             reason: (at % 2 == 1).then(|| "1 2 3 ü".to_owned()),
             meta: meta.collect(),
+            value: (at % 3 == 1).then(|| "http://web-3:80".to_owned()),
+            trace: (at % 5 == 1).then(|| "00-4bf9-00f0-01".to_owned()),
         };
         Actor {
             name,
             process: PROCESSES[rng.below(4) as usize],
             weight: units,
             ttl: Duration::from_millis(TTLS[rng.below(6) as usize]),
-            once: is_once.then(|| Once { keep, rerun: rng.one_in(2) }),
+            once: is_once.then(|| Once { keep, rerun: rng.one_in(2), content }),
             details: Arc::new(details),
             ticket: None,
             fences: Vec::new(),
@@ -278,6 +281,7 @@ fn kind(heard: &Heard) -> &'static str {
             Answer::Conflict { .. } => "conflict",
             Answer::Settled(_) => "settled",
             Answer::Unsettled => "unsettled",
+            Answer::OtherContent => "other content",
             Answer::Left => "left",
             Answer::Gone(Ended::Broken(_)) => "broken",
             Answer::Gone(_) => "gone",
