@@ -14,8 +14,10 @@
 //! promise is left out, and said so. The cases of a mutex are run again on everything that can stand
 //! in for one: see [`Exclusive`].
 
+mod elections;
 mod exclusive;
 mod locks;
+mod onces;
 mod sharing;
 mod steps;
 
@@ -99,6 +101,20 @@ cases! {
     sharing::a_resize_serves_or_ends_those_who_wait, exclusive: false, needs: |p| p.sharing;
     sharing::readers_share_and_a_writer_comes_in_its_turn, exclusive: false, needs: |p| p.sharing;
     sharing::all_is_all_or_nothing, exclusive: false, needs: |_| true;
+    onces::a_once_is_run_by_one_and_replayed_to_all, exclusive: false, needs: |_| true;
+    onces::those_who_wait_for_a_once_get_its_outcome_by_push, exclusive: false, needs: |p| p.push;
+    onces::who_does_not_wait_for_a_once_hears_that_it_is_in_progress, exclusive: false, needs: |_| true;
+    onces::what_did_not_happen_is_run_by_the_next, exclusive: false, needs: |_| true;
+    onces::what_was_never_settled_is_refused_or_run_again, exclusive: false, needs: |_| true;
+    onces::a_slow_holder_of_a_once_resolves_its_own_doubt, exclusive: false, needs: |_| true;
+    onces::whoever_began_again_is_not_settled_by_the_one_before, exclusive: false, needs: |_| true;
+    onces::a_once_with_other_content_is_refused, exclusive: false, needs: |_| true;
+    onces::a_once_is_remembered_for_as_long_as_it_is_kept, exclusive: false, needs: |_| true;
+    elections::everyone_sees_who_leads, exclusive: false, needs: |_| true;
+    elections::leaders_follow_each_other_and_terms_rise, exclusive: false, needs: |_| true;
+    elections::a_leader_that_is_not_heard_of_any_more_is_followed, exclusive: false, needs: |_| true;
+    elections::a_term_that_is_broken_is_lost_and_followed, exclusive: false, needs: |_| true;
+    elections::a_lock_an_election_and_a_once_of_one_name_are_three_things, exclusive: false, needs: |_| true;
 }
 
 /// Runs every case that the engine promises, side by side, and panics with those that failed.
