@@ -55,7 +55,7 @@ impl<'a> Rows<'a> {
     pub(super) fn load(
         db: &'a Connection,
         numbers: &'a mut Numbers,
-        pub(super) name: &'a Name,
+        name: &'a Name,
     ) -> Kept<Rows<'a>> {
         let mut select = db.prepare_cached(sql::NAME)?;
         let row = select.query_row(params![space_number(name.space()), name.as_str()], |row| {
