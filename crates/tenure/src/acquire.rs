@@ -165,7 +165,6 @@ struct Asked {
     waiting: Waiting,
     hold: Hold,
     request: Request,
-    started: Moment,
     /// Whether the engine has ever answered: then the claim has a place to come back to.
     answered: bool,
     /// When to give up on an engine that has not.
@@ -203,18 +202,7 @@ impl Asked {
         let waiting = Waiting::new(reporter, hold.stake().clone(), span, started);
         let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
         let last_failure = None;
-        Asked {
-            waiting,
-            hold,
-            request,
-            started,
-            answered,
-            give_up,
-            last_failure,
-            tries,
-            ring_at,
-            spins,
-        }
+        Asked { waiting, hold, request, answered, give_up, last_failure, tries, ring_at, spins }
     }
 
     async fn finish(mut self) -> Result<Ending> {
@@ -343,7 +331,7 @@ impl Asked {
     fn start(&mut self, grant: Grant, now: Moment) -> bool {
         if now <= grant.start_by {
             let span = self.waiting.ends();
-            self.hold.start(grant, now, now.since(self.started), &span);
+            self.hold.start(grant, now, now.since(self.waiting.started), &span);
             return true;
         }
         if self.may_ask_at_once(now) {
@@ -413,7 +401,7 @@ impl Asked {
 
     fn deadline(&self) -> Moment {
         match self.stake().wait {
-            Some(wait) if !wait.is_zero() => self.started + wait,
+            Some(wait) if !wait.is_zero() => self.waiting.started + wait,
             _ => Moment::FAR,
         }
     }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::ask::Draft;
-use crate::claim::{Broken, Fence, Note};
+use crate::claim::{Broken, Ended, Fence, Note};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
 use crate::engines::file::File;
@@ -17,7 +17,7 @@ use crate::engines::redis::{Redis, RedisConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::name::{Name, Space};
-use crate::observe::Reporter;
+use crate::observe::{End, Reporter};
 use crate::options::{Options, check_text};
 use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore};
 use crate::stake::{Stake, Todo, Watcher};
@@ -384,7 +384,12 @@ impl Core {
         let may_be_kept = given && !stake.terms.hold_for.is_zero();
         let now = if may_be_kept { self.world.now() } else { Moment::FAR };
         let name = &stake.claim.name;
-        let Some(leave) = stake.leave(now) else {
+        let (leave, lost) = stake.leave(now);
+        if let Some(ended) = lost.filter(|ended| *ended != Ended::Closed) {
+            let end = End { stake, holding: None, world: &*self.world };
+            self.slots.reporter.released_late(end, Some(&ended));
+        }
+        let Some(leave) = leave else {
             if stake.is_kept() {
                 self.slots.schedule(name, Moment::ORIGIN);
             }

@@ -22,7 +22,7 @@ pub(crate) use self::waiting::Waiting;
 
 use self::adviser::Adviser;
 use self::groups::{group, kind};
-use crate::claim::{Claim, Ended, Fence, Grant, Left, Note};
+use crate::claim::{Claim, Ended, Fence, Grant, Note};
 use crate::clock::World;
 use crate::error::Error;
 use crate::moment::Moment;
@@ -240,14 +240,16 @@ impl Reporter {
         measure!(held(self, claim, "released", held));
     }
 
-    /// The engine says that there was nothing left to release, or never said anything.
-    pub(crate) fn released_late(&self, end: End<'_>, left: Option<&Left>) {
+    /// Its owner released a hold that had ended before, or whose release was never answered.
+    pub(crate) fn released_late(&self, end: End<'_>, ended: Option<&Ended>) {
         let (claim, fence, held) = (&end.stake.claim, end.stake.fence(), end.held());
         let (ttl_ms, hold_ms) = (millis(claim.ttl), millis(held));
-        let reason = match left {
-            Some(Left::Gone(ended)) => ended.to_string(),
-            Some(_) => "it was lost before".to_owned(),
-            None => "the release was never answered".to_owned(),
+        let unanswered = || "the release was never answered".to_owned();
+        let reason = ended.map_or_else(unanswered, Ended::to_string);
+        let next = match ended {
+            Some(Ended::Expired) if !end.stake.terms.renew => "raise the ttl, or have it renewed",
+            Some(Ended::Expired) => "raise the ttl, or find out why renewals failed",
+            _ => "guard what it wrote with the fence",
         };
         end.say(|| {
             about!(
@@ -259,17 +261,14 @@ impl Reporter {
                 ttl_ms,
                 hold_ms,
                 reason,
-                "the hold had ended before it was released: raise the ttl, or find out why renewals failed"
+                "the hold had ended before it was released: {next}"
             );
         });
         self.advise(&end, held);
         measure!(expired_before_release(self, claim));
         // One that was lost has been measured when it was.
         if let Some(holding) = end.holding {
-            let how = match left {
-                Some(Left::Gone(ended)) => how(ended),
-                _ => "expired",
-            };
+            let how = ended.map_or("expired", how);
             holding.over(held, how, None);
             measure!(held(self, claim, how, held));
         }

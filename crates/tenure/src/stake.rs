@@ -258,12 +258,13 @@ impl Stake {
 
     // The end.
 
-    /// Begins to leave, whatever it was doing. `Some`: send this now.
+    /// Its owner begins to leave, whatever it was doing. Returns what to send now, and how the hold
+    /// had ended before.
     ///
     /// `now` matters only to a hold with `hold_for`.
-    pub(crate) fn leave(&self, now: Moment) -> Option<Leave> {
+    pub(crate) fn leave(&self, now: Moment) -> (Option<Leave>, Option<Ended>) {
         let mut state = self.state();
-        let since = state.since;
+        let (since, lost) = (state.since, state.lost.clone());
         let leaving = match &mut state.phase {
             Phase::Asking(_) => Stake::leaving(None),
             Phase::Held(held)
@@ -271,15 +272,15 @@ impl Stake {
                     && now < held.good_until.min(self.cap(since)) =>
             {
                 held.leave_at = since + self.terms.hold_for;
-                return None;
+                return (None, None);
             }
             Phase::Held(held) => Stake::leaving(Some(held.good_until)),
             // Lost, with a leave waiting to be sure: its owner has come to the end, so now.
             Phase::Leaving(leaving) if leaving.tries == 0 => Stake::leaving(leaving.good_until),
-            Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => return None,
+            Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => return (None, lost),
         };
         state.phase = Phase::Leaving(Leaving { tries: 1, ..leaving });
-        Some(self.leave_of(&state))
+        (Some(self.leave_of(&state)), lost)
     }
 
     /// The leave is queued and not answered yet. Returns when the watchdog should send it again.
@@ -298,7 +299,7 @@ impl Stake {
         matches!(&self.state().phase, Phase::Held(held) if held.is_kept())
     }
 
-    /// The engine's answer to the leave.
+    /// The engine's answer to the leave. Returns how the hold ended, if that was not known before.
     pub(crate) fn left(&self, left: Left, now: Moment, todo: &mut Todo) -> Option<Released> {
         let mut state = self.state();
         let Phase::Leaving(leaving) = &state.phase else { return None };
@@ -313,7 +314,7 @@ impl Stake {
         todo.call(&mut state.observers);
         todo.holding = state.holding.take();
         todo.over = true;
-        released
+        released.filter(|_| state.lost.is_none())
     }
 
     /// The leave was not answered: the watchdog sends it again.

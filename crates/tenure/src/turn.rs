@@ -211,7 +211,8 @@ impl Slots {
         let now = if left == Left::Released { Moment::ORIGIN } else { self.world.now() };
         match stake.left(left.clone(), now, &mut todo) {
             Some(Released::Late) => {
-                self.reporter.released_late(self.end(stake, &mut todo), Some(&left));
+                let ended = if let Left::Gone(ended) = &left { Some(ended) } else { None };
+                self.reporter.released_late(self.end(stake, &mut todo), ended);
             }
             Some(Released::InTime) => self.reporter.released(self.end(stake, &mut todo)),
             None => {}

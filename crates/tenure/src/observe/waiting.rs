@@ -44,7 +44,7 @@ pub(crate) struct Waiting {
     reporter: Arc<Reporter>,
     stake: Arc<Stake>,
     span: Span,
-    started: Moment,
+    pub(crate) started: Moment,
     answered: bool,
     in_line: bool,
     #[cfg(feature = "metrics")]

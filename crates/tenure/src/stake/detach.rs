@@ -73,7 +73,7 @@ mod tests {
             assert_eq!(todo.over, over);
             assert!(todo.renew.is_none() && todo.leave.is_none() && todo.lost.is_none());
         }
-        assert!(stake.leave(now).is_none(), "it is not this process's to leave");
+        assert!(stake.leave(now).0.is_none(), "it is not this process's to leave");
     }
 
     #[test]
