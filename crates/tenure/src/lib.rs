@@ -60,6 +60,7 @@ mod telemetry;
 mod turn;
 mod watchdog;
 
+pub mod blocking;
 pub mod engine;
 pub mod engines;
 pub mod ledger;
