@@ -11,6 +11,7 @@ mod holding;
 pub mod meters;
 mod waiting;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub(crate) use self::holding::Holding;
 pub(crate) use self::waiting::Waiting;
 
 use self::adviser::Adviser;
-use self::groups::{group, kind};
+use self::groups::{group, group_of, kind};
 use crate::claim::{Claim, Ended, Fence, Grant, Note};
 use crate::clock::World;
 use crate::error::Error;
@@ -112,6 +113,7 @@ impl End<'_> {
 
 impl Reporter {
     pub(crate) fn new(engine: &str) -> Reporter {
+        measure!(engine_up(engine, true));
         Reporter {
             engine: engine.into(),
             adviser: Adviser::default(),
@@ -295,6 +297,13 @@ impl Reporter {
         );
     }
 
+    /// A hold that the engine did not grant, because it cannot be reached.
+    #[expect(dead_code, reason = "the outage policy says it")]
+    pub(crate) fn unprotected(&self, stake: &Stake, protection: &dyn fmt::Debug) {
+        about!(warn, "lock.unprotected", self, &stake.claim, ?protection);
+        measure!(fail_open(&stake.claim));
+    }
+
     // Elections and onces.
 
     /// A candidate leads from now on.
@@ -329,6 +338,31 @@ impl Reporter {
         warn!(target: TARGET, event = "lock.broken", %name, group, engine, %fence, by, reason);
         measure!(broken(self, name));
     }
+}
+
+/// The engine cannot be reached.
+#[expect(dead_code, reason = "the outage policy says it")]
+pub(crate) fn engine_down(engine: &str, why: &Error) {
+    error!(target: TARGET, event = "engine.down", engine, reason = %why);
+    measure!(engine_up(engine, false));
+}
+
+/// The engine can be reached again.
+#[expect(dead_code, reason = "the outage policy says it")]
+pub(crate) fn engine_up(engine: &str, down_for: Duration) {
+    info!(target: TARGET, event = "engine.up", engine, down_ms = millis(down_for));
+    measure!(engine_up(engine, true));
+}
+
+/// Something guarded has refused a write. Every enforcer of fences says it here.
+#[expect(dead_code, reason = "the enforcers of fences say it")]
+pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
+    let (group, seen) = (group_of(name), seen.map(Fence::get));
+    warn!(
+        target: TARGET, event = "fence.stale", name, group, %offered, seen,
+        "a write came after its hold had ended, and was refused"
+    );
+    measure!(stale_write(group));
 }
 
 /// A waiter was passed over, because its process is gone or cannot be reached.

@@ -19,9 +19,13 @@ pub(super) const OTHER: &str = "_other";
 
 /// The group of a name: what stands before its first `:`, or all of it.
 pub(super) fn group(name: &Name) -> &'static str {
+    group_of(name.as_str())
+}
+
+/// The group of a name that was not checked.
+pub(super) fn group_of(name: &str) -> &'static str {
     static GROUPS: LazyLock<Bounded> = LazyLock::new(Bounded::default);
-    let text = name.as_str();
-    GROUPS.known(text.split_once(':').map_or(text, |(group, _)| group))
+    GROUPS.known(name.split_once(':').map_or(name, |(group, _)| group))
 }
 
 /// What a claim is for, in a word.

@@ -57,8 +57,8 @@ impl Holding {
         &self.span
     }
 
-    /// The hold is over: that long, in that way.
-    pub(super) fn over(self: Box<Self>, held: Duration, how: &'static str, lost: Option<&Ended>) {
+    /// The hold is over: that long, in that way. It ends when this is dropped.
+    pub(super) fn over(&self, held: Duration, how: &'static str, lost: Option<&Ended>) {
         self.span.record("tenure.hold.ms", millis(held));
         self.span.record("tenure.end", how);
         if let Some(ended) = lost {

@@ -23,20 +23,20 @@ mod table;
 pub use self::table::{METRICS, Metric, MetricKind};
 
 /// Upper bounds for the histograms of times, in seconds.
-pub const BUCKETS: [f64; 17] = [
+pub const BUCKETS: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
     1800.0, 3600.0,
 ];
 
 /// Upper bounds for `tenure_renewal_margin_ratio`. A renewal comes at a third of the ttl, so that
 /// about 0.66 is left; below a half it is late.
-pub const SHARES: [f64; 9] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 1.0];
+pub const SHARES: &[f64] = &[0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 1.0];
 
 /// Tells the recorder what each metric means, and its unit. Call it once, when the recorder is
 /// installed.
 pub fn describe() {
-    for Metric { name, kind, unit, help, .. } in METRICS {
-        let unit = unit.unwrap_or(Unit::Count);
+    for Metric { name, kind, in_seconds, help, .. } in METRICS {
+        let unit = if *in_seconds { Unit::Seconds } else { Unit::Count };
         match kind {
             MetricKind::Counter => ::metrics::describe_counter!(*name, unit, *help),
             MetricKind::Gauge => ::metrics::describe_gauge!(*name, unit, *help),
@@ -208,4 +208,16 @@ pub(super) fn elected(claim: &Claim, term: Fence) {
 pub(super) fn once(claim: &Claim, outcome: &'static str) {
     let labels = [("group", group(&claim.name)), ("outcome", outcome)];
     counter!("tenure_once_total", &labels).increment(1);
+}
+
+pub(super) fn fail_open(claim: &Claim) {
+    counter!("tenure_fail_open_total", "group" => group(&claim.name)).increment(1);
+}
+
+pub(super) fn engine_up(engine: &str, up: bool) {
+    gauge!("tenure_engine_up", "engine" => engine.to_owned()).set(f64::from(u8::from(up)));
+}
+
+pub(super) fn stale_write(group: &'static str) {
+    counter!("tenure_stale_writes_rejected_total", "group" => group).increment(1);
 }

@@ -1,7 +1,5 @@
 //! All metrics that there are.
 
-use ::metrics::Unit;
-
 /// What a metric is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MetricKind {
@@ -21,8 +19,8 @@ pub struct Metric {
     pub name: &'static str,
     /// What it is.
     pub kind: MetricKind,
-    /// What it counts in, if not in things.
-    pub unit: Option<Unit>,
+    /// Whether it is a time, in seconds.
+    pub in_seconds: bool,
     /// Its labels.
     pub labels: &'static [&'static str],
     /// What it means.
@@ -34,11 +32,11 @@ const fn counter(
     labels: &'static [&'static str],
     help: &'static str,
 ) -> Metric {
-    Metric { name, kind: MetricKind::Counter, unit: None, labels, help }
+    Metric { name, kind: MetricKind::Counter, in_seconds: false, labels, help }
 }
 
 const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, unit: None, labels, help }
+    Metric { name, kind: MetricKind::Gauge, in_seconds: false, labels, help }
 }
 
 const fn histogram(
@@ -46,12 +44,12 @@ const fn histogram(
     labels: &'static [&'static str],
     help: &'static str,
 ) -> Metric {
-    Metric { name, kind: MetricKind::Histogram, unit: None, labels, help }
+    Metric { name, kind: MetricKind::Histogram, in_seconds: false, labels, help }
 }
 
 impl Metric {
     const fn in_seconds(self) -> Metric {
-        Metric { unit: Some(Unit::Seconds), ..self }
+        Metric { in_seconds: true, ..self }
     }
 }
 
