@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use self::open::{Opened, Reach, open};
 use crate::ask::Draft;
-use crate::claim::{Broken, Fence, Note};
+use crate::claim::{Broken, Ended, Fence, Note};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
 use crate::engines::memory::Memory;
@@ -19,12 +19,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::local;
 use crate::moment::Moment;
 use crate::name::{Name, Space};
-use crate::observe;
+use crate::observe::{End, Reporter};
 use crate::options::{OnOutage, Options, Protection, check_text, on_outage};
 use crate::outage::Outage;
 use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore};
 use crate::stake::{Stake, Todo, Watcher};
 use crate::system;
+use crate::telemetry::TraceSource;
 use crate::turn::{Ack, Slots};
 use crate::watchdog;
 
@@ -72,6 +73,7 @@ pub(crate) struct Core {
     pub(crate) watched: AtomicBool,
     starting: Mutex<()>,
     generation: u64,
+    pub(crate) trace_source: TraceSource,
 }
 
 impl Tenure {
@@ -148,7 +150,8 @@ impl Tenure {
             let engine = engine.clone();
             Box::new(move |name: &Name| engine.shard(name))
         };
-        let slots = Arc::new(Slots::new(world.clone(), shard_of));
+        let reporter = Reporter::new(&engine.profile().label);
+        let slots = Arc::new(Slots::new(world.clone(), shard_of, reporter));
         let turns: Weak<dyn Turns> = Arc::downgrade(&slots) as _;
         engine.attach(turns);
         let hurry = {
@@ -167,6 +170,7 @@ impl Tenure {
             watched: AtomicBool::new(false),
             starting: Mutex::new(()),
             generation: system::generation(),
+            trace_source: TraceSource::default(),
         };
         let handle = Arc::new(Handle { core: Arc::new(core) });
         Tenure { handle, defaults: Arc::new(Options::new(default_owner())) }
@@ -365,7 +369,7 @@ impl Core {
         };
         let broken = asked.await.map_err(|error| self.explain(error, "break", name))?;
         if broken == Broken::Done {
-            observe::broken(name, fence, &note);
+            self.slots.reporter.broken(name, fence, &note);
         }
         Ok(broken)
     }
@@ -423,7 +427,12 @@ impl Core {
         let may_be_kept = given && !stake.terms.hold_for.is_zero();
         let now = if may_be_kept { self.world.now() } else { Moment::FAR };
         let name = &stake.claim.name;
-        let Some(leave) = stake.leave(now) else {
+        let (leave, lost) = stake.leave(now);
+        if let Some(ended) = lost.filter(|ended| *ended != Ended::Closed) {
+            let end = End { stake, holding: None, world: &*self.world };
+            self.slots.reporter.released_late(end, Some(&ended));
+        }
+        let Some(leave) = leave else {
             if stake.is_kept() {
                 self.slots.schedule(name, Moment::ORIGIN);
             } else {

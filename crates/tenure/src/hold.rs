@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tracing::Span;
+
 use crate::claim::{Ended, Fence, Grant, Renewal, Renewed};
 use crate::client::{Core, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
-use crate::observe;
+use crate::observe::{End, Reporter};
 use crate::options::{Protection, check_ttl};
 use crate::stake::{Released, Stake, Todo, Watcher};
 
@@ -42,9 +44,10 @@ impl Hold {
         Hold { handle, stake, fence: Fence::default(), rest: Vec::new(), given: false, left: false }
     }
 
-    /// The claim was granted after it had waited that long.
-    pub(crate) fn start(&mut self, grant: Grant, now: Moment, waited: Duration) {
-        self.start_and_say(grant, now, |stake| observe::granted(stake, waited));
+    /// The claim was granted after it had waited that long, in that span.
+    pub(crate) fn start(&mut self, grant: Grant, now: Moment, waited: Duration, acquire: &Span) {
+        let say = |reporter: &Reporter, stake: &Stake| reporter.granted(stake, waited, acquire);
+        self.start_and_say(grant, now, acquire, say);
     }
 
     /// The engine says that a hold of this id is there, and this process goes on with it.
@@ -56,17 +59,24 @@ impl Hold {
     ) -> Hold {
         let mut hold = Hold::asking(handle, stake);
         hold.stake.attached();
-        hold.start_and_say(grant, now, observe::attached);
+        hold.start_and_say(grant, now, &Span::none(), Reporter::attached);
         hold.given()
     }
 
-    fn start_and_say(&mut self, grant: Grant, now: Moment, say: impl FnOnce(&Stake)) {
+    fn start_and_say(
+        &mut self,
+        grant: Grant,
+        now: Moment,
+        acquire: &Span,
+        say: impl FnOnce(&Reporter, &Stake),
+    ) {
         self.fence = grant.fence;
         let (slots, stake) = (&self.core().slots, &self.stake);
         slots.saw(grant.fence);
         let mut todo = Todo::default();
-        slots.schedule(&stake.claim.name, stake.start(grant, now, &mut todo));
-        say(stake);
+        let holding = slots.reporter.holding(&stake.claim, &grant, acquire);
+        slots.schedule(&stake.claim.name, stake.start(grant, now, holding, &mut todo));
+        say(&slots.reporter, stake);
         if !todo.is_empty() {
             slots.carry_out(stake, &mut todo);
         }
@@ -78,7 +88,8 @@ impl Hold {
         let core = self.core();
         let (forget_at, in_doubt) = self.stake.let_go(core.world.now())?;
         core.slots.schedule(&self.stake.claim.name, forget_at);
-        observe::detached(&self.stake);
+        let (stake, holding) = (&*self.stake, self.stake.holding());
+        core.slots.reporter.detached(End { stake, holding, world: &*core.world });
         self.left = true;
         Ok(in_doubt)
     }

@@ -62,6 +62,7 @@ mod primitives;
 mod problem;
 mod stake;
 mod system;
+mod telemetry;
 mod turn;
 mod watchdog;
 
@@ -80,6 +81,9 @@ pub use engine::View;
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Finding, Mark};
 pub use hold::{AtRisk, Hold, Lost};
+pub use observe::Advice;
+#[cfg(feature = "metrics")]
+pub use observe::meters as metrics;
 pub use options::{OnOutage, Options, Protection};
 pub use primitives::{
     All, Begun, Done, Election, LONGEST_OUTCOME, Leader, Mutex, Observer, Once, Run, RwLock,

@@ -3,96 +3,21 @@
 
 mod probe;
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
-
 use probe::between::Between;
-use probe::{ms, now, soon, until};
+use probe::keeper::{expect, keep, lines, written};
+use probe::{ms, now, soon};
 use tenure::engine::Ended;
 use tenure::fencing::{changed, check};
 use tenure::{Fence, Released, Tenure};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::Level;
 
-/// Keeps every event of the process as its level and fields.
-struct Keeper;
-
-#[derive(Clone, Debug)]
-struct Line {
-    level: Level,
-    fields: BTreeMap<&'static str, String>,
-}
-
-static LINES: Mutex<Vec<Line>> = Mutex::new(Vec::new());
-
-fn lines() -> MutexGuard<'static, Vec<Line>> {
-    LINES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Subscriber for Keeper {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("tenure")
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut line = Line { level: *span.metadata().level(), fields: BTreeMap::new() };
-        span.record(&mut line);
-        lines().push(line);
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line { level: *event.metadata().level(), fields: BTreeMap::new() };
-        event.record(&mut line);
-        lines().push(line);
-    }
-
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.fields.insert(field.name(), format!("{value:?}"));
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.fields.insert(field.name(), value.to_owned());
-    }
-}
-
-/// The watchdog writes from a thread of its own, so the keeper is the process's; tests tell their
-/// lines apart by the name of the lock.
 fn kept() -> Tenure {
     kept_with(Between::new())
 }
 
 fn kept_with(engine: std::sync::Arc<Between>) -> Tenure {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Keeper).expect("the only one"));
+    keep();
     Tenure::with_engine(engine)
-}
-
-/// What was written of the name, as soon as `event` is among it.
-fn written(name: &str, event: &str) -> Line {
-    let of_name = |line: &&Line| line.fields.get("name").is_some_and(|n| n == name);
-    let is_event = |line: &&Line| line.fields.get("event").is_some_and(|e| e == event);
-    let find = || lines().iter().filter(of_name).find(is_event).cloned();
-    until(&format!("{event} of {name} in {:?}", *lines()), || find().is_some());
-    find().unwrap()
-}
-
-#[track_caller]
-fn expect(line: &Line, level: Level, fields: &[(&str, &str)]) {
-    assert_eq!(line.level, level, "{line:?}");
-    for (field, value) in fields {
-        assert_eq!(line.fields.get(field).map(String::as_str), Some(*value), "{field}: {line:?}");
-    }
 }
 
 const META: &str = r#"[("trace", "t-1"), ("user", "u-2")]"#;

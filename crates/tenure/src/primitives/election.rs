@@ -14,7 +14,6 @@ use crate::client::{Core, Handle};
 use crate::error::{ErrorKind, Result};
 use crate::hold::Hold;
 use crate::name::Name;
-use crate::observe;
 use crate::options::setters;
 use crate::stake::Released;
 
@@ -157,7 +156,7 @@ pub struct Term(Hold);
 
 impl Term {
     fn begin(hold: Hold) -> Term {
-        observe::elected(hold.stake());
+        hold.core().slots.reporter.elected(hold.stake());
         Term(hold)
     }
 
@@ -171,7 +170,7 @@ impl Term {
     /// # Cancel safety
     /// It is resigned even if the future is dropped.
     pub async fn resign(self) -> Result<Released> {
-        observe::resigned(self.0.stake());
+        self.0.core().slots.reporter.resigned(self.0.stake());
         self.0.release().await
     }
 }

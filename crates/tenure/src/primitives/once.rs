@@ -10,7 +10,6 @@ use crate::claim::{Fence, Holder, Leave, Once as Terms, Outcome, Settle};
 use crate::client::Handle;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
-use crate::observe;
 use crate::options::setters;
 use crate::stake::Released;
 
@@ -230,6 +229,7 @@ impl Run {
 
     async fn leave(self, outcome: Option<Outcome>) -> Result<Released> {
         let Run(hold) = self;
+        hold.core().slots.reporter.settled(hold.stake(), outcome.is_some());
         let settle = Settle { fence: hold.fence(), outcome };
         if hold.is_live() {
             hold.stake().settle(settle);
@@ -237,7 +237,7 @@ impl Run {
             return Ok(released);
         }
         let (core, claim) = (hold.core().clone(), &hold.stake().claim);
-        observe::settled_late(hold.stake());
+        core.slots.reporter.settled_late(hold.stake());
         let leave = Leave { settle: Some(settle), ..Leave::new(claim.name.clone(), claim.id) };
         let left = core.engine.leave(&leave).await;
         left.map(|_| Released::Late).map_err(|error| core.explain(error, "settle", &claim.name))

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::{LEAVE_PATIENCE, Released, Seen, Stake, Todo};
-use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Settle, Turn};
+use super::{Heard, LEAVE_PATIENCE, Released, Seen, Stake, Todo};
+use crate::claim::{Claim, Ended, Fence, Grant, PLACE_LIFE, Place, Settle, Turn};
 use crate::local;
 use crate::moment::Moment;
+use crate::observe::Holding;
 use crate::options::Terms;
 
 const SOONEST_LOOK: Duration = Duration::from_millis(5);
@@ -32,6 +33,12 @@ pub(super) struct State {
     pub(super) unsent: bool,
     /// What it has in this process's own line.
     pub(super) companion: Option<Box<local::Place>>,
+    /// When it was granted.
+    pub(super) since: Moment,
+    /// When its owner left, if that was looked at.
+    pub(super) left_at: Moment,
+    /// What lasts as long as the hold, where somebody wants to know.
+    pub(super) holding: Option<Box<Holding>>,
     /// What became of a once.
     pub(super) settle: Option<Settle>,
 }
@@ -58,11 +65,12 @@ pub(super) struct Asking {
     pub(super) rung: bool,
     /// When the watchdog should renew the place.
     pub(super) contact_at: Moment,
+    /// When it first stood in line.
+    pub(super) since: Moment,
 }
 
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) since: Moment,
     pub(super) good_until: Moment,
     pub(super) renew_by: Moment,
     pub(super) first_life: bool,
@@ -109,6 +117,7 @@ impl State {
         if !kept {
             self.lost = Some(ended.clone());
             todo.lost = Some(ended);
+            todo.holding = self.holding.take();
         }
         // A request that was never answered could put the claim back in line: it has to leave, too.
         let in_doubt = self.open > 0 && self.lost != Some(Ended::Closed);
@@ -141,7 +150,7 @@ impl State {
     pub(super) fn next(&self, stake: &Stake) -> Moment {
         match &self.phase {
             Phase::Asking(_) => self.asking_next(true),
-            Phase::Held(held) => held.next(&stake.terms, self.in_flight).min(stake.cap(held)),
+            Phase::Held(held) => held.next(&stake.terms, self.in_flight).min(stake.cap(self.since)),
             Phase::Leaving(leaving) => leaving.next_try.min(leaving.give_up),
             Phase::Over(_) => Moment::ORIGIN,
             Phase::Detached(forget_at) => *forget_at,
@@ -184,6 +193,7 @@ impl Asking {
         // An engine that says "look now" and then has nothing to show must not be asked in circles.
         place.look_again = place.look_again.max(now + SOONEST_LOOK);
         let look = place.look_again.min(self.contact_at);
+        self.since = self.since.min(now);
         self.place = Some(Box::new(place));
         if self.turn.as_ref().is_some_and(|turn| self.is_stale(turn)) {
             self.turn = None;
@@ -199,6 +209,17 @@ impl Asking {
 }
 
 impl Held {
+    /// A renewal was answered. Returns what was left by then.
+    pub(super) fn renewed(&mut self, grant: &Grant, now: Moment) -> Heard {
+        let heard =
+            Heard::Renewed { left: now.until(self.good_until), first_life: self.first_life };
+        self.good_until = self.good_until.max(grant.good_until);
+        self.risk_at = grant.start_by;
+        self.first_life = grant.first_life;
+        self.at_risk = None;
+        heard
+    }
+
     pub(super) fn is_kept(&self) -> bool {
         self.leave_at != Moment::FAR
     }
@@ -249,6 +270,7 @@ mod tests {
             ring_at: Moment::FAR,
             rung: false,
             contact_at: Moment::FAR,
+            since: Moment::FAR,
         };
         assert_eq!(asking.stands(place(99), at(100)), at(102));
         assert_eq!(asking.stands(place(101), at(101)), at(102));

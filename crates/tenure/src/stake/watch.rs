@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::phase::{Leaving, Phase, State, retry_after};
-use super::{Released, Seen, Stake, Todo};
+use super::{Heard, Released, Seen, Stake, Todo};
 use crate::claim::{Claim, Ended, FIRST_LIFE, Renewal, Renewed, Turn};
 use crate::moment::Moment;
 
@@ -50,8 +50,8 @@ impl Stake {
     }
 
     fn look_held(&self, state: &mut State, now: Moment, todo: &mut Todo) -> Moment {
+        let cap = self.cap(state.since);
         let Phase::Held(held) = &mut state.phase else { return Moment::FAR };
-        let cap = self.cap(held);
         if now >= held.good_until.min(cap) {
             let ended = if now >= cap { Ended::MaxHold } else { Ended::Expired };
             // At max_hold it is given up now; an expired hold ends on the engine by itself, and a
@@ -67,6 +67,7 @@ impl Stake {
             let leaving = Stake::leaving(Some(held.good_until));
             state.phase = Phase::Leaving(Leaving { next_try: now, give_up, ..leaving });
             todo.frees = state.companion.take();
+            state.left_at = now;
             return now;
         }
         let renews = held.renews(&self.terms);
@@ -89,6 +90,8 @@ impl Stake {
         if now >= leaving.give_up {
             let late = leaving.good_until.map(|_| Released::Late);
             state.phase = Phase::Over(late);
+            todo.unanswered = late.is_some() && state.lost.is_none();
+            todo.holding = state.holding.take();
             todo.call(&mut state.observers);
             todo.over = true;
             return Moment::FAR;
@@ -155,14 +158,12 @@ impl Stake {
         let fence = state.fence;
         match (&mut state.phase, answer) {
             (Phase::Held(held), Renewed::Held(grant)) if grant.fence == fence => {
-                held.good_until = held.good_until.max(grant.good_until);
+                todo.heard = Some(held.renewed(&grant, now));
                 // Not sooner than after a failure, however little the engine says remains.
                 held.renew_by = grant.renew_by.max(now + self.retry());
-                held.risk_at = grant.start_by;
-                held.first_life = grant.first_life;
-                held.at_risk = None;
             }
             (Phase::Held(held), Renewed::Unknown(error)) => {
+                todo.heard = Some(Heard::Unanswered);
                 held.renew_by = now + self.retry();
                 if held.at_risk.is_none() {
                     held.at_risk = Some(error.to_string().into());
@@ -179,6 +180,7 @@ impl Stake {
                     (true, false) => Ended::Forgotten,
                     (false, _) => ended,
                 };
+                todo.heard = Some(Heard::Gone);
                 state.lose(ended, None, todo);
             }
             (Phase::Asking(asking), Renewed::Held(grant)) => {

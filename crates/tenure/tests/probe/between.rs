@@ -15,7 +15,7 @@ use tenure::engines::memory::Memory;
 
 #[derive(Default)]
 pub(crate) struct Between {
-    memory: Memory,
+    memory: Arc<Memory>,
     late: AtomicU32,
     late_renewals: AtomicU32,
     turns: Mutex<Option<Weak<dyn Turns>>>,
@@ -29,6 +29,11 @@ pub(crate) struct Between {
 impl Between {
     pub(crate) fn new() -> Arc<Between> {
         Arc::default()
+    }
+
+    /// Another way to the same lines, as another process would have.
+    pub(crate) fn beside(&self) -> Arc<Between> {
+        Arc::new(Between { memory: self.memory.clone(), ..Between::default() })
     }
 
     /// Answers to claims come after so many polls. What they ask for happens when they are sent.
