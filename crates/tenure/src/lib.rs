@@ -73,6 +73,6 @@ pub use hold::{AtRisk, Hold, Lost};
 pub use options::Options;
 pub use primitives::{
     All, Begun, Done, Election, LONGEST_OUTCOME, Leader, Mutex, Observer, Once, Run, RwLock,
-    Semaphore, Term,
+    Semaphore, Term, Work, Worker, worker,
 };
 pub use stake::Released;

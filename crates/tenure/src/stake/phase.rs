@@ -66,6 +66,10 @@ pub(super) struct Held {
     pub(super) at_risk: Option<Arc<str>>,
     /// Released by its owner, but kept for `hold_for`.
     pub(super) leave_at: Moment,
+    /// Those who watch want to hear of each renewal, and when no more than this is left.
+    pub(super) warn_before: Option<Duration>,
+    /// They were told that since the last renewal.
+    pub(super) warned: bool,
 }
 
 #[derive(Debug)]
@@ -130,7 +134,10 @@ impl State {
     pub(super) fn next(&self, stake: &Stake) -> Moment {
         match &self.phase {
             Phase::Asking(_) => self.asking_next(true),
-            Phase::Held(held) => held.next(&stake.terms, self.in_flight).min(stake.cap(held)),
+            Phase::Held(held) => {
+                let next = held.next(&stake.terms, self.in_flight);
+                next.min(stake.cap(held)).min(stake.warn_at(held))
+            }
             Phase::Leaving(leaving) => leaving.next_try.min(leaving.give_up),
             Phase::Over(_) => Moment::ORIGIN,
             Phase::Detached(forget_at) => *forget_at,

@@ -68,6 +68,10 @@ impl Stake {
             state.phase = Phase::Leaving(Leaving { next_try: now, give_up, ..leaving });
             return now;
         }
+        if now >= self.warn_at(held) {
+            held.warned = true;
+            todo.call(&mut state.observers);
+        }
         let renews = held.renews(&self.terms);
         if renews && held.at_risk.is_none() && now >= held.risk_at {
             held.at_risk = Some("no renewal was answered for half of its time".into());
@@ -80,7 +84,7 @@ impl Stake {
             let fence = state.fence;
             todo.renew = Some(Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl });
         }
-        held.next(&self.terms, state.in_flight).min(cap)
+        held.next(&self.terms, state.in_flight).min(cap).min(self.warn_at(held))
     }
 
     fn look_leaving(&self, state: &mut State, now: Moment, todo: &mut Todo) -> Moment {
@@ -148,6 +152,10 @@ impl Stake {
                 held.risk_at = grant.start_by;
                 held.first_life = grant.first_life;
                 held.at_risk = None;
+                if held.warn_before.is_some() {
+                    held.warned = false;
+                    todo.call(&mut state.observers);
+                }
             }
             (Phase::Held(held), Renewed::Unknown(error)) => {
                 held.renew_by = now + self.retry();
