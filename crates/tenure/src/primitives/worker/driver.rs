@@ -157,10 +157,11 @@ impl Driver {
                     (Standing::Good, State::AtRisk) => return Poll::Ready(Ok(Event::Renewed)),
                     _ => {}
                 }
-                if told.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(Ok(Event::Stop));
+                // Before the word to stop, so that nothing is stopped that was not even begun.
+                if starting && let Poll::Ready(answer) = start.as_mut().poll(cx) {
+                    return Poll::Ready(Err(answer));
                 }
-                if starting { start.as_mut().poll(cx).map(Err) } else { Poll::Pending }
+                told.as_mut().poll(cx).map(|()| Ok(Event::Stop))
             });
             let event = match event.await {
                 Ok(event) => event,
