@@ -8,7 +8,7 @@ use probe::between::Between;
 use probe::{memory, ms, soon};
 use tenure::worker::State;
 use tenure::{ErrorKind, Tenure, Worker};
-use working::{Call, How, Puppet};
+use working::{Call, How, Puppet, until};
 
 /// Longer than a busy machine keeps a thread waiting, and a third of it still is.
 const TTL: std::time::Duration = ms(3000);
@@ -17,28 +17,14 @@ fn worker(tenure: &Tenure) -> Worker {
     tenure.worker("reports").ttl(TTL)
 }
 
-/// Waits for something that is not an event to anybody.
-async fn until(what: &str, mut fact: impl FnMut() -> bool) {
-    let looks = async {
-        while !fact() {
-            tokio::time::sleep(ms(2)).await;
-        }
-    };
-    assert!(tokio::time::timeout(ms(15_000), looks).await.is_ok(), "not in time: {what}");
-}
-
-async fn started(work: &Puppet, times: usize) {
-    until("the work is started", || work.terms().len() == times).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn stop_ends_the_work_first_and_then_the_next_leads_at_once() {
     let engine = Between::new();
     let tenure = Tenure::with_engine(engine.clone());
     let (one, two) = (Puppet::new().takes(ms(50)), Puppet::new());
-    let mut first = one.work(worker(&tenure).ttl(ms(60_000)));
+    let first = one.work(worker(&tenure).ttl(ms(60_000)));
     first.reaches(State::Working).await;
-    let mut second = two.work(worker(&tenure).ttl(ms(60_000)));
+    let second = two.work(worker(&tenure).ttl(ms(60_000)));
     second.reaches(State::Acquiring).await;
     until("the second stands in line", || {
         let seen = tenure.list("reports");
@@ -56,7 +42,7 @@ async fn stop_ends_the_work_first_and_then_the_next_leads_at_once() {
     // The ttl is a minute, and `reaches` waits for seconds.
     second.reaches(State::Working).await;
     first.ends().await;
-    started(&two, 1).await;
+    two.started(1).await;
     assert!(two.terms()[0] > one.terms()[0]);
     second.ends().await;
     assert_eq!(one.calls().len(), 2);
@@ -68,7 +54,7 @@ async fn work_is_started_once_a_term_however_often_it_is_renewed() {
     let engine = Between::new();
     let tenure = Tenure::with_engine(engine.clone());
     let work = Puppet::new();
-    let mut running = work.work(worker(&tenure).ttl(ms(900)));
+    let running = work.work(worker(&tenure).ttl(ms(900)));
     running.reaches(State::Working).await;
     until("ten renewals", || engine.renewals() >= 10).await;
     assert_eq!(work.calls().len(), 1, "{:?}", work.calls());
@@ -81,9 +67,9 @@ async fn a_start_that_does_not_work_out_is_undone_and_another_gets_its_chance() 
     for how in [How::Fails, How::Panics, How::Hangs] {
         let tenure = memory();
         let (bad, good) = (Puppet::new().starts(&[how; 99]), Puppet::new());
-        let mut first = bad.work(worker(&tenure).start_within(ms(300)));
+        let first = bad.work(worker(&tenure).start_within(ms(300)));
         first.reaches(State::Working).await;
-        let mut second = good.work(worker(&tenure));
+        let second = good.work(worker(&tenure));
         second.reaches(State::Working).await;
         assert!(matches!(bad.calls()[..], [Call::Start(_), Call::Stop { in_time: true }, ..]));
         // It stands in line again, behind whoever works.
@@ -105,7 +91,7 @@ async fn a_stop_that_does_not_work_out_blocks_nothing_and_its_term_is_left_to_ru
         let engine = Between::new();
         let tenure = Tenure::with_engine(engine.clone());
         let (bad, good) = (Puppet::new().stops(&[how]), Puppet::new());
-        let mut first = bad.work(worker(&tenure).ttl(ms(1500)).stop_within(ms(200)));
+        let first = bad.work(worker(&tenure).ttl(ms(1500)).stop_within(ms(200)));
         first.reaches(State::Working).await;
         let held = tenure.election("reports").leader().await.unwrap().unwrap();
         first.ends().await;
@@ -114,7 +100,7 @@ async fn a_stop_that_does_not_work_out_blocks_nothing_and_its_term_is_left_to_ru
         let still = tenure.election("reports").leader().await.unwrap();
         assert!(still.is_none_or(|leader| leader.term == held.term), "{how:?}");
         // But nobody renews it: the next leads when it has run out.
-        let mut second = good.work(worker(&tenure));
+        let second = good.work(worker(&tenure));
         second.reaches(State::Working).await;
         assert_eq!(engine.leaves(), 0, "{how:?}");
         second.ends().await;
@@ -126,12 +112,12 @@ async fn work_that_could_not_be_stopped_is_not_the_end_of_the_worker() {
     let engine = Between::new();
     let tenure = Tenure::with_engine(engine.clone());
     let work = Puppet::new().stops(&[How::Hangs]);
-    let mut running = work.work(worker(&tenure).ttl(ms(1500)).stop_within(ms(200)));
+    let running = work.work(worker(&tenure).ttl(ms(1500)).stop_within(ms(200)));
     running.reaches(State::Working).await;
     engine.be_deaf();
     running.reaches(State::Waiting).await;
     engine.hear_again();
-    started(&work, 2).await;
+    work.started(2).await;
     running.ends().await;
 }
 
@@ -140,7 +126,7 @@ async fn when_renewals_recover_in_time_the_work_hears_nothing_of_it() {
     let engine = Between::new();
     let tenure = Tenure::with_engine(engine.clone());
     let work = Puppet::new();
-    let mut running = work.work(worker(&tenure));
+    let running = work.work(worker(&tenure));
     running.reaches(State::Working).await;
     for _ in 0..3 {
         engine.be_deaf();
@@ -157,7 +143,7 @@ async fn when_they_do_not_the_work_has_ended_before_the_term_does() {
     let engine = Between::new();
     let tenure = Tenure::with_engine(engine.clone());
     let work = Puppet::new().takes(ms(200));
-    let mut running = work.work(worker(&tenure));
+    let running = work.work(worker(&tenure));
     running.reaches(State::Working).await;
     engine.be_deaf();
     running.reaches(State::AtRisk).await;
@@ -165,7 +151,7 @@ async fn when_they_do_not_the_work_has_ended_before_the_term_does() {
     running.reaches(State::Waiting).await;
     assert_eq!(work.calls()[1..], [Call::Stop { in_time: true }]);
     engine.hear_again();
-    started(&work, 2).await;
+    work.started(2).await;
     running.ends().await;
     assert!(work.terms()[1] > work.terms()[0]);
 }
@@ -174,12 +160,12 @@ async fn when_they_do_not_the_work_has_ended_before_the_term_does() {
 async fn a_term_that_is_broken_ends_the_work_and_another_one_begins_it_again() {
     let tenure = memory();
     let work = Puppet::new();
-    let mut running = work.work(worker(&tenure));
+    let running = work.work(worker(&tenure));
     running.reaches(State::Working).await;
-    started(&work, 1).await;
+    work.started(1).await;
     let term = work.terms()[0];
     soon(tenure.election("reports").break_term(term, "to see what happens")).await.unwrap();
-    started(&work, 2).await;
+    work.started(2).await;
     let [first, second] = work.terms()[..] else { panic!("{:?}", work.calls()) };
     assert!(second > first);
     let calls = [Call::Start(first), Call::Stop { in_time: false }, Call::Start(second)];
@@ -193,13 +179,13 @@ async fn a_turn_with_a_short_first_life_is_renewed_before_the_work_begins() {
     let tenure = memory();
     let long = || worker(&tenure).ttl(ms(30_000)).stop_within(ms(10_000));
     let (one, two) = (Puppet::new(), Puppet::new());
-    let mut first = one.work(long());
+    let first = one.work(long());
     first.reaches(State::Working).await;
-    let mut second = two.work(long());
+    let second = two.work(long());
     second.reaches(State::Acquiring).await;
     first.ends().await;
     second.reaches(State::Working).await;
-    started(&two, 1).await;
+    two.started(1).await;
     let leads = tenure.election("reports").leader().await.unwrap().unwrap();
     assert_eq!([leads.term], two.terms()[..]);
     assert_eq!(second.states.current(), State::Working);
@@ -212,7 +198,7 @@ async fn one_that_waits_in_line_stops_at_once_and_leaves_it() {
     let tenure = memory();
     let term = soon(tenure.election("reports").campaign()).await.unwrap();
     let work = Puppet::new();
-    let mut running = work.work(worker(&tenure));
+    let running = work.work(worker(&tenure));
     running.reaches(State::Acquiring).await;
     running.ends().await;
     soon(term.resign()).await.unwrap();
@@ -238,14 +224,14 @@ async fn a_worker_that_is_dropped_leaves_its_term_to_run_out() {
     let engine = Between::new();
     let tenure = Tenure::with_engine(engine.clone());
     let work = Puppet::new();
-    let mut running = work.work(worker(&tenure).ttl(ms(1000)));
+    let running = work.work(worker(&tenure).ttl(ms(1000)));
     running.reaches(State::Working).await;
     running.task.abort();
-    assert!(soon(&mut running.task).await.unwrap_err().is_cancelled());
+    assert!(soon(running.task).await.unwrap_err().is_cancelled());
     assert_eq!(work.calls().len(), 1, "nothing was called");
     assert_eq!(engine.leaves(), 0, "its work may still run");
     let next = Puppet::new();
-    let mut second = next.work(worker(&tenure));
+    let second = next.work(worker(&tenure));
     second.reaches(State::Working).await;
     second.ends().await;
 }
@@ -270,7 +256,7 @@ async fn bounds_that_make_no_sense_are_refused() {
 async fn a_tenure_that_is_closed_ends_the_worker_after_its_work() {
     let tenure = memory();
     let work = Puppet::new();
-    let mut running = work.work(worker(&tenure));
+    let running = work.work(worker(&tenure));
     running.reaches(State::Working).await;
     tenure.close().await;
     let ended = soon(running.task).await.unwrap().unwrap_err();
@@ -285,7 +271,6 @@ async fn everyone_can_see_which_worker_leads_and_one_process_can_have_several() 
     let (one, two) = (worker(&tenure), tenure.worker("mails").with_id("both"));
     let id = one.id().to_owned();
     let (one, two) = (Puppet::new().work(one), Puppet::new().work(two));
-    let (mut one, mut two) = (one, two);
     one.reaches(State::Working).await;
     two.reaches(State::Working).await;
     let leader = tenure.election("reports").leader().await.unwrap().unwrap();

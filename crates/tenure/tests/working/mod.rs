@@ -1,14 +1,28 @@
 //! Work that does what it is told to, and says what was done with it.
+#![allow(dead_code, reason = "every test binary uses a part of it")]
 
-use std::future::pending;
+use std::future::{Future, pending};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tenure::worker::{State, States, Stopper};
 use tenure::{Fence, Lost, Term, Work, Worker};
 use tokio::task::JoinHandle;
 
-use crate::probe::{poll_once, soon};
+/// Longer than anything takes that works at all.
+const BOUND: Duration = Duration::from_secs(20);
+
+/// Waits for something that is not an event to anybody.
+pub(crate) async fn until(what: &str, mut fact: impl FnMut() -> bool) {
+    let looks = async {
+        while !fact() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    assert!(tokio::time::timeout(BOUND, looks).await.is_ok(), "not in time: {what}");
+}
 
 /// How a callback ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +99,11 @@ impl Puppet {
         self.calls().into_iter().filter_map(started).collect()
     }
 
+    /// Waits until it was started so often.
+    pub(crate) async fn started(&self, times: usize) {
+        until("the work is started", || self.terms().len() == times).await;
+    }
+
     /// Runs a worker with it.
     pub(crate) fn work(&self, worker: Worker) -> Running {
         let (states, stopper) = (worker.states(), worker.stopper());
@@ -121,7 +140,9 @@ impl Work for Puppet {
         tokio::time::sleep(takes).await;
         {
             let mut inner = self.inner();
-            let in_time = inner.lost.as_mut().is_some_and(|lost| poll_once(lost).is_pending());
+            let mut cx = Context::from_waker(Waker::noop());
+            let lost = inner.lost.as_mut();
+            let in_time = lost.is_some_and(|lost| Pin::new(lost).poll(&mut cx).is_pending());
             inner.calls.push(Call::Stop { in_time });
         }
         how.end().await
@@ -136,15 +157,19 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) async fn reaches(&mut self, state: State) {
-        let reached = soon(self.states.reach(state)).await;
-        assert!(reached, "gone at {}, before {state}", self.states.current());
+    pub(crate) async fn reaches(&self, state: State) {
+        let mut states = self.states.clone();
+        match tokio::time::timeout(BOUND, states.reach(state)).await {
+            Ok(reached) => assert!(reached, "gone at {}, before {state}", states.current()),
+            Err(_) => panic!("not {state} in time, but {}", states.current()),
+        }
     }
 
     /// Tells it to stop, and waits for its end.
     pub(crate) async fn ends(self) {
         self.stopper.stop();
-        soon(self.task).await.expect("no panic").expect("a good end");
+        let ended = tokio::time::timeout(BOUND, self.task).await.expect("an end");
+        ended.expect("no panic").expect("a good end");
         assert_eq!(self.states.current(), State::Idle);
     }
 }
