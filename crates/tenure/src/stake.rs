@@ -453,24 +453,8 @@ impl Stake {
         drop(gone);
     }
 
-    /// Wakes those who watch at each renewal, and when no more than `before` is left of the hold.
-    /// Returns when the watchdog should look.
-    pub(crate) fn warn(&self, before: Duration) -> Moment {
-        let mut state = self.state();
-        if let Phase::Held(held) = &mut state.phase {
-            (held.warn_before, held.warned) = (Some(before), false);
-        }
-        state.next(self)
-    }
-
     fn cap(&self, held: &Held) -> Moment {
         self.terms.max_hold.map_or(Moment::FAR, |max_hold| held.since + max_hold)
-    }
-
-    /// When those who watch are to hear that time runs out.
-    fn warn_at(&self, held: &Held) -> Moment {
-        let before = held.warn_before.filter(|_| !held.warned);
-        before.map_or(Moment::FAR, |before| held.good_until.min(self.cap(held)) - before)
     }
 
     /// A leave that comes twice does nothing; only an unanswered claim can come too late.

@@ -192,6 +192,7 @@ impl Worker {
             machine,
             failures,
             led,
+            term: None,
         };
         driver.run(work).await
     }

@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::{LEAVE_PATIENCE, Released, Stake, Todo};
-use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Settle, Turn};
+use crate::claim::{Claim, Ended, Fence, Grant, PLACE_LIFE, Place, Settle, Turn};
 use crate::moment::Moment;
 use crate::options::Terms;
 
@@ -195,6 +195,14 @@ impl Asking {
 }
 
 impl Held {
+    pub(super) fn renewed(&mut self, grant: &Grant, soonest: Moment) {
+        self.good_until = self.good_until.max(grant.good_until);
+        self.renew_by = grant.renew_by.max(soonest);
+        self.risk_at = grant.start_by;
+        self.first_life = grant.first_life;
+        (self.at_risk, self.warned) = (None, false);
+    }
+
     pub(super) fn is_kept(&self) -> bool {
         self.leave_at != Moment::FAR
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::phase::{Leaving, Phase, State, retry_after};
+use super::phase::{Held, Leaving, Phase, State, retry_after};
 use super::{Released, Stake, Todo};
 use crate::claim::{Claim, Ended, Fence, Renewal, Renewed, Turn};
 use crate::moment::Moment;
@@ -146,14 +146,9 @@ impl Stake {
         let fence = state.fence;
         match (&mut state.phase, answer) {
             (Phase::Held(held), Renewed::Held(grant)) if grant.fence == fence => {
-                held.good_until = held.good_until.max(grant.good_until);
                 // Not sooner than after a failure, however little the engine says remains.
-                held.renew_by = grant.renew_by.max(now + self.retry());
-                held.risk_at = grant.start_by;
-                held.first_life = grant.first_life;
-                held.at_risk = None;
+                held.renewed(&grant, now + self.retry());
                 if held.warn_before.is_some() {
-                    held.warned = false;
                     todo.call(&mut state.observers);
                 }
             }
@@ -203,5 +198,21 @@ impl Stake {
             (Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_), _) => {}
         }
         state.next(self)
+    }
+
+    /// Wakes those who watch at each renewal, and when no more than `before` is left of the hold.
+    /// Returns when the watchdog should look.
+    pub(crate) fn warn(&self, before: Duration) -> Moment {
+        let mut state = self.state();
+        if let Phase::Held(held) = &mut state.phase {
+            (held.warn_before, held.warned) = (Some(before), false);
+        }
+        state.next(self)
+    }
+
+    /// When those who watch are to hear that time runs out.
+    pub(super) fn warn_at(&self, held: &Held) -> Moment {
+        let before = held.warn_before.filter(|_| !held.warned);
+        before.map_or(Moment::FAR, |before| held.good_until.min(self.cap(held)) - before)
     }
 }

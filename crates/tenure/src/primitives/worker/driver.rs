@@ -10,6 +10,7 @@ use super::callback::call;
 use super::id::any_below;
 use super::machine::{Action, Event, Machine};
 use super::{State, Stopper, Work};
+use crate::claim::Fence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Standing;
 use crate::observe;
@@ -32,6 +33,8 @@ pub(super) struct Driver {
     /// How often in a row it could not campaign, or not start its work.
     pub(super) failures: u32,
     pub(super) led: Led,
+    /// The number of the term that it leads, or has led until just now.
+    pub(super) term: Option<Fence>,
 }
 
 /// The term, as long as there is one.
@@ -89,12 +92,14 @@ impl Driver {
             observe::worker(&self.about(), from.as_str(), to.as_str(), event.as_str());
             self.states.send_replace(to);
         }
+        if matches!(to, State::Idle | State::Waiting) {
+            self.term = None;
+        }
         next.action
     }
 
     fn about(&self) -> observe::Worker<'_> {
-        let term = self.led.term.as_ref().map(|term| term.number().get());
-        observe::Worker { name: &self.election.ask.claim.name, id: &self.id, term }
+        observe::Worker { name: &self.election.ask.claim.name, id: &self.id, term: self.term }
     }
 
     /// Stands in line, until it leads with enough time to stop the work again.
@@ -107,6 +112,7 @@ impl Driver {
         };
         match granted {
             Ok(term) => {
+                self.term = Some(term.number());
                 self.led.term = Some(Arc::new(term));
                 Ok(self.on(Event::Granted))
             }
@@ -201,11 +207,9 @@ impl Driver {
         // What was lost is nobody's to give back.
         let term = self.led.term.take().and_then(Arc::into_inner).filter(|term| term.is_live());
         if let Some(term) = term {
-            let number = term.number();
             // It is certain to end, now or by its ttl: neither this nor anyone else waits for ever.
             if let Err(error) = self.noting_stop(term.resign()).await {
-                let reason = format!("term {number}: {error}");
-                observe::worker_failed(&self.about(), "release", &reason);
+                observe::worker_failed(&self.about(), "release", &error.to_string());
             }
         }
         self.on(Event::Released)
