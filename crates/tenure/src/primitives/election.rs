@@ -155,7 +155,7 @@ impl fmt::Debug for Election {
 pub struct Term(Hold);
 
 impl Term {
-    fn begin(hold: Hold) -> Term {
+    pub(crate) fn begin(hold: Hold) -> Term {
         hold.core().slots.reporter.elected(hold.stake());
         Term(hold)
     }
@@ -163,6 +163,11 @@ impl Term {
     /// The number of this term, which is its fence: terms of a name rise.
     pub fn number(&self) -> Fence {
         self.0.fence()
+    }
+
+    /// Renews it no more, and leaves it to run out. What has ended is left as it is.
+    pub(crate) fn let_go(self) {
+        let _ = self.0.let_go();
     }
 
     /// Hands over to the next candidate.
