@@ -137,8 +137,7 @@ fn a_break_needs_a_reason_and_the_fence_typed_by_hand() {
         assert_eq!(press(&mut model, wrong), None, "{wrong}");
         assert_eq!(model.breaking.as_ref().unwrap().wrong, Some("that is not its fence"));
     }
-    let deed =
-        Deed::Break { id: name("backup"), fence: Fence::new(1842), reason: "stuck".into() };
+    let deed = Deed::Break { id: name("backup"), fence: Fence::new(1842), reason: "stuck".into() };
     assert_eq!(press(&mut model, "1842\n"), Some(deed));
     assert!(model.breaking.is_none());
 }
