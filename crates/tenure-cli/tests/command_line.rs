@@ -11,7 +11,8 @@ use std::process::Command;
 
 use stage::{Ran, Stage};
 
-const PROOFS: [&str; 7] = ["race", "booking", "stolen", "crash", "slots", "order", "handover"];
+const PROOFS: [&str; 9] =
+    ["race", "booking", "stolen", "crash", "slots", "order", "handover", "leader", "webhook"];
 
 fn tenure(args: &[&str]) -> Ran {
     run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(args))
