@@ -108,8 +108,25 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "primitives",
-        may_import: &[WORDS, &["ask", "client", "hold", "options"]],
-        because: "primitives are thin: a weight and a capacity for an ask",
+        may_import: &[
+            WORDS,
+            &["acquire", "ask", "client", "engine", "hold", "observe", "options", "stake"],
+        ],
+        because: "primitives are thin: a weight and a capacity for an ask, and what they add",
+    },
+    Rule {
+        module: "blocking",
+        may_import: &[
+            WORDS,
+            &["client", "detached", "engine", "finding", "hold", "options", "primitives", "stake"],
+        ],
+        because: "it waits for what the rest does, and does nothing itself",
+    },
+    // Beside the locks.
+    Rule {
+        module: "fencing",
+        may_import: &[WORDS, &["observe"]],
+        because: "what is written to knows the number and nothing of who holds",
     },
     // Both.
     Rule {

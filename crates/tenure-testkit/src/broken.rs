@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Fence, Finding, Grant, Leave, Left, Name, Note, Order,
-    Page, Profile, Renewal, Renewed, Result, Scope, Step, Turn, Turns, Verdict,
+    Ack, Broken, Claim, ClaimId, Engine, Fence, Finding, Grant, Leave, Left, Name, Note, Once,
+    Order, Page, Profile, Renewal, Renewed, Result, Scope, Space, Step, Turn, Turns, Verdict,
 };
 
 /// In which way an engine is wrong.
@@ -75,11 +75,29 @@ pub enum Wrong {
     BreakLosesItsNote,
     /// Shows nobody.
     ShowsNobody,
+    /// What a once left is not kept.
+    ForgetsOutcomes,
+    /// What a once left is not pushed to those who wait.
+    LosesOutcomes,
+    /// A once that did not happen counts as one that nobody settled.
+    NothingIsUndone,
+    /// What was never settled is run again, whoever asks.
+    AlwaysReruns,
+    /// What was never settled is never run again.
+    NeverReruns,
+    /// The same name with other content is the same work.
+    IgnoresContent,
+    /// What a once left is kept for ever.
+    KeepsForEver,
+    /// Elections and locks share their names.
+    MixesSpaces,
+    /// Nobody hears what a leader says.
+    HidesTheValue,
 }
 
 impl Wrong {
     /// All of them.
-    pub const ALL: [Wrong; 31] = [
+    pub const ALL: [Wrong; 40] = [
         Wrong::GrantsTwice,
         Wrong::LetsTriesBarge,
         Wrong::ForgetsTheLine,
@@ -111,6 +129,15 @@ impl Wrong {
         Wrong::BreakIgnoresTheFence,
         Wrong::BreakLosesItsNote,
         Wrong::ShowsNobody,
+        Wrong::ForgetsOutcomes,
+        Wrong::LosesOutcomes,
+        Wrong::NothingIsUndone,
+        Wrong::AlwaysReruns,
+        Wrong::NeverReruns,
+        Wrong::IgnoresContent,
+        Wrong::KeepsForEver,
+        Wrong::MixesSpaces,
+        Wrong::HidesTheValue,
     ];
 }
 
@@ -166,7 +193,11 @@ impl Mutant {
                 let _ = self.capacity.compare_exchange(0, claim.capacity, SeqCst, SeqCst);
                 bent.capacity = self.capacity.load(SeqCst).max(claim.weight);
             }
-            _ => {}
+            Wrong::MixesSpaces if claim.once.is_none() => {
+                bent.name = Name::new(Space::Lock, claim.name.as_str()).expect("a good name");
+            }
+            Wrong::HidesTheValue => Arc::make_mut(&mut bent.details).value = None,
+            how => bent.once = claim.once.map(|once| bend_once(how, once)),
         }
         let known = self.seen().contains_key(&claim.id);
         if self.is(Wrong::NotIdempotent) && known {
@@ -289,6 +320,13 @@ impl Mutant {
         if self.is(Wrong::LeaveIgnoresTheFence) {
             bent.only = None;
         }
+        match (self.how, &mut bent.settle) {
+            (Wrong::NothingIsUndone, Some(settle)) if settle.outcome.is_none() => {
+                bent.settle = None;
+            }
+            (Wrong::ForgetsOutcomes, Some(settle)) => settle.outcome = None,
+            _ => {}
+        }
         let left = now(self.right.leave(&bent))?;
         if self.is(Wrong::LeaveFreesAStranger) && matches!(left, Left::Gone(_)) {
             self.free_whoever_holds(&leave.name);
@@ -303,6 +341,16 @@ impl Mutant {
 
 fn hold_renewal(claim: &Claim, fence: Fence) -> Renewal {
     Renewal::Hold { name: claim.name.clone(), id: claim.id, fence, ttl: claim.ttl }
+}
+
+fn bend_once(how: Wrong, once: Once) -> Once {
+    match how {
+        Wrong::AlwaysReruns => Once { rerun: true, ..once },
+        Wrong::NeverReruns => Once { rerun: false, ..once },
+        Wrong::IgnoresContent => Once { content: 0, ..once },
+        Wrong::KeepsForEver => Once { keep: once.keep * 1000, ..once },
+        _ => once,
+    }
 }
 
 fn bend_grant(how: Wrong, grant: Grant, ttl: Duration) -> Grant {
@@ -341,6 +389,7 @@ impl Turns for Pushes {
         let Some(to) = self.to.upgrade() else { return false };
         let turn = match (turn, self.how) {
             (Turn::Granted(_), Wrong::LosesTurns) => return true,
+            (Turn::Settled(_), Wrong::LosesOutcomes) => return true,
             (Turn::Granted(grant), Wrong::NoFirstLife) => {
                 let Grant { fence, sent, .. } = grant;
                 Turn::Granted(Grant::new(fence, sent, Duration::from_secs(30), false))

@@ -14,8 +14,10 @@
 //! promise is left out, and said so. The cases of a mutex are run again on everything that can stand
 //! in for one: see [`Exclusive`].
 
+mod elections;
 mod exclusive;
 mod locks;
+mod onces;
 mod sharing;
 mod steps;
 
@@ -99,6 +101,20 @@ cases! {
     sharing::a_resize_serves_or_ends_those_who_wait, exclusive: false, needs: |p| p.sharing;
     sharing::readers_share_and_a_writer_comes_in_its_turn, exclusive: false, needs: |p| p.sharing;
     sharing::all_is_all_or_nothing, exclusive: false, needs: |_| true;
+    onces::a_once_is_run_by_one_and_replayed_to_all, exclusive: false, needs: |_| true;
+    onces::those_who_wait_for_a_once_get_its_outcome_by_push, exclusive: false, needs: |p| p.push;
+    onces::who_does_not_wait_for_a_once_hears_that_it_is_in_progress, exclusive: false, needs: |_| true;
+    onces::what_did_not_happen_is_run_by_the_next, exclusive: false, needs: |_| true;
+    onces::what_was_never_settled_is_refused_or_run_again, exclusive: false, needs: |_| true;
+    onces::a_slow_holder_of_a_once_resolves_its_own_doubt, exclusive: false, needs: |_| true;
+    onces::whoever_began_again_is_not_settled_by_the_one_before, exclusive: false, needs: |_| true;
+    onces::a_once_with_other_content_is_refused, exclusive: false, needs: |_| true;
+    onces::a_once_is_remembered_for_as_long_as_it_is_kept, exclusive: false, needs: |_| true;
+    elections::everyone_sees_who_leads, exclusive: false, needs: |_| true;
+    elections::leaders_follow_each_other_and_terms_rise, exclusive: false, needs: |_| true;
+    elections::a_leader_that_is_not_heard_of_any_more_is_followed, exclusive: false, needs: |_| true;
+    elections::a_term_that_is_broken_is_lost_and_followed, exclusive: false, needs: |_| true;
+    elections::a_lock_an_election_and_a_once_of_one_name_are_three_things, exclusive: false, needs: |_| true;
 }
 
 /// Runs every case that the engine promises, side by side, and panics with those that failed.
@@ -120,7 +136,10 @@ pub async fn check_as(
 ) {
     let connect: Connect = Arc::new(connect);
     let mut running = Vec::new();
-    for (case, how) in all_runs(connect().profile()) {
+    let profile = connect().profile().clone();
+    let on_threads = all_cases(&profile).filter(|case| case.exclusive && !case.is_about_futures());
+    let on_threads = on_threads.map(|case| (case, Exclusive::Blocking));
+    for (case, how) in all_runs(&profile).into_iter().chain(on_threads) {
         let mut kit = Kit::new(stage.clone(), connect.clone(), case, how);
         if !prefix.is_empty() {
             kit.prefix.insert_str(0, prefix);
@@ -166,10 +185,22 @@ pub fn check_on_virtual_time(
     failed
 }
 
+fn all_cases(profile: &Profile) -> impl Iterator<Item = &'static Case> {
+    CASES.iter().filter(|case| (case.needs)(profile))
+}
+
+impl Case {
+    /// A thread that waits cannot be dropped, and is never left unpolled.
+    fn is_about_futures(&self) -> bool {
+        ["an_ask_dropped_at_any_point_leaves_nothing", "a_turn_that_nobody_takes_passes_on"]
+            .contains(&self.name)
+    }
+}
+
 /// Each case with each way to run it.
 fn all_runs(profile: &Profile) -> Vec<(&'static Case, Exclusive)> {
     let mut runs = Vec::new();
-    for case in CASES.iter().filter(|case| (case.needs)(profile)) {
+    for case in all_cases(profile) {
         let ways: &[Exclusive] = match (case.exclusive, profile.sharing) {
             (true, true) => &Exclusive::ALL,
             (true, false) => &[Exclusive::Mutex, Exclusive::AllOfOne],

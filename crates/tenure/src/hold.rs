@@ -124,8 +124,9 @@ impl Hold {
     /// The number of this grant; of several names, that of the first.
     ///
     /// Give it to whatever the hold protects, and have that refuse lower numbers than the highest it
-    /// has seen: a holder that comes back too late can then do no harm. Co-holders of a semaphore
-    /// cannot be fenced against each other.
+    /// has seen: a holder that comes back too late can then do no harm. [`fencing`](crate::fencing)
+    /// does that for databases, files and HTTP servers. Co-holders of a semaphore cannot be fenced
+    /// against each other.
     pub fn fence(&self) -> Fence {
         self.fence
     }

@@ -30,11 +30,13 @@
 //!   can go on with when it is [`Detached`].
 //! - [`engine`] is the trait that engines implement, with the words it speaks; [`engines`] are those
 //!   that come along; [`ledger`] is the rule that they apply.
+//! - [`fencing`] makes databases, files and HTTP servers refuse a holder that comes too late.
 //!
 //! # What a lock cannot do
 //!
 //! A process can be stopped in the middle of its work and go on when its hold has long ended. No lock
-//! can stop what it does then; the [fence](Hold::fence) can, if what is written to checks it.
+//! can stop what it does then; the [fence](Hold::fence) can, if what is written to checks it:
+//! [`fencing`] has the checks for SQLite, Postgres, Redis, HTTP and files.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("tenure runs on Linux only: it needs CLOCK_BOOTTIME and timerfd. See README.md.");
@@ -59,8 +61,10 @@ mod system;
 mod turn;
 mod watchdog;
 
+pub mod blocking;
 pub mod engine;
 pub mod engines;
+pub mod fencing;
 pub mod ledger;
 
 pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Outcome, Waiter};

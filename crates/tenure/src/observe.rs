@@ -85,3 +85,21 @@ pub(crate) fn at_risk(stake: &Stake, why: &str) {
 pub(crate) fn lost(stake: &Stake, ended: &Ended) {
     about!(error, "lock.lost", stake, reason = %ended);
 }
+
+/// Something guarded has refused a write. Every enforcer of fences says it here.
+pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
+    let seen = seen.map(Fence::get);
+    warn!(
+        event = "fence.stale",
+        name,
+        %offered,
+        seen,
+        "a write came after its hold had ended, and was refused"
+    );
+}
+
+/// Whether a request comes too late cannot be told, so it is refused.
+#[cfg(feature = "fence-http")]
+pub(crate) fn fence_unknown(name: &str, offered: Fence, why: &dyn std::fmt::Display) {
+    error!(event = "fence.unknown", name, %offered, reason = %why);
+}

@@ -7,6 +7,8 @@ mod once;
 mod rwlock;
 mod semaphore;
 
+pub(crate) use election::CAMPAIGN_AGAIN;
+
 pub use all::All;
 pub use election::{Election, Leader, Observer, Term};
 pub use mutex::Mutex;

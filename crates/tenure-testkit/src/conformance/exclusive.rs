@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use tenure::{Hold, Options, Result, Tenure};
+use tenure::{Hold, Options, Result, Tenure, blocking};
 
 /// What can stand in for a mutex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub enum Exclusive {
     Writer,
     /// `all` of one name.
     AllOfOne,
+    /// The mutex of a program without a runtime; only on real time, for it waits with a thread.
+    Blocking,
 }
 
 /// The owner of the four units that are taken.
@@ -24,7 +26,7 @@ pub(super) const FILLER: &str = "filler";
 type Asked<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 impl Exclusive {
-    /// All of them.
+    /// All that play on virtual time, too.
     pub const ALL: [Exclusive; 5] = [
         Exclusive::Mutex,
         Exclusive::SemaphoreOfOne,
@@ -56,6 +58,10 @@ impl Exclusive {
             }
             Exclusive::Writer => Box::pin(client.rwlock(name).options(options).join_write()),
             Exclusive::AllOfOne => Box::pin(client.all([name]).options(options).acquire()),
+            Exclusive::Blocking => {
+                let joined = blocking(client).mutex(name).options(options).join();
+                Box::pin(waiting(move || joined.wait().map(blocking::Hold::into_inner)))
+            }
         }
     }
 
@@ -74,6 +80,20 @@ impl Exclusive {
             Exclusive::LastOfFive => client.semaphore(name, 5).options(options).try_acquire().await,
             Exclusive::Writer => client.rwlock(name).options(options).try_write().await,
             Exclusive::AllOfOne => client.all([name]).options(options).try_acquire().await,
+            Exclusive::Blocking => {
+                let mutex = blocking(client).mutex(name).options(options);
+                let tried = move || mutex.try_acquire();
+                Ok(waiting(tried).await?.map(blocking::Hold::into_inner))
+            }
         }
     }
+}
+
+fn blocking(client: &Tenure) -> blocking::Tenure {
+    blocking::Tenure::of(client.clone()).expect("a thread")
+}
+
+/// Waits on a thread where waiting is allowed.
+async fn waiting<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(call).await.expect("no panic")
 }

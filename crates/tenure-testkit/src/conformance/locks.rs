@@ -260,8 +260,8 @@ pub(super) async fn hold_for_keeps_the_name(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
     let mut options = lasting(&one, 1);
     options.hold_for = SECOND * 2;
-    let hold = kit.take(&one, &name, options).await;
     let since = kit.stage.now();
+    let hold = kit.take(&one, &name, options).await;
     assert_eq!(hold.release().await.expect("released"), Released::InTime);
     assert!(kit.is_taken(&two, &name).await, "it was free before its time");
     drop(kit.take(&two, &name, two.defaults()).await);

@@ -14,6 +14,7 @@ mod examine;
 mod gate;
 mod host;
 mod place;
+mod rows;
 mod shelf;
 mod sockets;
 mod statements;

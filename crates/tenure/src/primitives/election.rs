@@ -22,7 +22,7 @@ use crate::stake::Released;
 /// How often an observer looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long to wait before campaigning again where the engine could not be asked.
-const CAMPAIGN_AGAIN: Duration = Duration::from_millis(500);
+pub(crate) const CAMPAIGN_AGAIN: Duration = Duration::from_millis(500);
 
 /// One leader at a time, whom everyone can see.
 ///
@@ -78,28 +78,46 @@ impl Election {
     /// candidate campaigns again, for ever: also when the engine cannot be reached. Ends when the work
     /// does, with what it returned; the term is resigned then. `wait` plays no part.
     ///
-    /// Needs a runtime with timers.
+    /// Needs a runtime with timers. Whoever keeps a clone of the term past the end of the work goes on
+    /// leading until it is dropped.
+    ///
+    /// ```
+    /// # async fn example() -> tenure::Result<()> {
+    /// # let tenure = tenure::Tenure::connect("memory:").await?;
+    /// let jobs = tokio::spawn(tenure.election("cron").run(|term| async move {
+    ///     println!("term {}: only here", term.number());
+    /// }));
+    /// jobs.await.expect("no panic")?;
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
     ///
     /// # Errors
     /// What another try cannot mend, such as `Invalid`, `Denied` or `Closed`.
     ///
     /// # Cancel safety
     /// Dropping it drops the work and resigns.
-    pub async fn run<T>(mut self, mut work: impl AsyncFnMut(&Term) -> T) -> Result<T> {
+    // Not an AsyncFnMut: one that captures something makes a future that cannot be spawned.
+    pub async fn run<F: Future>(
+        mut self,
+        mut work: impl FnMut(Arc<Term>) -> F,
+    ) -> Result<F::Output> {
         self.ask.wait = None;
         loop {
             let term = match self.clone().campaign().await {
-                Ok(term) => term,
-                Err(error) if error.is_retryable() || error.kind() == ErrorKind::Lost => {
+                Ok(term) => Arc::new(term),
+                Err(error) if error.is_retryable() => {
                     tokio::time::sleep(CAMPAIGN_AGAIN).await;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            if let Ok(done) = term.until_lost(work(&term)).await {
+            let Ok(done) = term.until_lost(work(term.clone())).await else { continue };
+            if let Some(term) = Arc::into_inner(term) {
                 let _ = term.resign().await?;
-                return Ok(done);
             }
+            return Ok(done);
         }
     }
 
@@ -197,6 +215,8 @@ impl Leader {
     }
 }
 
+type Look = Pin<Box<dyn Future<Output = Result<Option<Leader>>> + Send>>;
+
 /// Every change of who leads. See [`Election::observe`].
 #[must_use = "it looks only while it is polled"]
 pub struct Observer {
@@ -205,7 +225,7 @@ pub struct Observer {
     /// The term that was shown last, if anything was.
     last: Option<Option<Fence>>,
     pause: Duration,
-    look: Option<Pin<Box<dyn Future<Output = Result<Option<Leader>>> + Send>>>,
+    look: Option<Look>,
 }
 
 impl Observer {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::host::{Identity, Life};
-use super::shelf::{self, Kept, Numbers, Rows, moment, read_shown, space_number, space_of};
+use super::rows::{moment, read_id, read_shown, space_number, space_of};
+use super::shelf::{Kept, Numbers, Rows};
 use super::sockets::{Reach, Sockets};
 use super::statements as sql;
 use super::wire::Said;
@@ -382,7 +383,7 @@ impl Desk<'_> {
         let mut select = self.db.prepare_cached(of)?;
         let found = select.query_map(values, |row| {
             let (space, text): (i64, String) = (row.get(0)?, row.get(1)?);
-            Ok((Name::unchecked(space_of(space), &text), shelf::read_id(row, 2)?))
+            Ok((Name::unchecked(space_of(space), &text), read_id(row, 2)?))
         });
         found?.collect()
     }

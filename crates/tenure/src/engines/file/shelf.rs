@@ -4,15 +4,18 @@
 //! ledger asks for them. A name that nobody uses has no row, and costs one look.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::rows::{
+    ASIDE, WAITING, content, first_life, moment, read_content, read_entry, read_id, read_moment,
+    read_shown, read_span, space_number, span, state_number, write_meta,
+};
 use super::statements as sql;
-use crate::claim::{ClaimId, Details, Fence, Note, Once, Ticket};
+use crate::claim::{ClaimId, Details, Fence, Note, Ticket};
 use crate::ledger::{Entry, Process, Record, Shelf, State, Totals, Trace};
 use crate::moment::Moment;
-use crate::name::{Name, Space};
+use crate::name::Name;
 
 pub(super) type Kept<T> = std::result::Result<T, rusqlite::Error>;
 
@@ -396,113 +399,6 @@ impl Known {
         let (quiet_until, traces_until) = (read_moment(row.get(6)?), read_moment(row.get(7)?));
         Ok(Known { totals, quiet_until, traces_until, record })
     }
-}
-
-const WAITING: i64 = 0;
-const ASIDE: i64 = 1;
-const HELD: i64 = 2;
-
-fn state_number(state: State) -> i64 {
-    match state {
-        State::Waiting => WAITING,
-        State::Aside => ASIDE,
-        State::Held { .. } => HELD,
-    }
-}
-
-fn first_life(entry: &Entry) -> bool {
-    matches!(entry.state, State::Held { first_life: true, .. })
-}
-
-pub(super) fn space_number(space: Space) -> i64 {
-    match space {
-        Space::Lock => 0,
-        Space::Election => 1,
-        Space::Once => 2,
-    }
-}
-
-pub(super) fn space_of(number: i64) -> Space {
-    match number {
-        1 => Space::Election,
-        2 => Space::Once,
-        _ => Space::Lock,
-    }
-}
-
-/// SQLite's integers have a sign; "never" is the last of them.
-pub(super) fn moment(at: Moment) -> i64 {
-    i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)
-}
-
-pub(super) fn read_moment(nanos: i64) -> Moment {
-    if nanos == i64::MAX { Moment::FAR } else { Moment::from_nanos(nanos.max(0) as u64) }
-}
-
-fn span(span: Duration) -> i64 {
-    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
-}
-
-fn read_span(nanos: i64) -> Duration {
-    Duration::from_nanos(nanos.max(0) as u64)
-}
-
-fn content(content: u128) -> Option<[u8; 16]> {
-    (content != 0).then(|| content.to_be_bytes())
-}
-
-fn read_content(row: &Row<'_>, column: usize) -> Kept<u128> {
-    Ok(row.get::<_, Option<[u8; 16]>>(column)?.map_or(0, u128::from_be_bytes))
-}
-
-pub(super) fn read_id(row: &Row<'_>, column: usize) -> Kept<ClaimId> {
-    row.get(column).map(ClaimId::from_bytes)
-}
-
-pub(super) fn read_entry(row: &Row<'_>) -> Kept<Entry> {
-    let state = match row.get(1)? {
-        WAITING => State::Waiting,
-        ASIDE => State::Aside,
-        _ => {
-            let fence = Fence::new(row.get::<_, i64>(3)? as u64);
-            State::Held { fence, first_life: row.get(4)? }
-        }
-    };
-    let keep: Option<i64> = row.get(9)?;
-    let (rerun, content) = (row.get(10)?, read_content(row, 13)?);
-    Ok(Entry {
-        id: read_id(row, 0)?,
-        ticket: Ticket::new(row.get::<_, i64>(2)? as u64),
-        weight: row.get(5)?,
-        fixed: row.get(6)?,
-        ttl: read_span(row.get(7)?),
-        process: row.get::<_, i64>(8)? as Process,
-        once: keep.map(|keep| Once { keep: read_span(keep), rerun, content }),
-        since: read_moment(row.get(11)?),
-        until: read_moment(row.get(12)?),
-        state,
-    })
-}
-
-pub(super) fn read_shown(row: &Row<'_>) -> Kept<(Entry, Arc<Details>)> {
-    let (owner, reason) = (row.get(14)?, row.get(15)?);
-    let meta = read_meta(&row.get::<_, String>(16)?);
-    let (value, trace) = (row.get(17)?, row.get(18)?);
-    Ok((read_entry(row)?, Arc::new(Details { owner, reason, meta, value, trace })))
-}
-
-/// Neither can be part of what a claim says of itself: control characters are refused there.
-const BETWEEN_PAIRS: char = '\u{1e}';
-const WITHIN_A_PAIR: char = '\u{1f}';
-
-fn write_meta(meta: &[(String, String)]) -> String {
-    let pairs = meta.iter().map(|(key, value)| format!("{key}{WITHIN_A_PAIR}{value}"));
-    pairs.collect::<Vec<_>>().join(&BETWEEN_PAIRS.to_string())
-}
-
-fn read_meta(text: &str) -> Vec<(String, String)> {
-    let pairs = text.split(BETWEEN_PAIRS).filter_map(|pair| pair.split_once(WITHIN_A_PAIR));
-    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::shelf::{space_number, space_of};
+use super::rows::{space_number, space_of};
 use crate::claim::{ClaimId, Ended, Fence, Note};
 use crate::ledger::{Process, Word};
 use crate::moment::Moment;

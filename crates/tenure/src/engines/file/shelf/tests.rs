@@ -9,6 +9,7 @@ mod script;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use rusqlite::Connection;
 
@@ -16,6 +17,7 @@ use self::script::Request;
 use super::*;
 use crate::claim::{Broken, Left};
 use crate::ledger::{Answer, Ledger, Line, MOVES, Word};
+use crate::name::Space;
 
 type Memory = Line<Arc<AtomicU64>>;
 type Words = Vec<(ClaimId, Word)>;

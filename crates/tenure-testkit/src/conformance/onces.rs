@@ -1,0 +1,154 @@
+//! Facts about work that is done once.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+use tenure::{Begun, Done, ErrorKind, Once, Outcome, Released, Run};
+
+use super::{Kit, SECOND, lasting, unrenewed};
+
+async fn begin(once: Once) -> Run {
+    match once.begin().await.expect("an answer") {
+        Begun::Mine(run) => run,
+        other => panic!("it should be ours: {other:?}"),
+    }
+}
+
+fn replayed(done: Done) -> Outcome {
+    match done {
+        Done::Replayed(outcome) => outcome,
+        other => panic!("it should be done: {other:?}"),
+    }
+}
+
+async fn unwanted(once: Once) -> Done {
+    let done = once.run(async |_| Err::<&str, _>("it ran")).await.expect("an answer");
+    done.expect("it is not to be run")
+}
+
+pub(super) async fn a_once_is_run_by_one_and_replayed_to_all(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let (runs, ran) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let mut tasks = Vec::new();
+    for number in 0..8 {
+        let client = if number % 2 == 0 { &one } else { &two };
+        let (once, kit) = (client.once(&name), kit.clone());
+        let (runs, ran, stage) = (runs.clone(), ran.clone(), kit.stage.clone());
+        tasks.push(stage.spawn(async move {
+            let work = async |_| {
+                runs.fetch_add(1, SeqCst);
+                kit.sleep(Duration::from_millis(20)).await;
+                Ok::<_, Infallible>("paid")
+            };
+            match once.run(work).await.expect("an answer").expect("no failure") {
+                Done::Ran(outcome) => {
+                    ran.fetch_add(1, SeqCst);
+                    assert_eq!(*outcome, *b"paid");
+                }
+                done => assert_eq!(*replayed(done), *b"paid"),
+            }
+        }));
+    }
+    for task in tasks {
+        kit.soon("an outcome", task).await;
+    }
+    assert_eq!((runs.load(SeqCst), ran.load(SeqCst)), (1, 1));
+    assert_eq!(*replayed(unwanted(two.once(&name)).await), *b"paid");
+}
+
+pub(super) async fn those_who_wait_for_a_once_get_its_outcome_by_push(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let run = begin(one.once(&name).options(lasting(&one, 600))).await;
+    let waits = kit.stage.spawn(unwanted(two.once(&name)));
+    kit.sleep(Duration::from_millis(50)).await;
+    // Long, and with every byte: it is data, not text.
+    let outcome: Vec<u8> = (0..20_000).map(|n| (n % 251) as u8).collect();
+    assert_eq!(run.settle(&outcome).await.expect("settled"), Released::InTime);
+    assert_eq!(*replayed(kit.soon("the outcome", waits).await), *outcome);
+}
+
+pub(super) async fn who_does_not_wait_for_a_once_hears_that_it_is_in_progress(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let run = begin(one.once(&name).owner("first")).await;
+    for wait in [Duration::ZERO, Duration::from_millis(100)] {
+        let done = kit.soon("an answer", unwanted(two.once(&name).wait(wait))).await;
+        let Done::InProgress(Some(holder)) = done else { panic!("it is in progress: {done:?}") };
+        assert_eq!((holder.details.owner.as_str(), holder.fence), ("first", run.fence()));
+    }
+    assert_eq!(run.settle("").await.expect("settled"), Released::InTime);
+    assert_eq!(*replayed(unwanted(two.once(&name)).await), *b"");
+}
+
+pub(super) async fn what_did_not_happen_is_run_by_the_next(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let failed = one.once(&name).run(async |_| Err::<&str, _>("no money")).await.expect("asked");
+    assert_eq!(failed.expect_err("it failed"), "no money");
+    let first = begin(one.once(&name)).await;
+    let (fence, next) = (first.fence(), kit.stage.spawn(begin(two.once(&name))));
+    kit.sleep(Duration::from_millis(50)).await;
+    first.undo().await.expect("undone");
+    let next = kit.soon("the next one's turn", next).await;
+    assert!(next.fence() > fence);
+    next.settle("ok").await.expect("settled");
+}
+
+pub(super) async fn what_was_never_settled_is_refused_or_run_again(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let first = begin(one.once(&name)).await;
+    let waits = kit.stage.spawn(unwanted(two.once(&name)));
+    kit.sleep(Duration::from_millis(50)).await;
+    let fence = first.fence();
+    drop(first);
+    assert!(matches!(kit.soon("an answer", waits).await, Done::Unsettled));
+    assert!(matches!(unwanted(one.once(&name)).await, Done::Unsettled));
+    let again = begin(two.once(&name).rerun(true)).await;
+    assert!(again.fence() > fence);
+    again.settle("second").await.expect("settled");
+    assert_eq!(*replayed(unwanted(one.once(&name)).await), *b"second");
+}
+
+pub(super) async fn a_slow_holder_of_a_once_resolves_its_own_doubt(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let slow = begin(one.once(&name).options(unrenewed(&one, 1))).await;
+    kit.soon("the end of the hold", slow.hold().lost()).await;
+    kit.sleep(SECOND / 2).await;
+    assert!(matches!(unwanted(two.once(&name)).await, Done::Unsettled));
+    assert_eq!(slow.settle("late").await.expect("settled"), Released::Late);
+    assert_eq!(*replayed(unwanted(two.once(&name)).await), *b"late");
+}
+
+pub(super) async fn whoever_began_again_is_not_settled_by_the_one_before(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let slow = begin(one.once(&name).options(unrenewed(&one, 1))).await;
+    kit.soon("the end of the hold", slow.hold().lost()).await;
+    let again = two.once(&name).rerun(true);
+    let again = kit.soon("the turn of the next one", begin(again)).await;
+    assert_eq!(slow.settle("late").await.expect("an answer"), Released::Late);
+    assert!(matches!(unwanted(one.once(&name).wait(Duration::ZERO)).await, Done::InProgress(_)));
+    again.settle("again").await.expect("settled");
+    assert_eq!(*replayed(unwanted(one.once(&name)).await), *b"again");
+}
+
+pub(super) async fn a_once_with_other_content_is_refused(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let run = begin(one.once(&name).content("42 euros")).await;
+    let other = || two.once(&name).content("43 euros");
+    let refused = other().begin().await.expect_err("it runs, with other content");
+    assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+    run.settle("paid").await.expect("settled");
+    let refused = other().rerun(true).begin().await.expect_err("it is done, with other content");
+    assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+    assert_eq!(*replayed(unwanted(two.once(&name).content("42 euros")).await), *b"paid");
+    assert_eq!(*replayed(unwanted(two.once(&name)).await), *b"paid");
+}
+
+pub(super) async fn a_once_is_remembered_for_as_long_as_it_is_kept(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let once = || one.once(&name).keep(SECOND * 2);
+    begin(once()).await.settle("kept").await.expect("settled");
+    assert_eq!(*replayed(unwanted(two.once(&name)).await), *b"kept");
+    kit.sleep(SECOND * 3).await;
+    begin(once()).await.settle("anew").await.expect("settled");
+}
