@@ -11,6 +11,7 @@ use futures_core::Stream;
 use crate::ask::Draft;
 use crate::claim::{Broken, Details, Fence, Holder};
 use crate::client::{Core, Handle};
+use crate::engine::View;
 use crate::error::{ErrorKind, Result};
 use crate::hold::Hold;
 use crate::name::Name;
@@ -125,6 +126,14 @@ impl Election {
     /// Safe: it only reads.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         self.handle.core.leader(&self.ask.claim.name).await
+    }
+
+    /// Who leads and who would like to; `None` if nobody does.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn inspect(&self) -> Result<Option<View>> {
+        self.handle.core.view(&self.ask.claim.name).await
     }
 
     /// Every change of who leads, beginning with who leads now; nobody is a change, too.
