@@ -14,7 +14,7 @@ use crate::client::{Core, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::observe::{End, Reporter};
-use crate::options::check_ttl;
+use crate::options::{Protection, check_ttl};
 use crate::stake::{Released, Stake, Todo, Watcher};
 
 /// A granted claim in your hand.
@@ -94,6 +94,11 @@ impl Hold {
         Ok(in_doubt)
     }
 
+    /// The guard of another claim, of the same caller.
+    pub(crate) fn beside(&self, stake: Arc<Stake>) -> Hold {
+        Hold::asking(self.handle.clone(), stake)
+    }
+
     pub(crate) fn stake(&self) -> &Arc<Stake> {
         &self.stake
     }
@@ -135,8 +140,9 @@ impl Hold {
     /// The number of this grant; of several names, that of the first.
     ///
     /// Give it to whatever the hold protects, and have that refuse lower numbers than the highest it
-    /// has seen: a holder that comes back too late can then do no harm. Co-holders of a semaphore
-    /// cannot be fenced against each other.
+    /// has seen: a holder that comes back too late can then do no harm. [`fencing`](crate::fencing)
+    /// does that for databases, files and HTTP servers. Co-holders of a semaphore cannot be fenced
+    /// against each other.
     pub fn fence(&self) -> Fence {
         self.fence
     }
@@ -144,6 +150,13 @@ impl Hold {
     /// Each name with its fence, in the order of the names.
     pub fn fences(&self) -> impl Iterator<Item = (&str, Fence)> {
         self.each().map(|hold| (hold.name(), hold.fence))
+    }
+
+    /// What protects it; of several names, the weakest. Anything but [`Protection::Engine`] means that the
+    /// engine could not be reached when it was asked for, and stays so until the hold is left.
+    pub fn protection(&self) -> Protection {
+        let each = self.each().map(|hold| hold.stake.protection);
+        each.max().unwrap_or(Protection::Engine)
     }
 
     /// How long it is certain to last by this process's clock, renewals to come not counted.
@@ -222,8 +235,8 @@ impl Hold {
         let (core, stake) = (self.core(), &self.stake);
         let (name, id) = (stake.claim.name.clone(), stake.claim.id);
         let renewal = Renewal::Hold { name, id, fence: self.fence, ttl };
-        let shard = core.engine.shard(&stake.claim.name);
-        let mut answers = core.engine.renew(shard, &[renewal]).await?;
+        let engine = core.engine_of(stake);
+        let mut answers = engine.renew(engine.shard(&stake.claim.name), &[renewal]).await?;
         let answer = answers.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "no answer"))?;
         let outcome = match &answer {
             Renewed::Gone(ended) => Err(ended.clone().into()),

@@ -11,7 +11,6 @@ mod holding;
 pub mod meters;
 mod waiting;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -298,9 +297,9 @@ impl Reporter {
     }
 
     /// A hold that the engine did not grant, because it cannot be reached.
-    #[expect(dead_code, reason = "the outage policy says it")]
-    pub(crate) fn unprotected(&self, stake: &Stake, protection: &dyn fmt::Debug) {
-        about!(warn, "lock.unprotected", self, &stake.claim, ?protection);
+    pub(crate) fn unprotected(&self, stake: &Stake) {
+        let (fence, protection) = (stake.fence(), stake.protection);
+        about!(warn, "lock.unprotected", self, &stake.claim, %fence, ?protection);
         measure!(fail_open(&stake.claim));
     }
 
@@ -341,21 +340,18 @@ impl Reporter {
 }
 
 /// The engine cannot be reached.
-#[expect(dead_code, reason = "the outage policy says it")]
 pub(crate) fn engine_down(engine: &str, why: &Error) {
     error!(target: TARGET, event = "engine.down", engine, reason = %why);
     measure!(engine_up(engine, false));
 }
 
 /// The engine can be reached again.
-#[expect(dead_code, reason = "the outage policy says it")]
 pub(crate) fn engine_up(engine: &str, down_for: Duration) {
     info!(target: TARGET, event = "engine.up", engine, down_ms = millis(down_for));
     measure!(engine_up(engine, true));
 }
 
 /// Something guarded has refused a write. Every enforcer of fences says it here.
-#[expect(dead_code, reason = "the enforcers of fences say it")]
 pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
     let (group, seen) = (group_of(name), seen.map(Fence::get));
     warn!(
@@ -363,6 +359,19 @@ pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
         "a write came after its hold had ended, and was refused"
     );
     measure!(stale_write(group));
+}
+
+/// Whether a request comes too late cannot be told, so it is refused.
+#[cfg(feature = "fence-http")]
+pub(crate) fn fence_unknown(name: &str, offered: Fence, why: &dyn std::fmt::Display) {
+    let group = group_of(name);
+    error!(target: TARGET, event = "fence.unknown", name, group, %offered, reason = %why);
+}
+
+/// Whether a request was done before could not be told, or its answer not be kept.
+#[cfg(feature = "idempotency")]
+pub(crate) fn unsettled(error: &Error) {
+    error!(target: TARGET, event = "once.unsettled", reason = %error);
 }
 
 /// A waiter was passed over, because its process is gone or cannot be reached.

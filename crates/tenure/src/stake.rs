@@ -4,6 +4,7 @@
 //! mutex. A stake does no IO and reads no clock: it is told what happened and when, and says what to
 //! do next. Wakers are handed out and woken by the caller, never under the mutex.
 
+mod companion;
 mod detach;
 mod phase;
 mod todo;
@@ -17,11 +18,12 @@ use std::time::Duration;
 
 use tracing::Span;
 
+pub(crate) use self::companion::Seen;
 use self::phase::{Asking, Held, Leaving, Phase, State};
 pub(crate) use self::todo::{Heard, Todo};
 use crate::ask::Ask;
 use crate::claim::{
-    Claim, Ended, FIRST_LIFE, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Settle, Ticket, Turn,
+    Claim, Ended, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Settle, Ticket, Turn,
 };
 use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
@@ -97,6 +99,8 @@ impl Stake {
             fence: Fence::default(),
             lost: None,
             attached: false,
+            unsent: false,
+            companion: None,
             since: Moment::FAR,
             left_at: Moment::FAR,
             holding: None,
@@ -207,9 +211,10 @@ impl Stake {
     }
 
     /// The claim to send again: the same id, with the ticket it was given.
-    pub(crate) fn again(&self, seen: Fence) -> Claim {
+    pub(crate) fn again(&self, seen: Seen) -> Claim {
         let mut state = self.state();
         state.open += 1;
+        state.unsent = false;
         state.again(&self.claim, seen)
     }
 
@@ -264,8 +269,13 @@ impl Stake {
     /// `now` matters only to a hold with `hold_for`.
     pub(crate) fn leave(&self, now: Moment) -> (Option<Leave>, Option<Ended>) {
         let mut state = self.state();
-        let (since, lost) = (state.since, state.lost.clone());
+        let (unsent, since, lost) = (state.unsent, state.since, state.lost.clone());
         let leaving = match &mut state.phase {
+            // Nobody knows of it.
+            Phase::Asking(_) if unsent => {
+                state.phase = Phase::Over(None);
+                return (None, None);
+            }
             Phase::Asking(_) => Stake::leaving(None),
             Phase::Held(held)
                 if now < since + self.terms.hold_for
@@ -427,18 +437,6 @@ impl Stake {
     /// Whether its leave was sent and not answered.
     pub(crate) fn is_leaving(&self) -> bool {
         matches!(&self.state().phase, Phase::Leaving(leaving) if leaving.tries > 0)
-    }
-
-    /// How long to wait for the answer to a renewal: short enough for another try in time.
-    pub(crate) fn patience(&self, now: Moment) -> Duration {
-        match &self.state().phase {
-            Phase::Held(held) => now.until(held.good_until) / 3,
-            _ => self.claim.ttl.min(FIRST_LIFE) / 4,
-        }
-    }
-
-    pub(crate) fn not_in_flight(&self) {
-        self.state().in_flight = false;
     }
 
     pub(crate) fn at_risk(&self) -> Option<Arc<str>> {

@@ -24,7 +24,7 @@ use crate::error::Result;
 use crate::moment::Moment;
 use crate::name::Name;
 use crate::observe::{End, Reporter};
-use crate::stake::{Released, Stake, Todo};
+use crate::stake::{Released, Seen, Stake, Todo};
 
 const SHARDS: usize = 64;
 
@@ -36,6 +36,7 @@ pub(crate) struct Slots {
     world: Arc<dyn World>,
     shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
     seen: AtomicU64,
+    elsewhere: AtomicU64,
     pub(crate) reporter: Arc<Reporter>,
 }
 
@@ -61,6 +62,7 @@ impl Slots {
             world,
             shard_of,
             seen: AtomicU64::new(0),
+            elsewhere: AtomicU64::new(0),
             reporter: Arc::new(reporter),
         }
     }
@@ -194,6 +196,7 @@ impl Slots {
             waker.wake();
         }
         todo.wake_observers.drain(..).for_each(Waker::wake);
+        drop(todo.frees.take());
     }
 
     fn end<'a>(&'a self, stake: &'a Stake, todo: &mut Todo) -> End<'a> {
@@ -243,9 +246,16 @@ impl Slots {
         stakes.iter().any(|stake| stake.claim.name == *name && stake.holds(fence))
     }
 
-    /// The highest fence seen, for claims to carry.
-    pub(crate) fn seen(&self) -> Fence {
-        Fence::new(self.seen.load(Relaxed))
+    /// The highest fences seen, for claims to carry.
+    pub(crate) fn seen(&self) -> Seen {
+        let read = |number: &AtomicU64| Fence::new(number.load(Relaxed));
+        Seen { all: read(&self.seen), elsewhere: read(&self.elsewhere) }
+    }
+
+    /// A fence that no engine gave.
+    pub(crate) fn saw_elsewhere(&self, fence: Fence) {
+        self.elsewhere.fetch_max(fence.get(), Relaxed);
+        self.saw(fence);
     }
 
     pub(crate) fn saw(&self, fence: Fence) {

@@ -7,7 +7,8 @@ use probe::between::Between;
 use probe::keeper::{expect, keep, lines, written};
 use probe::{ms, now, soon};
 use tenure::engine::Ended;
-use tenure::{Released, Tenure};
+use tenure::fencing::{changed, check};
+use tenure::{Fence, Released, Tenure};
 use tracing::Level;
 
 fn kept() -> Tenure {
@@ -168,4 +169,21 @@ async fn the_log_never_contains_a_claim_id() {
     for secret in engine.spellings() {
         assert!(!all.contains(&secret), "{secret} in {all}");
     }
+}
+
+#[test]
+fn a_write_that_comes_too_late_is_a_warning() {
+    let _tenure = kept();
+    let (offered, seen) = (Fence::new(4), Fence::new(7));
+    check("fence.stale", offered, seen).unwrap_err();
+    let line = written("fence.stale", "fence.stale");
+    expect(&line, Level::WARN, &[("offered", "4"), ("seen", "7")]);
+    check("fence.passes", seen, seen).unwrap();
+    changed(0, "fence.column", offered).unwrap_err();
+    let line = written("fence.column", "fence.stale");
+    expect(&line, Level::WARN, &[("offered", "4")]);
+    assert!(!line.fields.contains_key("seen"), "{line:?}");
+    assert!(
+        lines().iter().all(|line| line.fields.get("name").is_none_or(|it| it != "fence.passes"))
+    );
 }

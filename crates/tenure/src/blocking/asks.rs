@@ -74,6 +74,20 @@ macro_rules! ask {
 }
 pub(super) use ask;
 
+/// The setter of those that may go on without the engine.
+macro_rules! outage {
+    ($($type:ident)*) => {$(
+        impl $type {
+            /// What to do when the engine cannot be reached. Default: it is an error.
+            pub fn on_outage(self, on_outage: crate::OnOutage) -> $type {
+                $type { inner: self.inner.on_outage(on_outage), ..self }
+            }
+        }
+    )*};
+}
+
+outage!(Mutex Semaphore RwLock All);
+
 /// A lock: one holder at a time. See [`Mutex`](crate::Mutex).
 #[derive(Clone, Debug)]
 #[must_use = "this only describes the ask"]

@@ -165,7 +165,7 @@ impl Once {
         }
         Ok(match ask.begin_once(handle).await? {
             Ending::Granted(hold) => Begun::Mine(Run(hold.given())),
-            Ending::Busy(_, holder) => Begun::InProgress(holder),
+            Ending::Busy(_, who) => Begun::InProgress(who.holder()),
             Ending::Settled(outcome) => Begun::Replayed(outcome),
             Ending::Unsettled => Begun::Unsettled,
         })

@@ -20,9 +20,10 @@ impl Stake {
         let forget_at = now + PLACE_LIFE;
         state.phase = Phase::Detached(forget_at);
         let (waker, observers) = (state.waker.take(), std::mem::take(&mut state.observers));
+        let companion = state.companion.take();
         let in_doubt = state.open > 0;
         drop(state);
-        drop((waker, observers));
+        drop((waker, observers, companion));
         Ok((forget_at, in_doubt))
     }
 
@@ -51,7 +52,7 @@ mod tests {
     use crate::claim::{Fence, Grant};
     use crate::name::{Name, Space};
     use crate::options::Options;
-    use crate::stake::Todo;
+    use crate::stake::{Seen, Todo};
 
     fn held(now: Moment) -> std::sync::Arc<Stake> {
         let name = Name::new(Space::Lock, "x").unwrap();
@@ -69,7 +70,7 @@ mod tests {
         assert!(stake.is_detached() && !stake.holds(Fence::new(7)));
         for (at, over) in [(now, false), (now + PLACE_LIFE / 2, false), (now + PLACE_LIFE, true)] {
             let mut todo = Todo::default();
-            assert_eq!(stake.look(at, false, Fence::default(), &mut todo), now + PLACE_LIFE);
+            assert_eq!(stake.look(at, false, Seen::default(), &mut todo), now + PLACE_LIFE);
             assert_eq!(todo.over, over);
             assert!(todo.renew.is_none() && todo.leave.is_none() && todo.lost.is_none());
         }

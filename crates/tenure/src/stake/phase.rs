@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::{Heard, LEAVE_PATIENCE, Released, Stake, Todo};
+use super::{Heard, LEAVE_PATIENCE, Released, Seen, Stake, Todo};
 use crate::claim::{Claim, Ended, Fence, Grant, PLACE_LIFE, Place, Settle, Turn};
+use crate::local;
 use crate::moment::Moment;
 use crate::observe::Holding;
 use crate::options::Terms;
@@ -28,6 +29,10 @@ pub(super) struct State {
     pub(super) lost: Option<Ended>,
     /// Others may know the id, and have left.
     pub(super) attached: bool,
+    /// The engine has never heard of it.
+    pub(super) unsent: bool,
+    /// What it has in this process's own line.
+    pub(super) companion: Option<Box<local::Place>>,
     /// When it was granted.
     pub(super) since: Moment,
     /// When its owner left, if that was looked at.
@@ -118,6 +123,11 @@ impl State {
         let in_doubt = self.open > 0 && self.lost != Some(Ended::Closed);
         let at_once = || Leaving { next_try: Moment::ORIGIN, ..Stake::leaving(None) };
         let leaving = leaving.or_else(|| in_doubt.then(at_once));
+        // At max_hold the next of this process is to have its full time, and what was only kept is over.
+        // Otherwise the work of whoever has lost it may still run.
+        if kept || self.lost == Some(Ended::MaxHold) {
+            todo.frees = self.companion.take();
+        }
         todo.over = leaving.is_none();
         self.phase = match leaving {
             Some(leaving) => Phase::Leaving(leaving),
@@ -128,12 +138,13 @@ impl State {
         todo.wake = self.waker.take();
     }
 
-    pub(super) fn again(&self, claim: &Claim, seen: Fence) -> Claim {
+    pub(super) fn again(&self, claim: &Claim, seen: Seen) -> Claim {
         let ticket = match &self.phase {
             Phase::Asking(asking) => asking.place.as_ref().map(|place| place.ticket),
             _ => None,
         };
-        Claim { ticket, seen, ..claim.clone() }
+        let Seen { all: seen, elsewhere } = seen;
+        Claim { ticket, seen, elsewhere, ..claim.clone() }
     }
 
     pub(super) fn next(&self, stake: &Stake) -> Moment {

@@ -5,6 +5,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::claim::{Ended, Leave, Renewal};
+use crate::local;
 use crate::observe::Holding;
 
 /// What a look or a message leaves to be done, once the mutex is free.
@@ -26,6 +27,8 @@ pub(crate) struct Todo {
     pub(crate) unanswered: bool,
     /// The stake has ended and can be forgotten.
     pub(crate) over: bool,
+    /// Its place in this process's own line, to be left when every mutex is free.
+    pub(crate) frees: Option<Box<local::Place>>,
 }
 
 /// What came of a renewal.
@@ -52,6 +55,7 @@ impl Todo {
             && self.wake.is_none()
             && self.heard.is_none()
             && self.wake_observers.is_empty();
-        quiet && self.renew.is_none() && self.leave.is_none() && !self.over
+        let idle = self.renew.is_none() && self.leave.is_none() && self.frees.is_none();
+        quiet && idle && !self.over
     }
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::phase::{Leaving, Phase, State, retry_after};
-use super::{Heard, Released, Stake, Todo};
-use crate::claim::{Claim, Ended, Fence, Renewal, Renewed, Turn};
+use super::{Heard, Released, Seen, Stake, Todo};
+use crate::claim::{Claim, Ended, FIRST_LIFE, Renewal, Renewed, Turn};
 use crate::moment::Moment;
 
 impl Stake {
     /// What time has made due, and when to look next. `foremost`: no other waiting claim of this
     /// process stands before it in this line.
-    pub(crate) fn look(&self, now: Moment, foremost: bool, seen: Fence, todo: &mut Todo) -> Moment {
+    pub(crate) fn look(&self, now: Moment, foremost: bool, seen: Seen, todo: &mut Todo) -> Moment {
         let mut state = self.state();
         match &state.phase {
             Phase::Asking(_) => self.look_asking(&mut state, now, foremost, seen, todo),
@@ -32,7 +32,7 @@ impl Stake {
         state: &mut State,
         now: Moment,
         foremost: bool,
-        seen: Fence,
+        seen: Seen,
         todo: &mut Todo,
     ) -> Moment {
         let Phase::Asking(asking) = &mut state.phase else { return Moment::FAR };
@@ -66,6 +66,7 @@ impl Stake {
             let give_up = held.good_until + self.claim.ttl;
             let leaving = Stake::leaving(Some(held.good_until));
             state.phase = Phase::Leaving(Leaving { next_try: now, give_up, ..leaving });
+            todo.frees = state.companion.take();
             state.left_at = now;
             return now;
         }
@@ -109,6 +110,18 @@ impl Stake {
         let Phase::Leaving(leaving) = &state.phase else { return Moment::FAR };
         let overdue_at = if leaving.overdue { Moment::FAR } else { runs_out };
         leaving.next_try.min(leaving.give_up).min(overdue_at)
+    }
+
+    /// How long to wait for the answer to a renewal: short enough for another try in time.
+    pub(crate) fn patience(&self, now: Moment) -> Duration {
+        match &self.state().phase {
+            Phase::Held(held) => now.until(held.good_until) / 3,
+            _ => self.claim.ttl.min(FIRST_LIFE) / 4,
+        }
+    }
+
+    pub(crate) fn not_in_flight(&self) {
+        self.state().in_flight = false;
     }
 
     /// The answer to a renewal of the watchdog's, or that there was none. Returns when to look next.
