@@ -198,3 +198,28 @@ async fn whoever_waits_is_led_to_the_holders_trace_on_every_engine() {
         keeper::expect(span, tracing::Level::DEBUG, &[("tenure.outcome", "granted")]);
     }
 }
+
+/// A waiter whose process is gone is passed over when its turn comes, and counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_cannot_be_reached_is_counted() {
+    keeper::keep();
+    meters::keep();
+    let folder = Folder::new("passed-over").unwrap();
+    let path = folder.path().join("locks.db");
+    let [holds, waits] = [(), ()].map(|()| Arc::new(File::open(&path).unwrap()));
+    let holder = Tenure::with_engine(holds);
+    let waiter = Tenure::with_engine(waits.clone());
+    let hold = holder.mutex("ghost:1").acquire().await.unwrap();
+    let mut place = Box::pin(waiter.mutex("ghost:1").join());
+    let waits_now = async || !holder.inspect("ghost:1").await.unwrap().unwrap().waiters.is_empty();
+    while !waits_now().await {
+        let _ = tokio::time::timeout(ms(5), &mut place).await;
+    }
+    // As a process that is gone would: nobody listens, and nobody left.
+    waits.close().await.unwrap();
+    let _ = soon(hold.release()).await.unwrap();
+    let ghosts = || meters::sum("tenure_zombie_waiters_reaped_total", &[("group", "ghost")]);
+    until("a waiter that was passed over", || ghosts() >= 1.0);
+    let next = soon(holder.mutex("ghost:1").acquire()).await.unwrap();
+    assert_eq!((ghosts(), next.is_live()), (1.0, true));
+}

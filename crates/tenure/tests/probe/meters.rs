@@ -20,8 +20,10 @@ struct Keeper;
 
 struct Cell(Mutex<Number>);
 
-static CELLS: Mutex<BTreeMap<(String, &'static str, BTreeMap<String, String>), Arc<Cell>>> =
-    Mutex::new(BTreeMap::new());
+/// Its name, what it is, and its labels.
+type At = (String, &'static str, BTreeMap<String, String>);
+
+static CELLS: Mutex<BTreeMap<At, Arc<Cell>>> = Mutex::new(BTreeMap::new());
 static DESCRIBED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 pub(crate) fn keep() {
