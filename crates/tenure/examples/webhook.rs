@@ -80,7 +80,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let changed = send(port, "/webhook/42", "43 euros").await?;
     let (paid, again) = (send(port, "/pay", "7").await?, send(port, "/pay", "7").await?);
 
-    let kept = processed == 1
+    // None here, if an earlier run has: that is remembered for a day.
+    let kept = processed <= 1
         && later.ends_with("already processed")
         && changed.starts_with("HTTP/1.1 422")
         && paid.ends_with("paid 7")
