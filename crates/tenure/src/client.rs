@@ -22,7 +22,7 @@ use crate::name::{Name, Space};
 use crate::observe::{End, Reporter};
 use crate::options::{OnOutage, Options, Protection, check_text, on_outage};
 use crate::outage::Outage;
-use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore};
+use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore, Worker};
 use crate::stake::{Stake, Todo, Watcher};
 use crate::system;
 use crate::telemetry::TraceSource;
@@ -222,6 +222,11 @@ impl Tenure {
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         let ask = self.ask(Space::Election, name.as_ref());
         Election { handle: self.handle.clone(), ask }
+    }
+
+    /// One of many that does the work while it leads.
+    pub fn worker(&self, name: impl AsRef<str>) -> Worker {
+        Worker::new(self.handle.clone(), self.ask(Space::Election, name.as_ref()))
     }
 
     /// Work that is done once, and whose outcome is remembered.

@@ -196,6 +196,15 @@ impl Hold {
         AtRisk { lost: self.lost() }
     }
 
+    /// How it stands, for whoever needs `before` to come to an end in time.
+    pub(crate) fn outlook(&self, before: Duration) -> Outlook {
+        let lost = self.lost();
+        for stake in &lost.stakes {
+            lost.core.slots.schedule(&stake.claim.name, stake.warn(before));
+        }
+        Outlook { lost, before }
+    }
+
     /// Makes the hold last `ttl` from now. It never becomes shorter.
     ///
     /// # Errors
@@ -388,5 +397,41 @@ impl Future for AtRisk {
         }
         let why = self.lost.stakes.iter().find_map(|stake| stake.at_risk());
         why.map_or(Poll::Pending, |why| Poll::Ready(why.to_string()))
+    }
+}
+
+/// How a hold stands, again and again. See [`Hold::outlook`].
+pub(crate) struct Outlook {
+    lost: Lost,
+    before: Duration,
+}
+
+/// How a hold stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    Good,
+    /// Renewals fail.
+    AtRisk,
+    /// No more is left than it takes to come to an end.
+    RunningOut,
+    Lost,
+}
+
+impl Outlook {
+    /// How it stands now; `cx` is woken when that may have changed. It looks at the clock, so that
+    /// after a pause of the whole machine the first look is right.
+    pub(crate) fn look(&self, cx: &Context<'_>) -> Standing {
+        if self.lost.look(cx).is_some() {
+            return Standing::Lost;
+        }
+        let enough = self.lost.core.world.now() + self.before;
+        let stakes = &self.lost.stakes;
+        if stakes.iter().any(|stake| stake.deadline() <= enough) {
+            Standing::RunningOut
+        } else if stakes.iter().any(|stake| stake.at_risk().is_some()) {
+            Standing::AtRisk
+        } else {
+            Standing::Good
+        }
     }
 }

@@ -28,6 +28,7 @@
 //! - [`Tenure`] connects to an engine and makes the primitives: [`Mutex`], [`Semaphore`], [`RwLock`],
 //!   [`All`]. Each has the same [`Options`] and gives the same guard, a [`Hold`], which another process
 //!   can go on with when it is [`Detached`].
+//! - [`Worker`] does work while it leads an election; [`worker`] has its states.
 //! - [`engine`] is the trait that engines implement, with the words it speaks; [`engines`] are those
 //!   that come along; [`ledger`] is the rule that they apply.
 //! - [`fencing`] makes databases, files and HTTP servers refuse a holder that comes too late.
@@ -87,6 +88,6 @@ pub use observe::meters as metrics;
 pub use options::{OnOutage, Options, Protection};
 pub use primitives::{
     All, Begun, Done, Election, LONGEST_OUTCOME, Leader, Mutex, Observer, Once, Run, RwLock,
-    Semaphore, Term,
+    Semaphore, Term, Work, Worker, worker,
 };
 pub use stake::Released;

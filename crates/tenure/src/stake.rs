@@ -168,6 +168,8 @@ impl Stake {
             risk_at: grant.start_by,
             at_risk: None,
             leave_at: Moment::FAR,
+            warn_before: None,
+            warned: false,
         };
         let next = held.next(&self.terms, false);
         let waker = state.waker.take();

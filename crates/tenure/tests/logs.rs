@@ -187,3 +187,50 @@ fn a_write_that_comes_too_late_is_a_warning() {
         lines().iter().all(|line| line.fields.get("name").is_none_or(|it| it != "fence.passes"))
     );
 }
+
+struct Nothing;
+
+impl tenure::Work for Nothing {
+    type Error = String;
+
+    async fn start(&mut self, _: &tenure::Term) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn stop(&mut self) -> Result<(), String> {
+        Err("it does not listen".into())
+    }
+}
+
+#[tokio::test]
+async fn each_step_of_a_worker_is_written_with_its_id_and_its_term() {
+    let tenure = kept();
+    let worker = tenure.worker("worker-steps").with_id("w-1");
+    let (stopper, mut states) = (worker.stopper(), worker.states());
+    let running = tokio::spawn(worker.run(Nothing));
+    soon(states.reach(tenure::worker::State::Working)).await;
+    let leader = tenure.election("worker-steps").leader().await.unwrap().unwrap();
+    let term = leader.term.to_string();
+    stopper.stop();
+    soon(running).await.unwrap().unwrap();
+    let line = written("worker-steps", "worker.state");
+    expect(&line, Level::INFO, &[("worker", "w-1"), ("from", "idle"), ("to", "acquiring")]);
+    let all = lines().clone();
+    let states = all.iter().filter(|line| {
+        let is = |field: &str, value: &str| line.fields.get(field).is_some_and(|it| it == value);
+        is("event", "worker.state") && is("worker", "w-1")
+    });
+    let steps: Vec<_> = states
+        .map(|line| {
+            let field = |name: &str| line.fields.get(name).map_or("-", String::as_str);
+            assert_eq!(field("term"), if field("from") == "idle" { "-" } else { &term });
+            format!("{}: {}", field("on"), field("to"))
+        })
+        .collect();
+    let expected = ["start: acquiring", "granted: working", "stop: pausing", "stuck: releasing"];
+    assert_eq!(steps[..4], expected);
+    let line = written("worker-steps", "worker.stuck");
+    expect(&line, Level::ERROR, &[("reason", "it does not listen"), ("term", &term)]);
+    let line = written("worker-steps", "lock.granted");
+    expect(&line, Level::DEBUG, &[("meta", r#"[("worker", "w-1")]"#)]);
+}

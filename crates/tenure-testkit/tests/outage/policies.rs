@@ -231,3 +231,60 @@ async fn a_server_that_is_down_at_the_start_is_connected_to_when_it_is_up() {
         server.kill().unwrap();
     }
 }
+
+/// Two leaders, or work that is done twice, are never better than an error.
+#[tokio::test(flavor = "multi_thread")]
+async fn elections_and_onces_are_always_closed() {
+    for (_, policy, _) in POLICIES {
+        let server = server();
+        let url = format!("{}?connect_timeout=500ms&on_outage={policy}", server.url());
+        let tenure = connect(&url).await;
+        server.kill().unwrap();
+        drop(soon(tenure.mutex("x").acquire()).await.unwrap());
+        let error = within(secs(8), tenure.election("x").campaign()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let error = within(secs(8), tenure.once("x").begin()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+}
+
+/// A runtime that runs only while it is asked for something has little time to connect again.
+#[test]
+fn a_program_that_blocks_for_each_call_goes_back_too() {
+    let server = server();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let tenure = runtime.block_on(connect_with(&server, "local"));
+    server.kill().unwrap();
+    let protection = || {
+        let hold = runtime.block_on(async { soon(tenure.mutex("x").acquire()).await.unwrap() });
+        hold.protection()
+    };
+    assert_eq!(protection(), Protection::Local);
+    // Longer than the connection is made anew at once.
+    std::thread::sleep(ms(2500));
+    assert_eq!(protection(), Protection::Local);
+    server.restart().unwrap();
+    let began = now();
+    while protection() != Protection::Engine {
+        assert!(now().since(began) < BOUND, "it never goes back");
+        std::thread::sleep(ms(20));
+    }
+}
+
+#[test]
+fn a_program_without_a_runtime_goes_on_and_back() {
+    let server = server();
+    let tenure = tenure::blocking::Tenure::connect(&server.url()).unwrap();
+    server.kill().unwrap();
+    let ask = || tenure.mutex("x").on_outage(OnOutage::Local);
+    let hold = ask().acquire().unwrap();
+    assert_eq!(hold.protection(), Protection::Local);
+    assert!(ask().try_acquire().unwrap().is_none());
+    drop(hold);
+    server.restart().unwrap();
+    let began = now();
+    while ask().acquire().unwrap().protection() != Protection::Engine {
+        assert!(now().since(began) < BOUND, "it never goes back");
+        std::thread::sleep(ms(20));
+    }
+}

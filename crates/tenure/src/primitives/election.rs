@@ -11,6 +11,7 @@ use futures_core::Stream;
 use crate::ask::Draft;
 use crate::claim::{Broken, Details, Fence, Holder};
 use crate::client::{Core, Handle};
+use crate::engine::View;
 use crate::error::{ErrorKind, Result};
 use crate::hold::Hold;
 use crate::name::Name;
@@ -127,6 +128,14 @@ impl Election {
         self.handle.core.leader(&self.ask.claim.name).await
     }
 
+    /// Who leads and who would like to; `None` if nobody does.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn inspect(&self) -> Result<Option<View>> {
+        self.handle.core.view(&self.ask.claim.name).await
+    }
+
     /// Every change of who leads, beginning with who leads now; nobody is a change, too.
     pub fn observe(&self) -> Observer {
         let (handle, name) = (self.handle.clone(), self.ask.claim.name.clone());
@@ -155,7 +164,7 @@ impl fmt::Debug for Election {
 pub struct Term(Hold);
 
 impl Term {
-    fn begin(hold: Hold) -> Term {
+    pub(crate) fn begin(hold: Hold) -> Term {
         hold.core().slots.reporter.elected(hold.stake());
         Term(hold)
     }
@@ -163,6 +172,11 @@ impl Term {
     /// The number of this term, which is its fence: terms of a name rise.
     pub fn number(&self) -> Fence {
         self.0.fence()
+    }
+
+    /// Renews it no more, and leaves it to run out. What has ended is left as it is.
+    pub(crate) fn let_go(self) {
+        let _ = self.0.let_go();
     }
 
     /// Hands over to the next candidate.

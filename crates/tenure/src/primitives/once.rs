@@ -6,8 +6,9 @@ use ring::digest::{SHA256, digest};
 
 use crate::acquire::Ending;
 use crate::ask::Draft;
-use crate::claim::{Fence, Holder, Leave, Once as Terms, Outcome, Settle};
+use crate::claim::{Broken, Fence, Holder, Leave, Once as Terms, Outcome, Settle};
 use crate::client::Handle;
+use crate::engine::View;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::options::setters;
@@ -169,6 +170,24 @@ impl Once {
             Ending::Settled(outcome) => Begun::Replayed(outcome),
             Ending::Unsettled => Begun::Unsettled,
         })
+    }
+
+    /// Who is at it and who waits for its outcome; `None` if nobody is, done or not.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn inspect(&self) -> Result<Option<View>> {
+        self.handle.core.view(&self.ask.claim.name).await
+    }
+
+    /// Ends a run by force, as [`Tenure::break_hold`](crate::Tenure::break_hold) ends a hold. The work
+    /// is unsettled then, until its holder settles it all the same.
+    ///
+    /// # Cancel safety
+    /// A break that was sent may happen although the future was dropped.
+    pub async fn break_run(&self, fence: Fence, reason: impl Into<String>) -> Result<Broken> {
+        let by = self.ask.claim.details.owner.clone();
+        self.handle.core.break_hold(&self.ask.claim.name, fence, by, reason.into()).await
     }
 }
 

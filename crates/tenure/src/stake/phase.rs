@@ -79,6 +79,10 @@ pub(super) struct Held {
     pub(super) at_risk: Option<Arc<str>>,
     /// Released by its owner, but kept for `hold_for`.
     pub(super) leave_at: Moment,
+    /// Those who watch want to hear of each renewal, and when no more than this is left.
+    pub(super) warn_before: Option<Duration>,
+    /// They were told that since the last renewal.
+    pub(super) warned: bool,
 }
 
 #[derive(Debug)]
@@ -150,7 +154,11 @@ impl State {
     pub(super) fn next(&self, stake: &Stake) -> Moment {
         match &self.phase {
             Phase::Asking(_) => self.asking_next(true),
-            Phase::Held(held) => held.next(&stake.terms, self.in_flight).min(stake.cap(self.since)),
+            Phase::Held(held) => {
+                let next = held.next(&stake.terms, self.in_flight);
+                let cap = stake.cap(self.since);
+                next.min(cap).min(held.warn_at(cap))
+            }
             Phase::Leaving(leaving) => leaving.next_try.min(leaving.give_up),
             Phase::Over(_) => Moment::ORIGIN,
             Phase::Detached(forget_at) => *forget_at,
@@ -209,15 +217,22 @@ impl Asking {
 }
 
 impl Held {
-    /// A renewal was answered. Returns what was left by then.
-    pub(super) fn renewed(&mut self, grant: &Grant, now: Moment) -> Heard {
+    /// A renewal was answered, and the next is due at `soonest` or later. Returns what was left by then.
+    pub(super) fn renewed(&mut self, grant: &Grant, now: Moment, soonest: Moment) -> Heard {
         let heard =
             Heard::Renewed { left: now.until(self.good_until), first_life: self.first_life };
         self.good_until = self.good_until.max(grant.good_until);
+        self.renew_by = grant.renew_by.max(soonest);
         self.risk_at = grant.start_by;
         self.first_life = grant.first_life;
-        self.at_risk = None;
+        (self.at_risk, self.warned) = (None, false);
         heard
+    }
+
+    /// When those who watch are to hear that time runs out, which it does at `cap` at the latest.
+    pub(super) fn warn_at(&self, cap: Moment) -> Moment {
+        let before = self.warn_before.filter(|_| !self.warned);
+        before.map_or(Moment::FAR, |before| self.good_until.min(cap) - before)
     }
 
     pub(super) fn is_kept(&self) -> bool {

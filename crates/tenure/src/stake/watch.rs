@@ -70,6 +70,10 @@ impl Stake {
             state.left_at = now;
             return now;
         }
+        if now >= held.warn_at(cap) {
+            held.warned = true;
+            todo.call(&mut state.observers);
+        }
         let renews = held.renews(&self.terms);
         if renews && held.at_risk.is_none() && now >= held.risk_at {
             held.at_risk = Some("no renewal was answered for half of its time".into());
@@ -82,7 +86,7 @@ impl Stake {
             let fence = state.fence;
             todo.renew = Some(Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl });
         }
-        held.next(&self.terms, state.in_flight).min(cap)
+        held.next(&self.terms, state.in_flight).min(cap).min(held.warn_at(cap))
     }
 
     fn look_leaving(&self, state: &mut State, now: Moment, todo: &mut Todo) -> Moment {
@@ -158,9 +162,11 @@ impl Stake {
         let fence = state.fence;
         match (&mut state.phase, answer) {
             (Phase::Held(held), Renewed::Held(grant)) if grant.fence == fence => {
-                todo.heard = Some(held.renewed(&grant, now));
                 // Not sooner than after a failure, however little the engine says remains.
-                held.renew_by = grant.renew_by.max(now + self.retry());
+                todo.heard = Some(held.renewed(&grant, now, now + self.retry()));
+                if held.warn_before.is_some() {
+                    todo.call(&mut state.observers);
+                }
             }
             (Phase::Held(held), Renewed::Unknown(error)) => {
                 todo.heard = Some(Heard::Unanswered);
@@ -208,6 +214,16 @@ impl Stake {
                 held.renew_by = now + self.retry();
             }
             (Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_), _) => {}
+        }
+        state.next(self)
+    }
+
+    /// Wakes those who watch at each renewal, and when no more than `before` is left of the hold.
+    /// Returns when the watchdog should look.
+    pub(crate) fn warn(&self, before: Duration) -> Moment {
+        let mut state = self.state();
+        if let Phase::Held(held) = &mut state.phase {
+            (held.warn_before, held.warned) = (Some(before), false);
         }
         state.next(self)
     }
