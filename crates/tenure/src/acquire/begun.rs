@@ -59,7 +59,8 @@ impl Begun {
                 Some(place) if place.is_inside() => stake.accompany(Box::new(place)),
                 Some(place) => {
                     let now = core.world.now();
-                    let asked = Asked::new(hold, Request::Line(Box::new(place)), now, span);
+                    let mut asked = Asked::new(hold, Request::Line(Box::new(place)), now, span);
+                    asked.waiting.stands_here();
                     return Ok(Begun::Asked(Box::pin(asked.finish())));
                 }
                 None => {
