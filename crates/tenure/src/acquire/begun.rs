@@ -56,7 +56,7 @@ impl Begun {
         stake.not_sent();
         if stake.outage() == OnOutage::Local {
             match core.lines.join(&stake.claim).map_err(explain)? {
-                Some(place) if place.is_inside() => stake.accompany(Box::new(place)),
+                Some(place) if place.take() => stake.accompany(Box::new(place)),
                 Some(place) => {
                     let now = core.world.now();
                     let mut asked = Asked::new(hold, Request::Line(Box::new(place)), now, span);

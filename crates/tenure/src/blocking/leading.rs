@@ -54,7 +54,8 @@ impl Election {
     ///
     /// # Errors
     /// What another try cannot mend, such as `Invalid`, `Denied` or `Closed`.
-    pub fn run<T>(self, mut work: impl FnMut(&Term) -> T) -> Result<T> {
+    pub fn run<T>(mut self, mut work: impl FnMut(&Term) -> T) -> Result<T> {
+        self.inner.ask.wait = None;
         loop {
             match self.clone().campaign() {
                 Ok(term) => {
