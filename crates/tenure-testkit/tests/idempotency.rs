@@ -79,8 +79,8 @@ async fn two(
     change: fn(IdempotencyLayer) -> IdempotencyLayer,
 ) -> (Arc<Shop>, [Instance; 2]) {
     let shop = Arc::new(Shop::default());
-    let one = change(IdempotencyLayer::new(&Tenure::connect(url).await.unwrap()));
-    let other = change(IdempotencyLayer::new(&Tenure::connect(url).await.unwrap()));
+    let one = change(IdempotencyLayer::new(&Tenure::connect(url).await.unwrap(), "shop"));
+    let other = change(IdempotencyLayer::new(&Tenure::connect(url).await.unwrap(), "shop"));
     let instances = [shop.open(one).await, shop.open(other).await];
     (shop, instances)
 }
@@ -141,7 +141,7 @@ async fn two_instances_on_redis() {
 async fn one_instance_in_memory() {
     let shop = Arc::new(Shop::default());
     let tenure = Tenure::connect("memory:").await.unwrap();
-    let instance = shop.open(IdempotencyLayer::new(&tenure)).await;
+    let instance = shop.open(IdempotencyLayer::new(&tenure, "shop")).await;
     assert_eq!(pay(&instance, "a", "").await.body, "payment 1");
     assert_eq!(pay(&instance, "a", "").await.body, "payment 1");
     // What only reads needs no key, and what has none is handled as ever.

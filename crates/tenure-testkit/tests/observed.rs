@@ -18,7 +18,7 @@ use tenure::engine::{Engine, World};
 use tenure::engines::file::File;
 use tenure::engines::memory::Memory;
 use tenure::engines::redis::{Redis, RedisConfig};
-use tenure::{Detached, Tenure};
+use tenure::{Detached, Protection, Tenure};
 use tenure_testkit::servers::{Folder, Redis as Server};
 
 fn ms(milliseconds: u64) -> Duration {
@@ -222,4 +222,35 @@ async fn a_waiter_that_cannot_be_reached_is_counted() {
     until("a waiter that was passed over", || ghosts() >= 1.0);
     let next = soon(holder.mutex("ghost:1").acquire()).await.unwrap();
     assert_eq!((ghosts(), next.is_live()), (1.0, true));
+}
+
+/// Whoever goes on without the engine is counted, and so is the engine's return.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_is_counted_and_the_gauges_come_back() {
+    meters::keep();
+    for policy in ["local", "open"] {
+        let server = Server::build().start().unwrap();
+        let tenure =
+            Tenure::connect(&format!("{}?on_outage={policy}", server.url())).await.unwrap();
+        let (label, group) = (tenure.profile().label.clone(), format!("outage-{policy}"));
+        let up = || meters::sum("tenure_engine_up", &[("engine", &label)]);
+        let held = || meters::sum("tenure_held", &[("group", &group)]);
+        let unprotected = || meters::sum("tenure_fail_open_total", &[("group", &group)]);
+        drop(tenure.mutex(format!("{group}:1")).acquire().await.unwrap());
+        until("a release that is answered", || held() == 0.0);
+        assert_eq!((up(), unprotected()), (1.0, 0.0));
+        server.kill().unwrap();
+        let hold = soon(tenure.mutex(format!("{group}:1")).acquire()).await.unwrap();
+        assert_eq!((up(), unprotected(), held()), (0.0, 1.0, 1.0));
+        drop(hold);
+        until("no hold", || held() == 0.0);
+        server.restart().unwrap();
+        let back =
+            async || tenure.mutex(format!("{group}:2")).acquire().await.unwrap().protection();
+        while soon(back()).await != Protection::Engine {
+            tokio::time::sleep(ms(20)).await;
+        }
+        until("an engine that is up and no hold", || (up(), held()) == (1.0, 0.0));
+        assert_eq!(meters::sum("tenure_waiters", &[("group", &group)]), 0.0);
+    }
 }

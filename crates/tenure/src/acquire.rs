@@ -393,6 +393,9 @@ impl Asked {
         if error.asks_for_time() && self.stake().claim.may_wait {
             // The engine is there and needs time; whoever came to wait does.
             self.give_up = Moment::FAR;
+        } else if !self.answered && self.give_up == Moment::FAR {
+            // It was, and is no more.
+            self.give_up = now + self.patience();
         }
         if now >= self.give_up {
             return Err(error);
@@ -402,8 +405,16 @@ impl Asked {
         Ok(())
     }
 
+    /// How long an engine that has not answered yet may be silent.
+    fn patience(&self) -> Duration {
+        match self.goes_on_without() {
+            true => self.core().longest_silence(),
+            false => self.core().engine.profile().patience,
+        }
+    }
+
     fn no_answer(&mut self) -> Error {
-        let patience = self.core().engine.profile().patience;
+        let patience = self.patience();
         let silent = || {
             let reason = format!("no answer for {patience:?}");
             Error::new(ErrorKind::Unavailable, reason).next("see the engine's health")

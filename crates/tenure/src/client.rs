@@ -21,7 +21,7 @@ use crate::moment::Moment;
 use crate::name::{Name, Space};
 use crate::observe::{End, Reporter};
 use crate::options::{OnOutage, Options, Protection, check_text, on_outage};
-use crate::outage::Outage;
+use crate::outage::{Outage, is_outage};
 use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore, Worker};
 use crate::stake::{Stake, Todo, Watcher};
 use crate::system;
@@ -111,7 +111,7 @@ impl Tenure {
             options.set(&field, &value).map_err(|error| error.context("connect", "", label))?;
         }
         let tenure = Tenure::with_engine(engine).with_defaults(options)?;
-        if let Some(error) = down {
+        if let Some(error) = down.filter(is_outage) {
             // Any name will do to ask whether it is back.
             let name = Name::unchecked(Space::Lock, "tenure");
             tenure.handle.core.goes_down(&name, &error);
@@ -429,7 +429,8 @@ impl Core {
     /// Leaves a claim, held or waiting. Never blocks: this is what `Drop` does. Only what was given
     /// to its caller is kept for `hold_for`.
     pub(crate) fn leave(&self, stake: &Arc<Stake>, given: bool) {
-        let may_be_kept = given && !stake.terms.hold_for.is_zero();
+        // What a once left must not wait for its leave.
+        let may_be_kept = given && !stake.terms.hold_for.is_zero() && stake.claim.once.is_none();
         let now = if may_be_kept { self.world.now() } else { Moment::FAR };
         let name = &stake.claim.name;
         let (leave, lost) = stake.leave(now);

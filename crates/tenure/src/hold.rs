@@ -86,6 +86,9 @@ impl Hold {
     /// has ended it is left like any other.
     pub(crate) fn let_go(mut self) -> Result<bool> {
         let core = self.core();
+        if core.forked() {
+            return Err(Error::closed());
+        }
         let (forget_at, in_doubt) = self.stake.let_go(core.world.now())?;
         core.slots.schedule(&self.stake.claim.name, forget_at);
         let (stake, holding) = (&*self.stake, self.stake.holding());

@@ -18,7 +18,8 @@
 //!
 //! An answer of 500 and above says that nothing was done: it is passed on and not remembered, unless
 //! [`keep_failures`](IdempotencyLayer::keep_failures). Requests are told apart by method, path, query
-//! and body. Bodies are read as a whole, and answers are kept without `Set-Cookie`.
+//! and body, as they arrive at the layer: behind a router that strips a prefix, say the prefix in the
+//! scope. Bodies and answers are read as a whole, and answers are kept without `Set-Cookie`.
 //!
 //! **A key is not a secret of one user's.** Say [`scoped_by`](IdempotencyLayer::scoped_by) who asks, or
 //! one user may be given the answer to another.
@@ -30,7 +31,7 @@
 //! use tenure::idempotency::IdempotencyLayer;
 //!
 //! let tenure = Tenure::connect("memory:").await?;
-//! let layer = IdempotencyLayer::new(&tenure)
+//! let layer = IdempotencyLayer::new(&tenure, "shop")
 //!     .scoped_by(|parts| Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned()));
 //! let app: Router = Router::new().route("/pay", post(async || "paid")).layer(layer);
 //! # drop(app);
@@ -57,6 +58,7 @@ use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use tower_layer::Layer;
 use tower_service::Service;
+use tracing::Instrument;
 
 use self::answer::Answer;
 use crate::client::Tenure;
@@ -78,6 +80,7 @@ type Scope = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 #[derive(Clone)]
 pub struct IdempotencyLayer {
     tenure: Tenure,
+    service: String,
     scope: Arc<Scope>,
     required: bool,
     keep: Duration,
@@ -88,10 +91,12 @@ pub struct IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// A layer that keeps answers for 24 h in the engine of `tenure`.
-    pub fn new(tenure: &Tenure) -> IdempotencyLayer {
+    /// A layer that keeps answers for 24 h in the engine of `tenure`. The service has a name of its own:
+    /// others on that engine may be sent the same keys.
+    pub fn new(tenure: &Tenure, service: impl Into<String>) -> IdempotencyLayer {
         IdempotencyLayer {
             tenure: tenure.clone(),
+            service: service.into(),
             scope: Arc::new(|_| Some(String::new())),
             required: false,
             keep: Duration::from_secs(24 * 60 * 60),
@@ -175,8 +180,9 @@ impl IdempotencyLayer {
         if key.is_empty() || key.len() > LONGEST_KEY {
             return Err(refusal::bad(&format!("it must have 1 to {LONGEST_KEY} bytes")));
         }
-        // With its length, so that no scope and key can pass for others.
-        Ok(Some(format!("request:{}:{scope}:{key}", scope.len())))
+        let service = &self.service;
+        // With their lengths, so that no service, scope and key can pass for others.
+        Ok(Some(format!("request:{}:{}:{service}:{scope}:{key}", service.len(), scope.len())))
     }
 
     fn once(&self, name: &str, parts: &Parts, body: &[u8]) -> Once {
@@ -286,15 +292,15 @@ where
     Answered: Body + From<Bytes> + From<String> + Send + 'static,
     Answered::Data: Send,
 {
-    let handled = tokio::spawn(async move {
+    let handling = async move {
         let (parts, body) = inner.call(request).await?.into_parts();
         // An answer that breaks off is none: the run is dropped, and stays unsettled.
         let Ok(body) = body.collect().await else { return Ok(None) };
         let answer = Answer::new(parts.status, parts.headers, body.to_bytes());
         layer.settle(run, &answer).await;
         Ok(Some(answer.into_response()))
-    });
-    match handled.await {
+    };
+    match tokio::spawn(handling.in_current_span()).await {
         Ok(Ok(Some(response))) => Ok(response),
         Ok(Err(error)) => Err(error),
         Ok(Ok(None)) | Err(_) => Ok(refusal::broke_off().into_response()),

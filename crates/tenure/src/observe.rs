@@ -10,6 +10,7 @@ mod holding;
 #[cfg(feature = "metrics")]
 pub mod meters;
 mod waiting;
+mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use tracing::{Level, Span, debug, enabled, error, info, trace, warn};
 pub use self::adviser::Advice;
 pub(crate) use self::holding::Holding;
 pub(crate) use self::waiting::Waiting;
+pub(crate) use self::worker::Worker;
 
 use self::adviser::Adviser;
 use self::groups::{group, group_of, kind};
@@ -387,46 +389,4 @@ fn how(ended: &Ended) -> &'static str {
         Ended::Broken(_) => "broken",
         _ => "lost",
     }
-}
-
-/// A worker goes from one state to another.
-pub(crate) fn worker(about: &Worker<'_>, from: &str, to: &str, on: &str) {
-    let Worker { name, id, .. } = about;
-    let term = about.term.map(Fence::get);
-    info!(event = "worker.state", %name, worker = id, term, from, to, on);
-}
-
-/// A worker's work could not be started, or it could not campaign: it tries again.
-pub(crate) fn worker_failed(about: &Worker<'_>, what: &str, reason: &str) {
-    let Worker { name, id, .. } = about;
-    let term = about.term.map(Fence::get);
-    warn!(event = "worker.failed", %name, worker = id, term, what, reason);
-}
-
-/// A worker's work could not be stopped.
-pub(crate) fn worker_stuck(about: &Worker<'_>, reason: &str) {
-    let Worker { name, id, .. } = about;
-    let term = about.term.map(Fence::get);
-    error!(
-        event = "worker.stuck", %name, worker = id, term, reason,
-        "the work may still run: its term is not released but left to run out"
-    );
-}
-
-/// A worker's work ended after its term had.
-pub(crate) fn worker_late(about: &Worker<'_>) {
-    let Worker { name, id, .. } = about;
-    let term = about.term.map(Fence::get);
-    error!(
-        event = "worker.late", %name, worker = id, term,
-        "the work ended after its term, and another's may have run beside it"
-    );
-}
-
-/// Whom an event is about.
-pub(crate) struct Worker<'a> {
-    pub(crate) name: &'a Name,
-    pub(crate) id: &'a str,
-    /// The number of the term, while it leads.
-    pub(crate) term: Option<Fence>,
 }

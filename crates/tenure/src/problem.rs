@@ -42,7 +42,7 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if [StatusCode::SERVICE_UNAVAILABLE, StatusCode::CONFLICT].contains(&self.status) {
+        if self.status == StatusCode::SERVICE_UNAVAILABLE || self.kind == "in-progress" {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

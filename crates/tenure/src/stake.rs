@@ -370,7 +370,10 @@ impl Stake {
 
     /// The end that is known, or that the clock says. Looking is enough to notice it.
     pub(crate) fn ended(&self, now: Moment) -> Option<Ended> {
-        let state = self.state();
+        self.ended_in(&self.state(), now)
+    }
+
+    fn ended_in(&self, state: &State, now: Moment) -> Option<Ended> {
         if state.lost.is_some() {
             return state.lost.clone();
         }
@@ -467,7 +470,8 @@ impl Stake {
     /// A leave that comes twice does nothing; only an unanswered claim can come too late.
     fn leave_of(&self, state: &State) -> Leave {
         let (in_doubt, settle) = (state.open > 0, state.settle.clone());
-        Leave { in_doubt, settle, ..Leave::new(self.claim.name.clone(), self.claim.id) }
+        let unbegun = self.claim.once.is_some() && state.fence == Fence::default();
+        Leave { in_doubt, settle, unbegun, ..Leave::new(self.claim.name.clone(), self.claim.id) }
     }
 
     /// Says with its leave what became of a once.

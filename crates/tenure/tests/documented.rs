@@ -54,8 +54,9 @@ fn the_table_of_events_is_that_of_the_code() {
         .filter(|row| is_level(&row[1]))
         .flat_map(|row| events(&row[0]))
         .collect();
-    let sources = ["src/observe.rs", "src/observe/waiting.rs"].map(read).join("\n");
-    let families = ["lock.", "leader.", "once.", "ttl.", "engine.", "fence."];
+    let sources =
+        ["src/observe.rs", "src/observe/waiting.rs", "src/observe/worker.rs"].map(read).join("\n");
+    let families = ["lock.", "leader.", "once.", "ttl.", "engine.", "fence.", "worker."];
     let said: BTreeSet<_> = sources
         .split('"')
         .skip(1)

@@ -126,6 +126,23 @@ async fn gauges_come_back_to_zero_whatever_happens() {
     holds_and_waiters("zero", 0.0, 0.0);
 }
 
+/// In its own line a process counts each waiter once, before it asks the engine and after.
+#[test]
+fn waiters_in_the_own_line_of_the_process_are_counted() {
+    meters::keep();
+    let tenure = now(Tenure::connect("memory:?on_outage=local")).unwrap();
+    let hold = now(tenure.mutex("own:1").acquire()).unwrap();
+    let mut line: Vec<_> = (0..3).map(|_| waiting(tenure.mutex("own:1").join())).collect();
+    holds_and_waiters("own", 1.0, 3.0);
+    drop(line.pop());
+    holds_and_waiters("own", 1.0, 2.0);
+    drop(hold);
+    let next = now(line.remove(0)).unwrap();
+    holds_and_waiters("own", 1.0, 1.0);
+    drop((line, next));
+    holds_and_waiters("own", 0.0, 0.0);
+}
+
 #[tokio::test]
 async fn a_hold_is_measured_with_its_end() {
     let tenure = counted();

@@ -15,6 +15,7 @@ on_every_engine!(
     a_broken_term_stops_everything_and_the_candidate_leads_again,
     nothing_survives_a_leader_that_is_killed,
     nothing_survives_a_keeper_that_is_killed,
+    a_keeper_that_stood_still_leads_again,
     the_end_of_the_command_is_the_end_of_the_candidate,
     a_command_that_is_to_be_restarted_is_by_a_later_term,
     what_the_command_finds_and_others_see,
@@ -116,6 +117,22 @@ fn nothing_survives_a_keeper_that_is_killed(stage: &Stage) {
         none_seen(next);
         assert_eq!(first.end().code, Some(137));
     }
+}
+
+/// The front has stood in for it once, and must not be taken to do so again.
+fn a_keeper_that_stood_still_leads_again(stage: &Stage) {
+    let line = "echo $$ >> pids; exec sleep 600";
+    let candidate = stage.start(&["elect", "-t", "2s", "-k", "300ms", "x", "-c", line]);
+    let first = stage.pids("pids", 1)[0];
+    kill_process(candidate.keeper(), Signal::STOP).unwrap();
+    until("the front stands in", || !lives(first));
+    let second = stage.pids("pids", 2)[1];
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(lives(second) && stage.read("pids").lines().count() == 2);
+    candidate.signal(Signal::TERM);
+    let ended = candidate.end();
+    assert_eq!(ended.code, Some(143), "{}", ended.err);
+    assert!(ended.err.contains("its keeper stood still"), "{}", ended.err);
 }
 
 fn the_end_of_the_command_is_the_end_of_the_candidate(stage: &Stage) {

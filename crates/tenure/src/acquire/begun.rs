@@ -56,10 +56,11 @@ impl Begun {
         stake.not_sent();
         if stake.outage() == OnOutage::Local {
             match core.lines.join(&stake.claim).map_err(explain)? {
-                Some(place) if place.is_inside() => stake.accompany(Box::new(place)),
+                Some(place) if place.take() => stake.accompany(Box::new(place)),
                 Some(place) => {
                     let now = core.world.now();
-                    let asked = Asked::new(hold, Request::Line(Box::new(place)), now, span);
+                    let mut asked = Asked::new(hold, Request::Line(Box::new(place)), now, span);
+                    asked.waiting.stands_here();
                     return Ok(Begun::Asked(Box::pin(asked.finish())));
                 }
                 None => {

@@ -72,6 +72,14 @@ impl Waiting {
         }
     }
 
+    /// It stands in this process's own line, before it asks the engine.
+    pub(crate) fn stands_here(&mut self) {
+        #[cfg(feature = "metrics")]
+        {
+            self.counted = meters::waiting_now(&self.reporter, &self.stake.claim);
+        }
+    }
+
     /// It stands in line, there.
     pub(crate) fn stands(&mut self, place: &Place) {
         self.behind(place);
@@ -93,10 +101,7 @@ impl Waiting {
                 reason
             );
         });
-        #[cfg(feature = "metrics")]
-        {
-            self.counted = meters::waiting_now(&self.reporter, claim);
-        }
+        self.stands_here();
     }
 
     /// Where it stands and who is in its way, as far as is known, on the span.

@@ -249,16 +249,19 @@ impl Run {
     async fn leave(self, outcome: Option<Outcome>) -> Result<Released> {
         let Run(hold) = self;
         hold.core().slots.reporter.settled(hold.stake(), outcome.is_some());
+        let (core, stake) = (hold.core().clone(), hold.stake().clone());
+        let explain = |error| core.explain(error, "settle", &stake.claim.name);
+        core.open().map_err(explain)?;
         let settle = Settle { fence: hold.fence(), outcome };
         if hold.is_live() {
-            hold.stake().settle(settle);
-            let released = hold.release().await?;
-            return Ok(released);
+            stake.settle(settle.clone());
+            if hold.release().await? == Released::InTime {
+                return Ok(Released::InTime);
+            }
         }
-        let (core, claim) = (hold.core().clone(), &hold.stake().claim);
-        core.slots.reporter.settled_late(hold.stake());
-        let leave = Leave { settle: Some(settle), ..Leave::new(claim.name.clone(), claim.id) };
-        let left = core.engine.leave(&leave).await;
-        left.map(|_| Released::Late).map_err(|error| core.explain(error, "settle", &claim.name))
+        core.slots.reporter.settled_late(&stake);
+        let (name, id) = (stake.claim.name.clone(), stake.claim.id);
+        let leave = Leave { settle: Some(settle), ..Leave::new(name, id) };
+        core.engine.leave(&leave).await.map(|_| Released::Late).map_err(explain)
     }
 }

@@ -13,10 +13,10 @@ impl Stake {
     /// It is not forgotten at once: a turn that comes late would be taken for one that nobody waits
     /// for, and given back, which ends the hold.
     pub(crate) fn let_go(&self, now: Moment) -> Result<(Moment, bool), Ended> {
-        if let Some(ended) = self.ended(now) {
+        let mut state = self.state();
+        if let Some(ended) = self.ended_in(&state, now) {
             return Err(ended);
         }
-        let mut state = self.state();
         let forget_at = now + PLACE_LIFE;
         state.phase = Phase::Detached(forget_at);
         let (waker, observers) = (state.waker.take(), std::mem::take(&mut state.observers));

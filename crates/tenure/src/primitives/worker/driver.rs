@@ -13,7 +13,7 @@ use super::{State, Stopper, Work};
 use crate::claim::Fence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Standing;
-use crate::observe;
+use crate::observe::Worker as About;
 use crate::primitives::election::{Election, Term};
 
 /// The first rest after a failure, the longest, and how often it doubles in between.
@@ -89,7 +89,7 @@ impl Driver {
         let (from, to) = (self.machine.state(), next.machine.state());
         self.machine = next.machine;
         if from != to {
-            observe::worker(&self.about(), from.as_str(), to.as_str(), event.as_str());
+            self.about().moved(from.as_str(), to.as_str(), event.as_str());
             self.states.send_replace(to);
         }
         if matches!(to, State::Idle | State::Waiting) {
@@ -98,8 +98,8 @@ impl Driver {
         next.action
     }
 
-    fn about(&self) -> observe::Worker<'_> {
-        observe::Worker { name: &self.election.ask.claim.name, id: &self.id, term: self.term }
+    fn about(&self) -> About<'_> {
+        About { name: &self.election.ask.claim.name, id: &self.id, term: self.term }
     }
 
     /// Stands in line, until it leads with enough time to stop the work again.
@@ -117,7 +117,7 @@ impl Driver {
                 Ok(self.on(Event::Granted))
             }
             Err(error) if error.is_retryable() => {
-                observe::worker_failed(&self.about(), "campaign", &error.to_string());
+                self.about().failed("campaign", &error.to_string());
                 self.failures += 1;
                 Ok(self.on(Event::Failed))
             }
@@ -177,7 +177,7 @@ impl Driver {
                 }
                 Err(Err(reason)) => {
                     self.failures += 1;
-                    observe::worker_failed(&self.about(), "start", &reason);
+                    self.about().failed("start", &reason);
                     Event::StartFailed
                 }
             };
@@ -193,10 +193,10 @@ impl Driver {
         let stopped = self.noting_stop(stopped).await;
         // Whether it ended in time is seen before anything else takes any.
         if !self.led.term.as_ref().is_some_and(|term| term.is_live()) {
-            observe::worker_late(&self.about());
+            self.about().late();
         }
         if let Err(reason) = stopped {
-            observe::worker_stuck(&self.about(), &reason);
+            self.about().stuck(&reason);
             return self.on(Event::Stuck);
         }
         self.led.work_may_run = false;
@@ -209,7 +209,7 @@ impl Driver {
         if let Some(term) = term {
             // It is certain to end, now or by its ttl: neither this nor anyone else waits for ever.
             if let Err(error) = self.noting_stop(term.resign()).await {
-                observe::worker_failed(&self.about(), "release", &error.to_string());
+                self.about().failed("release", &error.to_string());
             }
         }
         self.on(Event::Released)
