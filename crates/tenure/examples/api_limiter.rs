@@ -59,10 +59,11 @@ async fn main() -> Result<(), Failure> {
     let tenure = Tenure::connect(&std::env::var("TENURE_URL").unwrap_or(file)).await?;
     let default = || std::env::temp_dir().join("tenure-example-partner");
     let partner = std::env::args_os().nth(1).map_or_else(default, PathBuf::from);
-    std::fs::create_dir_all(&partner)?;
 
-    // While one has all five, nobody else is let in.
+    // While one has all five, nobody else is let in: what a killed run has left there can go.
     let all = limiter(&tenure).acquire_many(LIMIT as u32).await?;
+    let _ = std::fs::remove_dir_all(&partner);
+    std::fs::create_dir_all(&partner)?;
     let refused = call_now(&tenure, &partner).await?;
     println!("without waiting: {refused}");
     let waiting: Vec<_> = (0..12)

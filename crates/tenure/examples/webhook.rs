@@ -45,7 +45,7 @@ async fn webhook(State(tenure): State<Tenure>, Path(id): Path<String>, body: Str
 fn app(tenure: Tenure) -> Router {
     let pay = post(async |body: String| format!("paid {body}"));
     Router::new()
-        .route("/pay", pay.layer(IdempotencyLayer::new(&tenure).required()))
+        .route("/pay", pay.layer(IdempotencyLayer::new(&tenure, "shop").required()))
         .route("/webhook/{id}", post(webhook))
         .with_state(tenure)
 }
