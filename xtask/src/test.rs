@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use crate::failure::Failure;
-use crate::{api, mutants, setup, tidy, workspace};
+use crate::{api, chart, mutants, setup, tidy, workspace};
 
 /// One step: what it is called, what to do when it fails, and how it runs.
 struct Step {
@@ -28,6 +28,7 @@ fn steps(all: bool) -> Vec<Step> {
         },
         Step { name: "tidy", next: "fix what is listed above", run: tidy::run },
         Step { name: "api", next: "see the difference above", run: api::check },
+        Step { name: "chart", next: "draw it anew, and look at it", run: chart::check },
         Step { name: "tests", next: "run one alone: `cargo test -p CRATE NAME`", run: tests },
         Step { name: "docs", next: "fix the first warning above, and run again", run: docs },
     ];

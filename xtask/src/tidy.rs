@@ -57,7 +57,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "engines",
-        may_import: &[WORDS, &["clock", "engine", "ledger", "system", "turn"]],
+        may_import: &[WORDS, &["clock", "engine", "ledger", "observe", "system", "turn"]],
         because: "engines see the trait, the words and the ledger, never who waits, holds or renews",
     },
     // The core.
@@ -68,12 +68,22 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "stake",
-        may_import: &[WORDS, &["ask", "options"]],
-        because: "a stake does no IO: it is told",
+        may_import: &[WORDS, &["ask", "local", "observe", "options"]],
+        because: "a stake does no IO: it is told, and carries what ends with its hold",
+    },
+    Rule {
+        module: "local",
+        may_import: &[WORDS, &["clock", "system"]],
+        because: "the process's own line knows nothing of engines and of time that runs out",
+    },
+    Rule {
+        module: "outage",
+        may_import: &[WORDS, &["client", "hold", "observe", "options", "stake"]],
+        because: "it says whether the engine is there and who goes on, and leaves the asking to others",
     },
     Rule {
         module: "observe",
-        may_import: &[WORDS, &["stake"]],
+        may_import: &[WORDS, &["ask", "clock", "stake", "system"]],
         because: "it says what happened and decides nothing",
     },
     Rule {
@@ -88,7 +98,10 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "acquire",
-        may_import: &[WORDS, &["ask", "client", "engine", "hold", "observe", "stake"]],
+        may_import: &[
+            WORDS,
+            &["ask", "client", "engine", "hold", "local", "observe", "options", "outage", "stake"],
+        ],
         because: "the waiting loop sees engines only through the trait",
     },
     Rule {
@@ -97,13 +110,18 @@ const RULES: &[Rule] = &[
         because: "it asks the engine through the core, and measures",
     },
     Rule {
+        module: "telemetry",
+        may_import: &[WORDS, &["client", "observe", "options"]],
+        because: "it passes on what a program wants told, and what it asks",
+    },
+    Rule {
         module: "detached",
         may_import: &[WORDS, &["ask", "client", "hold", "options", "stake"]],
         because: "it passes a hold on, and sees engines only through the core",
     },
     Rule {
         module: "watchdog",
-        may_import: &[WORDS, &["client", "clock", "engine", "stake", "turn"]],
+        may_import: &[WORDS, &["client", "clock", "engine", "options", "outage", "stake", "turn"]],
         because: "the watchdog carries what stakes decide, and sees engines only through the trait",
     },
     Rule {
@@ -125,16 +143,22 @@ const RULES: &[Rule] = &[
     // Beside the locks.
     Rule {
         module: "fencing",
-        may_import: &[WORDS, &["observe"]],
+        may_import: &[WORDS, &["observe", "problem"]],
         because: "what is written to knows the number and nothing of who holds",
+    },
+    Rule { module: "problem", may_import: &[], because: "a text with a status" },
+    Rule {
+        module: "idempotency",
+        may_import: &[WORDS, &["client", "observe", "primitives", "problem"]],
+        because: "it is a once for requests, and uses what everyone can",
     },
     // Both.
     Rule {
         module: "client",
         may_import: &[
             WORDS,
-            &["ask", "clock", "engine", "engines", "observe", "options", "primitives", "stake"],
-            &["system", "turn", "watchdog"],
+            &["ask", "clock", "engine", "engines", "local", "observe", "options", "outage"],
+            &["primitives", "stake", "system", "telemetry", "turn", "watchdog"],
         ],
         because: "it puts the core and an engine together, and leaves the rest to them",
     },

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use tenure::{Error, ErrorKind, Finding, Tenure};
+use tenure::{Error, ErrorKind, Finding, OnOutage, Tenure};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{is_bare, no_unit};
@@ -67,15 +67,22 @@ pub(crate) async fn examine(settings: &Settings) -> Result<Vec<Finding>, Failure
 async fn connect_at(settings: &Settings, url: &str) -> Result<Tenure, Failure> {
     prepare(settings)?;
     let began = Instant::now();
-    let connected = Tenure::connect(url).await;
+    let connected = Tenure::connect(url).await.and_then(closed);
     connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
 }
 
 /// Connects without a remark: whoever asks has had them.
 pub(crate) async fn connect_quietly(settings: &Settings) -> Result<Tenure, Failure> {
     let began = Instant::now();
-    let connected = Tenure::connect(settings.address.url()?).await;
+    let connected = Tenure::connect(settings.address.url()?).await.and_then(closed);
     connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
+}
+
+/// Whatever the URL says of outages: a command runs with its hold, and never without.
+fn closed(tenure: Tenure) -> tenure::Result<Tenure> {
+    let mut options = tenure.defaults();
+    options.on_outage = OnOutage::Closed;
+    tenure.with_defaults(options)
 }
 
 /// What is wrong with the address before anyone was asked, and what is to be said about it.

@@ -11,6 +11,7 @@ mod place;
 #[path = "fences/postgres.rs"]
 mod postgres;
 mod probe_file;
+mod probe_http;
 #[path = "fences/races.rs"]
 mod races;
 #[path = "fences/redis.rs"]

@@ -5,21 +5,31 @@
 //! the watchdog's work. The guard exists before the request does, so that a future dropped at any
 //! await point leaves nothing behind.
 
+mod begun;
+mod ending;
+
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tracing::Span;
+
+use self::begun::Begun;
+pub(crate) use self::ending::Ending;
+use self::ending::{End, Who, not_asked_for};
 use crate::ask::{Draft, check_units};
-use crate::claim::{Claim, Ended, Grant, Holder, Outcome, Place, Renewal, Renewed, Turn, Verdict};
+use crate::claim::{Claim, Ended, Grant, Holder, Place, Renewal, Renewed, Turn, Verdict};
 use crate::client::{Core, Handle};
 use crate::engine::{Step, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
+use crate::local;
 use crate::moment::Moment;
-use crate::name::Name;
-use crate::observe;
+use crate::observe::Waiting;
+use crate::options::OnOutage;
+use crate::outage::is_outage;
 use crate::stake::{Event, Stake};
 
 impl Draft {
@@ -73,89 +83,37 @@ impl Draft {
         let ready = core.open().and_then(|()| check()).and_then(|()| core.be_watched());
         let (id, seen) = match ready.and_then(|()| core.world.mint()) {
             Ok(id) => (id, core.slots.seen()),
-            Err(error) => return Err(core.explain(error, "acquire", &self.claim.name)),
+            Err(error) => return Err(core.not_sent(error, &self.claim)),
         };
-        (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen, may_wait);
-        let mut hold = Hold::asking(handle, self.into_stake());
+        (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen.all, may_wait);
+        self.claim.elsewhere = seen.elsewhere;
+        if self.claim.details.trace.is_none()
+            && let Some(trace) = core.trace()
+        {
+            self.details().trace = Some(trace);
+        }
+        let span = core.slots.reporter.acquiring(&self.claim);
+        let hold = Hold::asking(handle, self.into_stake());
         let (core, stake) = (hold.core(), hold.stake());
         core.slots.insert(stake.clone());
         // A close that came meanwhile has not seen this one.
         if let Err(closed) = core.open() {
-            return Err(core.explain(closed, "acquire", &stake.claim.name));
+            return Err(core.not_sent(closed, &stake.claim));
         }
-        match core.engine.claim(&stake.claim).at_hand() {
-            Ok(Ok(Verdict::Granted(grant))) => {
-                hold.start(grant, grant.sent, Duration::ZERO);
-                Ok(Begun::Held(hold))
-            }
-            Ok(Ok(Verdict::Waiting(place))) => {
-                let started = place.asked_at;
-                let mut asked = Asked::new(hold, Request::None, started);
-                (asked.answered, asked.give_up) = (true, Moment::FAR);
-                asked.stand(place, started);
-                Ok(Begun::Asked(Box::pin(asked.finish())))
-            }
-            otherwise => {
-                stake.asked();
-                let now = core.world.now();
-                let step = otherwise.map_or_else(|step| step, Step::ready);
-                let asked = Asked::new(hold, Request::Claim(step), now);
-                Ok(Begun::Asked(Box::pin(asked.finish())))
-            }
+        if stake.outage() != OnOutage::Closed {
+            return Begun::or_without(hold, span);
         }
+        let step = core.engine.claim(&stake.claim);
+        Ok(Begun::sent(hold, step, span))
     }
 }
 
-/// A claim that was sent. The wait is boxed: most claims do not wait, and need not carry the room for
-/// it from hand to hand.
-enum Begun {
-    Held(Hold),
-    Asked(Pin<Box<dyn Future<Output = Result<Ending>> + Send>>),
-}
-
-/// How the wait ended.
-pub(crate) enum Ending {
-    Granted(Hold),
-    Busy(Hold, Option<Holder>),
-    /// A once: what it left.
-    Settled(Outcome),
-    /// A once: nobody knows how it ended.
-    Unsettled,
-}
-
-/// The same, seen from within the loop.
-enum End {
-    Held,
-    Busy(Option<Holder>),
-    Settled(Outcome),
-    Unsettled,
-}
-
-impl Ending {
-    fn acquired(self) -> Result<Hold> {
-        match self {
-            Ending::Granted(hold) => Ok(hold),
-            Ending::Busy(hold, holder) => {
-                let (core, name) = (hold.core(), &hold.stake().claim.name);
-                Err(core.explain(core.not_had(name, "did not wait", holder), "acquire", name))
-            }
-            Ending::Settled(_) | Ending::Unsettled => Err(not_asked_for()),
-        }
-    }
-
-    fn tried(self) -> Option<Hold> {
-        match self {
-            Ending::Granted(hold) => Some(hold),
-            Ending::Busy(..) | Ending::Settled(_) | Ending::Unsettled => None,
-        }
-    }
-}
-
-/// A claim that was sent and not granted on the spot.
+/// A claim that was not granted on the spot.
 struct Asked {
+    /// Before the hold, so that who loses interest is said to have before the claim has left.
+    waiting: Waiting,
     hold: Hold,
     request: Request,
-    started: Moment,
     /// Whether the engine has ever answered: then the claim has a place to come back to.
     answered: bool,
     /// When to give up on an engine that has not.
@@ -175,32 +133,81 @@ const MOST_SPINS: u32 = 4;
 /// What the loop has asked the engine and not heard yet.
 enum Request {
     None,
+    /// Nothing yet: it waits for its turn in this process's own line.
+    Line(Box<local::Place>),
     Claim(Step<Verdict>),
     /// A turn that is too old to start on: renew first.
     Confirm(Step<Vec<Renewed>>),
 }
 
 enum Heard {
+    OurTurn,
     Verdict(Result<Verdict>),
     Confirmed(Result<Vec<Renewed>>),
     Event(Event),
 }
 
 impl Asked {
-    fn new(hold: Hold, request: Request, started: Moment) -> Asked {
-        let give_up = started + hold.core().engine.profile().patience;
+    fn new(hold: Hold, request: Request, started: Moment, span: Span) -> Asked {
+        let core = hold.core();
+        let give_up = match (&request, hold.stake().outage()) {
+            (Request::Line(_), _) => Moment::FAR,
+            (_, OnOutage::Closed) => started + core.engine.profile().patience,
+            _ => started + core.longest_silence(),
+        };
+        let reporter = core.slots.reporter.clone();
+        let waiting = Waiting::new(reporter, hold.stake().clone(), span, started);
         let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
         let last_failure = None;
-        Asked { hold, request, started, answered, give_up, last_failure, tries, ring_at, spins }
+        Asked { waiting, hold, request, answered, give_up, last_failure, tries, ring_at, spins }
     }
 
     async fn finish(mut self) -> Result<Ending> {
-        match self.wait_for_turn().await {
-            Ok(End::Held) => Ok(Ending::Granted(self.hold)),
-            Ok(End::Busy(holder)) => Ok(Ending::Busy(self.hold, holder)),
-            Ok(End::Settled(outcome)) => Ok(Ending::Settled(outcome)),
-            Ok(End::Unsettled) => Ok(Ending::Unsettled),
-            Err(error) => Err(self.core().explain(error, "acquire", &self.stake().claim.name)),
+        let end = match self.wait_for_turn().await {
+            Err(error) if self.goes_on_without() && is_outage(&error) => {
+                self.core().goes_down(&self.stake().claim.name, &error);
+                Ok(End::Nobody)
+            }
+            end => end,
+        };
+        let end = end.map_err(|error| self.explain(error));
+        if !self.core().forked() {
+            self.say(&end);
+        }
+        Ok(match end? {
+            End::Held => Ending::Granted(self.hold),
+            End::Busy(holder) => Ending::Busy(self.hold, Who::Elsewhere(holder)),
+            End::Settled(outcome) => Ending::Settled(outcome),
+            End::Unsettled => Ending::Unsettled,
+            End::Nobody => {
+                let hold = self.fall_back();
+                Ending::Granted(hold.map_err(|error| self.explain(error))?)
+            }
+        })
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        self.core().explain(error, "acquire", &self.stake().claim.name)
+    }
+
+    /// What the engine may have of the claim is left when this is dropped.
+    fn fall_back(&mut self) -> Result<Hold> {
+        let waited = self.core().world.now().since(self.waiting.started);
+        self.hold.fall_back(waited, &self.waiting.ends())
+    }
+
+    fn goes_on_without(&self) -> bool {
+        self.stake().outage() != OnOutage::Closed
+    }
+
+    fn say(&mut self, end: &Result<End>) {
+        let now = self.core().world.now();
+        match end {
+            Ok(End::Held | End::Nobody) => {}
+            Ok(End::Busy(holder)) => self.waiting.busy(holder.as_ref(), now),
+            Ok(End::Settled(_)) => self.waiting.ended_before("settled", now),
+            Ok(End::Unsettled) => self.waiting.ended_before("unsettled", now),
+            Err(error) => self.waiting.failed(error, now),
         }
     }
 
@@ -217,14 +224,15 @@ impl Asked {
                     Verdict::Granted(_) => {}
                     Verdict::Waiting(place) => self.stand(place, now),
                     Verdict::Busy(holder) => {
-                        observe::busy(self.stake());
                         self.refused();
                         return Ok(End::Busy(holder));
                     }
                     verdict => return self.ended_before(verdict),
                 },
                 Heard::Confirmed(Ok(answers)) => match answers.into_iter().next() {
-                    Some(Renewed::Held(grant)) if self.start(grant, now) => return Ok(End::Held),
+                    Some(Renewed::Held(grant)) if self.start(grant, now) => {
+                        return Ok(End::Held);
+                    }
                     Some(Renewed::Held(_)) => {}
                     Some(Renewed::Unknown(error)) => self.failed(error, now)?,
                     // The turn has run out. The ticket has not.
@@ -249,13 +257,28 @@ impl Asked {
                     ended @ (Ended::Closed | Ended::Conflict { .. }),
                 ))) => return Err(ended.into()),
                 Heard::Event(Event::Rung) if now >= self.deadline() => {
-                    observe::busy(self.stake());
                     return self.wait_over(now);
                 }
+                Heard::OurTurn | Heard::Event(Event::Rung) if self.is_down() => {
+                    return Ok(End::Nobody);
+                }
+                Heard::OurTurn => self.ask_first(now),
+                Heard::Event(Event::Rung) if self.stands_here() => {}
                 Heard::Event(Event::Rung) if now >= self.give_up => return Err(self.no_answer()),
                 Heard::Event(Event::Turn(_) | Event::Rung) => self.ask_again(now),
             }
         }
+    }
+
+    /// It asks the engine, or would, and the engine is out of reach.
+    fn is_down(&self) -> bool {
+        self.goes_on_without()
+            && !self.stands_here()
+            && self.core().is_down(&self.stake().claim.name)
+    }
+
+    fn stands_here(&self) -> bool {
+        matches!(self.request, Request::Line(_))
     }
 
     fn heard(&mut self, verdict: Verdict) -> Verdict {
@@ -265,9 +288,13 @@ impl Asked {
         verdict
     }
 
-    fn stand(&self, place: Place, now: Moment) {
+    fn stand(&mut self, place: Place, now: Moment) {
+        self.waiting.stands(&place);
         let stake = self.stake();
         self.core().slots.schedule(&stake.claim.name, stake.stands(place, now));
+        if self.goes_on_without() {
+            self.core().watch_line();
+        }
     }
 
     /// There is nothing to wait for any more.
@@ -286,11 +313,14 @@ impl Asked {
         }
         let answer = match &mut self.request {
             Request::None => Poll::Pending,
+            Request::Line(place) => place.poll_turn(cx).map(|()| Heard::OurTurn),
             Request::Claim(step) => Pin::new(step).poll(cx).map(Heard::Verdict),
             Request::Confirm(step) => Pin::new(step).poll(cx).map(Heard::Confirmed),
         };
         if answer.is_ready() {
-            self.request = Request::None;
+            if let Request::Line(place) = std::mem::replace(&mut self.request, Request::None) {
+                self.stake().accompany(place);
+            }
             return answer;
         }
         let stake = self.hold.stake();
@@ -305,7 +335,8 @@ impl Asked {
     /// Starts on a grant, or has it renewed first if it is old. Returns whether it started.
     fn start(&mut self, grant: Grant, now: Moment) -> bool {
         if now <= grant.start_by {
-            self.hold.start(grant, now, now.since(self.started));
+            let span = self.waiting.ends();
+            self.hold.start(grant, now, now.since(self.waiting.started), &span);
             return true;
         }
         if self.may_ask_at_once(now) {
@@ -317,6 +348,13 @@ impl Asked {
             self.request = Request::Confirm(core.engine.renew(shard, &[renewal]));
         }
         false
+    }
+
+    /// It has its turn here: now the engine is asked.
+    fn ask_first(&mut self, now: Moment) {
+        self.give_up = now + self.core().longest_silence();
+        self.ring_at = self.give_up;
+        self.ask_again(now);
     }
 
     fn ask_again(&mut self, now: Moment) {
@@ -375,7 +413,9 @@ impl Asked {
 
     fn deadline(&self) -> Moment {
         match self.stake().wait {
-            Some(wait) if !wait.is_zero() => self.started + wait,
+            // Whether the engine is there is found out first: the wait is for standing in line.
+            _ if self.goes_on_without() && self.give_up != Moment::FAR => Moment::FAR,
+            Some(wait) if !wait.is_zero() => self.waiting.started + wait,
             _ => Moment::FAR,
         }
     }
@@ -397,6 +437,13 @@ impl Asked {
     fn not_in_time(&self, place: Option<Place>, now: Moment) -> Error {
         let (core, name) = (self.core(), &self.stake().claim.name);
         let waited = self.stake().wait.unwrap_or_default();
+        let others = |ahead: usize| match ahead {
+            0 => String::new(),
+            _ => format!(", and {ahead} were ahead in line"),
+        };
+        if let Request::Line(place) = &self.request {
+            return core.not_had_here(name, &format!("waited {waited:?}{}", others(place.ahead())));
+        }
         let Some(Place { ticket, ahead, asked_at, holder, .. }) = place else {
             let said = match &self.last_failure {
                 Some(error) => format!("; the last try: {error}"),
@@ -419,11 +466,7 @@ impl Asked {
                 (ahead as usize, holder.map(older))
             }
         };
-        let others = match ahead {
-            0 => String::new(),
-            _ => format!(", and {ahead} were ahead in line"),
-        };
-        core.not_had(name, &format!("waited {waited:?}{others}"), holder)
+        core.not_had(name, &format!("waited {waited:?}{}", others(ahead)), holder)
     }
 
     fn stake(&self) -> &Arc<Stake> {
@@ -435,26 +478,12 @@ impl Asked {
     }
 }
 
-fn not_asked_for() -> Error {
-    Error::new(ErrorKind::Internal, "the engine gave an answer that was not asked for")
-}
-
 impl Core {
-    /// The error for a claim that was not granted in time: who has it, and what to do about it.
-    fn not_had(&self, name: &Name, said: &str, holder: Option<Holder>) -> Error {
-        let Some(Holder { fence, held_for, details, .. }) = holder else {
-            let reason = format!("{said}; others wait for it");
-            return Error::new(ErrorKind::WaitOver, reason).next("wait longer");
-        };
-        let held_for = Duration::from_millis(held_for.as_millis() as u64);
-        let held_for = humantime::format_duration(held_for);
-        let why = details.reason.as_ref().map(|why| format!(" ({why:?})")).unwrap_or_default();
-        let owner = &details.owner;
-        let reason = format!("{said}; held by {owner}{why} for {held_for}, fence {fence}");
-        let error = Error::new(ErrorKind::WaitOver, reason);
-        match self.slots.is_mine(name, fence) {
-            true => error.next("that is this process itself: locks are not re-entrant"),
-            false => error.next("wait longer, or inspect the name"),
+    fn not_sent(&self, error: Error, claim: &Claim) -> Error {
+        let error = self.explain(error, "acquire", &claim.name);
+        if !self.forked() {
+            self.slots.reporter.not_sent(claim, &error);
         }
+        error
     }
 }

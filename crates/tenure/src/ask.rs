@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::claim::{Claim, ClaimId, Details, Fence};
 use crate::engine::Profile;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
-use crate::options::{Options, Terms, check_details, check_times};
+use crate::name::{Name, Space};
+use crate::options::{OnOutage, Options, Protection, Terms, check_details, check_times};
 use crate::stake::Stake;
 
 /// The most units a semaphore can have; a read-write lock has one more, so that the two never agree.
@@ -23,13 +23,18 @@ pub(crate) struct Ask {
     pub(crate) claim: Claim,
     pub(crate) wait: Option<Duration>,
     pub(crate) terms: Terms,
+    /// As it was said; [`outage`](Ask::outage) is what applies.
+    pub(crate) on_outage: OnOutage,
+    /// Who is asked: the engine, or what stands in for it.
+    pub(crate) protection: Protection,
     /// The details are not those of the defaults, which were checked when they became it.
     pub(crate) own_details: bool,
 }
 
 impl Ask {
     fn new(name: Name, options: &Options) -> Ask {
-        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, details } = options;
+        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, on_outage, details } =
+            options;
         Ask {
             claim: Claim {
                 name,
@@ -42,22 +47,27 @@ impl Ask {
                 max_waiters: max_waiters.unwrap_or(u32::MAX),
                 ticket: None,
                 seen: Fence::default(),
+                elsewhere: Fence::default(),
                 once: None,
                 details: details.clone(),
             },
             wait: *wait,
             terms: Terms { renew: *renew, max_hold: *max_hold, hold_for: *hold_for },
+            on_outage: *on_outage,
+            protection: Protection::Engine,
             own_details: false,
         }
     }
 
     pub(crate) fn set(&mut self, options: Options) {
-        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, details } = options;
+        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, on_outage, details } =
+            options;
         self.claim.ttl = ttl;
         self.claim.max_waiters = max_waiters.unwrap_or(u32::MAX);
         self.claim.details = details;
         self.wait = wait;
         self.terms = Terms { renew, max_hold, hold_for };
+        self.on_outage = on_outage;
         self.own_details = true;
     }
 
@@ -65,6 +75,27 @@ impl Ask {
     pub(crate) fn details(&mut self) -> &mut Details {
         self.own_details = true;
         Arc::make_mut(&mut self.claim.details)
+    }
+
+    /// What to do when the engine cannot be reached. Two leaders, or work that is done twice, are never
+    /// better than an error.
+    pub(crate) fn outage(&self) -> OnOutage {
+        match self.claim.name.space() {
+            Space::Lock => self.on_outage,
+            Space::Election | Space::Once => OnOutage::Closed,
+        }
+    }
+
+    /// The same ask, of what stands in for the engine: there it is always granted, and at once.
+    pub(crate) fn elsewhere(&self, id: ClaimId) -> Ask {
+        let mut ask = self.clone();
+        ask.claim.id = id;
+        (ask.claim.weight, ask.claim.capacity, ask.claim.fixed) = (1, u32::MAX, true);
+        ask.protection = match ask.outage() {
+            OnOutage::Local => Protection::Local,
+            OnOutage::Closed | OnOutage::Open => Protection::None,
+        };
+        ask
     }
 
     pub(crate) fn check(&self, profile: &Profile) -> Result<()> {

@@ -1,27 +1,31 @@
 //! `Tenure`: the one file that sees both the core and the engines.
 
+mod open;
+
 use std::env::VarError;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use self::open::{Opened, Reach, open};
 use crate::ask::Draft;
-use crate::claim::{Broken, Fence, Note};
+use crate::claim::{Broken, Ended, Fence, Note};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
-use crate::engines::file::File;
 use crate::engines::memory::Memory;
-use crate::engines::redis::{Redis, RedisConfig};
 use crate::error::{Error, ErrorKind, Result};
+use crate::local;
 use crate::moment::Moment;
 use crate::name::{Name, Space};
-use crate::observe;
-use crate::options::{Options, check_text};
-use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore};
+use crate::observe::{End, Reporter};
+use crate::options::{OnOutage, Options, Protection, check_text, on_outage};
+use crate::outage::Outage;
+use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore, Worker};
 use crate::stake::{Stake, Todo, Watcher};
 use crate::system;
+use crate::telemetry::TraceSource;
 use crate::turn::{Ack, Slots};
 use crate::watchdog;
 
@@ -60,11 +64,16 @@ pub(crate) struct Core {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) world: Arc<dyn World>,
     pub(crate) slots: Arc<Slots>,
+    pub(crate) lines: Arc<local::Lines>,
+    pub(crate) outage: Outage,
+    /// Keeps the holds that the engine did not grant; made with the first of them.
+    stand_in: OnceLock<Arc<dyn Engine>>,
     pub(crate) abandoned: AtomicBool,
     closed: AtomicBool,
     pub(crate) watched: AtomicBool,
     starting: Mutex<()>,
     generation: u64,
+    pub(crate) trace_source: TraceSource,
 }
 
 impl Tenure {
@@ -77,39 +86,49 @@ impl Tenure {
     /// | `redis://host:6379` | a Redis or Valkey server; also `rediss://`, `redis+unix://`, `redis-sentinel://h1,h2/service` and `redis-cluster://h1,h2`, see [`RedisConfig`](crate::engines::redis::RedisConfig) |
     ///
     /// A query sets defaults for all calls: `memory:?ttl=5s&wait=10s`. It knows `ttl`, `wait`,
-    /// `renew`, `max_hold`, `hold_for`, `max_waiters` and `owner`.
+    /// `renew`, `max_hold`, `hold_for`, `max_waiters`, `on_outage` and `owner`.
+    ///
+    /// An engine that cannot be reached is an error, unless `on_outage` is `local` or `open`: then Redis is
+    /// connected to when it can be.
     ///
     /// # Cancel safety
     /// Safe: nothing is kept of a connection that was not returned.
     pub async fn connect(url: &str) -> Result<Tenure> {
-        Tenure::open(url, true).await
+        Tenure::open(url, Reach::Needed(None)).await
     }
 
     /// The engine that the URL names, to be looked at: it was not asked yet whether it is there.
     pub(crate) async fn unconnected(url: &str) -> Result<Tenure> {
-        Tenure::open(url, false).await
+        Tenure::open(url, Reach::NotNow).await
     }
 
-    async fn open(url: &str, connects: bool) -> Result<Tenure> {
-        let (engine, fields) = open(url, connects).await?;
+    async fn open(url: &str, reach: Reach) -> Result<Tenure> {
+        let Opened { engine, fields, down } = open(url, reach).await?;
         let mut options = Options::new(default_owner());
         options.ttl = options.ttl.min(engine.profile().longest_ttl);
         for (field, value) in fields {
             let label = &engine.profile().label;
             options.set(&field, &value).map_err(|error| error.context("connect", "", label))?;
         }
-        Tenure::with_engine(engine).with_defaults(options)
+        let tenure = Tenure::with_engine(engine).with_defaults(options)?;
+        if let Some(error) = down {
+            // Any name will do to ask whether it is back.
+            let name = Name::unchecked(Space::Lock, "tenure");
+            tenure.handle.core.goes_down(&name, &error);
+        }
+        Ok(tenure)
     }
 
     /// Connects to the engine that `TENURE_URL` names (`memory:` if unset), with defaults from
     /// `TENURE_TTL`, `TENURE_WAIT`, `TENURE_RENEW`, `TENURE_MAX_HOLD`, `TENURE_HOLD_FOR`,
-    /// `TENURE_MAX_WAITERS` and `TENURE_OWNER`, which win over those in the URL.
+    /// `TENURE_MAX_WAITERS`, `TENURE_ON_OUTAGE` and `TENURE_OWNER`, which win over those in the URL.
     ///
     /// # Cancel safety
     /// Safe: nothing is kept of a connection that was not returned.
     pub async fn from_env() -> Result<Tenure> {
         let url = variable("TENURE_URL")?.unwrap_or_else(|| "memory:".into());
-        let tenure = Tenure::connect(&url).await?;
+        let policy = variable("TENURE_ON_OUTAGE")?.and_then(|value| on_outage(&value).ok());
+        let tenure = Tenure::open(&url, Reach::Needed(policy)).await?;
         let mut options = tenure.defaults();
         for field in Options::FIELDS {
             if let Some(value) = variable(&format!("TENURE_{}", field.to_uppercase()))? {
@@ -131,11 +150,19 @@ impl Tenure {
             let engine = engine.clone();
             Box::new(move |name: &Name| engine.shard(name))
         };
-        let slots = Arc::new(Slots::new(world.clone(), shard_of));
+        let reporter = Reporter::new(&engine.profile().label);
+        let slots = Arc::new(Slots::new(world.clone(), shard_of, reporter));
         let turns: Weak<dyn Turns> = Arc::downgrade(&slots) as _;
         engine.attach(turns);
+        let hurry = {
+            let slots = slots.clone();
+            move || slots.bell.ring()
+        };
         let core = Core {
             engine,
+            lines: local::Lines::new(world.clone(), hurry),
+            outage: Outage::default(),
+            stand_in: OnceLock::new(),
             world,
             slots,
             abandoned: AtomicBool::new(false),
@@ -143,6 +170,7 @@ impl Tenure {
             watched: AtomicBool::new(false),
             starting: Mutex::new(()),
             generation: system::generation(),
+            trace_source: TraceSource::default(),
         };
         let handle = Arc::new(Handle { core: Arc::new(core) });
         Tenure { handle, defaults: Arc::new(Options::new(default_owner())) }
@@ -194,6 +222,11 @@ impl Tenure {
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         let ask = self.ask(Space::Election, name.as_ref());
         Election { handle: self.handle.clone(), ask }
+    }
+
+    /// One of many that does the work while it leads.
+    pub fn worker(&self, name: impl AsRef<str>) -> Worker {
+        Worker::new(self.handle.clone(), self.ask(Space::Election, name.as_ref()))
     }
 
     /// Work that is done once, and whose outcome is remembered.
@@ -281,7 +314,9 @@ impl Tenure {
         }
         for stake in core.slots.all() {
             let watcher = Watcher::new();
-            poll_fn(|cx| match stake.is_leaving() {
+            // Nobody hears it, and nobody will for as long as the outage lasts.
+            let unheard = stake.protection == Protection::Engine && core.is_down(&stake.claim.name);
+            poll_fn(|cx| match stake.is_leaving() && !unheard {
                 true => stake.poll_released(cx, watcher.0).map(drop),
                 false => Poll::Ready(()),
             })
@@ -339,7 +374,7 @@ impl Core {
         };
         let broken = asked.await.map_err(|error| self.explain(error, "break", name))?;
         if broken == Broken::Done {
-            observe::broken(name, fence, &note);
+            self.slots.reporter.broken(name, fence, &note);
         }
         Ok(broken)
     }
@@ -374,19 +409,52 @@ impl Core {
         })
     }
 
+    /// Who keeps the claim: the engine, or what stands in for it.
+    pub(crate) fn engine_of(&self, stake: &Stake) -> &Arc<dyn Engine> {
+        match stake.protection {
+            Protection::Engine => &self.engine,
+            Protection::Local | Protection::None => self.stand_in(),
+        }
+    }
+
+    pub(crate) fn stand_in(&self) -> &Arc<dyn Engine> {
+        self.stand_in.get_or_init(|| {
+            let memory = Memory::in_world(self.world.clone(), 0);
+            let turns: Weak<dyn Turns> = Arc::downgrade(&self.slots) as _;
+            memory.attach(turns);
+            Arc::new(memory)
+        })
+    }
+
     /// Leaves a claim, held or waiting. Never blocks: this is what `Drop` does. Only what was given
     /// to its caller is kept for `hold_for`.
     pub(crate) fn leave(&self, stake: &Arc<Stake>, given: bool) {
         let may_be_kept = given && !stake.terms.hold_for.is_zero();
         let now = if may_be_kept { self.world.now() } else { Moment::FAR };
         let name = &stake.claim.name;
-        let Some(leave) = stake.leave(now) else {
+        let (leave, lost) = stake.leave(now);
+        if let Some(ended) = lost.filter(|ended| *ended != Ended::Closed) {
+            let end = End { stake, holding: None, world: &*self.world };
+            self.slots.reporter.released_late(end, Some(&ended));
+        }
+        let Some(leave) = leave else {
             if stake.is_kept() {
                 self.slots.schedule(name, Moment::ORIGIN);
+            } else {
+                // Lost, and its owner has come to the end; or never sent.
+                drop(stake.part());
+                if stake.is_over() {
+                    self.slots.remove(stake);
+                }
             }
             return;
         };
-        self.engine.leave_soon(leave, Ack::new(self.slots.clone(), stake.clone()));
+        self.engine_of(stake).leave_soon(leave, Ack::new(self.slots.clone(), stake.clone()));
+        if stake.outage() == OnOutage::Local {
+            // Behind the leave, so that the next of this process asks after it. Not when that is answered:
+            // in an outage that takes a ttl.
+            drop(stake.part());
+        }
         if stake.is_leaving() {
             self.slots.schedule(name, stake.await_answer(self.world.now()));
         }
@@ -404,61 +472,6 @@ impl Drop for Handle {
             self.core.slots.bell.ring();
         }
     }
-}
-
-/// The engine that the URL names, and what else its query says.
-async fn open(url: &str, connects: bool) -> Result<(Arc<dyn Engine>, Vec<(String, String)>)> {
-    let (address, query) = url.split_once('?').unwrap_or((url, ""));
-    let fields = || {
-        let pairs = query.split('&').filter(|pair| !pair.is_empty());
-        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
-    };
-    if address == "memory:" {
-        return Ok((Arc::new(Memory::new()), fields()));
-    }
-    if let Some(path) = address.strip_prefix("file:") {
-        // file:///var/lib/x names the same file as file:/var/lib/x.
-        let path = path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path);
-        let mut fields: Vec<(String, String)> = fields();
-        let opened = async {
-            let guard = take_guard(&mut fields)?;
-            File::open_in_background(path.into(), guard).await
-        };
-        let file = opened.await.map_err(|error| error.context("connect", "", address))?;
-        return Ok((Arc::new(file), fields));
-    }
-    // What follows the scheme may be a password, and without a scheme anything may.
-    let scheme = address
-        .split_once(':')
-        .map(|(scheme, _)| scheme)
-        .filter(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)));
-    if let Some(scheme) = scheme.filter(|scheme| RedisConfig::SCHEMES.contains(scheme)) {
-        let read = RedisConfig::from_url(url);
-        let (config, fields) = read.map_err(|error| error.context("connect", "", scheme))?;
-        let label = config.label();
-        let redis = match connects {
-            true => Redis::connect(config).await,
-            false => Redis::unconnected(config),
-        };
-        let redis = redis.map_err(|error| error.context("connect", "", &label))?;
-        return Ok((Arc::new(redis), fields));
-    }
-    let reason = match scheme {
-        Some(scheme) => format!("there is no engine for {scheme:?}"),
-        None => "there is no engine for a URL without a scheme".to_owned(),
-    };
-    let unknown = Error::invalid(reason).next("known: memory:, file:PATH, redis:// and its kin");
-    Err(unknown.context("connect", "", ""))
-}
-
-/// The process that a file's holds must outlive besides this one.
-fn take_guard(fields: &mut Vec<(String, String)>) -> Result<Option<u32>> {
-    let Some(at) = fields.iter().position(|(field, _)| field == "guard") else { return Ok(None) };
-    let (_, value) = fields.swap_remove(at);
-    value.parse().map(Some).map_err(|_| {
-        Error::invalid(format!("cannot read guard={value:?} as a pid")).next("write a process id")
-    })
 }
 
 fn variable(name: &str) -> Result<Option<String>> {

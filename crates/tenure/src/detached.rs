@@ -13,7 +13,7 @@ use crate::client::{Core, Tenure};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::name::{Name, Space};
-use crate::options::{Terms, check_times};
+use crate::options::{Protection, Terms, check_times};
 use crate::stake::Stake;
 
 /// What the secret begins with: its version.
@@ -149,7 +149,8 @@ impl Hold {
     /// `max_hold` and `hold_for` are at an end: whoever attaches says its own.
     ///
     /// # Errors
-    /// `Unsupported` for a hold of several names, `Lost` if it has ended, `Unavailable` if the engine
+    /// `Unsupported` for a hold of several names and for one that the engine did not
+    /// [grant](Hold::protection), `Lost` if it has ended, `Unavailable` if the engine
     /// did not answer. On an error the hold is released, as if it had been dropped.
     ///
     /// # Cancel safety
@@ -165,6 +166,11 @@ impl Hold {
         if self.fences().count() > 1 {
             let error = Error::new(ErrorKind::Unsupported, "it is a hold of several names");
             return Err(error.next("acquire each by itself, and detach each"));
+        }
+        if self.protection() != Protection::Engine {
+            let reason = "the engine could not be reached, and knows nothing of this hold";
+            let error = Error::new(ErrorKind::Unsupported, reason);
+            return Err(error.next("ask for it with on_outage=closed"));
         }
         core.open()?;
         if let Some(ended) = stake.ended(core.world.now()) {

@@ -28,8 +28,42 @@ pub struct Options {
     pub hold_for: Duration,
     /// Join the line only if fewer than this many wait. Default: no limit.
     pub max_waiters: Option<u32>,
+    /// What to do when the engine cannot be reached. Default: [`OnOutage::Closed`].
+    pub on_outage: OnOutage,
     /// What others may know: owner, reason, meta. Default: the owner is `host:pid`.
     pub details: Arc<Details>,
+}
+
+/// What to do when the engine cannot be reached; `docs/outage.md` says who should choose what.
+///
+/// With `Local` and `Open` a claim gives up on an engine that has not answered for a second. From then
+/// on, and until the engine answers again, claims do not ask it. Whatever was not granted by the engine
+/// says so, by its [`protection`](crate::Hold::protection) and in the log. Elections and onces are
+/// always `Closed`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum OnOutage {
+    /// It is an error, `Unavailable`.
+    #[default]
+    Closed,
+    /// Go on with this process's own line, so that at least this process is in order. Every claim stands
+    /// in that line before it asks the engine, outage or not, so that neither the beginning of an outage
+    /// nor its end puts two of this process inside.
+    Local,
+    /// Go on without protection.
+    Open,
+}
+
+/// What protects a hold: who else can be inside.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Protection {
+    /// The engine: nobody else.
+    Engine,
+    /// This process's own line, because the engine cannot be reached: others, but not of this process.
+    Local,
+    /// Nothing, because the engine cannot be reached: anyone.
+    None,
 }
 
 /// What the options say about the time after the grant.
@@ -43,7 +77,7 @@ pub(crate) struct Terms {
 /// The longest owner and the longest reason, in bytes.
 const LONGEST_TEXT: usize = 256;
 /// The most pairs of meta, and the longest key and value in bytes.
-const MOST_META: usize = 16;
+pub(crate) const MOST_META: usize = 16;
 
 impl Options {
     pub(crate) fn new(owner: String) -> Options {
@@ -54,6 +88,7 @@ impl Options {
             max_hold: None,
             hold_for: Duration::ZERO,
             max_waiters: None,
+            on_outage: OnOutage::Closed,
             details: Arc::new(Details { owner, ..Details::default() }),
         }
     }
@@ -68,19 +103,21 @@ impl Options {
             "max_hold" => self.max_hold = Some(duration(field, value)?),
             "hold_for" => self.hold_for = duration(field, value)?,
             "max_waiters" => self.max_waiters = Some(count(field, value)?),
+            "on_outage" => self.on_outage = on_outage(value)?,
             "owner" => Arc::make_mut(&mut self.details).owner = value.to_owned(),
             _ => {
                 let reason = format!("there is no option {field:?}");
-                return Err(Error::invalid(reason)
-                    .next("known: ttl, wait, renew, max_hold, hold_for, max_waiters, owner"));
+                return Err(Error::invalid(reason).next(
+                    "known: ttl, wait, renew, max_hold, hold_for, max_waiters, on_outage, owner",
+                ));
             }
         }
         Ok(())
     }
 
     /// The fields that can be set from outside.
-    pub(crate) const FIELDS: [&str; 7] =
-        ["ttl", "wait", "renew", "max_hold", "hold_for", "max_waiters", "owner"];
+    pub(crate) const FIELDS: [&str; 8] =
+        ["ttl", "wait", "renew", "max_hold", "hold_for", "max_waiters", "on_outage", "owner"];
 
     /// Refuses what the engine cannot keep, before anything is sent.
     pub(crate) fn check(&self, profile: &Profile) -> Result<()> {
@@ -172,6 +209,18 @@ fn count(field: &str, value: &str) -> Result<u32> {
     }
 }
 
+pub(crate) fn on_outage(value: &str) -> Result<OnOutage> {
+    match value {
+        "closed" => Ok(OnOutage::Closed),
+        "local" => Ok(OnOutage::Local),
+        "open" => Ok(OnOutage::Open),
+        _ => {
+            let reason = format!("cannot read on_outage={value:?}");
+            Err(Error::invalid(reason).next("write closed, local or open"))
+        }
+    }
+}
+
 /// The setters that every primitive has: one line each, into its [`Options`].
 macro_rules! setters {
     ($type:ident) => {
@@ -247,6 +296,20 @@ macro_rules! setters {
 }
 pub(crate) use setters;
 
+/// The setter of those that may go on without the engine.
+macro_rules! outage_setter {
+    ($type:ident) => {
+        impl $type {
+            /// What to do when the engine cannot be reached. Default: it is an error.
+            pub fn on_outage(mut self, on_outage: $crate::OnOutage) -> $type {
+                self.ask.on_outage = on_outage;
+                self
+            }
+        }
+    };
+}
+pub(crate) use outage_setter;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,6 +324,7 @@ mod tests {
             ("max_hold", "1h"),
             ("hold_for", "40s"),
             ("max_waiters", "100"),
+            ("on_outage", "local"),
             ("owner", "web-3"),
         ] {
             assert!(Options::FIELDS.contains(&field));
@@ -269,6 +333,7 @@ mod tests {
         assert_eq!(options.ttl, Duration::from_secs(5));
         assert_eq!(options.wait, Some(Duration::from_millis(250)));
         assert_eq!(options.max_waiters, Some(100));
+        assert_eq!(options.on_outage, OnOutage::Local);
         options.set("wait", "forever").unwrap();
         assert_eq!(options.wait, None);
 
@@ -282,6 +347,7 @@ mod tests {
             ("max_waiters", "+1", "cannot read max_waiters"),
             ("max_waiters", " 12 ", "cannot read max_waiters"),
             ("renew", "maybe", "write true or false"),
+            ("on_outage", "Local", "write closed, local or open"),
             ("tll", "5s", "known: ttl, wait"),
         ] {
             let error = options.set(field, value).unwrap_err().to_string();

@@ -4,24 +4,30 @@
 //! mutex. A stake does no IO and reads no clock: it is told what happened and when, and says what to
 //! do next. Wakers are handed out and woken by the caller, never under the mutex.
 
+mod companion;
 mod detach;
 mod phase;
+mod todo;
 mod watch;
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tracing::Span;
+
+pub(crate) use self::companion::Seen;
 use self::phase::{Asking, Held, Leaving, Phase, State};
+pub(crate) use self::todo::{Heard, Todo};
 use crate::ask::Ask;
 use crate::claim::{
-    Claim, Ended, FIRST_LIFE, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Settle,
-    Ticket, Turn,
+    Claim, Ended, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Settle, Ticket, Turn,
 };
 use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
+use crate::observe::Holding;
 
 /// How long a queued leave may stay unanswered before the watchdog sends it again.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(10);
@@ -73,36 +79,6 @@ impl Clone for Watcher {
     }
 }
 
-/// What a look or a message leaves to be done, once the mutex is free.
-#[derive(Debug, Default)]
-pub(crate) struct Todo {
-    /// The asking future.
-    pub(crate) wake: Option<Waker>,
-    /// Those who watch.
-    pub(crate) wake_observers: Vec<Waker>,
-    pub(crate) renew: Option<Renewal>,
-    pub(crate) leave: Option<Leave>,
-    pub(crate) lost: Option<Ended>,
-    pub(crate) at_risk: Option<Arc<str>>,
-    /// The stake has ended and can be forgotten.
-    pub(crate) over: bool,
-}
-
-impl Todo {
-    /// Those who watch are to be woken.
-    fn call(&mut self, observers: &mut Vec<(u64, Waker)>) {
-        self.wake_observers.extend(observers.drain(..).map(|(_, waker)| waker));
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        let quiet = self.lost.is_none()
-            && self.at_risk.is_none()
-            && self.wake.is_none()
-            && self.wake_observers.is_empty();
-        quiet && self.renew.is_none() && self.leave.is_none() && !self.over
-    }
-}
-
 impl Stake {
     pub(crate) fn new(ask: Ask) -> Stake {
         let asking = Asking {
@@ -112,6 +88,7 @@ impl Stake {
             ring_at: Moment::FAR,
             rung: false,
             contact_at: Moment::FAR,
+            since: Moment::FAR,
         };
         let state = State {
             phase: Phase::Asking(asking),
@@ -122,6 +99,11 @@ impl Stake {
             fence: Fence::default(),
             lost: None,
             attached: false,
+            unsent: false,
+            companion: None,
+            since: Moment::FAR,
+            left_at: Moment::FAR,
+            holding: None,
             settle: None,
         };
         Stake { ask, state: Mutex::new(state) }
@@ -167,24 +149,31 @@ impl Stake {
     /// The grant is taken: the claim holds from now on. Returns when the watchdog should look.
     ///
     /// The end of the grant may have been pushed before its answer was heard: then it is lost at once.
-    pub(crate) fn start(&self, grant: Grant, now: Moment, todo: &mut Todo) -> Moment {
+    pub(crate) fn start(
+        &self,
+        grant: Grant,
+        now: Moment,
+        holding: Option<Box<Holding>>,
+        todo: &mut Todo,
+    ) -> Moment {
         let mut state = self.state();
         let ended = match &state.phase {
             Phase::Asking(Asking { turn: Some(Turn::Ended(ended)), .. }) => Some(ended.clone()),
             _ => None,
         };
         let held = Held {
-            since: now,
             good_until: grant.good_until,
             renew_by: grant.renew_by,
             first_life: grant.first_life,
             risk_at: grant.start_by,
             at_risk: None,
             leave_at: Moment::FAR,
+            warn_before: None,
+            warned: false,
         };
         let next = held.next(&self.terms, false);
         let waker = state.waker.take();
-        state.fence = grant.fence;
+        (state.fence, state.since, state.holding) = (grant.fence, now, holding);
         state.phase = Phase::Held(held);
         if let Some(ended) = ended {
             state.lose(ended, None, todo);
@@ -224,9 +213,10 @@ impl Stake {
     }
 
     /// The claim to send again: the same id, with the ticket it was given.
-    pub(crate) fn again(&self, seen: Fence) -> Claim {
+    pub(crate) fn again(&self, seen: Seen) -> Claim {
         let mut state = self.state();
         state.open += 1;
+        state.unsent = false;
         state.again(&self.claim, seen)
     }
 
@@ -275,32 +265,40 @@ impl Stake {
 
     // The end.
 
-    /// Begins to leave, whatever it was doing. `Some`: send this now.
+    /// Its owner begins to leave, whatever it was doing. Returns what to send now, and how the hold
+    /// had ended before.
     ///
     /// `now` matters only to a hold with `hold_for`.
-    pub(crate) fn leave(&self, now: Moment) -> Option<Leave> {
+    pub(crate) fn leave(&self, now: Moment) -> (Option<Leave>, Option<Ended>) {
         let mut state = self.state();
+        let (unsent, since, lost) = (state.unsent, state.since, state.lost.clone());
         let leaving = match &mut state.phase {
+            // Nobody knows of it.
+            Phase::Asking(_) if unsent => {
+                state.phase = Phase::Over(None);
+                return (None, None);
+            }
             Phase::Asking(_) => Stake::leaving(None),
             Phase::Held(held)
-                if now < held.since + self.terms.hold_for
-                    && now < held.good_until.min(self.cap(held)) =>
+                if now < since + self.terms.hold_for
+                    && now < held.good_until.min(self.cap(since)) =>
             {
-                held.leave_at = held.since + self.terms.hold_for;
-                return None;
+                held.leave_at = since + self.terms.hold_for;
+                return (None, None);
             }
             Phase::Held(held) => Stake::leaving(Some(held.good_until)),
             // Lost, with a leave waiting to be sure: its owner has come to the end, so now.
             Phase::Leaving(leaving) if leaving.tries == 0 => Stake::leaving(leaving.good_until),
-            Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => return None,
+            Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => return (None, lost),
         };
         state.phase = Phase::Leaving(Leaving { tries: 1, ..leaving });
-        Some(self.leave_of(&state))
+        (Some(self.leave_of(&state)), lost)
     }
 
     /// The leave is queued and not answered yet. Returns when the watchdog should send it again.
     pub(crate) fn await_answer(&self, now: Moment) -> Moment {
         let mut state = self.state();
+        state.left_at = state.left_at.min(now);
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
         leaving.next_try = leaving.next_try.min(on_the_beat(now + LEAVE_PATIENCE));
         let ends = leaving.good_until.map_or(now + PLACE_LIFE, |good| good.max(now));
@@ -313,7 +311,7 @@ impl Stake {
         matches!(&self.state().phase, Phase::Held(held) if held.is_kept())
     }
 
-    /// The engine's answer to the leave.
+    /// The engine's answer to the leave. Returns how the hold ended, if that was not known before.
     pub(crate) fn left(&self, left: Left, now: Moment, todo: &mut Todo) -> Option<Released> {
         let mut state = self.state();
         let Phase::Leaving(leaving) = &state.phase else { return None };
@@ -326,8 +324,9 @@ impl Stake {
         });
         state.phase = Phase::Over(released);
         todo.call(&mut state.observers);
+        todo.holding = state.holding.take();
         todo.over = true;
-        released
+        released.filter(|_| state.lost.is_none())
     }
 
     /// The leave was not answered: the watchdog sends it again.
@@ -377,15 +376,16 @@ impl Stake {
         }
         match &state.phase {
             Phase::Held(held) if held.is_kept() => None,
-            Phase::Held(held) if now >= self.cap(held) => Some(Ended::MaxHold),
+            Phase::Held(held) if now >= self.cap(state.since) => Some(Ended::MaxHold),
             Phase::Held(held) if now >= held.good_until => Some(Ended::Expired),
             _ => None,
         }
     }
 
     pub(crate) fn deadline(&self) -> Moment {
-        match &self.state().phase {
-            Phase::Held(held) => held.good_until.min(self.cap(held)),
+        let state = self.state();
+        match &state.phase {
+            Phase::Held(held) => held.good_until.min(self.cap(state.since)),
             _ => Moment::ORIGIN,
         }
     }
@@ -401,10 +401,31 @@ impl Stake {
     }
 
     pub(crate) fn held_since(&self) -> Option<Moment> {
-        match &self.state().phase {
-            Phase::Held(held) => Some(held.since),
+        let state = self.state();
+        matches!(&state.phase, Phase::Held(_)).then_some(state.since)
+    }
+
+    /// When it was granted, and when its owner left if that is known. Also when it is over.
+    pub(crate) fn times(&self) -> (Moment, Option<Moment>) {
+        let state = self.state();
+        (state.since, Some(state.left_at).filter(|left_at| *left_at != Moment::FAR))
+    }
+
+    /// Since when it holds, or since when it stands in line.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn standing(&self) -> Option<(bool, Moment)> {
+        let state = self.state();
+        match &state.phase {
+            Phase::Held(_) => Some((true, state.since)),
+            Phase::Asking(Asking { place: Some(_), since, .. }) => Some((false, *since)),
             _ => None,
         }
+    }
+
+    /// The span of the hold, if it holds and somebody wants to know.
+    pub(crate) fn hold_span(&self) -> Span {
+        let state = self.state();
+        state.holding.as_ref().map_or_else(Span::none, |holding| holding.span().clone())
     }
 
     /// Its ticket, while it waits and has heard nothing.
@@ -418,18 +439,6 @@ impl Stake {
     /// Whether its leave was sent and not answered.
     pub(crate) fn is_leaving(&self) -> bool {
         matches!(&self.state().phase, Phase::Leaving(leaving) if leaving.tries > 0)
-    }
-
-    /// How long to wait for the answer to a renewal: short enough for another try in time.
-    pub(crate) fn patience(&self, now: Moment) -> Duration {
-        match &self.state().phase {
-            Phase::Held(held) => now.until(held.good_until) / 3,
-            _ => self.claim.ttl.min(FIRST_LIFE) / 4,
-        }
-    }
-
-    pub(crate) fn not_in_flight(&self) {
-        self.state().in_flight = false;
     }
 
     pub(crate) fn at_risk(&self) -> Option<Arc<str>> {
@@ -451,8 +460,8 @@ impl Stake {
         drop(gone);
     }
 
-    fn cap(&self, held: &Held) -> Moment {
-        self.terms.max_hold.map_or(Moment::FAR, |max_hold| held.since + max_hold)
+    fn cap(&self, since: Moment) -> Moment {
+        self.terms.max_hold.map_or(Moment::FAR, |max_hold| since + max_hold)
     }
 
     /// A leave that comes twice does nothing; only an unanswered claim can come too late.

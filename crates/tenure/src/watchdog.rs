@@ -5,6 +5,8 @@
 //! is due is decided by the stakes; here it is only carried to the engine and back. It has a thread
 //! and a connection of its own, so that blocked user code cannot starve it.
 
+mod probes;
+
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,12 +14,14 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use self::probes::Probes;
 use crate::claim::{Left, Renewal, Renewed};
 use crate::client::Core;
 use crate::clock::Alarm;
 use crate::engine::{Engine, Step};
 use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
+use crate::options::Protection;
 use crate::stake::{Stake, Todo};
 use crate::turn::not_in_circles;
 
@@ -32,9 +36,13 @@ pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
     let _replaceable = Replaceable(core.clone());
     core.slots.take_over();
     let mut errands = Errands { core, on_the_way: Vec::new(), lifeline: None };
+    let mut probes = Probes::default();
     loop {
         errands.send_out();
+        errands.core.lines.pass_on(errands.core.world.now());
+        probes.send_out(&errands.core, &mut errands.lifeline);
         let next = errands.core.slots.settle_next_look().min(errands.patience_ends());
+        let next = next.min(probes.next()).min(errands.core.lines.due());
         if errands.core.abandoned.load(SeqCst) && errands.core.slots.is_idle() {
             return;
         }
@@ -42,7 +50,7 @@ pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
         poll_fn(|cx| {
             let rung = alarm.poll_rung(cx).is_ready();
             let asked = errands.core.slots.bell.poll_rung(cx).is_ready();
-            let answered = errands.poll_answers(cx);
+            let answered = errands.poll_answers(cx) | probes.poll_answers(&errands.core, cx);
             if rung || asked || answered { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -64,6 +72,15 @@ struct Errands {
     lifeline: Option<Arc<dyn Engine>>,
 }
 
+/// What is renewed together: what the same part of the same engine keeps.
+type Shard = (Protection, u32);
+
+/// The engine by way of a connection of the watchdog's own, where there is one.
+fn own_way<'a>(core: &Core, lifeline: &'a mut Option<Arc<dyn Engine>>) -> &'a Arc<dyn Engine> {
+    let own = || core.engine.lifeline().unwrap_or_else(|| core.engine.clone());
+    lifeline.get_or_insert_with(own)
+}
+
 struct Errand {
     step: Question,
     /// A request that takes longer counts as unanswered: the engine may be stuck.
@@ -79,13 +96,14 @@ impl Errands {
     /// Sends what is due now.
     fn send_out(&mut self) {
         let now = self.core.world.now();
-        let mut renewals: Vec<(u32, Arc<Stake>, Renewal)> = Vec::new();
+        let mut renewals: Vec<(Shard, Arc<Stake>, Renewal)> = Vec::new();
         for (stake, mut todo) in self.core.slots.look(now) {
             if let Some(renewal) = todo.renew.take() {
-                renewals.push((self.core.engine.shard(&stake.claim.name), stake.clone(), renewal));
+                let shard = self.core.engine_of(&stake).shard(&stake.claim.name);
+                renewals.push(((stake.protection, shard), stake.clone(), renewal));
             }
             if let Some(leave) = todo.leave.take() {
-                let step = self.lifeline().leave(&leave);
+                let step = self.engine_of(&stake).leave(&leave);
                 self.take_along(Question::Leave(stake.clone(), step), now + LONGEST_PATIENCE);
             }
             self.core.slots.carry_out(&stake, &mut todo);
@@ -98,11 +116,11 @@ impl Errands {
         }
     }
 
-    fn renew(&mut self, batch: &[(u32, Arc<Stake>, Renewal)], now: Moment) {
-        let Some((shard, ..)) = batch.first() else { return };
+    fn renew(&mut self, batch: &[(Shard, Arc<Stake>, Renewal)], now: Moment) {
+        let Some(((_, shard), first, _)) = batch.first() else { return };
         let renewals: Vec<_> = batch.iter().map(|(_, _, renewal)| renewal.clone()).collect();
         let patience = batch.iter().map(|(_, stake, _)| stake.patience(now)).min();
-        let step = self.lifeline().renew(*shard, &renewals);
+        let step = self.engine_of(first).renew(*shard, &renewals);
         let stakes = batch.iter().map(|(_, stake, _)| stake.clone());
         let asked = stakes.zip(renewals).collect();
         self.take_along(
@@ -115,10 +133,13 @@ impl Errands {
         self.on_the_way.push(Errand { step, patience_ends });
     }
 
-    fn lifeline(&mut self) -> Arc<dyn Engine> {
-        let engine = &self.core.engine;
-        let own = || engine.lifeline().unwrap_or_else(|| engine.clone());
-        self.lifeline.get_or_insert_with(own).clone()
+    /// Who keeps the claim, by way of a connection of the watchdog's own.
+    fn engine_of(&mut self, stake: &Stake) -> Arc<dyn Engine> {
+        let Errands { core, lifeline, .. } = self;
+        match stake.protection {
+            Protection::Engine => own_way(core, lifeline).clone(),
+            Protection::Local | Protection::None => core.stand_in().clone(),
+        }
     }
 
     fn patience_ends(&self) -> Moment {

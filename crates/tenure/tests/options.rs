@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use probe::{memory, ms, now, view};
-use tenure::{ErrorKind, Tenure};
+use tenure::{ErrorKind, OnOutage, Tenure};
 
 const INSIDE: &str = "TENURE_TEST_INSIDE";
 
@@ -41,18 +41,19 @@ fn the_defaults_are_those_of_the_docs() {
     assert_eq!(options.ttl, Duration::from_secs(30));
     assert_eq!((options.wait, options.max_hold, options.max_waiters), (None, None, None));
     assert!(options.renew && options.hold_for.is_zero());
+    assert_eq!(options.on_outage, OnOutage::Closed);
     assert!(options.details.reason.is_none() && options.details.meta.is_empty());
 }
 
 #[test]
 fn the_query_of_the_url_sets_defaults() {
-    let url =
-        "memory:?ttl=5s&wait=250ms&renew=off&max_hold=1h&hold_for=2s&max_waiters=7&owner=web-3";
+    let url = "memory:?ttl=5s&wait=250ms&renew=off&max_hold=1h&hold_for=2s&max_waiters=7&on_outage=open&owner=web-3";
     let tenure = now(Tenure::connect(url)).unwrap();
     let options = tenure.defaults();
     assert_eq!((options.ttl, options.wait), (ms(5_000), Some(ms(250))));
     assert_eq!((options.max_hold, options.hold_for), (Some(ms(3_600_000)), ms(2_000)));
     assert_eq!((options.renew, options.max_waiters), (false, Some(7)));
+    assert_eq!(options.on_outage, OnOutage::Open);
     assert_eq!(options.details.owner, "web-3");
 
     let _hold = now(tenure.mutex("a").acquire()).unwrap();
@@ -110,6 +111,7 @@ fn the_environment_sets_defaults_and_wins_over_its_url_but_not_over_the_call() {
         ("TENURE_MAX_HOLD", text("1h")),
         ("TENURE_HOLD_FOR", text("100ms")),
         ("TENURE_MAX_WAITERS", text("3")),
+        ("TENURE_ON_OUTAGE", text("local")),
         ("TENURE_OWNER", text("from-outside")),
     ];
     let test = "the_environment_sets_defaults_and_wins_over_its_url_but_not_over_the_call";
@@ -121,6 +123,7 @@ fn the_environment_sets_defaults_and_wins_over_its_url_but_not_over_the_call() {
     assert_eq!((options.ttl, options.wait), (ms(7_000), Some(ms(1_000))));
     assert_eq!((options.max_hold, options.hold_for), (Some(ms(3_600_000)), ms(100)));
     assert_eq!((options.renew, options.max_waiters), (false, Some(3)));
+    assert_eq!(options.on_outage, OnOutage::Local);
     assert_eq!(options.details.owner, "from-outside");
     let hold = now(tenure.mutex("a").ttl(ms(60_000)).acquire()).unwrap();
     assert!(hold.remaining() > ms(50_000));

@@ -257,8 +257,12 @@ fn a_ttl_that_is_too_short_for_the_commands_end_is_refused() {
 fn an_engine_that_is_not_there_is_69_and_nothing_runs() {
     let stage = Stage::redis();
     stage.redis.as_ref().unwrap().kill().unwrap();
-    let ended = stage.end(&["run", "x", "--", "touch", "ran"]);
-    assert_eq!(ended.code, Some(69), "{}", ended.err);
-    assert!(ended.err.starts_with("error[T003]"), "{}", ended.err);
-    assert!(!stage.path("ran").exists());
+    // Nor if the URL says that others would go on without it.
+    let open = format!("{}?on_outage=open&connect_timeout=500ms", stage.url);
+    for args in [&[][..], &["--url", &open]] {
+        let ended = stage.end(&[args, &["run", "x", "--", "touch", "ran"]].concat());
+        assert_eq!(ended.code, Some(69), "{}", ended.err);
+        assert!(ended.err.contains("error[T003]"), "{}", ended.err);
+        assert!(!stage.path("ran").exists());
+    }
 }

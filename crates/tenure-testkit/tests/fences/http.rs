@@ -9,7 +9,7 @@ use tenure::fencing::{GuardError, sqlite};
 use tenure_testkit::servers::Folder;
 
 use crate::probe_file::{ms, pause, soon, until};
-use crate::site::{Site, ask, get, put, send};
+use crate::site::{Site, ask, get, put, send, stale};
 
 async fn here() -> Site {
     Site::start().await
@@ -104,8 +104,11 @@ async fn a_higher_fence_waits_for_those_before_it_and_lower_ones_are_refused_mea
     };
     let five = [asks(5), asks(5)];
     began(2).await; // side by side
+    let waits = asks(6);
+    pause(ms(100)).await;
     let seven = asks(7);
     // Refused as soon as 7 has come, long before that begins; also one that waits already.
+    assert_eq!(soon(waits).await.unwrap(), 412);
     assert_eq!(soon(asks(6)).await.unwrap(), 412);
     assert_eq!(soon(asks(5)).await.unwrap(), 412);
     assert_eq!(page.said(), ["begins 5", "begins 5"]);
@@ -171,7 +174,7 @@ async fn what_is_remembered_in_a_database_outlasts_the_server() {
     assert_eq!(put(&site.port, "x", 7, "seven").await.status, 200);
     drop(site);
     let site = Site::with(FenceLayer::new(InSqlite::open(&path))).await;
-    assert_eq!(put(&site.port, "x", 5, "five").await.stale().seen, Some(Fence::new(7)));
+    assert_eq!(stale(&put(&site.port, "x", 5, "five").await).seen, Some(Fence::new(7)));
     assert_eq!(put(&site.port, "x", 7, "seven").await.status, 200);
     // And when it cannot be asked, nobody is let in.
     let database = rusqlite::Connection::open(&path).unwrap();

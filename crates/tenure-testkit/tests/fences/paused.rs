@@ -22,7 +22,7 @@ pub(crate) fn play() {
                 ("connect", url) => {
                     let tenure = Tenure::connect(url).await.unwrap();
                     say("connected");
-                    let hold = tenure.mutex(NAME).ttl(secs(1)).acquire().await.unwrap();
+                    let hold = tenure.mutex(NAME).ttl(secs(2)).acquire().await.unwrap();
                     say(&format!("held a {}", hold.fence()));
                     held = Some(hold);
                 }

@@ -98,7 +98,7 @@ impl Place {
             }
             Kind::Http => match site::put(&self.at, NAME, fence.get(), text).await {
                 answer if answer.status == 200 => Ok(()),
-                answer => Err(answer.stale()),
+                answer => Err(site::stale(&answer)),
             },
             Kind::Redis => {
                 let mut set = redis::cmd("SET");

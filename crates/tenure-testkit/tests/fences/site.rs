@@ -9,11 +9,10 @@ use axum::routing;
 use tenure::Fence;
 use tenure::fencing::http::{FenceLayer, Fenced, InProcess, Remember};
 use tenure::fencing::{Stale, check};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::probe_file::soon;
+pub(crate) use crate::probe_http::{Answer, ask, send};
 
 /// The page, and what happened to it.
 pub(crate) struct Page {
@@ -85,23 +84,15 @@ async fn write(State(page): State<Arc<Page>>, request: Request<axum::body::Body>
     name
 }
 
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
-}
-
-impl Answer {
-    /// What the body of a refusal says.
-    pub(crate) fn stale(&self) -> Stale {
-        assert_eq!(self.status, 412, "{}", self.body);
-        let number = |key: &str| {
-            let (_, rest) = self.body.split_once(&format!("\"{key}\":")).unwrap();
-            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-            Fence::new(digits.parse().unwrap())
-        };
-        check("over HTTP", number("offered"), number("seen")).unwrap_err()
-    }
+/// What the body of a refusal says.
+pub(crate) fn stale(answer: &Answer) -> Stale {
+    assert_eq!(answer.status, 412, "{}", answer.body);
+    let number = |key: &str| {
+        let (_, rest) = answer.body.split_once(&format!("\"{key}\":")).unwrap();
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        Fence::new(digits.parse().unwrap())
+    };
+    check("over HTTP", number("offered"), number("seen")).unwrap_err()
 }
 
 pub(crate) async fn get(port: &str) -> Answer {
@@ -111,29 +102,4 @@ pub(crate) async fn get(port: &str) -> Answer {
 pub(crate) async fn put(port: &str, name: &str, fence: u64, text: &str) -> Answer {
     let fence = fence.to_string();
     ask(port, "PUT", &[("Tenure-Name", name), ("Tenure-Fence", &fence)], text).await
-}
-
-pub(crate) async fn ask(port: &str, method: &str, with: &[(&str, &str)], body: &str) -> Answer {
-    soon(async {
-        let mut stream = send(port, method, with, body).await;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { status, head: head.to_owned(), body: body.to_owned() }
-    })
-    .await
-}
-
-/// Sends a request, and leaves the answer to whoever wants it.
-pub(crate) async fn send(port: &str, method: &str, with: &[(&str, &str)], body: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
-    let length = body.len();
-    let with: String = with.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    let request = format!(
-        "{method} /page HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\
-         {with}\r\n{body}"
-    );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    stream
 }

@@ -1,5 +1,5 @@
 //! What the tests of the file engine look with: a place for a file, and other processes.
-#![allow(dead_code, reason = "every test binary uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "every test binary uses a part of it")]
 
 mod fuse;
 pub(crate) mod other;

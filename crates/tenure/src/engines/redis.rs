@@ -78,9 +78,14 @@ impl Redis {
     /// Safe: nothing is kept of a connection that was not returned.
     pub async fn connect(config: RedisConfig) -> Result<Redis> {
         let redis = Redis::unconnected(config)?;
-        redis.steps.shared.learn_map().await?;
-        redis.steps.health().await?;
+        redis.reach().await?;
         Ok(redis)
+    }
+
+    /// Connects, if that was not done yet.
+    pub(crate) async fn reach(&self) -> Result<()> {
+        self.steps.shared.learn_map().await?;
+        self.steps.health().await
     }
 
     /// Everything but the connections, which are made when something is asked.
@@ -306,6 +311,10 @@ impl Shared {
 
     /// The highest number that a claim must be above, as far as this process knows.
     fn seen_before(&self, claim: &Claim) -> Fence {
+        self.seen_here(claim).max(claim.elsewhere)
+    }
+
+    fn seen_here(&self, claim: &Claim) -> Fence {
         if claim.seen.get() > self.highest_seen.load(Relaxed) {
             // From elsewhere, so it may be of this very name.
             return claim.seen;

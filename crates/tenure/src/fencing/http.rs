@@ -19,7 +19,7 @@
 
 mod gate;
 mod in_process;
-mod problem;
+mod refusal;
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -35,11 +35,11 @@ use tower_service::Service;
 
 use self::gate::{Gate, Pass};
 pub use self::in_process::InProcess;
-use self::problem::Problem;
 use super::{GuardError, is_fence};
 use crate::claim::Fence;
 use crate::name::{Name, Space};
 use crate::observe;
+use crate::problem::Problem;
 
 /// The header with the fence: a decimal number.
 pub const FENCE: HeaderName = HeaderName::from_static("tenure-fence");
@@ -121,22 +121,22 @@ impl<R: Remember> FenceLayer<R> {
     async fn admit(&self, parts: &mut Parts) -> Result<Option<Pass>, Problem> {
         let Some(fence) = offered(&parts.headers)? else {
             return match self.required && !parts.method.is_safe() {
-                true => Err(Problem::no_fence()),
+                true => Err(refusal::no_fence()),
                 false => Ok(None),
             };
         };
-        let name = (self.name)(parts).ok_or_else(|| Problem::bad("there is no name"))?;
+        let name = (self.name)(parts).ok_or_else(|| refusal::bad("there is no name"))?;
         // The same limits as for the lock: nobody fills the memory with one name.
-        Name::new(Space::Lock, &name).map_err(|error| Problem::bad(error.reason()))?;
+        Name::new(Space::Lock, &name).map_err(|error| refusal::bad(error.reason()))?;
         // First the gate: whoever is behind it can be waited for.
-        let pass = self.gate.enter(&name, fence).await.map_err(Problem::stale)?;
+        let pass = self.gate.enter(&name, fence).await.map_err(refusal::stale)?;
         match self.memory.guard(&name, fence).await {
             Ok(()) => {}
-            Err(GuardError::Stale(stale)) => return Err(Problem::stale(stale)),
-            Err(GuardError::NoFence(_)) => return Err(Problem::bad("the fence is out of range")),
+            Err(GuardError::Stale(stale)) => return Err(refusal::stale(stale)),
+            Err(GuardError::NoFence(_)) => return Err(refusal::bad("the fence is out of range")),
             Err(GuardError::Failed(why)) => {
                 observe::fence_unknown(&name, fence, &why);
-                return Err(Problem::unknown());
+                return Err(refusal::unknown());
             }
         }
         parts.extensions.insert(Fenced { name, fence });
@@ -146,7 +146,7 @@ impl<R: Remember> FenceLayer<R> {
 
 /// The fence that a request comes with.
 fn offered(headers: &HeaderMap) -> Result<Option<Fence>, Problem> {
-    let bad = || Problem::bad("Tenure-Fence is not one number from 1 to 2^53 - 1");
+    let bad = || refusal::bad("Tenure-Fence is not one number from 1 to 2^53 - 1");
     let Some(digits) = text(headers, &FENCE).map_err(|()| bad())? else { return Ok(None) };
     // `parse` would also take a sign.
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());

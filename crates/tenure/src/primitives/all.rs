@@ -6,7 +6,7 @@ use crate::client::Handle;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::name::Name;
-use crate::options::setters;
+use crate::options::{outage_setter, setters};
 
 /// Several locks at once: all or nothing.
 ///
@@ -34,6 +34,7 @@ pub struct All {
 }
 
 setters!(All);
+outage_setter!(All);
 
 impl All {
     /// Waits for all of them; `wait` is for all together.

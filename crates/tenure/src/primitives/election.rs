@@ -15,7 +15,6 @@ use crate::engine::View;
 use crate::error::{ErrorKind, Result};
 use crate::hold::Hold;
 use crate::name::Name;
-use crate::observe;
 use crate::options::setters;
 use crate::stake::Released;
 
@@ -165,8 +164,8 @@ impl fmt::Debug for Election {
 pub struct Term(Hold);
 
 impl Term {
-    fn begin(hold: Hold) -> Term {
-        observe::elected(hold.stake());
+    pub(crate) fn begin(hold: Hold) -> Term {
+        hold.core().slots.reporter.elected(hold.stake());
         Term(hold)
     }
 
@@ -175,12 +174,17 @@ impl Term {
         self.0.fence()
     }
 
+    /// Renews it no more, and leaves it to run out. What has ended is left as it is.
+    pub(crate) fn let_go(self) {
+        let _ = self.0.let_go();
+    }
+
     /// Hands over to the next candidate.
     ///
     /// # Cancel safety
     /// It is resigned even if the future is dropped.
     pub async fn resign(self) -> Result<Released> {
-        observe::resigned(self.0.stake());
+        self.0.core().slots.reporter.resigned(self.0.stake());
         self.0.release().await
     }
 }

@@ -6,7 +6,7 @@ use crate::ask::Draft;
 use crate::client::Handle;
 use crate::error::Result;
 use crate::hold::Hold;
-use crate::options::setters;
+use crate::options::{outage_setter, setters};
 
 /// A lock: one holder at a time, first come, first served.
 ///
@@ -33,6 +33,7 @@ pub struct Mutex {
 }
 
 setters!(Mutex);
+outage_setter!(Mutex);
 
 impl Mutex {
     /// Waits for the turn.

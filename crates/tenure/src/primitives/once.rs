@@ -11,7 +11,6 @@ use crate::client::Handle;
 use crate::engine::View;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
-use crate::observe;
 use crate::options::setters;
 use crate::stake::Released;
 
@@ -167,7 +166,7 @@ impl Once {
         }
         Ok(match ask.begin_once(handle).await? {
             Ending::Granted(hold) => Begun::Mine(Run(hold.given())),
-            Ending::Busy(_, holder) => Begun::InProgress(holder),
+            Ending::Busy(_, who) => Begun::InProgress(who.holder()),
             Ending::Settled(outcome) => Begun::Replayed(outcome),
             Ending::Unsettled => Begun::Unsettled,
         })
@@ -249,6 +248,7 @@ impl Run {
 
     async fn leave(self, outcome: Option<Outcome>) -> Result<Released> {
         let Run(hold) = self;
+        hold.core().slots.reporter.settled(hold.stake(), outcome.is_some());
         let settle = Settle { fence: hold.fence(), outcome };
         if hold.is_live() {
             hold.stake().settle(settle);
@@ -256,7 +256,7 @@ impl Run {
             return Ok(released);
         }
         let (core, claim) = (hold.core().clone(), &hold.stake().claim);
-        observe::settled_late(hold.stake());
+        core.slots.reporter.settled_late(hold.stake());
         let leave = Leave { settle: Some(settle), ..Leave::new(claim.name.clone(), claim.id) };
         let left = core.engine.leave(&leave).await;
         left.map(|_| Released::Late).map_err(|error| core.explain(error, "settle", &claim.name))

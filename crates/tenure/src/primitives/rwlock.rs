@@ -6,7 +6,7 @@ use crate::ask::{Draft, MOST_UNITS};
 use crate::client::Handle;
 use crate::error::Result;
 use crate::hold::Hold;
-use crate::options::setters;
+use crate::options::{outage_setter, setters};
 
 /// Many readers or one writer, in strict order of arrival.
 ///
@@ -33,6 +33,7 @@ pub struct RwLock {
 }
 
 setters!(RwLock);
+outage_setter!(RwLock);
 
 const ALL_UNITS: u32 = MOST_UNITS + 1;
 

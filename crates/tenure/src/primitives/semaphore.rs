@@ -6,7 +6,7 @@ use crate::ask::Draft;
 use crate::client::Handle;
 use crate::error::Result;
 use crate::hold::Hold;
-use crate::options::setters;
+use crate::options::{outage_setter, setters};
 
 /// Units that are shared out, first come, first served: whoever asks for many is not passed by
 /// those who ask for few.
@@ -32,6 +32,7 @@ pub struct Semaphore {
 }
 
 setters!(Semaphore);
+outage_setter!(Semaphore);
 
 impl Semaphore {
     /// Waits for one unit.

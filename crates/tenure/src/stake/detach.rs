@@ -4,6 +4,7 @@ use super::Stake;
 use super::phase::Phase;
 use crate::claim::{Ended, PLACE_LIFE};
 use crate::moment::Moment;
+use crate::observe::Holding;
 
 impl Stake {
     /// Lets go of a hold that is live, or of one that was only asked after. Returns when the stake can
@@ -19,10 +20,16 @@ impl Stake {
         let forget_at = now + PLACE_LIFE;
         state.phase = Phase::Detached(forget_at);
         let (waker, observers) = (state.waker.take(), std::mem::take(&mut state.observers));
+        let companion = state.companion.take();
         let in_doubt = state.open > 0;
         drop(state);
-        drop((waker, observers));
+        drop((waker, observers, companion));
         Ok((forget_at, in_doubt))
+    }
+
+    /// What lasted as long as the hold that was let go of.
+    pub(crate) fn holding(&self) -> Option<Box<Holding>> {
+        self.state().holding.take()
     }
 
     /// It was granted before, and others may know its id, too.
@@ -45,13 +52,13 @@ mod tests {
     use crate::claim::{Fence, Grant};
     use crate::name::{Name, Space};
     use crate::options::Options;
-    use crate::stake::Todo;
+    use crate::stake::{Seen, Todo};
 
     fn held(now: Moment) -> std::sync::Arc<Stake> {
         let name = Name::new(Space::Lock, "x").unwrap();
         let stake = Draft::new(name, &Options::new("me".into())).into_stake();
         let grant = Grant::new(Fence::new(7), now, Duration::from_secs(30), false);
-        stake.start(grant, now, &mut Todo::default());
+        stake.start(grant, now, None, &mut Todo::default());
         stake
     }
 
@@ -63,11 +70,11 @@ mod tests {
         assert!(stake.is_detached() && !stake.holds(Fence::new(7)));
         for (at, over) in [(now, false), (now + PLACE_LIFE / 2, false), (now + PLACE_LIFE, true)] {
             let mut todo = Todo::default();
-            assert_eq!(stake.look(at, false, Fence::default(), &mut todo), now + PLACE_LIFE);
+            assert_eq!(stake.look(at, false, Seen::default(), &mut todo), now + PLACE_LIFE);
             assert_eq!(todo.over, over);
             assert!(todo.renew.is_none() && todo.leave.is_none() && todo.lost.is_none());
         }
-        assert!(stake.leave(now).is_none(), "it is not this process's to leave");
+        assert!(stake.leave(now).0.is_none(), "it is not this process's to leave");
     }
 
     #[test]

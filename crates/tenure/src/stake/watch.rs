@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::phase::{Leaving, Phase, State, retry_after};
-use super::{Released, Stake, Todo};
-use crate::claim::{Claim, Ended, Fence, Renewal, Renewed, Turn};
+use super::{Heard, Released, Seen, Stake, Todo};
+use crate::claim::{Claim, Ended, FIRST_LIFE, Renewal, Renewed, Turn};
 use crate::moment::Moment;
 
 impl Stake {
     /// What time has made due, and when to look next. `foremost`: no other waiting claim of this
     /// process stands before it in this line.
-    pub(crate) fn look(&self, now: Moment, foremost: bool, seen: Fence, todo: &mut Todo) -> Moment {
+    pub(crate) fn look(&self, now: Moment, foremost: bool, seen: Seen, todo: &mut Todo) -> Moment {
         let mut state = self.state();
         match &state.phase {
             Phase::Asking(_) => self.look_asking(&mut state, now, foremost, seen, todo),
@@ -32,7 +32,7 @@ impl Stake {
         state: &mut State,
         now: Moment,
         foremost: bool,
-        seen: Fence,
+        seen: Seen,
         todo: &mut Todo,
     ) -> Moment {
         let Phase::Asking(asking) = &mut state.phase else { return Moment::FAR };
@@ -50,8 +50,8 @@ impl Stake {
     }
 
     fn look_held(&self, state: &mut State, now: Moment, todo: &mut Todo) -> Moment {
+        let cap = self.cap(state.since);
         let Phase::Held(held) = &mut state.phase else { return Moment::FAR };
-        let cap = self.cap(held);
         if now >= held.good_until.min(cap) {
             let ended = if now >= cap { Ended::MaxHold } else { Ended::Expired };
             // At max_hold it is given up now; an expired hold ends on the engine by itself, and a
@@ -66,7 +66,13 @@ impl Stake {
             let give_up = held.good_until + self.claim.ttl;
             let leaving = Stake::leaving(Some(held.good_until));
             state.phase = Phase::Leaving(Leaving { next_try: now, give_up, ..leaving });
+            todo.frees = state.companion.take();
+            state.left_at = now;
             return now;
+        }
+        if now >= held.warn_at(cap) {
+            held.warned = true;
+            todo.call(&mut state.observers);
         }
         let renews = held.renews(&self.terms);
         if renews && held.at_risk.is_none() && now >= held.risk_at {
@@ -80,7 +86,7 @@ impl Stake {
             let fence = state.fence;
             todo.renew = Some(Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl });
         }
-        held.next(&self.terms, state.in_flight).min(cap)
+        held.next(&self.terms, state.in_flight).min(cap).min(held.warn_at(cap))
     }
 
     fn look_leaving(&self, state: &mut State, now: Moment, todo: &mut Todo) -> Moment {
@@ -88,6 +94,8 @@ impl Stake {
         if now >= leaving.give_up {
             let late = leaving.good_until.map(|_| Released::Late);
             state.phase = Phase::Over(late);
+            todo.unanswered = late.is_some() && state.lost.is_none();
+            todo.holding = state.holding.take();
             todo.call(&mut state.observers);
             todo.over = true;
             return Moment::FAR;
@@ -106,6 +114,18 @@ impl Stake {
         let Phase::Leaving(leaving) = &state.phase else { return Moment::FAR };
         let overdue_at = if leaving.overdue { Moment::FAR } else { runs_out };
         leaving.next_try.min(leaving.give_up).min(overdue_at)
+    }
+
+    /// How long to wait for the answer to a renewal: short enough for another try in time.
+    pub(crate) fn patience(&self, now: Moment) -> Duration {
+        match &self.state().phase {
+            Phase::Held(held) => now.until(held.good_until) / 3,
+            _ => self.claim.ttl.min(FIRST_LIFE) / 4,
+        }
+    }
+
+    pub(crate) fn not_in_flight(&self) {
+        self.state().in_flight = false;
     }
 
     /// The answer to a renewal of the watchdog's, or that there was none. Returns when to look next.
@@ -142,14 +162,14 @@ impl Stake {
         let fence = state.fence;
         match (&mut state.phase, answer) {
             (Phase::Held(held), Renewed::Held(grant)) if grant.fence == fence => {
-                held.good_until = held.good_until.max(grant.good_until);
                 // Not sooner than after a failure, however little the engine says remains.
-                held.renew_by = grant.renew_by.max(now + self.retry());
-                held.risk_at = grant.start_by;
-                held.first_life = grant.first_life;
-                held.at_risk = None;
+                todo.heard = Some(held.renewed(&grant, now, now + self.retry()));
+                if held.warn_before.is_some() {
+                    todo.call(&mut state.observers);
+                }
             }
             (Phase::Held(held), Renewed::Unknown(error)) => {
+                todo.heard = Some(Heard::Unanswered);
                 held.renew_by = now + self.retry();
                 if held.at_risk.is_none() {
                     held.at_risk = Some(error.to_string().into());
@@ -166,6 +186,7 @@ impl Stake {
                     (true, false) => Ended::Forgotten,
                     (false, _) => ended,
                 };
+                todo.heard = Some(Heard::Gone);
                 state.lose(ended, None, todo);
             }
             (Phase::Asking(asking), Renewed::Held(grant)) => {
@@ -193,6 +214,16 @@ impl Stake {
                 held.renew_by = now + self.retry();
             }
             (Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_), _) => {}
+        }
+        state.next(self)
+    }
+
+    /// Wakes those who watch at each renewal, and when no more than `before` is left of the hold.
+    /// Returns when the watchdog should look.
+    pub(crate) fn warn(&self, before: Duration) -> Moment {
+        let mut state = self.state();
+        if let Phase::Held(held) = &mut state.phase {
+            (held.warn_before, held.warned) = (Some(before), false);
         }
         state.next(self)
     }

@@ -35,7 +35,7 @@ impl Numbers {
 pub(super) struct Rows<'a> {
     db: &'a Connection,
     numbers: &'a mut Numbers,
-    name: &'a Name,
+    pub(super) name: &'a Name,
     /// The row of the name, if it has one.
     pub(super) id: Option<i64>,
     /// What the row says; nothing if it was just made.

@@ -59,6 +59,7 @@ impl Roads {
             }
             Links::Cluster(_) => match self.shared.map.owner(partition) {
                 Some(address) => Ok(self.at(&address)),
+                None if self.shared.map.len() == 0 => Err(not_reached()),
                 None => Err(nobody(partition)),
             },
         }
@@ -96,6 +97,10 @@ impl Roads {
             Links::Cluster(links) => lock(links).values().for_each(|link| link.close()),
         }
     }
+}
+
+fn not_reached() -> Error {
+    Error::new(ErrorKind::Unavailable, "no server of the cluster was reached yet")
 }
 
 fn nobody(partition: u16) -> Error {
@@ -162,6 +167,17 @@ impl Shared {
             }
         }
         Err(failure.unwrap_or_else(|| Error::invalid("no server of the cluster is named")))
+    }
+
+    /// Learns the map if nothing is known: the cluster was out of reach when it was opened.
+    ///
+    /// # Cancel safety
+    /// Safe: what was not heard is not changed.
+    pub(super) async fn know_map(&self) -> Result<()> {
+        match self.is_cluster && self.map.len() == 0 {
+            true => self.learn_map().await,
+            false => Ok(()),
+        }
     }
 
     pub(super) async fn ask_for_map(&self, address: &Address) -> Result<Value> {

@@ -31,6 +31,7 @@ impl Steps {
     }
 
     pub(super) async fn health(&self) -> Result<()> {
+        self.shared.know_map().await?;
         for link in self.roads.all() {
             self.plain(link, Request::plain(&[b"PING"])).await?;
         }
@@ -44,6 +45,7 @@ impl Steps {
 
     pub(super) fn inspect(self: Arc<Steps>, scope: Scope) -> Step<Page> {
         Step::pending(async move {
+            self.shared.know_map().await?;
             match scope {
                 Scope::Name(name) => {
                     let views = self.views(vec![name], 1).await?;

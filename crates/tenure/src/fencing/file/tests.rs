@@ -1,6 +1,7 @@
 //! Killed between any two steps, and what is there then.
 
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -74,6 +75,29 @@ fn whoever_is_killed_at_any_point_leaves_whole_contents_and_a_fence_that_holds()
     }
     let left = std::fs::read_dir(&folder.0).unwrap().count();
     assert_eq!(left, 2 * POINTS.len(), "each has its fence beside it, and nothing else");
+}
+
+#[test]
+fn whoever_comes_at_any_point_comes_after() {
+    let folder = Folder::new("fence-meets");
+    for point in POINTS {
+        let path = folder.0.join(format!("{point:?}"));
+        write(&path, fence(5), "five").unwrap();
+        let mut next = None;
+        let written = replace(&path, fence(7), b"seven", |at| {
+            if at == point {
+                let its = path.clone();
+                next = Some(std::thread::spawn(move || write(its, fence(8), "eight")));
+                // Time to do harm, for one that does not wait.
+                std::thread::sleep(Duration::from_millis(100));
+                assert_ne!(std::fs::read_to_string(&path).unwrap(), "eight", "{point:?}");
+            }
+        });
+        written.unwrap();
+        next.unwrap().join().unwrap().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "eight", "{point:?}");
+        assert!(is_stale(write(&path, fence(7), "seven")), "{point:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,20 @@
+//! Engines that cannot be reached, on real servers and files: what each policy promises when they go,
+//! while they are gone, and when they come back.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+
+#[path = "outage/cluster.rs"]
+mod cluster;
+#[path = "outage/events.rs"]
+mod events;
+#[path = "outage/file.rs"]
+mod file;
+#[path = "outage/life.rs"]
+mod life;
+#[path = "outage/load.rs"]
+mod load;
+#[path = "outage/policies.rs"]
+mod policies;
+mod probe_file;
+mod probe_redis;
+#[path = "outage/seeds.rs"]
+mod seeds;

@@ -1,0 +1,107 @@
+//! How a wait ends, and what is said to those who did not get what they came for.
+
+use std::time::Duration;
+
+use crate::claim::{Details, Holder, Outcome};
+use crate::client::Core;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hold::Hold;
+use crate::local;
+use crate::name::Name;
+
+/// How the wait ended.
+pub(crate) enum Ending {
+    Granted(Hold),
+    Busy(Hold, Who),
+    /// A once: what it left.
+    Settled(Outcome),
+    /// A once: nobody knows how it ended.
+    Unsettled,
+}
+
+/// The same, seen from within the loop.
+pub(super) enum End {
+    Held,
+    Busy(Option<Holder>),
+    Settled(Outcome),
+    Unsettled,
+    /// The engine is out of reach.
+    Nobody,
+}
+
+/// Who has it.
+pub(crate) enum Who {
+    Elsewhere(Option<Holder>),
+    /// Another claim of this process.
+    Here,
+}
+
+impl Who {
+    pub(crate) fn holder(self) -> Option<Holder> {
+        match self {
+            Who::Elsewhere(holder) => holder,
+            Who::Here => None,
+        }
+    }
+}
+
+impl Ending {
+    pub(super) fn acquired(self) -> Result<Hold> {
+        match self {
+            Ending::Granted(hold) => Ok(hold),
+            Ending::Busy(hold, who) => {
+                let (core, name) = (hold.core(), &hold.stake().claim.name);
+                let error = match who {
+                    Who::Elsewhere(holder) => core.not_had(name, "did not wait", holder),
+                    Who::Here => core.not_had_here(name, "did not wait"),
+                };
+                Err(core.explain(error, "acquire", name))
+            }
+            Ending::Settled(_) | Ending::Unsettled => Err(not_asked_for()),
+        }
+    }
+
+    pub(super) fn tried(self) -> Option<Hold> {
+        match self {
+            Ending::Granted(hold) => Some(hold),
+            Ending::Busy(..) | Ending::Settled(_) | Ending::Unsettled => None,
+        }
+    }
+}
+
+impl Core {
+    /// The error for a claim that was not granted in time: who has it, and what to do about it.
+    pub(super) fn not_had(&self, name: &Name, said: &str, holder: Option<Holder>) -> Error {
+        let Some(Holder { fence, held_for, details, .. }) = holder else {
+            let reason = format!("{said}; others wait for it");
+            return Error::new(ErrorKind::WaitOver, reason).next("wait longer");
+        };
+        let reason = format!("{said}; {}, fence {fence}", held_by(&details, held_for));
+        let error = Error::new(ErrorKind::WaitOver, reason);
+        match self.slots.is_mine(name, fence) {
+            true => error.next("that is this process itself: locks are not re-entrant"),
+            false => error.next("wait longer, or inspect the name"),
+        }
+    }
+
+    /// The same for a claim that another of this process keeps out.
+    pub(super) fn not_had_here(&self, name: &Name, said: &str) -> Error {
+        let held = match self.lines.keeper(name) {
+            Some(local::Keeper { details, held_for }) => held_by(&details, held_for),
+            None => "others wait for it".to_owned(),
+        };
+        let error = Error::new(ErrorKind::WaitOver, format!("{said}; {held}, in this process"));
+        error.next("wait longer; locks are not re-entrant")
+    }
+}
+
+fn held_by(details: &Details, held_for: Duration) -> String {
+    let held_for = Duration::from_millis(held_for.as_millis() as u64);
+    let held_for = humantime::format_duration(held_for);
+    let why = details.reason.as_ref().map(|why| format!(" ({why:?})")).unwrap_or_default();
+    format!("held by {}{why} for {held_for}", details.owner)
+}
+
+pub(super) fn not_asked_for() -> Error {
+    Error::new(ErrorKind::Internal, "the engine gave an answer that was not asked for")
+}

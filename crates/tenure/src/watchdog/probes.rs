@@ -1,0 +1,172 @@
+//! Whether the engine can be reached: asked while claims that would go on without it stand in its line,
+//! and while it cannot, until it can.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::{LONGEST_PATIENCE, no_answer, own_way};
+use crate::client::Core;
+use crate::engine::{Engine, Page, Scope, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::moment::Moment;
+use crate::name::Name;
+use crate::outage::is_outage;
+
+/// How often it is asked while someone stands in line.
+const WHILE_UP: Duration = Duration::from_secs(1);
+/// How often while it is out of reach, and how soon again when it has not answered.
+const WHILE_DOWN: Duration = Duration::from_millis(500);
+const AFTER_SILENCE: Duration = Duration::from_millis(200);
+/// How long the callers' connection may take after the watchdog's own has answered: it cannot be made anew
+/// while nobody runs their runtime.
+const FOR_CALLERS: Duration = Duration::from_secs(2);
+
+/// The questions that are under way, at most one for each shard, and when to ask next.
+pub(super) struct Probes {
+    at: Moment,
+    under_way: BTreeMap<u32, Probe>,
+    /// The shards that did not answer, and since when.
+    silent: BTreeMap<u32, Moment>,
+    /// The shards that are down and answer the watchdog, and since when.
+    answers: BTreeMap<u32, Moment>,
+}
+
+struct Probe {
+    name: Name,
+    sent: Moment,
+    /// When to see whether it has been silent for too long.
+    due: Moment,
+    step: Step<Page>,
+    /// By way of the callers' connection, after the watchdog's own has answered: it may be made anew
+    /// later, and callers must not be sent back too early.
+    by_callers: bool,
+}
+
+impl Default for Probes {
+    fn default() -> Probes {
+        let (silent, answers) = (BTreeMap::new(), BTreeMap::new());
+        Probes { at: Moment::FAR, under_way: BTreeMap::new(), silent, answers }
+    }
+}
+
+impl Probes {
+    /// When there is something to do.
+    pub(super) fn next(&self) -> Moment {
+        let due = self.under_way.values().map(|probe| probe.due).min();
+        self.at.min(due.unwrap_or(Moment::FAR))
+    }
+
+    /// Asks what is to be asked now.
+    pub(super) fn send_out(&mut self, core: &Core, lifeline: &mut Option<Arc<dyn Engine>>) {
+        let down = core.outage.names_down();
+        // One that was closed answers, and is not back.
+        let nobody_asks = down.is_empty() && !core.outage.someone_waits();
+        if nobody_asks || core.open().is_err() {
+            self.at = Moment::FAR;
+            self.under_way.clear();
+            return;
+        }
+        let now = core.world.now();
+        let every = if down.is_empty() { WHILE_UP } else { WHILE_DOWN };
+        if now < self.at {
+            self.at = self.at.min(now + every);
+            return;
+        }
+        // Taken back before the look: whoever comes behind it says so again.
+        core.outage.nobody_waits();
+        let mut names = core.names_waited_for();
+        if !names.is_empty() {
+            core.watch_line();
+        }
+        names.extend(down.into_iter().map(|name| (core.engine.shard(&name), name)));
+        self.at = if names.is_empty() { Moment::FAR } else { now + every };
+        self.silent.retain(|shard, _| names.contains_key(shard));
+        for (shard, name) in names {
+            let engine = own_way(core, lifeline);
+            self.under_way.entry(shard).or_insert_with(|| Probe::new(core, engine, name));
+        }
+    }
+
+    /// Takes in the answers that have come, and notices those that should have. Returns whether there
+    /// were any.
+    pub(super) fn poll_answers(&mut self, core: &Core, cx: &mut Context<'_>) -> bool {
+        let now = core.world.now();
+        let mut changed = false;
+        for (shard, mut probe) in std::mem::take(&mut self.under_way) {
+            let down = core.outage.is_down(shard);
+            let since = self.answers.get(&shard).filter(|_| probe.by_callers);
+            let long_enough = since.is_some_and(|since| now >= *since + FOR_CALLERS);
+            match Pin::new(&mut probe.step).poll(cx) {
+                _ if long_enough => {
+                    changed = true;
+                    self.comes_back(core, shard);
+                }
+                Poll::Ready(answer) if !is_there(&answer) => {
+                    changed = true;
+                    self.at = self.at.min(now + AFTER_SILENCE);
+                    if !probe.by_callers {
+                        self.answers.remove(&shard);
+                    }
+                    // One that asks for time is there, and not fit to go back to.
+                    if let Err(error) = answer.map(drop)
+                        && is_outage(&error)
+                    {
+                        self.is_silent(core, shard, &probe, &error, now);
+                    }
+                }
+                Poll::Ready(_) if down && !probe.by_callers => {
+                    changed = true;
+                    self.answers.entry(shard).or_insert(now);
+                    let engine = &core.engine;
+                    let again = Probe { by_callers: true, ..Probe::new(core, engine, probe.name) };
+                    self.under_way.insert(shard, again);
+                }
+                Poll::Ready(_) => {
+                    changed = true;
+                    self.comes_back(core, shard);
+                }
+                Poll::Pending if now >= probe.sent + LONGEST_PATIENCE => changed = true,
+                Poll::Pending => {
+                    if now >= probe.due {
+                        changed = true;
+                        probe.due = now + core.longest_silence();
+                        self.is_silent(core, shard, &probe, &no_answer(), now);
+                    }
+                    self.under_way.insert(shard, probe);
+                }
+            }
+        }
+        changed
+    }
+
+    fn comes_back(&mut self, core: &Core, shard: u32) {
+        self.silent.remove(&shard);
+        self.answers.remove(&shard);
+        core.comes_back(shard);
+    }
+
+    /// It is out of reach if it has been silent for too long.
+    fn is_silent(&mut self, core: &Core, shard: u32, probe: &Probe, error: &Error, now: Moment) {
+        let since = *self.silent.entry(shard).or_insert(probe.sent);
+        if now >= since + core.longest_silence() && !core.outage.is_down(shard) {
+            core.goes_down(&probe.name, error);
+        }
+    }
+}
+
+impl Probe {
+    fn new(core: &Core, engine: &Arc<dyn Engine>, name: Name) -> Probe {
+        let sent = core.world.now();
+        let step = engine.inspect(&Scope::Name(name.clone()));
+        Probe { name, sent, due: sent + core.longest_silence(), step, by_callers: false }
+    }
+}
+
+/// Whether whoever answered can be reached, whatever it said.
+fn is_there(answer: &Result<Page>) -> bool {
+    !matches!(answer, Err(error) if error.kind() == ErrorKind::Unavailable)
+}
