@@ -139,8 +139,8 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "a hold outlives max_hold",
         file: "crates/tenure/src/stake.rs",
-        find: "self.terms.max_hold.map_or(Moment::FAR, |max_hold| held.since + max_hold)",
-        replace: "{ let _ = held; Moment::FAR }",
+        find: "self.terms.max_hold.map_or(Moment::FAR, |max_hold| since + max_hold)",
+        replace: "{ let _ = since; Moment::FAR }",
         tests: CONFORMANCE,
     },
     Mutation {
@@ -174,7 +174,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "hold_for is forgotten",
         file: "crates/tenure/src/stake.rs",
-        find: "held.leave_at = held.since + self.terms.hold_for;\n                return None;",
+        find: "held.leave_at = since + self.terms.hold_for;\n                return (None, None);",
         replace: "Stake::leaving(Some(held.good_until))",
         tests: CONFORMANCE,
     },

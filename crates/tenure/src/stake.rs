@@ -451,18 +451,6 @@ impl Stake {
         }
     }
 
-    /// Wakes `cx` at the next sign of risk or loss, in place of what the watcher said before.
-    pub(crate) fn observe(&self, cx: &Context<'_>, watcher: u64) {
-        let before = self.state().observe(cx, watcher);
-        drop(before);
-    }
-
-    /// The watcher is gone.
-    pub(crate) fn unobserve(&self, watcher: u64) {
-        let gone = self.state().unobserve(watcher);
-        drop(gone);
-    }
-
     fn cap(&self, since: Moment) -> Moment {
         self.terms.max_hold.map_or(Moment::FAR, |max_hold| since + max_hold)
     }

@@ -1,5 +1,6 @@
 //! What the watchdog finds when it looks at a stake, and what it brings back.
 
+use std::task::Context;
 use std::time::Duration;
 
 use super::phase::{Leaving, Phase, State, retry_after};
@@ -216,6 +217,18 @@ impl Stake {
             (Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_), _) => {}
         }
         state.next(self)
+    }
+
+    /// Wakes `cx` at the next sign of risk or loss, in place of what the watcher said before.
+    pub(crate) fn observe(&self, cx: &Context<'_>, watcher: u64) {
+        let before = self.state().observe(cx, watcher);
+        drop(before);
+    }
+
+    /// The watcher is gone.
+    pub(crate) fn unobserve(&self, watcher: u64) {
+        let gone = self.state().unobserve(watcher);
+        drop(gone);
     }
 
     /// Wakes those who watch at each renewal, and when no more than `before` is left of the hold.
