@@ -11,6 +11,7 @@ usage: cargo xtask <command>
   test [--all]     everything that a change needs; --all adds the slow tests and the mutants
   tidy             who imports whom, how long files and functions are, what docs must say
   api [--write]    compare the public API with docs/api.txt, or write that file anew
+  chart [--write]  compare docs/worker.svg with the worker's table, or draw it anew
   mutants          break the code on purpose and demand that the tests notice
   torture [--minutes N] [--first-seed N]
                    processes and faults on real servers, then the simulation with a million
@@ -33,6 +34,11 @@ pub(crate) enum Command {
         /// Replace the snapshot.
         write: bool,
     },
+    /// The picture of the worker's states against its table.
+    Chart {
+        /// Replace the picture.
+        write: bool,
+    },
     /// Proof that the tests can fail.
     Mutants,
     /// Processes under faults and the simulation, for long.
@@ -50,6 +56,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
         "test" => Ok(Command::Test { all: flag(rest, "--all")? }),
         "tidy" => no_options(rest).map(|()| Command::Tidy),
         "api" => Ok(Command::Api { write: flag(rest, "--write")? }),
+        "chart" => Ok(Command::Chart { write: flag(rest, "--write")? }),
         "mutants" => no_options(rest).map(|()| Command::Mutants),
         "torture" => torture(rest).map(Command::Torture),
         unknown => Err(format!("there is no command {unknown:?}")),
@@ -102,6 +109,7 @@ mod tests {
         assert_eq!(read("test"), Ok(Command::Test { all: false }));
         assert_eq!(read("test --all"), Ok(Command::Test { all: true }));
         assert_eq!(read("api --write"), Ok(Command::Api { write: true }));
+        assert_eq!(read("chart"), Ok(Command::Chart { write: false }));
         let torture = Torture { at_least: Some(Duration::from_secs(120)), first_seed: Some(7) };
         assert_eq!(read("torture --first-seed 7 --minutes 2"), Ok(Command::Torture(torture)));
     }

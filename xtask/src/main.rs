@@ -12,6 +12,7 @@
 
 mod api;
 mod args;
+mod chart;
 mod failure;
 mod mutants;
 mod setup;
@@ -52,6 +53,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Test { all } => test::run(all)?,
         Command::Tidy => tidy::run()?,
         Command::Api { write } => api::run(write)?,
+        Command::Chart { write } => chart::run(write)?,
         Command::Mutants => mutants::run()?,
         Command::Torture(torture) => torture::run(torture)?,
     }

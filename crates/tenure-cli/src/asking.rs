@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure::engine::Space;
 use tenure::{Details, Error, ErrorKind, Hold, Options, Tenure, View};
 
 use crate::args::claim::{Asking, Kind, Wait};
@@ -38,6 +39,7 @@ impl Asking {
             details.owner.clone_from(owner);
         }
         details.reason.clone_from(&self.reason);
+        details.value.clone_from(&self.value);
         details.meta.clone_from(&self.meta);
         details.meta.extend(more.iter().map(|(key, value)| ((*key).to_owned(), fitted(value))));
         options.details = Arc::new(details);
@@ -124,10 +126,11 @@ pub(crate) fn busy(name: &str, wait: Wait, said: String, view: Option<&View>) ->
         Wait::Limit(limit) => format!("waited {}", precise(limit)),
         Wait::Unsaid | Wait::Forever => "the wait is over".to_owned(),
     };
-    let help = format!(
-        "`tenure show {}`; wait longer with `--wait 5m`; in cron `tenure run -n -E 0`",
-        typed(name)
-    );
+    let cron = match view.is_none_or(|view| view.name.space() == Space::Lock) {
+        true => "; in cron `tenure run -n -E 0`",
+        false => "",
+    };
+    let help = format!("`tenure show {}`; wait longer with `--wait 5m`{cron}", typed(name));
     let held = view.and_then(facts::held_by).zip(view.and_then(facts::oldest));
     let (what, why) = match held {
         Some((held, holder)) => {

@@ -57,7 +57,7 @@ pub(crate) const CODES: &[Code] = &[
         code: "T012",
         title: "the hold was lost while CMD ran",
         why: "Renewals failed, or the hold was broken. CMD was stopped before anyone else could have\n\
-              the name.",
+              the name. `elect` campaigns again; the work of a `once` is unsettled (T015).",
         next: "Look at the engine (`tenure doctor`), use a longer --ttl, and guard what CMD writes with\n\
                the fence: `tenure explain fencing`.",
     },
@@ -74,6 +74,15 @@ pub(crate) const CODES: &[Code] = &[
         why: "CMD must have ended before anyone else can have the name, so the ttl must leave room for\n\
               a missed renewal and for the time that CMD may take to end: three times kill-after.",
         next: "A longer --ttl, or a shorter --kill-after.",
+    },
+    Code {
+        code: "T015",
+        title: "unsettled",
+        why: "Someone started this work (`tenure once`) and never said how it ended: it was killed, its hold\n\
+              was lost, or its command was ended by a signal. The work may have been done, in part or not at\n\
+              all. At most once means that nobody runs it again by itself.",
+        next: "Look whether it was done. If not: `tenure once KEY --rerun -- CMD` runs it again. If it was:\n\
+               `tenure once KEY --rerun -- true` settles it. Work that may be done twice says --rerun always.",
     },
     Code {
         code: "T020",
@@ -93,6 +102,13 @@ pub(crate) const CODES: &[Code] = &[
         title: "the fence does not match",
         why: "The hold that you wanted to break has ended since you looked. Nothing was broken.",
         next: "`tenure show NAME`, and decide again.",
+    },
+    Code {
+        code: "T023",
+        title: "other content",
+        why: "The same key of `tenure once` is the same work. It was started with another --content than this\n\
+              one, so that replaying its outcome would answer another question.",
+        next: "Another key for other work; or, if the first one was wrong, wait until it is forgotten (--keep).",
     },
     Code {
         code: "T041",

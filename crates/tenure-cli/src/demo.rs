@@ -12,6 +12,7 @@ mod booking;
 mod crash;
 mod crew;
 mod handover;
+mod leader;
 mod naive;
 mod order;
 mod player;
@@ -21,6 +22,7 @@ mod screen;
 mod slots;
 mod stage;
 mod stolen;
+mod webhook;
 
 use std::error::Error;
 use std::fmt;
@@ -146,6 +148,8 @@ fn act_of(proof: Proof) -> Act {
         Proof::Slots => slots::ACT,
         Proof::Order => order::ACT,
         Proof::Handover => handover::ACT,
+        Proof::Leader => leader::ACT,
+        Proof::Webhook => webhook::ACT,
     }
 }
 
@@ -158,6 +162,8 @@ fn without(proof: Proof, stage: &mut Stage<'_>) -> Played {
         Proof::Slots => slots::without(stage),
         Proof::Order => order::without(stage),
         Proof::Handover => handover::without(stage),
+        Proof::Leader => leader::without(stage),
+        Proof::Webhook => webhook::without(stage),
     }
 }
 
@@ -170,6 +176,8 @@ fn with(proof: Proof, stage: &mut Stage<'_>) -> Played {
         Proof::Slots => slots::with(stage),
         Proof::Order => order::with(stage),
         Proof::Handover => handover::with(stage),
+        Proof::Leader => leader::with(stage),
+        Proof::Webhook => webhook::with(stage),
     }
 }
 
@@ -184,6 +192,8 @@ async fn work(words: &[&str], player: &mut Player) -> Result<(), Trouble> {
         Proof::Slots => slots::work(player, rest).await,
         Proof::Order => order::work(player, rest).await,
         Proof::Handover => handover::work(player, rest).await,
+        Proof::Leader => leader::work(player, rest).await,
+        Proof::Webhook => webhook::work(player, rest).await,
     }
 }
 
@@ -312,6 +322,8 @@ mod tests {
             (slots::ACT, include_str!("demo/slots.rs")),
             (order::ACT, include_str!("demo/order.rs")),
             (handover::ACT, include_str!("demo/handover.rs")),
+            (leader::ACT, include_str!("demo/leader.rs")),
+            (webhook::ACT, include_str!("demo/webhook.rs")),
         ] {
             for line in act.lines {
                 let played = source.lines().filter(|played| played.trim() == line.trim()).count();

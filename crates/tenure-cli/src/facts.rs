@@ -5,6 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use tenure::engine::Space;
 use tenure::{Details, Holder, View, Waiter};
 
 use crate::output::json::Object;
@@ -14,11 +15,13 @@ use crate::settings::Settings;
 /// What a read-write lock has for a capacity; no semaphore can.
 const RWLOCK: u32 = 1 << 20;
 
-/// What a name is, as far as its capacity says so.
+/// What a name is, as far as its space and its capacity say so.
 pub(crate) fn kind(view: &View) -> &'static str {
-    match view.capacity {
-        1 => "lock",
-        RWLOCK => "rwlock",
+    match (view.name.space(), view.capacity) {
+        (Space::Election, _) => "leader",
+        (Space::Once, _) => "once",
+        (_, 1) => "lock",
+        (_, RWLOCK) => "rwlock",
         _ => "sem",
     }
 }
@@ -31,6 +34,8 @@ pub(crate) fn state(view: &View) -> String {
         "sem" => format!("{held}/{}", view.capacity),
         _ if held == 0 => "free".into(),
         "rwlock" if held < RWLOCK => format!("{held} shared"),
+        "leader" => "leads".into(),
+        "once" => "runs".into(),
         _ => "held".into(),
     }
 }
@@ -117,7 +122,13 @@ pub(crate) fn held_by(view: &View) -> Option<String> {
         1 => " and one other".into(),
         many => format!(" and {many} others"),
     };
-    Some(format!("held by {}{about}{others} for {}", clean(&details.owner), span(holder.held_for)))
+    let held = match kind(view) {
+        "leader" => "led",
+        "once" => "run",
+        _ => "held",
+    };
+    let (owner, lasted) = (clean(&details.owner), span(holder.held_for));
+    Some(format!("{held} by {owner}{about}{others} for {lasted}"))
 }
 
 /// One name as an object.
@@ -131,10 +142,12 @@ pub(crate) fn object(view: &View, settings: &Settings) -> Object {
     if let Some(holder) = oldest(view) {
         let fence = view.holders.iter().map(|holder| holder.fence).max().unwrap_or(holder.fence);
         let left = view.holders.iter().map(|holder| holder.remaining).min().unwrap_or_default();
-        object = object
-            .number("fence", fence.get())
-            .millis("held_ms", holder.held_for)
-            .millis("left_ms", left);
+        object = object.number("fence", fence.get());
+        if kind(view) == "leader" {
+            let value = holder.details.value.as_deref();
+            object = object.number("term", fence.get()).maybe_text("value", value);
+        }
+        object = object.millis("held_ms", holder.held_for).millis("left_ms", left);
         object = times(object, holder);
     }
     let oldest_wait = view.waiters.iter().map(|waiter| waiter.waited).max().unwrap_or_default();
@@ -142,6 +155,13 @@ pub(crate) fn object(view: &View, settings: &Settings) -> Object {
         .list("holders", view.holders.iter().map(holder_object))
         .number("waiters", view.waiters.len() as u64)
         .millis("oldest_wait_ms", oldest_wait)
+}
+
+/// What there is to note of it: what a leader says, and why.
+pub(crate) fn note(view: &View) -> String {
+    let Some(Holder { details, .. }) = oldest(view) else { return String::new() };
+    let said = details.value.as_deref().into_iter().chain(details.reason.as_deref());
+    said.map(clean).collect::<Vec<_>>().join(", ")
 }
 
 /// The state as programs want it: one of a few words.
@@ -187,7 +207,10 @@ pub(crate) fn described(object: Object, details: &Details) -> Object {
         Some(pid) => object.number("pid", pid),
         None => object,
     };
-    object.maybe_text("cmd", said(details, "cmd")).maybe_text("reason", details.reason.as_deref())
+    object
+        .maybe_text("cmd", said(details, "cmd"))
+        .maybe_text("value", details.value.as_deref())
+        .maybe_text("reason", details.reason.as_deref())
 }
 
 fn with_meta(object: Object, details: &Details) -> Object {
@@ -205,7 +228,7 @@ mod tests {
 
     use super::*;
     use tenure::Fence;
-    use tenure::engine::{Name, Space};
+    use tenure::engine::Name;
 
     fn holder(ttl: Option<&str>, held_for: u64, remaining: u64, weight: u32) -> Holder {
         let mut details = Details::default();
@@ -259,5 +282,19 @@ mod tests {
         assert_eq!(of(5, &[4, 1]), ("sem", "5/5".into(), false));
         assert_eq!(of(RWLOCK, &[1, 1]), ("rwlock", "2 shared".into(), false));
         assert_eq!(of(RWLOCK, &[RWLOCK]), ("rwlock", "held".into(), false));
+    }
+
+    #[test]
+    fn leaders_and_onces_are_not_taken_for_locks() {
+        for (space, word, held, does) in
+            [(Space::Election, "leader", "led", "leads"), (Space::Once, "once", "run", "runs")]
+        {
+            let mut view = view(1, vec![holder(None, 5, 20, 1)]);
+            view.name = Name::new(space, "cron").unwrap();
+            assert_eq!((kind(&view), &*state(&view)), (word, does));
+            assert_eq!(held_by(&view).unwrap(), format!("{held} by web-3:4121 for 5s"));
+            view.holders.clear();
+            assert_eq!(state(&view), "free");
+        }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) const CANNOT_CREATE: u8 = 73;
 pub(crate) const OUTPUT: u8 = 74;
 /// Others hold it.
 pub(crate) const BUSY: u8 = 75;
+/// Work that is done once was started, and nobody knows how it ended.
+pub(crate) const UNSETTLED: u8 = 76;
 /// Not allowed.
 pub(crate) const DENIED: u8 = 77;
 /// A variable or the URL says something that makes no sense.
@@ -33,15 +35,16 @@ pub(crate) const CONFIGURATION: u8 = 78;
 
 /// Every exit code with its meaning, for the help, the manual and `explain`.
 pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
-    ("any", "`run`: CMD ran to its end, and this is its own code, unchanged"),
+    ("any", "`run`, `elect`, `once`: CMD ran to its end, and this is its own code, unchanged"),
     ("0", "it worked"),
-    ("1", "the answer is no: not held, nothing broken, a check that failed"),
+    ("1", "the answer is no: not held, no leader, nothing broken, a check that failed"),
     ("64", "the arguments make no sense, or do not fit what others use"),
     ("69", "the engine cannot be reached"),
     ("70", "a fault in tenure or in the machine under it: please report it"),
     ("73", "the state file cannot be created"),
     ("74", "the output cannot be written"),
     ("75", "busy: `-n`, or the wait is over (`-E N` of `run` sets another code)"),
+    ("76", "unsettled: `once` was started by someone who never said how it ended"),
     ("77", "not allowed: the engine refuses this user"),
     ("78", "a variable or a URL that makes no sense"),
     ("79", "the hold was lost while CMD ran, and CMD was stopped"),

@@ -7,9 +7,11 @@
 //! - `failure` is how every command ends that does not succeed: one form, one table of exit codes.
 //! - `settings` is what holds for every command; `engine` is the way to the engine and what its
 //!   errors mean; `output` is how things are shown; `logs` is what the library says about itself.
-//! - `asking` makes a claim of what was asked for, `claimed` is one of another process; `waiting` is what is said while it waits; `facts` is
-//!   what is known about a name; `codes` are the errors and topics that `explain` explains.
-//! - `commands` has one file a command; `run` and `demo` have rooms of their own.
+//! - `asking` makes a claim of what was asked for, `claimed` is one of another process; `waiting` is
+//!   what is said while it waits; `names` finds a name, `facts` is what is known about one; `codes` are
+//!   the errors and topics that `explain` explains.
+//! - `commands` has one file a command; `run` (with `elect` and `once`) and `demo` have rooms of their
+//!   own.
 //!
 //! Nothing here uses `println!`: it panics when the reader of a pipe has left. Commands write to the
 //! writer that they are given, and hand on what becomes of that.
@@ -24,6 +26,7 @@ mod engine;
 mod facts;
 mod failure;
 mod logs;
+mod names;
 mod output;
 mod run;
 mod settings;
@@ -121,13 +124,14 @@ async fn ask(asked: Ask, settings: &Settings, out: &mut dyn Write) -> Result<Exi
         Ask::Release(claimed) => commands::release::run(&claimed, settings, out).await,
         Ask::Check(claimed) => commands::check::run(&claimed, settings, out).await,
         Ask::Ls(prefix) => commands::ls::run(&prefix, settings, out).await,
-        Ask::Show(name) => commands::show::run(&name, settings, out).await,
+        Ask::Show(named) => commands::show::run(&named, settings, out).await,
+        Ask::Leader { name, watch } => commands::leader::run(&name, watch, settings, out).await,
         Ask::Watch(prefix, interval) => {
             commands::watch::run(&prefix, interval, settings, out).await
         }
         #[cfg(feature = "top")]
         Ask::Top(asked) => commands::top::run(&asked, settings, out).await,
-        Ask::Wait(name, wait) => commands::wait::run(&name, wait, settings, out).await,
+        Ask::Wait(named, wait) => commands::wait::run(&named, wait, settings, out).await,
         Ask::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
         Ask::Doctor { brief } => commands::doctor::run(brief, settings, out).await,
     }

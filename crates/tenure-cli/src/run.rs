@@ -1,4 +1,5 @@
-//! `tenure run`: a command runs while a name is held, and never without.
+//! `tenure run`: a command runs while a name is held, and never without. `tenure elect` is the same
+//! with a term, again and again; `tenure once` with work whose outcome is kept.
 //!
 //! Two processes share the work, made by one fork. The *front* is what the shell started; the *keeper*
 //! holds the name and starts the command. If the front is killed, the keeper stops the command and
@@ -6,6 +7,8 @@
 //! the hold, unless both are killed at once, and even then the command itself dies with the keeper.
 //!
 //! - `front`, `keeper`: the two; `link` is what they share; `line` is where the keeper waits.
+//! - `held` is what it holds; `settle` what it says of work that is done once, `record` what is kept of
+//!   that, `passing` where it is read from.
 //! - `watch` decides when the command is stopped; `command`, `tree` and `terminal` are what it needs.
 //! - `events`, `signals`, `clock`: what the keeper hears. `report`, `loss`: what is said in the end.
 
@@ -13,12 +16,16 @@ mod clock;
 mod command;
 mod events;
 mod front;
+mod held;
 mod keeper;
 mod line;
 mod link;
 mod loss;
+mod passing;
 mod quiet;
+mod record;
 mod report;
+mod settle;
 mod signals;
 mod terminal;
 mod tree;
@@ -31,6 +38,7 @@ use std::path::Path;
 use rustix::process::getpid;
 
 use crate::args::Run;
+use crate::args::run::Purpose;
 use crate::failure::{CANNOT_CREATE, Exit, Failure, INTERNAL, Stop};
 use crate::output::{clean, quoted};
 use crate::settings::Settings;
@@ -50,7 +58,11 @@ pub(crate) fn run(run: &Run, settings: &Settings) -> Result<Exit, Stop> {
     match ended {
         Ended::Done(code) => Ok(Exit(code)),
         Ended::KeeperDied(signal) => {
-            let report = Report::not_run(Outcome::Failed, keeper_died(run, signal));
+            let mut failure = keeper_died(run, signal);
+            if let Purpose::Once(_) = run.purpose {
+                failure.why.push_str("; the work is unsettled if it was started");
+            }
+            let report = Report::not_run(Outcome::Failed, failure);
             report.publish(settings.error_paint(), status.as_mut());
             Ok(Exit(report.exit))
         }

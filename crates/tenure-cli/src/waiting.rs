@@ -4,10 +4,12 @@ use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use tenure::engine::Space;
 use tenure::{Details, Fence, Tenure, View};
 use tokio::time::{Instant, sleep_until};
 
 use crate::facts;
+use crate::names;
 use crate::output::{precise, quoted, span};
 use crate::settings::Settings;
 
@@ -20,6 +22,7 @@ pub(crate) struct Waiting<'a> {
     tenure: &'a Tenure,
     settings: &'a Settings,
     name: &'a str,
+    space: Space,
     /// What our claim says of itself, by which it is known in the line; `None` if we only look on.
     me: Option<&'a Details>,
     began: Instant,
@@ -31,9 +34,10 @@ impl<'a> Waiting<'a> {
         tenure: &'a Tenure,
         settings: &'a Settings,
         name: &'a str,
+        space: Space,
         me: Option<&'a Details>,
     ) -> Waiting<'a> {
-        Waiting { tenure, settings, name, me, began: Instant::now() }
+        Waiting { tenure, settings, name, space, me, began: Instant::now() }
     }
 
     /// Says when it takes long, and never ends: for a `select!` beside what is waited for.
@@ -41,7 +45,8 @@ impl<'a> Waiting<'a> {
         for time in TIMES {
             sleep_until(self.began + time).await;
             // If the engine does not answer now, whoever waits for it will say so.
-            let view = self.tenure.inspect(self.settings.full_name(self.name)).await;
+            let name = self.settings.full_name(self.name);
+            let view = names::look(self.tenure, self.space, &name).await;
             if let Ok(Some(view)) = view {
                 self.settings.notes().say(&self.sentence(&view));
             }

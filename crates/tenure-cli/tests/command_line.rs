@@ -11,7 +11,8 @@ use std::process::Command;
 
 use stage::{Ran, Stage};
 
-const PROOFS: [&str; 7] = ["race", "booking", "stolen", "crash", "slots", "order", "handover"];
+const PROOFS: [&str; 9] =
+    ["race", "booking", "stolen", "crash", "slots", "order", "handover", "leader", "webhook"];
 
 fn tenure(args: &[&str]) -> Ran {
     run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(args))
@@ -64,7 +65,7 @@ fn an_unknown_command_or_option_is_named_and_refused() {
     let ran = tenure(&["dmeo"]);
     let [what, why, help] = ran.failed(64);
     assert_eq!((what, help), (r#"there is no command "dmeo""#, "did you mean `tenure demo`?"));
-    assert!(why.starts_with("known: run, acquire, "), "{why}");
+    assert!(why.starts_with("known: run, elect, leader, once, acquire, "), "{why}");
     for args in [&["--fast"][..], &["demo", "--fast"], &["demo", "race", "slots"]] {
         let ran = tenure(args);
         let [what, ..] = ran.failed(64);

@@ -12,7 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use stage::{Ran, Stage, eventually};
 use tenure_testkit::servers::Redis;
 
-const PROOFS: [&str; 7] = ["race", "booking", "stolen", "crash", "slots", "order", "handover"];
+const PROOFS: [&str; 9] =
+    ["race", "booking", "stolen", "crash", "slots", "order", "handover", "leader", "webhook"];
 
 /// A stage whose folder for temporary files is its own.
 fn stage(name: &str) -> (Stage, PathBuf) {
@@ -108,7 +109,12 @@ fn every_proof_holds_the_table_says_so_and_nothing_stays() {
     assert!(row(out, "slots").contains("20 inside at once"), "{out}");
     assert!(row(out, "slots").contains(" 5 inside at once"), "{out}");
     assert!(row(out, "order").contains("  0 of 60 with a wrong nonce"), "{out}");
-    assert!(out.contains("7 of 7 held, in "), "{out}");
+    assert!(row(out, "leader").contains("9 runs for 3 ticks"), "{out}");
+    assert!(row(out, "leader").contains("  9 runs for 9 ticks"), "{out}");
+    assert!(row(out, "webhook").contains("charged 4 times"), "{out}");
+    assert!(row(out, "webhook").contains("  charged once"), "{out}");
+    assert!(out.contains("all 8 deliveries were answered \"receipt 1\""), "{out}");
+    assert!(out.contains("9 of 9 held, in "), "{out}");
     assert!(out.contains("tenure run hello -- sleep 60"), "{out}");
     assert!(!out.contains('\x1b'), "{out}");
     assert_eq!((files(&temporary), workers(&temporary)), (0, vec![]));

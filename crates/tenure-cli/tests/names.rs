@@ -8,6 +8,7 @@ use std::sync::Arc;
 use stage::{Lines, Ran, Stage, Transcript, eventually};
 use tenure::engine::{Claim, ClaimId, Details, Engine, Name, Space};
 use tenure::engines::file::File;
+use tenure::{Begun, Ended};
 
 #[test]
 fn who_holds_what_and_who_waits() {
@@ -54,6 +55,47 @@ fn a_break_is_explained_before_it_is_done() {
     all.run(&format!("break backup --fence {fence} --reason again")).failed(1);
     next.abort();
     all.compare("names-break");
+}
+
+/// Locks, leaders and onces have names of their own, and every command finds them.
+#[test]
+fn leaders_and_onces_are_found_by_their_names() {
+    let stage = Stage::new("names-spaces");
+    let mut all = Transcript::new(&stage);
+    assert_eq!(all.run("leader cron").exit, Some(1));
+    assert_eq!(all.run("leader cron --json").exit, Some(1));
+    let (tenure, term, run) = stage.with_library(async |tenure| {
+        let election = tenure.election("cron").value("10.0.0.3:80").owner("web-3:4121");
+        let term = election.campaign().await.unwrap();
+        let begun = tenure.once("webhook:42").owner("web-1:7").begin().await.unwrap();
+        let Begun::Mine(run) = begun else { panic!("{begun:?}") };
+        (tenure, term, run)
+    });
+    all.run("leader cron").worked();
+    all.run("leader cron --json").worked();
+    all.run("ls").worked();
+    all.run("ls --json").worked();
+    all.run("show cron").worked();
+    all.run("show webhook:42 --json").worked();
+    all.run("wait webhook:42 -n").failed(75);
+    all.run("wait cron -n --kind leader").failed(75);
+    all.run("wait cron -n --kind lock").worked();
+    assert_eq!(all.run("break cron").exit, Some(1));
+    assert_eq!(all.run("break webhook:42").exit, Some(1));
+    let lock = stage.hold("cron");
+    all.run("show cron").failed(64);
+    all.run("wait cron -n").failed(64);
+    all.run("break cron").failed(64);
+    all.run("show cron --kind leader").worked();
+    all.run("show cron --kind sem").worked();
+    all.run("show cron --kind nonsense").failed(64);
+    let broken = all.run(&format!("break cron --kind leader --fence {} --reason x", term.number()));
+    broken.worked();
+    all.run(&format!("break webhook:42 --fence {} --reason y", run.fence())).worked();
+    assert!(!term.is_live() || stage.block_on(async { term.lost().await }) != Ended::Expired);
+    assert!(lock.is_live(), "the lock was not meant");
+    drop((run, tenure));
+    all.compare_tables("names-spaces");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `tenure run`, by the real binary: real children and grandchildren, on every engine that is shared
+//! `tenure run`, `elect` and `once`, by the real binary: real children and grandchildren, on every engine that is shared
 //! by processes.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
@@ -22,8 +22,12 @@ macro_rules! on_every_engine {
 
 #[path = "run/codes.rs"]
 mod codes;
+#[path = "run/elect.rs"]
+mod elect;
 #[path = "run/lost.rs"]
 mod lost;
+#[path = "run/once.rs"]
+mod once;
 #[path = "run/signals.rs"]
 mod signals;
 #[path = "run/stage.rs"]

@@ -110,6 +110,9 @@ cases! {
     onces::whoever_began_again_is_not_settled_by_the_one_before, exclusive: false, needs: |_| true;
     onces::a_once_with_other_content_is_refused, exclusive: false, needs: |_| true;
     onces::a_once_is_remembered_for_as_long_as_it_is_kept, exclusive: false, needs: |_| true;
+    onces::a_turn_that_nobody_took_leaves_no_doubt, exclusive: false, needs: |_| true;
+    onces::an_older_doubt_is_not_undone, exclusive: false, needs: |_| true;
+    onces::what_a_once_left_does_not_wait_for_hold_for, exclusive: false, needs: |_| true;
     elections::everyone_sees_who_leads, exclusive: false, needs: |_| true;
     elections::leaders_follow_each_other_and_terms_rise, exclusive: false, needs: |_| true;
     elections::a_leader_that_is_not_heard_of_any_more_is_followed, exclusive: false, needs: |_| true;

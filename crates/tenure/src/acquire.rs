@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tracing::Span;
+
 use self::begun::Begun;
 pub(crate) use self::ending::Ending;
 use self::ending::{End, Who, not_asked_for};
@@ -25,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::local;
 use crate::moment::Moment;
-use crate::observe;
+use crate::observe::Waiting;
 use crate::options::OnOutage;
 use crate::outage::is_outage;
 use crate::stake::{Event, Stake};
@@ -81,30 +83,37 @@ impl Draft {
         let ready = core.open().and_then(|()| check()).and_then(|()| core.be_watched());
         let (id, seen) = match ready.and_then(|()| core.world.mint()) {
             Ok(id) => (id, core.slots.seen()),
-            Err(error) => return Err(core.explain(error, "acquire", &self.claim.name)),
+            Err(error) => return Err(core.not_sent(error, &self.claim)),
         };
         (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen.all, may_wait);
         self.claim.elsewhere = seen.elsewhere;
+        if self.claim.details.trace.is_none()
+            && let Some(trace) = core.trace()
+        {
+            self.details().trace = Some(trace);
+        }
+        let span = core.slots.reporter.acquiring(&self.claim);
         let hold = Hold::asking(handle, self.into_stake());
         let (core, stake) = (hold.core(), hold.stake());
         core.slots.insert(stake.clone());
         // A close that came meanwhile has not seen this one.
         if let Err(closed) = core.open() {
-            return Err(core.explain(closed, "acquire", &stake.claim.name));
+            return Err(core.not_sent(closed, &stake.claim));
         }
         if stake.outage() != OnOutage::Closed {
-            return Begun::or_without(hold);
+            return Begun::or_without(hold, span);
         }
         let step = core.engine.claim(&stake.claim);
-        Ok(Begun::sent(hold, step))
+        Ok(Begun::sent(hold, step, span))
     }
 }
 
 /// A claim that was not granted on the spot.
 struct Asked {
+    /// Before the hold, so that who loses interest is said to have before the claim has left.
+    waiting: Waiting,
     hold: Hold,
     request: Request,
-    started: Moment,
     /// Whether the engine has ever answered: then the claim has a place to come back to.
     answered: bool,
     /// When to give up on an engine that has not.
@@ -139,44 +148,67 @@ enum Heard {
 }
 
 impl Asked {
-    fn new(hold: Hold, request: Request, started: Moment) -> Asked {
+    fn new(hold: Hold, request: Request, started: Moment, span: Span) -> Asked {
         let core = hold.core();
         let give_up = match (&request, hold.stake().outage()) {
             (Request::Line(_), _) => Moment::FAR,
             (_, OnOutage::Closed) => started + core.engine.profile().patience,
             _ => started + core.longest_silence(),
         };
+        let reporter = core.slots.reporter.clone();
+        let waiting = Waiting::new(reporter, hold.stake().clone(), span, started);
         let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
         let last_failure = None;
-        Asked { hold, request, started, answered, give_up, last_failure, tries, ring_at, spins }
+        Asked { waiting, hold, request, answered, give_up, last_failure, tries, ring_at, spins }
     }
 
     async fn finish(mut self) -> Result<Ending> {
-        let ended = match self.wait_for_turn().await {
-            Ok(End::Held) => return Ok(Ending::Granted(self.hold)),
-            Ok(End::Busy(holder)) => {
-                return Ok(Ending::Busy(self.hold, Who::Elsewhere(holder)));
-            }
-            Ok(End::Settled(outcome)) => return Ok(Ending::Settled(outcome)),
-            Ok(End::Unsettled) => return Ok(Ending::Unsettled),
-            Ok(End::Nobody) => self.fall_back(),
+        let end = match self.wait_for_turn().await {
             Err(error) if self.goes_on_without() && is_outage(&error) => {
                 self.core().goes_down(&self.stake().claim.name, &error);
-                self.fall_back()
+                Ok(End::Nobody)
             }
-            Err(error) => Err(error),
+            end => end,
         };
-        let explain = |error| self.core().explain(error, "acquire", &self.stake().claim.name);
-        ended.map(Ending::Granted).map_err(explain)
+        let end = end.map_err(|error| self.explain(error));
+        if !self.core().forked() {
+            self.say(&end);
+        }
+        Ok(match end? {
+            End::Held => Ending::Granted(self.hold),
+            End::Busy(holder) => Ending::Busy(self.hold, Who::Elsewhere(holder)),
+            End::Settled(outcome) => Ending::Settled(outcome),
+            End::Unsettled => Ending::Unsettled,
+            End::Nobody => {
+                let hold = self.fall_back();
+                Ending::Granted(hold.map_err(|error| self.explain(error))?)
+            }
+        })
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        self.core().explain(error, "acquire", &self.stake().claim.name)
     }
 
     /// What the engine may have of the claim is left when this is dropped.
-    fn fall_back(&self) -> Result<Hold> {
-        self.hold.fall_back(self.core().world.now().since(self.started))
+    fn fall_back(&mut self) -> Result<Hold> {
+        let waited = self.core().world.now().since(self.waiting.started);
+        self.hold.fall_back(waited, &self.waiting.ends())
     }
 
     fn goes_on_without(&self) -> bool {
         self.stake().outage() != OnOutage::Closed
+    }
+
+    fn say(&mut self, end: &Result<End>) {
+        let now = self.core().world.now();
+        match end {
+            Ok(End::Held | End::Nobody) => {}
+            Ok(End::Busy(holder)) => self.waiting.busy(holder.as_ref(), now),
+            Ok(End::Settled(_)) => self.waiting.ended_before("settled", now),
+            Ok(End::Unsettled) => self.waiting.ended_before("unsettled", now),
+            Err(error) => self.waiting.failed(error, now),
+        }
     }
 
     /// The loop.
@@ -192,7 +224,6 @@ impl Asked {
                     Verdict::Granted(_) => {}
                     Verdict::Waiting(place) => self.stand(place, now),
                     Verdict::Busy(holder) => {
-                        observe::busy(self.stake());
                         self.refused();
                         return Ok(End::Busy(holder));
                     }
@@ -226,7 +257,6 @@ impl Asked {
                     ended @ (Ended::Closed | Ended::Conflict { .. }),
                 ))) => return Err(ended.into()),
                 Heard::Event(Event::Rung) if now >= self.deadline() => {
-                    observe::busy(self.stake());
                     return self.wait_over(now);
                 }
                 Heard::OurTurn | Heard::Event(Event::Rung) if self.is_down() => {
@@ -258,7 +288,8 @@ impl Asked {
         verdict
     }
 
-    fn stand(&self, place: Place, now: Moment) {
+    fn stand(&mut self, place: Place, now: Moment) {
+        self.waiting.stands(&place);
         let stake = self.stake();
         self.core().slots.schedule(&stake.claim.name, stake.stands(place, now));
         if self.goes_on_without() {
@@ -304,7 +335,8 @@ impl Asked {
     /// Starts on a grant, or has it renewed first if it is old. Returns whether it started.
     fn start(&mut self, grant: Grant, now: Moment) -> bool {
         if now <= grant.start_by {
-            self.hold.start(grant, now, now.since(self.started));
+            let span = self.waiting.ends();
+            self.hold.start(grant, now, now.since(self.waiting.started), &span);
             return true;
         }
         if self.may_ask_at_once(now) {
@@ -361,6 +393,9 @@ impl Asked {
         if error.asks_for_time() && self.stake().claim.may_wait {
             // The engine is there and needs time; whoever came to wait does.
             self.give_up = Moment::FAR;
+        } else if !self.answered && self.give_up == Moment::FAR {
+            // It was, and is no more.
+            self.give_up = now + self.patience();
         }
         if now >= self.give_up {
             return Err(error);
@@ -370,8 +405,16 @@ impl Asked {
         Ok(())
     }
 
+    /// How long an engine that has not answered yet may be silent.
+    fn patience(&self) -> Duration {
+        match self.goes_on_without() {
+            true => self.core().longest_silence(),
+            false => self.core().engine.profile().patience,
+        }
+    }
+
     fn no_answer(&mut self) -> Error {
-        let patience = self.core().engine.profile().patience;
+        let patience = self.patience();
         let silent = || {
             let reason = format!("no answer for {patience:?}");
             Error::new(ErrorKind::Unavailable, reason).next("see the engine's health")
@@ -383,7 +426,7 @@ impl Asked {
         match self.stake().wait {
             // Whether the engine is there is found out first: the wait is for standing in line.
             _ if self.goes_on_without() && self.give_up != Moment::FAR => Moment::FAR,
-            Some(wait) if !wait.is_zero() => self.started + wait,
+            Some(wait) if !wait.is_zero() => self.waiting.started + wait,
             _ => Moment::FAR,
         }
     }
@@ -443,5 +486,15 @@ impl Asked {
 
     fn core(&self) -> &Arc<Core> {
         self.hold.core()
+    }
+}
+
+impl Core {
+    fn not_sent(&self, error: Error, claim: &Claim) -> Error {
+        let error = self.explain(error, "acquire", &claim.name);
+        if !self.forked() {
+            self.slots.reporter.not_sent(claim, &error);
+        }
+        error
     }
 }

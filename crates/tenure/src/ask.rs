@@ -90,7 +90,8 @@ impl Ask {
     pub(crate) fn elsewhere(&self, id: ClaimId) -> Ask {
         let mut ask = self.clone();
         ask.claim.id = id;
-        (ask.claim.weight, ask.claim.capacity, ask.claim.fixed) = (1, u32::MAX, true);
+        // Of the same kind, and with room for all.
+        (ask.claim.weight, ask.claim.capacity) = (1, ask.claim.capacity.max(MOST_UNITS));
         ask.protection = match ask.outage() {
             OnOutage::Local => Protection::Local,
             OnOutage::Closed | OnOutage::Open => Protection::None,

@@ -370,12 +370,14 @@ pub struct Leave {
     pub only: Option<Fence>,
     /// For a once: what became of it.
     pub settle: Option<Settle>,
+    /// For a once: its caller never heard of a grant, so that it was not begun.
+    pub unbegun: bool,
 }
 
 impl Leave {
     /// Leaves without a word.
     pub fn new(name: Name, id: ClaimId) -> Leave {
-        Leave { name, id, in_doubt: false, only: None, settle: None }
+        Leave { name, id, in_doubt: false, only: None, settle: None, unbegun: false }
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use self::open::{Opened, Reach, open};
 use crate::ask::Draft;
-use crate::claim::{Broken, Fence, Note};
+use crate::claim::{Broken, Ended, Fence, Note};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
 use crate::engines::memory::Memory;
@@ -19,12 +19,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::local;
 use crate::moment::Moment;
 use crate::name::{Name, Space};
-use crate::observe;
+use crate::observe::{End, Reporter};
 use crate::options::{OnOutage, Options, Protection, check_text, on_outage};
-use crate::outage::Outage;
-use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore};
+use crate::outage::{Outage, is_outage};
+use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore, Worker};
 use crate::stake::{Stake, Todo, Watcher};
 use crate::system;
+use crate::telemetry::TraceSource;
 use crate::turn::{Ack, Slots};
 use crate::watchdog;
 
@@ -72,6 +73,7 @@ pub(crate) struct Core {
     pub(crate) watched: AtomicBool,
     starting: Mutex<()>,
     generation: u64,
+    pub(crate) trace_source: TraceSource,
 }
 
 impl Tenure {
@@ -109,7 +111,7 @@ impl Tenure {
             options.set(&field, &value).map_err(|error| error.context("connect", "", label))?;
         }
         let tenure = Tenure::with_engine(engine).with_defaults(options)?;
-        if let Some(error) = down {
+        if let Some(error) = down.filter(is_outage) {
             // Any name will do to ask whether it is back.
             let name = Name::unchecked(Space::Lock, "tenure");
             tenure.handle.core.goes_down(&name, &error);
@@ -148,7 +150,8 @@ impl Tenure {
             let engine = engine.clone();
             Box::new(move |name: &Name| engine.shard(name))
         };
-        let slots = Arc::new(Slots::new(world.clone(), shard_of));
+        let reporter = Reporter::new(&engine.profile().label);
+        let slots = Arc::new(Slots::new(world.clone(), shard_of, reporter));
         let turns: Weak<dyn Turns> = Arc::downgrade(&slots) as _;
         engine.attach(turns);
         let hurry = {
@@ -167,6 +170,7 @@ impl Tenure {
             watched: AtomicBool::new(false),
             starting: Mutex::new(()),
             generation: system::generation(),
+            trace_source: TraceSource::default(),
         };
         let handle = Arc::new(Handle { core: Arc::new(core) });
         Tenure { handle, defaults: Arc::new(Options::new(default_owner())) }
@@ -218,6 +222,11 @@ impl Tenure {
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         let ask = self.ask(Space::Election, name.as_ref());
         Election { handle: self.handle.clone(), ask }
+    }
+
+    /// One of many that does the work while it leads.
+    pub fn worker(&self, name: impl AsRef<str>) -> Worker {
+        Worker::new(self.handle.clone(), self.ask(Space::Election, name.as_ref()))
     }
 
     /// Work that is done once, and whose outcome is remembered.
@@ -365,7 +374,7 @@ impl Core {
         };
         let broken = asked.await.map_err(|error| self.explain(error, "break", name))?;
         if broken == Broken::Done {
-            observe::broken(name, fence, &note);
+            self.slots.reporter.broken(name, fence, &note);
         }
         Ok(broken)
     }
@@ -420,10 +429,16 @@ impl Core {
     /// Leaves a claim, held or waiting. Never blocks: this is what `Drop` does. Only what was given
     /// to its caller is kept for `hold_for`.
     pub(crate) fn leave(&self, stake: &Arc<Stake>, given: bool) {
-        let may_be_kept = given && !stake.terms.hold_for.is_zero();
+        // What a once left must not wait for its leave.
+        let may_be_kept = given && !stake.terms.hold_for.is_zero() && stake.claim.once.is_none();
         let now = if may_be_kept { self.world.now() } else { Moment::FAR };
         let name = &stake.claim.name;
-        let Some(leave) = stake.leave(now) else {
+        let (leave, lost) = stake.leave(now);
+        if let Some(ended) = lost.filter(|ended| *ended != Ended::Closed) {
+            let end = End { stake, holding: None, world: &*self.world };
+            self.slots.reporter.released_late(end, Some(&ended));
+        }
+        let Some(leave) = leave else {
             if stake.is_kept() {
                 self.slots.schedule(name, Moment::ORIGIN);
             } else {

@@ -152,7 +152,7 @@ impl Error {
 }
 
 /// A hostile name must not make the error unreadable.
-fn shorten(name: &str) -> String {
+pub(crate) fn shorten(name: &str) -> String {
     const SHOWN: usize = 120;
     match name.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &name[..end]),

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tracing::Span;
+
 use crate::claim::{Ended, Fence, Grant, Renewal, Renewed};
 use crate::client::{Core, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
-use crate::observe;
+use crate::observe::{End, Reporter};
 use crate::options::{Protection, check_ttl};
 use crate::stake::{Released, Stake, Todo, Watcher};
 
@@ -42,9 +44,10 @@ impl Hold {
         Hold { handle, stake, fence: Fence::default(), rest: Vec::new(), given: false, left: false }
     }
 
-    /// The claim was granted after it had waited that long.
-    pub(crate) fn start(&mut self, grant: Grant, now: Moment, waited: Duration) {
-        self.start_and_say(grant, now, |stake| observe::granted(stake, waited));
+    /// The claim was granted after it had waited that long, in that span.
+    pub(crate) fn start(&mut self, grant: Grant, now: Moment, waited: Duration, acquire: &Span) {
+        let say = |reporter: &Reporter, stake: &Stake| reporter.granted(stake, waited, acquire);
+        self.start_and_say(grant, now, acquire, say);
     }
 
     /// The engine says that a hold of this id is there, and this process goes on with it.
@@ -56,17 +59,24 @@ impl Hold {
     ) -> Hold {
         let mut hold = Hold::asking(handle, stake);
         hold.stake.attached();
-        hold.start_and_say(grant, now, observe::attached);
+        hold.start_and_say(grant, now, &Span::none(), Reporter::attached);
         hold.given()
     }
 
-    fn start_and_say(&mut self, grant: Grant, now: Moment, say: impl FnOnce(&Stake)) {
+    fn start_and_say(
+        &mut self,
+        grant: Grant,
+        now: Moment,
+        acquire: &Span,
+        say: impl FnOnce(&Reporter, &Stake),
+    ) {
         self.fence = grant.fence;
         let (slots, stake) = (&self.core().slots, &self.stake);
         slots.saw(grant.fence);
         let mut todo = Todo::default();
-        slots.schedule(&stake.claim.name, stake.start(grant, now, &mut todo));
-        say(stake);
+        let holding = slots.reporter.holding(&stake.claim, &grant, acquire);
+        slots.schedule(&stake.claim.name, stake.start(grant, now, holding, &mut todo));
+        say(&slots.reporter, stake);
         if !todo.is_empty() {
             slots.carry_out(stake, &mut todo);
         }
@@ -76,9 +86,13 @@ impl Hold {
     /// has ended it is left like any other.
     pub(crate) fn let_go(mut self) -> Result<bool> {
         let core = self.core();
+        if core.forked() {
+            return Err(Error::closed());
+        }
         let (forget_at, in_doubt) = self.stake.let_go(core.world.now())?;
         core.slots.schedule(&self.stake.claim.name, forget_at);
-        observe::detached(&self.stake);
+        let (stake, holding) = (&*self.stake, self.stake.holding());
+        core.slots.reporter.detached(End { stake, holding, world: &*core.world });
         self.left = true;
         Ok(in_doubt)
     }
@@ -129,8 +143,9 @@ impl Hold {
     /// The number of this grant; of several names, that of the first.
     ///
     /// Give it to whatever the hold protects, and have that refuse lower numbers than the highest it
-    /// has seen: a holder that comes back too late can then do no harm. Co-holders of a semaphore
-    /// cannot be fenced against each other.
+    /// has seen: a holder that comes back too late can then do no harm. [`fencing`](crate::fencing)
+    /// does that for databases, files and HTTP servers. Co-holders of a semaphore cannot be fenced
+    /// against each other.
     pub fn fence(&self) -> Fence {
         self.fence
     }
@@ -182,6 +197,15 @@ impl Hold {
     /// yields.
     pub fn at_risk(&self) -> AtRisk {
         AtRisk { lost: self.lost() }
+    }
+
+    /// How it stands, for whoever needs `before` to come to an end in time.
+    pub(crate) fn outlook(&self, before: Duration) -> Outlook {
+        let lost = self.lost();
+        for stake in &lost.stakes {
+            lost.core.slots.schedule(&stake.claim.name, stake.warn(before));
+        }
+        Outlook { lost, before }
     }
 
     /// Makes the hold last `ttl` from now. It never becomes shorter.
@@ -376,5 +400,41 @@ impl Future for AtRisk {
         }
         let why = self.lost.stakes.iter().find_map(|stake| stake.at_risk());
         why.map_or(Poll::Pending, |why| Poll::Ready(why.to_string()))
+    }
+}
+
+/// How a hold stands, again and again. See [`Hold::outlook`].
+pub(crate) struct Outlook {
+    lost: Lost,
+    before: Duration,
+}
+
+/// How a hold stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    Good,
+    /// Renewals fail.
+    AtRisk,
+    /// No more is left than it takes to come to an end.
+    RunningOut,
+    Lost,
+}
+
+impl Outlook {
+    /// How it stands now; `cx` is woken when that may have changed. It looks at the clock, so that
+    /// after a pause of the whole machine the first look is right.
+    pub(crate) fn look(&self, cx: &Context<'_>) -> Standing {
+        if self.lost.look(cx).is_some() {
+            return Standing::Lost;
+        }
+        let enough = self.lost.core.world.now() + self.before;
+        let stakes = &self.lost.stakes;
+        if stakes.iter().any(|stake| stake.deadline() <= enough) {
+            Standing::RunningOut
+        } else if stakes.iter().any(|stake| stake.at_risk().is_some()) {
+            Standing::AtRisk
+        } else {
+            Standing::Good
+        }
     }
 }

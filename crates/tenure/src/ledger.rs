@@ -197,6 +197,10 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         // While it still holds: its record may be older than `keep`, and counts for as long as that.
         if let Some(settle) = &leave.settle {
             self.settle(settle)?;
+        } else if leave.unbegun
+            && let Some(hold) = self.shelf.find(&leave.id)?
+        {
+            self.settle(&Settle { fence: hold.fence(), outcome: None })?;
         }
         let left = match self.shelf.remove(&leave.id)? {
             Some(Entry { state: State::Held { .. }, .. }) => Left::Released,
@@ -379,7 +383,8 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     fn started(&mut self, hold: &Entry) -> Result<(), S::Error> {
         let Some(Once { keep, content, .. }) = hold.once else { return Ok(()) };
         let (fence, until) = (hold.fence(), self.now + keep);
-        self.shelf.set_record(Some(Record { fence, keep, until, content, outcome: None }))
+        let doubt = self.shelf.record(self.now)?.is_some_and(|before| before.outcome.is_none());
+        self.shelf.set_record(Some(Record { fence, keep, until, content, doubt, outcome: None }))
     }
 
     /// Answers a waiting claim of a once that needs no turn any more.
@@ -420,7 +425,8 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     /// Counts also after the ttl, so that a slow holder resolves its own doubt.
     fn settle(&mut self, settle: &Settle) -> Result<(), S::Error> {
         let Some(record) = self.shelf.record(self.now)? else { return Ok(()) };
-        if record.fence != settle.fence || record.outcome.is_some() {
+        let stays = settle.outcome.is_none() && record.doubt;
+        if record.fence != settle.fence || record.outcome.is_some() || stays {
             return Ok(());
         }
         let settled = settle.outcome.clone().map(|outcome| Record {

@@ -28,13 +28,16 @@
 //! - [`Tenure`] connects to an engine and makes the primitives: [`Mutex`], [`Semaphore`], [`RwLock`],
 //!   [`All`]. Each has the same [`Options`] and gives the same guard, a [`Hold`], which another process
 //!   can go on with when it is [`Detached`].
+//! - [`Worker`] does work while it leads an election; [`worker`] has its states.
 //! - [`engine`] is the trait that engines implement, with the words it speaks; [`engines`] are those
 //!   that come along; [`ledger`] is the rule that they apply.
+//! - [`fencing`] makes databases, files and HTTP servers refuse a holder that comes too late.
 //!
 //! # What a lock cannot do
 //!
 //! A process can be stopped in the middle of its work and go on when its hold has long ended. No lock
-//! can stop what it does then; the [fence](Hold::fence) can, if what is written to checks it.
+//! can stop what it does then; the [fence](Hold::fence) can, if what is written to checks it:
+//! [`fencing`] has the checks for SQLite, Postgres, Redis, HTTP and files.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("tenure runs on Linux only: it needs CLOCK_BOOTTIME and timerfd. See README.md.");
@@ -56,14 +59,20 @@ mod observe;
 mod options;
 mod outage;
 mod primitives;
+#[cfg(any(feature = "fence-http", feature = "idempotency"))]
+mod problem;
 mod stake;
 mod system;
+mod telemetry;
 mod turn;
 mod watchdog;
 
 pub mod blocking;
 pub mod engine;
 pub mod engines;
+pub mod fencing;
+#[cfg(feature = "idempotency")]
+pub mod idempotency;
 pub mod ledger;
 
 pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Outcome, Waiter};
@@ -73,9 +82,12 @@ pub use engine::View;
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Finding, Mark};
 pub use hold::{AtRisk, Hold, Lost};
+pub use observe::Advice;
+#[cfg(feature = "metrics")]
+pub use observe::meters as metrics;
 pub use options::{OnOutage, Options, Protection};
 pub use primitives::{
     All, Begun, Done, Election, LONGEST_OUTCOME, Leader, Mutex, Observer, Once, Run, RwLock,
-    Semaphore, Term,
+    Semaphore, Term, Work, Worker, worker,
 };
 pub use stake::Released;

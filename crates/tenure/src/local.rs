@@ -214,11 +214,17 @@ impl Line {
 }
 
 impl Place {
-    /// Whether it has been let in, and needs not wait.
-    pub(crate) fn is_inside(&self) -> bool {
+    /// Whether it has been let in, and needs not wait; its turn is taken with that.
+    pub(crate) fn take(&self) -> bool {
+        let mut lines = self.lines.lines();
+        let inside = lines.get_mut(&self.name).and_then(|line| line.inside.get_mut(&self.number));
+        inside.map(|inside| inside.taken = true).is_some()
+    }
+
+    #[cfg(test)]
+    fn is_inside(&self) -> bool {
         let lines = self.lines.lines();
-        let line = lines.get(&self.name);
-        line.is_some_and(|line| line.inside.contains_key(&self.number))
+        lines.get(&self.name).is_some_and(|line| line.inside.contains_key(&self.number))
     }
 
     /// Ready when its turn has come, which is taken with that.

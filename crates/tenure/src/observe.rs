@@ -1,103 +1,392 @@
-//! What the core says about itself, through `tracing`. Claim ids appear as fingerprints only.
+//! What the core says about itself: events and spans through `tracing`, and numbers through `metrics`
+//! where that feature is on. Claim ids appear as fingerprints only.
+//!
+//! The core calls one function for each thing that happened, and decides nothing by it. Whatever is
+//! not listened to costs a look at a flag: fields are made and clocks are read only for a listener.
 
+mod adviser;
+mod groups;
+mod holding;
+#[cfg(feature = "metrics")]
+pub mod meters;
+mod waiting;
+mod worker;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{debug, error, info, warn};
+use tracing::{Level, Span, debug, enabled, error, info, trace, warn};
 
-use crate::claim::{Claim, Ended, Fence, Note};
+pub use self::adviser::Advice;
+pub(crate) use self::holding::Holding;
+pub(crate) use self::waiting::Waiting;
+pub(crate) use self::worker::Worker;
+
+use self::adviser::Adviser;
+use self::groups::{group, group_of, kind};
+use crate::claim::{Claim, Ended, Fence, Grant, Note};
+use crate::clock::World;
 use crate::error::Error;
+use crate::moment::Moment;
 use crate::name::Name;
-use crate::stake::Stake;
+use crate::stake::{Heard, Stake};
 
-/// An event about a hold, with what identifies it and whatever else there is to say.
+/// The target of everything that is said here, for filters.
+const TARGET: &str = "tenure";
+
+/// Says to the meters what happened, where there are any.
+macro_rules! measure {
+    ($($call:tt)*) => {
+        #[cfg(feature = "metrics")]
+        { meters::$($call)*; }
+    };
+}
+use measure;
+
+/// An event about a claim, with what identifies it and whatever else there is to say.
 macro_rules! about {
-    ($level:ident, $event:literal, $stake:expr, $($rest:tt)*) => {{
-        let claim = &$stake.claim;
-        let (owner, meta) = (&claim.details.owner, &claim.details.meta);
+    ($level:ident, $event:literal, $reporter:expr, $claim:expr, $($rest:tt)*) => {{
+        let claim: &Claim = $claim;
+        let $crate::claim::Details { owner, meta, trace, .. } = &*claim.details;
         $level!(
-            event = $event, name = %claim.name, claim = %claim.id, fence = %$stake.fence(),
-            owner, ?meta, $($rest)*
+            target: TARGET,
+            event = $event, name = %claim.name, kind = kind(claim), group = group(&claim.name),
+            engine = &*$reporter.engine, owner, claim = %claim.id, ?meta,
+            trace = trace.as_deref(), $($rest)*
         )
     }};
 }
+use about;
 
-pub(crate) fn granted(stake: &Stake, waited: Duration) {
-    let (wait_ms, ttl_ms) = (waited.as_millis() as u64, stake.claim.ttl.as_millis() as u64);
-    about!(debug, "lock.granted", stake, wait_ms, ttl_ms);
+/// An event about a claim that someone else is in the way of.
+macro_rules! about_blocked {
+    ($level:ident, $event:literal, $reporter:expr, $claim:expr, $holder:expr, $($rest:tt)*) => {{
+        let holder: Option<&$crate::claim::Holder> = $holder;
+        let details = holder.map(|holder| &*holder.details);
+        about!(
+            $level, $event, $reporter, $claim,
+            blocked_by.owner = details.map(|details| details.owner.as_str()),
+            blocked_by.fence = holder.map(|holder| holder.fence.get()),
+            blocked_by.trace = details.and_then(|details| details.trace.as_deref()),
+            $($rest)*
+        )
+    }};
+}
+use about_blocked;
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis() as u64
 }
 
-/// This process goes on with a hold that it or another let go of.
-pub(crate) fn attached(stake: &Stake) {
-    let ttl_ms = stake.claim.ttl.as_millis() as u64;
-    about!(debug, "lock.attached", stake, ttl_ms);
+/// What one connection says, and what it remembers for that.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    /// The engine's own word for itself, which has no password in it.
+    engine: Arc<str>,
+    adviser: Adviser,
+    #[cfg(feature = "metrics")]
+    ages: meters::Ages,
 }
 
-/// This process has let go of a hold without leaving it.
-pub(crate) fn detached(stake: &Stake) {
-    let ttl_ms = stake.claim.ttl.as_millis() as u64;
-    about!(debug, "lock.detached", stake, ttl_ms);
+/// How a hold ended, and when.
+pub(crate) struct End<'a> {
+    pub(crate) stake: &'a Stake,
+    /// What lasted as long as it did.
+    pub(crate) holding: Option<Box<Holding>>,
+    pub(crate) world: &'a dyn World,
 }
 
-/// It was not granted: it did not want to wait, or its wait is over.
-pub(crate) fn busy(stake: &Stake) {
-    let Claim { name, id, details, .. } = &stake.claim;
-    debug!(event = "lock.busy", %name, claim = %id, owner = details.owner, meta = ?details.meta);
+impl End<'_> {
+    /// How long it was held, until its owner left.
+    fn held(&self) -> Duration {
+        let (since, left_at) = self.stake.times();
+        left_at.unwrap_or_else(|| self.world.now()).since(since)
+    }
+
+    /// Says it inside the hold's own span.
+    fn say(&self, say: impl FnOnce()) {
+        match &self.holding {
+            Some(holding) => holding.span().in_scope(say),
+            None => say(),
+        }
+    }
 }
 
-/// An operator broke a hold; its holder says for itself what it lost.
-pub(crate) fn broken(name: &Name, fence: Fence, note: &Note) {
-    warn!(event = "lock.broken", %name, %fence, by = note.by, reason = note.reason);
+impl Reporter {
+    pub(crate) fn new(engine: &str) -> Reporter {
+        measure!(engine_up(engine, true));
+        Reporter {
+            engine: engine.into(),
+            adviser: Adviser::default(),
+            #[cfg(feature = "metrics")]
+            ages: meters::Ages::default(),
+        }
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn ages(&self, stakes: &[Arc<Stake>], now: Moment) {
+        self.ages.tell(self, stakes, now);
+    }
+
+    pub(crate) fn advice(&self) -> Vec<Advice> {
+        self.adviser.all()
+    }
+
+    // The way to a hold; what happens in line is said by `Waiting`.
+
+    /// A claim was refused before it was sent.
+    pub(crate) fn not_sent(&self, claim: &Claim, error: &Error) {
+        about!(debug, "lock.failed", self, claim, reason = %error);
+        measure!(acquisition(self, claim, "error", None));
+    }
+
+    /// A claim is granted. Returns what lasts as long as the hold.
+    pub(crate) fn holding(
+        &self,
+        claim: &Claim,
+        grant: &Grant,
+        acquire: &Span,
+    ) -> Option<Box<Holding>> {
+        Holding::new(self, claim, grant, acquire)
+    }
+
+    pub(crate) fn granted(&self, stake: &Stake, waited: Duration, acquire: &Span) {
+        let (claim, wait_ms) = (&stake.claim, millis(waited));
+        let say = || {
+            let (ttl_ms, fence, reason) =
+                (millis(claim.ttl), stake.fence(), claim.details.reason.as_deref());
+            about!(debug, "lock.granted", self, claim, %fence, wait_ms, ttl_ms, reason);
+        };
+        if enabled!(target: TARGET, Level::DEBUG) {
+            if !acquire.is_disabled() {
+                acquire.record("tenure.fence", stake.fence().get());
+                acquire.record("tenure.wait.ms", wait_ms);
+                acquire.record("tenure.outcome", "granted");
+            }
+            acquire.in_scope(say);
+        }
+        measure!(acquisition(self, claim, "granted", Some(waited)));
+    }
+
+    /// This process goes on with a hold that it or another let go of.
+    pub(crate) fn attached(&self, stake: &Stake) {
+        let ttl_ms = millis(stake.claim.ttl);
+        about!(debug, "lock.attached", self, &stake.claim, fence = %stake.fence(), ttl_ms);
+    }
+
+    // What happens to a hold.
+
+    /// A renewal was answered, or was not.
+    pub(crate) fn renewal(&self, stake: &Stake, heard: Heard) {
+        let claim = &stake.claim;
+        if let Heard::Renewed { left, first_life } = heard
+            && enabled!(target: TARGET, Level::TRACE)
+        {
+            let (ttl_ms, left_ms) = (millis(claim.ttl), millis(left));
+            stake.hold_span().in_scope(|| {
+                let fence = stake.fence();
+                about!(trace, "lock.renewed", self, claim, %fence, ttl_ms, left_ms, first_life);
+            });
+        }
+        measure!(renewal(self, claim, heard));
+    }
+
+    pub(crate) fn at_risk(&self, stake: &Stake, why: &str, now: Moment) {
+        let (ttl_ms, left_ms) = (millis(stake.claim.ttl), millis(now.until(stake.deadline())));
+        stake.hold_span().in_scope(|| {
+            let (claim, fence) = (&stake.claim, stake.fence());
+            about!(warn, "lock.renew_late", self, claim, %fence, ttl_ms, left_ms, reason = why);
+        });
+    }
+
+    pub(crate) fn lost(&self, end: End<'_>, ended: &Ended) {
+        let (claim, fence, held) = (&end.stake.claim, end.stake.fence(), end.held());
+        let (ttl_ms, hold_ms) = (millis(claim.ttl), millis(held));
+        end.say(|| {
+            about!(error, "lock.lost", self, claim, %fence, ttl_ms, hold_ms, reason = %ended);
+        });
+        if let Some(holding) = end.holding {
+            holding.over(held, how(ended), Some(ended));
+        }
+        measure!(lost(self, claim, ended));
+        measure!(held(self, claim, how(ended), held));
+    }
+
+    /// This process has let go of a hold without leaving it.
+    pub(crate) fn detached(&self, end: End<'_>) {
+        let (claim, fence) = (&end.stake.claim, end.stake.fence());
+        let ttl_ms = millis(claim.ttl);
+        end.say(|| about!(debug, "lock.detached", self, claim, %fence, ttl_ms));
+        if let Some(holding) = end.holding {
+            let held = end.world.now().since(end.stake.times().0);
+            holding.over(held, "detached", None);
+        }
+    }
+
+    // The end of a hold by its owner.
+
+    pub(crate) fn released(&self, end: End<'_>) {
+        let listens = end.holding.is_some() || enabled!(target: TARGET, Level::DEBUG);
+        // Nobody hears, and the length of what is renewed says nothing: not worth a clock.
+        if end.stake.terms.renew && !listens {
+            return;
+        }
+        let (claim, held) = (&end.stake.claim, end.held());
+        end.say(|| {
+            let (fence, hold_ms) = (end.stake.fence(), millis(held));
+            about!(debug, "lock.released", self, claim, %fence, hold_ms);
+        });
+        self.advise(&end, held);
+        if let Some(holding) = end.holding {
+            holding.over(held, "released", None);
+        }
+        measure!(held(self, claim, "released", held));
+    }
+
+    /// Its owner released a hold that had ended before, or whose release was never answered.
+    pub(crate) fn released_late(&self, end: End<'_>, ended: Option<&Ended>) {
+        let (claim, fence, held) = (&end.stake.claim, end.stake.fence(), end.held());
+        let (ttl_ms, hold_ms) = (millis(claim.ttl), millis(held));
+        let unanswered = || "the release was never answered".to_owned();
+        let reason = ended.map_or_else(unanswered, Ended::to_string);
+        let next = match ended {
+            Some(Ended::Expired) if !end.stake.terms.renew => "raise the ttl, or have it renewed",
+            Some(Ended::Expired) => "raise the ttl, or find out why renewals failed",
+            _ => "guard what it wrote with the fence",
+        };
+        end.say(|| {
+            about!(
+                warn,
+                "lock.expired_before_release",
+                self,
+                claim,
+                %fence,
+                ttl_ms,
+                hold_ms,
+                reason,
+                "the hold had ended before it was released: {next}"
+            );
+        });
+        self.advise(&end, held);
+        measure!(expired_before_release(self, claim));
+        // One that was lost has been measured when it was.
+        if let Some(holding) = end.holding {
+            let how = ended.map_or("expired", how);
+            holding.over(held, how, None);
+            measure!(held(self, claim, how, held));
+        }
+    }
+
+    /// Remembers how long it lasted, and warns when the ttl of its group is too short for that.
+    fn advise(&self, end: &End<'_>, held: Duration) {
+        let claim = &end.stake.claim;
+        if end.stake.terms.renew {
+            return;
+        }
+        let group = group(&claim.name);
+        let Some(advice) = self.adviser.ended(group, held, claim.ttl, end.world.now()) else {
+            return;
+        };
+        let (p50_ms, p99_ms) = (millis(advice.p50), millis(advice.p99));
+        let (ttl_ms, proposal_ms) = (millis(advice.ttl), advice.proposal.map(millis));
+        warn!(
+            target: TARGET,
+            event = "ttl.advice", group, engine = &*self.engine, holds = advice.holds, p50_ms, p99_ms,
+            ttl_ms, proposal_ms,
+            "one hold in a hundred takes more than a third of its ttl, and nothing renews it: \
+             raise the ttl to the proposal, or have the holds renewed"
+        );
+    }
+
+    /// A hold that the engine did not grant, because it cannot be reached.
+    pub(crate) fn unprotected(&self, stake: &Stake) {
+        let (fence, protection) = (stake.fence(), stake.protection);
+        about!(warn, "lock.unprotected", self, &stake.claim, %fence, ?protection);
+        measure!(fail_open(&stake.claim));
+    }
+
+    // Elections and onces.
+
+    /// A candidate leads from now on.
+    pub(crate) fn elected(&self, stake: &Stake) {
+        let (claim, fence) = (&stake.claim, stake.fence());
+        let value = claim.details.value.as_deref();
+        about!(info, "leader.elected", self, claim, %fence, value);
+        measure!(elected(claim, fence));
+    }
+
+    /// A leader hands over.
+    pub(crate) fn resigned(&self, stake: &Stake) {
+        about!(info, "leader.resigned", self, &stake.claim, fence = %stake.fence());
+    }
+
+    /// A once has run, or is said not to have happened.
+    pub(crate) fn settled(&self, stake: &Stake, happened: bool) {
+        let outcome = if happened { "ran" } else { "undone" };
+        measure!(once(&stake.claim, outcome));
+        #[cfg(not(feature = "metrics"))]
+        let _ = (stake, outcome);
+    }
+
+    /// The outcome of a once comes after its hold was lost; it counts unless someone began again.
+    pub(crate) fn settled_late(&self, stake: &Stake) {
+        about!(warn, "once.settled_late", self, &stake.claim, fence = %stake.fence());
+    }
+
+    /// An operator broke a hold; its holder says for itself what it lost.
+    pub(crate) fn broken(&self, name: &Name, fence: Fence, note: &Note) {
+        let (group, engine, by, reason) = (group(name), &*self.engine, &note.by, &note.reason);
+        warn!(target: TARGET, event = "lock.broken", %name, group, engine, %fence, by, reason);
+        measure!(broken(self, name));
+    }
 }
 
-pub(crate) fn released(stake: &Stake) {
-    about!(debug, "lock.released", stake,);
-}
-
-pub(crate) fn released_late(stake: &Stake) {
-    let ttl_ms = stake.claim.ttl.as_millis() as u64;
-    about!(
-        warn,
-        "lock.expired_before_release",
-        stake,
-        ttl_ms,
-        "the hold had ended before it was released: raise the ttl, or find out why renewals failed"
-    );
-}
-
-/// A candidate leads from now on.
-pub(crate) fn elected(stake: &Stake) {
-    about!(info, "leader.elected", stake, value = stake.claim.details.value);
-}
-
-/// A leader hands over.
-pub(crate) fn resigned(stake: &Stake) {
-    about!(info, "leader.resigned", stake,);
-}
-
-/// The outcome of a once comes after its hold was lost; it counts unless someone began again.
-pub(crate) fn settled_late(stake: &Stake) {
-    about!(warn, "once.settled_late", stake,);
-}
-
-pub(crate) fn at_risk(stake: &Stake, why: &str) {
-    about!(warn, "lock.renew_late", stake, reason = why);
-}
-
-pub(crate) fn lost(stake: &Stake, ended: &Ended) {
-    about!(error, "lock.lost", stake, reason = %ended);
-}
-
-/// The engine cannot be reached: whoever asks with `on_outage` local or open goes on without it.
+/// The engine cannot be reached.
 pub(crate) fn engine_down(engine: &str, why: &Error) {
-    error!(event = "engine.down", engine, reason = why.reason());
+    error!(target: TARGET, event = "engine.down", engine, reason = %why);
+    measure!(engine_up(engine, false));
 }
 
 /// The engine can be reached again.
 pub(crate) fn engine_up(engine: &str, down_for: Duration) {
-    info!(event = "engine.up", engine, down_ms = down_for.as_millis() as u64);
+    info!(target: TARGET, event = "engine.up", engine, down_ms = millis(down_for));
+    measure!(engine_up(engine, true));
 }
 
-/// A hold that the engine did not grant, because it cannot be reached.
-pub(crate) fn unprotected(stake: &Stake) {
-    about!(warn, "lock.unprotected", stake, protection = ?stake.protection);
+/// Something guarded has refused a write. Every enforcer of fences says it here.
+pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
+    let (group, seen) = (group_of(name), seen.map(Fence::get));
+    warn!(
+        target: TARGET, event = "fence.stale", name, group, %offered, seen,
+        "a write came after its hold had ended, and was refused"
+    );
+    measure!(stale_write(group));
+}
+
+/// Whether a request comes too late cannot be told, so it is refused.
+#[cfg(feature = "fence-http")]
+pub(crate) fn fence_unknown(name: &str, offered: Fence, why: &dyn std::fmt::Display) {
+    let group = group_of(name);
+    error!(target: TARGET, event = "fence.unknown", name, group, %offered, reason = %why);
+}
+
+/// Whether a request was done before could not be told, or its answer not be kept.
+#[cfg(feature = "idempotency")]
+pub(crate) fn unsettled(error: &Error) {
+    error!(target: TARGET, event = "once.unsettled", reason = %error);
+}
+
+/// A waiter was passed over, because its process is gone or cannot be reached.
+pub(crate) fn passed_over(name: &Name) {
+    debug!(target: TARGET, event = "lock.passed_over", %name, group = group(name));
+    measure!(passed_over(name));
+}
+
+/// The end of a hold in a word.
+fn how(ended: &Ended) -> &'static str {
+    match ended {
+        Ended::Expired => "expired",
+        Ended::Broken(_) => "broken",
+        _ => "lost",
+    }
 }

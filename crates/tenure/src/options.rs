@@ -77,7 +77,7 @@ pub(crate) struct Terms {
 /// The longest owner and the longest reason, in bytes.
 const LONGEST_TEXT: usize = 256;
 /// The most pairs of meta, and the longest key and value in bytes.
-const MOST_META: usize = 16;
+pub(crate) const MOST_META: usize = 16;
 
 impl Options {
     pub(crate) fn new(owner: String) -> Options {

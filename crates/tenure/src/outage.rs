@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tracing::Span;
+
 use crate::claim::{Fence, Verdict};
 use crate::client::Core;
 use crate::error::{Error, ErrorKind, Result};
@@ -149,7 +151,7 @@ pub(crate) fn is_outage(error: &Error) -> bool {
 impl Hold {
     /// Goes on without the engine: a hold of its own, with what this claim has in this process's line.
     /// What the engine may have of the claim is left when that is dropped.
-    pub(crate) fn fall_back(&self, waited: Duration) -> Result<Hold> {
+    pub(crate) fn fall_back(&self, waited: Duration, acquire: &Span) -> Result<Hold> {
         let (core, stake) = (self.core(), self.stake());
         let mut ask = stake.elsewhere(core.world.mint()?);
         // Above all that this process has seen, and what others were given: as far as clocks agree.
@@ -165,8 +167,8 @@ impl Hold {
                     stake.accompany(place);
                 }
                 core.slots.saw_elsewhere(grant.fence);
-                hold.start(grant, grant.sent, waited);
-                observe::unprotected(&stake);
+                hold.start(grant, grant.sent, waited, acquire);
+                core.slots.reporter.unprotected(&stake);
                 Ok(hold)
             }
             other => {

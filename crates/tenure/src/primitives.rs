@@ -6,6 +6,7 @@ mod mutex;
 mod once;
 mod rwlock;
 mod semaphore;
+pub mod worker;
 
 pub(crate) use election::CAMPAIGN_AGAIN;
 
@@ -15,3 +16,4 @@ pub use mutex::Mutex;
 pub use once::{Begun, Done, LONGEST_OUTCOME, Once, Run};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
+pub use worker::{Work, Worker};

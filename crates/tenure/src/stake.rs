@@ -7,23 +7,27 @@
 mod companion;
 mod detach;
 mod phase;
+mod todo;
 mod watch;
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use tracing::Span;
 
 pub(crate) use self::companion::Seen;
 use self::phase::{Asking, Held, Leaving, Phase, State};
+pub(crate) use self::todo::{Heard, Todo};
 use crate::ask::Ask;
 use crate::claim::{
-    Claim, Ended, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Renewal, Settle, Ticket, Turn,
+    Claim, Ended, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Settle, Ticket, Turn,
 };
 use crate::error::{Error, ErrorKind};
-use crate::local;
 use crate::moment::Moment;
+use crate::observe::Holding;
 
 /// How long a queued leave may stay unanswered before the watchdog sends it again.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(10);
@@ -75,39 +79,6 @@ impl Clone for Watcher {
     }
 }
 
-/// What a look or a message leaves to be done, once the mutex is free.
-#[derive(Debug, Default)]
-pub(crate) struct Todo {
-    /// The asking future.
-    pub(crate) wake: Option<Waker>,
-    /// Those who watch.
-    pub(crate) wake_observers: Vec<Waker>,
-    pub(crate) renew: Option<Renewal>,
-    pub(crate) leave: Option<Leave>,
-    pub(crate) lost: Option<Ended>,
-    pub(crate) at_risk: Option<Arc<str>>,
-    /// The stake has ended and can be forgotten.
-    pub(crate) over: bool,
-    /// Its place in this process's own line, to be left when every mutex is free.
-    pub(crate) frees: Option<Box<local::Place>>,
-}
-
-impl Todo {
-    /// Those who watch are to be woken.
-    fn call(&mut self, observers: &mut Vec<(u64, Waker)>) {
-        self.wake_observers.extend(observers.drain(..).map(|(_, waker)| waker));
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        let quiet = self.lost.is_none()
-            && self.at_risk.is_none()
-            && self.wake.is_none()
-            && self.wake_observers.is_empty();
-        let idle = self.renew.is_none() && self.leave.is_none() && self.frees.is_none();
-        quiet && idle && !self.over
-    }
-}
-
 impl Stake {
     pub(crate) fn new(ask: Ask) -> Stake {
         let asking = Asking {
@@ -117,6 +88,7 @@ impl Stake {
             ring_at: Moment::FAR,
             rung: false,
             contact_at: Moment::FAR,
+            since: Moment::FAR,
         };
         let state = State {
             phase: Phase::Asking(asking),
@@ -129,6 +101,9 @@ impl Stake {
             attached: false,
             unsent: false,
             companion: None,
+            since: Moment::FAR,
+            left_at: Moment::FAR,
+            holding: None,
             settle: None,
         };
         Stake { ask, state: Mutex::new(state) }
@@ -174,24 +149,31 @@ impl Stake {
     /// The grant is taken: the claim holds from now on. Returns when the watchdog should look.
     ///
     /// The end of the grant may have been pushed before its answer was heard: then it is lost at once.
-    pub(crate) fn start(&self, grant: Grant, now: Moment, todo: &mut Todo) -> Moment {
+    pub(crate) fn start(
+        &self,
+        grant: Grant,
+        now: Moment,
+        holding: Option<Box<Holding>>,
+        todo: &mut Todo,
+    ) -> Moment {
         let mut state = self.state();
         let ended = match &state.phase {
             Phase::Asking(Asking { turn: Some(Turn::Ended(ended)), .. }) => Some(ended.clone()),
             _ => None,
         };
         let held = Held {
-            since: now,
             good_until: grant.good_until,
             renew_by: grant.renew_by,
             first_life: grant.first_life,
             risk_at: grant.start_by,
             at_risk: None,
             leave_at: Moment::FAR,
+            warn_before: None,
+            warned: false,
         };
         let next = held.next(&self.terms, false);
         let waker = state.waker.take();
-        state.fence = grant.fence;
+        (state.fence, state.since, state.holding) = (grant.fence, now, holding);
         state.phase = Phase::Held(held);
         if let Some(ended) = ended {
             state.lose(ended, None, todo);
@@ -283,38 +265,40 @@ impl Stake {
 
     // The end.
 
-    /// Begins to leave, whatever it was doing. `Some`: send this now.
+    /// Its owner begins to leave, whatever it was doing. Returns what to send now, and how the hold
+    /// had ended before.
     ///
     /// `now` matters only to a hold with `hold_for`.
-    pub(crate) fn leave(&self, now: Moment) -> Option<Leave> {
+    pub(crate) fn leave(&self, now: Moment) -> (Option<Leave>, Option<Ended>) {
         let mut state = self.state();
-        let unsent = state.unsent;
+        let (unsent, since, lost) = (state.unsent, state.since, state.lost.clone());
         let leaving = match &mut state.phase {
             // Nobody knows of it.
             Phase::Asking(_) if unsent => {
                 state.phase = Phase::Over(None);
-                return None;
+                return (None, None);
             }
             Phase::Asking(_) => Stake::leaving(None),
             Phase::Held(held)
-                if now < held.since + self.terms.hold_for
-                    && now < held.good_until.min(self.cap(held)) =>
+                if now < since + self.terms.hold_for
+                    && now < held.good_until.min(self.cap(since)) =>
             {
-                held.leave_at = held.since + self.terms.hold_for;
-                return None;
+                held.leave_at = since + self.terms.hold_for;
+                return (None, None);
             }
             Phase::Held(held) => Stake::leaving(Some(held.good_until)),
             // Lost, with a leave waiting to be sure: its owner has come to the end, so now.
             Phase::Leaving(leaving) if leaving.tries == 0 => Stake::leaving(leaving.good_until),
-            Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => return None,
+            Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => return (None, lost),
         };
         state.phase = Phase::Leaving(Leaving { tries: 1, ..leaving });
-        Some(self.leave_of(&state))
+        (Some(self.leave_of(&state)), lost)
     }
 
     /// The leave is queued and not answered yet. Returns when the watchdog should send it again.
     pub(crate) fn await_answer(&self, now: Moment) -> Moment {
         let mut state = self.state();
+        state.left_at = state.left_at.min(now);
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
         leaving.next_try = leaving.next_try.min(on_the_beat(now + LEAVE_PATIENCE));
         let ends = leaving.good_until.map_or(now + PLACE_LIFE, |good| good.max(now));
@@ -327,7 +311,7 @@ impl Stake {
         matches!(&self.state().phase, Phase::Held(held) if held.is_kept())
     }
 
-    /// The engine's answer to the leave.
+    /// The engine's answer to the leave. Returns how the hold ended, if that was not known before.
     pub(crate) fn left(&self, left: Left, now: Moment, todo: &mut Todo) -> Option<Released> {
         let mut state = self.state();
         let Phase::Leaving(leaving) = &state.phase else { return None };
@@ -340,8 +324,9 @@ impl Stake {
         });
         state.phase = Phase::Over(released);
         todo.call(&mut state.observers);
+        todo.holding = state.holding.take();
         todo.over = true;
-        released
+        released.filter(|_| state.lost.is_none())
     }
 
     /// The leave was not answered: the watchdog sends it again.
@@ -385,21 +370,25 @@ impl Stake {
 
     /// The end that is known, or that the clock says. Looking is enough to notice it.
     pub(crate) fn ended(&self, now: Moment) -> Option<Ended> {
-        let state = self.state();
+        self.ended_in(&self.state(), now)
+    }
+
+    fn ended_in(&self, state: &State, now: Moment) -> Option<Ended> {
         if state.lost.is_some() {
             return state.lost.clone();
         }
         match &state.phase {
             Phase::Held(held) if held.is_kept() => None,
-            Phase::Held(held) if now >= self.cap(held) => Some(Ended::MaxHold),
+            Phase::Held(held) if now >= self.cap(state.since) => Some(Ended::MaxHold),
             Phase::Held(held) if now >= held.good_until => Some(Ended::Expired),
             _ => None,
         }
     }
 
     pub(crate) fn deadline(&self) -> Moment {
-        match &self.state().phase {
-            Phase::Held(held) => held.good_until.min(self.cap(held)),
+        let state = self.state();
+        match &state.phase {
+            Phase::Held(held) => held.good_until.min(self.cap(state.since)),
             _ => Moment::ORIGIN,
         }
     }
@@ -415,10 +404,31 @@ impl Stake {
     }
 
     pub(crate) fn held_since(&self) -> Option<Moment> {
-        match &self.state().phase {
-            Phase::Held(held) => Some(held.since),
+        let state = self.state();
+        matches!(&state.phase, Phase::Held(_)).then_some(state.since)
+    }
+
+    /// When it was granted, and when its owner left if that is known. Also when it is over.
+    pub(crate) fn times(&self) -> (Moment, Option<Moment>) {
+        let state = self.state();
+        (state.since, Some(state.left_at).filter(|left_at| *left_at != Moment::FAR))
+    }
+
+    /// Since when it holds, or since when it stands in line.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn standing(&self) -> Option<(bool, Moment)> {
+        let state = self.state();
+        match &state.phase {
+            Phase::Held(_) => Some((true, state.since)),
+            Phase::Asking(Asking { place: Some(_), since, .. }) => Some((false, *since)),
             _ => None,
         }
+    }
+
+    /// The span of the hold, if it holds and somebody wants to know.
+    pub(crate) fn hold_span(&self) -> Span {
+        let state = self.state();
+        state.holding.as_ref().map_or_else(Span::none, |holding| holding.span().clone())
     }
 
     /// Its ticket, while it waits and has heard nothing.
@@ -453,14 +463,15 @@ impl Stake {
         drop(gone);
     }
 
-    fn cap(&self, held: &Held) -> Moment {
-        self.terms.max_hold.map_or(Moment::FAR, |max_hold| held.since + max_hold)
+    fn cap(&self, since: Moment) -> Moment {
+        self.terms.max_hold.map_or(Moment::FAR, |max_hold| since + max_hold)
     }
 
     /// A leave that comes twice does nothing; only an unanswered claim can come too late.
     fn leave_of(&self, state: &State) -> Leave {
         let (in_doubt, settle) = (state.open > 0, state.settle.clone());
-        Leave { in_doubt, settle, ..Leave::new(self.claim.name.clone(), self.claim.id) }
+        let unbegun = self.claim.once.is_some() && state.fence == Fence::default();
+        Leave { in_doubt, settle, unbegun, ..Leave::new(self.claim.name.clone(), self.claim.id) }
     }
 
     /// Says with its leave what became of a once.

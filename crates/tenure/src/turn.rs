@@ -23,7 +23,7 @@ use crate::engine::Turns;
 use crate::error::Result;
 use crate::moment::Moment;
 use crate::name::Name;
-use crate::observe;
+use crate::observe::{End, Reporter};
 use crate::stake::{Released, Seen, Stake, Todo};
 
 const SHARDS: usize = 64;
@@ -37,6 +37,7 @@ pub(crate) struct Slots {
     shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
     seen: AtomicU64,
     elsewhere: AtomicU64,
+    pub(crate) reporter: Arc<Reporter>,
 }
 
 /// Aligned, so that claims of unrelated names do not share a cache line.
@@ -51,6 +52,7 @@ impl Slots {
     pub(crate) fn new(
         world: Arc<dyn World>,
         shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
+        reporter: Reporter,
     ) -> Slots {
         let shard = || Shard { due: AtomicU64::new(u64::MAX), ..Shard::default() };
         Slots {
@@ -61,6 +63,7 @@ impl Slots {
             shard_of,
             seen: AtomicU64::new(0),
             elsewhere: AtomicU64::new(0),
+            reporter: Arc::new(reporter),
         }
     }
 
@@ -177,17 +180,27 @@ impl Slots {
         if todo.over {
             self.remove(stake);
         }
+        if let Some(heard) = todo.heard.take() {
+            self.reporter.renewal(stake, heard);
+        }
         if let Some(why) = todo.at_risk.take() {
-            observe::at_risk(stake, &why);
+            self.reporter.at_risk(stake, &why, self.world.now());
         }
         if let Some(ended) = todo.lost.take() {
-            observe::lost(stake, &ended);
+            self.reporter.lost(self.end(stake, todo), &ended);
+        }
+        if std::mem::take(&mut todo.unanswered) {
+            self.reporter.released_late(self.end(stake, todo), None);
         }
         if let Some(waker) = todo.wake.take() {
             waker.wake();
         }
         todo.wake_observers.drain(..).for_each(Waker::wake);
         drop(todo.frees.take());
+    }
+
+    fn end<'a>(&'a self, stake: &'a Stake, todo: &mut Todo) -> End<'a> {
+        End { stake, holding: todo.holding.take(), world: &*self.world }
     }
 
     /// The engine answered a leave, or did not.
@@ -199,9 +212,12 @@ impl Slots {
         };
         let mut todo = Todo::default();
         let now = if left == Left::Released { Moment::ORIGIN } else { self.world.now() };
-        match stake.left(left, now, &mut todo) {
-            Some(Released::Late) => observe::released_late(stake),
-            Some(Released::InTime) => observe::released(stake),
+        match stake.left(left.clone(), now, &mut todo) {
+            Some(Released::Late) => {
+                let ended = if let Left::Gone(ended) = &left { Some(ended) } else { None };
+                self.reporter.released_late(self.end(stake, &mut todo), ended);
+            }
+            Some(Released::InTime) => self.reporter.released(self.end(stake, &mut todo)),
             None => {}
         }
         self.carry_out(stake, &mut todo);

@@ -3,95 +3,21 @@
 
 mod probe;
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
-
 use probe::between::Between;
-use probe::{ms, now, soon, until};
+use probe::keeper::{expect, keep, lines, written};
+use probe::{ms, now, soon};
 use tenure::engine::Ended;
-use tenure::{Released, Tenure};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tenure::fencing::{changed, check};
+use tenure::{Fence, Released, Tenure};
+use tracing::Level;
 
-/// Keeps every event of the process as its level and fields.
-struct Keeper;
-
-#[derive(Clone, Debug)]
-struct Line {
-    level: Level,
-    fields: BTreeMap<&'static str, String>,
-}
-
-static LINES: Mutex<Vec<Line>> = Mutex::new(Vec::new());
-
-fn lines() -> MutexGuard<'static, Vec<Line>> {
-    LINES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Subscriber for Keeper {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("tenure")
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut line = Line { level: *span.metadata().level(), fields: BTreeMap::new() };
-        span.record(&mut line);
-        lines().push(line);
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line { level: *event.metadata().level(), fields: BTreeMap::new() };
-        event.record(&mut line);
-        lines().push(line);
-    }
-
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.fields.insert(field.name(), format!("{value:?}"));
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.fields.insert(field.name(), value.to_owned());
-    }
-}
-
-/// The watchdog writes from a thread of its own, so the keeper is the process's; tests tell their
-/// lines apart by the name of the lock.
 fn kept() -> Tenure {
     kept_with(Between::new())
 }
 
 fn kept_with(engine: std::sync::Arc<Between>) -> Tenure {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Keeper).expect("the only one"));
+    keep();
     Tenure::with_engine(engine)
-}
-
-/// What was written of the name, as soon as `event` is among it.
-fn written(name: &str, event: &str) -> Line {
-    let of_name = |line: &&Line| line.fields.get("name").is_some_and(|n| n == name);
-    let is_event = |line: &&Line| line.fields.get("event").is_some_and(|e| e == event);
-    let find = || lines().iter().filter(of_name).find(is_event).cloned();
-    until(&format!("{event} of {name} in {:?}", *lines()), || find().is_some());
-    find().unwrap()
-}
-
-#[track_caller]
-fn expect(line: &Line, level: Level, fields: &[(&str, &str)]) {
-    assert_eq!(line.level, level, "{line:?}");
-    for (field, value) in fields {
-        assert_eq!(line.fields.get(field).map(String::as_str), Some(*value), "{field}: {line:?}");
-    }
 }
 
 const META: &str = r#"[("trace", "t-1"), ("user", "u-2")]"#;
@@ -243,4 +169,68 @@ async fn the_log_never_contains_a_claim_id() {
     for secret in engine.spellings() {
         assert!(!all.contains(&secret), "{secret} in {all}");
     }
+}
+
+#[test]
+fn a_write_that_comes_too_late_is_a_warning() {
+    let _tenure = kept();
+    let (offered, seen) = (Fence::new(4), Fence::new(7));
+    check("fence.stale", offered, seen).unwrap_err();
+    let line = written("fence.stale", "fence.stale");
+    expect(&line, Level::WARN, &[("offered", "4"), ("seen", "7")]);
+    check("fence.passes", seen, seen).unwrap();
+    changed(0, "fence.column", offered).unwrap_err();
+    let line = written("fence.column", "fence.stale");
+    expect(&line, Level::WARN, &[("offered", "4")]);
+    assert!(!line.fields.contains_key("seen"), "{line:?}");
+    assert!(
+        lines().iter().all(|line| line.fields.get("name").is_none_or(|it| it != "fence.passes"))
+    );
+}
+
+struct Nothing;
+
+impl tenure::Work for Nothing {
+    type Error = String;
+
+    async fn start(&mut self, _: &tenure::Term) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn stop(&mut self) -> Result<(), String> {
+        Err("it does not listen".into())
+    }
+}
+
+#[tokio::test]
+async fn each_step_of_a_worker_is_written_with_its_id_and_its_term() {
+    let tenure = kept();
+    let worker = tenure.worker("worker-steps").with_id("w-1");
+    let (stopper, mut states) = (worker.stopper(), worker.states());
+    let running = tokio::spawn(worker.run(Nothing));
+    soon(states.reach(tenure::worker::State::Working)).await;
+    let leader = tenure.election("worker-steps").leader().await.unwrap().unwrap();
+    let term = leader.term.to_string();
+    stopper.stop();
+    soon(running).await.unwrap().unwrap();
+    let line = written("worker-steps", "worker.state");
+    expect(&line, Level::INFO, &[("worker", "w-1"), ("from", "idle"), ("to", "acquiring")]);
+    let all = lines().clone();
+    let states = all.iter().filter(|line| {
+        let is = |field: &str, value: &str| line.fields.get(field).is_some_and(|it| it == value);
+        is("event", "worker.state") && is("worker", "w-1")
+    });
+    let steps: Vec<_> = states
+        .map(|line| {
+            let field = |name: &str| line.fields.get(name).map_or("-", String::as_str);
+            assert_eq!(field("term"), if field("from") == "idle" { "-" } else { &term });
+            format!("{}: {}", field("on"), field("to"))
+        })
+        .collect();
+    let expected = ["start: acquiring", "granted: working", "stop: pausing", "stuck: releasing"];
+    assert_eq!(steps[..4], expected);
+    let line = written("worker-steps", "worker.stuck");
+    expect(&line, Level::ERROR, &[("reason", "it does not listen"), ("term", &term)]);
+    let line = written("worker-steps", "lock.granted");
+    expect(&line, Level::DEBUG, &[("meta", r#"[("worker", "w-1")]"#)]);
 }

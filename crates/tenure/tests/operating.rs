@@ -5,7 +5,7 @@ mod probe;
 use probe::between::Between;
 use probe::{is_free, memory, ms, now, soon, view, waiting};
 use tenure::engine::Ended;
-use tenure::{Broken, ErrorKind, Fence, Note, Released, Tenure};
+use tenure::{Begun, Broken, ErrorKind, Fence, Note, Released, Tenure};
 
 #[test]
 fn inspect_shows_what_holders_and_waiters_say_of_themselves() {
@@ -195,4 +195,27 @@ async fn nothing_that_can_be_printed_contains_a_claim_id() {
         assert!(!printed.contains(&secret.to_uppercase()), "{secret} in {printed}");
     }
     drop(waiter);
+}
+
+#[test]
+fn leaders_and_onces_are_inspected_and_broken_in_their_own_space() {
+    let tenure = memory();
+    let (lock, election, once) = (tenure.mutex("a"), tenure.election("a"), tenure.once("a"));
+    assert_eq!(now(election.inspect()).unwrap(), None);
+    assert_eq!(now(once.inspect()).unwrap(), None);
+    let lock = now(lock.acquire()).unwrap();
+    let term = now(election.clone().campaign()).unwrap();
+    let Begun::Mine(run) = now(once.clone().begin()).unwrap() else { panic!("it is new") };
+    let fence = |view: Option<tenure::View>| view.unwrap().holders[0].fence;
+    assert_eq!(fence(now(election.inspect()).unwrap()), term.number());
+    assert_eq!(fence(now(once.inspect()).unwrap()), run.fence());
+    assert_eq!(now(once.break_run(term.number(), "a slip")).unwrap(), Broken::MovedOn);
+    assert_eq!(now(once.break_run(run.fence(), "it hangs")).unwrap(), Broken::Done);
+    assert_eq!(now(once.inspect()).unwrap(), None);
+    assert!(!run.hold().is_live() && term.is_live() && lock.is_live());
+    assert!(matches!(now(once.clone().begin()).unwrap(), Begun::Unsettled));
+    // Its holder knows how it ended, and nobody has begun again.
+    assert_eq!(now(run.settle("paid")).unwrap(), Released::Late);
+    let Begun::Replayed(outcome) = now(once.begin()).unwrap() else { panic!("it is settled") };
+    assert_eq!(*outcome, *b"paid");
 }

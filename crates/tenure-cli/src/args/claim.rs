@@ -1,4 +1,4 @@
-//! How a claim is asked for: what `run` and `acquire` have in common.
+//! How a claim is asked for: what `run`, `elect`, `once` and `acquire` have in common.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub(crate) struct Asking {
     pub(crate) reason: Option<String>,
     /// Pairs that others see.
     pub(crate) meta: Vec<(String, String)>,
+    /// What everyone can read of a leader.
+    pub(crate) value: Option<String>,
 }
 
 /// What a name is.
@@ -62,10 +64,18 @@ pub(crate) enum Wait {
     Forever,
 }
 
-/// The arguments that every ask has.
+/// The arguments of an ask to hold.
 pub(super) fn define() -> Vec<Arg> {
-    vec![
-        word("name", "NAME", "What to hold").required(true),
+    let mut all = vec![word("name", "NAME", "What to hold").required(true)];
+    all.extend(define_wait());
+    all.extend(define_kind());
+    all.extend(define_about());
+    all
+}
+
+/// How long to wait.
+pub(super) fn define_wait() -> [Arg; 2] {
+    [
         flag("no-wait", Some('n'), "Do not wait: if others hold it, end at once with exit code 75")
             .conflicts_with("wait"),
         option(
@@ -74,6 +84,12 @@ pub(super) fn define() -> Vec<Arg> {
             "D",
             "Wait at most so long, then end with exit code 75; `forever` is the default",
         ),
+    ]
+}
+
+/// What the name is.
+fn define_kind() -> [Arg; 3] {
+    [
         flag("shared", Some('s'), "Hold it together with others that say --shared")
             .conflicts_with_all(["exclusive", "slots"]),
         flag("exclusive", Some('x'), "Hold it alone where others use --shared")
@@ -84,6 +100,12 @@ pub(super) fn define() -> Vec<Arg> {
             "N",
             "Hold one of N slots; all users of a name must say the same N",
         ),
+    ]
+}
+
+/// How long it lasts, and what others see of it.
+pub(super) fn define_about() -> [Arg; 4] {
+    [
         option("ttl", Some('t'), "D", "How long the hold lasts without renewal [default: 30s]"),
         option("owner", None, "TEXT", "Who holds it, as others see it [default: host:pid]"),
         option("reason", None, "TEXT", "Why, as others see it"),
@@ -99,16 +121,23 @@ pub(super) fn define() -> Vec<Arg> {
 
 impl Asking {
     pub(super) fn read(given: &Given<'_>) -> Result<Asking, Failure> {
+        let (kind, wait) = (Kind::read(given)?, Wait::read(given)?);
+        Ok(Asking { kind, wait, ..Asking::read_about(given)? })
+    }
+
+    /// What [`define_about`] defines; it waits for ever.
+    pub(super) fn read_about(given: &Given<'_>) -> Result<Asking, Failure> {
         Ok(Asking {
             name: given.name()?,
-            kind: Kind::read(given)?,
-            wait: Wait::read(given)?,
+            kind: Kind::Lock,
+            wait: Wait::Forever,
             ttl: given.some_time("ttl")?,
             max_hold: None,
             hold_for: None,
             owner: said(given, "owner")?,
             reason: said(given, "reason")?,
             meta: read_meta(given)?,
+            value: None,
         })
     }
 }
@@ -154,7 +183,7 @@ impl Wait {
 }
 
 /// Text that others will see; empty text is none.
-fn said(given: &Given<'_>, name: &'static str) -> Result<Option<String>, Failure> {
+pub(super) fn said(given: &Given<'_>, name: &'static str) -> Result<Option<String>, Failure> {
     Ok(given.text(name)?.map(|found| found.value).filter(|text| !text.is_empty()))
 }
 

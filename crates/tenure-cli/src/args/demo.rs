@@ -33,10 +33,14 @@ pub(crate) enum Proof {
     Order,
     /// A worker ends, and the next one takes over.
     Handover,
+    /// A cron job is on every instance, and the leader runs it.
+    Leader,
+    /// The same webhook comes to several processes, and is processed once.
+    Webhook,
 }
 
 /// The proofs, in the order in which they are played, with what they show.
-const PROOFS: [(&str, Proof, &str); 7] = [
+const PROOFS: [(&str, Proof, &str); 9] = [
     ("race", Proof::Race, "two processes count in one file; none of their updates is lost"),
     ("booking", Proof::Booking, "two book the same table at once, and one has it"),
     ("stolen", Proof::Stolen, "a holder that comes back too late can do no harm"),
@@ -44,6 +48,8 @@ const PROOFS: [(&str, Proof, &str); 7] = [
     ("slots", Proof::Slots, "twenty want in, and five are inside at once"),
     ("order", Proof::Order, "one sender's transactions stay in order across instances"),
     ("handover", Proof::Handover, "a worker ends, and the next one takes over"),
+    ("leader", Proof::Leader, "a cron job is on every instance, and the leader runs it"),
+    ("webhook", Proof::Webhook, "the same webhook comes to several, and is processed once"),
 ];
 
 /// How often each process of the race takes a number unless told otherwise.

@@ -1,9 +1,11 @@
 //! `tenure ls`, `show`, `watch`, `wait`, `break` and `doctor`: looking at names and at the engine, and
 //! stepping in.
 
-use clap::Command;
+use clap::{Arg, Command};
 use tenure::Fence;
+use tenure::engine::Space;
 
+use super::Named;
 use super::define::{flag, option, spoken, word};
 use super::given::Given;
 use crate::commands::break_hold::Break;
@@ -25,7 +27,8 @@ pub(super) fn define_commands() -> [Command; 6] {
         Command::new("ls").about("Show who holds what, and who waits").arg(prefix()),
         Command::new("show")
             .about("Show who holds a name and who waits for it; exit code 1 if nobody does")
-            .arg(name()),
+            .arg(name())
+            .arg(kind()),
         Command::new("watch")
             .about("Show what happens, as it happens")
             .after_help(WATCH)
@@ -34,6 +37,7 @@ pub(super) fn define_commands() -> [Command; 6] {
         Command::new("wait")
             .about("Wait until a name is free; take nothing")
             .arg(name())
+            .arg(kind())
             .arg(
                 flag("no-wait", Some('n'), "Only look: exit code 75 if it is not free")
                     .conflicts_with("wait"),
@@ -46,8 +50,9 @@ pub(super) fn define_commands() -> [Command; 6] {
             )),
         Command::new("break")
             .about("End a hold by force; without --fence, say first what that would mean")
-            .after_help("Neither is taken from a variable: a break must be meant.")
+            .after_help("None of them is taken from a variable: a break must be meant.")
             .arg(name())
+            .arg(kind())
             .arg(spoken("fence", "N", "The fence of the hold to break, as `tenure show` has it"))
             .arg(spoken("reason", "TEXT", "Why, for the holder and for the log")),
         Command::new("doctor")
@@ -57,9 +62,33 @@ pub(super) fn define_commands() -> [Command; 6] {
     ]
 }
 
-pub(super) fn read_break(given: &Given<'_>) -> Result<Break, Failure> {
+/// The words for `--kind`: a semaphore and a read-write lock are names of the same space as a lock.
+const KINDS: [(&str, Space); 5] = [
+    ("lock", Space::Lock),
+    ("sem", Space::Lock),
+    ("rwlock", Space::Lock),
+    ("leader", Space::Election),
+    ("once", Space::Once),
+];
+
+/// Not by a variable: TENURE_KIND is what `run` tells its command.
+fn kind() -> Arg {
+    spoken(
+        "kind",
+        "KIND",
+        "What the name is, if several things are called that: lock, leader or once",
+    )
+}
+
+pub(super) fn read_named(given: &Given<'_>) -> Result<Named, Failure> {
     let given = given.spoken_only();
-    let name = given.name()?;
+    let space = given.choice("kind", &KINDS)?.map(|found| found.value);
+    Ok(Named { name: given.name()?, space })
+}
+
+pub(super) fn read_break(given: &Given<'_>) -> Result<Break, Failure> {
+    let named = read_named(given)?;
+    let given = given.spoken_only();
     let reason = given.text("reason")?.map(|found| found.value);
     let reason = reason.filter(|reason| !reason.trim().is_empty());
     let meant = match (given.number("fence", 1..=(1 << 53))?, reason) {
@@ -74,5 +103,5 @@ pub(super) fn read_break(given: &Given<'_>) -> Result<Break, Failure> {
         }
         (None, _) => None,
     };
-    Ok(Break { name, meant })
+    Ok(Break { named, meant })
 }

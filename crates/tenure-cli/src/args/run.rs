@@ -1,11 +1,12 @@
-//! `tenure run`: its many flags, and what they come to.
+//! `tenure run`: its many flags, and what they come to; and what all have in common that run a command.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Command;
+use clap::{Arg, Command};
 use rustix::process::Signal;
+use tenure::engine::Space;
 
 use super::claim::{self, Asking};
 use super::define::{as_is, option, word};
@@ -13,13 +14,15 @@ use super::given::Given;
 use crate::failure::{BUSY, Failure, USAGE};
 use crate::output::{discreet, span, typed};
 
-/// What `tenure run` was asked to do.
+/// What `tenure run`, `elect` or `once` was asked to do.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// What to hold, and how.
     pub(crate) asking: Asking,
     /// What to run.
     pub(crate) program: Program,
+    /// What it is run for.
+    pub(crate) purpose: Purpose,
     /// The exit code when others hold it. Zero means: skip without a word.
     pub(crate) conflict_exit_code: u8,
     /// How long the command may take to end after `signal`. Default: a third of the ttl, at most 10 s.
@@ -32,6 +35,44 @@ pub(crate) struct Run {
     pub(crate) on_lost: OnLost,
     /// Where to write how it ended, as JSON.
     pub(crate) json_status: Option<PathBuf>,
+}
+
+/// What a command is run for.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// It needs the name.
+    Hold,
+    /// It is what a leader does. If it ends by itself, `restart` campaigns again.
+    Lead {
+        /// Whether it does.
+        restart: bool,
+    },
+    /// It is done once.
+    Once(Work),
+}
+
+impl Purpose {
+    /// The command that it is asked for with.
+    pub(crate) fn verb(&self) -> &'static str {
+        match self {
+            Purpose::Hold => "run",
+            Purpose::Lead { .. } => "elect",
+            Purpose::Once(_) => "once",
+        }
+    }
+}
+
+/// Work that is done once.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// How long its start and its outcome are remembered.
+    pub(crate) keep: Option<Duration>,
+    /// Whether to run it again when it was started and never settled.
+    pub(crate) rerun: bool,
+    /// What it is done with.
+    pub(crate) content: Option<Vec<u8>>,
+    /// Whether a command that fails is remembered, too.
+    pub(crate) keep_failures: bool,
 }
 
 /// What to run.
@@ -77,43 +118,93 @@ Durations are seconds, or have a unit: 30, 30s, 500ms, 2h. `tenure help exit-cod
 pub(super) fn define() -> Command {
     Command::new("run")
         .about("Run a command while holding a name")
-        .override_usage("tenure run [OPTIONS] <NAME> -- <CMD>...\n       tenure run [OPTIONS] <NAME> -c <LINE>")
+        .override_usage(
+            "tenure run [OPTIONS] <NAME> -- <CMD>...\n       tenure run [OPTIONS] <NAME> -c <LINE>",
+        )
         .after_help(MORE)
         .args(claim::define())
-        .arg(option("conflict-exit-code", Some('E'), "N", "The exit code when others hold it; 0 skips without a word [default: 75]"))
-        .arg(option("shell", Some('c'), "LINE", "Run this line by `sh -c` instead of a command"))
-        .arg(option("kill-after", Some('k'), "D", "How long CMD may take to end before it is killed [default: a third of the ttl, at most 10s]"))
-        .arg(option("signal", None, "SIG", "What CMD is asked to end with [default: TERM]"))
-        .arg(option("max-run", None, "D", "Stop CMD when it has run so long; exit code 124"))
-        .arg(option("max-hold", None, "D", "Give the name up, and stop CMD, when it was held so long"))
-        .arg(option("hold-for", None, "D", "Keep the name taken at least so long, however early CMD ends"))
-        .arg(option("on-lost", None, "WHAT", "When the hold is lost: `stop` CMD in time, or only `warn` [default: stop]"))
-        .arg(option("json-status", None, "FILE", "Write how it ended to FILE, as JSON"))
-        .arg(
-            word("command", "CMD", "The command and its arguments, after `--`")
-                .num_args(1..)
-                .value_parser(as_is())
-                .trailing_var_arg(true)
-                .allow_hyphen_values(true),
-        )
+        .arg(option(
+            "conflict-exit-code",
+            Some('E'),
+            "N",
+            "The exit code when others hold it; 0 skips without a word [default: 75]",
+        ))
+        .args(define_program())
+        .arg(define_max_run())
+        .arg(option(
+            "max-hold",
+            None,
+            "D",
+            "Give the name up, and stop CMD, when it was held so long",
+        ))
+        .arg(option(
+            "hold-for",
+            None,
+            "D",
+            "Keep the name taken at least so long, however early CMD ends",
+        ))
+        .arg(option(
+            "on-lost",
+            None,
+            "WHAT",
+            "When the hold is lost: `stop` CMD in time, or only `warn` [default: stop]",
+        ))
+}
+
+/// What to run, and how it is ended.
+pub(super) fn define_program() -> [Arg; 5] {
+    let default = "a third of the ttl, at most 10s";
+    let kill_after =
+        format!("How long CMD may take to end before it is killed [default: {default}]");
+    [
+        option("shell", Some('c'), "LINE", "Run this line by `sh -c` instead of a command"),
+        option("kill-after", Some('k'), "D", &kill_after),
+        option("signal", None, "SIG", "What CMD is asked to end with [default: TERM]"),
+        option("json-status", None, "FILE", "Write how it ended to FILE, as JSON"),
+        word("command", "CMD", "The command and its arguments, after `--`")
+            .num_args(1..)
+            .value_parser(as_is())
+            .trailing_var_arg(true)
+            .allow_hyphen_values(true),
+    ]
+}
+
+pub(super) fn define_max_run() -> Arg {
+    option("max-run", None, "D", "Stop CMD when it has run so long; exit code 124")
 }
 
 impl Run {
     /// `words` is the whole command line, for a fix in the user's own words.
     pub(super) fn read(given: &Given<'_>, words: &[OsString]) -> Result<Run, Failure> {
-        let program = Program::read(given, words)?;
+        let program = Program::read(given, words, "run NAME")?;
         let mut asking = Asking::read(given)?;
         asking.max_hold = given.some_time("max-hold")?;
         asking.hold_for = given.duration("hold-for")?;
         let code = given.number("conflict-exit-code", 0..=255)?;
         let on_lost = [("stop", OnLost::Stop), ("warn", OnLost::Warn)];
-        let run = Run {
-            program,
+        Ok(Run {
             conflict_exit_code: code.and_then(|code| u8::try_from(code).ok()).unwrap_or(BUSY),
-            kill_after: given.duration("kill-after")?,
-            signal: read_signal(given)?,
             max_run: given.some_time("max-run")?,
             on_lost: given.choice("on-lost", &on_lost)?.map_or(OnLost::Stop, |found| found.value),
+            ..Run::new(given, asking, program, Purpose::Hold)?
+        })
+    }
+
+    /// With what [`define_program`] defines.
+    pub(super) fn new(
+        given: &Given<'_>,
+        asking: Asking,
+        program: Program,
+        purpose: Purpose,
+    ) -> Result<Run, Failure> {
+        let run = Run {
+            program,
+            purpose,
+            conflict_exit_code: BUSY,
+            kill_after: given.duration("kill-after")?,
+            signal: read_signal(given)?,
+            max_run: None,
+            on_lost: OnLost::Stop,
             json_status: given.bytes("json-status").map(|found| PathBuf::from(found.value)),
             asking,
         };
@@ -122,6 +213,20 @@ impl Run {
             run.kill_after(ttl)?;
         }
         Ok(run)
+    }
+
+    /// Where its name is.
+    pub(crate) fn space(&self) -> Space {
+        match self.purpose {
+            Purpose::Hold => Space::Lock,
+            Purpose::Lead { .. } => Space::Election,
+            Purpose::Once(_) => Space::Once,
+        }
+    }
+
+    /// Whether it campaigns, for ever.
+    pub(crate) fn leads(&self) -> bool {
+        matches!(self.purpose, Purpose::Lead { .. })
     }
 
     /// How long the command may take to end, for a hold that lasts `ttl`.
@@ -152,7 +257,12 @@ fn whole(span: Duration) -> String {
 }
 
 impl Program {
-    fn read(given: &Given<'_>, words: &[OsString]) -> Result<Program, Failure> {
+    /// `begin` is how a command line of this kind begins: `run NAME`.
+    pub(super) fn read(
+        given: &Given<'_>,
+        words: &[OsString],
+        begin: &str,
+    ) -> Result<Program, Failure> {
         let command = given.all("command");
         // The command is the end of the line, word for word, so what stands before it is known.
         let start = words.len() - command.len();
@@ -172,7 +282,7 @@ impl Program {
             _ => {}
         }
         if command.is_empty() {
-            return Err(no_command(given, words));
+            return Err(no_command(given, words, begin));
         }
         match marked {
             true => Ok(Program::Words(command)),
@@ -194,22 +304,23 @@ fn unmarked(words: &[OsString], start: usize) -> Failure {
 }
 
 /// There is no command at all, or no name before it.
-fn no_command(given: &Given<'_>, words: &[OsString]) -> Failure {
+fn no_command(given: &Given<'_>, words: &[OsString], begin: &str) -> Failure {
     let name = given.bytes("name").map(|found| found.value).unwrap_or_default();
     let name = shown(std::slice::from_ref(&name));
     let nameless = words.iter().rev().nth(1).is_some_and(|word| word == "--");
     let (what, why, help) = if nameless {
         let why = "what is held has a name, which others that must not run beside it use too";
-        ("no name before `--`", why, format!("`tenure run NAME -- {name}`"))
+        ("no name before `--`", why, format!("`tenure {begin} -- {name}`"))
     } else if name.contains('/') {
         let why = "the first word is the name of what is held; the command follows after `--`";
-        ("no command after `--`", why, format!("`tenure run NAME -- {name}`"))
+        ("no command after `--`", why, format!("`tenure {begin} -- {name}`"))
     } else {
         let why = "there is nothing to run";
+        let verb = begin.split(' ').next().unwrap_or_default();
         (
             "no command after `--`",
             why,
-            format!("`tenure run {name} -- CMD`, or `tenure run {name} -c LINE`"),
+            format!("`tenure {verb} {name} -- CMD`, or `tenure {verb} {name} -c LINE`"),
         )
     };
     Failure::new(USAGE, what, why, help).code("T001")

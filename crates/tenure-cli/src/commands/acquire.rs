@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use tenure::engine::Space;
 use tenure::{Detached, Tenure};
 use tokio::time::Instant;
 
@@ -59,7 +60,7 @@ async fn acquire(
         std::sync::Arc::make_mut(&mut options.details).owner = format!("{host}:{pid}");
     }
     let me = options.details.clone();
-    let waiting = Waiting::new(tenure, settings, &asked.name, Some(&me));
+    let waiting = Waiting::new(tenure, settings, &asked.name, Space::Lock, Some(&me));
     let hold = tokio::select! {
         biased;
         hold = asked.join(tenure, settings, options) => hold,

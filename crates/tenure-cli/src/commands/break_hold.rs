@@ -2,12 +2,14 @@
 
 use std::io::{self, Write};
 
+use tenure::engine::Space;
 use tenure::{Broken, Fence, Holder, Tenure, View};
 
-use crate::args::Source;
+use crate::args::{Named, Source};
 use crate::engine;
 use crate::facts;
 use crate::failure::{Exit, Failure, NO, OK, Stop};
+use crate::names;
 use crate::output::json::Object;
 use crate::output::{clean, quoted, span, typed};
 use crate::settings::Settings;
@@ -15,8 +17,8 @@ use crate::settings::Settings;
 /// What to break, and why.
 #[derive(Debug)]
 pub(crate) struct Break {
-    /// The name, as it was typed.
-    pub(crate) name: String,
+    /// What.
+    pub(crate) named: Named,
     /// Which hold and why; without it nothing is broken, and what would happen is explained.
     pub(crate) meant: Option<(Fence, String)>,
 }
@@ -28,19 +30,22 @@ pub(crate) async fn run(
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {
     let tenure = engine::connect(settings).await?;
-    let Break { name, meant } = asked;
-    let view = look(name, &tenure, settings).await?;
+    let Break { named, meant } = asked;
+    let name = &*named.name;
+    let view = names::find(named, &tenure, settings).await?;
     let Some((fence, reason)) = meant else {
         explain(name, view.as_ref(), settings, out)?;
         return Ok(Exit(NO));
     };
-    carry_out(name, *fence, reason, &tenure, settings).await?;
+    let space = named.space.or(view.as_ref().map(|view| view.name.space())).unwrap_or(Space::Lock);
+    carry_out(space, name, *fence, reason, &tenure, settings).await?;
     done(name, *fence, view.as_ref(), settings, out)?;
     Ok(OK)
 }
 
 /// Ends the hold with this fence, in the name of whoever sits here; a failure if it has moved on.
 pub(crate) async fn carry_out(
+    space: Space,
     name: &str,
     fence: Fence,
     reason: &str,
@@ -51,19 +56,16 @@ pub(crate) async fn carry_out(
     std::sync::Arc::make_mut(&mut options.details).owner = operator(&options.details.owner);
     let as_operator = tenure.clone().with_defaults(options);
     let tenure = as_operator.map_err(|error| engine::failure(&error, settings))?;
-    let broken = tenure.break_hold(settings.full_name(name), fence, reason).await;
+    let full = settings.full_name(name);
+    let broken = names::break_at(&tenure, space, &full, fence, reason).await;
     match broken.map_err(|error| engine::failure(&error, settings))? {
         Broken::Done => Ok(()),
         Broken::MovedOn => {
-            let view = look(name, &tenure, settings).await?;
+            let view = names::look(&tenure, space, &full).await;
+            let view = view.map_err(|error| engine::failure(&error, settings))?;
             Err(moved_on(name, fence, view.as_ref()))
         }
     }
-}
-
-async fn look(name: &str, tenure: &Tenure, settings: &Settings) -> Result<Option<View>, Failure> {
-    let seen = tenure.inspect(settings.full_name(name)).await;
-    seen.map_err(|error| engine::failure(&error, settings))
 }
 
 /// Who breaks, as the holder will read it: a person, if the environment names one.
@@ -89,7 +91,7 @@ fn explain(
         writeln!(out, "{line}")?;
     }
     for holder in &view.holders {
-        writeln!(out, "To go on: {}", next_line(name, holder.fence, settings))?;
+        writeln!(out, "To go on: {}", next_line(name, view, holder.fence, settings))?;
     }
     Ok(())
 }
@@ -118,6 +120,9 @@ pub(crate) fn meaning(name: &str, view: &View) -> Vec<String> {
         "Whoever is next has a higher fence; what is guarded by the fence refuses the old one."
             .to_owned(),
     );
+    if view.name.space() == Space::Once {
+        lines.push("The work is unsettled then: nobody runs it again without --rerun.".to_owned());
+    }
     if let [holder] = &*view.holders
         && let Some((host, pid)) = process(holder)
     {
@@ -146,8 +151,11 @@ fn process(holder: &Holder) -> Option<(&str, u32)> {
 }
 
 /// The line that breaks this hold, as it can be typed.
-fn next_line(name: &str, fence: Fence, settings: &Settings) -> String {
+fn next_line(name: &str, view: &View, fence: Fence, settings: &Settings) -> String {
     let mut line = format!("tenure break {}", typed(name));
+    if view.name.space() != Space::Lock {
+        line.push_str(&format!(" --kind {}", names::word(view.name.space())));
+    }
     if let Some(ns) = settings.ns.as_ref().filter(|ns| ns.source == Source::Flag) {
         line.push_str(&format!(" --ns {}", typed(&ns.value)));
     }

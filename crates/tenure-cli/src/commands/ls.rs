@@ -50,7 +50,6 @@ fn row(view: &View, settings: &Settings) -> [String; 10] {
     let left = view.holders.iter().map(|holder| holder.remaining).min();
     let fence = view.holders.iter().map(|holder| holder.fence).max();
     let waited = view.waiters.iter().map(|waiter| waiter.waited).max();
-    let note = oldest.and_then(|holder| holder.details.reason.as_deref());
     [
         clean(settings.short_name(view.name.as_str())),
         facts::kind(view).to_owned(),
@@ -61,7 +60,7 @@ fn row(view: &View, settings: &Settings) -> [String; 10] {
         fence.map_or_else(dash, |fence| fence.to_string()),
         view.waiters.len().to_string(),
         waited.map_or_else(dash, span),
-        note.map(clean).unwrap_or_default(),
+        facts::note(view),
     ]
 }
 

@@ -4,23 +4,25 @@ use std::io::{self, Write};
 
 use tenure::{Details, Holder, View};
 
+use crate::args::Named;
 use crate::args::claim::RESERVED;
 use crate::engine;
 use crate::facts;
 use crate::failure::{Exit, NO, OK, Stop};
+use crate::names;
 use crate::output::json::Object;
 use crate::output::{clean, quoted, span};
 use crate::settings::Settings;
 
 /// Shows who holds a name and who waits for it. Nobody is an answer too: no.
 pub(crate) async fn run(
-    name: &str,
+    named: &Named,
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {
     let tenure = engine::connect(settings).await?;
-    let seen = tenure.inspect(settings.full_name(name)).await;
-    match seen.map_err(|error| engine::failure(&error, settings))? {
+    let name = &*named.name;
+    match names::find(named, &tenure, settings).await? {
         None if settings.json.value => {
             let free = Object::versioned().text("name", name).text("state", "free");
             writeln!(out, "{}", free.end())?;
@@ -67,8 +69,14 @@ fn show_holder(holder: &Holder, view: &View, out: &mut dyn Write) -> io::Result<
         (weight, capacity) if weight == capacity => String::new(),
         (weight, capacity) => format!(", {weight} of {capacity}"),
     };
-    writeln!(out, "  holder      {}{units}{}", facts::who(details), reason(details))?;
-    writeln!(out, "              held {} (since {since}), fence {fence}", span(*held_for))?;
+    let value = details.value.as_deref().map(|value| format!(", {}", quoted(value)));
+    let (role, number) = match facts::kind(view) {
+        "leader" => ("leader", "term"),
+        _ => ("holder", "fence"),
+    };
+    let (value, why) = (value.unwrap_or_default(), reason(details));
+    writeln!(out, "  {role}      {}{units}{value}{why}", facts::who(details))?;
+    writeln!(out, "              held {} (since {since}), {number} {fence}", span(*held_for))?;
     let renewed = match facts::renewed_ago(holder) {
         Some(ago) if facts::is_late(holder) => {
             format!("; renewed {} ago, which is late", span(ago))

@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use tenure::Tenure;
+use tenure::engine::Name;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -187,8 +188,8 @@ impl Live {
                         Some(Deed::Quit(None)) => return Ok(OK),
                         Some(Deed::Quit(Some(signal))) => return Ok(Exit(128 + signal)),
                         Some(Deed::Look) if self.next.is_some() => self.look(),
-                        Some(Deed::Break { name, fence, reason }) => {
-                            self.break_hold(name, fence, reason);
+                        Some(Deed::Break { id, fence, reason }) => {
+                            self.break_hold(id, fence, reason);
                         }
                         _ => {}
                     },
@@ -217,11 +218,13 @@ impl Live {
         });
     }
 
-    fn break_hold(&mut self, name: String, fence: tenure::Fence, reason: String) {
+    fn break_hold(&mut self, id: Name, fence: tenure::Fence, reason: String) {
         let (tenure, settings) = (self.tenure.clone(), self.model.settings.clone());
         let give = self.give.clone();
         tokio::spawn(async move {
-            let done = break_hold::carry_out(&name, fence, &reason, &tenure, &settings).await;
+            let name = settings.short_name(id.as_str()).to_owned();
+            let done =
+                break_hold::carry_out(id.space(), &name, fence, &reason, &tenure, &settings).await;
             let _ = give.send(News::Broken(name, done));
         });
     }

@@ -3,14 +3,17 @@
 use std::io::Write;
 use std::time::Duration;
 
+use tenure::engine::Space;
 use tenure::{Tenure, View};
 use tokio::time::{Instant, sleep};
 
+use crate::args::Named;
 use crate::args::claim::Wait;
 use crate::asking;
 use crate::engine;
 use crate::facts;
 use crate::failure::{Exit, Failure, OK, Stop};
+use crate::names;
 use crate::output::json::Object;
 use crate::settings::Settings;
 use crate::waiting::Waiting;
@@ -21,13 +24,17 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Waits until one more could have the name at once.
 pub(crate) async fn run(
-    name: &str,
+    named: &Named,
     wait: Wait,
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {
     let tenure = engine::connect(settings).await?;
-    let waiting = Waiting::new(&tenure, settings, name, None);
+    let name = &*named.name;
+    // Where it is now is where it is waited for.
+    let found = names::find(named, &tenure, settings).await?;
+    let space = found.map_or(Space::Lock, |view| view.name.space());
+    let waiting = Waiting::new(&tenure, settings, name, space, None);
     let began = Instant::now();
     let limit = match wait {
         Wait::No => Some(Duration::ZERO),
@@ -37,7 +44,7 @@ pub(crate) async fn run(
     };
     let busy = tokio::select! {
         biased;
-        busy = until_free(name, limit, &tenure, settings) => busy?,
+        busy = until_free(name, space, limit, &tenure, settings) => busy?,
         never = waiting.announce() => match never {},
     };
     if let Some(view) = busy {
@@ -54,6 +61,7 @@ pub(crate) async fn run(
 /// `None` when it is free, or how it was when the wait was over.
 async fn until_free(
     name: &str,
+    space: Space,
     limit: Option<Duration>,
     tenure: &Tenure,
     settings: &Settings,
@@ -61,7 +69,7 @@ async fn until_free(
     let over = limit.map(|limit| Instant::now() + limit);
     let mut pause = FIRST_PAUSE;
     loop {
-        let seen = tenure.inspect(settings.full_name(name)).await;
+        let seen = names::look(tenure, space, &settings.full_name(name)).await;
         let seen = seen.map_err(|error| engine::failure(&error, settings))?;
         let Some(view) = seen.filter(|view| !facts::is_free(view)) else { return Ok(None) };
         let left = over.map_or(pause, |over| over.saturating_duration_since(Instant::now()));

@@ -57,7 +57,16 @@ pub(crate) async fn run(
 }
 
 /// Everyone who was there, by name and by number: the fence of a hold, the ticket of a place.
-type Look = BTreeMap<(String, Part, u64), Arc<Details>>;
+type Look = BTreeMap<Key, Arc<Details>>;
+
+/// Who it is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Key {
+    name: String,
+    kind: &'static str,
+    part: Part,
+    number: u64,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Part {
@@ -67,12 +76,13 @@ enum Part {
 
 fn look(views: &[View]) -> Look {
     let mut look = Look::new();
-    for View { name, holders, waiters, .. } in views {
-        let key = |part, number| (name.as_str().to_owned(), part, number);
-        for holder in holders {
+    for view in views {
+        let (name, kind) = (view.name.as_str(), facts::kind(view));
+        let key = |part, number| Key { name: name.to_owned(), kind, part, number };
+        for holder in &view.holders {
             look.insert(key(Part::Held, holder.fence.get()), holder.details.clone());
         }
-        for waiter in waiters {
+        for waiter in &view.waiters {
             look.insert(key(Part::Waiting, waiter.ticket.get()), waiter.details.clone());
         }
     }
@@ -83,16 +93,13 @@ fn look(views: &[View]) -> Look {
 #[derive(Debug)]
 struct Event<'a> {
     what: &'static str,
-    name: &'a str,
-    part: Part,
-    number: u64,
+    key: &'a Key,
     details: &'a Details,
 }
 
 impl<'a> Event<'a> {
-    fn new(what: &'static str, entry: (&'a (String, Part, u64), &'a Arc<Details>)) -> Event<'a> {
-        let ((name, part, number), details) = entry;
-        Event { what, name, part: *part, number: *number, details }
+    fn new(what: &'static str, (key, details): (&'a Key, &'a Arc<Details>)) -> Event<'a> {
+        Event { what, key, details }
     }
 }
 
@@ -100,17 +107,17 @@ impl<'a> Event<'a> {
 fn changes<'a>(before: Option<&'a Look>, now: &'a Look) -> Vec<Event<'a>> {
     let Some(was) = before else {
         let word = |part| if part == Part::Held { "held" } else { "waiting" };
-        return now.iter().map(|entry| Event::new(word(entry.0.1), entry)).collect();
+        return now.iter().map(|entry| Event::new(word(entry.0.part), entry)).collect();
     };
     let come: Vec<_> = now.iter().filter(|(key, _)| !was.contains_key(*key)).collect();
     // Whoever waited and now holds has not left; it says the same of itself as before.
-    let mut moved_up: Vec<_> = come.iter().filter(|(key, _)| key.1 == Part::Held).collect();
+    let mut moved_up: Vec<_> = come.iter().filter(|(key, _)| key.part == Part::Held).collect();
     let mut events = Vec::new();
     for (key, details) in was.iter().filter(|(key, _)| !now.contains_key(*key)) {
-        let same = |(other, theirs): &&(&(String, Part, u64), &Arc<Details>)| {
-            other.0 == key.0 && *theirs == details
+        let same = |(other, theirs): &&(&Key, &Arc<Details>)| {
+            (&other.name, other.kind) == (&key.name, key.kind) && *theirs == details
         };
-        match key.1 {
+        match key.part {
             Part::Held => events.push(Event::new("released", (key, details))),
             Part::Waiting => match moved_up.iter().position(same) {
                 Some(at) => drop(moved_up.swap_remove(at)),
@@ -119,18 +126,19 @@ fn changes<'a>(before: Option<&'a Look>, now: &'a Look) -> Vec<Event<'a>> {
         }
     }
     let word = |part| if part == Part::Held { "granted" } else { "queued" };
-    events.extend(come.iter().map(|entry| Event::new(word(entry.0.1), *entry)));
+    events.extend(come.iter().map(|entry| Event::new(word(entry.0.part), *entry)));
     events
 }
 
 impl Event<'_> {
     fn print(&self, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-        let Event { what, name, part, number, details } = self;
+        let Event { what, key: Key { name, kind, part, number }, details } = self;
         let name = settings.short_name(name);
         if settings.json.value {
             let now = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
             let object =
                 Object::versioned().text("ts", &now).text("event", what).text("name", name);
+            let object = object.text("kind", kind);
             let object = match part {
                 Part::Held => object.number("fence", *number),
                 Part::Waiting => object.number("ticket", *number),
@@ -142,7 +150,9 @@ impl Event<'_> {
             Part::Held => format!("  fence {number}"),
             Part::Waiting => String::new(),
         };
-        writeln!(out, "{now}  {what:<8}  {}  {}{fence}", clean(name), facts::who(details))
+        // A lock is what is meant where nothing is said.
+        let kind = if *kind == "lock" { String::new() } else { format!(" ({kind})") };
+        writeln!(out, "{now}  {what:<8}  {}{kind}  {}{fence}", clean(name), facts::who(details))
     }
 }
 
@@ -157,14 +167,15 @@ mod tests {
             Arc::new(details)
         };
         let entry = |(name, part, number, owner): &(&str, Part, u64, &str)| {
-            (((*name).to_owned(), *part, *number), details(owner))
+            let key = Key { name: (*name).to_owned(), kind: "lock", part: *part, number: *number };
+            (key, details(owner))
         };
         entries.iter().map(entry).collect()
     }
 
     fn told(before: Option<&Look>, now: &Look) -> Vec<String> {
         let say =
-            |event: Event<'_>| format!("{} {} {}", event.what, event.name, event.details.owner);
+            |event: Event<'_>| format!("{} {} {}", event.what, event.key.name, event.details.owner);
         changes(before, now).into_iter().map(say).collect()
     }
 

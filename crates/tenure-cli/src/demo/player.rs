@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use tenure::{Mutex, Semaphore, Tenure};
+use tenure::{Election, Mutex, Once, Semaphore, Tenure};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::record::Record;
@@ -171,6 +171,14 @@ impl Names {
 
     pub(super) fn semaphore(&self, name: &str, capacity: u32) -> Semaphore {
         self.tenure.semaphore(self.full(name), capacity)
+    }
+
+    pub(super) fn election(&self, name: &str) -> Election {
+        self.tenure.election(self.full(name))
+    }
+
+    pub(super) fn once(&self, name: &str) -> Once {
+        self.tenure.once(self.full(name))
     }
 
     /// Where the engine shows this owner.

@@ -4,12 +4,14 @@
 //! its parent becomes a child of the keeper. So when the keeper has no child left, nothing is left.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::process::Command as Spawned;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, wait};
 
+use super::passing::Ends;
 use super::signals;
 use super::terminal::Terminal;
 use super::tree::{self, number};
@@ -41,6 +43,15 @@ pub(super) enum Change {
     Continued,
 }
 
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ending::Code(code) => write!(f, "ended with exit code {code}"),
+            Ending::Signal(signal) => write!(f, "was ended by {}", signals::name(*signal)),
+        }
+    }
+}
+
 impl Ending {
     /// The exit code of `tenure` for it.
     pub(super) fn exit_code(self) -> u8 {
@@ -52,12 +63,14 @@ impl Ending {
 }
 
 impl Command {
-    /// Starts it from this thread, which must last as long as the process.
+    /// Starts it from this thread, which must last as long as the process. It writes to what this
+    /// process has, or else to `output`.
     pub(super) fn start<'a>(
         program: &Program,
         variables: impl IntoIterator<Item = (&'a str, String)>,
         inherited: Inherited,
         terminal: &mut Terminal,
+        output: Option<Ends>,
     ) -> io::Result<Command> {
         use std::os::unix::process::CommandExt;
         let mut spawned = match program {
@@ -74,6 +87,9 @@ impl Command {
             }
         };
         spawned.envs(variables).process_group(0);
+        if let Some(Ends { out, error }) = output {
+            spawned.stdout(out).stderr(error);
+        }
         let lent = terminal.for_start(&inherited);
         let started = inherited.spawn(&mut spawned, lent.as_ref());
         let pid = started.as_ref().ok().map(Pid::from_child);

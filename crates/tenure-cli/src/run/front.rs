@@ -97,7 +97,7 @@ impl Front {
         if self.slate.deadline().is_none_or(|at| clock::now() < at) {
             return;
         }
-        self.slate.set_stood_in();
+        self.slate.set_stood_in(true);
         self.kill_group(self.keeper);
         tree::below(self.keeper).iter().for_each(kill);
         // It has to see to the rest.

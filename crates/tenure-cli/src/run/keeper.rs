@@ -14,15 +14,17 @@ use tenure::{Hold, Options, Released};
 
 use super::command::Command;
 use super::events::{Event, Events};
+use super::held::{Held, Settling};
 use super::link::{News, Slate};
 use super::loss::Loss;
+use super::passing::Passing;
 use super::report::{MAX_RUN, Outcome, Report, late, not_started};
 use super::terminal::Terminal;
 use super::watch::{Limits, Watch, Watched, Why};
 use super::{clock, quiet, signals};
 use crate::args::Run;
 use crate::args::claim::Kind;
-use crate::args::run::Program;
+use crate::args::run::{Program, Purpose};
 use crate::engine;
 use crate::failure::{Failure, INTERNAL};
 use crate::output::quoted;
@@ -31,6 +33,8 @@ use crate::system::{self, Inherited};
 
 /// What `ps` and `pkill` know this process by.
 const NAME: &std::ffi::CStr = c"hold-keeper";
+/// How long a candidate whose command ended by itself leaves the lead to others.
+const RESTART: Duration = Duration::from_secs(1);
 
 /// What the keeper has from before the fork.
 pub(super) struct Start<'a> {
@@ -65,8 +69,10 @@ pub(super) fn keep(start: Start<'_>) -> u8 {
                 return report.exit;
             }
         };
-        let mut keeper = Keeper { run, settings, events, slate, inherited, paused: false };
-        let (report, kept) = keeper.go().await;
+        let mut keeper =
+            Keeper { run, settings, events, slate, inherited, paused: false, passing: None };
+        let (mut report, kept) = keeper.go().await;
+        keeper.pass_on(&mut report).await;
         let report = desk.publish(report);
         keeper.events.tell(report.news(kept.is_some()));
         if let Some(kept) = kept {
@@ -116,6 +122,8 @@ pub(super) struct Keeper<'a> {
     inherited: Inherited,
     /// The front was stopped: nothing is started until it goes on.
     paused: bool,
+    /// What is written, where that is passed on and not the command's own.
+    pub(super) passing: Option<Passing>,
 }
 
 /// Why the keeper does not go on.
@@ -147,7 +155,7 @@ enum Rest {
 
 /// A hold that outlives its command.
 struct Kept {
-    hold: Hold,
+    hold: Held,
     until: Duration,
 }
 
@@ -160,23 +168,41 @@ impl Keeper<'_> {
             Ok(Err(failure)) => return (Report::not_run(Outcome::Failed, failure), None),
             Err(off) => return (off.report(), None),
         };
-        let (hold, options) = match self.take(&tenure).await {
-            Ok(taken) => taken,
-            Err(report) => {
-                self.leave(&tenure).await;
-                return (report, None);
+        loop {
+            let (hold, options) = match self.take(&tenure).await {
+                Ok(taken) => taken,
+                Err(report) => {
+                    self.leave(&tenure).await;
+                    return (report, None);
+                }
+            };
+            let (mut report, rest) = self.hold_and_run(hold, &options).await;
+            if let Some(pause) = report.again {
+                match self.campaign_again(&report, pause).await {
+                    Ok(()) => continue,
+                    Err(off) => report = off,
+                }
             }
-        };
-        let (report, rest) = self.hold_and_run(hold, &options).await;
-        match rest {
-            Rest::Kept(kept) => return (report, Some(kept)),
-            Rest::SignOff => self.leave(&tenure).await,
-            Rest::Nothing => {}
+            match rest {
+                Rest::Kept(kept) => return (report, Some(kept)),
+                Rest::SignOff => self.leave(&tenure).await,
+                Rest::Nothing => {}
+            }
+            return (report, None);
         }
-        (report, None)
     }
 
-    async fn hold_and_run(&mut self, hold: Hold, options: &Options) -> (Report, Rest) {
+    /// Says how the term ended, and waits until it is time for the next one.
+    async fn campaign_again(&mut self, report: &Report, pause: Duration) -> Result<(), Report> {
+        report.publish(self.settings.error_paint(), None);
+        let name = quoted(&self.run.asking.name);
+        let how = report.command.map_or(String::new(), |ending| format!("the command {ending}; "));
+        self.settings.notes().say(&format!("{how}campaigns for {name} again"));
+        let paused = self.unless_called_off(tokio::time::sleep(pause)).await;
+        paused.map_err(CalledOff::report)
+    }
+
+    async fn hold_and_run(&mut self, hold: Held, options: &Options) -> (Report, Rest) {
         let since = clock::now();
         let fence = hold.fence().get();
         let ran = match self.until_not_paused(&hold, options).await {
@@ -193,7 +219,8 @@ impl Keeper<'_> {
         if started && lasted && clock::now() < until {
             return (report, Rest::Kept(Kept { hold, until }));
         }
-        match self.release(hold).await {
+        let settling = self.settle(&mut report).await;
+        match self.unless_hurried(hold.let_go(settling)).await.flatten() {
             Some(Released::InTime) => (report, Rest::SignOff),
             _ => {
                 if lasted && report.failure.is_none() {
@@ -216,7 +243,8 @@ impl Keeper<'_> {
                 ended = hold.lost() => {
                     let (name, fence) = (&self.run.asking.name, hold.fence().get());
                     let failure = Loss::Ended(ended).failure(name, fence, options.ttl, true);
-                    return Err(Report::not_run(Outcome::Lost, failure));
+                    let again = self.run.leads().then_some(Duration::ZERO);
+                    return Err(Report { again, ..Report::not_run(Outcome::Lost, failure) });
                 }
             };
             if let Some(off) = self.heed(event) {
@@ -228,20 +256,15 @@ impl Keeper<'_> {
 
     async fn run_command(&mut self, hold: &Hold, options: &Options) -> Result<Watched, Report> {
         let run = self.run;
-        let variables = [
-            ("TENURE_NAME", run.asking.name.clone()),
-            ("TENURE_KIND", word(run.asking.kind).to_owned()),
-            ("TENURE_FENCE", hold.fence().to_string()),
-            ("TENURE_OWNER", options.details.owner.clone()),
-        ];
         let mut terminal = Terminal::new(self.events.front);
-        let started = Command::start(&run.program, variables, self.inherited, &mut terminal);
-        let command = started.map_err(|error| {
+        let command = self.start(hold, options, &mut terminal).map_err(|error| {
             Report::not_run(Outcome::Failed, not_started(&shown(&run.program), &error))
         })?;
-        // What the command reads and writes is its own from now on: if it closes its output, whoever
-        // reads that must not wait for us.
-        quiet::let_go_of_input_and_output();
+        if !run.leads() {
+            // What the command reads and writes is its own from now on: if it closes its output, whoever
+            // reads that must not wait for us. Of a leader there may be another one to come.
+            quiet::let_go_of_input_and_output();
+        }
         let kill_after = run.kill_after(options.ttl).unwrap_or_default();
         let limits = Limits {
             signal: run.signal,
@@ -271,9 +294,35 @@ impl Keeper<'_> {
         Ok(watch.watch().await)
     }
 
+    fn start(
+        &mut self,
+        hold: &Hold,
+        options: &Options,
+        terminal: &mut Terminal,
+    ) -> io::Result<Command> {
+        let run = self.run;
+        let mut variables = vec![
+            ("TENURE_NAME", run.asking.name.clone()),
+            ("TENURE_KIND", word(run).to_owned()),
+            ("TENURE_FENCE", hold.fence().to_string()),
+            ("TENURE_OWNER", options.details.owner.clone()),
+        ];
+        if run.leads() {
+            variables.push(("TENURE_TERM", hold.fence().to_string()));
+        }
+        let mut output = None;
+        if let Purpose::Once(_) = run.purpose {
+            let (passing, ends) = Passing::start()?;
+            (self.passing, output) = (Some(passing), Some(ends));
+        }
+        Command::start(&run.program, variables, self.inherited, terminal, output)
+    }
+
     /// What a command that ran comes to.
     fn judge(&self, watched: Watched, hold: &Hold, options: &Options) -> Report {
-        let Watched { ending, stopped, warned } = watched;
+        let again = self.again(&watched);
+        let Watched { ending, stopped, warned, .. } = watched;
+        let by_itself = stopped.is_none();
         let (outcome, exit, failure) = match stopped {
             None if warned.is_some() => (Outcome::Lost, ending.exit_code(), None),
             None if !hold.is_live() => {
@@ -289,7 +338,19 @@ impl Keeper<'_> {
                 (Outcome::Lost, failure.exit, Some(failure))
             }
         };
-        Report { outcome, exit, command: Some(ending), fence: None, failure }
+        Report { outcome, exit, command: Some(ending), fence: None, failure, by_itself, again }
+    }
+
+    /// How long until a candidate campaigns again. One whose command ends by itself must not do so in
+    /// haste: the next one may end as soon.
+    fn again(&self, watched: &Watched) -> Option<Duration> {
+        let Purpose::Lead { restart } = self.run.purpose else { return None };
+        match watched.stopped {
+            _ if watched.told_to_end => None,
+            Some(Why::Lost(_)) => Some(Duration::ZERO),
+            None if restart => Some(RESTART),
+            _ => None,
+        }
     }
 
     fn ran_too_long(&self) -> Failure {
@@ -300,10 +361,6 @@ impl Keeper<'_> {
             "it ran for --max-run",
             "raise --max-run if it needs longer",
         )
-    }
-
-    async fn release(&mut self, hold: Hold) -> Option<Released> {
-        self.unless_hurried(released(hold)).await.flatten()
     }
 
     /// Waits for `work`, unless a signal ends the wait or the front is killed.
@@ -365,7 +422,7 @@ impl Kept {
         let mut lost = self.hold.lost();
         loop {
             if clock::now() >= self.until {
-                released(self.hold).await;
+                self.hold.let_go(Settling::Open).await;
                 return;
             }
             let _ = events.alarm.set(Some(self.until));
@@ -378,19 +435,15 @@ impl Kept {
     }
 }
 
-/// Releases, for as long as the hold itself can last: after that there is nothing to release.
-async fn released(hold: Hold) -> Option<Released> {
-    let longest = hold.remaining() + Duration::from_secs(1);
-    tokio::time::timeout(longest, hold.release()).await.ok()?.ok()
-}
-
 /// What the name is, as the command finds it in TENURE_KIND.
-fn word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Lock => "lock",
-        Kind::Shared => "shared",
-        Kind::Exclusive => "exclusive",
-        Kind::Slots(_) => "sem",
+fn word(run: &Run) -> &'static str {
+    match (&run.purpose, run.asking.kind) {
+        (Purpose::Lead { .. }, _) => "leader",
+        (Purpose::Once(_), _) => "once",
+        (Purpose::Hold, Kind::Lock) => "lock",
+        (Purpose::Hold, Kind::Shared) => "shared",
+        (Purpose::Hold, Kind::Exclusive) => "exclusive",
+        (Purpose::Hold, Kind::Slots(_)) => "sem",
     }
 }
 

@@ -3,28 +3,47 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{ErrorKind, Hold, Options, Tenure};
+use tenure::engine::Space;
+use tenure::{Begun, ErrorKind, Options, Outcome, Tenure};
 
-use super::keeper::{Keeper, shown};
-use super::report::{Outcome, Report, already_held};
+use super::held::{Held, Settling};
+use super::keeper::{CalledOff, Keeper, shown};
+use super::report::{Outcome as Ended, Report, already_held, other_content, unsettled};
 use super::tree;
 use crate::args::Run;
 use crate::args::claim::Kind;
-use crate::asking::origin;
+use crate::args::run::Purpose;
+use crate::asking::{self, origin};
 use crate::engine;
 use crate::failure::Failure;
+use crate::names;
+use crate::output::quoted;
+use crate::settings::Settings;
 use crate::waiting::Waiting;
 
 /// How long the way out of the line may take: an engine that does not answer forgets us by itself.
 const LEAVING: Duration = Duration::from_secs(3);
 
+/// How long a candidate waits before it asks an engine again that could not be asked.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// What came of an ask.
+enum Asked {
+    /// It is ours.
+    Held(Held),
+    /// There is nothing to run.
+    Over(Report),
+    /// It was done before.
+    Done(Outcome),
+}
+
 impl Keeper<'_> {
     /// Stands in line until it holds the name, for as long as a hold lasts.
-    pub(super) async fn take(&mut self, tenure: &Tenure) -> Result<(Hold, Options), Report> {
-        let (asking, settings) = (&self.run.asking, self.settings);
-        let failed = |failure| Report::not_run(Outcome::Failed, failure);
+    pub(super) async fn take(&mut self, tenure: &Tenure) -> Result<(Held, Options), Report> {
+        let (run, settings) = (self.run, self.settings);
+        let failed = |failure| Report::not_run(Ended::Failed, failure);
         let options = self.options(tenure);
-        self.run.kill_after(options.ttl).map_err(failed)?;
+        run.kill_after(options.ttl).map_err(failed)?;
         let checked = tenure.clone().with_defaults(options.clone());
         checked.map_err(|error| failed(engine::failure(&error, settings)))?;
         if let Some(failure) = self.own_hold(tenure, &options).await {
@@ -33,45 +52,101 @@ impl Keeper<'_> {
         // A hold that is kept is kept by us, so that the front need not wait for it.
         let mut asked = options.clone();
         asked.hold_for = Duration::ZERO;
-        let waiting = Waiting::new(tenure, settings, &asking.name, Some(&options.details));
+        let me = Some(&*options.details);
+        let waiting = Waiting::new(tenure, settings, &run.asking.name, run.space(), me);
+        let mut complained = false;
         loop {
-            let joined = asking.join(tenure, settings, asked.clone());
-            let acquiring = async {
-                let hold = tokio::select! {
-                    hold = joined => hold?,
+            let asking = async {
+                tokio::select! {
+                    asked = ask(run, settings, tenure, asked.clone()) => asked,
                     never = waiting.announce() => match never {},
-                };
-                make_full(&hold, &options).await?;
-                Ok::<Hold, tenure::Error>(hold)
-            };
-            match self.unless_called_off(acquiring).await {
-                Ok(Ok(hold)) => {
-                    waiting.got(hold.fence());
-                    return Ok((hold, options));
                 }
-                // The turn came too late to be taken.
-                Ok(Err(error)) if error.kind() == ErrorKind::Lost => {}
-                Ok(Err(error)) => return Err(self.not_granted(&error, tenure).await),
+            };
+            let error = match self.unless_called_off(asking).await {
+                Ok(Ok(Asked::Held(held))) => match self.make_full(held, &options).await? {
+                    Ok(held) => {
+                        self.say_got(&held, &waiting);
+                        return Ok((held, options));
+                    }
+                    Err(error) => error,
+                },
+                Ok(Ok(Asked::Over(report))) => return Err(report),
+                Ok(Ok(Asked::Done(outcome))) => return Err(self.replay(&outcome)),
+                Ok(Err(error)) => error,
                 Err(off) => return Err(off.report()),
+            };
+            match error.kind() {
+                // The turn came too late to be taken.
+                ErrorKind::Lost => {}
+                _ if run.leads() && error.is_retryable() => {
+                    self.say_unreachable(&error, &mut complained);
+                    let pause = tokio::time::sleep(ASK_AGAIN);
+                    self.unless_called_off(pause).await.map_err(CalledOff::report)?;
+                }
+                _ => return Err(self.not_granted(&error, tenure).await),
             }
+        }
+    }
+
+    /// A turn that was pushed lasts for its first life only, which may be less than the command gets
+    /// to end. It is renewed before the command is started, not after.
+    async fn make_full(
+        &mut self,
+        held: Held,
+        options: &Options,
+    ) -> Result<tenure::Result<Held>, Report> {
+        if held.remaining() >= options.ttl * 2 / 3 {
+            return Ok(Ok(held));
+        }
+        // Of a limit a little is gone already.
+        let longest = options.max_hold.map(|limit| limit.saturating_sub(Duration::from_millis(50)));
+        let ttl = longest.map_or(options.ttl, |longest| options.ttl.min(longest));
+        let extended = self.unless_called_off(held.extend(ttl)).await;
+        let not = match extended {
+            Ok(Ok(())) => return Ok(Ok(held)),
+            Ok(Err(error)) => Ok(Err(error)),
+            Err(off) => Err(off.report()),
+        };
+        // Nothing was run, so that a work did not happen.
+        held.let_go(Settling::NotDone).await;
+        not
+    }
+
+    fn say_got(&self, held: &Held, waiting: &Waiting<'_>) {
+        match held {
+            Held::Term(term) => {
+                let name = quoted(&self.run.asking.name);
+                self.settings.notes().say(&format!("leads {name}, term {}", term.number()));
+            }
+            _ => waiting.got(held.fence()),
+        }
+    }
+
+    fn say_unreachable(&self, error: &tenure::Error, complained: &mut bool) {
+        if !std::mem::replace(complained, true) {
+            let (name, said) = (quoted(&self.run.asking.name), engine::reason(error));
+            let note = format!("cannot campaign for {name} now, and tries again: {said}");
+            self.settings.notes().say(&note);
         }
     }
 
     /// Whether whoever runs this holds the name already, and would wait for itself.
     async fn own_hold(&self, tenure: &Tenure, options: &Options) -> Option<Failure> {
-        let Run { asking, .. } = self.run;
+        let Run { asking, purpose, .. } = self.run;
         let said = |name| std::env::var(name).ok();
         if said("TENURE_NAME")? != asking.name || options.wait == Some(Duration::ZERO) {
             return None;
         }
         let fence: u64 = said("TENURE_FENCE")?.parse().ok()?;
-        let view = tenure.inspect(self.settings.full_name(&asking.name)).await.ok()??;
+        let name = self.settings.full_name(&asking.name);
+        let view = names::look(tenure, self.run.space(), &name).await.ok()??;
         let own = view.holders.iter().find(|holder| holder.fence.get() == fence)?;
         let fits = match asking.kind {
             Kind::Lock | Kind::Exclusive => false,
             Kind::Shared | Kind::Slots(_) => own.weight < view.capacity,
         };
-        (!fits).then(|| already_held(&asking.name, &own.details.owner))
+        let verb = purpose.verb();
+        (!fits).then(|| already_held(verb, &asking.name, &own.details.owner))
     }
 
     fn options(&self, tenure: &Tenure) -> Options {
@@ -81,6 +156,10 @@ impl Keeper<'_> {
         about.push(("cmd", shown(&run.program)));
         about.push(("ttl", humantime::format_duration(ttl).to_string()));
         let mut options = run.asking.options(tenure, &about);
+        if !matches!(run.purpose, Purpose::Hold) {
+            // The next leader does not wait, and neither does whoever wants to know an outcome.
+            options.hold_for = Duration::ZERO;
+        }
         if run.asking.owner.is_none() {
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
             Arc::make_mut(&mut options.details).owner = format!("{host}:{front}");
@@ -92,15 +171,19 @@ impl Keeper<'_> {
         let busy = matches!(error.kind(), ErrorKind::WaitOver | ErrorKind::Full);
         let exit = self.run.conflict_exit_code;
         if busy && exit == 0 {
-            let outcome = Outcome::Busy;
-            return Report { outcome, exit, command: None, fence: None, failure: None };
+            return Report::quiet(Ended::Busy, exit);
         }
-        let mut failure = self.run.asking.refused(error, tenure, self.settings).await;
+        let (purpose, asking) = (&self.run.purpose, &self.run.asking);
+        let mut failure = match (purpose, error.kind()) {
+            (Purpose::Hold, _) => asking.refused(error, tenure, self.settings).await,
+            (Purpose::Once(_), ErrorKind::Conflict) => other_content(&asking.name),
+            _ => engine::failure(error, self.settings),
+        };
         if !busy {
-            return Report::not_run(Outcome::Failed, failure);
+            return Report::not_run(Ended::Failed, failure);
         }
         failure.exit = exit;
-        Report::not_run(Outcome::Busy, failure)
+        Report::not_run(Ended::Busy, failure)
     }
 
     /// Waits until the engine knows that we left, within reason.
@@ -109,13 +192,43 @@ impl Keeper<'_> {
     }
 }
 
-/// A turn that was pushed lasts for its first life only, which may be less than the command gets to
-/// end. It is renewed before the command is started, not after.
-async fn make_full(hold: &Hold, options: &Options) -> tenure::Result<()> {
-    if hold.remaining() >= options.ttl * 2 / 3 {
-        return Ok(());
+/// Asks for what the command needs.
+async fn ask(
+    run: &Run,
+    settings: &Settings,
+    tenure: &Tenure,
+    options: Options,
+) -> tenure::Result<Asked> {
+    let name = settings.full_name(&run.asking.name);
+    let work = match &run.purpose {
+        Purpose::Hold => {
+            let hold = run.asking.join(tenure, settings, options).await?;
+            return Ok(Asked::Held(Held::Lock(hold)));
+        }
+        Purpose::Lead { .. } => {
+            let term = tenure.election(name).options(options).campaign().await?;
+            return Ok(Asked::Held(Held::Term(term)));
+        }
+        Purpose::Once(work) => work,
+    };
+    let mut once = tenure.once(&name).options(options).rerun(work.rerun);
+    if let Some(keep) = work.keep {
+        once = once.keep(keep);
     }
-    // Of a limit a little is gone already.
-    let longest = options.max_hold.map(|limit| limit.saturating_sub(Duration::from_millis(50)));
-    hold.extend(longest.map_or(options.ttl, |longest| options.ttl.min(longest))).await
+    if let Some(content) = &work.content {
+        once = once.content(content);
+    }
+    Ok(match once.begin().await? {
+        Begun::Mine(work) => Asked::Held(Held::Work(work)),
+        Begun::Replayed(outcome) => Asked::Done(outcome),
+        Begun::Unsettled => {
+            Asked::Over(Report::not_run(Ended::Unsettled, unsettled(&run.asking.name)))
+        }
+        Begun::InProgress(_) => {
+            let view = names::look(tenure, Space::Once, &name).await.ok().flatten();
+            let said = "others are at it".to_owned();
+            let busy = asking::busy(&run.asking.name, run.asking.wait, said, view.as_ref());
+            Asked::Over(Report::not_run(Ended::Busy, busy))
+        }
+    })
 }

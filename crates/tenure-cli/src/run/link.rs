@@ -123,8 +123,8 @@ impl Slate {
         self.0[2].load(SeqCst) > 0
     }
 
-    pub(super) fn set_stood_in(self) {
-        self.0[2].store(1, SeqCst);
+    pub(super) fn set_stood_in(self, stood_in: bool) {
+        self.0[2].store(stood_in.into(), SeqCst);
     }
 }
 

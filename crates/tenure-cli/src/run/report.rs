@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use super::command::Ending;
 use super::link::News;
 use super::signals;
-use crate::failure::{Failure, USAGE};
+use crate::failure::{Failure, OUTPUT, UNSETTLED, USAGE};
 use crate::output::json::Object;
-use crate::output::{Paint, clean, quoted};
+use crate::output::{Paint, clean, quoted, typed};
 
 /// The hold was lost while the command ran.
 pub(super) const LOST: u8 = 79;
@@ -30,6 +31,10 @@ pub(super) struct Report {
     pub(super) fence: Option<u64>,
     /// What there is to say.
     pub(super) failure: Option<Failure>,
+    /// Whether the command ended without being stopped by us.
+    pub(super) by_itself: bool,
+    /// The candidate campaigns again, after so long.
+    pub(super) again: Option<Duration>,
 }
 
 /// One word for how a run ended.
@@ -37,6 +42,10 @@ pub(super) struct Report {
 pub(super) enum Outcome {
     /// The command ran to its own end.
     Ran,
+    /// It had run before, and that was replayed.
+    Replayed,
+    /// It was started before, and nobody knows how it ended.
+    Unsettled,
     /// Others hold it.
     Busy,
     /// The hold was lost.
@@ -52,14 +61,18 @@ pub(super) enum Outcome {
 impl Report {
     /// A run whose command was never started.
     pub(super) fn not_run(outcome: Outcome, failure: Failure) -> Report {
-        let exit = failure.exit;
-        Report { outcome, exit, command: None, fence: None, failure: Some(failure) }
+        Report { exit: failure.exit, failure: Some(failure), ..Report::quiet(outcome, 0) }
+    }
+
+    /// A run of which there is nothing to say.
+    pub(super) fn quiet(outcome: Outcome, exit: u8) -> Report {
+        let (command, fence, failure) = (None, None, None);
+        Report { outcome, exit, command, fence, failure, by_itself: false, again: None }
     }
 
     /// A run that a signal called off.
     pub(super) fn called_off(signal: i32) -> Report {
-        let exit = signals::exit_code(signal);
-        Report { outcome: Outcome::Signal, exit, command: None, fence: None, failure: None }
+        Report::quiet(Outcome::Signal, signals::exit_code(signal))
     }
 
     /// Says what there is to say, and writes the status.
@@ -103,6 +116,8 @@ impl Outcome {
     fn word(self) -> &'static str {
         match self {
             Outcome::Ran => "ran",
+            Outcome::Replayed => "replayed",
+            Outcome::Unsettled => "unsettled",
             Outcome::Busy => "busy",
             Outcome::Lost => "lost",
             Outcome::Signal => "signal",
@@ -142,17 +157,69 @@ pub(super) fn late(name: &str, exit: u8) -> Failure {
 }
 
 /// Whoever runs this holds the name.
-pub(super) fn already_held(name: &str, owner: &str) -> Failure {
+pub(super) fn already_held(verb: &str, name: &str, owner: &str) -> Failure {
     Failure::new(
         USAGE,
-        format!("you already hold {}: this runs inside of a `tenure run` of it", quoted(name)),
+        format!("you already hold {}: this runs inside of a `tenure {verb}` of it", quoted(name)),
         format!(
             "TENURE_NAME is set, and {} holds it; waiting for yourself never ends",
             clean(owner)
         ),
-        "drop the inner `tenure run`, or give it another name",
+        format!("drop the inner `tenure {verb}`, or give it another name"),
     )
     .code("T011")
+}
+
+/// Somebody started it and never said how it ended.
+pub(super) fn unsettled(name: &str) -> Failure {
+    Failure::new(
+        UNSETTLED,
+        format!("unsettled: {} was started and never settled", quoted(name)),
+        "whoever ran it was killed or lost its hold: the work may have been done, in part or not at all; \
+         nothing was run",
+        unsettled_help(name),
+    )
+    .code("T015")
+}
+
+/// The command was ended by a signal, and that says nothing about its work.
+pub(super) fn left_unsettled(name: &str, signal: i32) -> Failure {
+    let by = signals::name(signal);
+    Failure::new(
+        signals::exit_code(signal),
+        format!("unsettled: the command of {} was ended by {by}", quoted(name)),
+        "a command that fails ends with an exit code; this one may have done its work, in part or not \
+         at all",
+        unsettled_help(name),
+    )
+    .code("T015")
+}
+
+/// What to do about an unsettled work.
+pub(super) fn unsettled_help(name: &str) -> String {
+    let name = typed(name);
+    format!("see whether it was done; `tenure once {name} --rerun -- CMD` runs it again")
+}
+
+/// It was started with something else.
+pub(super) fn other_content(name: &str) -> Failure {
+    Failure::new(
+        USAGE,
+        format!("other content: {} was started with something else", quoted(name)),
+        "the same key is the same work, and its --content differs from the first one's; nothing was run",
+        "another key for other work, or the content of the first time",
+    )
+    .code("T023")
+}
+
+/// What the command wrote could not be passed on.
+pub(super) fn not_passed_on(error: &io::Error) -> Failure {
+    Failure::new(
+        OUTPUT,
+        "the output cannot be written",
+        format!("{error}; the command itself ran to its end"),
+        "look where standard output goes: is the disk full? The same line again replays what is remembered",
+    )
 }
 
 #[cfg(test)]
@@ -161,13 +228,8 @@ mod tests {
 
     #[test]
     fn the_status_has_the_same_fields_however_it_ended() {
-        let ran = Report {
-            outcome: Outcome::Ran,
-            exit: 7,
-            command: Some(Ending::Code(7)),
-            fence: Some(12),
-            failure: None,
-        };
+        let command = Some(Ending::Code(7));
+        let ran = Report { command, fence: Some(12), ..Report::quiet(Outcome::Ran, 7) };
         assert_eq!(
             ran.json(),
             r#"{"v":1,"outcome":"ran","exit":7,"child":{"code":7,"signal":null},"fence":12}"#

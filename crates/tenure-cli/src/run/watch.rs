@@ -64,6 +64,8 @@ pub(super) struct Watched {
     pub(super) stopped: Option<Why>,
     /// The loss that was only warned of.
     pub(super) warned: Option<Loss>,
+    /// Whether someone wanted it to end, by a signal or by a key.
+    pub(super) told_to_end: bool,
 }
 
 /// A command that is being stopped.
@@ -93,6 +95,8 @@ struct State {
     lost: Option<Ended>,
     stop: Option<Stop>,
     warned: Option<Loss>,
+    /// The signals that were handed on.
+    handed: Vec<i32>,
     /// The front was told that the command is stopped.
     told: bool,
     /// The command had the terminal, or wanted it, when it was stopped.
@@ -102,12 +106,14 @@ struct State {
 impl Watch<'_> {
     /// Watches until the command has ended, or, if it had to be stopped, until nothing is left of it.
     pub(super) async fn watch(mut self) -> Watched {
+        self.slate.set_stood_in(false);
         self.slate.set_command(Some(self.command.pid()));
         let mut state = State {
             started: clock::now(),
             lost: None,
             stop: None,
             warned: None,
+            handed: Vec::new(),
             told: false,
             wants_terminal: false,
         };
@@ -140,7 +146,9 @@ impl Watch<'_> {
         // A command that did not end by itself may have left the terminal in any state.
         let abrupt = state.stop.is_some() || matches!(ending, Ending::Signal(_));
         self.terminal.take_back(abrupt);
-        Watched { ending, stopped: state.stop.map(|stop| stop.why), warned: state.warned }
+        let told_to_end = is_told(ending, &state.handed);
+        let (stopped, warned) = (state.stop.map(|stop| stop.why), state.warned);
+        Watched { ending, stopped, warned, told_to_end }
     }
 
     /// Waits for something to happen.
@@ -165,6 +173,9 @@ impl Watch<'_> {
             }
         }
         self.command.signal(signal);
+        if !state.handed.contains(&number) {
+            state.handed.push(number);
+        }
         if number == libc::SIGTSTP && self.command.is_stopped() {
             self.tell_stopped(number, false, state);
         }
@@ -289,6 +300,36 @@ impl Watch<'_> {
         }
         if self.slate.set_deadline(gone_by) {
             self.events.tell(News::Look);
+        }
+    }
+}
+
+/// Whether a command that ended so was told to. Ctrl-C goes to whoever has the terminal, which may be the
+/// command alone; a signal such as SIGHUP may mean anything to it, unless it ended by that.
+fn is_told(ending: Ending, handed: &[i32]) -> bool {
+    let ends = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT];
+    handed.iter().any(|signal| ends.contains(signal) || ending == Ending::Signal(*signal))
+        || ending == Ending::Signal(libc::SIGINT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_dies_by_itself_was_not_told_to() {
+        let (hup, term) = (libc::SIGHUP, libc::SIGTERM);
+        for (ending, handed, told) in [
+            (Ending::Code(0), &[][..], false),
+            (Ending::Code(1), &[hup, libc::SIGUSR1, libc::SIGWINCH], false),
+            (Ending::Signal(libc::SIGSEGV), &[hup], false),
+            (Ending::Signal(hup), &[hup], true),
+            (Ending::Code(0), &[term], true),
+            (Ending::Signal(libc::SIGKILL), &[hup, term], true),
+            (Ending::Signal(libc::SIGINT), &[], true),
+            (Ending::Signal(term), &[], false),
+        ] {
+            assert_eq!(is_told(ending, handed), told, "{ending:?} {handed:?}");
         }
     }
 }

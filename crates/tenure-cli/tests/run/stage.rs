@@ -195,6 +195,16 @@ impl Started {
         self.child.try_wait().unwrap()
     }
 
+    /// Waits for its end while what it writes is read.
+    pub(crate) fn end_reading(mut self) -> Ended {
+        let mut out = Vec::new();
+        if let Some(mut pipe) = self.child.stdout.take() {
+            pipe.read_to_end(&mut out).unwrap();
+        }
+        let ended = self.end();
+        Ended { out: String::from_utf8_lossy(&out).into_owned(), ..ended }
+    }
+
     /// Waits for its end; it must come soon.
     pub(crate) fn end(mut self) -> Ended {
         let mut status = None;

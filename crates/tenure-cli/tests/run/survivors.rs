@@ -20,7 +20,7 @@ on_every_engine!(
 );
 
 /// Writes down each process, and does not listen to anyone.
-const HOLDER: &str = r#"
+pub(crate) const HOLDER: &str = r#"
 trap '' TERM INT HUP
 stay='trap "" TERM INT HUP; echo $$ >> pids; while :; do sleep 0.05; done'
 sh -c "$stay" &
@@ -29,10 +29,10 @@ sh -c "setsid sh -c '$stay' & $stay" &
 echo $$ >> pids
 while :; do sleep 0.05; done
 "#;
-const PROCESSES: usize = 5;
+pub(crate) const PROCESSES: usize = 5;
 
 /// Looks for them; a process that has ended and was not waited for counts as well.
-const NEXT: &str = r#"
+pub(crate) const NEXT: &str = r#"
 for pid in $(cat pids); do
     if kill -0 "$pid" 2>/dev/null; then echo "$pid $(cat /proc/$pid/stat)"; fi
 done

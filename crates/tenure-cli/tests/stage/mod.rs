@@ -306,7 +306,10 @@ fn filtered(text: &str, stage: &Stage) -> String {
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[WHEN]"),
         (r"\d\d:\d\d:\d\d(\.\d+)?Z", "[TIME]"),
         (r"\(\d+\.\d+ ms\)", "([TRIP] ms)"),
-        (r#""(held_ms|left_ms|waited_ms|renewed_ms_ago|oldest_wait_ms)":\d+"#, r#""$1":[MS]"#),
+        (
+            r#""(held_ms|leads_ms|left_ms|waited_ms|renewed_ms_ago|oldest_wait_ms)":\d+"#,
+            r#""$1":[MS]"#,
+        ),
         (r"[\d.]+ ms (p50|p99)", "[MS] $1"),
         (r"([+-]\d+ ms from|as) this machine's", "[OFFSET] this machine's"),
         (r"\b\d+ of \d+ clients", "[CLIENTS]"),

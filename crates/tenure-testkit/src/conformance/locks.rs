@@ -186,7 +186,7 @@ pub(super) async fn an_ask_dropped_at_any_point_leaves_nothing(kit: Kit) {
     kit.unused(&one, &name).await;
 }
 
-fn poll_once<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send>>) -> Poll<T> {
+pub(super) fn poll_once<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send>>) -> Poll<T> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 

@@ -1,12 +1,14 @@
 //! Facts about work that is done once.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use tenure::{Begun, Done, ErrorKind, Once, Outcome, Released, Run};
 
+use super::locks::poll_once;
 use super::{Kit, SECOND, lasting, unrenewed};
 
 async fn begin(once: Once) -> Run {
@@ -151,4 +153,36 @@ pub(super) async fn a_once_is_remembered_for_as_long_as_it_is_kept(kit: Kit) {
     assert_eq!(*replayed(unwanted(two.once(&name)).await), *b"kept");
     kit.sleep(SECOND * 3).await;
     begin(once()).await.settle("anew").await.expect("settled");
+}
+
+pub(super) async fn a_turn_that_nobody_took_leaves_no_doubt(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let first = begin(one.once(&name)).await;
+    let mut stuck: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(two.once(&name).begin());
+    // It stands in line and is never polled again.
+    assert!(poll_once(&mut stuck).is_pending());
+    kit.sleep(Duration::from_millis(100)).await;
+    first.undo().await.expect("undone");
+    kit.sleep(Duration::from_millis(100)).await;
+    drop(stuck);
+    kit.soon("the next run", begin(one.once(&name))).await.undo().await.expect("undone");
+}
+
+pub(super) async fn an_older_doubt_is_not_undone(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    drop(begin(one.once(&name)).await);
+    let again = kit.soon("the second run", begin(two.once(&name).rerun(true))).await;
+    // It says so of itself, and knows nothing of the first.
+    again.undo().await.expect("undone");
+    assert!(matches!(unwanted(one.once(&name)).await, Done::Unsettled));
+    begin(two.once(&name).rerun(true)).await.settle("third").await.expect("settled");
+    assert_eq!(*replayed(unwanted(one.once(&name)).await), *b"third");
+}
+
+pub(super) async fn what_a_once_left_does_not_wait_for_hold_for(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let once = one.once(&name).hold_for(SECOND * 20);
+    let settled = begin(once).await.settle("at once").await;
+    assert_eq!(settled.expect("settled"), Released::InTime);
+    assert_eq!(*replayed(unwanted(two.once(&name)).await), *b"at once");
 }

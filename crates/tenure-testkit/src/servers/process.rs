@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::{ServerError, eventually};
 
 /// Starts a program only if its parent is still the one that asked for it; see [`Process::start`].
-const ONLY_OF_PARENT: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
+pub(crate) const ONLY_OF_PARENT: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
 
 /// A child with its group. Killed on drop.
 #[derive(Debug)]

@@ -173,6 +173,7 @@ impl Game {
             Op::Leave { who, in_doubt, only, settle } => {
                 let mut leave = Leave::new(self.name.clone(), self.players[who].id);
                 leave.in_doubt = in_doubt;
+                leave.unbegun = who.is_multiple_of(2);
                 leave.only = only.map(|which| fence(who, which));
                 leave.settle = settle.map(|(which, is_done)| Settle {
                     fence: fence(who, which),

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use tracing::Span;
+
 use super::ending::{Ending, Who};
 use super::{Asked, Request};
 use crate::claim::Verdict;
@@ -11,7 +13,7 @@ use crate::engine::Step;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::moment::Moment;
-use crate::observe;
+use crate::observe::Waiting;
 use crate::options::OnOutage;
 
 /// A claim that was sent. The wait is boxed: most claims do not wait, and need not carry the room for
@@ -22,15 +24,15 @@ pub(super) enum Begun {
 }
 
 impl Begun {
-    pub(super) fn sent(mut hold: Hold, step: Step<Verdict>) -> Begun {
+    pub(super) fn sent(mut hold: Hold, step: Step<Verdict>, span: Span) -> Begun {
         match step.at_hand() {
             Ok(Ok(Verdict::Granted(grant))) => {
-                hold.start(grant, grant.sent, Duration::ZERO);
+                hold.start(grant, grant.sent, Duration::ZERO, &span);
                 Begun::Held(hold)
             }
             Ok(Ok(Verdict::Waiting(place))) => {
                 let started = place.asked_at;
-                let mut asked = Asked::new(hold, Request::None, started);
+                let mut asked = Asked::new(hold, Request::None, started, span);
                 (asked.answered, asked.give_up) = (true, Moment::FAR);
                 asked.stand(place, started);
                 Begun::Asked(Box::pin(asked.finish()))
@@ -39,7 +41,7 @@ impl Begun {
                 hold.stake().asked();
                 let now = hold.core().world.now();
                 let step = otherwise.map_or_else(|step| step, Step::ready);
-                let asked = Asked::new(hold, Request::Claim(step), now);
+                let asked = Asked::new(hold, Request::Claim(step), now, span);
                 Begun::Asked(Box::pin(asked.finish()))
             }
         }
@@ -47,29 +49,31 @@ impl Begun {
 
     /// A claim that goes on without the engine if it must: it stands in this process's own line first,
     /// where it has said so, and asks the engine only if that can be reached.
-    pub(super) fn or_without(hold: Hold) -> Result<Begun> {
+    pub(super) fn or_without(hold: Hold, span: Span) -> Result<Begun> {
         let (core, stake) = (hold.core().clone(), hold.stake().clone());
         let name = &stake.claim.name;
-        let explain = |error| core.explain(error, "acquire", name);
+        let explain = |error| core.not_sent(error, &stake.claim);
         stake.not_sent();
         if stake.outage() == OnOutage::Local {
             match core.lines.join(&stake.claim).map_err(explain)? {
-                Some(place) if place.is_inside() => stake.accompany(Box::new(place)),
+                Some(place) if place.take() => stake.accompany(Box::new(place)),
                 Some(place) => {
                     let now = core.world.now();
-                    let asked = Asked::new(hold, Request::Line(Box::new(place)), now);
+                    let mut asked = Asked::new(hold, Request::Line(Box::new(place)), now, span);
+                    asked.waiting.stands_here();
                     return Ok(Begun::Asked(Box::pin(asked.finish())));
                 }
                 None => {
-                    observe::busy(&stake);
+                    let (reporter, now) = (core.slots.reporter.clone(), core.world.now());
+                    Waiting::new(reporter, stake.clone(), span, now).busy(None, now);
                     return Ok(Begun::Asked(Box::pin(async { Ok(Ending::Busy(hold, Who::Here)) })));
                 }
             }
         }
         if core.is_down(name) {
-            return hold.fall_back(Duration::ZERO).map(Begun::Held).map_err(explain);
+            return hold.fall_back(Duration::ZERO, &span).map(Begun::Held).map_err(explain);
         }
         let step = core.engine.claim(&stake.first(core.slots.seen()));
-        Ok(Begun::sent(hold, step))
+        Ok(Begun::sent(hold, step, span))
     }
 }

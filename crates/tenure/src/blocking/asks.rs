@@ -76,17 +76,15 @@ pub(super) use ask;
 
 /// The setter of those that may go on without the engine.
 macro_rules! outage {
-    ($($type:ident)*) => {$(
+    ($type:ident) => {
         impl $type {
             /// What to do when the engine cannot be reached. Default: it is an error.
-            pub fn on_outage(self, on_outage: crate::OnOutage) -> $type {
+            pub fn on_outage(self, on_outage: $crate::OnOutage) -> $type {
                 $type { inner: self.inner.on_outage(on_outage), ..self }
             }
         }
-    )*};
+    };
 }
-
-outage!(Mutex Semaphore RwLock All);
 
 /// A lock: one holder at a time. See [`Mutex`](crate::Mutex).
 #[derive(Clone, Debug)]
@@ -97,6 +95,7 @@ pub struct Mutex {
 }
 
 ask!(Mutex);
+outage!(Mutex);
 
 /// Units that are shared out. See [`Semaphore`](crate::Semaphore).
 #[derive(Clone, Debug)]
@@ -107,6 +106,7 @@ pub struct Semaphore {
 }
 
 ask!(Semaphore);
+outage!(Semaphore);
 
 /// Many readers or one writer. See [`RwLock`](crate::RwLock).
 #[derive(Clone, Debug)]
@@ -117,6 +117,7 @@ pub struct RwLock {
 }
 
 ask!(RwLock);
+outage!(RwLock);
 
 /// Several locks at once: all or nothing. See [`All`](crate::All).
 #[derive(Clone, Debug)]
@@ -127,6 +128,7 @@ pub struct All {
 }
 
 ask!(All);
+outage!(All);
 
 /// Waits for an ask, and makes its hold one that waits, too.
 fn held(driver: &Driver, ask: impl Future<Output = Result<crate::Hold>>) -> Result<Hold> {

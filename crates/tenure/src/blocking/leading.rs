@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::asks::ask;
 use super::driver::Driver;
 use crate::claim::{Broken, Ended, Fence, Holder, Outcome};
+use crate::engine::View;
 use crate::error::{Error, ErrorKind, Result};
 use crate::primitives::{self, CAMPAIGN_AGAIN, Done, Leader};
 use crate::stake::Released;
@@ -53,7 +54,8 @@ impl Election {
     ///
     /// # Errors
     /// What another try cannot mend, such as `Invalid`, `Denied` or `Closed`.
-    pub fn run<T>(self, mut work: impl FnMut(&Term) -> T) -> Result<T> {
+    pub fn run<T>(mut self, mut work: impl FnMut(&Term) -> T) -> Result<T> {
+        self.inner.ask.wait = None;
         loop {
             match self.clone().campaign() {
                 Ok(term) => {
@@ -71,6 +73,11 @@ impl Election {
     /// Who leads now.
     pub fn leader(&self) -> Result<Option<Leader>> {
         self.driver.wait(self.inner.leader())
+    }
+
+    /// Who leads and who would like to; `None` if nobody does.
+    pub fn inspect(&self) -> Result<Option<View>> {
+        self.driver.wait(self.inner.inspect())
     }
 
     /// Every change of who leads, beginning with who leads now; nobody is a change, too.
@@ -192,6 +199,16 @@ impl Once {
             primitives::Begun::InProgress(holder) => Begun::InProgress(holder),
             primitives::Begun::Unsettled => Begun::Unsettled,
         })
+    }
+
+    /// Who is at it and who waits for its outcome; `None` if nobody is, done or not.
+    pub fn inspect(&self) -> Result<Option<View>> {
+        self.driver.wait(self.inner.inspect())
+    }
+
+    /// Ends a run by force. See [`Once::break_run`](crate::Once::break_run).
+    pub fn break_run(&self, fence: Fence, reason: impl Into<String>) -> Result<Broken> {
+        self.driver.wait(self.inner.break_run(fence, reason))
     }
 }
 

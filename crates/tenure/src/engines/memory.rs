@@ -101,7 +101,7 @@ impl Memory {
         let mut said = VecDeque::from(outbox);
         while let Some((id, word)) = said.pop_front() {
             let Some(fence) = self.deliver(name, id, word, now) else { continue };
-            let leave = Leave { only: Some(fence), ..Leave::new(name.clone(), id) };
+            let leave = Leave { only: Some(fence), unbegun: true, ..Leave::new(name.clone(), id) };
             let mut outbox = Vec::new();
             let act = |ledger: &mut MemoryLedger<'_>| ledger.leave(&leave);
             let _: Left = self.table(name).step(name, now, &mut outbox, act, |left, _, _| left);

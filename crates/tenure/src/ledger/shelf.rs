@@ -85,6 +85,8 @@ pub struct Record {
     pub until: Moment,
     /// The fingerprint of what it was started with.
     pub content: u128,
+    /// One before it never said how it ended: that it did not happen is not for this one to say.
+    pub doubt: bool,
     /// What it left, once settled.
     pub outcome: Option<Outcome>,
 }

@@ -11,10 +11,10 @@ use futures_core::Stream;
 use crate::ask::Draft;
 use crate::claim::{Broken, Details, Fence, Holder};
 use crate::client::{Core, Handle};
+use crate::engine::View;
 use crate::error::{ErrorKind, Result};
 use crate::hold::Hold;
 use crate::name::Name;
-use crate::observe;
 use crate::options::setters;
 use crate::stake::Released;
 
@@ -128,6 +128,14 @@ impl Election {
         self.handle.core.leader(&self.ask.claim.name).await
     }
 
+    /// Who leads and who would like to; `None` if nobody does.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn inspect(&self) -> Result<Option<View>> {
+        self.handle.core.view(&self.ask.claim.name).await
+    }
+
     /// Every change of who leads, beginning with who leads now; nobody is a change, too.
     pub fn observe(&self) -> Observer {
         let (handle, name) = (self.handle.clone(), self.ask.claim.name.clone());
@@ -156,8 +164,8 @@ impl fmt::Debug for Election {
 pub struct Term(Hold);
 
 impl Term {
-    fn begin(hold: Hold) -> Term {
-        observe::elected(hold.stake());
+    pub(crate) fn begin(hold: Hold) -> Term {
+        hold.core().slots.reporter.elected(hold.stake());
         Term(hold)
     }
 
@@ -166,12 +174,17 @@ impl Term {
         self.0.fence()
     }
 
+    /// Renews it no more, and leaves it to run out. What has ended is left as it is.
+    pub(crate) fn let_go(self) {
+        let _ = self.0.let_go();
+    }
+
     /// Hands over to the next candidate.
     ///
     /// # Cancel safety
     /// It is resigned even if the future is dropped.
     pub async fn resign(self) -> Result<Released> {
-        observe::resigned(self.0.stake());
+        self.0.core().slots.reporter.resigned(self.0.stake());
         self.0.release().await
     }
 }

@@ -6,11 +6,11 @@ use ring::digest::{SHA256, digest};
 
 use crate::acquire::Ending;
 use crate::ask::Draft;
-use crate::claim::{Fence, Holder, Leave, Once as Terms, Outcome, Settle};
+use crate::claim::{Broken, Fence, Holder, Leave, Once as Terms, Outcome, Settle};
 use crate::client::Handle;
+use crate::engine::View;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
-use crate::observe;
 use crate::options::setters;
 use crate::stake::Released;
 
@@ -171,6 +171,24 @@ impl Once {
             Ending::Unsettled => Begun::Unsettled,
         })
     }
+
+    /// Who is at it and who waits for its outcome; `None` if nobody is, done or not.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn inspect(&self) -> Result<Option<View>> {
+        self.handle.core.view(&self.ask.claim.name).await
+    }
+
+    /// Ends a run by force, as [`Tenure::break_hold`](crate::Tenure::break_hold) ends a hold. The work
+    /// is unsettled then, until its holder settles it all the same.
+    ///
+    /// # Cancel safety
+    /// A break that was sent may happen although the future was dropped.
+    pub async fn break_run(&self, fence: Fence, reason: impl Into<String>) -> Result<Broken> {
+        let by = self.ask.claim.details.owner.clone();
+        self.handle.core.break_hold(&self.ask.claim.name, fence, by, reason.into()).await
+    }
 }
 
 impl fmt::Debug for Once {
@@ -230,16 +248,20 @@ impl Run {
 
     async fn leave(self, outcome: Option<Outcome>) -> Result<Released> {
         let Run(hold) = self;
+        hold.core().slots.reporter.settled(hold.stake(), outcome.is_some());
+        let (core, stake) = (hold.core().clone(), hold.stake().clone());
+        let explain = |error| core.explain(error, "settle", &stake.claim.name);
+        core.open().map_err(explain)?;
         let settle = Settle { fence: hold.fence(), outcome };
         if hold.is_live() {
-            hold.stake().settle(settle);
-            let released = hold.release().await?;
-            return Ok(released);
+            stake.settle(settle.clone());
+            if hold.release().await? == Released::InTime {
+                return Ok(Released::InTime);
+            }
         }
-        let (core, claim) = (hold.core().clone(), &hold.stake().claim);
-        observe::settled_late(hold.stake());
-        let leave = Leave { settle: Some(settle), ..Leave::new(claim.name.clone(), claim.id) };
-        let left = core.engine.leave(&leave).await;
-        left.map(|_| Released::Late).map_err(|error| core.explain(error, "settle", &claim.name))
+        core.slots.reporter.settled_late(&stake);
+        let (name, id) = (stake.claim.name.clone(), stake.claim.id);
+        let leave = Leave { settle: Some(settle), ..Leave::new(name, id) };
+        core.engine.leave(&leave).await.map(|_| Released::Late).map_err(explain)
     }
 }

@@ -4,6 +4,7 @@ use super::Stake;
 use super::phase::Phase;
 use crate::claim::{Ended, PLACE_LIFE};
 use crate::moment::Moment;
+use crate::observe::Holding;
 
 impl Stake {
     /// Lets go of a hold that is live, or of one that was only asked after. Returns when the stake can
@@ -12,10 +13,10 @@ impl Stake {
     /// It is not forgotten at once: a turn that comes late would be taken for one that nobody waits
     /// for, and given back, which ends the hold.
     pub(crate) fn let_go(&self, now: Moment) -> Result<(Moment, bool), Ended> {
-        if let Some(ended) = self.ended(now) {
+        let mut state = self.state();
+        if let Some(ended) = self.ended_in(&state, now) {
             return Err(ended);
         }
-        let mut state = self.state();
         let forget_at = now + PLACE_LIFE;
         state.phase = Phase::Detached(forget_at);
         let (waker, observers) = (state.waker.take(), std::mem::take(&mut state.observers));
@@ -24,6 +25,11 @@ impl Stake {
         drop(state);
         drop((waker, observers, companion));
         Ok((forget_at, in_doubt))
+    }
+
+    /// What lasted as long as the hold that was let go of.
+    pub(crate) fn holding(&self) -> Option<Box<Holding>> {
+        self.state().holding.take()
     }
 
     /// It was granted before, and others may know its id, too.
@@ -52,7 +58,7 @@ mod tests {
         let name = Name::new(Space::Lock, "x").unwrap();
         let stake = Draft::new(name, &Options::new("me".into())).into_stake();
         let grant = Grant::new(Fence::new(7), now, Duration::from_secs(30), false);
-        stake.start(grant, now, &mut Todo::default());
+        stake.start(grant, now, None, &mut Todo::default());
         stake
     }
 
@@ -68,7 +74,7 @@ mod tests {
             assert_eq!(todo.over, over);
             assert!(todo.renew.is_none() && todo.leave.is_none() && todo.lost.is_none());
         }
-        assert!(stake.leave(now).is_none(), "it is not this process's to leave");
+        assert!(stake.leave(now).0.is_none(), "it is not this process's to leave");
     }
 
     #[test]

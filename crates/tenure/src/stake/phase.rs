@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::{LEAVE_PATIENCE, Released, Seen, Stake, Todo};
-use crate::claim::{Claim, Ended, Fence, PLACE_LIFE, Place, Settle, Turn};
+use super::{Heard, LEAVE_PATIENCE, Released, Seen, Stake, Todo};
+use crate::claim::{Claim, Ended, Fence, Grant, PLACE_LIFE, Place, Settle, Turn};
 use crate::local;
 use crate::moment::Moment;
+use crate::observe::Holding;
 use crate::options::Terms;
 
 const SOONEST_LOOK: Duration = Duration::from_millis(5);
@@ -32,6 +33,12 @@ pub(super) struct State {
     pub(super) unsent: bool,
     /// What it has in this process's own line.
     pub(super) companion: Option<Box<local::Place>>,
+    /// When it was granted.
+    pub(super) since: Moment,
+    /// When its owner left, if that was looked at.
+    pub(super) left_at: Moment,
+    /// What lasts as long as the hold, where somebody wants to know.
+    pub(super) holding: Option<Box<Holding>>,
     /// What became of a once.
     pub(super) settle: Option<Settle>,
 }
@@ -58,11 +65,12 @@ pub(super) struct Asking {
     pub(super) rung: bool,
     /// When the watchdog should renew the place.
     pub(super) contact_at: Moment,
+    /// When it first stood in line.
+    pub(super) since: Moment,
 }
 
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) since: Moment,
     pub(super) good_until: Moment,
     pub(super) renew_by: Moment,
     pub(super) first_life: bool,
@@ -71,6 +79,10 @@ pub(super) struct Held {
     pub(super) at_risk: Option<Arc<str>>,
     /// Released by its owner, but kept for `hold_for`.
     pub(super) leave_at: Moment,
+    /// Those who watch want to hear of each renewal, and when no more than this is left.
+    pub(super) warn_before: Option<Duration>,
+    /// They were told that since the last renewal.
+    pub(super) warned: bool,
 }
 
 #[derive(Debug)]
@@ -109,6 +121,7 @@ impl State {
         if !kept {
             self.lost = Some(ended.clone());
             todo.lost = Some(ended);
+            todo.holding = self.holding.take();
         }
         // A request that was never answered could put the claim back in line: it has to leave, too.
         let in_doubt = self.open > 0 && self.lost != Some(Ended::Closed);
@@ -141,7 +154,11 @@ impl State {
     pub(super) fn next(&self, stake: &Stake) -> Moment {
         match &self.phase {
             Phase::Asking(_) => self.asking_next(true),
-            Phase::Held(held) => held.next(&stake.terms, self.in_flight).min(stake.cap(held)),
+            Phase::Held(held) => {
+                let next = held.next(&stake.terms, self.in_flight);
+                let cap = stake.cap(self.since);
+                next.min(cap).min(held.warn_at(cap))
+            }
             Phase::Leaving(leaving) => leaving.next_try.min(leaving.give_up),
             Phase::Over(_) => Moment::ORIGIN,
             Phase::Detached(forget_at) => *forget_at,
@@ -184,6 +201,7 @@ impl Asking {
         // An engine that says "look now" and then has nothing to show must not be asked in circles.
         place.look_again = place.look_again.max(now + SOONEST_LOOK);
         let look = place.look_again.min(self.contact_at);
+        self.since = self.since.min(now);
         self.place = Some(Box::new(place));
         if self.turn.as_ref().is_some_and(|turn| self.is_stale(turn)) {
             self.turn = None;
@@ -199,6 +217,24 @@ impl Asking {
 }
 
 impl Held {
+    /// A renewal was answered, and the next is due at `soonest` or later. Returns what was left by then.
+    pub(super) fn renewed(&mut self, grant: &Grant, now: Moment, soonest: Moment) -> Heard {
+        let heard =
+            Heard::Renewed { left: now.until(self.good_until), first_life: self.first_life };
+        self.good_until = self.good_until.max(grant.good_until);
+        self.renew_by = grant.renew_by.max(soonest);
+        self.risk_at = grant.start_by;
+        self.first_life = grant.first_life;
+        (self.at_risk, self.warned) = (None, false);
+        heard
+    }
+
+    /// When those who watch are to hear that time runs out, which it does at `cap` at the latest.
+    pub(super) fn warn_at(&self, cap: Moment) -> Moment {
+        let before = self.warn_before.filter(|_| !self.warned);
+        before.map_or(Moment::FAR, |before| self.good_until.min(cap) - before)
+    }
+
     pub(super) fn is_kept(&self) -> bool {
         self.leave_at != Moment::FAR
     }
@@ -249,6 +285,7 @@ mod tests {
             ring_at: Moment::FAR,
             rung: false,
             contact_at: Moment::FAR,
+            since: Moment::FAR,
         };
         assert_eq!(asking.stands(place(99), at(100)), at(102));
         assert_eq!(asking.stands(place(101), at(101)), at(102));

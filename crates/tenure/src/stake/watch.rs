@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::phase::{Leaving, Phase, State, retry_after};
-use super::{Released, Seen, Stake, Todo};
+use super::{Heard, Released, Seen, Stake, Todo};
 use crate::claim::{Claim, Ended, FIRST_LIFE, Renewal, Renewed, Turn};
 use crate::moment::Moment;
 
@@ -50,8 +50,8 @@ impl Stake {
     }
 
     fn look_held(&self, state: &mut State, now: Moment, todo: &mut Todo) -> Moment {
+        let cap = self.cap(state.since);
         let Phase::Held(held) = &mut state.phase else { return Moment::FAR };
-        let cap = self.cap(held);
         if now >= held.good_until.min(cap) {
             let ended = if now >= cap { Ended::MaxHold } else { Ended::Expired };
             // At max_hold it is given up now; an expired hold ends on the engine by itself, and a
@@ -67,7 +67,12 @@ impl Stake {
             let leaving = Stake::leaving(Some(held.good_until));
             state.phase = Phase::Leaving(Leaving { next_try: now, give_up, ..leaving });
             todo.frees = state.companion.take();
+            state.left_at = now;
             return now;
+        }
+        if now >= held.warn_at(cap) {
+            held.warned = true;
+            todo.call(&mut state.observers);
         }
         let renews = held.renews(&self.terms);
         if renews && held.at_risk.is_none() && now >= held.risk_at {
@@ -81,7 +86,7 @@ impl Stake {
             let fence = state.fence;
             todo.renew = Some(Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl });
         }
-        held.next(&self.terms, state.in_flight).min(cap)
+        held.next(&self.terms, state.in_flight).min(cap).min(held.warn_at(cap))
     }
 
     fn look_leaving(&self, state: &mut State, now: Moment, todo: &mut Todo) -> Moment {
@@ -89,6 +94,8 @@ impl Stake {
         if now >= leaving.give_up {
             let late = leaving.good_until.map(|_| Released::Late);
             state.phase = Phase::Over(late);
+            todo.unanswered = late.is_some() && state.lost.is_none();
+            todo.holding = state.holding.take();
             todo.call(&mut state.observers);
             todo.over = true;
             return Moment::FAR;
@@ -155,14 +162,14 @@ impl Stake {
         let fence = state.fence;
         match (&mut state.phase, answer) {
             (Phase::Held(held), Renewed::Held(grant)) if grant.fence == fence => {
-                held.good_until = held.good_until.max(grant.good_until);
                 // Not sooner than after a failure, however little the engine says remains.
-                held.renew_by = grant.renew_by.max(now + self.retry());
-                held.risk_at = grant.start_by;
-                held.first_life = grant.first_life;
-                held.at_risk = None;
+                todo.heard = Some(held.renewed(&grant, now, now + self.retry()));
+                if held.warn_before.is_some() {
+                    todo.call(&mut state.observers);
+                }
             }
             (Phase::Held(held), Renewed::Unknown(error)) => {
+                todo.heard = Some(Heard::Unanswered);
                 held.renew_by = now + self.retry();
                 if held.at_risk.is_none() {
                     held.at_risk = Some(error.to_string().into());
@@ -179,6 +186,7 @@ impl Stake {
                     (true, false) => Ended::Forgotten,
                     (false, _) => ended,
                 };
+                todo.heard = Some(Heard::Gone);
                 state.lose(ended, None, todo);
             }
             (Phase::Asking(asking), Renewed::Held(grant)) => {
@@ -206,6 +214,16 @@ impl Stake {
                 held.renew_by = now + self.retry();
             }
             (Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_), _) => {}
+        }
+        state.next(self)
+    }
+
+    /// Wakes those who watch at each renewal, and when no more than `before` is left of the hold.
+    /// Returns when the watchdog should look.
+    pub(crate) fn warn(&self, before: Duration) -> Moment {
+        let mut state = self.state();
+        if let Phase::Held(held) = &mut state.phase {
+            (held.warn_before, held.warned) = (Some(before), false);
         }
         state.next(self)
     }

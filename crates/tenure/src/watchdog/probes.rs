@@ -66,8 +66,7 @@ impl Probes {
         // One that was closed answers, and is not back.
         let nobody_asks = down.is_empty() && !core.outage.someone_waits();
         if nobody_asks || core.open().is_err() {
-            self.at = Moment::FAR;
-            self.under_way.clear();
+            *self = Probes::default();
             return;
         }
         let now = core.world.now();

@@ -15,12 +15,13 @@ use tenure::engines::memory::Memory;
 
 #[derive(Default)]
 pub(crate) struct Between {
-    memory: Memory,
+    memory: Arc<Memory>,
     late: AtomicU32,
     late_renewals: AtomicU32,
     turns: Mutex<Option<Weak<dyn Turns>>>,
     deaf: AtomicBool,
     leaves: AtomicU32,
+    renewals: AtomicU32,
     /// Leaves that wait for the gate to be opened; `None` while it is open.
     shut_in: Mutex<Option<Vec<(Leave, Ack)>>>,
     ids: Mutex<Vec<[u8; 16]>>,
@@ -29,6 +30,11 @@ pub(crate) struct Between {
 impl Between {
     pub(crate) fn new() -> Arc<Between> {
         Arc::default()
+    }
+
+    /// Another way to the same lines, as another process would have.
+    pub(crate) fn beside(&self) -> Arc<Between> {
+        Arc::new(Between { memory: self.memory.clone(), ..Between::default() })
     }
 
     /// Answers to claims come after so many polls. What they ask for happens when they are sent.
@@ -52,6 +58,16 @@ impl Between {
     /// Renewals of holds are not answered any more.
     pub(crate) fn be_deaf(&self) {
         self.deaf.store(true, SeqCst);
+    }
+
+    /// Renewals of holds are answered again.
+    pub(crate) fn hear_again(&self) {
+        self.deaf.store(false, SeqCst);
+    }
+
+    /// How often renewals were answered.
+    pub(crate) fn renewals(&self) -> u32 {
+        self.renewals.load(SeqCst)
     }
 
     /// How often somebody wanted to leave.
@@ -123,6 +139,7 @@ impl Engine for Between {
 
     fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
         if !self.deaf.load(SeqCst) {
+            self.renewals.fetch_add(1, SeqCst);
             return after(self.late_renewals.load(SeqCst), self.memory.renew(shard, batch));
         }
         let unknown = |_: &Renewal| {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
 pub(crate) mod between;
+pub(crate) mod keeper;
 
 use std::future::Future;
 use std::pin::{Pin, pin};

@@ -343,6 +343,7 @@ fn leave(actor: &Actor, options: &[&str]) -> Option<Leave> {
     match *options {
         [] => {}
         ["in", "doubt"] => leave.in_doubt = true,
+        ["unbegun"] => leave.unbegun = true,
         ["done", outcome] => settle(Some(outcome)),
         ["undone"] => settle(None),
         _ => return None,

@@ -220,3 +220,37 @@ fn a_waiter_whose_content_differs_from_what_was_run_before_its_turn_hears_so() {
          = nobody; remembers for 60s",
     );
 }
+
+#[test]
+fn what_was_never_begun_leaves_no_doubt() {
+    check(
+        "a claims once 60s; a leaves unbegun; b claims once 60s; b leaves; c claims once 60s
+         d claims once 60s rerun; d leaves unbegun; c claims once 60s",
+        "a: holds 2 for 30s
+         a: released
+         b: holds 4 for 30s
+         b: released
+         c: unsettled
+         d: holds 6 for 30s
+         d: released
+         c: unsettled
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn an_older_doubt_is_not_undone_by_who_ran_it_again() {
+    check(
+        "a claims once 60s; a leaves; b claims once 60s rerun; b leaves undone; c claims once 60s
+         d claims once 60s rerun; d leaves done ok; c claims once 60s",
+        "a: holds 2 for 30s
+         a: released
+         b: holds 4 for 30s
+         b: released
+         c: unsettled
+         d: holds 6 for 30s
+         d: released
+         c: settled ok
+         = nobody; remembers for 60s",
+    );
+}

@@ -1,5 +1,6 @@
 //! Breaking a hold from its row: first what that means, then why, then its fence, typed by hand.
 
+use tenure::engine::Name;
 use tenure::{Fence, View};
 
 use super::model::Key;
@@ -13,7 +14,9 @@ const ENOUGH: usize = 4;
 /// A break that is being thought over.
 #[derive(Clone, Debug)]
 pub(super) struct Breaking {
-    /// The name as its users type it.
+    /// Which name.
+    pub(super) id: Name,
+    /// The same as its users type it.
     pub(super) name: String,
     /// What a break would do.
     pub(super) meaning: Vec<String>,
@@ -46,6 +49,7 @@ pub(super) enum Decision {
 impl Breaking {
     pub(super) fn new(name: &str, view: &View) -> Breaking {
         Breaking {
+            id: view.name.clone(),
             name: name.to_owned(),
             meaning: break_hold::meaning(name, view),
             fences: view.holders.iter().map(|holder| holder.fence).collect(),

@@ -139,7 +139,9 @@ fn about(model: &Model, columns: usize) -> String {
     let mut about = match &model.page {
         Page::Names => format!("by {}", model.sort.name()),
         Page::Blocked(_) => "who waits on whom".into(),
-        Page::Details(name, _) => format!("all about {}", clean(name)),
+        Page::Details(id, _) => {
+            format!("all about {}", clean(model.settings.short_name(id.as_str())))
+        }
     };
     if !model.filter.is_empty() && !model.typing && model.page == Page::Names {
         about = format!("{about}, only \"{}\"", clean(&model.filter));

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use tenure::engine::Name;
 use tenure::{Fence, View};
 
 use super::blocked::{self, Line};
@@ -41,8 +42,8 @@ pub(super) enum Deed {
     Quit(Option<u8>),
     /// Look at once.
     Look,
-    /// Break a hold. The name is as its users type it.
-    Break { name: String, fence: Fence, reason: String },
+    /// Break a hold.
+    Break { id: Name, fence: Fence, reason: String },
 }
 
 /// What was seen at a moment.
@@ -62,7 +63,7 @@ pub(super) enum Page {
     /// Who waits on whom, from this line on.
     Blocked(usize),
     /// Everything about a name, from this line on.
-    Details(String, usize),
+    Details(Name, usize),
 }
 
 /// Something to be said until the next key.
@@ -89,7 +90,7 @@ pub(super) struct Model {
     pub(super) breaking: Option<Breaking>,
     pub(super) notice: Option<Notice>,
     /// The row that is meant: by its name, which keeps it when others come and go, and by its place.
-    selected: (Option<String>, usize),
+    selected: (Option<Name>, usize),
 }
 
 impl Model {
@@ -144,8 +145,8 @@ impl Model {
     }
 
     /// Everything about a name, line by line.
-    pub(super) fn details(&self, name: &str) -> Vec<String> {
-        details(self.view(name), &self.settings)
+    pub(super) fn details(&self, id: &Name) -> Vec<String> {
+        details(view(&self.look, id), &self.settings)
     }
 
     /// The rows that are shown.
@@ -155,14 +156,9 @@ impl Model {
 
     /// Which of the rows is meant.
     pub(super) fn selected_at(&self, rows: &[Row]) -> Option<usize> {
-        let (name, at) = &self.selected;
-        let named = name.as_ref().and_then(|name| rows.iter().position(|row| row.short == *name));
+        let (id, at) = &self.selected;
+        let named = id.as_ref().and_then(|id| rows.iter().position(|row| row.id == *id));
         named.or_else(|| Some((*at).min(rows.len().checked_sub(1)?)))
-    }
-
-    /// What was seen of a name.
-    fn view(&self, name: &str) -> Option<&View> {
-        view(&self.look, name, &self.settings)
     }
 
     /// What a key does.
@@ -183,8 +179,8 @@ impl Model {
                     None
                 }
                 Decision::Break(fence) => {
-                    self.breaking.take().map(|Breaking { name, reason, .. }| Deed::Break {
-                        name,
+                    self.breaking.take().map(|Breaking { id, reason, .. }| Deed::Break {
+                        id,
                         fence,
                         reason: reason.trim().to_owned(),
                     })
@@ -235,8 +231,8 @@ impl Model {
             }
             Key::Char('r') => return Some(Deed::Look),
             Key::Enter if self.page == Page::Names => {
-                if let Some(name) = self.meant() {
-                    self.page = Page::Details(name, 0);
+                if let Some(id) = self.meant() {
+                    self.page = Page::Details(id, 0);
                 }
             }
             Key::Escape if self.page == Page::Names => self.filter.clear(),
@@ -249,26 +245,27 @@ impl Model {
     }
 
     /// The name that is looked at, or that is selected.
-    fn meant(&self) -> Option<String> {
+    fn meant(&self) -> Option<Name> {
         match &self.page {
-            Page::Details(name, _) => Some(name.clone()),
+            Page::Details(id, _) => Some(id.clone()),
             Page::Blocked(_) => None,
             Page::Names => {
                 let rows = self.rows();
-                Some(rows.get(self.selected_at(&rows)?)?.short.clone())
+                Some(rows.get(self.selected_at(&rows)?)?.id.clone())
             }
         }
     }
 
     fn think_over_a_break(&mut self) {
         let say = |text: String| Some(Notice { text, bad: true });
-        let Some(name) = self.meant() else {
+        let Some(id) = self.meant() else {
             self.notice = say("there is no name to break here: choose one in the list".into());
             return;
         };
-        match self.view(&name).filter(|view| !view.holders.is_empty()) {
-            Some(view) => self.breaking = Some(Breaking::new(&name, view)),
-            None => self.notice = say(format!("nobody holds {}", quoted(&name))),
+        let name = self.settings.short_name(id.as_str());
+        match view(&self.look, &id).filter(|view| !view.holders.is_empty()) {
+            Some(view) => self.breaking = Some(Breaking::new(name, view)),
+            None => self.notice = say(format!("nobody holds {}", quoted(name))),
         }
     }
 
@@ -288,14 +285,14 @@ impl Model {
             Page::Names => {
                 let Some(at) = self.selected_at(&rows) else { return };
                 let at = move_from(at, last);
-                self.selected = (rows.get(at).map(|row| row.short.clone()), at);
+                self.selected = (rows.get(at).map(|row| row.id.clone()), at);
             }
             Page::Blocked(scroll) => {
                 let last = blocked::lines(views(&self.look), &self.settings).len();
                 *scroll = move_from(*scroll, last.saturating_sub(1));
             }
-            Page::Details(name, scroll) => {
-                let last = details(view(&self.look, name, &self.settings), &self.settings).len();
+            Page::Details(id, scroll) => {
+                let last = details(view(&self.look, id), &self.settings).len();
                 *scroll = move_from(*scroll, last.saturating_sub(1));
             }
         }
@@ -308,8 +305,8 @@ fn views(look: &Option<Look>) -> &[View] {
     look.as_ref().map_or(&[], |look| &look.views)
 }
 
-fn view<'a>(look: &'a Option<Look>, name: &str, settings: &Settings) -> Option<&'a View> {
-    views(look).iter().find(|view| settings.short_name(view.name.as_str()) == name)
+fn view<'a>(look: &'a Option<Look>, id: &Name) -> Option<&'a View> {
+    views(look).iter().find(|view| view.name == *id)
 }
 
 fn details(view: Option<&View>, settings: &Settings) -> Vec<String> {

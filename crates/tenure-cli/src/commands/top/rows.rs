@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use tenure::View;
+use tenure::engine::Name;
 
 use crate::commands::ls;
 use crate::facts;
@@ -13,8 +14,9 @@ use crate::settings::Settings;
 /// One name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Row {
-    /// The name as its users type it, not made harmless.
-    pub(super) short: String,
+    /// Which name it is.
+    pub(super) id: Name,
+    /// The name as it is shown.
     pub(super) name: String,
     pub(super) state: String,
     pub(super) owner: String,
@@ -61,9 +63,8 @@ impl Row {
     fn new(view: &View, settings: &Settings) -> Row {
         let oldest = facts::oldest(view);
         let short = settings.short_name(view.name.as_str());
-        let note = oldest.and_then(|holder| holder.details.reason.as_deref());
         Row {
-            short: short.to_owned(),
+            id: view.name.clone(),
             name: clean(short),
             state: facts::state(view),
             owner: ls::owners(view),
@@ -71,7 +72,7 @@ impl Row {
             left: view.holders.iter().map(|holder| holder.remaining).min(),
             waiting: view.waiters.len(),
             oldest: view.waiters.iter().map(|waiter| waiter.waited).max(),
-            note: note.map(clean).unwrap_or_default(),
+            note: facts::note(view),
             late: view.holders.iter().any(facts::is_late),
         }
     }
@@ -88,7 +89,7 @@ pub(super) fn rows(views: &[View], filter: &str, sort: Sort, settings: &Settings
     let rows = views.iter().map(|view| Row::new(view, settings));
     let mut rows: Vec<_> = rows.filter(|row| wanted.is_empty() || row.has(&wanted)).collect();
     // Those that are equal stay in the order of their names.
-    rows.sort_by(|a, b| a.short.cmp(&b.short));
+    rows.sort_by(|a, b| a.id.cmp(&b.id));
     match sort {
         Sort::Trouble => rows.sort_by_key(|row| Reverse((row.late, row.oldest, row.held))),
         Sort::Name => {}

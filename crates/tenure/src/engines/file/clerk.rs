@@ -286,7 +286,7 @@ impl Clerk {
             };
             let taken = self.deliver(&name, &id, turn(word, at));
             if let Some(fence) = granted.filter(|_| !taken) {
-                let leave = Leave { only: Some(fence), ..Leave::new(name, id) };
+                let leave = Leave { only: Some(fence), unbegun: true, ..Leave::new(name, id) };
                 self.desktop.put(Box::new(Chore(Do::GiveBack(leave))));
             }
         }

@@ -55,6 +55,8 @@ pub(super) struct Out {
     pub(super) watch: Vec<(Process, OwnedFd)>,
     /// Clients that are gone.
     pub(super) buried: Vec<Process>,
+    /// The names in whose lines a waiter was passed over, once for each.
+    pub(super) passed_over: Vec<Name>,
 }
 
 type Say<'a> = &'a mut dyn FnMut(&Entry, Word) -> bool;
@@ -64,6 +66,18 @@ type FileLedger<'l, 'a> = Ledger<'l, Rows<'a>, Say<'l>>;
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// The most that one sweep looks at.
 const SWEPT: u32 = 1000;
+
+/// Takes the claims of a client that is gone out of a line.
+fn bury(rows: &mut Rows<'_>, gone: Process, out: &mut Out) -> Kept<()> {
+    for id in rows.claims_of(gone)? {
+        let found = rows.find(&id)?;
+        if found.is_some_and(|entry| !matches!(entry.state, State::Held { .. })) {
+            out.passed_over.push(rows.name.clone());
+        }
+        rows.remove(&id)?;
+    }
+    Ok(())
+}
 
 impl Desk<'_> {
     /// One step on a name, without the claims of a client that is gone, and what the caller wants to
@@ -76,6 +90,10 @@ impl Desk<'_> {
         see: impl FnOnce(A, &Rows<'_>) -> Kept<T>,
     ) -> Kept<T> {
         let Desk { db, sockets, numbers, now, own, out, reach, .. } = self;
+        let mut rows = Rows::load(db, numbers, name)?;
+        if let Some(gone) = gone {
+            bury(&mut rows, gone, out)?;
+        }
         let first = out.said.len();
         let mut granted = None;
         let mut say = |entry: &Entry, word: Word| {
@@ -87,15 +105,11 @@ impl Desk<'_> {
                 }
                 let said = Said { name: name.clone(), id: entry.id, word, holder: 0 };
                 out.said.push((entry.process, said));
+            } else if matches!(word, Word::Granted { .. }) {
+                out.passed_over.push(name.clone());
             }
             reached
         };
-        let mut rows = Rows::load(db, numbers, name)?;
-        if let Some(gone) = gone {
-            for id in rows.claims_of(gone)? {
-                rows.remove(&id)?;
-            }
-        }
         let mut ledger = Ledger::new(&mut rows, *now, &mut say as Say<'_>);
         let answer = act(&mut ledger)?;
         let mut more = ledger.more();

@@ -35,7 +35,7 @@ impl Numbers {
 pub(super) struct Rows<'a> {
     db: &'a Connection,
     numbers: &'a mut Numbers,
-    name: &'a Name,
+    pub(super) name: &'a Name,
     /// The row of the name, if it has one.
     pub(super) id: Option<i64>,
     /// What the row says; nothing if it was just made.
@@ -96,6 +96,7 @@ impl<'a> Rows<'a> {
                 record.map(|record| moment(record.until)),
                 record.and_then(|record| record.outcome.as_deref()),
                 record.and_then(|record| content(record.content)),
+                record.map(|record| record.doubt),
             ])?;
         }
         Ok(())
@@ -394,6 +395,7 @@ impl Known {
                 until: read_moment(row.get(10)?),
                 outcome: row.get::<_, Option<Vec<u8>>>(11)?.map(Arc::from),
                 content: read_content(row, 12)?,
+                doubt: row.get(13)?,
             }),
         };
         let (quiet_until, traces_until) = (read_moment(row.get(6)?), read_moment(row.get(7)?));

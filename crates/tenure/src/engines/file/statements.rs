@@ -21,7 +21,7 @@ pub(super) const CLAIMS_OF_PROCESS: &str = "SELECT id FROM claim WHERE name = ?1
 
 pub(super) const NAME: &str = "
     SELECT id, capacity, resized_until, held, waiting, fixed, quiet_until, traces_until,
-           once_fence, once_keep, once_until, once_outcome, once_content
+           once_fence, once_keep, once_until, once_outcome, once_content, once_doubt
     FROM name WHERE space = ?1 AND text = ?2";
 pub(super) const ADD_NAME: &str = "
     INSERT INTO name (space, text, capacity, resized_until, held, waiting, fixed, quiet_until,
@@ -30,7 +30,7 @@ pub(super) const ADD_NAME: &str = "
 pub(super) const CHANGE_NAME: &str = "
     UPDATE name SET capacity = ?2, resized_until = ?3, held = ?4, waiting = ?5, fixed = ?6,
            quiet_until = ?7, traces_until = ?8, once_fence = ?9, once_keep = ?10, once_until = ?11,
-           once_outcome = ?12, once_content = ?13
+           once_outcome = ?12, once_content = ?13, once_doubt = ?14
     WHERE id = ?1";
 pub(super) const REMOVE_NAME: &str = "DELETE FROM name WHERE id = ?1";
 /// Names that begin with a prefix are those between it and the next text that does not.

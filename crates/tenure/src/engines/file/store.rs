@@ -23,6 +23,7 @@ use crate::clock::{SystemWorld, World};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Process, RESIZED_LIFE};
 use crate::moment::Moment;
+use crate::observe;
 
 /// How long to wait for whoever is writing.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -159,6 +160,7 @@ impl Store {
         }
         drop(passed);
         out.buried.iter().for_each(|client| self.sockets.forget(*client));
+        out.passed_over.iter().for_each(observe::passed_over);
         Ok((done, Done { at, out, heard }))
     }
 

@@ -164,7 +164,11 @@ impl Shared {
                     grant.start_by = Moment::ORIGIN;
                 }
                 if !self.deliver(&spot.name, &spot.id, Turn::Granted(grant)) {
-                    let leave = Leave { only: Some(fence), ..Leave::new(spot.name, spot.id) };
+                    let leave = Leave {
+                        only: Some(fence),
+                        unbegun: true,
+                        ..Leave::new(spot.name, spot.id)
+                    };
                     let request = self.layout.leave(&leave, true);
                     let parcel = Parcel::new(Reply::Ticked(leave.name));
                     link.send(&request, Parcel { by: By::Text, ..parcel });

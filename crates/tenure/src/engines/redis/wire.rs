@@ -287,8 +287,8 @@ impl Layout {
     /// `has_line`: as far as we know others wait for the name, or did.
     pub(super) fn leave(&self, leave: &Leave, has_line: bool) -> Request {
         let mut request = self.begin(Script::Leave, &leave.name, Keys::All, "");
-        let Leave { id, in_doubt, only, settle, .. } = leave;
-        let is_plain = !in_doubt && only.is_none() && settle.is_none();
+        let Leave { id, in_doubt, only, settle, unbegun, .. } = leave;
+        let is_plain = !in_doubt && only.is_none() && settle.is_none() && !unbegun;
         let waits = self.flags.contains('n');
         request.arg(match (is_plain, has_line || self.sharded) {
             (true, true) if !waits => b"h",
@@ -299,7 +299,12 @@ impl Layout {
         if is_plain {
             return request;
         }
-        request.arg(if *in_doubt { b"d" } else { b"" });
+        request.arg(match (in_doubt, unbegun) {
+            (true, true) => b"du",
+            (true, false) => b"d",
+            (false, true) => b"u",
+            (false, false) => b"",
+        });
         request.maybe(only.map(Fence::get));
         if let Some(Settle { fence, outcome }) = settle {
             request.number(fence.get());

@@ -5,6 +5,10 @@ use crate::commands::top::breaking::Step;
 use crate::commands::top::model::{Deed, Page};
 use crate::failure::Failure;
 
+fn name(text: &str) -> Name {
+    Name::new(Space::Lock, text).unwrap()
+}
+
 fn names(model: &Model) -> Vec<String> {
     model.rows().into_iter().map(|row| row.name).collect()
 }
@@ -82,15 +86,15 @@ fn the_choice_stays_with_its_name_and_with_its_place_when_the_name_is_gone() {
 fn enter_shows_a_name_and_goes_back() {
     let mut model = example();
     press(&mut model, "↓↓\n");
-    assert_eq!(model.page, Page::Details("backup".into(), 0));
+    assert_eq!(model.page, Page::Details(name("backup"), 0));
     press(&mut model, "↓↓↑");
-    assert_eq!(model.page, Page::Details("backup".into(), 1));
+    assert_eq!(model.page, Page::Details(name("backup"), 1));
     // Not beyond the last line.
     for _ in 0..50 {
         model.key(Key::PageDown);
     }
-    let lines = model.details("backup").len();
-    assert_eq!(model.page, Page::Details("backup".into(), lines - 1));
+    let lines = model.details(&name("backup")).len();
+    assert_eq!(model.page, Page::Details(name("backup"), lines - 1));
     press(&mut model, "\n");
     assert_eq!(model.page, Page::Names);
     press(&mut model, "\t");
@@ -133,8 +137,7 @@ fn a_break_needs_a_reason_and_the_fence_typed_by_hand() {
         assert_eq!(press(&mut model, wrong), None, "{wrong}");
         assert_eq!(model.breaking.as_ref().unwrap().wrong, Some("that is not its fence"));
     }
-    let deed =
-        Deed::Break { name: "backup".into(), fence: Fence::new(1842), reason: "stuck".into() };
+    let deed = Deed::Break { id: name("backup"), fence: Fence::new(1842), reason: "stuck".into() };
     assert_eq!(press(&mut model, "1842\n"), Some(deed));
     assert!(model.breaking.is_none());
 }
@@ -198,4 +201,20 @@ fn an_engine_that_is_gone_is_remembered_from_the_first_time_on() {
         (model.trouble, model.notice.unwrap().text),
         (None, "the engine answers again".into())
     );
+}
+
+#[test]
+fn a_leader_and_a_lock_of_one_name_are_two() {
+    let mut model = Model::new(settings());
+    let mut leader = view("cron", 1, &[(31, "web-1:7", 9, 21)], &[]);
+    leader.name = Name::new(Space::Election, "cron").unwrap();
+    model.seen(look(vec![view("cron", 1, &[(12, "web-2:9", 5, 25)], &[]), leader]));
+    press(&mut model, "ss");
+    model.key(Key::Down);
+    let states: Vec<_> = model.rows().into_iter().map(|row| row.state).collect();
+    assert_eq!(states, ["held", "leads"]);
+    press(&mut model, "bhangs\n");
+    let deed = press(&mut model, "31\n");
+    let id = Name::new(Space::Election, "cron").unwrap();
+    assert_eq!(deed, Some(Deed::Break { id, fence: Fence::new(31), reason: "hangs".into() }));
 }

@@ -35,7 +35,8 @@ CREATE TABLE name (
     once_keep     INTEGER,
     once_until    INTEGER,
     once_outcome  BLOB,               -- set if it was settled
-    once_content  BLOB                -- the fingerprint of what it was started with, if it has one
+    once_content  BLOB,               -- the fingerprint of what it was started with, if it has one
+    once_doubt    INTEGER             -- whether one before it was never settled
 ) STRICT;
 CREATE UNIQUE INDEX name_text ON name (space, text);
 

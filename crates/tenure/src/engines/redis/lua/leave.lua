@@ -1,4 +1,5 @@
-local id, in_doubt, only, settles = ARGV[3], ARGV[4] == 'd', ARGV[5] or '', ARGV[6] or ''
+local id, how, only, settles = ARGV[3], ARGV[4] or '', ARGV[5] or '', ARGV[6] or ''
+local in_doubt, unbegun = how:find('d', 1, true), how:find('u', 1, true)
 unfold()
 call('HDEL', K, '~')
 expire()
@@ -13,10 +14,15 @@ if only ~= '' and not (e and e.fence == only) then
   return gone(id)
 end
 -- While it still holds: its record may be older than `keep`, and counts for as long as that.
+if settles == '' and unbegun and e then settles = e.fence end
 if settles ~= '' then
-  local fence, keep, outcome, content = record()
+  local fence, keep, outcome, content, doubt = record()
   if fence == settles and not outcome then
-    if ARGV[7] == 'o' then set_record(fence, keep, content, ARGV[8]) else call('HDEL', K, '#r') end
+    if ARGV[7] == 'o' then
+      set_record(fence, keep, content, doubt, ARGV[8])
+    elseif not doubt then
+      call('HDEL', K, '#r')
+    end
   end
 end
 local answer = e and { e.fence ~= '0' and 'R' or 'Q' } or gone(id)

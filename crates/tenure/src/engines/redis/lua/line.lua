@@ -254,14 +254,15 @@ local function record()
   if not text then return end
   local fence, keep, til, settled, content, at = text:match('^(%d+) (%d+) (%d+) (%d)(%x*) ()')
   if held > 0 or tonumber(til) > now then
-    return fence, tonumber(keep), settled == '1' and text:sub(at), content
+    return fence, tonumber(keep), settled == '1' and text:sub(at), content, settled == '2'
   end
 end
 
-local function set_record(fence, keep, content, outcome)
+-- Settled: 0 not yet, 1 it is, 2 not yet, and neither was one before it.
+local function set_record(fence, keep, content, doubt, outcome)
   local til = now + keep
   call('HSET', K, '#r', table.concat(
-    { fence, int(keep), int(til), (outcome and '1' or '0') .. content, outcome or '' }, ' '))
+    { fence, int(keep), int(til), (outcome and '1' or doubt and '2' or '0') .. content, outcome or '' }, ' '))
   memory = math.max(memory, til)
 end
 
@@ -280,9 +281,13 @@ end
 
 local function grant(e, fence, life)
   local place = 'w' .. spot(e)
+  local before, _, outcome
+  if e.keep >= 0 then before, _, outcome = record() end
   e.since, e.til, e.fence, e.first = now, now + life, fence, life < e.ttl and '1' or '0'
   held = held + e.weight
-  if e.keep >= 0 then set_record(fence, e.keep, e.rerun:sub(2)) end
+  if e.keep >= 0 then
+    set_record(fence, e.keep, e.rerun:sub(2), before and not outcome)
+  end
   put(e, true)
   -- Only now: a line that is empty for a moment would lose its expiry.
   call('ZREM', Z, place, 'p' .. e.id)

@@ -186,6 +186,7 @@ impl Script {
             62..80 => {
                 let mut leave = Leave::new(name, id);
                 leave.in_doubt = self.rng.one_in(5);
+                leave.unbegun = self.rng.one_in(3);
                 leave.only = self.rng.one_in(4).then(|| self.fence(who));
                 let settles = self.actors[who].once.is_some() && !self.rng.one_in(5);
                 leave.settle = settles.then(|| Settle {

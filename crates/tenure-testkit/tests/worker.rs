@@ -1,0 +1,158 @@
+//! Workers on every engine, and in processes that are stopped and killed.
+#![allow(clippy::print_stdout, reason = "what the run met is worth reading")]
+
+#[path = "worker/outages.rs"]
+mod outages;
+#[path = "worker/processes.rs"]
+mod processes;
+#[path = "../../tenure/tests/working/mod.rs"]
+mod working;
+
+use std::time::Duration;
+
+use tenure::worker::State;
+use tenure::{Tenure, Worker};
+use tenure_testkit::servers::{self, Folder};
+use working::{Call, How, Puppet, until};
+
+pub(crate) const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// Long enough for a third of it to be longer than a busy machine keeps a thread waiting.
+const TTL: Duration = ms(3000);
+
+/// Two clients of the same engine, and what must outlive them.
+struct Ground {
+    one: Tenure,
+    two: Tenure,
+    _keep: Box<dyn std::any::Any + Send>,
+}
+
+impl Ground {
+    async fn memory() -> Ground {
+        let one = Tenure::connect("memory:").await.unwrap();
+        Ground { two: one.clone(), one, _keep: Box::new(()) }
+    }
+
+    async fn file() -> Ground {
+        let folder = Folder::new("worker").unwrap();
+        let url = format!("file:{}", folder.path().join("locks.db").display());
+        Ground::at(&url, Box::new(folder)).await
+    }
+
+    async fn redis() -> Ground {
+        let server = servers::Redis::build().start().unwrap();
+        Ground::at(&server.url(), Box::new(server)).await
+    }
+
+    async fn at(url: &str, keep: Box<dyn std::any::Any + Send>) -> Ground {
+        let (one, two) = (Tenure::connect(url).await.unwrap(), Tenure::connect(url).await.unwrap());
+        Ground { one, two, _keep: keep }
+    }
+
+    fn first(&self) -> Worker {
+        self.one.worker("reports").ttl(TTL)
+    }
+
+    fn second(&self) -> Worker {
+        self.two.worker("reports").ttl(TTL)
+    }
+
+    /// Waits until one stands in line.
+    async fn someone_waits(&self) {
+        let waits = async {
+            let line =
+                |views: Vec<tenure::View>| views.first().map_or(0, |view| view.waiters.len());
+            while line(self.one.list("reports").await.unwrap()) == 0 {
+                tokio::time::sleep(ms(5)).await;
+            }
+        };
+        tokio::time::timeout(ms(20_000), waits).await.expect("one in line");
+    }
+}
+
+/// Each scenario is a test on each engine.
+macro_rules! on_every_engine {
+    ($($scenario:ident),* $(,)?) => {
+        mod memory { $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $scenario() { super::$scenario(super::Ground::memory().await).await }
+        )* }
+        mod file { $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $scenario() { super::$scenario(super::Ground::file().await).await }
+        )* }
+        mod redis { $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $scenario() { super::$scenario(super::Ground::redis().await).await }
+        )* }
+    };
+}
+
+on_every_engine! {
+    the_next_leads_at_once_when_one_stops,
+    work_is_started_once_a_term,
+    a_start_that_does_not_work_out_gives_another_its_chance,
+    a_stop_that_does_not_work_out_leaves_the_term_to_run_out,
+}
+
+async fn the_next_leads_at_once_when_one_stops(ground: Ground) {
+    let long = ms(60_000);
+    let (one, two) = (Puppet::new().takes(ms(100)), Puppet::new());
+    let first = one.work(ground.first().ttl(long));
+    first.reaches(State::Working).await;
+    let second = two.work(ground.second().ttl(long));
+    ground.someone_waits().await;
+    assert_eq!(two.calls(), []);
+    first.ends().await;
+    // A minute's ttl plays no part in it.
+    two.started(1).await;
+    assert_eq!(one.calls(), [Call::Start(one.terms()[0]), Call::Stop { in_time: true }]);
+    assert!(two.terms()[0] > one.terms()[0]);
+    second.ends().await;
+}
+
+async fn work_is_started_once_a_term(ground: Ground) {
+    let work = Puppet::new();
+    let running = work.work(ground.first().ttl(ms(900)));
+    running.reaches(State::Working).await;
+    // Three ttls: about nine renewals.
+    tokio::time::sleep(ms(2700)).await;
+    assert_eq!(running.states.current(), State::Working);
+    assert_eq!(work.calls().len(), 1, "{:?}", work.calls());
+    running.ends().await;
+    assert_eq!(work.calls().len(), 2);
+}
+
+async fn a_start_that_does_not_work_out_gives_another_its_chance(ground: Ground) {
+    for how in [How::Fails, How::Panics, How::Hangs] {
+        let (bad, good) = (Puppet::new().starts(&[how; 99]), Puppet::new());
+        let first = bad.work(ground.first().start_within(ms(300)));
+        bad.started(1).await;
+        let second = good.work(ground.second());
+        second.reaches(State::Working).await;
+        assert!(matches!(bad.calls()[..], [Call::Start(_), Call::Stop { in_time: true }, ..]));
+        second.ends().await;
+        let before = bad.terms().len();
+        until("the first tries again", || bad.terms().len() > before).await;
+        first.ends().await;
+        let (starts, calls) = (bad.terms().len(), bad.calls());
+        assert_eq!(calls.len(), 2 * starts, "{how:?}: {calls:?}");
+    }
+}
+
+async fn a_stop_that_does_not_work_out_leaves_the_term_to_run_out(ground: Ground) {
+    for how in [How::Fails, How::Panics, How::Hangs] {
+        let (bad, good) = (Puppet::new().stops(&[how]), Puppet::new());
+        let first = bad.work(ground.first().stop_within(ms(200)));
+        bad.started(1).await;
+        first.ends().await;
+        let leader = ground.two.election("reports").leader().await.unwrap();
+        assert_eq!(leader.map(|leader| leader.term), Some(bad.terms()[0]), "{how:?}");
+        let second = good.work(ground.second());
+        good.started(1).await;
+        assert!(good.terms()[0] > bad.terms()[0]);
+        second.ends().await;
+    }
+}

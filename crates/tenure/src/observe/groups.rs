@@ -1,0 +1,117 @@
+//! How names are grouped where their number must stay small: in metrics, in logs, by the adviser.
+//!
+//! Names are without number (wallets, tables), so that what is counted goes by the part before the
+//! first `:`. Only so many groups are told apart; a program whose names have no such part ends in
+//! [`OTHER`] and keeps its memory.
+
+use std::collections::HashSet;
+use std::sync::{LazyLock, PoisonError, RwLock};
+
+use crate::ask::MOST_UNITS;
+use crate::claim::Claim;
+use crate::name::{Name, Space};
+
+/// How many groups are told apart in a process.
+pub(super) const MOST_GROUPS: usize = 200;
+
+/// The group of all names that came too late for one of their own.
+pub(super) const OTHER: &str = "_other";
+
+/// The group of a name: what stands before its first `:`, or all of it.
+pub(super) fn group(name: &Name) -> &'static str {
+    group_of(name.as_str())
+}
+
+/// The group of a name that was not checked.
+pub(super) fn group_of(name: &str) -> &'static str {
+    static GROUPS: LazyLock<Bounded> = LazyLock::new(Bounded::default);
+    GROUPS.known(name.split_once(':').map_or(name, |(group, _)| group))
+}
+
+/// What a claim is for, in a word.
+pub(super) fn kind(claim: &Claim) -> &'static str {
+    match claim.name.space() {
+        Space::Election => "leader",
+        Space::Once => "once",
+        Space::Lock if !claim.fixed => "sem",
+        Space::Lock if claim.capacity > MOST_UNITS => "rw",
+        Space::Lock => "lock",
+    }
+}
+
+/// Texts that live as long as the process, and so may not be many.
+#[derive(Default)]
+pub(super) struct Bounded(RwLock<HashSet<&'static str, foldhash::fast::RandomState>>);
+
+impl Bounded {
+    /// The text as it is kept, or that of all others.
+    pub(super) fn known(&self, text: &str) -> &'static str {
+        let texts = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = texts.get(text) {
+            return known;
+        }
+        let full = texts.len() >= MOST_GROUPS;
+        drop(texts);
+        if full {
+            return OTHER;
+        }
+        let mut texts = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        match texts.get(text) {
+            Some(known) => known,
+            None if texts.len() >= MOST_GROUPS => OTHER,
+            None => {
+                let kept: &'static str = Box::leak(Box::from(text));
+                texts.insert(kept);
+                kept
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::ClaimId;
+
+    fn claim(space: Space, capacity: u32, fixed: bool) -> Claim {
+        let name = Name::new(space, "x").unwrap();
+        Claim { capacity, fixed, ..Claim::new(name, ClaimId::NONE) }
+    }
+
+    #[test]
+    fn a_group_is_what_stands_before_the_first_colon() {
+        for (name, says) in [
+            ("wallet:0xab", "wallet"),
+            ("wallet:0xab:eth", "wallet"),
+            ("backup", "backup"),
+            (":x", ""),
+        ] {
+            assert_eq!(group(&Name::new(Space::Lock, name).unwrap()), says);
+        }
+    }
+
+    #[test]
+    fn what_comes_after_two_hundred_others_is_other() {
+        let groups = Bounded::default();
+        for number in 0..MOST_GROUPS {
+            assert_eq!(groups.known(&format!("group-{number}")), format!("group-{number}"));
+        }
+        assert_eq!(groups.known("one more"), OTHER);
+        assert_eq!(groups.known("group-7"), "group-7");
+        assert_eq!(groups.0.read().unwrap().len(), MOST_GROUPS);
+    }
+
+    #[test]
+    fn a_kind_follows_from_space_and_capacity() {
+        for (space, capacity, fixed, says) in [
+            (Space::Lock, 1, true, "lock"),
+            (Space::Lock, 1, false, "sem"),
+            (Space::Lock, MOST_UNITS, false, "sem"),
+            (Space::Lock, MOST_UNITS + 1, true, "rw"),
+            (Space::Election, 1, true, "leader"),
+            (Space::Once, 1, true, "once"),
+        ] {
+            assert_eq!(kind(&claim(space, capacity, fixed)), says);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What lasts from a grant to the end of its hold: a span, and a place in the gauges.
+
+use std::fmt;
+use std::time::Duration;
+
+use tracing::field::{Empty, display};
+use tracing::{Span, debug_span};
+
+use super::{Reporter, TARGET, group, kind, millis};
+use crate::claim::{Claim, Ended, Grant};
+use crate::system;
+
+/// Ends with the hold, and at the latest when nobody knows of that any more: whatever is dropped, the
+/// gauges come back to what they were.
+pub(crate) struct Holding {
+    span: Span,
+    #[cfg(feature = "metrics")]
+    counted: [super::meters::Counted; 2],
+    /// The process that it was made in. In a forked child nothing may be said.
+    generation: u64,
+}
+
+impl Holding {
+    /// `None` if nobody wants to know.
+    pub(super) fn new(
+        reporter: &Reporter,
+        claim: &Claim,
+        grant: &Grant,
+        acquire: &Span,
+    ) -> Option<Box<Holding>> {
+        let span = debug_span!(
+            target: TARGET,
+            "tenure.hold",
+            tenure.name = %claim.name,
+            tenure.kind = kind(claim),
+            tenure.group = group(&claim.name),
+            tenure.engine = &*reporter.engine,
+            tenure.owner = claim.details.owner,
+            tenure.fence = grant.fence.get(),
+            tenure.hold.ms = Empty,
+            tenure.end = Empty,
+            tenure.lost.reason = Empty,
+        );
+        if span.is_disabled() && !cfg!(feature = "metrics") {
+            return None;
+        }
+        span.follows_from(acquire);
+        Some(Box::new(Holding {
+            span,
+            #[cfg(feature = "metrics")]
+            counted: super::meters::held_now(reporter, claim),
+            generation: system::generation(),
+        }))
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// The hold is over: that long, in that way. It ends when this is dropped.
+    pub(super) fn over(&self, held: Duration, how: &'static str, lost: Option<&Ended>) {
+        self.span.record("tenure.hold.ms", millis(held));
+        self.span.record("tenure.end", how);
+        if let Some(ended) = lost {
+            self.span.record("tenure.lost.reason", display(ended));
+        }
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        if self.generation != system::generation() {
+            // Whoever listens may have been listening in the very moment of the fork.
+            std::mem::forget(std::mem::replace(&mut self.span, Span::none()));
+            #[cfg(feature = "metrics")]
+            std::mem::forget(std::mem::take(&mut self.counted));
+        }
+    }
+}
+
+impl fmt::Debug for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Holding")
+    }
+}

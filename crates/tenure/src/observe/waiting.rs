@@ -1,0 +1,222 @@
+//! What lasts from an ask to its answer: the span of the wait, and a place in the gauges.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::field::Empty;
+use tracing::{Span, debug, debug_span};
+
+#[cfg(feature = "metrics")]
+use super::meters;
+use super::{Reporter, TARGET, about, about_blocked, group, kind, measure, millis};
+use crate::claim::{Claim, Holder, Place};
+use crate::error::{Error, ErrorKind};
+use crate::moment::Moment;
+use crate::stake::Stake;
+use crate::system;
+
+impl Reporter {
+    /// A claim is about to be sent. The span is the caller's: what it waits for is a part of that.
+    pub(crate) fn acquiring(&self, claim: &Claim) -> Span {
+        debug_span!(
+            target: TARGET,
+            "tenure.acquire",
+            tenure.name = %claim.name,
+            tenure.kind = kind(claim),
+            tenure.group = group(&claim.name),
+            tenure.engine = &*self.engine,
+            tenure.owner = claim.details.owner,
+            tenure.fence = Empty,
+            tenure.outcome = Empty,
+            tenure.wait.ms = Empty,
+            tenure.wait.position = Empty,
+            tenure.blocked_by.owner = Empty,
+            tenure.blocked_by.fence = Empty,
+            tenure.blocked_by.trace = Empty,
+        )
+    }
+}
+
+/// A claim that was sent and not granted on the spot. Dropped without an answer, its caller has lost
+/// interest.
+pub(crate) struct Waiting {
+    reporter: Arc<Reporter>,
+    stake: Arc<Stake>,
+    span: Span,
+    pub(crate) started: Moment,
+    answered: bool,
+    in_line: bool,
+    #[cfg(feature = "metrics")]
+    counted: meters::Counted,
+    generation: u64,
+}
+
+impl Waiting {
+    pub(crate) fn new(
+        reporter: Arc<Reporter>,
+        stake: Arc<Stake>,
+        span: Span,
+        started: Moment,
+    ) -> Waiting {
+        Waiting {
+            reporter,
+            stake,
+            span,
+            started,
+            answered: false,
+            in_line: false,
+            #[cfg(feature = "metrics")]
+            counted: meters::Counted::default(),
+            generation: system::generation(),
+        }
+    }
+
+    /// It stands in this process's own line, before it asks the engine.
+    pub(crate) fn stands_here(&mut self) {
+        #[cfg(feature = "metrics")]
+        {
+            self.counted = meters::waiting_now(&self.reporter, &self.stake.claim);
+        }
+    }
+
+    /// It stands in line, there.
+    pub(crate) fn stands(&mut self, place: &Place) {
+        self.behind(place);
+        if std::mem::replace(&mut self.in_line, true) {
+            return;
+        }
+        let (claim, queue) = (&self.stake.claim, place.ahead);
+        let (ttl_ms, reason) = (millis(claim.ttl), claim.details.reason.as_deref());
+        let holder = place.holder.as_ref();
+        self.span.in_scope(|| {
+            about_blocked!(
+                debug,
+                "lock.queued",
+                self.reporter,
+                claim,
+                holder,
+                queue,
+                ttl_ms,
+                reason
+            );
+        });
+        self.stands_here();
+    }
+
+    /// Where it stands and who is in its way, as far as is known, on the span.
+    fn behind(&self, place: &Place) {
+        if self.span.is_disabled() {
+            return;
+        }
+        self.span.record("tenure.wait.position", place.ahead + 1);
+        self.blocked_by(place.holder.as_ref());
+    }
+
+    fn blocked_by(&self, holder: Option<&Holder>) {
+        let Some(Holder { fence, details, .. }) = holder else { return };
+        self.span.record("tenure.blocked_by.owner", &*details.owner);
+        self.span.record("tenure.blocked_by.fence", fence.get());
+        // One step from who waits to what it waits for.
+        if let Some(trace) = &details.trace {
+            self.span.record("tenure.blocked_by.trace", &**trace);
+        }
+    }
+
+    /// The claim is about to be started on. Returns the span, for what is said about that.
+    pub(crate) fn ends(&mut self) -> Span {
+        self.last_seen();
+        self.answered = true;
+        self.span.clone()
+    }
+
+    /// It was not granted: it did not want to wait.
+    pub(crate) fn busy(&mut self, holder: Option<&Holder>, now: Moment) {
+        if self.stake.claim.once.is_some() {
+            measure!(once(&self.stake.claim, "in_flight"));
+        }
+        self.not_granted("busy", holder, now);
+    }
+
+    /// A once that was started before, and is settled or not.
+    pub(crate) fn ended_before(&mut self, outcome: &'static str, now: Moment) {
+        let (claim, wait_ms) = (&self.stake.claim, millis(now.since(self.started)));
+        self.span.record("tenure.outcome", outcome);
+        self.span.record("tenure.wait.ms", wait_ms);
+        self.span.in_scope(|| {
+            about!(debug, "once.replayed", self.reporter, claim, wait_ms, outcome);
+        });
+        measure!(once(claim, if outcome == "settled" { "replayed" } else { outcome }));
+        self.over(outcome, Some(now.since(self.started)));
+    }
+
+    /// The wait ended with an error.
+    pub(crate) fn failed(&mut self, error: &Error, now: Moment) {
+        if error.kind() == ErrorKind::WaitOver {
+            let place = self.stake.place();
+            return self.not_granted("timeout", place.and_then(|place| place.holder).as_ref(), now);
+        }
+        let claim = &self.stake.claim;
+        if claim.once.is_some() && error.kind() == ErrorKind::Conflict {
+            measure!(once(claim, "mismatch"));
+        }
+        let wait_ms = millis(now.since(self.started));
+        self.span.record("tenure.outcome", "error");
+        self.span.in_scope(|| {
+            about!(debug, "lock.failed", self.reporter, claim, wait_ms, reason = %error);
+        });
+        self.over("error", Some(now.since(self.started)));
+    }
+
+    fn not_granted(&mut self, outcome: &'static str, holder: Option<&Holder>, now: Moment) {
+        self.last_seen();
+        let (claim, wait_ms) = (&self.stake.claim, millis(now.since(self.started)));
+        self.blocked_by(holder);
+        self.span.record("tenure.outcome", outcome);
+        self.span.record("tenure.wait.ms", wait_ms);
+        self.span.in_scope(|| {
+            about_blocked!(debug, "lock.busy", self.reporter, claim, holder, wait_ms);
+        });
+        self.over(outcome, Some(now.since(self.started)));
+    }
+
+    /// The watchdog may have heard since where the claim stands.
+    fn last_seen(&self) {
+        if !self.span.is_disabled()
+            && let Some(place) = self.stake.place()
+        {
+            self.behind(&place);
+        }
+    }
+
+    fn over(&mut self, outcome: &'static str, waited: Option<Duration>) {
+        self.answered = true;
+        measure!(acquisition(&self.reporter, &self.stake.claim, outcome, waited));
+        #[cfg(not(feature = "metrics"))]
+        let _ = (outcome, waited);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.generation != system::generation() {
+            // Whoever listens may have been listening in the very moment of the fork.
+            std::mem::forget(std::mem::replace(&mut self.span, Span::none()));
+            #[cfg(feature = "metrics")]
+            std::mem::forget(std::mem::take(&mut self.counted));
+            return;
+        }
+        if !self.answered {
+            let claim = &self.stake.claim;
+            self.span.record("tenure.outcome", "cancelled");
+            self.span.in_scope(|| about!(debug, "lock.quit", self.reporter, claim,));
+            self.over("cancelled", None);
+        }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waiting")
+    }
+}

@@ -1,0 +1,61 @@
+//! What a worker says.
+
+use tracing::{error, info, warn};
+
+use super::TARGET;
+use super::groups::group;
+use crate::claim::Fence;
+use crate::name::Name;
+
+/// The worker that an event is about.
+pub(crate) struct Worker<'a> {
+    pub(crate) name: &'a Name,
+    pub(crate) id: &'a str,
+    /// The number of its term, from the grant until it was given back.
+    pub(crate) term: Option<Fence>,
+}
+
+/// An event with what identifies the worker, and whatever else there is to say.
+macro_rules! about {
+    ($level:ident, $event:literal, $worker:expr, $($rest:tt)*) => {{
+        let Worker { name, id, term } = $worker;
+        $level!(
+            target: TARGET,
+            event = $event, %name, group = group(name), worker = id, term = term.map(Fence::get),
+            $($rest)*
+        )
+    }};
+}
+
+impl Worker<'_> {
+    /// It goes from one state to another.
+    pub(crate) fn moved(&self, from: &str, to: &str, on: &str) {
+        about!(info, "worker.state", self, from, to, on);
+    }
+
+    /// Something did not work out, and is tried again.
+    pub(crate) fn failed(&self, what: &str, reason: &str) {
+        about!(warn, "worker.failed", self, what, reason);
+    }
+
+    /// Its work could not be stopped.
+    pub(crate) fn stuck(&self, reason: &str) {
+        about!(
+            error,
+            "worker.stuck",
+            self,
+            reason,
+            "the work may still run: its term is not released but left to run out"
+        );
+    }
+
+    /// Its work ended after its term had.
+    pub(crate) fn late(&self) {
+        about!(
+            error,
+            "worker.late",
+            self,
+            "the work ended after its term, and another's may have run beside it"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! What a request that is refused is told: a problem as of RFC 9457.
+
+use std::fmt::Write;
+
+use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use ::http::{Response, StatusCode};
+
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    kind: &'static str,
+    title: &'static str,
+    detail: String,
+    /// What else there is to say: members of the object, each with a comma before it.
+    more: String,
+}
+
+impl Problem {
+    pub(crate) fn new(
+        status: StatusCode,
+        kind: &'static str,
+        title: &'static str,
+        detail: &str,
+    ) -> Problem {
+        Problem { status, kind, title, detail: detail.to_owned(), more: String::new() }
+    }
+
+    pub(crate) fn text(mut self, key: &str, value: &str) -> Problem {
+        self.more.push(',');
+        text(&mut self.more, key, value);
+        self
+    }
+
+    pub(crate) fn number(mut self, key: &str, value: u64) -> Problem {
+        let _ = write!(self.more, ",\"{key}\":{value}");
+        self
+    }
+
+    pub(crate) fn into_response<Body: From<String>>(self) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.body()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.status == StatusCode::SERVICE_UNAVAILABLE || self.kind == "in-progress" {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+
+    fn body(&self) -> String {
+        let mut body = String::from("{");
+        text(&mut body, "type", &format!("urn:tenure:{}", self.kind));
+        body.push(',');
+        text(&mut body, "title", self.title);
+        let _ = write!(body, ",\"status\":{},", self.status.as_u16());
+        text(&mut body, "detail", &self.detail);
+        body.push_str(&self.more);
+        body.push('}');
+        body
+    }
+}
+
+/// A member whose value is a text that somebody else may have chosen.
+fn text(body: &mut String, key: &str, value: &str) {
+    let _ = write!(body, "\"{key}\":\"");
+    for character in value.chars() {
+        match character {
+            '"' | '\\' => body.extend(['\\', character]),
+            '\0'..='\x1f' => {
+                let _ = write!(body, "\\u{:04x}", character as u32);
+            }
+            _ => body.push(character),
+        }
+    }
+    body.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_break_out_of_its_text() {
+        let problem = Problem::new(StatusCode::CONFLICT, "kind", "The title", "why");
+        let body = problem.text("name", "a\"b\\c\n").number("seen", 7).body();
+        assert_eq!(
+            body,
+            r#"{"type":"urn:tenure:kind","title":"The title","status":409,"detail":"why","#
+                .to_owned()
+                + r#""name":"a\"b\\c\u000a","seen":7}"#
+        );
+    }
+}
