@@ -36,8 +36,49 @@ const RACES: &[&str] = &["-p", "tenure", "--test", "races"];
 /// One claim as its own process sees it.
 const STAKES: &[&str] = &["-p", "tenure", "--lib", "stake"];
 
+/// Outages on virtual time.
+const OUTAGES: &[&str] = &["-p", "tenure-testkit", "--test", "outage", "seeds"];
+
+/// This process's own line.
+const OWN_LINE: &[&str] = &["-p", "tenure", "--test", "outage"];
+
 /// Ways to break the core, each of which a test must notice.
 const MUTATIONS: &[Mutation] = &[
+    Mutation {
+        breaks: "whoever would go on alone does not stand in this process's own line",
+        file: "crates/tenure/src/acquire/begun.rs",
+        find: "if stake.outage() == OnOutage::Local {",
+        replace: "if stake.outage() == OnOutage::Closed {",
+        tests: OUTAGES,
+    },
+    Mutation {
+        breaks: "whoever goes on alone leaves its place in this process's own line",
+        file: "crates/tenure/src/outage.rs",
+        find: "stake.accompany(place);",
+        replace: "drop(place);",
+        tests: OUTAGES,
+    },
+    Mutation {
+        breaks: "an engine that is back stays out of reach",
+        file: "crates/tenure/src/outage.rs",
+        find: "let over = down.shards.remove(&shard).is_some() && down.shards.is_empty();",
+        replace: "let over = shard == u32::MAX && down.shards.is_empty();",
+        tests: OUTAGES,
+    },
+    Mutation {
+        breaks: "a claim that was never sent is left on the engine",
+        file: "crates/tenure/src/stake/companion.rs",
+        find: "self.state().unsent = true;",
+        replace: "",
+        tests: OWN_LINE,
+    },
+    Mutation {
+        breaks: "a turn of this process's own line that nobody takes stops the line",
+        file: "crates/tenure/src/local.rs",
+        find: "line.set_aside(now);",
+        replace: "",
+        tests: OWN_LINE,
+    },
     Mutation {
         breaks: "the watchdog renews nothing, so that holds and places run out",
         file: "crates/tenure/src/watchdog.rs",

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -50,20 +51,22 @@ struct Example {
 
 impl Example {
     fn start(url: &str, name: &str, args: &[&str]) -> Example {
+        Example::spawn(Example::command(name).args(args).env("TENURE_URL", url))
+    }
+
+    fn command(name: &str) -> Command {
         // Cargo builds the examples along with the tests, beside the folder of the test programs.
         let tests = std::env::current_exe().unwrap();
         let program: PathBuf = tests.ancestors().nth(2).unwrap().join("examples").join(name);
         let build = "cargo build -p tenure --examples --all-features";
         assert!(program.exists(), "run `{build}` first: no {program:?}");
-        let mut child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
-            .arg(program)
-            .args(args)
-            .env("NO_COLOR", "1")
-            .env("TENURE_URL", url)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(program).env("NO_COLOR", "1");
+        command
+    }
+
+    fn spawn(command: &mut Command) -> Example {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let (tell, lines) = channel();
         let out = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
@@ -157,6 +160,23 @@ fn a_table_is_booked_once_and_a_late_booking_is_refused() {
         assert_eq!(count(&said, "refused: \"table:7\" refuses fence"), 1, "{said:#?}");
         assert_eq!(count(&said, "Cleo 201 Created, Dan 412"), 1, "{said:#?}");
     });
+}
+
+#[test]
+fn without_a_server_and_without_a_word_they_run_too() {
+    let temporary = Folder::new("examples").unwrap();
+    // As the one of the system is, and a file of locks must not be.
+    std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+    for name in ["api_limiter", "booking", "cron_leader", "wallet_signer", "webhook", "worker"] {
+        let mut command = Example::command(name);
+        let example =
+            Example::spawn(command.env_remove("TENURE_URL").env("TMPDIR", temporary.path()));
+        if name == "worker" {
+            example.says("doing some heavy work");
+            example.signal(Signal::TERM);
+        }
+        example.ends();
+    }
 }
 
 #[test]

@@ -55,7 +55,7 @@ async fn call(partner: &Path, id: &str, weight: u32) -> Result<(), Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let file = format!("file:{}", std::env::temp_dir().join("tenure-example.db").display());
+    let file = format!("file:{}", std::env::temp_dir().join("tenure-example/locks.db").display());
     let tenure = Tenure::connect(&std::env::var("TENURE_URL").unwrap_or(file)).await?;
     let default = || std::env::temp_dir().join("tenure-example-partner");
     let partner = std::env::args_os().nth(1).map_or_else(default, PathBuf::from);

@@ -45,7 +45,7 @@ async fn run_jobs(cron: Cron, term: Arc<Term>) -> Result<(), Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let file = format!("file:{}", std::env::temp_dir().join("tenure-example.db").display());
+    let file = format!("file:{}", std::env::temp_dir().join("tenure-example/locks.db").display());
     let tenure = Tenure::connect(&std::env::var("TENURE_URL").unwrap_or(file)).await?;
     let instance = format!("instance {}", std::process::id());
     let jobs = std::env::args().nth(1).map_or(Ok(5), |jobs| jobs.parse())?;

@@ -80,7 +80,7 @@ async fn sign(tenure: Tenure, folder: PathBuf, signer: String) -> Result<usize, 
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let file = format!("file:{}", std::env::temp_dir().join("tenure-example.db").display());
+    let file = format!("file:{}", std::env::temp_dir().join("tenure-example/locks.db").display());
     let tenure = Tenure::connect(&std::env::var("TENURE_URL").unwrap_or(file)).await?;
     let folder = std::env::args_os().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let signers: Vec<_> = (0..SIGNERS)

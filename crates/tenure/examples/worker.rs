@@ -54,7 +54,7 @@ impl Work for Heavy {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_target(false).init();
-    let file = format!("file:{}", std::env::temp_dir().join("tenure-example.db").display());
+    let file = format!("file:{}", std::env::temp_dir().join("tenure-example/locks.db").display());
     let tenure = Tenure::connect(&std::env::var("TENURE_URL").unwrap_or(file)).await?;
 
     let worker = tenure.worker("resource-worker").ttl(Duration::from_secs(10));

@@ -4,12 +4,14 @@ use tenure::Protection;
 use tenure::engine::{Name, Space};
 use tenure_testkit::servers::Cluster;
 
+use super::events::{changes, keep, written};
 use super::policies::until_protected;
 use crate::probe_redis::*;
 
 /// Partitions fail apart: those that can be reached protect as ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_part_of_a_cluster_that_is_there_goes_on_protecting() {
+    keep();
     let cluster = Cluster::start().unwrap();
     for node in cluster.nodes() {
         node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).unwrap();
@@ -50,6 +52,9 @@ async fn the_part_of_a_cluster_that_is_there_goes_on_protecting() {
     for (name, fence) in gone.iter().zip(fences) {
         assert!(until_protected(&tenure, name).await.fence() > fence);
     }
+    // Several partitions were down, which is one outage.
+    let label = &tenure.profile().label;
+    assert_eq!(written("engine", label, &["engine.down", "engine.up"]), changes(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

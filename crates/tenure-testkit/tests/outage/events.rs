@@ -58,8 +58,20 @@ impl Visit for Line {
     }
 }
 
+/// Keeps what is written from now on.
+pub(crate) fn keep() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing::subscriber::set_global_default(Keeper).expect("the only one"));
+}
+
+/// That the engine was out of reach and is back, as often as it was.
+pub(crate) fn changes(times: usize) -> Vec<(Level, String)> {
+    let once = [(Level::ERROR, "engine.down".to_owned()), (Level::INFO, "engine.up".to_owned())];
+    vec![once; times].concat()
+}
+
 /// The events of an engine, or about a name, in order.
-fn written(field: &str, value: &str, events: &[&str]) -> Vec<(Level, String)> {
+pub(crate) fn written(field: &str, value: &str, events: &[&str]) -> Vec<(Level, String)> {
     let of = |line: &&Line| line.fields.get(field).is_some_and(|it| it == value);
     let event = |line: &Line| line.fields.get("event").cloned().unwrap_or_default();
     let lines = lines();
@@ -69,14 +81,12 @@ fn written(field: &str, value: &str, events: &[&str]) -> Vec<(Level, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_change_is_written_once_and_so_is_each_unprotected_hold() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Keeper).expect("the only one"));
+    keep();
     for (_, policy, protection) in POLICIES {
         let server = server();
         let tenure = connect_with(&server, policy).await;
         let label = tenure.profile().label.clone();
         let name = format!("events-{policy}");
-        let mut expected = Vec::new();
         for round in 0..2 {
             if round == 0 {
                 server.kill().unwrap()
@@ -98,9 +108,10 @@ async fn each_change_is_written_once_and_so_is_each_unprotected_hold() {
                 server.resume().unwrap()
             }
             drop(until_protected(&tenure, "back").await);
-            expected.push((Level::ERROR, "engine.down".to_owned()));
-            expected.push((Level::INFO, "engine.up".to_owned()));
-            assert_eq!(written("engine", &label, &["engine.down", "engine.up"]), expected);
+            assert_eq!(
+                written("engine", &label, &["engine.down", "engine.up"]),
+                changes(round + 1)
+            );
         }
         let unprotected = written("name", &name, &["lock.unprotected"]);
         assert_eq!(unprotected, vec![(Level::WARN, "lock.unprotected".to_owned()); 6]);
