@@ -108,7 +108,10 @@ async fn each_change_is_written_once_and_so_is_each_unprotected_hold() {
                 server.resume().unwrap()
             }
             drop(until_protected(&tenure, "back").await);
-            assert_eq!(written("engine", &label, &["engine.down", "engine.up"]), changes(round + 1));
+            assert_eq!(
+                written("engine", &label, &["engine.down", "engine.up"]),
+                changes(round + 1)
+            );
         }
         let unprotected = written("name", &name, &["lock.unprotected"]);
         assert_eq!(unprotected, vec![(Level::WARN, "lock.unprotected".to_owned()); 6]);
