@@ -8,7 +8,7 @@
 //!
 //! Stop the one that works with Ctrl-C, or `kill` it: the other goes on at once. `kill -9`: also at
 //! once, because the file engine sees that the process is gone; on a server it takes the ttl at most.
-//! Give a URL to use another engine: `… --example worker -- redis://127.0.0.1:6379`.
+//! `TENURE_URL=redis://127.0.0.1:6379` uses another engine.
 
 use std::io;
 use std::time::Duration;
@@ -54,8 +54,8 @@ impl Work for Heavy {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_target(false).init();
-    let file = format!("file:{}", std::env::temp_dir().join("tenure-example.db").display());
-    let tenure = Tenure::connect(&std::env::args().nth(1).unwrap_or(file)).await?;
+    let file = format!("file:{}", std::env::temp_dir().join("tenure-example/locks.db").display());
+    let tenure = Tenure::connect(&std::env::var("TENURE_URL").unwrap_or(file)).await?;
 
     let worker = tenure.worker("resource-worker").ttl(Duration::from_secs(10));
     let (id, stopper) = (worker.id().to_owned(), worker.stopper());

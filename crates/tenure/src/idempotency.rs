@@ -3,7 +3,7 @@
 //!
 //! A client sends a key of its own making with a request that writes, and the same key when it tries
 //! again. The handler runs to its end even if the client has gone; its answer is remembered by the
-//! engine as the outcome of a [`Once`](crate::Once), for all instances of the service.
+//! engine as the outcome of a [`Once`], for all instances of the service.
 //!
 //! | status | when |
 //! |---|---|
@@ -306,3 +306,8 @@ where
         Ok(Ok(None)) | Err(_) => Ok(refusal::broke_off().into_response()),
     }
 }
+
+/// The examples of the page run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/once.md")]
+struct Page;

@@ -28,7 +28,9 @@
 //! - [`Tenure`] connects to an engine and makes the primitives: [`Mutex`], [`Semaphore`], [`RwLock`],
 //!   [`All`]. Each has the same [`Options`] and gives the same guard, a [`Hold`], which another process
 //!   can go on with when it is [`Detached`].
-//! - [`Worker`] does work while it leads an election; [`worker`] has its states.
+//! - [`Election`] has one leader at a time, and [`Worker`] does work while it leads; [`worker`] has its
+//!   states. [`Once`] is work that is done one time.
+//! - [`blocking`] is all of it for programs without a runtime.
 //! - [`engine`] is the trait that engines implement, with the words it speaks; [`engines`] are those
 //!   that come along; [`ledger`] is the rule that they apply.
 //! - [`fencing`] makes databases, files and HTTP servers refuse a holder that comes too late.
@@ -91,3 +93,8 @@ pub use primitives::{
     Semaphore, Term, Work, Worker, worker,
 };
 pub use stake::Released;
+
+/// The examples of the README run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -9,9 +9,9 @@ mod detach;
 mod phase;
 mod todo;
 mod watch;
+mod watcher;
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use tracing::Span;
 pub(crate) use self::companion::Seen;
 use self::phase::{Asking, Held, Leaving, Phase, State};
 pub(crate) use self::todo::{Heard, Todo};
+pub(crate) use self::watcher::Watcher;
 use crate::ask::Ask;
 use crate::claim::{
     Claim, Ended, Fence, Grant, Leave, Left, PLACE_LIFE, Place, Settle, Ticket, Turn,
@@ -61,22 +62,6 @@ pub enum Released {
 pub(crate) enum Event {
     Turn(Turn),
     Rung,
-}
-
-/// Tells those who watch a hold apart, so that whoever stops watching leaves nothing with it.
-pub(crate) struct Watcher(pub(crate) u64);
-
-impl Watcher {
-    pub(crate) fn new() -> Watcher {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Watcher(NEXT.fetch_add(1, Relaxed))
-    }
-}
-
-impl Clone for Watcher {
-    fn clone(&self) -> Watcher {
-        Watcher::new()
-    }
 }
 
 impl Stake {

@@ -115,7 +115,7 @@ async fn work_that_could_not_be_stopped_is_not_the_end_of_the_worker() {
     let running = work.work(worker(&tenure).ttl(ms(1500)).stop_within(ms(200)));
     running.reaches(State::Working).await;
     engine.be_deaf();
-    running.reaches(State::Waiting).await;
+    until("it was to be stopped", || work.calls().len() == 2).await;
     engine.hear_again();
     work.started(2).await;
     running.ends().await;
@@ -148,7 +148,7 @@ async fn when_they_do_not_the_work_has_ended_before_the_term_does() {
     engine.be_deaf();
     running.reaches(State::AtRisk).await;
     running.reaches(State::Pausing).await;
-    running.reaches(State::Waiting).await;
+    until("the work was stopped", || work.calls().len() == 2).await;
     assert_eq!(work.calls()[1..], [Call::Stop { in_time: true }]);
     engine.hear_again();
     work.started(2).await;
@@ -176,7 +176,8 @@ async fn a_term_that_is_broken_ends_the_work_and_another_one_begins_it_again() {
 /// A pushed turn is shorter than it takes to stop the work, until its first renewal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_with_a_short_first_life_is_renewed_before_the_work_begins() {
-    let tenure = memory();
+    let engine = Between::new();
+    let tenure = Tenure::with_engine(engine.clone());
     let long = || worker(&tenure).ttl(ms(30_000)).stop_within(ms(10_000));
     let (one, two) = (Puppet::new(), Puppet::new());
     let first = one.work(long());
@@ -189,6 +190,7 @@ async fn a_turn_with_a_short_first_life_is_renewed_before_the_work_begins() {
     let leads = tenure.election("reports").leader().await.unwrap().unwrap();
     assert_eq!([leads.term], two.terms()[..]);
     assert_eq!(second.states.current(), State::Working);
+    assert_eq!(engine.leaves(), 1, "it is the turn that was pushed, and not another one");
     second.ends().await;
     assert_eq!(two.calls().len(), 2);
 }
@@ -225,7 +227,7 @@ async fn a_worker_that_is_dropped_leaves_its_term_to_run_out() {
     let tenure = Tenure::with_engine(engine.clone());
     let work = Puppet::new();
     let running = work.work(worker(&tenure).ttl(ms(1000)));
-    running.reaches(State::Working).await;
+    work.started(1).await;
     running.task.abort();
     assert!(soon(running.task).await.unwrap_err().is_cancelled());
     assert_eq!(work.calls().len(), 1, "nothing was called");
@@ -257,7 +259,7 @@ async fn a_tenure_that_is_closed_ends_the_worker_after_its_work() {
     let tenure = memory();
     let work = Puppet::new();
     let running = work.work(worker(&tenure));
-    running.reaches(State::Working).await;
+    work.started(1).await;
     tenure.close().await;
     let ended = soon(running.task).await.unwrap().unwrap_err();
     assert_eq!(ended.kind(), ErrorKind::Closed);

@@ -75,7 +75,7 @@ async fn a_worker_tries_for_ever_while_there_is_no_server() {
     server.kill().unwrap();
     let work = Puppet::new();
     let running = work.work(tenure.worker("reports").ttl(TTL));
-    for _ in 0..3 {
+    for _ in 0..2 {
         running.reaches(State::Waiting).await;
         running.reaches(State::Acquiring).await;
     }

@@ -1,0 +1,263 @@
+//! The examples of the library, run as their readers would: as processes, on a file and on a server.
+//!
+//! `cargo test` of the workspace builds them along; this test by itself runs what was built last.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tenure_testkit::servers::{Folder, Redis};
+
+/// Longer than anything takes that works at all.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// An engine for processes, with a folder for what they write.
+struct Place {
+    url: String,
+    folder: Folder,
+}
+
+impl Place {
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn start(&self, name: &str) -> Example {
+        Example::start(&self.url, name, &[])
+    }
+}
+
+/// Runs the test in a place of each kind.
+fn everywhere(test: fn(&Place)) {
+    let folder = Folder::new("examples").unwrap();
+    let url = format!("file:{}?ttl=2s", folder.path().join("locks.db").display());
+    test(&Place { url, folder });
+    let redis = Redis::build().start().unwrap();
+    let url = format!("{}?ttl=2s", redis.url());
+    test(&Place { url, folder: Folder::new("examples").unwrap() });
+}
+
+/// A program that runs, with what it says.
+struct Example {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Example {
+    fn start(url: &str, name: &str, args: &[&str]) -> Example {
+        Example::spawn(Example::command(name).args(args).env("TENURE_URL", url))
+    }
+
+    fn command(name: &str) -> Command {
+        // Cargo builds the examples along with the tests, beside the folder of the test programs.
+        let tests = std::env::current_exe().unwrap();
+        let program: PathBuf = tests.ancestors().nth(2).unwrap().join("examples").join(name);
+        let build = "cargo build -p tenure --examples --all-features";
+        assert!(program.exists(), "run `{build}` first: no {program:?}");
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(program).env("NO_COLOR", "1");
+        command
+    }
+
+    fn spawn(command: &mut Command) -> Example {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let (tell, lines) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            out.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
+        });
+        Example { child, lines }
+    }
+
+    /// Waits for a line with these words, and returns it.
+    fn says(&self, words: &str) -> String {
+        let began = Instant::now();
+        loop {
+            let left = BOUND.saturating_sub(began.elapsed());
+            let line = self.lines.recv_timeout(left);
+            let line = line.unwrap_or_else(|_| panic!("never said {words:?}"));
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits until it has ended, which has to be well, and returns what it said meanwhile.
+    fn ends(mut self) -> Vec<String> {
+        let (began, mut said) = (Instant::now(), Vec::new());
+        loop {
+            match self.lines.recv_timeout(BOUND.saturating_sub(began.elapsed())) {
+                Ok(line) => said.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("never ended; it said {said:#?}"),
+            }
+        }
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}; it said {said:#?}");
+        said
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What follows these words, up to something that is neither letter nor digit.
+fn after<'a>(line: &'a str, words: &str) -> &'a str {
+    let (_, rest) = line.split_once(words).unwrap_or_else(|| panic!("no {words:?} in {line:?}"));
+    rest.split(|end: char| !end.is_alphanumeric()).next().unwrap()
+}
+
+fn count(lines: &[String], words: &str) -> usize {
+    lines.iter().filter(|line| line.contains(words)).count()
+}
+
+#[test]
+fn the_other_worker_takes_over_when_one_is_told_to_stop_and_when_one_is_killed() {
+    everywhere(|place| {
+        let first = place.start("worker");
+        let id = after(&first.says("trying to lead"), "worker=\"").to_owned();
+        let line = first.says("doing some heavy work");
+        assert_eq!(after(&line, "worker=\""), id, "its id is on every line");
+        let second = place.start("worker");
+        second.says("trying to lead");
+
+        first.signal(Signal::TERM);
+        first.says("work has stopped");
+        assert_eq!(count(&first.ends(), "done"), 1);
+        second.says("doing some heavy work");
+
+        let third = place.start("worker");
+        third.says("trying to lead");
+        second.signal(Signal::KILL);
+        drop(second);
+        third.says("doing some heavy work");
+        third.signal(Signal::INT);
+        third.says("done");
+    });
+}
+
+#[test]
+fn a_table_is_booked_once_and_a_late_booking_is_refused() {
+    everywhere(|place| {
+        let said = place.start("booking").ends();
+        assert_eq!(count(&said, "health 200 OK"), 1, "{said:#?}");
+        let evening = said.iter().find(|line| line.contains("table 12")).unwrap();
+        assert!(evening.contains("201 Created") && evening.contains("409 Conflict"), "{evening}");
+        assert_eq!(count(&said, "refused: \"table:7\" refuses fence"), 1, "{said:#?}");
+        assert_eq!(count(&said, "Cleo 201 Created, Dan 412"), 1, "{said:#?}");
+    });
+}
+
+#[test]
+fn without_a_server_and_without_a_word_they_run_too() {
+    let temporary = Folder::new("examples").unwrap();
+    // As the one of the system is, and a file of locks must not be.
+    std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+    for name in ["api_limiter", "booking", "cron_leader", "wallet_signer", "webhook", "worker"] {
+        let mut command = Example::command(name);
+        let example =
+            Example::spawn(command.env_remove("TENURE_URL").env("TMPDIR", temporary.path()));
+        if name == "worker" {
+            example.says("doing some heavy work");
+            example.signal(Signal::TERM);
+        }
+        example.ends();
+    }
+}
+
+#[test]
+fn a_booking_service_without_its_engine_says_so() {
+    let folder = Folder::new("examples").unwrap();
+    let nowhere = format!("redis+unix://{}", folder.path().join("nothing.sock").display());
+    let mut booking = Example::start(&nowhere, "booking", &[]);
+    assert!(!booking.child.wait().unwrap().success());
+}
+
+#[test]
+fn signers_in_several_processes_use_every_nonce_once() {
+    everywhere(|place| {
+        let folder = place.path().to_str().unwrap();
+        let start = || Example::start(&place.url, "wallet_signer", &[folder]);
+        let said: Vec<_> = [start(), start(), start()].map(Example::ends).concat();
+        assert_eq!(count(&said, "30 of them sent here"), 3, "{said:#?}");
+        assert_eq!(count(&said, "(InTime)"), 90, "{said:#?}");
+        for wallet in ["0xab", "0xcd"] {
+            let chain = place.path().join(format!("tenure-chain-{wallet}.txt"));
+            let chain = std::fs::read_to_string(chain).unwrap();
+            let nonces: Vec<_> = chain.lines().map(|line| after(line, "").to_owned()).collect();
+            assert_eq!(nonces, (0..45).map(|nonce| nonce.to_string()).collect::<Vec<_>>());
+        }
+    });
+}
+
+#[test]
+fn a_webhook_is_processed_once_and_a_payment_is_answered_twice() {
+    everywhere(|place| {
+        let said = place.start("webhook").ends();
+        assert_eq!(count(&said, "processing 42"), 1, "{said:#?}");
+        assert_eq!(count(&said, "\"processed\""), 1, "{said:#?}");
+        assert_eq!(count(&said, "the same id with another body"), 1, "{said:#?}");
+        assert_eq!(count(&said, "paid 7"), 2, "{said:#?}");
+        // What an instance has processed, none that is started later does.
+        let said = place.start("webhook").ends();
+        assert_eq!(count(&said, "processing 42"), 0, "{said:#?}");
+        assert_eq!(count(&said, "\"already processed\""), 3, "{said:#?}");
+    });
+}
+
+#[test]
+fn jobs_run_on_the_leader_which_hands_over() {
+    everywhere(|place| {
+        let start = |jobs| Example::start(&place.url, "cron_leader", &[jobs]);
+        let term = |example: &Example| -> u64 {
+            after(&example.says("leads, term"), "term ").parse().unwrap()
+        };
+        let first = start("100000");
+        let terms = [term(&first)];
+        first.says("runs job 2");
+        let second = start("100000");
+        second.says("campaigns");
+
+        first.signal(Signal::TERM);
+        assert_eq!(count(&first.ends(), "was told to stop: handed over"), 1);
+        let terms = [terms[0], term(&second)];
+        let third = start("2");
+        third.says("campaigns");
+        second.signal(Signal::KILL);
+        drop(second);
+
+        let terms = [terms[0], terms[1], term(&third)];
+        assert!(terms.is_sorted_by(|one, next| one < next), "{terms:?}");
+        let said = third.ends();
+        assert_eq!(count(&said, "runs job"), 2, "{said:#?}");
+        assert_eq!(count(&said, "has run its jobs: handed over"), 1, "{said:#?}");
+    });
+}
+
+#[test]
+fn a_partner_is_never_called_more_than_five_times_at_once() {
+    everywhere(|place| {
+        let partner = place.path().join("partner");
+        let start = || Example::start(&place.url, "api_limiter", &[partner.to_str().unwrap()]);
+        let said: Vec<_> = [start(), start(), start()].map(Example::ends).concat();
+        assert_eq!(count(&said, "without waiting: rate limit exceeded"), 3, "{said:#?}");
+        assert_eq!(count(&said, "12 calls made, in turn"), 3, "{said:#?}");
+        let calls = said.iter().filter(|line| line.contains("at once"));
+        let most: HashSet<_> = calls.map(|line| after(line, ": ").to_owned()).collect();
+        assert!(most.iter().all(|most| most.parse::<u32>().unwrap() <= 5), "{most:?}");
+    });
+}

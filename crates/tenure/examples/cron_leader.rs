@@ -1,0 +1,72 @@
+//! Jobs that are on every instance and run on one.
+//!
+//! ```console
+//! $ cargo run -p tenure --example cron_leader
+//! ```
+//!
+//! Start it in several terminals: one leads and runs the jobs, the others wait. SIGTERM or Ctrl-C
+//! hands over at once; so does the end of the jobs, of which a service would have no end, and this has
+//! five, or as many as its argument says. `TENURE_URL` names another engine than a file. For work
+//! with a start and a stop see the example `worker`.
+#![allow(clippy::print_stdout, reason = "it shows what happens")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::{Tenure, Term};
+use tokio::signal::unix::{SignalKind, signal};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(Clone)]
+struct Cron {
+    tenure: Tenure,
+    instance: String,
+    jobs: u32,
+}
+
+/// Runs for as long as this instance leads: it is dropped when the term is lost.
+async fn run_jobs(cron: Cron, term: Arc<Term>) -> Result<(), Failure> {
+    let Cron { tenure, instance, jobs } = cron;
+    println!("{instance} leads, term {}", term.number());
+    for job in 1..=jobs {
+        // What a job writes to should refuse numbers below that of the term.
+        println!("{instance} runs job {job}, term {}", term.number());
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // Everyone can see who leads. Here that has to be this instance, or its term has ended.
+        let seen = tenure.election("cron").leader().await?;
+        let seen = seen.and_then(|leader| leader.value);
+        if term.is_live() && seen.as_ref() != Some(&instance) {
+            return Err(format!("{instance} runs jobs while {seen:?} leads").into());
+        }
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let file = format!("file:{}", std::env::temp_dir().join("tenure-example/locks.db").display());
+    let tenure = Tenure::connect(&std::env::var("TENURE_URL").unwrap_or(file)).await?;
+    let instance = format!("instance {}", std::process::id());
+    let jobs = std::env::args().nth(1).map_or(Ok(5), |jobs| jobs.parse())?;
+    let cron = Cron { tenure: tenure.clone(), instance: instance.clone(), jobs };
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+
+    println!("{instance} campaigns");
+    // Campaigns again after every loss; ends when the jobs do.
+    let election = tenure.election("cron").value(&instance);
+    let leading = election.run(|term| run_jobs(cron.clone(), term));
+    let stopped = tokio::select! {
+        ended = leading => {
+            ended??;
+            "has run its jobs"
+        }
+        _ = terminate.recv() => "was told to stop",
+        _ = interrupt.recv() => "was told to stop",
+    };
+    // What was dropped above has resigned; this waits until the engine knows.
+    tenure.close().await;
+    println!("{instance} {stopped}: handed over");
+    Ok(())
+}
