@@ -1,4 +1,4 @@
-//! Locks, semaphores and read-write locks across tasks, processes and machines.
+//! Locks, semaphores, leaders and once-only work across tasks, processes and machines.
 //!
 //! First come, first served; handed over by push; every grant with a fence that rises; renewed in the
 //! background, and lost, audibly, before anyone else can have it.
