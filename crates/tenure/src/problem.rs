@@ -25,12 +25,14 @@ impl Problem {
         Problem { status, kind, title, detail: detail.to_owned(), more: String::new() }
     }
 
+    #[cfg(feature = "fence-http")]
     pub(crate) fn text(mut self, key: &str, value: &str) -> Problem {
         self.more.push(',');
         text(&mut self.more, key, value);
         self
     }
 
+    #[cfg(feature = "fence-http")]
     pub(crate) fn number(mut self, key: &str, value: u64) -> Problem {
         let _ = write!(self.more, ",\"{key}\":{value}");
         self
@@ -76,7 +78,7 @@ fn text(body: &mut String, key: &str, value: &str) {
     body.push('"');
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "fence-http"))]
 mod tests {
     use super::*;
 
