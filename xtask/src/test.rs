@@ -107,7 +107,8 @@ fn test_all(with: &[(&str, &str)]) -> Result<(), Failure> {
         command
     };
     workspace::run(&mut test(&["--no-run"]))?;
-    let names = test_names(&workspace::paths(&workspace::root())?);
+    let paths = workspace::paths(&workspace::root())?;
+    let names = test_names(&paths);
     let mut others = vec!["--lib", "--bins", "--examples"];
     others
         .extend(names.iter().filter(|name| !is_first_lane(name)).flat_map(|name| ["--test", name]));
