@@ -366,6 +366,19 @@ mod tests {
         assert!(last.poll_turn(cx).is_ready());
     }
 
+    /// It was let in between its joining and the look whether it was: that look takes the turn.
+    #[test]
+    fn a_turn_that_was_found_is_taken() {
+        let lines = lines();
+        let first = join(&lines, 1, 1);
+        let (found, next) = (join(&lines, 1, 1), join(&lines, 1, 1));
+        assert!(!found.take());
+        drop(first);
+        assert!(found.take() && !next.take());
+        lines.pass_on(SystemWorld.now() + FIRST_LIFE * 2);
+        assert!(found.is_inside() && !next.is_inside(), "two are inside");
+    }
+
     #[test]
     fn a_mutex_and_a_semaphore_of_one_name_do_not_agree_but_a_resized_one_does() {
         let lines = lines();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::asks::ask;
 use super::driver::Driver;
-use crate::claim::{Broken, Ended, Fence, Holder, Outcome};
+use crate::claim::{Broken, Ended, Fence, Outcome};
 use crate::engine::View;
 use crate::error::{Error, ErrorKind, Result};
 use crate::primitives::{self, CAMPAIGN_AGAIN, Done, Leader};
@@ -213,17 +213,7 @@ impl Once {
 }
 
 /// What [`Once::begin`] found.
-#[derive(Debug)]
-pub enum Begun {
-    /// It is this caller's to do.
-    Mine(Run),
-    /// It had been done before, and left this.
-    Replayed(Outcome),
-    /// Someone else is at it, and this caller did not wait for the end.
-    InProgress(Option<Holder>),
-    /// Someone started it and never said how it ended. It is nobody's to run again.
-    Unsettled,
-}
+pub type Begun = primitives::Begun<Run>;
 
 /// A work that is yours to do. Dropping it leaves the work unsettled. See [`Run`](crate::Run).
 #[derive(Debug)]

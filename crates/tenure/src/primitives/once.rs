@@ -72,9 +72,9 @@ pub enum Done {
 
 /// What [`Once::begin`] found.
 #[derive(Debug)]
-pub enum Begun {
+pub enum Begun<R = Run> {
     /// It is this caller's to do.
-    Mine(Run),
+    Mine(R),
     /// It had been done before, and left this.
     Replayed(Outcome),
     /// Someone else is at it, and this caller did not wait for the end.
