@@ -1,5 +1,11 @@
 //! Processes that are killed: whoever comes next is served at once, and not when a ttl is over.
 
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
+
 use crate::probe_file::*;
 
 /// Far longer than a test waits: nothing may depend on its end.
@@ -42,6 +48,49 @@ async fn s111_whoever_comes_first_finds_that_a_holder_was_killed() {
     assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some(), "by a try");
     assert_eq!(view(&tenure, "y").await, None, "by a look");
     drop(within(AT_ONCE, tenure.mutex("z").acquire()).await.unwrap());
+}
+
+/// A try that comes while the clerk is still busy with the one before it: the holder, over whom it
+/// watches, was killed in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn s111_a_try_finds_a_holder_that_was_killed_just_now() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let mut holder = Other::on(&ground).await;
+    holder.tell(&format!("claim a x {TTL}"));
+    holder.hears("held a").await;
+    let (clerk, go_on) = Busy::new();
+    let mut first = pin!(tenure.mutex("x").try_acquire());
+    let waker = Waker::from(clerk.clone());
+    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    until("the clerk has answered", async || clerk.answered.load(Ordering::SeqCst)).await;
+    holder.kill();
+    holder.reap();
+    let mut second = pin!(tenure.mutex("x").try_acquire());
+    assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    go_on.send(()).unwrap();
+    assert!(soon(second).await.unwrap().is_some());
+    assert!(soon(first).await.unwrap().is_none());
+}
+
+/// Keeps whoever brings an answer, until it may go on.
+struct Busy {
+    answered: AtomicBool,
+    go_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Busy {
+    fn new() -> (Arc<Busy>, mpsc::Sender<()>) {
+        let (sender, go_on) = mpsc::channel();
+        (Arc::new(Busy { answered: AtomicBool::new(false), go_on: Mutex::new(go_on) }), sender)
+    }
+}
+
+impl Wake for Busy {
+    fn wake(self: Arc<Self>) {
+        self.answered.store(true, Ordering::SeqCst);
+        let _ = self.go_on.lock().unwrap().recv();
+    }
 }
 
 /// A holds, B to E wait; two of them are killed at once, in every order, and each time the first

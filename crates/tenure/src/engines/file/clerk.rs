@@ -14,6 +14,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tokio::sync::oneshot;
 
 use super::desk::{Desk, SWEEP_EVERY};
+use super::host::has_ended;
 use super::shelf::Kept;
 use super::store::{Done, Store};
 use super::wire::Said;
@@ -264,7 +265,8 @@ impl Clerk {
             self.store.be_present()?;
         }
         let Clerk { store, lives, .. } = self;
-        let watched = |client| lives.contains_key(&client);
+        // Whoever ended since the last look is not heard of before these jobs are done.
+        let watched = |client| lives.get(&client).is_some_and(|life| !has_ended(life));
         let done =
             store.transact(&watched, |desk| jobs.iter_mut().try_for_each(|job| job.act(desk)));
         done.map(|((), done)| done)

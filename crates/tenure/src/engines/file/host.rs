@@ -104,7 +104,7 @@ impl Identity {
 }
 
 /// A process that has ended and waits for its parent to notice has ended all the same.
-fn has_ended(descriptor: &OwnedFd) -> bool {
+pub(super) fn has_ended(descriptor: &OwnedFd) -> bool {
     let mut poll_for = [PollFd::new(descriptor, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(poll(&mut poll_for, Some(&at_once)), Ok(1))
