@@ -1,0 +1,2 @@
+//! An Ethereum JSON-RPC relay that keeps each sender's transactions in order across instances, and
+//! nonces for signers.
