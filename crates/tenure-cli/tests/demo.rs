@@ -12,8 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use stage::{Ran, Stage, eventually};
 use tenure_testkit::servers::Redis;
 
-const PROOFS: [&str; 9] =
-    ["race", "booking", "stolen", "crash", "slots", "order", "handover", "leader", "webhook"];
+const PROOFS: [&str; 10] = [
+    "race", "booking", "stolen", "crash", "slots", "order", "handover", "leader", "webhook",
+    "relay",
+];
 
 /// A stage whose folder for temporary files is its own.
 fn stage(name: &str) -> (Stage, PathBuf) {
