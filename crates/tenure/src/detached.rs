@@ -161,6 +161,30 @@ impl Hold {
         detached.map_err(|error| core.explain(error, "detach", &stake.claim.name))
     }
 
+    /// Makes the hold last for its ttl if this process dies, on every engine: the file engine, which ends
+    /// the claims of a dead process at once, leaves this one to time.
+    ///
+    /// For holds that say what was being done, and not only who does it. This process goes on with it
+    /// as before; if it is broken, this process may hear of it only at the next renewal.
+    ///
+    /// # Errors
+    /// `Unsupported` for a hold that the engine did not [grant](Hold::protection), `Unavailable` if the
+    /// engine did not answer; the hold then goes on, and may end with this process.
+    ///
+    /// # Cancel safety
+    /// What was sent may happen although the future was dropped.
+    pub async fn outlive(&self) -> Result<()> {
+        let core = self.core();
+        for stake in self.stakes() {
+            let told = match stake.protection {
+                Protection::Engine => core.engine.detach(&stake.claim.name, &stake.claim.id).await,
+                Protection::Local | Protection::None => Err(not_the_engines()),
+            };
+            told.map_err(|error| core.explain(error, "outlive", &stake.claim.name))?;
+        }
+        Ok(())
+    }
+
     async fn leave_behind(self) -> Result<Detached> {
         let (core, stake) = (self.core().clone(), self.stake().clone());
         if self.fences().count() > 1 {
@@ -168,9 +192,7 @@ impl Hold {
             return Err(error.next("acquire each by itself, and detach each"));
         }
         if self.protection() != Protection::Engine {
-            let reason = "the engine could not be reached, and knows nothing of this hold";
-            let error = Error::new(ErrorKind::Unsupported, reason);
-            return Err(error.next("ask for it with on_outage=closed"));
+            return Err(not_the_engines());
         }
         core.open()?;
         if let Some(ended) = stake.ended(core.world.now()) {
@@ -184,6 +206,11 @@ impl Hold {
         let (name, id, ttl) = (stake.claim.name.clone(), stake.claim.id, stake.claim.ttl);
         Ok(Detached { name, id, fence: stake.fence(), ttl, in_doubt })
     }
+}
+
+fn not_the_engines() -> Error {
+    let reason = "the engine could not be reached, and knows nothing of this hold";
+    Error::new(ErrorKind::Unsupported, reason).next("ask for it with on_outage=closed")
 }
 
 impl Tenure {

@@ -131,6 +131,10 @@ impl Hold {
         std::iter::once(self).chain(&self.rest)
     }
 
+    pub(crate) fn stakes(&self) -> impl Iterator<Item = &Arc<Stake>> {
+        self.each().map(|hold| &hold.stake)
+    }
+
     fn now(&self) -> Moment {
         self.core().world.now()
     }

@@ -352,3 +352,14 @@ async fn max_hold_of_the_defaults_counts_from_the_attach() {
     refused(there.attach(&detached).await, ErrorKind::Invalid, "max_hold 500ms is below the ttl");
     assert!(!is_free(&here, "b"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_is_to_outlive_its_process_is_still_this_ones() {
+    let (here, _) = two();
+    let hold = here.mutex("a").ttl(ms(200)).acquire().await.unwrap();
+    hold.outlive().await.unwrap();
+    tokio::time::sleep(ms(400)).await;
+    assert!(hold.is_live(), "it is renewed");
+    assert_eq!(hold.release().await.unwrap(), Released::InTime);
+    assert!(here.mutex("a").try_acquire().await.unwrap().is_some());
+}

@@ -229,6 +229,27 @@ async fn a_detached_hold_outlives_its_process_and_not_its_ttl() {
     assert!(detached.until(now()) > ms(1000));
 }
 
+/// A hold that is to outlive its process is renewed by it, and lasts for its ttl after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_outlives_its_process_is_renewed_while_that_lives_and_ends_by_its_ttl() {
+    let ground = Ground::new();
+    let tenure = ground.connect().await;
+    let mut other = Other::on(&ground).await;
+    other.tell("claim a x 1500");
+    let fence = other.hears("held a").await.fence();
+    other.tell("outlive a");
+    assert_eq!(other.hears("outlives a").await.word(2), "true");
+    pause(ms(2500)).await;
+    assert_eq!(holders(&tenure, "x").await, [fence], "it is renewed");
+    other.kill();
+    other.reap();
+    assert_eq!(holders(&tenure, "x").await, [fence], "it outlives its process");
+    let next = wait_for(&tenure, "x", secs(600));
+    until_waiting(&tenure, "x", 1).await;
+    assert!(!next.is_finished());
+    drop(within(secs(10), next).await.unwrap().unwrap());
+}
+
 /// The wall clock plays no part: see `clock.rs` of the library, which reads CLOCK_BOOTTIME alone. Here
 /// it is made to jump, all the same.
 #[tokio::test(flavor = "multi_thread")]

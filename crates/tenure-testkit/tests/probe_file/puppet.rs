@@ -9,6 +9,7 @@
 //! | `units TAG NAME WEIGHT CAPACITY TTL` | the same of a semaphore |
 //! | `try TAG NAME TTL` | `held …` or `busy TAG` |
 //! | `release TAG`, `drop TAG`, `detach TAG` | `released TAG how AT`, `dropped TAG`, `detached TAG` |
+//! | `outlive TAG` | the hold is to outlive this process; `outlives TAG` |
 //! | `show NAME` | `shown NAME HOLDERS WAITERS`, or `failed show KIND why` |
 //! | `storm NAMES TASKS TTL` | takes and leaves in a loop until `calm`; then `stormed COUNT P99 WORST`, in microseconds, and each fence as `fence NAME FENCE` |
 //! | `block MILLIS` | keeps the runtime's only thread |
@@ -115,6 +116,12 @@ impl Stage {
             ["detach", tag] => {
                 let detached = self.take(tag).detach().await;
                 say(&format!("detached {tag} {}", detached.is_ok()));
+            }
+            ["outlive", tag] => {
+                let hold = self.take(tag);
+                let told = hold.outlive().await;
+                self.holds.borrow_mut().insert((*tag).to_owned(), hold);
+                say(&format!("outlives {tag} {}", told.is_ok()));
             }
             ["show", name] => self.show(name).await,
             ["storm", names, tasks, ttl] => self.storm(number(names), number(tasks), ttl).await,

@@ -50,6 +50,11 @@ impl Hold {
         self.driver.wait(self.inner.detach())
     }
 
+    /// Makes it last for its ttl if this process dies. See [`Hold::outlive`](crate::Hold::outlive).
+    pub fn outlive(&self) -> Result<()> {
+        self.driver.wait(self.inner.outlive())
+    }
+
     /// The hold for use with a runtime.
     pub fn into_inner(self) -> crate::Hold {
         self.inner

@@ -1,0 +1,249 @@
+//! The transactions of a sender that are on their way, as all processes see them: units of a semaphore,
+//! each with its nonce and its hash.
+//!
+//! It owns the name, what is written with a unit, and how that is read again. A unit of a process that
+//! was killed stays for its ttl, on every engine: its transaction may have been sent.
+
+use std::time::Duration;
+
+use alloy_primitives::{Address, B256};
+use tenure::{Error, ErrorKind, Fence, Hold, OnOutage, Protection, Released, Result, Tenure};
+
+/// As many as a semaphore has units for: nobody waits in this line.
+const MOST: u32 = (1 << 20) - 1;
+/// How long a unit of a process that was killed stays.
+const TTL: Duration = Duration::from_secs(10);
+
+const NONCE: &str = "nonce";
+const HASH: &str = "hash";
+
+/// The transactions of one sender on one chain that are on their way.
+///
+/// ```
+/// # async fn example() -> tenure::Result<()> {
+/// # let tenure = tenure::Tenure::connect("memory:").await?;
+/// use alloy_primitives::Address;
+/// use tenure_relay::in_flight::{InFlight, next};
+///
+/// let in_flight = InFlight::new(&tenure, 1, Address::ZERO);
+/// let member = in_flight.join(7, None).await?;
+/// assert_eq!(next(7, &in_flight.members().await?), 8);
+/// member.leave().await?;
+/// assert_eq!(next(7, &in_flight.members().await?), 7);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    tenure: Tenure,
+    name: String,
+    ttl: Duration,
+    max_hold: Option<Duration>,
+    on_outage: OnOutage,
+}
+
+impl InFlight {
+    /// What is on its way from `sender`, under the name `pending:<chain id>:<sender>`.
+    pub fn new(tenure: &Tenure, chain_id: u64, sender: Address) -> InFlight {
+        InFlight::called(tenure, name_of("pending", chain_id, sender))
+    }
+
+    pub(crate) fn called(tenure: &Tenure, name: String) -> InFlight {
+        let on_outage = OnOutage::Closed;
+        InFlight { tenure: tenure.clone(), name, ttl: TTL, max_hold: None, on_outage }
+    }
+
+    /// How long a member stays after its process was killed. Default: 10 s.
+    #[must_use = "this is the set with the ttl"]
+    pub fn ttl(mut self, ttl: Duration) -> InFlight {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long a member stays at most. Default: as long as its process lives.
+    #[must_use = "this is the set with the limit"]
+    pub fn max_hold(mut self, max_hold: Duration) -> InFlight {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// What to do when the engine cannot be reached. A member that was not granted by the engine is
+    /// not seen by anyone. Default: it is an error.
+    #[must_use = "this is the set with the choice"]
+    pub fn on_outage(mut self, on_outage: OnOutage) -> InFlight {
+        self.on_outage = on_outage;
+        self
+    }
+
+    /// The name that operators see.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Says that a transaction with this nonce is on its way. Does not wait: whoever else has the nonce
+    /// is found among the [members](InFlight::members).
+    ///
+    /// # Errors
+    /// `Full` if the set is at its limit, which is about a million; `Unavailable` if the engine cannot
+    /// be reached.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await point: within one round trip of a reachable engine no member remains.
+    pub async fn join(&self, nonce: u64, hash: Option<B256>) -> Result<Member> {
+        let mut meta = vec![(NONCE, nonce.to_string())];
+        meta.extend(hash.map(|hash| (HASH, hash.to_string())));
+        let hold = self.enter(meta, true).await?;
+        Ok(Member { nonce, hash, hold })
+    }
+
+    /// A unit with these words, which the process renews or leaves to its ttl.
+    pub(crate) async fn enter(&self, meta: Vec<(&str, String)>, renew: bool) -> Result<Hold> {
+        let mut unit = self.tenure.semaphore(&self.name, MOST);
+        unit = unit.ttl(self.ttl).renew(renew).on_outage(self.on_outage);
+        if let Some(max_hold) = self.max_hold {
+            unit = unit.max_hold(max_hold);
+        }
+        for (key, value) in meta {
+            unit = unit.meta(key, value);
+        }
+        let Some(hold) = unit.try_acquire().await? else {
+            let reason = format!("{MOST} transactions of this sender are on their way");
+            return Err(Error::new(ErrorKind::Full, reason).next("send them more slowly"));
+        };
+        if hold.protection() == Protection::Engine {
+            hold.outlive().await?;
+        }
+        Ok(hold)
+    }
+
+    /// Everything that is on its way, by the order in which it was joined.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn members(&self) -> Result<Vec<Seen>> {
+        let Some(view) = self.tenure.inspect(&self.name).await? else { return Ok(Vec::new()) };
+        Ok(view.holders.into_iter().filter_map(seen).collect())
+    }
+}
+
+/// `<what>:<chain id>:<address in lower case>`: one spelling for each account.
+pub(crate) fn name_of(what: &str, chain_id: u64, account: Address) -> String {
+    format!("{what}:{chain_id}:{account:#x}")
+}
+
+/// A unit without a nonce is not one of a transaction.
+fn seen(holder: tenure::engine::Holder) -> Option<Seen> {
+    let tenure::engine::Holder { fence, held_for, remaining, details, .. } = holder;
+    let said = |key| details.meta.iter().find(|(known, _)| known == key).map(|(_, value)| value);
+    let nonce = said(NONCE)?.parse().ok()?;
+    let hash = said(HASH).and_then(|hash| hash.parse().ok());
+    Some(Seen { nonce, hash, owner: details.owner.clone(), age: held_for, remaining, fence })
+}
+
+/// The first nonce from the chain's `count` on that nothing in flight has.
+pub fn next(count: u64, in_flight: &[Seen]) -> u64 {
+    let mut taken: Vec<u64> =
+        in_flight.iter().map(|seen| seen.nonce).filter(|nonce| *nonce >= count).collect();
+    taken.sort_unstable();
+    taken.into_iter().fold(count, |next, nonce| if nonce == next { next + 1 } else { next })
+}
+
+/// A transaction on its way, as everyone sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Seen {
+    /// Its nonce.
+    pub nonce: u64,
+    /// Its hash, where that was known when it joined.
+    pub hash: Option<B256>,
+    /// Who sends it, as `host:pid` unless that process says otherwise.
+    pub owner: String,
+    /// How long ago it joined.
+    pub age: Duration,
+    /// How long it stays if nobody renews it.
+    pub remaining: Duration,
+    /// The number of its unit: whoever joined later has a higher one.
+    pub fence: Fence,
+}
+
+/// A transaction of this process that is on its way. Dropping it leaves, a little later than
+/// [`leave`](Member::leave) does.
+#[derive(Debug)]
+#[must_use = "a member that is dropped leaves"]
+pub struct Member {
+    nonce: u64,
+    hash: Option<B256>,
+    hold: Hold,
+}
+
+impl Member {
+    /// The nonce of the transaction.
+    pub fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    /// The hash that it joined with.
+    pub fn hash(&self) -> Option<B256> {
+        self.hash
+    }
+
+    /// The hold of its unit.
+    pub fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    /// Whether others certainly still see it. Looks at the clock; asks nobody.
+    pub fn is_live(&self) -> bool {
+        self.hold.is_live()
+    }
+
+    /// The outcome is known: others no longer see it when this returns. [`Released::Late`] says that
+    /// they did not see it all the time.
+    ///
+    /// # Cancel safety
+    /// It leaves even if the future is dropped.
+    pub async fn leave(self) -> Result<Released> {
+        self.hold.release().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(nonces: &[u64]) -> Vec<Seen> {
+        let seen = |nonce: &u64| Seen {
+            nonce: *nonce,
+            hash: None,
+            owner: String::new(),
+            age: Duration::ZERO,
+            remaining: TTL,
+            fence: Fence::new(1),
+        };
+        nonces.iter().map(seen).collect()
+    }
+
+    #[test]
+    fn the_next_nonce_is_the_lowest_that_is_neither_counted_nor_in_flight() {
+        for (count, in_flight, expected) in [
+            (0, &[][..], 0),
+            (5, &[], 5),
+            (5, &[5, 6], 7),
+            (5, &[6, 5, 5], 7),
+            (5, &[6, 7], 5),
+            (5, &[1, 2, 4], 5),
+            (5, &[5, 7], 6),
+            (5, &[4, 5, 8, 6], 7),
+        ] {
+            assert_eq!(next(count, &with(in_flight)), expected, "{count} {in_flight:?}");
+        }
+    }
+
+    #[test]
+    fn an_account_has_one_name() {
+        let account: Address = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266".parse().unwrap();
+        let name = name_of("pending", 31337, account);
+        assert_eq!(name, "pending:31337:0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266");
+    }
+}
