@@ -2,3 +2,4 @@
 //! nonces for signers.
 
 pub mod in_flight;
+pub mod nonces;
