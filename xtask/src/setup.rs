@@ -27,6 +27,7 @@ const NEEDED: &[Needed] = &[
     Needed { program: "setpriv", package: "util-linux", reason: "servers of tests end with it" },
     Needed { program: "python3", package: "python3", reason: "it unpacks other servers" },
     Needed { program: "pip3", package: "python3-pip", reason: "it fetches other servers" },
+    Needed { program: "npm", package: "npm", reason: "it fetches a node of Ethereum" },
 ];
 
 /// Parts of the Rust toolchain that a minimal installation leaves out.

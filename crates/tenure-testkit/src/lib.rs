@@ -9,12 +9,14 @@
 //!   virtual one, and runs the production code of the core.
 //! - [`faulty`]: an engine behind a bad network.
 //! - [`servers`]: real servers, started for a test; [`proxy`] is a bad network in front of one.
+//! - [`node`]: a node of Ethereum that misbehaves on command.
 //! - [`scenario`]: seeded scenarios that put all of these together; [`rng`] repeats them.
 
 pub mod broken;
 pub mod conformance;
 pub mod faulty;
 pub mod judge;
+pub mod node;
 pub mod proxy;
 pub mod rng;
 pub mod scenario;

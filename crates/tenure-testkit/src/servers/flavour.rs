@@ -25,13 +25,10 @@ impl Flavour {
     pub(crate) fn program(self) -> Result<PathBuf, ServerError> {
         let installed = match self {
             Flavour::Debian => on_path("redis-server"),
-            Flavour::Redis62 => Some(folder().join("redis-6.2.14/redis-server")),
-            Flavour::Valkey => Some(folder().join("valkey-9.1.2/valkey-server")),
+            Flavour::Redis62 => fetched("redis-6.2.14/redis-server"),
+            Flavour::Valkey => fetched("valkey-9.1.2/valkey-server"),
         };
-        let installed = installed.filter(|program| program.is_file());
-        installed.ok_or_else(|| {
-            ServerError::new(format!("the server of {self:?} is not installed: run `cargo xtask test`, which installs it in its first step"))
-        })
+        installed.ok_or_else(|| not_installed(&format!("the server of {self:?}")))
     }
 
     /// Whether it is Redis 7.0 or later, or came from there.
@@ -45,7 +42,17 @@ fn on_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// Where `cargo xtask test` puts the servers that Debian does not have.
+/// A server that Debian does not have, where `cargo xtask test` puts it.
+pub(crate) fn fetched(path: &str) -> Option<PathBuf> {
+    Some(folder().join(path)).filter(|program| program.is_file())
+}
+
+pub(crate) fn not_installed(what: &str) -> ServerError {
+    ServerError::new(format!(
+        "{what} is not installed: run `cargo xtask test`, which installs it in its first step"
+    ))
+}
+
 fn folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("TENURE_SERVERS") {
         return PathBuf::from(folder);
