@@ -1,7 +1,6 @@
 //! An Ethereum JSON-RPC relay that keeps each sender's transactions in order across instances, and
 //! nonces for signers.
 
-
 #[cfg(feature = "relay")]
 pub mod envelope;
 #[cfg(feature = "relay")]
@@ -10,4 +9,3 @@ pub mod refusal;
 pub mod transaction;
 
 pub mod in_flight;
-
