@@ -14,6 +14,8 @@ mod given;
 mod look;
 mod once;
 mod refusal;
+#[cfg(feature = "relay")]
+mod relay;
 pub(crate) mod run;
 mod script;
 #[cfg(feature = "top")]
@@ -30,6 +32,8 @@ pub(crate) use bench::{Bench, Part, WORKER};
 pub(crate) use define::variable_of;
 pub(crate) use demo::{Demo, Proof, name_of, proof_named};
 pub(crate) use given::{Found, Given, Source, Variables, is_bare, no_unit};
+#[cfg(feature = "relay")]
+pub(crate) use relay::Relay;
 pub(crate) use run::Run;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;
@@ -60,6 +64,9 @@ pub(crate) enum Command {
     Here(Here),
     /// Something to ask of the engine.
     Ask(Ask),
+    /// Stand in front of a node. It needs all cores.
+    #[cfg(feature = "relay")]
+    Relay(Box<Relay>),
 }
 
 /// What needs no engine.
@@ -139,6 +146,7 @@ pub(crate) fn define() -> Words {
         .subcommands(script::define_commands())
         .subcommands(look::define_commands())
         .subcommands(define_live())
+        .subcommands(define_relay())
         .subcommand(demo::define())
         .subcommand(bench::define())
         .subcommands(define_here())
@@ -149,6 +157,14 @@ fn define_live() -> Vec<Words> {
     vec![
         #[cfg(feature = "top")]
         top::define(),
+    ]
+}
+
+/// The relay, if it was built in.
+fn define_relay() -> Vec<Words> {
+    vec![
+        #[cfg(feature = "relay")]
+        relay::define(),
     ]
 }
 
@@ -225,6 +241,8 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
         "run" => return Ok(Command::Run(Box::new(Run::read(given, args)?))),
         "elect" => return Ok(Command::Run(Box::new(elect::read(given, args)?))),
         "once" => return Ok(Command::Run(Box::new(once::read(given, args)?))),
+        #[cfg(feature = "relay")]
+        "relay" => return Ok(Command::Relay(Box::new(Relay::read(given)?))),
         "leader" => Ask::Leader { name: given.name()?, watch: given.flag("watch")?.value },
         "acquire" => Ask::Acquire(Box::new(Asking::read(given)?)),
         "renew" => Ask::Renew(script::read_claimed(given)?, given.some_time("ttl")?),

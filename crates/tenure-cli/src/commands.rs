@@ -11,6 +11,8 @@ pub(crate) mod explain;
 pub(crate) mod leader;
 pub(crate) mod ls;
 pub(crate) mod man;
+#[cfg(feature = "relay")]
+pub(crate) mod relay;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod show;

@@ -21,14 +21,22 @@ const SCHEMES: [&str; 7] =
 /// A runtime on this thread. Commands that need none start none: starting must not cost time, and
 /// `run` forks before there is a thread.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    Builder::new_current_thread().enable_all().build().map_err(|error| {
-        Failure::new(
-            INTERNAL,
-            "the runtime cannot be started",
-            error.to_string(),
-            "see the limits of this process (`ulimit -a`)",
-        )
-    })
+    Builder::new_current_thread().enable_all().build().map_err(not_started)
+}
+
+/// A runtime on all cores, for what serves others.
+#[cfg(feature = "relay")]
+pub(crate) fn runtime_on_all_cores() -> Result<Runtime, Failure> {
+    Builder::new_multi_thread().enable_all().build().map_err(not_started)
+}
+
+fn not_started(error: io::Error) -> Failure {
+    Failure::new(
+        INTERNAL,
+        "the runtime cannot be started",
+        error.to_string(),
+        "see the limits of this process (`ulimit -a`)",
+    )
 }
 
 /// Connects to the engine that the settings name.

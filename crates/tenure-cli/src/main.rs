@@ -78,6 +78,11 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
             let runtime = engine::runtime()?;
             finish(&mut out(), |out| runtime.block_on(ask(asked, settings, out)))
         }
+        #[cfg(feature = "relay")]
+        Command::Relay(asked) => {
+            let runtime = engine::runtime_on_all_cores()?;
+            finish(&mut out(), |out| runtime.block_on(commands::relay::run(*asked, settings, out)))
+        }
     }
 }
 
@@ -90,6 +95,8 @@ fn default_level(command: &Command) -> LevelFilter {
         // It would be written over the picture.
         #[cfg(feature = "top")]
         Command::Ask(Ask::Top(_)) => LevelFilter::OFF,
+        #[cfg(feature = "relay")]
+        Command::Relay(_) => LevelFilter::INFO,
         _ => LevelFilter::WARN,
     }
 }

@@ -2,10 +2,35 @@
 //! nonces for signers.
 
 #[cfg(feature = "relay")]
+mod config;
+#[cfg(feature = "relay")]
 pub mod envelope;
+#[cfg(feature = "relay")]
+mod gap;
+pub mod in_flight;
+#[cfg(feature = "relay")]
+mod lane;
+#[cfg(feature = "relay")]
+pub mod meters;
+#[cfg(feature = "relay")]
+mod node;
+#[cfg(feature = "relay")]
+mod passage;
 #[cfg(feature = "relay")]
 pub mod refusal;
 #[cfg(feature = "relay")]
+mod relay;
+#[cfg(feature = "relay")]
+mod server;
+#[cfg(feature = "relay")]
 pub mod transaction;
+#[cfg(feature = "relay")]
+mod upstream;
 
-pub mod in_flight;
+#[cfg(feature = "relay")]
+pub use self::{
+    config::{Config, Gap},
+    relay::Relay,
+    server::Server,
+    upstream::{Address, chain_id},
+};

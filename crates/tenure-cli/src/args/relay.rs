@@ -1,0 +1,216 @@
+//! `tenure relay`: where the node is, and how order is kept before it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{ArgAction, Command};
+use tenure::OnOutage;
+use tenure_relay::transaction::{UnknownTypes, Unprotected};
+use tenure_relay::{Address, Config, Gap};
+
+use super::define::{flag, option};
+use super::given::Given;
+use crate::failure::{CONFIGURATION, Failure, USAGE};
+
+const MORE: &str = "\
+Everything is passed on to the node as it is, but for eth_sendRawTransaction: a sender's transactions stand
+in line, in the order in which they came, at all relays of one engine together. Each is checked, handed to
+the node and followed until the node has answered; then it is the next one's turn. Senders do not wait for
+each other.
+
+--gap says what happens to a transaction that comes before the one before it: hold (it waits for it, for
+--gap-window), refuse, or forward. --on-outage says what happens while the engine is down: closed (nothing is
+sent), local (order within this relay), open (no order; counted). GET /readyz is 503 while it cannot work,
+/metrics has the numbers. Error codes and the rest: docs/relay.md.
+
+  tenure relay --upstream http://127.0.0.1:8545
+  TENURE_URL=redis://redis:6379 TENURE_UPSTREAM=https://node/v2/SECRET tenure relay --listen 127.0.0.1:9545";
+
+/// The relay that was asked for.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    pub(crate) listen: SocketAddr,
+    pub(crate) nodes: Vec<Address>,
+    /// The node is asked if nobody says.
+    pub(crate) chain_id: Option<u64>,
+    changes: Changes,
+}
+
+/// What was said that is not as it is by default.
+#[derive(Debug)]
+struct Changes {
+    ordering: Option<bool>,
+    max_hold: Option<Duration>,
+    ttl: Option<Duration>,
+    on_outage: Option<OnOutage>,
+    per_sender: Option<u64>,
+    gap: Gap,
+    answer_early: bool,
+    pending_set: Option<bool>,
+    answer_within: Option<Duration>,
+    check_fee: Option<bool>,
+    check_balance: Option<bool>,
+    unprotected: bool,
+    pass_unknown: bool,
+    denied: Option<Vec<String>>,
+    max_connections: Option<u64>,
+}
+
+const ON_OR_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
+const OUTAGE: [(&str, OnOutage); 3] =
+    [("closed", OnOutage::Closed), ("local", OnOutage::Local), ("open", OnOutage::Open)];
+const LISTEN: &str = "127.0.0.1:9545";
+
+pub(super) fn define() -> Command {
+    Command::new("relay")
+        .about("Keep each sender's Ethereum transactions in order, in front of a node")
+        .after_help(MORE)
+        .arg(
+            option(
+                "upstream",
+                None,
+                "URL",
+                "The node; more of them, by commas or said again, are asked when the first does not \
+                 answer. A secret in it can be seen by others in the list of processes: then set the \
+                 variable instead",
+            )
+            .action(ArgAction::Append),
+        )
+        .arg(option("listen", None, "ADDRESS", "Where to listen [default: 127.0.0.1:9545]"))
+        .arg(flag(
+            "insecure",
+            None,
+            "Listen also where other machines can ask, without TLS and without asking who they are",
+        ))
+        .arg(option("chain-id", None, "N", "The chain [default: the node is asked]"))
+        .arg(option("ordering", None, "on|off", "Whether a sender's transactions stand in line [default: on]"))
+        .arg(option("gap", None, "WHAT", "hold, refuse or forward a nonce that is not next [default: hold]"))
+        .arg(option("gap-window", None, "D", "How long to hold it [default: 5s]"))
+        .arg(option("max-hold", None, "D", "The longest that a transaction keeps its lane [default: 30s]"))
+        .arg(option("ttl", Some('t'), "D", "How long a lane stays taken when its relay has died [default: 10s]"))
+        .arg(option("on-outage", None, "WHAT", "closed, local or open while the engine is down [default: closed]"))
+        .arg(option("per-sender", None, "N", "The most transactions of a sender that wait [default: 1000]"))
+        .arg(flag("async", None, "Answer with the hash as soon as the checks are passed"))
+        .arg(option("pending", None, "on|off", "Show transactions on their way, and count them as sent [default: on]"))
+        .arg(option("upstream-within", None, "D", "How long a node may take for an answer [default: 10s]"))
+        .arg(option("check-fee", None, "on|off", "Refuse what pays less than the base fee [default: on]"))
+        .arg(option("check-balance", None, "on|off", "Refuse what the sender cannot pay for [default: off]"))
+        .arg(flag("allow-unprotected", None, "Take legacy transactions that name no chain"))
+        .arg(flag("pass-unknown", None, "Pass transactions of unknown types on, without a lane"))
+        .arg(option("deny", None, "METHODS", "Methods to refuse, by commas; admin_* is all of them [default: admin_*,debug_*,miner_*,personal_*]"))
+        .arg(option("connections", None, "N", "The most connections at a time [default: 1024]"))
+}
+
+impl Relay {
+    pub(super) fn read(given: &Given<'_>) -> Result<Relay, Failure> {
+        let listen = read_listen(given)?;
+        let switch = |name| Ok(given.choice(name, &ON_OR_OFF)?.map(|found| found.value));
+        let denied =
+            given.text("deny")?.map(|found| words(&found.value).map(String::from).collect());
+        let changes = Changes {
+            ordering: switch("ordering")?,
+            max_hold: given.some_time("max-hold")?,
+            ttl: given.some_time("ttl")?,
+            on_outage: given.choice("on-outage", &OUTAGE)?.map(|found| found.value),
+            per_sender: given.number("per-sender", 1..=1_000_000)?,
+            gap: read_gap(given)?,
+            answer_early: given.flag("async")?.value,
+            pending_set: switch("pending")?,
+            answer_within: given.some_time("upstream-within")?,
+            check_fee: switch("check-fee")?,
+            check_balance: switch("check-balance")?,
+            unprotected: given.flag("allow-unprotected")?.value,
+            pass_unknown: given.flag("pass-unknown")?.value,
+            denied,
+            max_connections: given.number("connections", 1..=1_000_000)?,
+        };
+        let (nodes, chain_id) = (read_nodes(given)?, given.number("chain-id", 1..=u64::MAX)?);
+        Ok(Relay { listen, nodes, chain_id, changes })
+    }
+
+    /// How long a node may take for an answer.
+    pub(crate) fn answer_within(&self) -> Duration {
+        self.changes.answer_within.unwrap_or(Config::new(Vec::new(), 0).answer_within)
+    }
+
+    /// What it comes to for this chain.
+    pub(crate) fn config(self, chain_id: u64, ns: Option<String>) -> Config {
+        let changes = self.changes;
+        let mut config = Config::new(self.nodes, chain_id);
+        config.ns = ns;
+        set(&mut config.ordering, changes.ordering);
+        set(&mut config.max_hold, changes.max_hold);
+        set(&mut config.ttl, changes.ttl);
+        set(&mut config.on_outage, changes.on_outage);
+        set(&mut config.per_sender, changes.per_sender.map(|most| most as u32));
+        config.gap = changes.gap;
+        config.answer_early = changes.answer_early;
+        set(&mut config.pending_set, changes.pending_set);
+        set(&mut config.answer_within, changes.answer_within);
+        set(&mut config.check_fee, changes.check_fee);
+        set(&mut config.check_balance, changes.check_balance);
+        if changes.unprotected {
+            config.rules.unprotected = Unprotected::Take;
+        }
+        if changes.pass_unknown {
+            config.rules.unknown_types = UnknownTypes::Pass;
+        }
+        set(&mut config.denied, changes.denied);
+        set(&mut config.max_connections, changes.max_connections.map(|most| most as usize));
+        config
+    }
+}
+
+fn set<T>(to: &mut T, said: Option<T>) {
+    if let Some(said) = said {
+        *to = said;
+    }
+}
+
+fn words(list: &str) -> impl Iterator<Item = &str> {
+    list.split([',', ' ']).map(str::trim).filter(|word| !word.is_empty())
+}
+
+fn read_nodes(given: &Given<'_>) -> Result<Vec<Address>, Failure> {
+    let said = match given.is_spoken("upstream") {
+        true => {
+            given.all("upstream").iter().map(|url| url.to_string_lossy().into_owned()).collect()
+        }
+        false => given.text("upstream")?.map(|found| vec![found.value]).unwrap_or_default(),
+    };
+    let exit = if given.is_spoken("upstream") { USAGE } else { CONFIGURATION };
+    let help = "such as `--upstream http://127.0.0.1:8545`";
+    let urls = said.iter().flat_map(|list| words(list));
+    let nodes: Result<Vec<Address>, String> = urls.map(str::parse).collect();
+    let nodes = nodes.map_err(|why| Failure::new(exit, "cannot read --upstream", why, help))?;
+    if nodes.is_empty() {
+        let why = "a relay stands in front of a node";
+        return Err(Failure::new(USAGE, "no node is named", why, help));
+    }
+    Ok(nodes)
+}
+
+/// Where nobody is asked who they are, others are not let in by accident.
+fn read_listen(given: &Given<'_>) -> Result<SocketAddr, Failure> {
+    let said = given.text("listen")?;
+    let said = said.as_ref().map_or(LISTEN, |found| &found.value);
+    let Ok(listen) = said.parse::<SocketAddr>() else {
+        let why = "it takes an IP address and a port";
+        return Err(given.unreadable("listen", said.as_ref(), why, LISTEN));
+    };
+    if !listen.ip().is_loopback() && !given.flag("insecure")?.value {
+        return Err(Failure::new(
+            USAGE,
+            format!("{listen} can be reached by other machines"),
+            "the relay has no TLS and asks nobody who they are",
+            "put a proxy that does in front of it, or say --insecure where the network is trusted",
+        ));
+    }
+    Ok(listen)
+}
+
+fn read_gap(given: &Given<'_>) -> Result<Gap, Failure> {
+    let window = given.some_time("gap-window")?.unwrap_or(Duration::from_secs(5));
+    let choices = [("hold", Gap::Hold(window)), ("refuse", Gap::Refuse), ("forward", Gap::Forward)];
+    Ok(given.choice("gap", &choices)?.map_or(Gap::Hold(window), |found| found.value))
+}

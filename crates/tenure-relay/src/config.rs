@@ -1,0 +1,113 @@
+//! What a relay is told: where its nodes are, how it keeps order, and what it lets through.
+
+use std::time::Duration;
+
+use tenure::OnOutage;
+
+use crate::envelope::Limits;
+use crate::transaction::Rules;
+use crate::upstream::Address;
+
+/// The settings of one relay. Instances that share an engine should share them, too.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// The nodes, best first. The next is asked when one does not answer.
+    pub nodes: Vec<Address>,
+    /// Whether a sender's transactions stand in line. Without it they are checked and passed on.
+    pub ordering: bool,
+    /// What a name in the engine begins with, if anything.
+    pub ns: Option<String>,
+    /// The longest that one transaction may keep its lane, from its turn on.
+    pub max_hold: Duration,
+    /// How long a lane stays taken when the relay that holds it has died.
+    pub ttl: Duration,
+    /// What to do while the engine is down.
+    pub on_outage: OnOutage,
+    /// The most transactions of one sender that may wait.
+    pub per_sender: u32,
+    /// What to do with a nonce that is not the sender's next.
+    pub gap: Gap,
+    /// Whether to answer with the hash as soon as the checks are passed.
+    pub answer_early: bool,
+    /// Whether transactions on their way are shown to operators, and count as used nonces.
+    pub pending_set: bool,
+    /// How long to follow a transaction whose outcome is unknown when its lane has moved on.
+    pub unknown_for: Duration,
+    /// How long a node may take for an answer.
+    pub answer_within: Duration,
+    /// Refuse what cannot be included in a block at the base fee of the latest one.
+    pub check_fee: bool,
+    /// Refuse what the sender cannot pay for.
+    pub check_balance: bool,
+    /// Methods that are refused; one that ends in `*` means all that begin so.
+    pub denied: Vec<String>,
+    /// Which transactions are let through.
+    pub rules: Rules,
+    /// How much a request may ask for.
+    pub limits: Limits,
+    /// The most bytes of a node's answer.
+    pub max_answer: usize,
+    /// The most connections at a time.
+    pub max_connections: usize,
+}
+
+/// What happens to a transaction whose nonce is above the sender's next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gap {
+    /// It is passed on: the node knows what to do with it.
+    Forward,
+    /// It is refused.
+    Refuse,
+    /// It steps out of the lane until its nonce is next, for so long at most, and is refused then.
+    Hold(Duration),
+}
+
+impl Config {
+    /// The defaults, in front of these nodes of this chain.
+    #[must_use]
+    pub fn new(nodes: Vec<Address>, chain_id: u64) -> Config {
+        Config {
+            nodes,
+            ordering: true,
+            ns: None,
+            max_hold: Duration::from_secs(30),
+            ttl: Duration::from_secs(10),
+            on_outage: OnOutage::Closed,
+            per_sender: 1000,
+            gap: Gap::Hold(Duration::from_secs(5)),
+            answer_early: false,
+            pending_set: true,
+            unknown_for: Duration::from_secs(60),
+            answer_within: Duration::from_secs(10),
+            check_fee: true,
+            check_balance: false,
+            denied: ["admin_*", "debug_*", "miner_*", "personal_*"].map(String::from).to_vec(),
+            rules: Rules::new(chain_id),
+            limits: Limits::default(),
+            max_answer: 25 << 20,
+            max_connections: 1024,
+        }
+    }
+
+    pub(crate) fn denies(&self, method: &str) -> bool {
+        self.denied.iter().any(|denied| match denied.strip_suffix('*') {
+            Some(begins) => method.starts_with(begins),
+            None => method == denied,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_is_denied_by_name_or_by_how_it_begins() {
+        let mut config = Config::new(Vec::new(), 1);
+        assert!(config.denies("admin_peers") && config.denies("personal_sign"));
+        assert!(!config.denies("eth_call") && !config.denies("administer"));
+        config.denied = vec!["eth_call".into()];
+        assert!(config.denies("eth_call") && !config.denies("eth_callMany"));
+    }
+}

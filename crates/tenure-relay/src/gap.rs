@@ -1,0 +1,145 @@
+//! Transactions that came too early: where they wait until their nonce is next.
+//!
+//! They are not in the lane, so that those before them can pass. A transaction that this relay has sent
+//! tells the next one at once; what other relays have sent is seen by asking the node, which one of a
+//! sender's transactions does for all.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use alloy_primitives::Address;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// The first pause before the node is asked, and the longest.
+const FIRST_ASK: Duration = Duration::from_millis(5);
+const LAST_ASK: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+pub(crate) struct Gaps(Mutex<HashMap<Address, Early>>);
+
+/// Those of one sender.
+struct Early {
+    /// Nonces, and how many transactions wait with each.
+    nonces: BTreeMap<u64, usize>,
+    /// What the sender's next nonce is, as far as it is known here. It is sent again when someone
+    /// leaves, so that another of them becomes the one who asks.
+    next: Arc<watch::Sender<u64>>,
+}
+
+/// Why there is nothing to wait for any more.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotYet {
+    /// Too many of this sender wait.
+    Full,
+    /// The time is over, and this is still the next.
+    Still(u64),
+}
+
+impl Gaps {
+    /// Returns when `nonce` may be next. `count` asks the node.
+    pub(crate) async fn wait<Count: Future<Output = Option<u64>>>(
+        &self,
+        sender: Address,
+        nonce: u64,
+        next: u64,
+        until: Instant,
+        cap: usize,
+        count: impl Fn() -> Count,
+    ) -> Result<(), NotYet> {
+        let waits = self.enter(sender, nonce, next, cap)?;
+        let mut seen = waits.next.subscribe();
+        let mut pause = FIRST_ASK;
+        loop {
+            if *seen.borrow_and_update() >= nonce {
+                return Ok(());
+            }
+            let asks = self.is_first(sender, nonce);
+            tokio::select! {
+                biased;
+                _ = seen.changed() => pause = FIRST_ASK,
+                () = tokio::time::sleep_until(until) => return Err(NotYet::Still(*seen.borrow())),
+                () = tokio::time::sleep(pause), if asks => {
+                    pause = (pause * 2).min(LAST_ASK);
+                    if let Some(count) = count().await {
+                        raise(&waits.next, count);
+                    }
+                }
+            }
+        }
+    }
+
+    /// This relay has sent the transaction with this nonce.
+    pub(crate) fn accepted(&self, sender: Address, nonce: u64) {
+        if let Some(early) = self.early().get(&sender) {
+            raise(&early.next, nonce.saturating_add(1));
+        }
+    }
+
+    fn enter(
+        &self,
+        sender: Address,
+        nonce: u64,
+        next: u64,
+        cap: usize,
+    ) -> Result<Waits<'_>, NotYet> {
+        let mut all = self.early();
+        let early = all.entry(sender).or_insert_with(|| Early {
+            nonces: BTreeMap::new(),
+            next: Arc::new(watch::Sender::new(next)),
+        });
+        if early.nonces.values().sum::<usize>() >= cap {
+            return Err(NotYet::Full);
+        }
+        *early.nonces.entry(nonce).or_default() += 1;
+        // What was seen under the lane counts, also if it is less than what was hoped for.
+        early.next.send_if_modified(|known| std::mem::replace(known, next) != next);
+        Ok(Waits { gaps: self, sender, nonce, next: early.next.clone() })
+    }
+
+    fn is_first(&self, sender: Address, nonce: u64) -> bool {
+        let all = self.early();
+        let first = all.get(&sender).and_then(|early| early.nonces.keys().next());
+        first == Some(&nonce)
+    }
+
+    fn early(&self) -> MutexGuard<'_, HashMap<Address, Early>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Outside of the lane, a node that lags is not believed.
+fn raise(next: &watch::Sender<u64>, to: u64) {
+    next.send_if_modified(|next| {
+        let rises = to > *next;
+        *next = to.max(*next);
+        rises
+    });
+}
+
+/// One that waits; leaves when it is dropped.
+struct Waits<'a> {
+    gaps: &'a Gaps,
+    sender: Address,
+    nonce: u64,
+    next: Arc<watch::Sender<u64>>,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        let mut all = self.gaps.early();
+        if let Some(early) = all.get_mut(&self.sender) {
+            if let Some(count) = early.nonces.get_mut(&self.nonce) {
+                *count -= 1;
+                if *count == 0 {
+                    early.nonces.remove(&self.nonce);
+                }
+            }
+            if early.nonces.is_empty() {
+                all.remove(&self.sender);
+            }
+        }
+        self.next.send_modify(|_| {});
+    }
+}

@@ -1,0 +1,94 @@
+//! Lanes: a sender's transactions on one chain, one after the other.
+//!
+//! A lane is a mutex. The place in it is taken when a transaction arrives, before anything is waited
+//! for, and the rest goes on in a task of its own: whoever hangs up changes nothing.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use alloy_primitives::{Address, B256};
+use tenure::{Hold, Tenure};
+use tokio::sync::{oneshot, watch};
+
+use crate::config::Config;
+use crate::envelope::Json;
+use crate::gap::Gaps;
+use crate::in_flight::InFlight;
+use crate::passage::Passage;
+use crate::refusal::Refusal;
+use crate::transaction::Transaction;
+use crate::upstream::Nodes;
+
+/// What all transactions of a relay share.
+pub(crate) struct Lanes {
+    pub(crate) config: Config,
+    pub(crate) tenure: Tenure,
+    pub(crate) nodes: Nodes,
+    pub(crate) gaps: Gaps,
+    /// How many transactions are on their way.
+    pub(crate) passing: watch::Sender<usize>,
+}
+
+/// What the sender of a transaction is told.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The node has it.
+    Accepted(B256),
+    /// The node does not want it, and says so in its own words.
+    Rejected(Json),
+    /// The relay does not want it, or cannot say.
+    Refused(Refusal),
+}
+
+/// A place in a lane, until its turn comes.
+pub(crate) type Turn = Pin<Box<dyn Future<Output = tenure::Result<Hold>> + Send>>;
+
+impl Lanes {
+    /// Takes the place in the lane, now; the rest goes on by itself.
+    pub(crate) fn enter(self: &Arc<Self>, transaction: Transaction) -> oneshot::Receiver<Outcome> {
+        let turn = self.join(&transaction);
+        let (answer, answered) = oneshot::channel();
+        let passage = Passage::new(self.clone(), transaction, answer);
+        self.passing.send_modify(|passing| *passing += 1);
+        let counted = Counted(self.clone());
+        tokio::spawn(async move {
+            passage.pass(turn).await;
+            drop(counted);
+        });
+        answered
+    }
+
+    /// A place at the end of the lane; none where order is not kept.
+    pub(crate) fn join(&self, transaction: &Transaction) -> Option<Turn> {
+        let config = &self.config;
+        let lane =
+            config.ordering.then(|| self.tenure.mutex(self.name("lane", transaction.sender)));
+        let lane = lane?
+            .ttl(config.ttl)
+            .max_hold(config.max_hold)
+            .max_waiters(config.per_sender)
+            .on_outage(config.on_outage)
+            .meta("nonce", transaction.nonce.to_string())
+            .meta("hash", transaction.hash.to_string());
+        Some(Box::pin(lane.join()))
+    }
+
+    pub(crate) fn in_flight(&self, sender: Address) -> InFlight {
+        InFlight::called(&self.tenure, self.name("pending", sender))
+    }
+
+    /// One sender has one lane, however its address is written.
+    fn name(&self, what: &str, sender: Address) -> String {
+        let ns = self.config.ns.as_ref().map(|ns| format!("{ns}/")).unwrap_or_default();
+        format!("{ns}{what}:{}:{sender:#x}", self.config.rules.chain_id)
+    }
+}
+
+/// One that is on its way; however it ends, it is no longer.
+struct Counted(Arc<Lanes>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.passing.send_modify(|passing| *passing -= 1);
+    }
+}

@@ -1,0 +1,173 @@
+//! What the relay itself asks a node, and what a node's no means.
+
+use alloy_primitives::{Address, B256, U256, hex};
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::envelope::{Json, Reply, batch, call, read_replies, read_reply};
+use crate::refusal::Refusal;
+use crate::transaction::Transaction;
+use crate::upstream::{NoAnswer, Nodes};
+
+/// What is wanted besides the count.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Want {
+    pub(crate) balance: bool,
+    pub(crate) fee: bool,
+}
+
+/// An account as the node sees it now.
+pub(crate) struct Account {
+    /// How many of its transactions the node has, those that wait to be mined among them.
+    pub(crate) count: u64,
+    pub(crate) balance: Option<U256>,
+    /// What a block takes for gas; `None` also on chains without it.
+    pub(crate) base_fee: Option<u128>,
+}
+
+impl Nodes {
+    /// One request, however much is wanted.
+    pub(crate) async fn account(&self, sender: Address, want: Want) -> Result<Account, Refusal> {
+        let pending = Json::of(&(format!("{sender:#x}"), "pending"));
+        let mut calls = vec![("eth_getTransactionCount", pending.clone())];
+        calls.extend(want.balance.then_some(("eth_getBalance", pending)));
+        calls.extend(want.fee.then(|| ("eth_getBlockByNumber", Json::of(&("latest", false)))));
+        let mut account = Account { count: 0, balance: None, base_fee: None };
+        for ((method, _), result) in calls.iter().zip(self.results(&calls).await?) {
+            match *method {
+                "eth_getTransactionCount" => account.count = quantity(&result)?,
+                "eth_getBalance" => account.balance = Some(quantity(&result)?),
+                _ => account.base_fee = base_fee(&result)?,
+            }
+        }
+        Ok(account)
+    }
+
+    /// Whether a node has this very transaction, mined or not.
+    pub(crate) async fn knows(&self, hash: B256) -> Result<bool, Refusal> {
+        let results = self
+            .results(&[("eth_getTransactionByHash", Json::of(&[format!("{hash:#x}")]))])
+            .await?;
+        Ok(results.iter().all(|result| *result != Json::null()))
+    }
+
+    pub(crate) async fn submit(&self, transaction: &Transaction) -> Result<Reply, NoAnswer> {
+        let id = Json::of(&1);
+        let params = Json::of(&[hex::encode_prefixed(&transaction.raw)]);
+        let answer = self.ask(call(&id, "eth_sendRawTransaction", &params)).await?;
+        // Whatever it is, the node has had the transaction in its hands.
+        read_reply(&answer, &id).map_err(NoAnswer::Unknown)
+    }
+
+    /// Several calls in one request, since each costs the way there and back.
+    async fn results(&self, calls: &[(&str, Json)]) -> Result<Vec<Json>, Refusal> {
+        let ids: Vec<Json> = (1..=calls.len()).map(|id| Json::of(&id)).collect();
+        let write = |(id, (method, params)): (&Json, &(&str, Json))| call(id, method, params);
+        let written: Vec<Bytes> = ids.iter().zip(calls).map(write).collect();
+        let replies = match (&written[..], &ids[..]) {
+            ([one], [id]) => {
+                let answer = self.ask(one.clone()).await.map_err(NoAnswer::into_refusal)?;
+                vec![read_reply(&answer, id)]
+            }
+            _ => {
+                let answer = self.ask(batch(written)).await.map_err(NoAnswer::into_refusal)?;
+                read_replies(&answer, &ids)?
+            }
+        };
+        replies.into_iter().map(|reply| result(reply?)).collect()
+    }
+}
+
+fn result(reply: Reply) -> Result<Json, Refusal> {
+    match reply {
+        Reply::Result(result) => Ok(result),
+        Reply::Error { message, .. } => Err(Refusal::BadReply(message)),
+    }
+}
+
+/// A number as nodes write it: `0x` and hex digits.
+pub(crate) fn quantity<N: TryFrom<U256>>(raw: &Json) -> Result<N, Refusal> {
+    let text: String = serde_json::from_str(raw.as_str()).map_err(|_| no_number(raw.as_str()))?;
+    number(&text).ok_or_else(|| no_number(&text))
+}
+
+fn base_fee(block: &Json) -> Result<Option<u128>, Refusal> {
+    let block: Value =
+        serde_json::from_slice(block.as_bytes()).map_err(|_| no_number("a block"))?;
+    match block.get("baseFeePerGas") {
+        None | Some(Value::Null) => Ok(None),
+        Some(fee) => {
+            let fee = fee.as_str().and_then(number);
+            fee.map(Some).ok_or_else(|| no_number("a base fee"))
+        }
+    }
+}
+
+fn number<N: TryFrom<U256>>(text: &str) -> Option<N> {
+    let digits = text.strip_prefix("0x").filter(|digits| !digits.is_empty())?;
+    N::try_from(U256::from_str_radix(digits, 16).ok()?).ok()
+}
+
+fn no_number(what: &str) -> Refusal {
+    let what: String = what.chars().take(40).collect();
+    Refusal::BadReply(format!("{what:?} is not a number"))
+}
+
+/// What a node means by an error. There are no codes for it: every node has its own words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// It has this very transaction.
+    Known,
+    /// Its nonce is used, or is not the next.
+    WrongNonce,
+    /// Anything else.
+    Other,
+}
+
+impl Verdict {
+    pub(crate) fn of(message: &str) -> Verdict {
+        let message = message.to_lowercase();
+        let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
+        if says(&["already known", "known transaction", "already imported", "already exists"]) {
+            Verdict::Known
+        } else if says(&["nonce"]) {
+            Verdict::WrongNonce
+        } else {
+            Verdict::Other
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nodes_say_is_understood() {
+        for (message, verdict) in [
+            ("already known", Verdict::Known),
+            ("ALREADY_EXISTS: already known", Verdict::Known),
+            ("known transaction: 0xab", Verdict::Known),
+            ("Known transaction", Verdict::Known),
+            ("transaction already imported", Verdict::Known),
+            ("nonce too low: next nonce 5, tx nonce 3", Verdict::WrongNonce),
+            ("Nonce too low", Verdict::WrongNonce),
+            ("OldNonce", Verdict::WrongNonce),
+            ("replacement transaction underpriced", Verdict::Other),
+            ("insufficient funds for gas * price + value", Verdict::Other),
+            ("", Verdict::Other),
+        ] {
+            assert_eq!(Verdict::of(message), verdict, "{message}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_nodes_write_them() {
+        let raw = |text: &str| Json::of(&serde_json::from_str::<Value>(text).unwrap());
+        assert_eq!(quantity::<u64>(&raw("\"0x0\"")).unwrap(), 0);
+        assert_eq!(quantity::<u64>(&raw("\"0x1f\"")).unwrap(), 31);
+        for bad in ["\"0x\"", "\"12\"", "12", "null", "\"0x1ffffffffffffffff\"", "\"0xzz\""] {
+            assert!(quantity::<u64>(&raw(bad)).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The way of one transaction through its lane: the checks, the submission, what became of it.
+//!
+//! The lane is free again as soon as the node has answered; confirmation is not waited for. Sending the
+//! same transaction twice has one effect, so an answer that got lost is found out under the lane, by
+//! looking for the hash and by sending again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use alloy_primitives::U256;
+use tenure::{ErrorKind, Hold, OnOutage, Protection};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::config::Gap;
+use crate::envelope::Reply;
+use crate::gap::NotYet;
+use crate::in_flight::{InFlight, Member, next};
+use crate::lane::{Lanes, Outcome, Turn};
+use crate::meters;
+use crate::node::{Account, Verdict, Want};
+use crate::refusal::Refusal;
+use crate::transaction::Transaction;
+use crate::upstream::NoAnswer;
+
+/// The first pause before an unknown outcome is looked into, and the longest.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+const LAST_LOOK: Duration = Duration::from_secs(2);
+
+/// One transaction on its way.
+pub(crate) struct Passage {
+    lanes: Arc<Lanes>,
+    transaction: Transaction,
+    arrived: Instant,
+    /// How long it may wait for those before it, once it came too early.
+    patient_until: Option<Instant>,
+    /// Taken when the answer has been given.
+    answer: Option<oneshot::Sender<Outcome>>,
+    /// Its place in the pending set.
+    member: Option<Member>,
+    /// From here on a node may have it.
+    is_submitted: bool,
+}
+
+/// What came of one turn.
+enum Visit {
+    Over(Outcome),
+    /// Others come first; the sender's next nonce is this.
+    TooEarly(u64),
+}
+
+impl Passage {
+    pub(crate) fn new(
+        lanes: Arc<Lanes>,
+        transaction: Transaction,
+        answer: oneshot::Sender<Outcome>,
+    ) -> Passage {
+        let (arrived, answer) = (Instant::now(), Some(answer));
+        Passage {
+            lanes,
+            transaction,
+            arrived,
+            patient_until: None,
+            answer,
+            member: None,
+            is_submitted: false,
+        }
+    }
+
+    pub(crate) async fn pass(mut self, mut turn: Option<Turn>) {
+        let _counted = meters::Passing::new(self.chain_id());
+        let outcome = loop {
+            let hold = match turn.take() {
+                Some(turn) => match turn.await {
+                    Ok(hold) => Some(hold),
+                    Err(error) => break Outcome::Refused(self.no_turn(&error)),
+                },
+                None => None,
+            };
+            let visit = self.visit(hold.as_ref()).await;
+            // The next one's turn, before anything else is done.
+            drop(hold);
+            match visit {
+                Visit::Over(outcome) => break outcome,
+                Visit::TooEarly(next) => match self.step_out(next).await {
+                    Ok(()) => turn = self.lanes.join(&self.transaction),
+                    Err(refusal) => break Outcome::Refused(refusal),
+                },
+            }
+        };
+        self.end(outcome).await;
+    }
+
+    /// What is done under the lane, for as long as it is held and no longer.
+    async fn visit(&mut self, hold: Option<&Hold>) -> Visit {
+        let protection = hold.map(Hold::protection);
+        if let Some(protection @ (Protection::Local | Protection::None)) = protection {
+            meters::unprotected(self.chain_id(), protection);
+        }
+        let (max_hold, lost) = (self.lanes.config.max_hold, hold.map(Hold::lost));
+        let lost = async {
+            match lost {
+                Some(lost) => lost.await.to_string(),
+                None => std::future::pending().await,
+            }
+        };
+        let cut_off = tokio::select! {
+            biased;
+            why = lost => why,
+            () = tokio::time::sleep(max_hold) => format!("no answer within {max_hold:?}"),
+            visit = self.work() => return visit,
+        };
+        Visit::Over(Outcome::Refused(self.cut_off(cut_off)))
+    }
+
+    fn cut_off(&self, why: String) -> Refusal {
+        tracing::warn!(
+            event = "relay.cut_off",
+            sender = %self.transaction.sender, nonce = self.transaction.nonce,
+            hash = %self.transaction.hash, submitted = self.is_submitted, reason = %why,
+        );
+        match self.is_submitted {
+            true => Refusal::OutcomeUnknown { hash: self.transaction.hash, why },
+            false => Refusal::NodeUnreachable(format!("the lane was given up: {why}")),
+        }
+    }
+
+    async fn work(&mut self) -> Visit {
+        match self.check().await {
+            Ok(Checked::Good) => {}
+            Ok(Checked::Known) => return self.accepted(),
+            Ok(Checked::TooEarly(next)) => return Visit::TooEarly(next),
+            Err(refusal) => return Visit::Over(Outcome::Refused(refusal)),
+        }
+        if self.lanes.config.answer_early {
+            self.answer_with(Outcome::Accepted(self.transaction.hash));
+        }
+        Visit::Over(self.submit().await)
+    }
+
+    /// Everything that takes a look at the chain.
+    async fn check(&mut self) -> Result<Checked, Refusal> {
+        let lanes = self.lanes.clone();
+        let (config, transaction) = (&lanes.config, &self.transaction);
+        let want = Want { balance: config.check_balance, fee: config.check_fee };
+        let account = lanes.nodes.account(transaction.sender, want).await?;
+        if transaction.nonce < account.count {
+            return match lanes.nodes.knows(transaction.hash).await? {
+                true => Ok(Checked::Known),
+                false => {
+                    meters::wrong_nonce(self.chain_id());
+                    let (next, nonce) = (account.count, transaction.nonce);
+                    Err(Refusal::NonceTooLow { next, nonce })
+                }
+            };
+        }
+        can_pay(transaction, &account)?;
+        let in_flight = config.pending_set.then(|| lanes.in_flight(transaction.sender));
+        let next = match &in_flight {
+            Some(in_flight) => self.next(in_flight, account.count).await?,
+            None => account.count,
+        };
+        if transaction.nonce > next && config.gap != Gap::Forward {
+            return Ok(Checked::TooEarly(next));
+        }
+        if let Some(in_flight) = in_flight {
+            self.member = self.join(&in_flight).await?;
+        }
+        Ok(Checked::Good)
+    }
+
+    async fn next(&self, in_flight: &InFlight, count: u64) -> Result<u64, Refusal> {
+        match in_flight.members().await {
+            Ok(members) => Ok(next(count, &members)),
+            Err(error) => self.without_engine(&error).map(|()| count),
+        }
+    }
+
+    async fn join(&self, in_flight: &InFlight) -> Result<Option<Member>, Refusal> {
+        let Transaction { nonce, hash, .. } = self.transaction;
+        match in_flight.join(nonce, Some(hash)).await {
+            Ok(member) => Ok(Some(member)),
+            Err(error) => self.without_engine(&error).map(|()| None),
+        }
+    }
+
+    /// Where work may go on without the engine, it also goes on without the pending set.
+    fn without_engine(&self, error: &tenure::Error) -> Result<(), Refusal> {
+        let is_down = error.kind() == ErrorKind::Unavailable;
+        if is_down && self.lanes.config.on_outage != OnOutage::Closed {
+            return Ok(());
+        }
+        Err(self.no_turn(error))
+    }
+
+    /// What it means to a client that there is no lane.
+    fn no_turn(&self, error: &tenure::Error) -> Refusal {
+        match error.kind() {
+            ErrorKind::Full => Refusal::LineFull { limit: self.lanes.config.per_sender as usize },
+            ErrorKind::Closed => Refusal::ShuttingDown,
+            _ => Refusal::EngineDown(error.reason().to_owned()),
+        }
+    }
+
+    /// Hands it to a node, until it is known what became of it.
+    async fn submit(&mut self) -> Outcome {
+        let mut pause = FIRST_LOOK;
+        loop {
+            let sent = self.lanes.nodes.submit(&self.transaction).await;
+            self.is_submitted |= !matches!(sent, Err(NoAnswer::NotSent(_)));
+            match sent {
+                Ok(Reply::Result(_)) => return Outcome::Accepted(self.transaction.hash),
+                Ok(Reply::Error { message, raw, .. }) => {
+                    return match self.judge(&message).await {
+                        true => Outcome::Accepted(self.transaction.hash),
+                        false => Outcome::Rejected(raw),
+                    };
+                }
+                Err(NoAnswer::NotSent(refusal)) if !self.is_submitted => {
+                    return Outcome::Refused(refusal);
+                }
+                Err(no_answer) => {
+                    let reason = no_answer.into_refusal().message();
+                    tracing::debug!(event = "relay.unknown", hash = %self.transaction.hash, reason);
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LAST_LOOK);
+            if matches!(self.lanes.nodes.knows(self.transaction.hash).await, Ok(true)) {
+                return Outcome::Accepted(self.transaction.hash);
+            }
+        }
+    }
+
+    /// Whether a node that said no has the transaction all the same.
+    async fn judge(&self, message: &str) -> bool {
+        match Verdict::of(message) {
+            Verdict::Known => true,
+            Verdict::WrongNonce => {
+                // Its nonce may have been used by itself.
+                let known = matches!(self.lanes.nodes.knows(self.transaction.hash).await, Ok(true));
+                if !known {
+                    meters::wrong_nonce(self.chain_id());
+                }
+                known
+            }
+            Verdict::Other => false,
+        }
+    }
+
+    /// Out of the lane until the nonce is next, so that those before it can pass.
+    async fn step_out(&mut self, next: u64) -> Result<(), Refusal> {
+        let Transaction { sender, nonce, .. } = self.transaction;
+        let lanes = self.lanes.clone();
+        let waited = self.arrived.elapsed();
+        let refusal = |next| Refusal::NonceGap { next, nonce, waited };
+        let Gap::Hold(window) = lanes.config.gap else {
+            meters::gap(self.chain_id(), "refused");
+            return Err(refusal(next));
+        };
+        let until = *self.patient_until.get_or_insert_with(|| Instant::now() + window);
+        let count = || async {
+            let account = lanes.nodes.account(sender, Want::default()).await.ok()?;
+            Some(account.count)
+        };
+        let cap = lanes.config.per_sender as usize;
+        match lanes.gaps.wait(sender, nonce, next, until, cap, count).await {
+            Ok(()) => Ok(()),
+            Err(NotYet::Full) => Err(Refusal::LineFull { limit: cap }),
+            Err(NotYet::Still(next)) => {
+                meters::gap(self.chain_id(), "refused");
+                Err(refusal(next))
+            }
+        }
+    }
+
+    fn accepted(&self) -> Visit {
+        Visit::Over(Outcome::Accepted(self.transaction.hash))
+    }
+
+    fn answer_with(&mut self, outcome: Outcome) {
+        if let Some(answer) = self.answer.take() {
+            // Whoever asked may have hung up.
+            let _ = answer.send(outcome);
+        }
+    }
+
+    /// The lane has moved on.
+    async fn end(mut self, outcome: Outcome) {
+        let Transaction { sender, nonce, hash, .. } = self.transaction;
+        let class = class_of(&outcome);
+        meters::ended(self.chain_id(), class, self.arrived.elapsed());
+        tracing::debug!(event = "relay.ended", %sender, nonce, %hash, outcome = class);
+        if class == "accepted" {
+            self.lanes.gaps.accepted(sender, nonce);
+        }
+        self.answer_with(outcome);
+        let Some(member) = self.member.take() else { return };
+        if class == "unknown" {
+            self.follow().await;
+        }
+        // It ends by its ttl if the engine cannot be told.
+        let _ = member.leave().await;
+    }
+
+    /// It still counts as on its way until it is found, or another has its nonce.
+    async fn follow(&self) {
+        let Transaction { sender, nonce, hash, .. } = self.transaction;
+        let nodes = &self.lanes.nodes;
+        let found = async {
+            loop {
+                tokio::time::sleep(LAST_LOOK).await;
+                let account = nodes.account(sender, Want::default()).await;
+                let is_used = account.is_ok_and(|account| account.count > nonce);
+                if is_used || matches!(nodes.knows(hash).await, Ok(true)) {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(self.lanes.config.unknown_for, found).await;
+    }
+
+    fn chain_id(&self) -> u64 {
+        self.lanes.config.rules.chain_id
+    }
+}
+
+/// What the checks came to.
+enum Checked {
+    Good,
+    /// The node has this very transaction.
+    Known,
+    TooEarly(u64),
+}
+
+fn can_pay(transaction: &Transaction, account: &Account) -> Result<(), Refusal> {
+    if let Some(base_fee) = account.base_fee
+        && transaction.max_fee_per_gas < base_fee
+    {
+        return Err(Refusal::FeeTooLow { max_fee: transaction.max_fee_per_gas, base_fee });
+    }
+    let Some(balance) = account.balance else { return Ok(()) };
+    if balance < transaction.most_it_can_cost {
+        return Err(match balance == U256::ZERO && account.count == 0 {
+            true => Refusal::NoAccount(transaction.sender),
+            false => Refusal::InsufficientFunds {
+                balance: Some(balance),
+                cost: Some(transaction.most_it_can_cost),
+            },
+        });
+    }
+    Ok(())
+}
+
+fn class_of(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Accepted(_) => "accepted",
+        Outcome::Rejected(_) => "rejected",
+        Outcome::Refused(Refusal::OutcomeUnknown { .. }) => "unknown",
+        Outcome::Refused(_) => "refused",
+    }
+}

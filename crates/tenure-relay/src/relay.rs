@@ -1,0 +1,221 @@
+//! Requests: what is passed on as it is, what goes through a lane, and what is refused.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
+use tenure::Tenure;
+use tokio::sync::{oneshot, watch};
+
+use crate::config::Config;
+use crate::envelope::{self, Bad, Call, Incoming, Json, Reply, read_replies};
+use crate::gap::Gaps;
+use crate::lane::{Lanes, Outcome};
+use crate::refusal::Refusal;
+use crate::transaction::{Decoded, decode};
+use crate::upstream::{NoAnswer, Nodes};
+
+const SEND: &str = "eth_sendRawTransaction";
+
+/// What may go on to a node, and what may come back. Credentials of the client are not the node's.
+const PASSED: [HeaderName; 4] =
+    [header::ACCEPT, header::ACCEPT_ENCODING, header::CONTENT_TYPE, header::USER_AGENT];
+const PASSED_BACK: [HeaderName; 4] =
+    [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::RETRY_AFTER, header::VARY];
+
+/// The body of an answer.
+pub(crate) type Answer = Response<BoxBody<Bytes, String>>;
+
+/// An Ethereum JSON-RPC relay. Clones are the same relay.
+#[derive(Clone)]
+pub struct Relay {
+    pub(crate) lanes: Arc<Lanes>,
+}
+
+/// What becomes of one call of a batch.
+enum Part {
+    /// It goes through a lane; its place there is taken.
+    InLane(oneshot::Receiver<Outcome>, alloy_primitives::B256),
+    /// It is passed on with the others.
+    Passed,
+    Refused(Refusal),
+}
+
+impl Relay {
+    /// A relay in front of the nodes of `config`, whose lanes are kept by the engine of `tenure`.
+    ///
+    /// # Errors
+    /// If this machine's certificates cannot be read.
+    pub fn new(config: Config, tenure: &Tenure) -> Result<Relay, String> {
+        let nodes = Nodes::new(&config)?;
+        let (tenure, gaps, passing) = (tenure.clone(), Gaps::default(), watch::Sender::new(0));
+        Ok(Relay { lanes: Arc::new(Lanes { config, tenure, nodes, gaps, passing }) })
+    }
+
+    /// Waits until no transaction is on its way.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await point.
+    pub async fn finished(&self) {
+        // It is never closed while this has it.
+        let _ = self.lanes.passing.subscribe().wait_for(|passing| *passing == 0).await;
+    }
+
+    /// Answers one request body.
+    pub(crate) async fn answer(&self, headers: &HeaderMap, body: Bytes) -> Answer {
+        match envelope::read(&body, &self.lanes.config.limits) {
+            Err(refusal) => json(envelope::refuse(&Json::null(), &refusal)),
+            Ok(Incoming::One(call)) => self.one(headers, body, call).await,
+            Ok(Incoming::Batch(calls)) => self.batch(headers, body, calls).await,
+        }
+    }
+
+    async fn one(&self, headers: &HeaderMap, body: Bytes, call: Result<Call, Bad>) -> Answer {
+        let call = match call {
+            Ok(call) => call,
+            Err(Bad { id, refusal }) => return json(envelope::refuse(&id, &refusal)),
+        };
+        match self.begin(&call) {
+            Part::Passed => self.pass(headers, body, &call.id.unwrap_or_else(Json::null)).await,
+            part => json(finish(part, call.id).await.unwrap_or_default()),
+        }
+    }
+
+    /// Every place in a lane is taken here, in the order of the array, before anything is waited for.
+    async fn batch(
+        &self,
+        headers: &HeaderMap,
+        body: Bytes,
+        calls: Vec<Result<Call, Bad>>,
+    ) -> Answer {
+        let parts: Vec<Part> = calls
+            .iter()
+            .map(|call| match call {
+                Ok(call) => self.begin(call),
+                Err(bad) => Part::Refused(bad.refusal.clone()),
+            })
+            .collect();
+        if parts.iter().all(|part| matches!(part, Part::Passed)) {
+            return self.pass(headers, body, &Json::null()).await;
+        }
+        let is_passed = |part: &Part| matches!(part, Part::Passed);
+        let passed: Vec<&Call> = calls
+            .iter()
+            .zip(&parts)
+            .filter(|(_, part)| is_passed(part))
+            .filter_map(|(call, _)| call.as_ref().ok())
+            .collect();
+        let mut replies = self.pass_some(&passed).await.into_iter();
+        let mut answers = Vec::new();
+        for (call, part) in calls.into_iter().zip(parts) {
+            let id = match call {
+                Ok(call) => call.id,
+                Err(bad) => Some(bad.id),
+            };
+            answers.extend(match (part, id) {
+                (Part::Passed, None) => None,
+                (Part::Passed, Some(id)) => replies.next().map(|reply| written(&id, reply)),
+                (part, id) => finish(part, id).await,
+            });
+        }
+        json(envelope::batch(answers))
+    }
+
+    /// Whatever goes through a lane has its place there when this returns.
+    fn begin(&self, call: &Call) -> Part {
+        if self.lanes.config.denies(&call.method) {
+            return Part::Refused(Refusal::MethodDenied(call.method.clone()));
+        }
+        if call.method != SEND {
+            return Part::Passed;
+        }
+        match decode(call.params.as_ref(), &self.lanes.config.rules) {
+            Ok(Decoded::Ordered(transaction)) => {
+                let hash = transaction.hash;
+                Part::InLane(self.lanes.enter(transaction), hash)
+            }
+            Ok(Decoded::Passed) => Part::Passed,
+            Err(refusal) => Part::Refused(refusal),
+        }
+    }
+
+    /// The request as it came, and the answer as it comes.
+    async fn pass(&self, headers: &HeaderMap, body: Bytes, id: &Json) -> Answer {
+        match self.lanes.nodes.pass(&only(headers, &PASSED), body).await {
+            Ok(response) => {
+                let (parts, body) = response.into_parts();
+                let mut answer = Response::new(body.boxed());
+                *answer.status_mut() = parts.status;
+                *answer.headers_mut() = only(&parts.headers, &PASSED_BACK);
+                answer
+            }
+            Err(refusal) => json(envelope::refuse(id, &refusal)),
+        }
+    }
+
+    /// What is left of a batch, and an answer for each of them that wants one.
+    async fn pass_some(&self, calls: &[&Call]) -> Vec<Result<Reply, Refusal>> {
+        let ids: Vec<Json> = calls.iter().filter_map(|call| call.id.clone()).collect();
+        if calls.is_empty() {
+            return Vec::new();
+        }
+        let body = envelope::batch(calls.iter().map(|call| call.raw.as_bytes()));
+        let answered = self.lanes.nodes.ask(body).await.map_err(NoAnswer::into_refusal);
+        let replies = match answered {
+            // Notifications have no answer.
+            _ if ids.is_empty() => return Vec::new(),
+            Ok(answer) => read_replies(&answer, &ids),
+            Err(refusal) => Err(refusal),
+        };
+        replies.unwrap_or_else(|refusal| vec![Err(refusal); ids.len()])
+    }
+}
+
+/// Waits for what was begun. A notification gets no answer, but it is carried out.
+async fn finish(part: Part, id: Option<Json>) -> Option<Bytes> {
+    match part {
+        Part::InLane(outcome, hash) => {
+            let lost = |_| Outcome::Refused(Refusal::Internal("it was left undone".into()));
+            let outcome = outcome.await.unwrap_or_else(lost);
+            let id = id?;
+            Some(match outcome {
+                Outcome::Accepted(hash) => envelope::answer(&id, &Json::of(&format!("{hash:#x}"))),
+                Outcome::Rejected(error) => envelope::fail(&id, &error),
+                Outcome::Refused(refusal) => envelope::refuse_transaction(&id, &refusal, &hash),
+            })
+        }
+        Part::Refused(refusal) => Some(envelope::refuse(&id?, &refusal)),
+        Part::Passed => None,
+    }
+}
+
+fn written(id: &Json, reply: Result<Reply, Refusal>) -> Bytes {
+    match reply {
+        Ok(Reply::Result(result)) => envelope::answer(id, &result),
+        Ok(Reply::Error { raw, .. }) => envelope::fail(id, &raw),
+        Err(refusal) => envelope::refuse(id, &refusal),
+    }
+}
+
+fn only(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
+    let known = |name: &HeaderName| headers.get(name).map(|value| (name.clone(), value.clone()));
+    names.iter().filter_map(known).collect()
+}
+
+pub(crate) fn json(body: Bytes) -> Answer {
+    with_status(StatusCode::OK, "application/json", body)
+}
+
+pub(crate) fn with_status(
+    status: StatusCode,
+    kind: &'static str,
+    body: impl Into<Bytes>,
+) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()).map_err(|never| match never {}).boxed());
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}

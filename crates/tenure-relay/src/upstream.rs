@@ -1,0 +1,303 @@
+//! The nodes: which one is asked, what goes there, and what may come back.
+//!
+//! A node is a URL that an operator has named; nothing in a request can add one, and no redirect is
+//! followed. Its URL may have a password or a key in it, so only its host and port are ever shown.
+
+mod address;
+mod body;
+mod node;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+pub use self::address::Address;
+pub(crate) use self::body::Bounded;
+use self::node::Node;
+use crate::config::Config;
+use crate::envelope::{Json, Reply, read_reply};
+use crate::node::quantity;
+use crate::refusal::Refusal;
+
+/// More than any answer that the relay itself asks for.
+const MOST_OF_AN_ANSWER: usize = 1 << 20;
+
+type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// All nodes of a relay.
+pub(crate) struct Nodes {
+    http: Http,
+    nodes: Vec<Arc<Node>>,
+    chain_id: u64,
+    answer_within: Duration,
+    max_answer: usize,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// The request has not reached any node.
+    NotSent(Refusal),
+    /// It may have reached one.
+    Unknown(Refusal),
+}
+
+impl NoAnswer {
+    pub(crate) fn into_refusal(self) -> Refusal {
+        match self {
+            NoAnswer::NotSent(refusal) | NoAnswer::Unknown(refusal) => refusal,
+        }
+    }
+}
+
+impl Nodes {
+    pub(crate) fn new(config: &Config) -> Result<Nodes, String> {
+        let nodes = config.nodes.iter().cloned().map(|to| Arc::new(Node::new(to))).collect();
+        Ok(Nodes {
+            http: http(config.answer_within)?,
+            nodes,
+            chain_id: config.rules.chain_id,
+            answer_within: config.answer_within,
+            max_answer: config.max_answer,
+        })
+    }
+
+    /// Hosts and ports, and whether each has answered when it was last asked.
+    pub(crate) fn seen(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.nodes.iter().map(|node| (node.address.host(), node.answers()))
+    }
+
+    /// Whether any of them answers now, and is of this chain.
+    pub(crate) async fn answer(&self) -> bool {
+        for node in &self.nodes {
+            if self.ask_chain_id(node).await == Ok(self.chain_id) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Passes a request on as it is, and its answer back as it comes.
+    pub(crate) async fn pass(
+        &self,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Bounded>, Refusal> {
+        let (node, response) = self.send(headers, body).await.map_err(NoAnswer::into_refusal)?;
+        if response.status().is_redirection() {
+            node.failed();
+            return Err(unusable(&node, "it answers with a redirect"));
+        }
+        Ok(response.map(|body| Bounded::new(body, self.max_answer, self.answer_within)))
+    }
+
+    /// Asks for something and reads the whole answer.
+    pub(crate) async fn ask(&self, body: Bytes) -> Result<Bytes, NoAnswer> {
+        let (node, response) = self.send(&HeaderMap::new(), body).await?;
+        self.read(&node, response).await
+    }
+
+    /// To the first node that can be reached. Where it broke off after that nobody else is asked: it
+    /// may have been heard.
+    async fn send(
+        &self,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<(Arc<Node>, Response<hyper::body::Incoming>), NoAnswer> {
+        let mut last = None;
+        for node in self.in_order() {
+            if let Err(refusal) = self.is_of_this_chain(&node).await {
+                last = Some(refusal);
+                continue;
+            }
+            match self.post(&node, headers, body.clone()).await {
+                Ok(response) => return Ok((node, response)),
+                Err(NoAnswer::NotSent(refusal)) => last = Some(refusal),
+                Err(unknown) => return Err(unknown),
+            }
+        }
+        let none = || Refusal::NodeUnreachable("there is no node to ask".into());
+        Err(NoAnswer::NotSent(last.unwrap_or_else(none)))
+    }
+
+    /// Those that answer come first; the others are still better than none.
+    fn in_order(&self) -> Vec<Arc<Node>> {
+        let mut nodes = self.nodes.clone();
+        nodes.sort_by_key(|node| !node.may_be_asked());
+        nodes
+    }
+
+    async fn post(
+        &self,
+        node: &Arc<Node>,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<hyper::body::Incoming>, NoAnswer> {
+        let request = request(node, headers, body);
+        match tokio::time::timeout(self.answer_within, self.http.request(request)).await {
+            Ok(Ok(response)) => {
+                node.answered(response.status());
+                Ok(response)
+            }
+            Ok(Err(error)) => {
+                node.failed();
+                let refusal = unreachable(node, &error);
+                // A connection that could not be made has carried nothing.
+                if error.is_connect() {
+                    return Err(NoAnswer::NotSent(refusal));
+                }
+                Err(NoAnswer::Unknown(refusal))
+            }
+            Err(_) => {
+                node.failed();
+                Err(NoAnswer::Unknown(self.too_slow(node)))
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+        node: &Node,
+        response: Response<hyper::body::Incoming>,
+    ) -> Result<Bytes, NoAnswer> {
+        let status = response.status();
+        let is_packed = response.headers().contains_key(hyper::header::CONTENT_ENCODING);
+        let body = Limited::new(response.into_body(), MOST_OF_AN_ANSWER).collect();
+        let body = match tokio::time::timeout(self.answer_within, body).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(_)) => {
+                node.failed();
+                return Err(NoAnswer::Unknown(unusable(node, "it broke off, or is too long")));
+            }
+            Err(_) => {
+                node.failed();
+                return Err(NoAnswer::Unknown(self.too_slow(node)));
+            }
+        };
+        // What nobody asked to be packed is not unpacked. Some nodes answer errors with 4xx and 5xx:
+        // what counts then is whether it is an answer.
+        let is_json = body.first().is_some_and(|first| matches!(first, b'{' | b'['));
+        if is_packed || !is_json || status.is_redirection() {
+            return Err(NoAnswer::Unknown(unusable(node, &format!("HTTP {}", status.as_u16()))));
+        }
+        Ok(body)
+    }
+
+    fn too_slow(&self, node: &Node) -> Refusal {
+        unusable(node, &format!("no answer within {:?}", self.answer_within))
+    }
+
+    /// A node is asked for its chain once, before anything else: transactions of one chain must not
+    /// reach another.
+    async fn is_of_this_chain(&self, node: &Arc<Node>) -> Result<(), Refusal> {
+        let known = match node.chain_id() {
+            Some(known) => known,
+            None => {
+                let asked = self.ask_chain_id(node).await?;
+                node.is_of_chain(asked);
+                asked
+            }
+        };
+        if known == self.chain_id {
+            return Ok(());
+        }
+        let reason = format!("it is of chain {known}, not of chain {}", self.chain_id);
+        Err(unusable(node, &reason))
+    }
+
+    async fn ask_chain_id(&self, node: &Arc<Node>) -> Result<u64, Refusal> {
+        let body = Bytes::from_static(CHAIN_ID);
+        let response = self.post(node, &HeaderMap::new(), body).await;
+        let response = response.map_err(NoAnswer::into_refusal)?;
+        let answer = self.read(node, response).await.map_err(NoAnswer::into_refusal)?;
+        match read_reply(&answer, &Json::of(&1))? {
+            Reply::Result(chain_id) => quantity(&chain_id),
+            Reply::Error { message, .. } => Err(unusable(node, &message)),
+        }
+    }
+}
+
+const CHAIN_ID: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+
+/// Asks the first of the nodes that answers which chain it is of.
+///
+/// # Errors
+/// If none answers, why the last did not.
+///
+/// # Cancel safety
+/// May be dropped at any await point.
+pub async fn chain_id(nodes: &[Address], within: Duration) -> Result<u64, Refusal> {
+    let config = Config { answer_within: within, ..Config::new(nodes.to_vec(), 0) };
+    let all = Nodes::new(&config).map_err(Refusal::NodeUnreachable)?;
+    let mut last = Refusal::NodeUnreachable("there is no node to ask".into());
+    for node in &all.nodes {
+        match all.ask_chain_id(node).await {
+            Ok(chain_id) => return Ok(chain_id),
+            Err(refusal) => last = refusal,
+        }
+    }
+    Err(last)
+}
+
+fn http(within: Duration) -> Result<Http, String> {
+    let mut plain = HttpConnector::new();
+    plain.enforce_http(false);
+    plain.set_nodelay(true);
+    plain.set_connect_timeout(Some(within));
+    let provider = rustls::crypto::ring::default_provider();
+    let connector = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_provider_and_native_roots(provider)
+        .map_err(|error| format!("certificates cannot be read: {error}"))?
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(plain);
+    let mut client = Client::builder(TokioExecutor::new());
+    client.pool_timer(TokioTimer::new()).pool_idle_timeout(Duration::from_secs(30));
+    // A connection that the node has closed meanwhile is told apart from one that broke off.
+    Ok(client.retry_canceled_requests(true).build(connector))
+}
+
+fn request(node: &Node, headers: &HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = node.address.uri().clone();
+    *request.headers_mut() = headers.clone();
+    let json = HeaderValue::from_static("application/json");
+    request.headers_mut().entry(CONTENT_TYPE).or_insert(json);
+    if let Some(credentials) = node.address.credentials() {
+        request.headers_mut().insert(hyper::header::AUTHORIZATION, credentials.clone());
+    }
+    request
+}
+
+fn unreachable(node: &Node, error: &Error) -> Refusal {
+    // The error of the client may contain the URL; its source does not.
+    let why = std::error::Error::source(error).map_or_else(
+        || "the connection broke off".to_owned(),
+        |source| innermost(source).to_string(),
+    );
+    Refusal::NodeUnreachable(format!("{}: {why}", node.address.host()))
+}
+
+fn innermost<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> &'a (dyn std::error::Error + 'static) {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error)
+}
+
+fn unusable(node: &Node, why: &str) -> Refusal {
+    Refusal::BadReply(format!("{}: {why}", node.address.host()))
+}
+
+/// Whether a status says that the node itself, and not the request, is in trouble.
+fn is_trouble(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}

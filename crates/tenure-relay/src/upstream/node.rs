@@ -1,0 +1,71 @@
+//! One node, and whether it is worth asking.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::StatusCode;
+
+use super::{Address, is_trouble};
+
+/// So many failures in a row, and others are asked first.
+const FAILURES: u32 = 3;
+/// For so long, doubled with each further failure up to the longest.
+const REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(30);
+
+pub(super) struct Node {
+    pub(super) address: Address,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    chain_id: Option<u64>,
+    failures: u32,
+    rests_until: Option<Instant>,
+}
+
+impl Node {
+    pub(super) fn new(address: Address) -> Node {
+        Node { address, seen: Mutex::default() }
+    }
+
+    /// Which chain it is of, if it was asked.
+    pub(super) fn chain_id(&self) -> Option<u64> {
+        self.seen().chain_id
+    }
+
+    pub(super) fn is_of_chain(&self, chain_id: u64) {
+        self.seen().chain_id = Some(chain_id);
+    }
+
+    /// Whether it has answered when it was last asked.
+    pub(super) fn answers(&self) -> bool {
+        self.seen().failures == 0
+    }
+
+    pub(super) fn may_be_asked(&self) -> bool {
+        self.seen().rests_until.is_none_or(|until| until <= Instant::now())
+    }
+
+    pub(super) fn answered(&self, status: StatusCode) {
+        if is_trouble(status) {
+            return self.failed();
+        }
+        let mut seen = self.seen();
+        (seen.failures, seen.rests_until) = (0, None);
+    }
+
+    pub(super) fn failed(&self) {
+        let mut seen = self.seen();
+        seen.failures = seen.failures.saturating_add(1);
+        if let Some(further) = seen.failures.checked_sub(FAILURES) {
+            let rest = REST.saturating_mul(1 << further.min(5)).min(LONGEST_REST);
+            seen.rests_until = Some(Instant::now() + rest);
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
