@@ -19,7 +19,7 @@ use crate::in_flight::{InFlight, Member, name_of};
 /// The line in which reservations of an account are made: for order and few collisions. What keeps a
 /// nonce from being given twice is the second look, so that a lost turn does no harm and a short ttl no
 /// more.
-const TURN: Duration = Duration::from_secs(2);
+const TURN: Duration = Duration::from_secs(1);
 const LONGEST_TURN: Duration = Duration::from_secs(10);
 
 type Result<T> = std::result::Result<T, NonceError>;

@@ -28,6 +28,11 @@ impl<C: Chain> Reserved<C> {
         self.nonce
     }
 
+    /// The chain that is asked.
+    pub fn chain(&self) -> &C {
+        &self.chain
+    }
+
     /// Whether it is certainly still yours. Looks at the clock; asks nobody. Do not send otherwise.
     pub fn is_live(&self) -> bool {
         self.member.as_ref().is_some_and(Member::is_live)
