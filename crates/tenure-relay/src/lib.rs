@@ -1,6 +1,8 @@
 //! An Ethereum JSON-RPC relay that keeps each sender's transactions in order across instances, and
 //! nonces for signers.
 
+#[cfg(feature = "alloy")]
+pub mod alloy;
 #[cfg(feature = "relay")]
 mod config;
 #[cfg(feature = "relay")]

@@ -23,7 +23,7 @@ pub use self::error::NonceError;
 pub use self::reserved::Reserved;
 pub use self::standing::Standing;
 
-use self::lane::Lane;
+pub(crate) use self::lane::Lane;
 use crate::in_flight::Member;
 
 /// How long things last. Everyone who reserves for an account should say the same.
@@ -105,7 +105,10 @@ impl<C: Chain> Nonces<C> {
         chain: C,
         terms: Terms,
     ) -> Nonces<C> {
-        let lane = Arc::new(Lane::new(tenure, chain_id, account, terms));
+        Nonces::of_lane(Arc::new(Lane::new(tenure, chain_id, account, terms)), chain, terms)
+    }
+
+    pub(crate) fn of_lane(lane: Arc<Lane>, chain: C, terms: Terms) -> Nonces<C> {
         Nonces { lane, chain: Arc::new(chain), terms }
     }
 

@@ -109,7 +109,7 @@ fn stop_for_a_while(worker: &mut Worker, chain: &Chain, rng: &mut Rng) {
     chain.stops(worker.child.id());
     worker.signal(Signal::STOP);
     // The others go on meanwhile.
-    std::thread::sleep(rng.micros(10_000, 1_500_000));
+    std::thread::sleep(rng.micros(10_000, 4_000_000));
     worker.signal(Signal::CONT);
     worker.ends_at = Instant::now() + Duration::from_millis(500);
 }

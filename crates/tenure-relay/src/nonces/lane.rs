@@ -26,7 +26,7 @@ type Result<T> = std::result::Result<T, NonceError>;
 
 /// The nonces of one account on one chain.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     tenure: Tenure,
     account: Address,
     line: String,
@@ -63,7 +63,7 @@ impl Kept {
 }
 
 impl Lane {
-    pub(super) fn new(tenure: &Tenure, chain_id: u64, account: Address, terms: Terms) -> Lane {
+    pub(crate) fn new(tenure: &Tenure, chain_id: u64, account: Address, terms: Terms) -> Lane {
         let set = InFlight::called(tenure, name_of("reserved", chain_id, account));
         let set = set.max_hold(terms.reserved_for);
         Lane {
@@ -83,7 +83,7 @@ impl Lane {
     }
 
     /// Takes the lowest nonce that nobody has.
-    pub(super) async fn reserve(&self, chain: &impl Chain) -> Result<Member> {
+    pub(crate) async fn reserve(&self, chain: &impl Chain) -> Result<Member> {
         let line = self.tenure.mutex(&self.line).ttl(TURN).max_hold(LONGEST_TURN);
         let turn = line.acquire().await?;
         loop {
@@ -184,7 +184,7 @@ impl Lane {
     }
 
     /// Nothing was said of it. Never waits: it is called when a reservation is dropped.
-    pub(super) fn abandon(&self, member: Member) {
+    pub(crate) fn abandon(&self, member: Member) {
         let hash = member.hash();
         self.keep(member, hash, Some(Instant::now() + self.terms.unknown_for));
     }

@@ -27,6 +27,7 @@ struct State {
 struct Had {
     nonce: u64,
     process: u32,
+    since: Instant,
 }
 
 /// Listens until the test ends.
@@ -85,7 +86,8 @@ fn serve(state: &Mutex<State>, stream: TcpStream) {
             ["count"] => state.count().to_string(),
             ["knows", hash] => state.knows(hash.parse().unwrap()).to_string(),
             ["issued", nonce] => state.issued(process, nonce.parse().unwrap()),
-            ["releasing", nonce] => state.releasing(process, nonce.parse().unwrap()),
+            // Because it was away for too long, or because it wants to.
+            ["lost" | "releasing", nonce] => state.leaving(process, nonce.parse().unwrap()),
             ["send", nonce, hash] => {
                 state.send(process, nonce.parse().unwrap(), hash.parse().unwrap())
             }
@@ -118,15 +120,16 @@ impl State {
             // A third of the ttl may have passed since it was renewed last.
             let is_forgotten = gone.is_some_and(|gone| gone > terms().ttl / 2);
             if had.process != process && !is_forgotten && !self.stopped.contains(&had.process) {
-                let who = format!("{} has it, or ended {gone:?} ago", had.process);
+                let (who, since) = (had.process, had.since.elapsed());
+                let who = format!("{who} has it since {since:?}, or ended {gone:?} ago");
                 self.faults.push(format!("{process} was given {nonce}: {who}"));
             }
         }
-        self.had.push(Had { nonce, process });
+        self.had.push(Had { nonce, process, since: Instant::now() });
         "ok".to_owned()
     }
 
-    fn releasing(&mut self, process: u32, nonce: u64) -> String {
+    fn leaving(&mut self, process: u32, nonce: u64) -> String {
         self.had.retain(|had| (had.process, had.nonce) != (process, nonce));
         "ok".to_owned()
     }

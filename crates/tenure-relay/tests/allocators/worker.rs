@@ -15,7 +15,7 @@ pub(crate) const WALLET: Address = Address::repeat_byte(0x14);
 
 pub(crate) fn terms() -> Terms {
     let mut terms = Terms::default();
-    terms.ttl = Duration::from_secs(1);
+    terms.ttl = Duration::from_secs(3);
     terms.unknown_for = Duration::from_secs(3);
     terms.reserved_for = Duration::from_secs(30);
     terms.late = Duration::from_millis(500);
@@ -53,7 +53,7 @@ pub(crate) async fn send(mut reserved: Reserved<Client>, salt: u64) {
     let nonce = reserved.nonce();
     let hash = keccak256(format!("{nonce} {salt} {}", std::process::id()));
     if reserved.sending(hash).await.is_err() {
-        // It was away for too long.
+        reserved.chain().tell(&format!("lost {nonce}"));
         return;
     }
     let said = reserved.chain().tell(&format!("send {nonce} {hash}"));
