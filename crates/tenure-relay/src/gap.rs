@@ -143,3 +143,87 @@ impl Drop for Waits<'_> {
         self.next.send_modify(|_| {});
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    const SENDER: Address = Address::ZERO;
+    const LONG: Duration = Duration::from_secs(3600);
+
+    async fn nobody_answers() -> Option<u64> {
+        None
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_one_after_what_was_sent_here_is_told_at_once() {
+        let gaps = Arc::new(Gaps::default());
+        let until = Instant::now() + LONG;
+        let waits = tokio::spawn({
+            let gaps = gaps.clone();
+            async move { gaps.wait(SENDER, 7, 5, until, 9, nobody_answers).await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        gaps.accepted(SENDER, 5);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!waits.is_finished());
+        gaps.accepted(SENDER, 6);
+        assert_eq!(waits.await.unwrap(), Ok(()));
+        assert!(gaps.early().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_others_have_sent_is_seen_and_only_one_asks() {
+        let gaps = Gaps::default();
+        let (count, asked) = (AtomicU64::new(5), AtomicU64::new(0));
+        let ask = || async {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Some(count.load(Ordering::Relaxed))
+        };
+        let until = Instant::now() + LONG;
+        let waits = |nonce| gaps.wait(SENDER, nonce, 5, until, 9, ask);
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert!(asked.load(Ordering::Relaxed) <= 110, "{asked:?}");
+            count.store(8, Ordering::Relaxed);
+        };
+        let (one, two, three, ()) = tokio::join!(waits(6), waits(7), waits(8), later);
+        assert_eq!((one, two, three), (Ok(()), Ok(()), Ok(())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever_and_no_more_than_may() {
+        let gaps = Gaps::default();
+        let until = Instant::now() + Duration::from_secs(5);
+        let first = gaps.wait(SENDER, 9, 5, until, 1, nobody_answers);
+        let second = async {
+            tokio::task::yield_now().await;
+            gaps.wait(SENDER, 8, 5, until, 1, nobody_answers).await
+        };
+        let (first, second) = tokio::join!(first, second);
+        assert_eq!((first, second), (Err(NotYet::Still(5)), Err(NotYet::Full)));
+        assert!(gaps.early().is_empty());
+    }
+
+    /// A hope that the node does not share must not make it come back at once, again and again.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_seen_under_the_lane_counts_more_than_what_was_heard() {
+        let gaps = Gaps::default();
+        let until = Instant::now() + Duration::from_secs(5);
+        let hears = async {
+            tokio::task::yield_now().await;
+            gaps.accepted(SENDER, 8);
+        };
+        let waits = gaps.wait(SENDER, 9, 5, until, 9, nobody_answers);
+        let other = gaps.wait(SENDER, 20, 5, until, 9, nobody_answers);
+        let again = async {
+            let (first, ()) = tokio::join!(waits, hears);
+            assert_eq!(first, Ok(()));
+            gaps.wait(SENDER, 9, 5, until, 9, nobody_answers).await
+        };
+        let (again, _) = tokio::join!(again, other);
+        assert_eq!(again, Err(NotYet::Still(5)));
+    }
+}

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use alloy_primitives::{Address, B256};
 use tenure::{Hold, Tenure};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::config::Config;
 use crate::envelope::Json;
 use crate::gap::Gaps;
 use crate::in_flight::InFlight;
 use crate::passage::Passage;
+use crate::passing::Passing;
 use crate::refusal::Refusal;
 use crate::transaction::Transaction;
 use crate::upstream::Nodes;
@@ -25,8 +26,7 @@ pub(crate) struct Lanes {
     pub(crate) tenure: Tenure,
     pub(crate) nodes: Nodes,
     pub(crate) gaps: Gaps,
-    /// How many transactions are on their way.
-    pub(crate) passing: watch::Sender<usize>,
+    pub(crate) passing: Passing,
 }
 
 /// What the sender of a transaction is told.
@@ -49,11 +49,10 @@ impl Lanes {
         let turn = self.join(&transaction);
         let (answer, answered) = oneshot::channel();
         let passage = Passage::new(self.clone(), transaction, answer);
-        self.passing.send_modify(|passing| *passing += 1);
-        let counted = Counted(self.clone());
+        let passes = self.passing.enter();
         tokio::spawn(async move {
             passage.pass(turn).await;
-            drop(counted);
+            drop(passes);
         });
         answered
     }
@@ -81,14 +80,5 @@ impl Lanes {
     fn name(&self, what: &str, sender: Address) -> String {
         let ns = self.config.ns.as_ref().map(|ns| format!("{ns}/")).unwrap_or_default();
         format!("{ns}{what}:{}:{sender:#x}", self.config.rules.chain_id)
-    }
-}
-
-/// One that is on its way; however it ends, it is no longer.
-struct Counted(Arc<Lanes>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.passing.send_modify(|passing| *passing -= 1);
     }
 }

@@ -17,6 +17,8 @@ mod node;
 #[cfg(feature = "relay")]
 mod passage;
 #[cfg(feature = "relay")]
+mod passing;
+#[cfg(feature = "relay")]
 pub mod refusal;
 #[cfg(feature = "relay")]
 mod relay;

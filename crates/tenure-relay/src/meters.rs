@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use metrics::{Gauge, counter, gauge, histogram};
+use metrics::{counter, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tenure::Protection;
+
+use crate::passing::Passing;
 
 /// Name, what it counts.
 const COUNTERS: [(&str, &str); 4] = [
@@ -21,6 +23,7 @@ const COUNTERS: [(&str, &str); 4] = [
     ("tenure_nonce_gaps_total", "Transactions that came before the ones before them."),
 ];
 const IN_FLIGHT: &str = "tenure_relay_in_flight";
+const OLDEST: &str = "tenure_relay_oldest_in_flight_seconds";
 const SECONDS: &str = "tenure_relay_transaction_seconds";
 
 /// Makes the numbers of this process readable: the library's and the relay's.
@@ -40,25 +43,15 @@ pub fn install() -> Result<PrometheusHandle, String> {
         metrics::describe_counter!(name, help);
     }
     metrics::describe_gauge!(IN_FLIGHT, "Transactions that have arrived and have no outcome yet.");
+    metrics::describe_gauge!(OLDEST, "For how long the oldest of them has been on its way.");
     metrics::describe_histogram!(SECONDS, "From arrival to outcome, by what it was.");
     Ok(handle)
 }
 
-/// One more transaction on its way, for as long as this lives.
-pub(crate) struct Passing(Gauge);
-
-impl Passing {
-    pub(crate) fn new(chain_id: u64) -> Passing {
-        let gauge = gauge!(IN_FLIGHT, "chain" => chain_id.to_string());
-        gauge.increment(1);
-        Passing(gauge)
-    }
-}
-
-impl Drop for Passing {
-    fn drop(&mut self) {
-        self.0.decrement(1);
-    }
+/// What is measured when someone looks.
+pub(crate) fn look(chain_id: u64, passing: &Passing) {
+    gauge!(IN_FLIGHT, "chain" => chain_id.to_string()).set(passing.count() as f64);
+    gauge!(OLDEST, "chain" => chain_id.to_string()).set(passing.oldest().as_secs_f64());
 }
 
 pub(crate) fn ended(chain_id: u64, outcome: &'static str, took: Duration) {

@@ -36,7 +36,8 @@ pub(crate) struct Passage {
     patient_until: Option<Instant>,
     /// Taken when the answer has been given.
     answer: Option<oneshot::Sender<Outcome>>,
-    /// Its place in the pending set.
+    /// Whether it joins the pending set, and its place there.
+    is_shown: bool,
     member: Option<Member>,
     /// From here on a node may have it.
     is_submitted: bool,
@@ -62,13 +63,13 @@ impl Passage {
             arrived,
             patient_until: None,
             answer,
+            is_shown: false,
             member: None,
             is_submitted: false,
         }
     }
 
     pub(crate) async fn pass(mut self, mut turn: Option<Turn>) {
-        let _counted = meters::Passing::new(self.chain_id());
         let outcome = loop {
             let hold = match turn.take() {
                 Some(turn) => match turn.await {
@@ -93,8 +94,11 @@ impl Passage {
 
     /// What is done under the lane, for as long as it is held and no longer.
     async fn visit(&mut self, hold: Option<&Hold>) -> Visit {
+        // The set is kept under the lane. Without the engine there is none; nobody waits to hear that
+        // again.
         let protection = hold.map(Hold::protection);
-        if let Some(protection @ (Protection::Local | Protection::None)) = protection {
+        self.is_shown = self.lanes.config.pending_set && protection == Some(Protection::Engine);
+        if let Some(protection) = protection.filter(|by| *by != Protection::Engine) {
             meters::unprotected(self.chain_id(), protection);
         }
         let (max_hold, lost) = (self.lanes.config.max_hold, hold.map(Hold::lost));
@@ -155,7 +159,7 @@ impl Passage {
             };
         }
         can_pay(transaction, &account)?;
-        let in_flight = config.pending_set.then(|| lanes.in_flight(transaction.sender));
+        let in_flight = self.is_shown.then(|| lanes.in_flight(transaction.sender));
         let next = match &in_flight {
             Some(in_flight) => self.next(in_flight, account.count).await?,
             None => account.count,
@@ -206,9 +210,8 @@ impl Passage {
     async fn submit(&mut self) -> Outcome {
         let mut pause = FIRST_LOOK;
         loop {
-            let sent = self.lanes.nodes.submit(&self.transaction).await;
-            self.is_submitted |= !matches!(sent, Err(NoAnswer::NotSent(_)));
-            match sent {
+            let was_submitted = std::mem::replace(&mut self.is_submitted, true);
+            match self.lanes.nodes.submit(&self.transaction).await {
                 Ok(Reply::Result(_)) => return Outcome::Accepted(self.transaction.hash),
                 Ok(Reply::Error { message, raw, .. }) => {
                     return match self.judge(&message).await {
@@ -216,7 +219,8 @@ impl Passage {
                         false => Outcome::Rejected(raw),
                     };
                 }
-                Err(NoAnswer::NotSent(refusal)) if !self.is_submitted => {
+                Err(NoAnswer::NotSent(refusal)) if !was_submitted => {
+                    self.is_submitted = false;
                     return Outcome::Refused(refusal);
                 }
                 Err(no_answer) => {
@@ -265,7 +269,10 @@ impl Passage {
         };
         let cap = lanes.config.per_sender as usize;
         match lanes.gaps.wait(sender, nonce, next, until, cap, count).await {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                meters::gap(self.chain_id(), "closed");
+                Ok(())
+            }
             Err(NotYet::Full) => Err(Refusal::LineFull { limit: cap }),
             Err(NotYet::Still(next)) => {
                 meters::gap(self.chain_id(), "refused");
@@ -290,7 +297,13 @@ impl Passage {
         let Transaction { sender, nonce, hash, .. } = self.transaction;
         let class = class_of(&outcome);
         meters::ended(self.chain_id(), class, self.arrived.elapsed());
-        tracing::debug!(event = "relay.ended", %sender, nonce, %hash, outcome = class);
+        if class != "accepted" && self.answer.is_none() {
+            // Whoever sent it has been told that all is well.
+            let reason = why(&outcome);
+            tracing::error!(event = "relay.failed_late", %sender, nonce, %hash, outcome = class, reason);
+        }
+        let ms = self.arrived.elapsed().as_millis() as u64;
+        tracing::debug!(event = "relay.ended", %sender, nonce, %hash, outcome = class, ms);
         if class == "accepted" {
             self.lanes.gaps.accepted(sender, nonce);
         }
@@ -350,6 +363,14 @@ fn can_pay(transaction: &Transaction, account: &Account) -> Result<(), Refusal> 
         });
     }
     Ok(())
+}
+
+fn why(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Accepted(_) => String::new(),
+        Outcome::Rejected(error) => error.as_str().to_owned(),
+        Outcome::Refused(refusal) => refusal.message(),
+    }
 }
 
 fn class_of(outcome: &Outcome) -> &'static str {

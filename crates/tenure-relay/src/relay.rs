@@ -8,12 +8,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use tenure::Tenure;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::config::Config;
 use crate::envelope::{self, Bad, Call, Incoming, Json, Reply, read_replies};
 use crate::gap::Gaps;
 use crate::lane::{Lanes, Outcome};
+use crate::passing::Passing;
 use crate::refusal::Refusal;
 use crate::transaction::{Decoded, decode};
 use crate::upstream::{NoAnswer, Nodes};
@@ -51,7 +52,7 @@ impl Relay {
     /// If this machine's certificates cannot be read.
     pub fn new(config: Config, tenure: &Tenure) -> Result<Relay, String> {
         let nodes = Nodes::new(&config)?;
-        let (tenure, gaps, passing) = (tenure.clone(), Gaps::default(), watch::Sender::new(0));
+        let (tenure, gaps, passing) = (tenure.clone(), Gaps::default(), Passing::default());
         Ok(Relay { lanes: Arc::new(Lanes { config, tenure, nodes, gaps, passing }) })
     }
 
@@ -60,8 +61,7 @@ impl Relay {
     /// # Cancel safety
     /// May be dropped at any await point.
     pub async fn finished(&self) {
-        // It is never closed while this has it.
-        let _ = self.lanes.passing.subscribe().wait_for(|passing| *passing == 0).await;
+        self.lanes.passing.none_left().await;
     }
 
     /// Answers one request body.

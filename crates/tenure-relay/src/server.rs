@@ -22,6 +22,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::envelope::{self, Json};
+use crate::meters;
 use crate::refusal::Refusal;
 use crate::relay::{Answer, Relay, json, with_status};
 
@@ -216,7 +217,9 @@ impl Desk {
     }
 
     fn metrics(&self) -> Answer {
-        self.relay.lanes.tenure.measure_ages();
+        let lanes = &self.relay.lanes;
+        lanes.tenure.measure_ages();
+        meters::look(lanes.config.rules.chain_id, &lanes.passing);
         match &self.metrics {
             Some(metrics) => {
                 with_status(StatusCode::OK, "text/plain; version=0.0.4", metrics.render())
