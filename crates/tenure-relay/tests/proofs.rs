@@ -5,12 +5,20 @@
 
 mod probe;
 
+#[path = "proofs/flood.rs"]
+mod flood;
+#[path = "proofs/hung.rs"]
+mod hung;
 #[path = "proofs/kinds.rs"]
 mod kinds;
+#[path = "proofs/misbehaviour.rs"]
+mod misbehaviour;
 #[path = "proofs/nonces.rs"]
 mod nonces;
 #[path = "proofs/order.rs"]
 mod order;
+#[path = "proofs/outages.rs"]
+mod outages;
 
 /// Not a test of its own: what a relay in a process of its own runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
