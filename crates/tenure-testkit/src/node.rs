@@ -47,6 +47,9 @@ pub struct Arrival {
 #[derive(Debug, Default)]
 struct Script {
     calls: u64,
+    /// How many are being treated now, and were at most.
+    at_once: usize,
+    most_at_once: usize,
     /// By the number of the call, from 1.
     at: HashMap<u64, Conduct>,
     next: VecDeque<Conduct>,
@@ -151,7 +154,9 @@ impl ScriptedNode {
     /// Behaves again, in all that comes; what hangs goes on to hang.
     pub fn behave(&self) {
         for script in self.shared.state().scripts.values_mut() {
-            *script = Script { calls: script.calls, ..Script::default() };
+            script.at.clear();
+            script.next.clear();
+            script.always = Conduct::Answer;
         }
     }
 
@@ -202,6 +207,12 @@ impl ScriptedNode {
         state.arrivals.iter().filter(|arrival| arrival.method == method).count()
     }
 
+    /// How many calls of a method it has had in hand at the same time, at most.
+    #[must_use]
+    pub fn most_at_once(&self, method: &str) -> usize {
+        self.shared.state().scripts.get(method).map_or(0, |script| script.most_at_once)
+    }
+
     /// The transactions that it took, in the order in which it took them.
     #[must_use]
     pub fn sent(&self) -> Vec<Sent> {
@@ -243,7 +254,15 @@ impl State {
         let script = self.scripts.entry(arrival.method.clone()).or_default();
         self.arrivals.push(arrival);
         script.calls += 1;
+        script.at_once += 1;
+        script.most_at_once = script.most_at_once.max(script.at_once);
         let told = script.at.remove(&script.calls).or_else(|| script.next.pop_front());
         told.unwrap_or_else(|| script.always.clone())
+    }
+
+    fn treated(&mut self, method: &str) {
+        if let Some(script) = self.scripts.get_mut(method) {
+            script.at_once -= 1;
+        }
     }
 }

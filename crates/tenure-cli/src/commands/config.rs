@@ -103,6 +103,8 @@ fn of_some_commands(settings: &Settings) -> Vec<Row> {
         let said = std::env::var_os(&variable).map(|value| value.to_string_lossy().into_owned());
         let in_url = from_url.get(&setting.replace('-', "_")).cloned();
         let (value, from) = match (said, in_url) {
+            // Whoever reads its node's URL aloud reads its key aloud.
+            (Some(_), _) if setting == "upstream" => ("set".to_owned(), "variable"),
             (Some(said), _) => (said, "variable"),
             (None, Some(in_url)) => (in_url, "url"),
             (None, None) => (default, "default"),

@@ -65,10 +65,12 @@ async fn treat(
     };
     let calls = body.as_array().map_or_else(|| vec![&body], |batch| batch.iter().collect());
     let mut conduct = Conduct::Answer;
+    let mut in_hand = InHand { shared, methods: Vec::new() };
     for call in &calls {
         let (path, head) = (request.path.clone(), request.head.clone());
         let method = call["method"].as_str().unwrap_or_default().to_owned();
         let params = call["params"].clone();
+        in_hand.methods.push(method.clone());
         let told = shared.state().arrived(Arrival { connection, path, head, method, params });
         // A batch has one answer: it is treated as the first of it that is told something.
         if conduct == Conduct::Answer {
@@ -181,6 +183,19 @@ impl Hanging<'_> {
 impl Drop for Hanging<'_> {
     fn drop(&mut self) {
         self.0.state().hanging -= 1;
+    }
+}
+
+/// Calls that are being treated, until they are answered or given up.
+struct InHand<'a> {
+    shared: &'a Shared,
+    methods: Vec<String>,
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        self.methods.iter().for_each(|method| state.treated(method));
     }
 }
 

@@ -1,0 +1,143 @@
+//! Wrong nonces and gaps: who is told, who waits, and that nobody else is held up.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_relay::Gap;
+use tenure_testkit::node::Conduct;
+use tenure_testkit::servers::Anvil;
+
+use crate::probe::client::send;
+use crate::probe::relays::{CHAIN, Instance, config, scripted};
+use crate::probe::wallet::Wallet;
+
+const SEND: &str = "eth_sendRawTransaction";
+const LONG: Duration = Duration::from_secs(60);
+
+fn reason(answer: &Value) -> &str {
+    answer["error"]["data"]["reason"].as_str().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s132_a_used_nonce_is_an_error_to_its_caller_alone_and_the_next_goes_on() {
+    let node = Anvil::build().start().unwrap();
+    let wallet = Wallet::rich(0, node.chain());
+    let relay = Instance::alone(config(&node.url())).await;
+    let mut client = relay.client().await;
+    let first = wallet.pay(0);
+    assert_eq!(client.ask(&send(1, &first.raw)).await["result"], json!(first.hash));
+    let other = client.ask(&send(2, &wallet.pay_of(0, 2).raw)).await;
+    assert_eq!(other["error"]["code"], json!(-32000), "{other}");
+    assert!(other["error"]["message"].as_str().unwrap().contains("nonce too low"), "{other}");
+    assert_eq!(other["error"]["data"]["expected_nonce"], json!("0x1"), "{other}");
+    // The very same again has one effect, and is no error.
+    assert_eq!(client.ask(&send(3, &first.raw)).await["result"], json!(first.hash));
+    let next = wallet.pay(1);
+    assert_eq!(client.ask(&send(4, &next.raw)).await["result"], json!(next.hash));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s132_a_transaction_that_the_node_refuses_uses_no_nonce() {
+    let node = scripted();
+    let wallet = Wallet::fresh(1, CHAIN);
+    let relay = Instance::alone(config(&node.url())).await;
+    let mut client = relay.client().await;
+    for no in ["insufficient funds for gas * price + value", "nonce too low"] {
+        node.next(SEND, Conduct::Refuse(-32000, no.to_owned()));
+        let refused = client.ask(&send(1, &wallet.pay_of(0, 9).raw)).await;
+        assert_eq!(refused["error"]["message"], json!(no), "{refused}");
+    }
+    // Its nonce is still the next one, for another transaction too.
+    for raw in wallet.pay_many(3) {
+        assert_eq!(client.ask(&send(2, &raw.raw)).await["result"], json!(raw.hash));
+    }
+    let nonces: Vec<u64> = node.sent().iter().map(|sent| sent.nonce).collect();
+    assert_eq!(nonces, [0, 1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s133_what_comes_early_is_held_until_those_before_it_have_come() {
+    let node = scripted();
+    let wallet = Wallet::fresh(1, CHAIN);
+    let mut config = config(&node.url());
+    config.gap = Gap::Hold(LONG);
+    let relay = Instance::alone(config).await;
+    let raws = wallet.pay_many(4);
+    let mut clients = Vec::new();
+    for nonce in [3, 2, 1] {
+        let mut client = relay.client().await;
+        client.write(&send(nonce, &raws[nonce as usize].raw).to_string()).await.unwrap();
+        clients.push((client, nonce));
+    }
+    // Another sender is not held up by that, and nothing was sent yet.
+    let mut other = relay.client().await;
+    let paid = Wallet::fresh(2, CHAIN).pay(0);
+    assert_eq!(other.ask(&send(1, &paid.raw)).await["result"], json!(paid.hash));
+    assert_eq!(node.sent().len(), 1);
+    assert_eq!(other.ask(&send(1, &raws[0].raw)).await["result"], json!(raws[0].hash));
+    for (mut client, nonce) in clients {
+        let answer = client.read().await.unwrap().json();
+        assert_eq!(answer["result"], json!(raws[nonce as usize].hash), "{answer}");
+    }
+    let sent = node.sent();
+    let nonces: Vec<u64> = sent.iter().skip(1).map(|sent| sent.nonce).collect();
+    assert_eq!(nonces, [0, 1, 2, 3]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s133_the_window_ends_with_an_error_and_the_lane_is_not_blocked() {
+    let node = scripted();
+    let wallet = Wallet::fresh(1, CHAIN);
+    let mut config = config(&node.url());
+    config.gap = Gap::Hold(Duration::from_millis(100));
+    let relay = Instance::alone(config).await;
+    let mut client = relay.client().await;
+    let raws = wallet.pay_many(3);
+    let early = client.ask(&send(1, &raws[2].raw)).await;
+    assert_eq!(reason(&early), "nonce_gap", "{early}");
+    assert_eq!(early["error"]["data"]["expected_nonce"], json!("0x0"), "{early}");
+    for raw in &raws {
+        assert_eq!(client.ask(&send(2, &raw.raw)).await["result"], json!(raw.hash));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s133_a_gap_is_refused_or_forwarded_where_that_is_the_policy() {
+    let node = scripted();
+    let raws = Wallet::fresh(1, CHAIN).pay_many(3);
+    let with = |gap| {
+        let mut config = config(&node.url());
+        config.gap = gap;
+        config
+    };
+    let (refuses, forwards) =
+        (Instance::alone(with(Gap::Refuse)).await, Instance::alone(with(Gap::Forward)).await);
+    let (mut refused, mut forwarded) = (refuses.client().await, forwards.client().await);
+    let early = refused.ask(&send(1, &raws[2].raw)).await;
+    assert_eq!(reason(&early), "nonce_gap", "{early}");
+    assert_eq!(node.calls(SEND), 0);
+    for at in [2, 0] {
+        let answer = forwarded.ask(&send(1, &raws[at].raw)).await;
+        assert_eq!(answer["result"], json!(raws[at].hash), "{answer}");
+    }
+    // The node keeps what it was given early, and goes on with it.
+    let last = refused.ask(&send(1, &raws[1].raw)).await;
+    assert_eq!(last["result"], json!(raws[1].hash), "{last}");
+    assert_eq!(node.sent().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s133_the_missing_one_may_come_by_another_relay() {
+    let node = scripted();
+    let raws = Wallet::fresh(1, CHAIN).pay_many(2);
+    let tenure = tenure::Tenure::connect("memory:").await.unwrap();
+    let mut config = config(&node.url());
+    config.gap = Gap::Hold(LONG);
+    let one = Instance::start(config.clone(), &tenure).await;
+    let two = Instance::start(config, &tenure).await;
+    let (mut early, mut late) = (one.client().await, two.client().await);
+    early.write(&send(1, &raws[1].raw).to_string()).await.unwrap();
+    node.wait_for_calls("eth_getTransactionCount", 1).unwrap();
+    assert_eq!(late.ask(&send(1, &raws[0].raw)).await["result"], json!(raws[0].hash));
+    assert_eq!(early.read().await.unwrap().json()["result"], json!(raws[1].hash));
+}
