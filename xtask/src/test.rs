@@ -69,12 +69,16 @@ fn clippy() -> Result<(), Failure> {
     workspace::run(clippy.args(["--locked", "--", "-D", "warnings"]))
 }
 
-/// Whether the library stands on each of its features alone: everywhere else all of them are on.
+/// Whether the libraries stand on each of their features alone: everywhere else all of them are on.
 fn features() -> Result<(), Failure> {
-    let manifest = workspace::read(&workspace::root(), "crates/tenure/Cargo.toml")?;
-    for feature in std::iter::once("").chain(feature_names(&manifest)) {
-        let args = ["clippy", "--quiet", "--locked", "-p", "tenure", "--features", feature];
-        workspace::run(workspace::cargo(args).args(["--", "-D", "warnings"]))?;
+    for package in ["tenure", "tenure-relay"] {
+        let manifest =
+            workspace::read(&workspace::root(), &format!("crates/{package}/Cargo.toml"))?;
+        for feature in std::iter::once("").chain(feature_names(&manifest)) {
+            let args = ["clippy", "--quiet", "--locked", "--no-default-features", "-p", package];
+            let with = ["--features", feature, "--", "-D", "warnings"];
+            workspace::run(workspace::cargo(args).args(with))?;
+        }
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! Real processes on real servers under more faults than a change needs, and the simulation with far
-//! more seeds.
+//! Real processes on real servers under more faults than a change needs, bytes that nobody has tried,
+//! and the simulation with far more seeds.
 //!
 //! Seeds start where the clock says, so that every run tries new ones. A seed that fails is printed
 //! by the test itself; in the simulation it replays the failure.
+
+mod fuzz;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -38,6 +40,7 @@ pub(crate) fn run(torture: Torture) -> Result<(), Failure> {
     processes(seed)?;
     leaders()?;
     commands()?;
+    fuzz::run()?;
     let Some(at_least) = torture.at_least else { return round(seed, SEEDS) };
     let mut count = FIRST_ROUND;
     while began.elapsed() < at_least {

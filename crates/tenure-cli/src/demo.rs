@@ -18,6 +18,8 @@ mod order;
 mod player;
 mod race;
 mod record;
+#[cfg(feature = "relay")]
+mod relay;
 mod screen;
 mod slots;
 mod stage;
@@ -150,6 +152,8 @@ fn act_of(proof: Proof) -> Act {
         Proof::Handover => handover::ACT,
         Proof::Leader => leader::ACT,
         Proof::Webhook => webhook::ACT,
+        #[cfg(feature = "relay")]
+        Proof::Relay => relay::ACT,
     }
 }
 
@@ -164,6 +168,8 @@ fn without(proof: Proof, stage: &mut Stage<'_>) -> Played {
         Proof::Handover => handover::without(stage),
         Proof::Leader => leader::without(stage),
         Proof::Webhook => webhook::without(stage),
+        #[cfg(feature = "relay")]
+        Proof::Relay => relay::without(stage),
     }
 }
 
@@ -178,6 +184,8 @@ fn with(proof: Proof, stage: &mut Stage<'_>) -> Played {
         Proof::Handover => handover::with(stage),
         Proof::Leader => leader::with(stage),
         Proof::Webhook => webhook::with(stage),
+        #[cfg(feature = "relay")]
+        Proof::Relay => relay::with(stage),
     }
 }
 
@@ -194,6 +202,8 @@ async fn work(words: &[&str], player: &mut Player) -> Result<(), Trouble> {
         Proof::Handover => handover::work(player, rest).await,
         Proof::Leader => leader::work(player, rest).await,
         Proof::Webhook => webhook::work(player, rest).await,
+        #[cfg(feature = "relay")]
+        Proof::Relay => relay::work(player, rest).await,
     }
 }
 
@@ -324,6 +334,8 @@ mod tests {
             (handover::ACT, include_str!("demo/handover.rs")),
             (leader::ACT, include_str!("demo/leader.rs")),
             (webhook::ACT, include_str!("demo/webhook.rs")),
+            #[cfg(feature = "relay")]
+            (relay::ACT, include_str!("demo/relay.rs")),
         ] {
             for line in act.lines {
                 let played = source.lines().filter(|played| played.trim() == line.trim()).count();

@@ -11,8 +11,10 @@ use std::process::Command;
 
 use stage::{Ran, Stage};
 
-const PROOFS: [&str; 9] =
-    ["race", "booking", "stolen", "crash", "slots", "order", "handover", "leader", "webhook"];
+const PROOFS: [&str; 10] = [
+    "race", "booking", "stolen", "crash", "slots", "order", "handover", "leader", "webhook",
+    "relay",
+];
 
 fn tenure(args: &[&str]) -> Ran {
     run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(args))

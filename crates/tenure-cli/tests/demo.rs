@@ -12,8 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use stage::{Ran, Stage, eventually};
 use tenure_testkit::servers::Redis;
 
-const PROOFS: [&str; 9] =
-    ["race", "booking", "stolen", "crash", "slots", "order", "handover", "leader", "webhook"];
+const PROOFS: [&str; 10] = [
+    "race", "booking", "stolen", "crash", "slots", "order", "handover", "leader", "webhook",
+    "relay",
+];
 
 /// A stage whose folder for temporary files is its own.
 fn stage(name: &str) -> (Stage, PathBuf) {
@@ -114,7 +116,9 @@ fn every_proof_holds_the_table_says_so_and_nothing_stays() {
     assert!(row(out, "webhook").contains("charged 4 times"), "{out}");
     assert!(row(out, "webhook").contains("  charged once"), "{out}");
     assert!(out.contains("all 8 deliveries were answered \"receipt 1\""), "{out}");
-    assert!(out.contains("9 of 9 held, in "), "{out}");
+    assert!(row(out, "relay").contains("  0 of 60 with a wrong nonce"), "{out}");
+    assert!(out.contains("60 of 60 taken in their order"), "{out}");
+    assert!(out.contains("10 of 10 held, in "), "{out}");
     assert!(out.contains("tenure run hello -- sleep 60"), "{out}");
     assert!(!out.contains('\x1b'), "{out}");
     assert_eq!((files(&temporary), workers(&temporary)), (0, vec![]));

@@ -108,3 +108,18 @@ fn mistakes_are_answered_without_repeating_a_secret() {
         assert!(!ran.stderr.contains(&claim[3..35]), "{ran:?}");
     }
 }
+
+#[test]
+fn the_key_of_a_node_stays_secret() {
+    let url = format!("http://me:{PASSWORD}@127.0.0.1:1/v2/{PASSWORD}");
+    let stage = Stage::new("secrets-node")
+        .with("TENURE_UPSTREAM", &url)
+        .with("TENURE_LISTEN", "127.0.0.1:0")
+        .with("TENURE_LOG_LEVEL", "trace");
+    for args in [&["config"][..], &["config", "--json"], &["relay"], &["relay", "--json"]] {
+        let ran = stage.run(args);
+        let text = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(!text.contains(PASSWORD), "{text}");
+        assert!(args[0] == "config" || text.contains("127.0.0.1:1"), "the node is named: {text}");
+    }
+}

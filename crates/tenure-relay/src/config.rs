@@ -63,6 +63,16 @@ pub enum Gap {
     Hold(Duration),
 }
 
+/// What is for a node's operator alone, and what would go past the lanes.
+const DENIED: [&str; 6] = [
+    "admin_*",
+    "debug_*",
+    "miner_*",
+    "personal_*",
+    "eth_sendRawTransactionConditional",
+    "eth_sendRawTransactionSync",
+];
+
 impl Config {
     /// The defaults, in front of these nodes of this chain.
     #[must_use]
@@ -82,7 +92,7 @@ impl Config {
             answer_within: Duration::from_secs(10),
             check_fee: true,
             check_balance: false,
-            denied: ["admin_*", "debug_*", "miner_*", "personal_*"].map(String::from).to_vec(),
+            denied: DENIED.map(String::from).to_vec(),
             rules: Rules::new(chain_id),
             limits: Limits::default(),
             max_answer: 25 << 20,

@@ -7,7 +7,10 @@
 use std::time::Duration;
 
 use alloy_primitives::{Address, B256};
-use tenure::{Error, ErrorKind, Fence, Hold, OnOutage, Protection, Released, Result, Tenure};
+use tenure::{
+    Error, ErrorKind, Fence, Hold, Holder, OnOutage, Protection, Released, Result, Semaphore,
+    Tenure,
+};
 
 /// As many as a semaphore has units for: nobody waits in this line.
 const MOST: u32 = (1 << 20) - 1;
@@ -91,22 +94,24 @@ impl InFlight {
     /// # Cancel safety
     /// May be dropped at any await point: within one round trip of a reachable engine no member remains.
     pub async fn join(&self, nonce: u64, hash: Option<B256>) -> Result<Member> {
-        let mut meta = vec![(NONCE, nonce.to_string())];
-        meta.extend(hash.map(|hash| (HASH, hash.to_string())));
-        let hold = self.enter(meta, true).await?;
-        Ok(Member { nonce, hash, hold })
+        let mut unit = self.unit().meta(NONCE, nonce.to_string());
+        if let Some(hash) = hash {
+            unit = unit.meta(HASH, hash.to_string());
+        }
+        Ok(Member { nonce, hash, hold: self.enter(unit).await? })
     }
 
-    /// A unit with these words, which the process renews or leaves to its ttl.
-    pub(crate) async fn enter(&self, meta: Vec<(&str, String)>, renew: bool) -> Result<Hold> {
-        let mut unit = self.tenure.semaphore(&self.name, MOST);
-        unit = unit.ttl(self.ttl).renew(renew).on_outage(self.on_outage);
-        if let Some(max_hold) = self.max_hold {
-            unit = unit.max_hold(max_hold);
+    /// A unit that nothing is said of yet.
+    pub(crate) fn unit(&self) -> Semaphore {
+        let unit = self.tenure.semaphore(&self.name, MOST);
+        let unit = unit.ttl(self.ttl).on_outage(self.on_outage);
+        match self.max_hold {
+            Some(max_hold) => unit.max_hold(max_hold),
+            None => unit,
         }
-        for (key, value) in meta {
-            unit = unit.meta(key, value);
-        }
+    }
+
+    pub(crate) async fn enter(&self, unit: Semaphore) -> Result<Hold> {
         let Some(hold) = unit.try_acquire().await? else {
             let reason = format!("{MOST} transactions of this sender are on their way");
             return Err(Error::new(ErrorKind::Full, reason).next("send them more slowly"));
@@ -122,8 +127,13 @@ impl InFlight {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn members(&self) -> Result<Vec<Seen>> {
-        let Some(view) = self.tenure.inspect(&self.name).await? else { return Ok(Vec::new()) };
-        Ok(view.holders.into_iter().filter_map(seen).collect())
+        Ok(self.units().await?.iter().filter_map(seen).collect())
+    }
+
+    /// All units, by fence, as they were at one moment.
+    pub(crate) async fn units(&self) -> Result<Vec<Holder>> {
+        let view = self.tenure.inspect(&self.name).await?;
+        Ok(view.map(|view| view.holders).unwrap_or_default())
     }
 }
 
@@ -133,20 +143,24 @@ pub(crate) fn name_of(what: &str, chain_id: u64, account: Address) -> String {
 }
 
 /// A unit without a nonce is not one of a transaction.
-fn seen(holder: tenure::engine::Holder) -> Option<Seen> {
-    let tenure::engine::Holder { fence, held_for, remaining, details, .. } = holder;
-    let said = |key| details.meta.iter().find(|(known, _)| known == key).map(|(_, value)| value);
-    let nonce = said(NONCE)?.parse().ok()?;
-    let hash = said(HASH).and_then(|hash| hash.parse().ok());
-    Some(Seen { nonce, hash, owner: details.owner.clone(), age: held_for, remaining, fence })
+pub(crate) fn seen(unit: &Holder) -> Option<Seen> {
+    let nonce = said(unit, NONCE)?.parse().ok()?;
+    let hash = said(unit, HASH).and_then(|hash| hash.parse().ok());
+    let Holder { fence, held_for: age, remaining, details, .. } = unit.clone();
+    Some(Seen { nonce, hash, owner: details.owner.clone(), age, remaining, fence })
+}
+
+/// What a unit was joined with.
+pub(crate) fn said<'a>(unit: &'a Holder, key: &str) -> Option<&'a str> {
+    let mut meta = unit.details.meta.iter();
+    meta.find(|(known, _)| known == key).map(|(_, value)| value.as_str())
 }
 
 /// The first nonce from the chain's `count` on that nothing in flight has.
 pub fn next(count: u64, in_flight: &[Seen]) -> u64 {
-    let mut taken: Vec<u64> =
-        in_flight.iter().map(|seen| seen.nonce).filter(|nonce| *nonce >= count).collect();
+    let mut taken: Vec<u64> = in_flight.iter().map(|seen| seen.nonce).collect();
     taken.sort_unstable();
-    taken.into_iter().fold(count, |next, nonce| if nonce == next { next + 1 } else { next })
+    taken.into_iter().fold(count, |next, nonce| next.saturating_add(u64::from(nonce == next)))
 }
 
 /// A transaction on its way, as everyone sees it.

@@ -1,6 +1,8 @@
 //! An Ethereum JSON-RPC relay that keeps each sender's transactions in order across instances, and
 //! nonces for signers.
 
+#[cfg(feature = "alloy")]
+pub mod alloy;
 #[cfg(feature = "relay")]
 mod config;
 #[cfg(feature = "relay")]
@@ -14,6 +16,7 @@ mod lane;
 pub mod meters;
 #[cfg(feature = "relay")]
 mod node;
+pub mod nonces;
 #[cfg(feature = "relay")]
 mod passage;
 #[cfg(feature = "relay")]

@@ -9,6 +9,8 @@ mod blob;
 mod gas;
 mod hex;
 
+use std::fmt;
+
 use alloy_consensus::crypto::secp256k1;
 use alloy_consensus::transaction::{RlpEcdsaDecodableTx, RlpEcdsaEncodableTx};
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip7702, TxLegacy};
@@ -152,7 +154,7 @@ pub enum Decoded {
 }
 
 /// A signed transaction that nothing speaks against but the state of the chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Transaction {
     /// The encoding, as it came.
@@ -175,6 +177,18 @@ pub struct Transaction {
     pub max_priority_fee: u128,
     /// The value, and the most that gas and blobs can cost.
     pub most_it_can_cost: U256,
+}
+
+/// Without the encoding: whoever reads it in a log could send it.
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction")
+            .field("hash", &self.hash)
+            .field("sender", &self.sender)
+            .field("nonce", &self.nonce)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Reads the parameters of `eth_sendRawTransaction`: an array with one hex string.

@@ -37,10 +37,13 @@ pub(crate) enum Proof {
     Leader,
     /// The same webhook comes to several processes, and is processed once.
     Webhook,
+    /// One sender's transactions stay in order behind three relays.
+    #[cfg(feature = "relay")]
+    Relay,
 }
 
 /// The proofs, in the order in which they are played, with what they show.
-const PROOFS: [(&str, Proof, &str); 9] = [
+const PROOFS: &[(&str, Proof, &str)] = &[
     ("race", Proof::Race, "two processes count in one file; none of their updates is lost"),
     ("booking", Proof::Booking, "two book the same table at once, and one has it"),
     ("stolen", Proof::Stolen, "a holder that comes back too late can do no harm"),
@@ -50,6 +53,8 @@ const PROOFS: [(&str, Proof, &str); 9] = [
     ("handover", Proof::Handover, "a worker ends, and the next one takes over"),
     ("leader", Proof::Leader, "a cron job is on every instance, and the leader runs it"),
     ("webhook", Proof::Webhook, "the same webhook comes to several, and is processed once"),
+    #[cfg(feature = "relay")]
+    ("relay", Proof::Relay, "an Ethereum sender's transactions stay in order behind three relays"),
 ];
 
 /// How often each process of the race takes a number unless told otherwise.
@@ -82,14 +87,14 @@ impl Demo {
         let count = given.number("count", 1..=u64::from(MOST))?;
         let count = count.and_then(|count| u32::try_from(count).ok()).unwrap_or(COUNT);
         let Some(name) = given.word("proof")? else {
-            return Ok(Demo { proofs: PROOFS.map(|(_, proof, _)| proof).to_vec(), count });
+            return Ok(Demo { proofs: PROOFS.iter().map(|(_, proof, _)| *proof).collect(), count });
         };
         let Some(proof) = proof_named(&name) else {
-            let known = PROOFS.map(|(name, ..)| name).join(", ");
+            let known: Vec<_> = PROOFS.iter().map(|(name, ..)| *name).collect();
             return Err(Failure::new(
                 USAGE,
                 format!("there is no proof {}", quoted(&name)),
-                format!("known: {known}"),
+                format!("known: {}", known.join(", ")),
                 "name one of them, or none to play all",
             ));
         };

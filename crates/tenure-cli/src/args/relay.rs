@@ -18,10 +18,10 @@ in line, in the order in which they came, at all relays of one engine together. 
 the node and followed until the node has answered; then it is the next one's turn. Senders do not wait for
 each other.
 
---gap says what happens to a transaction that comes before the one before it: hold (it waits for it, for
---gap-window), refuse, or forward. --on-outage says what happens while the engine is down: closed (nothing is
-sent), local (order within this relay), open (no order; counted). GET /readyz is 503 while it cannot work,
-/metrics has the numbers. Error codes and the rest: docs/relay.md.
+A transaction that comes before the one before it waits for that (--gap hold), is refused, or is forwarded
+all the same. While the engine is down nothing is sent (--on-outage closed), order is kept within this relay
+(local), or not at all (open; counted). GET /readyz is 503 while the relay cannot work, /metrics has the
+numbers. Error codes and the rest: docs/relay.md.
 
   tenure relay --upstream http://127.0.0.1:8545
   TENURE_URL=redis://redis:6379 TENURE_UPSTREAM=https://node/v2/SECRET tenure relay --listen 127.0.0.1:9545";
@@ -97,7 +97,7 @@ pub(super) fn define() -> Command {
         .arg(option("check-balance", None, "on|off", "Refuse what the sender cannot pay for [default: off]"))
         .arg(flag("allow-unprotected", None, "Take legacy transactions that name no chain"))
         .arg(flag("pass-unknown", None, "Pass transactions of unknown types on, without a lane"))
-        .arg(option("deny", None, "METHODS", "Methods to refuse, by commas; admin_* is all of them [default: admin_*,debug_*,miner_*,personal_*]"))
+        .arg(option("deny", None, "METHODS", "Methods to refuse, by commas; admin_* is all of them [default: what is for operators, and other ways to send raw transactions]"))
         .arg(option("connections", None, "N", "The most connections at a time [default: 1024]"))
 }
 

@@ -103,7 +103,8 @@ fn of_some_commands(settings: &Settings) -> Vec<Row> {
         let said = std::env::var_os(&variable).map(|value| value.to_string_lossy().into_owned());
         let in_url = from_url.get(&setting.replace('-', "_")).cloned();
         let (value, from) = match (said, in_url) {
-            (Some(said), _) if setting == "upstream" => (hosts(&said), "variable"),
+            // Whoever reads its node's URL aloud reads its key aloud.
+            (Some(_), _) if setting == "upstream" => ("set".to_owned(), "variable"),
             (Some(said), _) => (said, "variable"),
             (None, Some(in_url)) => (in_url, "url"),
             (None, None) => (default, "default"),
@@ -111,17 +112,6 @@ fn of_some_commands(settings: &Settings) -> Vec<Row> {
         rows.push(Row { setting, value, from, variable });
     }
     rows
-}
-
-/// The URL of a node may have a password or a key in it: all that is shown is where it is.
-fn hosts(urls: &str) -> String {
-    let urls = urls.split([',', ' ']).filter(|url| !url.is_empty());
-    let host = |url: &str| {
-        let (scheme, rest) = url.split_once("://")?;
-        let host = rest.split(['/', '?', '#', '\\']).next()?.rsplit('@').next()?;
-        Some(format!("{scheme}://{host}"))
-    };
-    urls.map(|url| host(url).unwrap_or_else(|| "no URL".to_owned())).collect::<Vec<_>>().join(",")
 }
 
 /// A flag that a variable can stand for, with the default that its help names.
@@ -143,22 +133,4 @@ fn unknown(rows: &[Row], names: impl Iterator<Item = OsString>) -> Vec<String> {
             || rows.iter().any(|row| row.variable == name)
     };
     names.filter(|name| name.starts_with("TENURE_") && !ours(name)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_the_urls_of_nodes_only_the_hosts_are_shown() {
-        for (said, shown) in [
-            ("http://127.0.0.1:8545", "http://127.0.0.1:8545"),
-            ("https://me:planted@node:1/v2/planted?k=planted", "https://node:1"),
-            ("https://node/planted, http://other?planted", "https://node,http://other"),
-            ("https://me:plan@ted@node#planted", "https://node"),
-            ("planted", "no URL"),
-        ] {
-            assert_eq!(hosts(said), shown);
-        }
-    }
 }

@@ -181,6 +181,12 @@ impl Names {
         self.tenure.once(self.full(name))
     }
 
+    /// The engine itself, and the namespace that all names are within.
+    #[cfg(feature = "relay")]
+    pub(super) fn parts(&self) -> (Tenure, String) {
+        (self.tenure.clone(), self.prefix.trim_end_matches('/').to_owned())
+    }
+
     /// Where the engine shows this owner.
     pub(super) async fn look(&self, name: &str, owner: &str) -> Result<Option<At>, Trouble> {
         let Some(view) = self.tenure.inspect(self.full(name)).await? else { return Ok(None) };

@@ -1,0 +1,281 @@
+//! [`Nonces`](crate::nonces) for alloy: any provider as the chain, alloy's `NonceManager`, and a `send` that
+//! says what became of each nonce.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use alloy_consensus::transaction::TxHashRef;
+use alloy_network::{Ethereum, Network, NetworkTransactionBuilder, TransactionBuilder};
+use alloy_primitives::{Address, B256};
+use alloy_provider::fillers::{FillProvider, NonceManager, TxFiller};
+use alloy_provider::{PendingTransactionBuilder, Provider, SendableTx};
+use alloy_transport::{RpcError, TransportError, TransportErrorKind, TransportResult};
+use async_trait::async_trait;
+use tenure::Tenure;
+
+use crate::nonces::{Chain, ChainError, Lane, NonceError, Nonces, Reserved, Terms};
+
+/// A provider as the [`Chain`] of [`Nonces`](crate::nonces::Nonces).
+pub struct Node<P, N = Ethereum> {
+    provider: P,
+    network: PhantomData<fn() -> N>,
+}
+
+impl<P, N> Node<P, N> {
+    /// The chain that this provider asks.
+    pub fn new(provider: P) -> Node<P, N> {
+        Node { provider, network: PhantomData }
+    }
+
+    /// The provider.
+    pub fn provider(&self) -> &P {
+        &self.provider
+    }
+}
+
+impl<P, N> fmt::Debug for Node<P, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Node")
+    }
+}
+
+impl<P: Provider<N>, N: Network> Chain for Node<P, N> {
+    async fn count(&self, account: Address) -> Result<u64, ChainError> {
+        Ok(self.provider.get_transaction_count(account).pending().await?)
+    }
+
+    async fn knows(&self, hash: B256) -> Result<bool, ChainError> {
+        Ok(self.provider.get_transaction_by_hash(hash).await?.is_some())
+    }
+}
+
+/// The nonces of all accounts that providers of one chain send from, shared by all processes on one
+/// engine.
+///
+/// As alloy's `NonceManager` it gives each nonce once, across processes, for
+/// `ProviderBuilder::new().filler(NonceFiller::new(nonces))`. That interface asks for nonces and never says
+/// what became of them, so each is kept until the chain has counted it, or until
+/// [`unknown_for`](Terms::unknown_for) is over: a transaction that fails before it is sent leaves a gap
+/// for that long, and one whose process is killed for [`ttl`](Terms::ttl). It also cannot write hashes, so a
+/// transaction that waits in the node behind a gap for longer than that loses its nonce to another.
+///
+/// [`send`](SharedNonces::send) has none of these limits.
+#[derive(Clone)]
+pub struct SharedNonces {
+    tenure: Tenure,
+    chain_id: u64,
+    terms: Terms,
+    lanes: Arc<Mutex<HashMap<Address, Arc<Lane>>>>,
+}
+
+impl SharedNonces {
+    /// The nonces of all accounts of this chain.
+    pub fn new(tenure: &Tenure, chain_id: u64) -> SharedNonces {
+        SharedNonces::with_terms(tenure, chain_id, Terms::default())
+    }
+
+    /// The same, with times of your own.
+    pub fn with_terms(tenure: &Tenure, chain_id: u64, terms: Terms) -> SharedNonces {
+        SharedNonces { tenure: tenure.clone(), chain_id, terms, lanes: Arc::default() }
+    }
+
+    fn lane(&self, account: Address) -> Arc<Lane> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let lane = || Arc::new(Lane::new(&self.tenure, self.chain_id, account, self.terms));
+        lanes.entry(account).or_insert_with(lane).clone()
+    }
+
+    /// The nonces of one account, with everything that can be said of them.
+    pub fn of<C: Chain>(&self, account: Address, chain: C) -> Nonces<C> {
+        Nonces::of_lane(self.lane(account), chain, self.terms)
+    }
+
+    /// Reserves a nonce for the transaction's sender and [sends](send) it.
+    ///
+    /// The transaction needs a sender (`from`); if it has a nonce, that is kept and nothing is reserved.
+    ///
+    /// # Errors
+    /// As [`send`]; `LocalUsageError` with a [`NonceError`] if no nonce was had.
+    ///
+    /// # Cancel safety
+    /// As [`send`].
+    pub async fn send<F, P, N>(
+        &self,
+        provider: &FillProvider<F, P, N>,
+        transaction: N::TransactionRequest,
+    ) -> TransportResult<PendingTransactionBuilder<N>>
+    where
+        F: TxFiller<N>,
+        P: Provider<N>,
+        N: Network<TxEnvelope: TxHashRef>,
+    {
+        if transaction.nonce().is_some() {
+            return provider.send_transaction(transaction).await;
+        }
+        let Some(from) = transaction.from() else {
+            return Err(TransportError::local_usage_str(
+                "the transaction has no sender; set `from`",
+            ));
+        };
+        let nonces = self.of(from, Node::<_, N>::new(provider.root().clone()));
+        let reserved = nonces.reserve().await.map_err(TransportError::local_usage)?;
+        send(provider, reserved, transaction).await
+    }
+}
+
+/// Fills in the transaction with the reserved nonce, signs it with the provider's wallet, sends it, and says
+/// what became of the nonce: if it was not sent, or the node refused it, it is the next that anyone gets; if
+/// it was perhaps sent, it is kept until that is known.
+///
+/// The provider needs fillers for gas and the chain id, and a wallet; its filler of nonces, if it has one, is
+/// not asked.
+///
+/// # Errors
+/// What the provider says; `LocalUsageError` if it did not sign, and with a
+/// [`NonceError`] if the reservation had ended before anything was sent. If
+/// the engine did not hear what became of the nonce, that is logged, and the nonce kept.
+///
+/// # Cancel safety
+/// If the future is dropped, the transaction may have been sent, and its nonce is kept until that is known.
+pub async fn send<F, P, N, C>(
+    provider: &FillProvider<F, P, N>,
+    reserved: Reserved<C>,
+    mut transaction: N::TransactionRequest,
+) -> TransportResult<PendingTransactionBuilder<N>>
+where
+    F: TxFiller<N>,
+    P: Provider<N>,
+    N: Network<TxEnvelope: TxHashRef>,
+    C: Chain,
+{
+    transaction.set_nonce(reserved.nonce());
+    match signed(provider, transaction).await {
+        Ok(envelope) => submit(provider, reserved, envelope).await,
+        Err(error) => {
+            let released = reserved.release().await;
+            released.unwrap_or_else(|unsaid| not_heard(B256::ZERO, &unsaid));
+            Err(error)
+        }
+    }
+}
+
+async fn signed<F, P, N>(
+    provider: &FillProvider<F, P, N>,
+    transaction: N::TransactionRequest,
+) -> TransportResult<N::TxEnvelope>
+where
+    F: TxFiller<N>,
+    P: Provider<N>,
+    N: Network,
+{
+    match provider.fill(transaction).await? {
+        SendableTx::Envelope(envelope) => Ok(envelope),
+        SendableTx::Builder(builder) => {
+            let missing = builder.complete_preferred().err();
+            let missing = missing.map(|missing| format!(": {missing:?} is missing"));
+            let missing = missing.unwrap_or_default();
+            let error = format!("the provider did not sign{missing}; give it a wallet and fillers");
+            Err(TransportError::local_usage_str(&error))
+        }
+    }
+}
+
+async fn submit<P, N, C>(
+    provider: &P,
+    mut reserved: Reserved<C>,
+    envelope: N::TxEnvelope,
+) -> TransportResult<PendingTransactionBuilder<N>>
+where
+    P: Provider<N>,
+    N: Network<TxEnvelope: TxHashRef>,
+    C: Chain,
+{
+    let hash = *envelope.tx_hash();
+    reserved.sending(hash).await.map_err(TransportError::local_usage)?;
+    let sent = provider.send_tx_envelope(envelope).await;
+    let outcome = match &sent {
+        Ok(_) => Outcome::Accepted,
+        Err(error) => outcome(error),
+    };
+    let pending = || PendingTransactionBuilder::new(provider.root().clone(), hash);
+    // A node says "used" also of a transaction that it has already, when that came twice.
+    let is_known = match outcome {
+        Outcome::Used => reserved.chain().knows(hash).await.unwrap_or_default(),
+        Outcome::Accepted | Outcome::Refused | Outcome::Unknown => false,
+    };
+    let (said, answer) = match outcome {
+        Outcome::Accepted => (reserved.commit(hash).await, sent.or_else(|_| Ok(pending()))),
+        Outcome::Used if is_known => (reserved.commit(hash).await, Ok(pending())),
+        Outcome::Used => (reserved.wrong_nonce().await, sent),
+        Outcome::Refused => (reserved.release().await, sent),
+        Outcome::Unknown => (reserved.unknown(hash).await, sent),
+    };
+    said.unwrap_or_else(|unsaid| not_heard(hash, &unsaid));
+    answer
+}
+
+/// The engine did not hear what became of a nonce; the transaction is what its caller wants to know of.
+fn not_heard(hash: B256, error: &NonceError) {
+    tracing::warn!(target: "tenure", event = "nonce.not_heard", %hash, reason = %error);
+}
+
+/// What became of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Accepted,
+    /// Its nonce is another's.
+    Used,
+    Refused,
+    Unknown,
+}
+
+/// What an error of the submission means for the nonce.
+fn outcome(error: &TransportError) -> Outcome {
+    /// The node's own fault, or that of something between: it says nothing about the transaction.
+    const INTERNAL: i64 = -32603;
+    match error {
+        RpcError::ErrorResp(said) => {
+            let message = said.message.to_lowercase();
+            let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
+            if says(&["already known", "already imported", "known transaction"]) {
+                Outcome::Accepted
+            } else if says(&["nonce too low", "replacement transaction", "underpriced replacement"])
+            {
+                Outcome::Used
+            } else if said.code == INTERNAL || says(&["timeout", "timed out"]) {
+                Outcome::Unknown
+            } else {
+                Outcome::Refused
+            }
+        }
+        RpcError::UnsupportedFeature(_) | RpcError::LocalUsageError(_) | RpcError::SerError(_) => {
+            Outcome::Refused
+        }
+        _ => Outcome::Unknown,
+    }
+}
+
+#[async_trait]
+impl NonceManager for SharedNonces {
+    async fn get_next_nonce<P, N>(&self, provider: &P, address: Address) -> TransportResult<u64>
+    where
+        P: Provider<N>,
+        N: Network,
+    {
+        let lane = self.lane(address);
+        let reserved = lane.reserve(&Node::<_, N>::new(provider.root().clone())).await;
+        let member = reserved.map_err(TransportErrorKind::custom)?;
+        let nonce = member.nonce();
+        // Nobody will say what becomes of it.
+        lane.abandon(member);
+        Ok(nonce)
+    }
+}
+
+impl fmt::Debug for SharedNonces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedNonces").field("chain_id", &self.chain_id).finish_non_exhaustive()
+    }
+}
