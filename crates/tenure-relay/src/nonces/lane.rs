@@ -52,26 +52,25 @@ struct Own {
 struct Kept {
     member: Member,
     hash: Option<B256>,
-    /// When to give up on a transaction that no node knows.
-    until: Option<Instant>,
+    /// When to ask the chain for the hash, and to give up if it is not known there.
+    until: Instant,
 }
 
 impl Kept {
     fn is_over(&self) -> bool {
-        !self.member.is_live() || self.until.is_some_and(|until| Instant::now() >= until)
+        !self.member.is_live() || Instant::now() >= self.until
     }
 }
 
 impl Lane {
     pub(crate) fn new(tenure: &Tenure, chain_id: u64, account: Address, terms: Terms) -> Lane {
         let set = InFlight::called(tenure, name_of("reserved", chain_id, account));
-        let set = set.max_hold(terms.reserved_for);
         Lane {
             tenure: tenure.clone(),
             account,
             line: name_of("nonces", chain_id, account),
-            taken: set.clone().ttl(terms.ttl),
-            sent: set.ttl(terms.unknown_for),
+            taken: set.clone().ttl(terms.ttl).max_hold(terms.reserved_for.max(terms.ttl)),
+            sent: set.ttl(terms.unknown_for).max_hold(terms.reserved_for.max(terms.unknown_for)),
             meter: Meter::new(chain_id, format!("{account:#x}")),
             own: Mutex::default(),
             terms,
@@ -154,31 +153,23 @@ impl Lane {
         // A node that cannot be asked now is asked again at the next look.
         let count = chain.count(self.account).await.unwrap_or_default();
         if count <= nonce {
-            return self.keep_with(hand, hash, None).await;
+            return self.keep_with(hand, hash).await;
         }
         let raised = self.raise_floor(count).await;
         match (&raised, hand.take()) {
-            (Err(_), Some(member)) => self.keep(member, Some(hash), None),
+            (Err(_), Some(member)) => self.keep(member, Some(hash)),
             (_, member) => drop(member),
         }
         raised
     }
 
-    /// Nobody knows whether the node has it.
-    pub(super) async fn unknown(&self, hand: &mut Option<Member>, hash: B256) -> Result<()> {
-        self.keep_with(hand, hash, Some(Instant::now() + self.terms.unknown_for)).await
-    }
-
-    async fn keep_with(
-        &self,
-        hand: &mut Option<Member>,
-        hash: B256,
-        until: Option<Instant>,
-    ) -> Result<()> {
+    /// Writes the hash beside the nonce in hand, and keeps both until the chain has counted it, or does not
+    /// know it when it has had time enough.
+    pub(super) async fn keep_with(&self, hand: &mut Option<Member>, hash: B256) -> Result<()> {
         let Some(member) = hand else { return Ok(()) };
         let written = self.write(member, hash).await;
         if let Some(member) = hand.take() {
-            self.keep(member, Some(hash), until);
+            self.keep(member, Some(hash));
         }
         written.map(drop)
     }
@@ -186,10 +177,11 @@ impl Lane {
     /// Nothing was said of it. Never waits: it is called when a reservation is dropped.
     pub(crate) fn abandon(&self, member: Member) {
         let hash = member.hash();
-        self.keep(member, hash, Some(Instant::now() + self.terms.unknown_for));
+        self.keep(member, hash);
     }
 
-    fn keep(&self, member: Member, hash: Option<B256>, until: Option<Instant>) {
+    fn keep(&self, member: Member, hash: Option<B256>) {
+        let until = Instant::now() + self.terms.unknown_for;
         self.own().kept.push(Kept { member, hash, until });
     }
 
@@ -209,9 +201,12 @@ impl Lane {
 
     /// Tells everyone that the chain has counted so far, for as long as a node may be late.
     async fn raise_floor(&self, count: u64) -> Result<()> {
-        let late = self.terms.late;
+        let late = match self.terms.late {
+            Duration::ZERO => return Ok(()),
+            late => late.max(self.tenure.profile().shortest_ttl),
+        };
         let is_told = |(known, hold): &(u64, Hold)| *known >= count && hold.remaining() > late / 2;
-        if late.is_zero() || self.own().floor.as_ref().is_some_and(is_told) {
+        if self.own().floor.as_ref().is_some_and(is_told) {
             return Ok(());
         }
         let unit = self.taken.unit().meta(COUNT, count.to_string());
@@ -237,10 +232,10 @@ impl Lane {
                 Some(hash) => chain.knows(hash).await.map_err(NonceError::Chain)?,
                 None => false,
             };
+            // Joined before it is left, so that nobody finds the nonce free in between.
             let again = if known { Some(self.sent.join(nonce, hash).await?) } else { None };
-            let mut own = self.own();
-            own.kept.retain(|kept| kept.member.hold().fence() != fence);
-            own.kept.extend(again.map(|member| Kept { member, hash, until: None }));
+            self.own().kept.retain(|kept| kept.member.hold().fence() != fence);
+            again.into_iter().for_each(|member| self.keep(member, hash));
         }
         Ok(!all.is_empty())
     }
@@ -258,7 +253,7 @@ impl Lane {
                 continue;
             }
             let member = self.sent.join(seen.nonce, Some(hash)).await?;
-            self.keep(member, Some(hash), None);
+            self.keep(member, Some(hash));
         }
         Ok(())
     }

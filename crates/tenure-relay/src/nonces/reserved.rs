@@ -64,7 +64,7 @@ impl<C: Chain> Reserved<C> {
     }
 
     /// The node has taken the transaction with this hash. Nobody gets the nonce, also while a node
-    /// does not count it yet.
+    /// does not count it yet; only if no node knows the hash any more, `unknown_for` later.
     ///
     /// # Errors
     /// [`NonceError::Engine`]: the nonce is kept all the same, for as long as this process can.
@@ -98,7 +98,7 @@ impl<C: Chain> Reserved<C> {
     /// # Cancel safety
     /// As [`commit`](Reserved::commit).
     pub async fn unknown(mut self, hash: B256) -> Result<(), NonceError> {
-        self.lane.unknown(&mut self.member, hash).await
+        self.lane.keep_with(&mut self.member, hash).await
     }
 
     /// The node says that another transaction has used the nonce: someone sends from this account without

@@ -67,13 +67,14 @@ mod tests {
     use super::*;
 
     fn unit(fence: u64, meta: &[(&str, String)]) -> Holder {
-        let meta = meta.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+        let mut details = Details::default();
+        details.meta = meta.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
         Holder {
             fence: Fence::new(fence),
             weight: 1,
             held_for: Duration::ZERO,
             remaining: Duration::from_secs(1),
-            details: Arc::new(Details { meta, ..Details::default() }),
+            details: Arc::new(details),
         }
     }
 

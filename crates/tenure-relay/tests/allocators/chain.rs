@@ -28,6 +28,8 @@ struct Had {
     nonce: u64,
     process: u32,
     since: Instant,
+    /// When it let go of it without saying whether it was sent.
+    unsaid: Option<Instant>,
 }
 
 /// Listens until the test ends.
@@ -88,6 +90,7 @@ fn serve(state: &Mutex<State>, stream: TcpStream) {
             ["issued", nonce] => state.issued(process, nonce.parse().unwrap()),
             // Because it was away for too long, or because it wants to.
             ["lost" | "releasing", nonce] => state.leaving(process, nonce.parse().unwrap()),
+            ["forgetting", nonce] => state.forgetting(process, nonce.parse().unwrap()),
             ["send", nonce, hash] => {
                 state.send(process, nonce.parse().unwrap(), hash.parse().unwrap())
             }
@@ -118,19 +121,27 @@ impl State {
         for had in self.had.iter().filter(|had| had.nonce == nonce) {
             let gone = self.ended.get(&had.process).map(Instant::elapsed);
             // A third of the ttl may have passed since it was renewed last.
-            let is_forgotten = gone.is_some_and(|gone| gone > terms().ttl / 2);
+            let is_forgotten = gone.is_some_and(|gone| gone > terms().ttl / 2)
+                || had.unsaid.is_some_and(|unsaid| unsaid.elapsed() >= terms().unknown_for);
             if had.process != process && !is_forgotten && !self.stopped.contains(&had.process) {
                 let (who, since) = (had.process, had.since.elapsed());
                 let who = format!("{who} has it since {since:?}, or ended {gone:?} ago");
                 self.faults.push(format!("{process} was given {nonce}: {who}"));
             }
         }
-        self.had.push(Had { nonce, process, since: Instant::now() });
+        self.had.push(Had { nonce, process, since: Instant::now(), unsaid: None });
         "ok".to_owned()
     }
 
     fn leaving(&mut self, process: u32, nonce: u64) -> String {
         self.had.retain(|had| (had.process, had.nonce) != (process, nonce));
+        "ok".to_owned()
+    }
+
+    fn forgetting(&mut self, process: u32, nonce: u64) -> String {
+        let own = |had: &&mut Had| (had.process, had.nonce) == (process, nonce);
+        let unsaid = Some(Instant::now());
+        self.had.iter_mut().filter(own).for_each(|had| had.unsaid = unsaid);
         "ok".to_owned()
     }
 

@@ -38,8 +38,10 @@ pub(crate) fn work(sign: &str) {
                 nonces.chain().tell(&format!("releasing {nonce}"));
                 reserved.release().await.unwrap();
             } else if rng.chance(20) {
+                nonces.chain().tell(&format!("forgetting {nonce}"));
                 drop(reserved);
             } else if rng.chance(20) {
+                nonces.chain().tell(&format!("forgetting {nonce}"));
                 reserved.unknown(keccak256("never sent")).await.unwrap();
             } else {
                 send(reserved, rng.bits()).await;
