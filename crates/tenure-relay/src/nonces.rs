@@ -60,7 +60,7 @@ impl Default for Terms {
 /// by whoever comes next.
 ///
 /// ```
-/// # use alloy_primitives::Address;
+/// # use alloy_primitives::{Address, B256};
 /// # use tenure_relay::nonces::{Chain, ChainError, Nonces};
 /// # struct Node;
 /// # impl Chain for Node {
