@@ -14,7 +14,8 @@ use crate::worker::terms;
 /// What everyone said.
 #[derive(Debug, Default)]
 struct State {
-    sent: BTreeMap<u64, B256>,
+    /// With who sent it.
+    sent: BTreeMap<u64, (B256, u32)>,
     /// Who has which nonce.
     had: Vec<Had>,
     ended: BTreeMap<u32, Instant>,
@@ -111,11 +112,11 @@ impl State {
     }
 
     fn knows(&self, hash: B256) -> bool {
-        self.sent.values().any(|known| *known == hash)
+        self.sent.values().any(|(known, _)| *known == hash)
     }
 
     fn issued(&mut self, process: u32, nonce: u64) -> String {
-        if self.sent.contains_key(&nonce) {
+        if self.sent.get(&nonce).is_some_and(|(_, by)| !self.stopped.contains(by)) {
             self.faults.push(format!("{process} was given {nonce}, which was sent"));
         }
         for had in self.had.iter().filter(|had| had.nonce == nonce) {
@@ -146,14 +147,16 @@ impl State {
     }
 
     fn send(&mut self, process: u32, nonce: u64, hash: B256) -> String {
-        let known = self.sent.get(&nonce).copied();
-        if known.is_some_and(|known| known != hash) {
-            if !self.stopped.contains(&process) {
-                self.faults.push(format!("{process} sent {nonce}, which was sent before"));
+        if let Some((known, by)) = self.sent.get(&nonce).copied()
+            && known != hash
+        {
+            // Whoever was stopped between its last look and its send may be too late, or in the way.
+            if ![process, by].iter().any(|process| self.stopped.contains(process)) {
+                self.faults.push(format!("{process} sent {nonce}, which {by} had sent"));
             }
             return "used".to_owned();
         }
-        self.sent.insert(nonce, hash);
+        self.sent.entry(nonce).or_insert((hash, process));
         "ok".to_owned()
     }
 }

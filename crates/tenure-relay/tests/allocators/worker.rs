@@ -16,7 +16,7 @@ pub(crate) const WALLET: Address = Address::repeat_byte(0x14);
 pub(crate) fn terms() -> Terms {
     let mut terms = Terms::default();
     terms.ttl = Duration::from_secs(3);
-    terms.unknown_for = Duration::from_secs(3);
+    terms.unknown_for = Duration::from_secs(2);
     terms.reserved_for = Duration::from_secs(30);
     terms.late = Duration::from_millis(500);
     terms
