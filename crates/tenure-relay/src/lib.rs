@@ -41,3 +41,8 @@ pub use self::{
     server::Server,
     upstream::{Address, chain_id},
 };
+
+/// The examples of the guide run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/nonces.md")]
+struct Guide;

@@ -189,11 +189,49 @@ async fn an_unknown_nonce_that_no_node_knows_is_a_gap_when_its_time_is_over() {
     assert_eq!(theirs.reserve().await.unwrap().nonce(), 0);
 }
 
+/// The sender is gone before anything arrived: its nonce is not free at once, and not kept for ever.
+#[tokio::test]
+async fn what_a_dead_process_was_about_to_send_is_given_up_when_no_node_knows_it() {
+    let mut place = Place::new();
+    place.terms.unknown_for = ms(400);
+    let (ours, theirs) = (place.process(), place.process());
+    let mut reserved = ours.reserve().await.unwrap();
+    reserved.sending(hash(0)).await.unwrap();
+    place.clients.lock().unwrap()[0].close().await;
+    let died = std::time::Instant::now();
+    let next = theirs.reserve().await.unwrap();
+    assert_eq!(next.nonce(), 1);
+    let again = loop {
+        match theirs.fill(0).await.unwrap() {
+            Some(again) => break again,
+            None => tokio::time::sleep(ms(20)).await,
+        }
+    };
+    assert!(died.elapsed() > place.terms.unknown_for, "{:?}", died.elapsed());
+    assert!(theirs.fill(0).await.unwrap().is_none(), "it is someone's again");
+    drop(again);
+}
+
+/// Someone sends without asking, and the node keeps that behind a gap.
+#[tokio::test]
+async fn a_nonce_that_the_node_has_of_another_is_not_given_again_and_again() {
+    let place = Place::new();
+    let (ours, theirs) = (place.process(), place.process());
+    let gap = ours.reserve().await.unwrap();
+    place.ledger.send(1, hash(100));
+    let refused = ours.reserve().await.unwrap();
+    assert_eq!(refused.nonce(), 1);
+    refused.wrong_nonce().await.unwrap();
+    assert_eq!(theirs.reserve().await.unwrap().nonce(), 2);
+    send(&place, gap).await;
+    assert_eq!(theirs.resync().await.unwrap().count, 2);
+}
+
 /// A node keeps a transaction behind a gap: it is not counted, and its nonce is not free.
 #[tokio::test]
 async fn a_nonce_whose_transaction_waits_in_the_node_is_kept_for_as_long_as_that_takes() {
     let mut place = Place::new();
-    place.terms.unknown_for = ms(2_000);
+    place.terms.unknown_for = ms(700);
     let (ours, theirs) = (place.process(), place.process());
     let gap = theirs.reserve().await.unwrap();
     let behind = ours.reserve().await.unwrap();
@@ -204,7 +242,7 @@ async fn a_nonce_whose_transaction_waits_in_the_node_is_kept_for_as_long_as_that
         assert!(standing.in_flight.iter().any(|seen| seen.nonce == 1), "{standing:?}");
     };
     for _ in 0..12 {
-        tokio::time::sleep(ms(200)).await;
+        tokio::time::sleep(ms(100)).await;
         is_kept(&ours).await;
     }
     // Also when whoever sent it is gone: the others go on with it.
