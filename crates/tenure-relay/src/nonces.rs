@@ -20,6 +20,7 @@ use tenure::Tenure;
 
 pub use self::chain::{Chain, ChainError};
 pub use self::error::NonceError;
+pub use self::meters::describe;
 pub use self::reserved::Reserved;
 pub use self::standing::Standing;
 

@@ -371,3 +371,39 @@ async fn a_reservation_that_has_ended_says_so_before_anything_is_sent() {
     assert!(theirs.is_live());
     reserved.release().await.unwrap();
 }
+
+#[cfg(feature = "relay")]
+#[test]
+fn numbers_are_told_by_chain() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let (handle, place) = (recorder.handle(), Place::new());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        tenure_relay::nonces::describe();
+        runtime.block_on(async {
+            // A chain of its own: other tests tell their numbers in this process, too.
+            let node = Node::new(&place.ledger);
+            let nonces = Nonces::with_terms(&place.tenure(), 77, WALLET, node, place.terms);
+            let gap = nonces.reserve().await.unwrap();
+            let above = nonces.reserve().await.unwrap();
+            gap.release().await.unwrap();
+            for _ in 0..2 {
+                assert_eq!(nonces.gaps().await.unwrap(), [0]);
+            }
+            nonces.resync().await.unwrap();
+            let told = handle.render();
+            for line in [
+                "tenure_nonce_in_flight{chain=\"77\"} 1",
+                "tenure_nonce_gaps_total{chain=\"77\"} 1",
+                "tenure_nonce_resyncs_total{chain=\"77\"} 1",
+                "tenure_nonce_oldest_in_flight_seconds{chain=\"77\"} 0.",
+            ] {
+                assert!(told.contains(line), "no {line} in\n{told}");
+            }
+            above.wrong_nonce().await.unwrap();
+        });
+    });
+    let told = handle.render();
+    assert!(told.contains("tenure_nonce_wrong_nonce_total{chain=\"77\"} 1"), "{told}");
+    assert!(told.contains("tenure_nonce_in_flight{chain=\"77\"} 0"), "{told}");
+}

@@ -2,6 +2,7 @@
 //! nonce is mined once, and no gap is left.
 //!
 //! `TENURE_SLOW=1` kills them more often.
+#![cfg(feature = "alloy")]
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::collections::BTreeMap;
