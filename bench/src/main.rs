@@ -7,11 +7,13 @@
 
 mod memory;
 mod redis;
+mod relay;
 mod start;
 
 const HELP: &str = "\
 cargo run --release -p bench                  the memory engine
 cargo run --release -p bench -- start         what `tenure run` costs beside the command itself
+cargo run --release -p bench -- relay         the relay beside the way to the node without it
 cargo run --release -p bench -- redis [WORKLOAD...] [OPTION...]
 
   w1    one task, a fresh name each time           w4    200 waiters on a held name
@@ -34,6 +36,7 @@ fn main() {
             Ok(options) => redis::run(&options),
             Err(wrong) => println!("{wrong}\n\n{HELP}"),
         },
+        Some("relay") => relay::run(),
         Some("start") => start::run(),
         Some(redis::CHILD) => redis::child(&given[1..]),
         Some(_) => println!("{HELP}"),

@@ -25,10 +25,11 @@ use failure::Failure;
 use lockers::Kind;
 use options::Flavour;
 use server::Server;
-use table::Table;
 
 pub(crate) use children::CHILD;
+pub(crate) use figures::median;
 pub(crate) use options::Options;
+pub(crate) use table::{Goal, Table};
 
 /// No child lives longer, whatever happens to it.
 const LONGEST: Duration = Duration::from_secs(300);

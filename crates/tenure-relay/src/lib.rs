@@ -31,6 +31,8 @@ mod server;
 pub mod transaction;
 #[cfg(feature = "relay")]
 mod upstream;
+#[cfg(any(feature = "relay", feature = "alloy"))]
+mod verdict;
 
 #[cfg(feature = "relay")]
 pub use self::{

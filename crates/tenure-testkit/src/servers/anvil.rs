@@ -84,7 +84,8 @@ impl AnvilBuild {
 
     fn launch(&self, program: &Path, folder: &Folder, port: u16) -> Result<Process, ServerError> {
         let mut command = Command::new(program);
-        command.args(["--host", "127.0.0.1", "--threads", "1", "--port"]).arg(port.to_string());
+        // With fewer threads than by default it can stand still while it makes blocks.
+        command.args(["--host", "127.0.0.1", "--port"]).arg(port.to_string());
         command.arg("--chain-id").arg(self.chain.to_string());
         command.arg("--accounts").arg(self.accounts.to_string());
         match self.mining {

@@ -1,0 +1,175 @@
+//! The relay beside the way to the node without it, in one run: 50 senders in parallel, and one alone.
+//!
+//! Node, Redis, relay and clients share the machine: what the relay costs in CPU, the others lack.
+
+#[allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "a client of the tests")]
+#[path = "../../crates/tenure-relay/tests/probe/client.rs"]
+mod client;
+#[allow(dead_code, clippy::unwrap_used, reason = "the wallets of the tests")]
+#[path = "../../crates/tenure-relay/tests/probe/wallet.rs"]
+mod wallet;
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use client::Client;
+use serde_json::json;
+use tenure_testkit::servers::{Anvil, Redis};
+use wallet::{Raw, Wallet};
+
+use crate::redis::{Goal, Table, median};
+
+const ROUNDS: u64 = 5;
+const SENDERS: u64 = 50;
+/// How many each sends, one after the other.
+const EACH: u64 = 40;
+/// How many the one alone sends.
+const ALONE: u64 = 200;
+
+/// What is measured: no relay, or a relay with these arguments.
+const KINDS: [(&str, Option<&[&str]>); 5] = [
+    ("direct", None),
+    ("relay", Some(&[])),
+    ("no fee check", Some(&["--check-fee", "off"])),
+    ("no pending set", Some(&["--check-fee", "off", "--pending", "off"])),
+    ("no order", Some(&["--check-fee", "off", "--pending", "off", "--ordering", "off"])),
+];
+/// The one that the goals are for.
+const RELAY: usize = 1;
+
+/// Needs `cargo build --release -p tenure-cli` before.
+pub(crate) fn run() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let mut rates = KINDS.map(|_| Vec::new());
+    let mut times = KINDS.map(|_| Vec::new());
+    for _ in 0..ROUNDS {
+        for (at, (_, relay)) in KINDS.iter().enumerate() {
+            // A new one each time: the longer its chain is, the slower it is.
+            let node = Anvil::build().start().expect("anvil starts");
+            let redis = Redis::build().start().expect("Redis starts");
+            let relay = relay.map(|args| Relay::start(&node, &redis, args));
+            let direct = ([127, 0, 0, 1], node.port()).into();
+            let address = relay.as_ref().map_or(direct, |relay| relay.address);
+            let mut purse = Purse { node: &node, wallets: 0 };
+            times[at].push(runtime.block_on(alone(address, purse.payments(ALONE))));
+            let crowd = (0..SENDERS).map(|_| purse.payments(EACH)).collect();
+            rates[at].push(runtime.block_on(crowded(address, crowd)));
+        }
+    }
+    print(&rates, &times);
+}
+
+fn print(rates: &[Vec<f64>; 5], times: &[Vec<f64>; 5]) {
+    let mut table = Table::default();
+    table.heading(&format!("{SENDERS} senders in parallel, {ROUNDS} rounds"));
+    for (at, (kind, _)) in KINDS.iter().enumerate() {
+        table.row(kind, "transactions a second", None, &rates[at]);
+    }
+    for (at, (kind, _)) in KINDS.iter().enumerate().skip(1) {
+        let share: Vec<f64> = rates[at].iter().zip(&rates[0]).map(|(it, of)| it / of).collect();
+        table.row(kind, "of direct", (at == RELAY).then_some(Goal::AtLeast(0.8)), &share);
+    }
+    table.heading("one sender alone");
+    for (at, (kind, _)) in KINDS.iter().enumerate() {
+        table.row(kind, "median ms of a transaction", None, &times[at]);
+    }
+    for (at, (kind, _)) in KINDS.iter().enumerate().skip(1) {
+        let added: Vec<f64> = times[at].iter().zip(&times[0]).map(|(it, to)| it - to).collect();
+        table.row(kind, "ms added", (at == RELAY).then_some(Goal::AtMost(2.0)), &added);
+    }
+    table.end();
+}
+
+/// Transactions a second of all senders together.
+async fn crowded(address: SocketAddr, crowd: Vec<Vec<Raw>>) -> f64 {
+    let mut clients = Vec::new();
+    for raws in crowd {
+        let mut client = Client::connect(address).await;
+        client.call("eth_chainId", json!([])).await;
+        clients.push((client, raws));
+    }
+    let began = Instant::now();
+    let mut tasks = Vec::new();
+    for (mut client, raws) in clients {
+        tasks.push(tokio::spawn(async move {
+            for raw in &raws {
+                pay(&mut client, raw).await;
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.expect("it is sent");
+    }
+    (SENDERS * EACH) as f64 / began.elapsed().as_secs_f64()
+}
+
+/// The median of one transaction, in milliseconds.
+async fn alone(address: SocketAddr, raws: Vec<Raw>) -> f64 {
+    let mut client = Client::connect(address).await;
+    let mut times = Vec::new();
+    for raw in &raws {
+        let began = Instant::now();
+        pay(&mut client, raw).await;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    median(times)
+}
+
+async fn pay(client: &mut Client, raw: &Raw) {
+    let answer = client.ask(&client::send(raw.nonce, &raw.raw)).await;
+    assert_eq!(answer["result"], json!(raw.hash), "{answer}");
+}
+
+/// Wallets that nobody has used.
+struct Purse<'a> {
+    node: &'a Anvil,
+    wallets: u64,
+}
+
+impl Purse<'_> {
+    fn payments(&mut self, many: u64) -> Vec<Raw> {
+        self.wallets += 1;
+        let wallet = Wallet::fresh(self.wallets, self.node.chain());
+        self.node.fund(&wallet.name()).expect("anvil gives money");
+        wallet.pay_many(many)
+    }
+}
+
+/// `tenure relay`. Killed on drop.
+struct Relay {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Relay {
+    fn start(node: &Anvil, redis: &Redis, args: &[&str]) -> Relay {
+        let tenure = std::env::current_exe().expect("a path").with_file_name("tenure");
+        assert!(tenure.exists(), "run `cargo build --release -p tenure-cli` first");
+        let mut command = Command::new(tenure);
+        command.args(["relay", "--listen", "127.0.0.1:0", "--upstream", &node.url()]).args(args);
+        command.env("TENURE_URL", redis.url()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("its output");
+        BufReader::new(output).read_line(&mut line).expect("it says where it listens");
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split(',').next());
+        let address = address.and_then(|address| address.parse().ok());
+        let relay = Relay { child, address: address.expect("it says where it listens") };
+        // So that what it does once is not measured.
+        std::thread::sleep(Duration::from_millis(100));
+        relay
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,162 @@
+//! `tenure relay` as it is installed: it says where it listens, serves, keeps secrets and stops.
+#![cfg(feature = "relay")]
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+
+mod stage;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use stage::{Running, Stage};
+use tenure_testkit::node::{Conduct, Decoder, ScriptedNode, Sent};
+
+/// The first payment of anvil's first account, for the chain 31337.
+const RAW: &str = "0x02f86d827a6980843b9aca008504a817c8008252089477777777777777777777777777777777777777770180c080a051da181abd5aeb3b088c631b0b83692bf8185aabddfa0a15040571e104e81ffba01028b830b3c036d252fad0567f557d3326c415dadeab629df9f20d2ecaf0afb9";
+const HASH: &str = "0x620c6869bd643eba5730ab511f6c8253fba1c734fbba71e2acdb3d0d5c97599e";
+const SENDER: &str = "0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266";
+
+fn node() -> ScriptedNode {
+    let known = Sent { sender: SENDER.to_owned(), nonce: 0, hash: HASH.to_owned() };
+    ScriptedNode::start(31337, Decoder::new(move |raw| (raw == RAW).then(|| known.clone())))
+        .unwrap()
+}
+
+/// Starts a relay; where it listens.
+fn start(stage: &Stage, args: &[&str]) -> (Running, String) {
+    let args = [&["relay", "--listen", "127.0.0.1:0"], args].concat();
+    let mut relay = stage.start(&args);
+    let mut line = String::new();
+    // Byte by byte, so that nothing of what follows is taken away.
+    let output = relay.stdout.as_mut().unwrap();
+    BufReader::with_capacity(1, output).read_line(&mut line).unwrap();
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split(',').next());
+    let address = address.unwrap_or_else(|| panic!("where does it listen? {line:?}")).to_owned();
+    (relay, address)
+}
+
+fn exchange(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+fn get(address: &str, path: &str) -> String {
+    exchange(
+        address,
+        &format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"),
+    )
+}
+
+fn call(address: &str, method: &str, params: &str) -> String {
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+    let length = body.len();
+    exchange(
+        address,
+        &format!(
+            "POST / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        ),
+    )
+}
+
+fn send(address: &str) -> String {
+    call(address, "eth_sendRawTransaction", &format!(r#"["{RAW}"]"#))
+}
+
+fn stop(relay: &Running) {
+    let pid = rustix::process::Pid::from_child(relay);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+}
+
+#[test]
+fn it_serves_and_stops_when_told() {
+    let (node, stage) = (node(), Stage::new("relay-serves"));
+    let (relay, address) = start(&stage, &["--upstream", &node.url()]);
+    assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(get(&address, "/readyz").contains(r#""ready":true"#));
+    let sent = send(&address);
+    assert!(sent.contains(&format!(r#""result":"{HASH}""#)), "{sent}");
+    let count = call(&address, "eth_getTransactionCount", &format!(r#"["{SENDER}","latest"]"#));
+    assert!(count.contains(r#""result":"0x1""#), "{count}");
+    let metrics = get(&address, "/metrics");
+    assert!(metrics.contains("tenure_relay_transactions_total"), "{metrics}");
+    stop(&relay);
+    let ended = relay.ended();
+    assert_eq!(ended.exit, Some(0), "{ended:?}");
+}
+
+#[test]
+fn what_was_begun_is_finished_before_it_stops() {
+    let (node, stage) = (node(), Stage::new("relay-stops"));
+    node.next("eth_sendRawTransaction", Conduct::Hang);
+    let (relay, address) = start(&stage, &["--upstream", &node.url()]);
+    let client = std::thread::spawn({
+        let address = address.clone();
+        move || send(&address)
+    });
+    stage::eventually("the node has it", || node.hanging() == 1);
+    stop(&relay);
+    stage::eventually("nobody else is let in", || TcpStream::connect(&address).is_err());
+    node.let_go();
+    let sent = client.join().unwrap();
+    assert!(sent.contains(HASH), "{sent}");
+    assert_eq!(relay.ended().exit, Some(0));
+    assert_eq!(node.sent().len(), 1);
+}
+
+/// The URL of the node is a secret, but for host and port: in what is printed, logged and answered.
+#[test]
+fn a_secret_in_the_url_of_the_node_stays_secret() {
+    for format in ["text", "json"] {
+        let node = node();
+        let url = format!(
+            "http://planted-user:planted-word@127.0.0.1:{}/v2/planted-key?k=planted-query",
+            node.port()
+        );
+        let stage = Stage::new(&format!("relay-secrets-{format}"))
+            .with("TENURE_UPSTREAM", &url)
+            .with("TENURE_LOG_LEVEL", "trace")
+            .with("TENURE_LOG_FORMAT", format);
+        let (relay, address) = start(&stage, &["--upstream-within", "200ms", "--max-hold", "10s"]);
+        let mut seen = vec![send(&address), get(&address, "/readyz"), get(&address, "/metrics")];
+        let asked = node.arrivals().pop().unwrap();
+        assert_eq!(asked.path, "/v2/planted-key?k=planted-query", "it is used");
+        assert!(asked.head.to_lowercase().contains("authorization: basic "), "{}", asked.head);
+        for conduct in [
+            Conduct::Html(502),
+            Conduct::Redirect(url.clone()),
+            Conduct::Close,
+            Conduct::Hang,
+            Conduct::Short,
+            Conduct::TooMany(1),
+        ] {
+            node.next("test_echo", conduct.clone());
+            seen.push(call(&address, "test_echo", "[]"));
+            node.next("eth_getTransactionCount", conduct);
+            seen.push(send(&address));
+        }
+        drop(node);
+        seen.extend([send(&address), call(&address, "test_echo", "[]"), get(&address, "/readyz")]);
+        seen.push(get(&address, "/metrics"));
+        assert!(seen.iter().any(|it| it.contains("-32002")), "{seen:?}");
+        stop(&relay);
+        let ended = relay.ended();
+        assert_eq!(ended.exit, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains("lock.granted"), "the log is on: {ended:?}");
+        // What cannot be started says it no more than what runs.
+        let refused = stage.run(&["relay", "--listen", "127.0.0.1:0"]);
+        assert_ne!(refused.exit, Some(0), "{refused:?}");
+        seen.extend([ended.stdout, ended.stderr, refused.stdout, refused.stderr]);
+        seen.push(stage.run(&["ls", "--json"]).stdout);
+        seen.push(stage.run(&["config"]).stdout);
+        for text in seen {
+            // As it is, and as it goes over the wire.
+            for secret in ["planted", "cGxhbnRlZC11c2Vy"] {
+                assert!(!text.contains(secret), "{text}");
+            }
+        }
+    }
+}
