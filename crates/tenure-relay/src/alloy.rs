@@ -271,10 +271,10 @@ impl NonceManager for SharedNonces {
     {
         let lane = self.lane(address);
         let reserved = lane.reserve(&Node::<_, N>::new(provider.root().clone())).await;
-        let member = reserved.map_err(TransportErrorKind::custom)?;
-        let nonce = member.nonce();
+        let slot = reserved.map_err(TransportErrorKind::custom)?;
+        let nonce = slot.nonce();
         // Nobody will say what becomes of it.
-        lane.abandon(member);
+        lane.keep(slot);
         Ok(nonce)
     }
 }

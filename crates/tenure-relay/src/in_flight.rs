@@ -43,6 +43,7 @@ pub struct InFlight {
     name: String,
     ttl: Duration,
     max_hold: Option<Duration>,
+    renew: bool,
     on_outage: OnOutage,
 }
 
@@ -53,8 +54,8 @@ impl InFlight {
     }
 
     pub(crate) fn called(tenure: &Tenure, name: String) -> InFlight {
-        let on_outage = OnOutage::Closed;
-        InFlight { tenure: tenure.clone(), name, ttl: TTL, max_hold: None, on_outage }
+        let (ttl, max_hold, renew, on_outage) = (TTL, None, true, OnOutage::Closed);
+        InFlight { tenure: tenure.clone(), name, ttl, max_hold, renew, on_outage }
     }
 
     /// How long a member stays after its process was killed. Default: 10 s.
@@ -76,6 +77,12 @@ impl InFlight {
     #[must_use = "this is the set with the choice"]
     pub fn on_outage(mut self, on_outage: OnOutage) -> InFlight {
         self.on_outage = on_outage;
+        self
+    }
+
+    /// Members stay for their ttl and no longer, whether their process lives or not.
+    pub(crate) fn unrenewed(mut self) -> InFlight {
+        self.renew = false;
         self
     }
 
@@ -104,7 +111,7 @@ impl InFlight {
     /// A unit that nothing is said of yet.
     pub(crate) fn unit(&self) -> Semaphore {
         let unit = self.tenure.semaphore(&self.name, MOST);
-        let unit = unit.ttl(self.ttl).on_outage(self.on_outage);
+        let unit = unit.ttl(self.ttl).renew(self.renew).on_outage(self.on_outage);
         match self.max_hold {
             Some(max_hold) => unit.max_hold(max_hold),
             None => unit,

@@ -8,6 +8,7 @@ mod chain;
 mod error;
 mod lane;
 mod meters;
+mod own;
 mod reserved;
 mod standing;
 
@@ -25,7 +26,7 @@ pub use self::reserved::Reserved;
 pub use self::standing::Standing;
 
 pub(crate) use self::lane::Lane;
-use crate::in_flight::Member;
+use self::own::Slot;
 
 /// How long things last. Everyone who reserves for an account should say the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,8 +37,7 @@ pub struct Terms {
     pub ttl: Duration,
     /// How long a reservation lasts at most. Default: 5 min.
     pub reserved_for: Duration,
-    /// How long a transaction that no node knows keeps its nonce; up to twice as long if its process was
-    /// killed. Default: 30 s.
+    /// How long a transaction that no node knows keeps its nonce. Default: 1 min.
     pub unknown_for: Duration,
     /// How much later than another one a node may count; zero for a single node. Default: 5 s.
     pub late: Duration,
@@ -48,7 +48,7 @@ impl Default for Terms {
         Terms {
             ttl: Duration::from_secs(10),
             reserved_for: Duration::from_secs(300),
-            unknown_for: Duration::from_secs(30),
+            unknown_for: Duration::from_secs(60),
             late: Duration::from_secs(5),
         }
     }
@@ -144,11 +144,11 @@ impl<C: Chain> Nonces<C> {
     /// As [`reserve`](Nonces::reserve).
     pub async fn fill(&self, nonce: u64) -> Result<Option<Reserved<C>>, NonceError> {
         let taken = self.lane.fill(&*self.chain, nonce).await?;
-        Ok(taken.map(|member| self.hand_out(member)))
+        Ok(taken.map(|slot| self.hand_out(slot)))
     }
 
-    fn hand_out(&self, member: Member) -> Reserved<C> {
-        Reserved::new(self.lane.clone(), self.chain.clone(), member)
+    fn hand_out(&self, slot: Slot) -> Reserved<C> {
+        Reserved::new(self.lane.clone(), self.chain.clone(), slot)
     }
 
     /// The nonces that nobody has, although someone has a higher one. Each is also logged and counted,

@@ -193,7 +193,7 @@ async fn an_unknown_nonce_that_no_node_knows_is_a_gap_when_its_time_is_over() {
 #[tokio::test]
 async fn what_a_dead_process_was_about_to_send_is_given_up_when_no_node_knows_it() {
     let mut place = Place::new();
-    place.terms.unknown_for = ms(400);
+    (place.terms.unknown_for, place.terms.ttl) = (ms(800), ms(400));
     let (ours, theirs) = (place.process(), place.process());
     let mut reserved = ours.reserve().await.unwrap();
     reserved.sending(hash(0)).await.unwrap();
@@ -231,27 +231,31 @@ async fn a_nonce_that_the_node_has_of_another_is_not_given_again_and_again() {
 #[tokio::test]
 async fn a_nonce_whose_transaction_waits_in_the_node_is_kept_for_as_long_as_that_takes() {
     let mut place = Place::new();
-    place.terms.unknown_for = ms(700);
+    (place.terms.unknown_for, place.terms.ttl) = (ms(500), ms(500));
+    place.terms.reserved_for = ms(3_000);
     let (ours, theirs) = (place.process(), place.process());
     let gap = theirs.reserve().await.unwrap();
-    let behind = ours.reserve().await.unwrap();
+    let mut behind = ours.reserve().await.unwrap();
+    gap.release().await.unwrap();
+    behind.sending(hash(1)).await.unwrap();
     place.ledger.send(1, hash(1));
     behind.unknown(hash(1)).await.unwrap();
     let is_kept = async |nonces: &Nonces<Node>| {
         let standing = nonces.resync().await.unwrap();
         assert!(standing.in_flight.iter().any(|seen| seen.nonce == 1), "{standing:?}");
+        assert_eq!((standing.next(), standing.gaps()), (0, vec![0]));
     };
     for _ in 0..12 {
         tokio::time::sleep(ms(100)).await;
         is_kept(&ours).await;
     }
-    // Also when whoever sent it is gone: the others go on with it.
+    // Also when whoever sent it is gone: the others go on with it, for longer than any unit lasts.
     place.clients.lock().unwrap()[0].close().await;
-    for _ in 0..15 {
-        tokio::time::sleep(ms(200)).await;
+    for _ in 0..40 {
+        tokio::time::sleep(ms(100)).await;
         is_kept(&theirs).await;
     }
-    send(&place, gap).await;
+    send(&place, theirs.reserve().await.unwrap()).await;
     assert_eq!(theirs.reserve().await.unwrap().nonce(), 2);
 }
 
@@ -290,7 +294,7 @@ async fn what_the_chain_has_counted_is_let_go_of() {
         let view = place.tenure().inspect(format!("reserved:1:{WALLET:#x}")).await.unwrap();
         view.map_or(0, |view| view.holders.len())
     };
-    assert_eq!(units().await, 3);
+    assert_eq!(units().await, 4, "two of the first: one says who has it, one what was sent");
     // Someone sent the others without asking.
     (1..5).for_each(|nonce| place.ledger.send(nonce, hash(100 + nonce)));
     node.be_behind(None);

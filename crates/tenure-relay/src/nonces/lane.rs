@@ -8,13 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use alloy_primitives::{Address, B256};
-use tenure::{Hold, Tenure};
+use tenure::Tenure;
 use tracing::debug;
 
 use super::meters::Meter;
+use super::own::{Own, Slot};
 use super::standing::COUNT;
 use super::{Chain, NonceError, Standing, Terms};
-use crate::in_flight::{InFlight, Member, Seen, name_of};
+use crate::in_flight::{InFlight, name_of};
 
 /// The line in which reservations of an account are made: for order and few collisions. What keeps a
 /// nonce from being given twice is the second look, so that a lost turn does no harm and a short ttl no
@@ -22,9 +23,8 @@ use crate::in_flight::{InFlight, Member, Seen, name_of};
 const TURN: Duration = Duration::from_secs(1);
 const LONGEST_TURN: Duration = Duration::from_secs(10);
 
-/// How long the unit of a transaction lasts, in `unknown_for`. It is renewed after one of them, so that one
-/// that was not for two has been nobody's for at least one.
-const SENT: u32 = 3;
+/// How many hashes are asked for at one look, others waiting. What is not asked for counts as sent.
+const MOST_QUESTIONS: usize = 16;
 
 type Result<T> = std::result::Result<T, NonceError>;
 
@@ -35,7 +35,7 @@ pub(crate) struct Lane {
     account: Address,
     line: String,
     terms: Terms,
-    /// Nonces that were taken and not said anything of.
+    /// Nonces that someone has.
     taken: InFlight,
     /// Transactions with their hashes.
     sent: InFlight,
@@ -43,39 +43,15 @@ pub(crate) struct Lane {
     own: Mutex<Own>,
 }
 
-/// What this process holds on to until its outcome is known.
-#[derive(Debug, Default)]
-struct Own {
-    kept: Vec<Kept>,
-    /// The highest count that this process was told, for those whose node counts late.
-    floor: Option<(u64, Hold)>,
-}
-
-/// A nonce that is not in anybody's hand any more.
-#[derive(Debug)]
-struct Kept {
-    member: Member,
-    hash: Option<B256>,
-    /// When to ask the chain for the hash, and to give up if it is not known there.
-    until: Instant,
-}
-
-impl Kept {
-    fn is_over(&self) -> bool {
-        !self.member.is_live() || Instant::now() >= self.until
-    }
-}
-
 impl Lane {
     pub(crate) fn new(tenure: &Tenure, chain_id: u64, account: Address, terms: Terms) -> Lane {
         let set = InFlight::called(tenure, name_of("reserved", chain_id, account));
-        let sent = terms.unknown_for * SENT;
         Lane {
             tenure: tenure.clone(),
             account,
             line: name_of("nonces", chain_id, account),
             taken: set.clone().ttl(terms.ttl).max_hold(terms.reserved_for.max(terms.ttl)),
-            sent: set.ttl(sent).max_hold(terms.reserved_for.max(sent)),
+            sent: set.ttl(terms.reserved_for).unrenewed(),
             meter: Meter::new(chain_id, format!("{account:#x}")),
             own: Mutex::default(),
             terms,
@@ -87,20 +63,20 @@ impl Lane {
     }
 
     /// Takes the lowest nonce that nobody has.
-    pub(crate) async fn reserve(&self, chain: &impl Chain) -> Result<Member> {
+    pub(crate) async fn reserve(&self, chain: &impl Chain) -> Result<Slot> {
         let line = self.tenure.mutex(&self.line).ttl(TURN).max_hold(LONGEST_TURN);
         let turn = line.acquire().await?;
         loop {
             let standing = self.look(chain).await?;
-            if let Some(member) = self.take(chain, standing.next(), &standing).await? {
+            if let Some(slot) = self.take(chain, standing.next(), &standing).await? {
                 drop(turn);
-                return Ok(member);
+                return Ok(slot);
             }
         }
     }
 
     /// Takes this nonce, if nobody has it.
-    pub(super) async fn fill(&self, chain: &impl Chain, nonce: u64) -> Result<Option<Member>> {
+    pub(super) async fn fill(&self, chain: &impl Chain, nonce: u64) -> Result<Option<Slot>> {
         let standing = self.look(chain).await?;
         self.take(chain, nonce, &standing).await
     }
@@ -111,7 +87,7 @@ impl Lane {
         chain: &impl Chain,
         nonce: u64,
         earlier: &Standing,
-    ) -> Result<Option<Member>> {
+    ) -> Result<Option<Slot>> {
         let member = self.taken.join(nonce, None).await?;
         let standing = self.read(chain).await?.after(earlier);
         // The clock last: a process that was stopped anywhere above has been forgotten by the others.
@@ -120,7 +96,7 @@ impl Lane {
             return Ok(None);
         }
         debug!(target: "tenure", event = "nonce.reserved", account = %self.account, nonce);
-        Ok(Some(member))
+        Ok(Some(Slot::taken(member)))
     }
 
     /// Looks how everything stands, and lets go of what needs no keeping.
@@ -145,16 +121,14 @@ impl Lane {
         Ok(Standing::new(&units, counted))
     }
 
-    /// Writes the hash beside the nonce, and returns whether the nonce was had until then. Its unit is left
-    /// only when the one with the hash is there.
-    pub(super) async fn write(&self, member: &mut Member, hash: B256) -> Result<bool> {
-        if member.hash() == Some(hash) && member.is_live() {
-            return Ok(true);
+    /// Writes the hash beside the nonce, and returns whether the nonce was had until then.
+    pub(super) async fn write(&self, slot: &mut Slot, hash: B256) -> Result<bool> {
+        let is_written = slot.sent.as_ref().is_some_and(|sent| sent.hash() == Some(hash));
+        if !is_written {
+            slot.sent = Some(self.sent.join(slot.nonce, Some(hash)).await?);
         }
-        let with_hash = self.sent.join(member.nonce(), Some(hash)).await?;
-        let was_had = member.is_live();
-        *member = with_hash;
-        Ok(was_had)
+        slot.hash = Some(hash);
+        Ok(slot.is_live())
     }
 
     /// The node has the transaction. What is in the hand is taken from it at the end, so that a future
@@ -162,10 +136,10 @@ impl Lane {
     pub(super) async fn commit(
         &self,
         chain: &impl Chain,
-        hand: &mut Option<Member>,
+        hand: &mut Option<Slot>,
         hash: B256,
     ) -> Result<()> {
-        let Some(nonce) = hand.as_ref().map(Member::nonce) else { return Ok(()) };
+        let Some(nonce) = hand.as_ref().map(|slot| slot.nonce) else { return Ok(()) };
         // A node that cannot be asked now is asked again at the next look.
         let count = chain.count(self.account).await.unwrap_or_default();
         if count <= nonce {
@@ -173,32 +147,25 @@ impl Lane {
         }
         let raised = self.raise_floor(count).await;
         match (&raised, hand.take()) {
-            (Err(_), Some(member)) => self.keep(member, Some(hash)),
-            (_, member) => drop(member),
+            (Err(_), Some(slot)) => self.keep(slot),
+            (_, slot) => drop(slot),
         }
         raised
     }
 
     /// Writes the hash beside the nonce in hand, and keeps both until the chain has counted it, or does not
     /// know it when it has had time enough.
-    pub(super) async fn keep_with(&self, hand: &mut Option<Member>, hash: B256) -> Result<()> {
-        let Some(member) = hand else { return Ok(()) };
-        let written = self.write(member, hash).await;
-        if let Some(member) = hand.take() {
-            self.keep(member, Some(hash));
-        }
+    pub(super) async fn keep_with(&self, hand: &mut Option<Slot>, hash: B256) -> Result<()> {
+        let Some(slot) = hand else { return Ok(()) };
+        let written = self.write(slot, hash).await;
+        slot.hash = Some(hash);
+        hand.take().into_iter().for_each(|slot| self.keep(slot));
         written.map(drop)
     }
 
-    /// Nothing was said of it. Never waits: it is called when a reservation is dropped.
-    pub(crate) fn abandon(&self, member: Member) {
-        let hash = member.hash();
-        self.keep(member, hash);
-    }
-
-    fn keep(&self, member: Member, hash: Option<B256>) {
-        let until = Instant::now() + self.terms.unknown_for;
-        self.own().kept.push(Kept { member, hash, until });
+    /// Nothing more is said of it. Never waits: it is called when a reservation is dropped.
+    pub(crate) fn keep(&self, slot: Slot) {
+        self.own().keep(slot, Instant::now() + self.terms.unknown_for);
     }
 
     /// The node says that another transaction has the nonce. If the node does not count that yet, it is
@@ -206,13 +173,13 @@ impl Lane {
     pub(super) async fn wrong_nonce(
         &self,
         chain: &impl Chain,
-        hand: &mut Option<Member>,
+        hand: &mut Option<Slot>,
     ) -> Result<()> {
         self.meter.wrong_nonce();
         let count = chain.count(self.account).await.map_err(NonceError::Chain)?;
         match hand.take() {
-            Some(member) if member.nonce() < count => member.leave().await.map(drop)?,
-            Some(member) => self.keep(member, None),
+            Some(slot) if slot.nonce < count => slot.leave().await?,
+            Some(slot) => self.keep(Slot { hash: None, sent: None, ..slot }),
             None => {}
         }
         Ok(())
@@ -220,10 +187,9 @@ impl Lane {
 
     /// Lets go of what the chain has counted.
     async fn forget_below(&self, count: u64) -> Result<()> {
-        let any = self.own().kept.iter().any(|kept| kept.member.nonce() < count);
-        if any {
+        if self.own().any_below(count) {
             self.raise_floor(count).await?;
-            self.own().kept.retain(|kept| kept.member.nonce() >= count);
+            self.own().forget_below(count);
         }
         Ok(())
     }
@@ -234,59 +200,56 @@ impl Lane {
             Duration::ZERO => return Ok(()),
             late => late.max(self.tenure.profile().shortest_ttl),
         };
-        let is_told = |(known, hold): &(u64, Hold)| *known >= count && hold.remaining() > late / 2;
-        if self.own().floor.as_ref().is_some_and(is_told) {
+        if self.own().has_floor(count, late / 2) {
             return Ok(());
         }
         let unit = self.taken.unit().meta(COUNT, count.to_string());
-        let unit = unit.ttl(late).max_hold(late).renew(false);
-        let hold = self.taken.enter(unit).await?;
-        let mut own = self.own();
-        if own.floor.as_ref().is_none_or(|(known, _)| *known <= count) {
-            own.floor = Some((count, hold));
-        }
+        let hold = self.taken.enter(unit.ttl(late).max_hold(late).renew(false)).await?;
+        self.own().raise_floor(count, hold);
         Ok(())
     }
 
-    /// Asks for what was waited for long enough: what the node knows stays, the rest is given up.
-    /// Returns whether there was any.
+    /// Asks for what this process has waited for long enough: what the node knows stays, for as long as it
+    /// knows it, and the rest is given up. Returns whether there was any.
     async fn resolve(&self, chain: &impl Chain) -> Result<bool> {
-        let over = |own: &Own| {
-            let over = own.kept.iter().filter(|kept| kept.is_over());
-            over.map(|kept| (kept.member.hold().fence(), kept.member.nonce(), kept.hash)).collect()
-        };
-        let all: Vec<_> = over(&self.own());
-        for (fence, nonce, hash) in all.iter().copied() {
+        let over = self.own().over();
+        for (nonce, hash) in over.iter().copied() {
             let known = match hash {
                 Some(hash) => chain.knows(hash).await.map_err(NonceError::Chain)?,
                 None => false,
             };
             // Joined before it is left, so that nobody finds the nonce free in between.
             let again = if known { Some(self.sent.join(nonce, hash).await?) } else { None };
-            self.own().kept.retain(|kept| kept.member.hold().fence() != fence);
-            again.into_iter().for_each(|member| self.keep(member, hash));
+            self.own().forget_over(nonce);
+            again.into_iter().for_each(|member| self.keep(Slot::adopted(member)));
         }
-        Ok(!all.is_empty())
+        Ok(!over.is_empty())
     }
 
-    /// Asks for what others sent and nobody renews: what the node knows has its nonce although whoever sent
-    /// it is gone, and this process goes on with it; what it does not know is given up after a while.
+    /// Asks for what those who are gone have sent: what the node knows has its nonce, and this process goes
+    /// on with it before it ends by time; what it does not know is given up.
     async fn judge(&self, chain: &impl Chain, standing: &mut Standing) -> Result<()> {
-        let unknown_for = self.terms.unknown_for;
-        let unrenewed = |seen: &Seen| (unknown_for * SENT).saturating_sub(seen.remaining);
-        // Renewals come after one `unknown_for`, and a little later on a busy machine.
-        let is_left = |seen: &&Seen| seen.hash.is_some() && unrenewed(seen) > unknown_for * 6 / 5;
-        let left: Vec<Seen> = standing.in_flight.iter().filter(is_left).cloned().collect();
-        for seen in left {
-            let Some(hash) = seen.hash else { continue };
-            if chain.knows(hash).await.map_err(NonceError::Chain)? {
-                let mut same = standing.in_flight.iter().filter(|other| other.nonce == seen.nonce);
-                if same.all(|other| is_left(&other)) {
-                    let member = self.sent.join(seen.nonce, Some(hash)).await?;
-                    self.keep(member, Some(hash));
+        let Terms { unknown_for, reserved_for, .. } = self.terms;
+        let mut questions = 0;
+        for orphan in standing.orphans() {
+            let Some(hash) = orphan.hash else { continue };
+            if orphan.age < unknown_for {
+                continue;
+            }
+            if !self.own().is_known(&hash, unknown_for) {
+                if questions == MOST_QUESTIONS {
+                    break;
                 }
-            } else if unrenewed(&seen) >= unknown_for * 2 {
-                standing.give_up(seen.fence);
+                questions += 1;
+                if !chain.knows(hash).await.map_err(NonceError::Chain)? {
+                    standing.give_up(orphan.fence);
+                    continue;
+                }
+                self.own().known(hash);
+            }
+            if standing.remaining(orphan.nonce) < reserved_for / 2 && questions < MOST_QUESTIONS {
+                questions += 1;
+                self.keep(Slot::adopted(self.sent.join(orphan.nonce, Some(hash)).await?));
             }
         }
         Ok(())

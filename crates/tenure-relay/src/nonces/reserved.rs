@@ -4,8 +4,8 @@ use std::sync::Arc;
 use alloy_primitives::B256;
 
 use super::lane::Lane;
+use super::own::Slot;
 use super::{Chain, NonceError};
-use crate::in_flight::Member;
 
 /// A nonce that is yours alone. Say what became of it: dropped without a word it counts as
 /// [unknown](Reserved::unknown), and nobody gets it before that is resolved.
@@ -15,12 +15,12 @@ pub struct Reserved<C: Chain> {
     chain: Arc<C>,
     nonce: u64,
     /// Until something was said of it.
-    member: Option<Member>,
+    slot: Option<Slot>,
 }
 
 impl<C: Chain> Reserved<C> {
-    pub(super) fn new(lane: Arc<Lane>, chain: Arc<C>, member: Member) -> Reserved<C> {
-        Reserved { lane, chain, nonce: member.nonce(), member: Some(member) }
+    pub(super) fn new(lane: Arc<Lane>, chain: Arc<C>, slot: Slot) -> Reserved<C> {
+        Reserved { lane, chain, nonce: slot.nonce(), slot: Some(slot) }
     }
 
     /// The nonce.
@@ -35,7 +35,7 @@ impl<C: Chain> Reserved<C> {
 
     /// Whether it is certainly still yours. Looks at the clock; asks nobody. Do not send otherwise.
     pub fn is_live(&self) -> bool {
-        self.member.as_ref().is_some_and(Member::is_live)
+        self.slot.as_ref().is_some_and(Slot::is_live)
     }
 
     /// Writes the hash of the transaction that is about to be sent, beside its nonce.
@@ -51,13 +51,13 @@ impl<C: Chain> Reserved<C> {
     /// # Cancel safety
     /// The hash may have been written although the future was dropped; the nonce stays reserved.
     pub async fn sending(&mut self, hash: B256) -> Result<(), NonceError> {
-        let was_had = match &mut self.member {
-            Some(member) => self.lane.write(member, hash).await?,
+        let was_had = match &mut self.slot {
+            Some(slot) => self.lane.write(slot, hash).await?,
             None => false,
         };
         if !was_had {
             // Nothing was sent, and whoever has the nonce now has it.
-            self.member = None;
+            self.slot = None;
             return Err(NonceError::Lost(self.nonce));
         }
         Ok(())
@@ -72,7 +72,7 @@ impl<C: Chain> Reserved<C> {
     /// # Cancel safety
     /// If the future is dropped, the nonce is kept as one of which nothing was said.
     pub async fn commit(mut self, hash: B256) -> Result<(), NonceError> {
-        self.lane.commit(&*self.chain, &mut self.member, hash).await
+        self.lane.commit(&*self.chain, &mut self.slot, hash).await
     }
 
     /// Nothing was sent, or the node refused it: whoever comes next gets the nonce.
@@ -83,8 +83,8 @@ impl<C: Chain> Reserved<C> {
     /// # Cancel safety
     /// The nonce becomes free even if the future is dropped.
     pub async fn release(mut self) -> Result<(), NonceError> {
-        if let Some(member) = self.member.take() {
-            member.leave().await?;
+        if let Some(slot) = self.slot.take() {
+            slot.leave().await?;
         }
         Ok(())
     }
@@ -98,7 +98,7 @@ impl<C: Chain> Reserved<C> {
     /// # Cancel safety
     /// As [`commit`](Reserved::commit).
     pub async fn unknown(mut self, hash: B256) -> Result<(), NonceError> {
-        self.lane.keep_with(&mut self.member, hash).await
+        self.lane.keep_with(&mut self.slot, hash).await
     }
 
     /// The node says that another transaction has the nonce: someone sends from this account without these
@@ -111,21 +111,21 @@ impl<C: Chain> Reserved<C> {
     /// # Cancel safety
     /// As [`commit`](Reserved::commit).
     pub async fn wrong_nonce(mut self) -> Result<(), NonceError> {
-        self.lane.wrong_nonce(&*self.chain, &mut self.member).await
+        self.lane.wrong_nonce(&*self.chain, &mut self.slot).await
     }
 }
 
 impl<C: Chain> Drop for Reserved<C> {
     fn drop(&mut self) {
-        if let Some(member) = self.member.take() {
-            self.lane.abandon(member);
+        if let Some(slot) = self.slot.take() {
+            self.lane.keep(slot);
         }
     }
 }
 
 impl<C: Chain> fmt::Debug for Reserved<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hash = self.member.as_ref().and_then(Member::hash);
+        let hash = self.slot.as_ref().and_then(|slot| slot.hash);
         let mut shown = f.debug_struct("Reserved");
         shown.field("nonce", &self.nonce).field("hash", &hash).finish_non_exhaustive()
     }

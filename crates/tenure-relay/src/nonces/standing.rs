@@ -1,4 +1,5 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tenure::{Fence, Holder};
 
@@ -14,9 +15,11 @@ pub struct Standing {
     /// How many transactions the chain has, as far as anyone knows: the highest count that this process
     /// was told now, or another a short time ago.
     pub count: u64,
-    /// The nonces from `count` on that someone has, by the order in which they were had.
+    /// The nonces from `count` on that someone has, each once.
     pub in_flight: Vec<Seen>,
-    /// The units of transactions that no node knows, and that whoever sent them does not renew.
+    /// The units that say so: of one nonce there may be several.
+    units: Vec<Seen>,
+    /// Units of transactions that no node knows, and whose senders are gone.
     given_up: BTreeSet<Fence>,
 }
 
@@ -26,19 +29,37 @@ impl Standing {
         let floors = units.iter().filter_map(|unit| said(unit, COUNT)?.parse().ok());
         let count = floors.fold(counted, u64::max);
         let above = |seen: &Seen| seen.nonce >= count;
-        let in_flight = units.iter().filter_map(seen).filter(above).collect();
-        Standing { count, in_flight, given_up: BTreeSet::new() }
+        let units: Vec<Seen> = units.iter().filter_map(seen).filter(above).collect();
+        Standing { count, in_flight: by_nonce(&units), units, given_up: BTreeSet::new() }
+    }
+
+    /// The transactions whose senders are gone, or do not hold on to them: all that has a hash and no unit
+    /// of whoever took the nonce. By nonce.
+    pub(super) fn orphans(&self) -> Vec<Seen> {
+        let had = |nonce| self.units.iter().any(|unit| unit.nonce == nonce && unit.hash.is_none());
+        let mut orphans: Vec<Seen> = self.units.clone();
+        orphans.retain(|unit| !had(unit.nonce));
+        orphans.sort_by_key(|unit| unit.nonce);
+        orphans
+    }
+
+    /// How long a nonce is certain to be someone's.
+    pub(super) fn remaining(&self, nonce: u64) -> Duration {
+        let same = self.units.iter().filter(|unit| unit.nonce == nonce);
+        same.map(|unit| unit.remaining).max().unwrap_or_default()
     }
 
     /// That unit has nothing any more.
     pub(super) fn give_up(&mut self, unit: Fence) {
         self.given_up.insert(unit);
-        self.in_flight.retain(|seen| seen.fence != unit);
+        self.units.retain(|seen| seen.fence != unit);
+        self.in_flight = by_nonce(&self.units);
     }
 
     /// The same, less what an earlier look gave up.
     pub(super) fn after(mut self, earlier: &Standing) -> Standing {
-        earlier.given_up.iter().for_each(|unit| self.give_up(*unit));
+        self.units.retain(|unit| !earlier.given_up.contains(&unit.fence));
+        self.in_flight = by_nonce(&self.units);
         self
     }
 
@@ -64,8 +85,20 @@ impl Standing {
     pub(super) fn is_anothers(&self, nonce: u64, own: Fence) -> bool {
         let others = |seen: &&Seen| seen.nonce == nonce && seen.fence != own;
         let before = |seen: &Seen| seen.fence < own || seen.hash.is_some();
-        nonce < self.count || self.in_flight.iter().filter(others).any(before)
+        nonce < self.count || self.units.iter().filter(others).any(before)
     }
+}
+
+/// Each nonce once, with all that its units say.
+fn by_nonce(units: &[Seen]) -> Vec<Seen> {
+    let mut nonces: BTreeMap<u64, Seen> = BTreeMap::new();
+    for unit in units {
+        let known = nonces.entry(unit.nonce).or_insert_with(|| unit.clone());
+        known.hash = known.hash.or(unit.hash);
+        known.age = known.age.max(unit.age);
+        known.remaining = known.remaining.max(unit.remaining);
+    }
+    nonces.into_values().collect()
 }
 
 /// The most gaps that are listed.
@@ -74,7 +107,6 @@ const MOST_GAPS: usize = 1000;
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use alloy_primitives::B256;
     use tenure::Details;
@@ -127,6 +159,16 @@ mod tests {
     }
 
     #[test]
+    fn a_nonce_is_in_flight_once_and_an_orphan_when_nobody_holds_on_to_it() {
+        let standing = Standing::new(&[taken(1, 7), sent(2, 8), sent(3, 7), sent(4, 8)], 7);
+        let shown: Vec<_> =
+            standing.in_flight.iter().map(|seen| (seen.nonce, seen.hash.is_some())).collect();
+        assert_eq!(shown, [(7, true), (8, true)]);
+        let orphans: Vec<_> = standing.orphans().iter().map(|seen| seen.fence.get()).collect();
+        assert_eq!(orphans, [2, 4]);
+    }
+
+    #[test]
     fn of_two_that_took_the_same_nonce_only_the_first_keeps_it() {
         let both = Standing::new(&[taken(10, 7), taken(11, 7)], 7);
         assert!(!both.is_anothers(7, Fence::new(10)));
@@ -140,8 +182,8 @@ mod tests {
         assert_eq!(earlier.next(), 7);
         let later = Standing::new(&[sent(9, 7), taken(10, 7)], 7).after(&earlier);
         assert!(!later.is_anothers(7, Fence::new(10)));
-        // The first has said its hash since, with a higher fence.
-        let written_anew = Standing::new(&[taken(11, 7), sent(12, 7)], 7);
-        assert!(written_anew.is_anothers(7, Fence::new(11)));
+        // The first has written its hash since, with a higher fence, and died.
+        let written = Standing::new(&[taken(11, 7), sent(12, 7)], 7);
+        assert!(written.is_anothers(7, Fence::new(11)));
     }
 }

@@ -1,0 +1,125 @@
+//! What this process holds on to: nonces in the caller's hand, and those whose outcome is not known yet.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use alloy_primitives::B256;
+use tenure::Hold;
+
+use crate::in_flight::Member;
+
+/// A nonce with its units: that of whoever took it, which lasts while this process lives, and that with
+/// the hash of its transaction, which outlives it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(super) nonce: u64,
+    pub(super) hash: Option<B256>,
+    pub(super) taken: Option<Member>,
+    pub(super) sent: Option<Member>,
+}
+
+impl Slot {
+    pub(super) fn taken(member: Member) -> Slot {
+        Slot { nonce: member.nonce(), hash: None, taken: Some(member), sent: None }
+    }
+
+    /// Someone else took it and sent it, and is gone.
+    pub(super) fn adopted(member: Member) -> Slot {
+        let (nonce, hash) = (member.nonce(), member.hash());
+        Slot { nonce, hash, taken: None, sent: Some(member) }
+    }
+
+    pub(crate) fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    /// Whether everyone else certainly knows that it is this process's.
+    pub(super) fn is_live(&self) -> bool {
+        self.taken.as_ref().is_some_and(Member::is_live)
+    }
+
+    pub(super) async fn leave(self) -> tenure::Result<()> {
+        // The hash first: what has only a hash is asked for at the chain.
+        if let Some(sent) = self.sent {
+            sent.leave().await?;
+        }
+        if let Some(taken) = self.taken {
+            taken.leave().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Nonces that are in nobody's hand any more.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    kept: Vec<Kept>,
+    /// The highest count that this process was told, for those whose node counts late.
+    floor: Option<(u64, Hold)>,
+    /// Hashes that the chain knows, and when it said so.
+    known: HashMap<B256, Instant>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    slot: Slot,
+    /// When to ask the chain for the hash, and to give up if it is not known there.
+    until: Instant,
+}
+
+impl Kept {
+    fn is_over(&self) -> bool {
+        match &self.slot {
+            Slot { taken: Some(taken), .. } => !taken.is_live() || Instant::now() >= self.until,
+            // Everyone asks the chain about these; this process only leaves them when they are counted.
+            Slot { sent: Some(sent), .. } => !sent.is_live(),
+            _ => true,
+        }
+    }
+}
+
+impl Own {
+    pub(super) fn keep(&mut self, slot: Slot, until: Instant) {
+        self.kept.push(Kept { slot, until });
+    }
+
+    pub(super) fn any_below(&self, count: u64) -> bool {
+        self.kept.iter().any(|kept| kept.slot.nonce < count)
+    }
+
+    pub(super) fn forget_below(&mut self, count: u64) {
+        self.kept.retain(|kept| kept.slot.nonce >= count);
+    }
+
+    /// What was waited for long enough.
+    pub(super) fn over(&self) -> Vec<(u64, Option<B256>)> {
+        let over = self.kept.iter().filter(|kept| kept.is_over());
+        over.map(|kept| (kept.slot.nonce, kept.slot.hash)).collect()
+    }
+
+    pub(super) fn forget_over(&mut self, nonce: u64) {
+        self.kept.retain(|kept| kept.slot.nonce != nonce || !kept.is_over());
+    }
+
+    /// Whether this process has told so high a count, for a while to come.
+    pub(super) fn has_floor(&self, count: u64, lasts: Duration) -> bool {
+        let told = |(known, hold): &(u64, Hold)| *known >= count && hold.remaining() > lasts;
+        self.floor.as_ref().is_some_and(told)
+    }
+
+    pub(super) fn raise_floor(&mut self, count: u64, hold: Hold) {
+        if self.floor.as_ref().is_none_or(|(known, _)| *known <= count) {
+            self.floor = Some((count, hold));
+        }
+    }
+
+    /// Whether the chain said so lately.
+    pub(super) fn is_known(&mut self, hash: &B256, lately: Duration) -> bool {
+        self.known.retain(|_, at| at.elapsed() < lately);
+        self.known.contains_key(hash)
+    }
+
+    pub(super) fn known(&mut self, hash: B256) {
+        self.known.insert(hash, Instant::now());
+    }
+}
