@@ -10,7 +10,7 @@ use alloy_consensus::transaction::TxHashRef;
 use alloy_network::{Ethereum, Network, NetworkTransactionBuilder, TransactionBuilder};
 use alloy_primitives::{Address, B256};
 use alloy_provider::fillers::{FillProvider, NonceManager, TxFiller};
-use alloy_provider::{PendingTransactionBuilder, Provider, SendableTx};
+use alloy_provider::{PendingTransactionBuilder, Provider, RootProvider, SendableTx};
 use alloy_transport::{RpcError, TransportError, TransportErrorKind, TransportResult};
 use async_trait::async_trait;
 use tenure::Tenure;
@@ -88,8 +88,13 @@ impl SharedNonces {
     }
 
     /// The nonces of one account, with everything that can be said of them.
-    pub fn of<C: Chain>(&self, account: Address, chain: C) -> Nonces<C> {
-        Nonces::of_lane(self.lane(account), chain, self.terms)
+    pub fn of<P, N>(&self, account: Address, provider: &P) -> Nonces<Node<RootProvider<N>, N>>
+    where
+        P: Provider<N>,
+        N: Network,
+    {
+        let node = Node::new(provider.root().clone());
+        Nonces::of_lane(self.lane(account), node, self.terms)
     }
 
     /// Reserves a nonce for the transaction's sender and [sends](send) it.
@@ -119,8 +124,8 @@ impl SharedNonces {
                 "the transaction has no sender; set `from`",
             ));
         };
-        let nonces = self.of(from, Node::<_, N>::new(provider.root().clone()));
-        let reserved = nonces.reserve().await.map_err(TransportError::local_usage)?;
+        let reserved = self.of(from, provider).reserve().await;
+        let reserved = reserved.map_err(TransportError::local_usage)?;
         send(provider, reserved, transaction).await
     }
 }
@@ -277,5 +282,32 @@ impl NonceManager for SharedNonces {
 impl fmt::Debug for SharedNonces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedNonces").field("chain_id", &self.chain_id).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_says_decides_what_becomes_of_the_nonce() {
+        for (code, message, expected) in [
+            (-32000, "already known", Outcome::Accepted),
+            (-32003, "transaction already imported", Outcome::Accepted),
+            (-32003, "nonce too low", Outcome::Used),
+            (-32000, "Nonce too low: next nonce 7, tx nonce 6", Outcome::Used),
+            (-32003, "replacement transaction underpriced", Outcome::Used),
+            (-32003, "insufficient funds for gas * price + value", Outcome::Refused),
+            (-32000, "max fee per gas less than block base fee", Outcome::Refused),
+            (-32603, "Internal error", Outcome::Unknown),
+            (-32000, "upstream request timed out", Outcome::Unknown),
+        ] {
+            let said = format!(r#"{{"code":{code},"message":"{message}"}}"#);
+            let error = RpcError::ErrorResp(serde_json::from_str(&said).unwrap());
+            assert_eq!(outcome(&error), expected, "{message}");
+        }
+        assert_eq!(outcome(&TransportError::local_usage_str("no wallet")), Outcome::Refused);
+        assert_eq!(outcome(&TransportErrorKind::backend_gone()), Outcome::Unknown);
+        assert_eq!(outcome(&RpcError::NullResp), Outcome::Unknown);
     }
 }

@@ -26,6 +26,8 @@ pub struct Config {
     pub on_outage: OnOutage,
     /// The most transactions of one sender that may wait.
     pub per_sender: u32,
+    /// The most transactions on their way through this relay.
+    pub max_in_flight: usize,
     /// What to do with a nonce that is not the sender's next.
     pub gap: Gap,
     /// Whether to answer with the hash as soon as the checks are passed.
@@ -63,10 +65,14 @@ pub enum Gap {
     Hold(Duration),
 }
 
+/// Longer than anybody waits.
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// What is for a node's operator alone, and what would go past the lanes.
-const DENIED: [&str; 6] = [
+const DENIED: [&str; 7] = [
     "admin_*",
     "debug_*",
+    "engine_*",
     "miner_*",
     "personal_*",
     "eth_sendRawTransactionConditional",
@@ -85,6 +91,7 @@ impl Config {
             ttl: Duration::from_secs(10),
             on_outage: OnOutage::Closed,
             per_sender: 1000,
+            max_in_flight: 10_000,
             gap: Gap::Hold(Duration::from_secs(5)),
             answer_early: false,
             pending_set: true,
@@ -101,10 +108,27 @@ impl Config {
     }
 
     pub(crate) fn denies(&self, method: &str) -> bool {
-        self.denied.iter().any(|denied| match denied.strip_suffix('*') {
-            Some(begins) => method.starts_with(begins),
-            None => method == denied,
+        // Some nodes do not mind the case.
+        let method = method.to_ascii_lowercase();
+        self.denied.iter().map(|denied| denied.to_ascii_lowercase()).any(|denied| {
+            match denied.strip_suffix('*') {
+                Some(begins) => method.starts_with(begins),
+                None => method == denied,
+            }
         })
+    }
+
+    /// The same with times that the clock can count to.
+    pub(crate) fn bounded(mut self) -> Config {
+        let times =
+            [&mut self.max_hold, &mut self.ttl, &mut self.unknown_for, &mut self.answer_within];
+        for time in times {
+            *time = (*time).min(LONGEST);
+        }
+        if let Gap::Hold(window) = &mut self.gap {
+            *window = (*window).min(LONGEST);
+        }
+        self
     }
 }
 
@@ -115,7 +139,7 @@ mod tests {
     #[test]
     fn a_method_is_denied_by_name_or_by_how_it_begins() {
         let mut config = Config::new(Vec::new(), 1);
-        assert!(config.denies("admin_peers") && config.denies("personal_sign"));
+        assert!(config.denies("admin_peers") && config.denies("Personal_sign"));
         assert!(!config.denies("eth_call") && !config.denies("administer"));
         config.denied = vec!["eth_call".into()];
         assert!(config.denies("eth_call") && !config.denies("eth_callMany"));

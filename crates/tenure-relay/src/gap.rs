@@ -9,15 +9,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use alloy_primitives::Address;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 /// The first pause before the node is asked, and the longest.
 const FIRST_ASK: Duration = Duration::from_millis(5);
 const LAST_ASK: Duration = Duration::from_millis(100);
+const ASKING: usize = 8;
 
-#[derive(Default)]
-pub(crate) struct Gaps(Mutex<HashMap<Address, Early>>);
+pub(crate) struct Gaps {
+    early: Mutex<HashMap<Address, Early>>,
+    /// However many senders there are, so many ask at a time.
+    asking: Semaphore,
+}
+
+impl Default for Gaps {
+    fn default() -> Gaps {
+        Gaps { early: Mutex::default(), asking: Semaphore::new(ASKING) }
+    }
+}
 
 /// Those of one sender.
 struct Early {
@@ -55,16 +65,20 @@ impl Gaps {
             if *seen.borrow_and_update() >= nonce {
                 return Ok(());
             }
+            let asked = async {
+                tokio::time::sleep(pause).await;
+                // It is never closed.
+                let _turn = self.asking.acquire().await;
+                count().await
+            };
             let asks = self.is_first(sender, nonce);
             tokio::select! {
                 biased;
                 _ = seen.changed() => pause = FIRST_ASK,
                 () = tokio::time::sleep_until(until) => return Err(NotYet::Still(*seen.borrow())),
-                () = tokio::time::sleep(pause), if asks => {
+                count = asked, if asks => {
                     pause = (pause * 2).min(LAST_ASK);
-                    if let Some(count) = count().await {
-                        raise(&waits.next, count);
-                    }
+                    count.into_iter().for_each(|count| raise(&waits.next, count));
                 }
             }
         }
@@ -105,7 +119,7 @@ impl Gaps {
     }
 
     fn early(&self) -> MutexGuard<'_, HashMap<Address, Early>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -73,7 +73,7 @@ impl Lanes {
     }
 
     pub(crate) fn in_flight(&self, sender: Address) -> InFlight {
-        InFlight::called(&self.tenure, self.name("pending", sender))
+        InFlight::called(&self.tenure, self.name("pending", sender)).ttl(self.config.ttl)
     }
 
     /// One sender has one lane, however its address is written.

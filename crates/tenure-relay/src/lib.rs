@@ -31,6 +31,8 @@ mod server;
 pub mod transaction;
 #[cfg(feature = "relay")]
 mod upstream;
+#[cfg(any(feature = "relay", feature = "alloy"))]
+mod verdict;
 
 #[cfg(feature = "relay")]
 pub use self::{
@@ -39,3 +41,8 @@ pub use self::{
     server::Server,
     upstream::{Address, chain_id},
 };
+
+/// The examples of the guide run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/nonces.md")]
+struct Guide;

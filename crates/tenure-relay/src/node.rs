@@ -1,4 +1,7 @@
-//! What the relay itself asks a node, and what a node's no means.
+//! What the relay itself asks a node.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use alloy_primitives::{Address, B256, U256, hex};
 use bytes::Bytes;
@@ -9,11 +12,29 @@ use crate::refusal::Refusal;
 use crate::transaction::Transaction;
 use crate::upstream::{NoAnswer, Nodes};
 
+/// For how long a base fee is taken to be that of the latest block.
+const FEE_LASTS: Duration = Duration::from_secs(1);
+
 /// What is wanted besides the count.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Want {
     pub(crate) balance: bool,
     pub(crate) fee: bool,
+}
+
+/// The base fee of the latest block, as it was not long ago: it changes by an eighth a block.
+#[derive(Default)]
+pub(crate) struct BaseFee(Mutex<Option<(Instant, Option<u128>)>>);
+
+impl BaseFee {
+    fn get(&self) -> Option<Option<u128>> {
+        let (since, fee) = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
+        (since.elapsed() < FEE_LASTS).then_some(fee)
+    }
+
+    fn set(&self, fee: Option<u128>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), fee));
+    }
 }
 
 /// An account as the node sees it now.
@@ -31,16 +52,30 @@ impl Nodes {
         let pending = Json::of(&(format!("{sender:#x}"), "pending"));
         let mut calls = vec![("eth_getTransactionCount", pending.clone())];
         calls.extend(want.balance.then_some(("eth_getBalance", pending)));
-        calls.extend(want.fee.then(|| ("eth_getBlockByNumber", Json::of(&("latest", false)))));
-        let mut account = Account { count: 0, balance: None, base_fee: None };
+        let base_fee = if want.fee { self.base_fee.get() } else { Some(None) };
+        if base_fee.is_none() {
+            calls.push(("eth_getBlockByNumber", Json::of(&("latest", false))));
+        }
+        let base_fee = base_fee.flatten();
+        let mut account = Account { count: 0, balance: None, base_fee };
         for ((method, _), result) in calls.iter().zip(self.results(&calls).await?) {
             match *method {
                 "eth_getTransactionCount" => account.count = quantity(&result)?,
                 "eth_getBalance" => account.balance = Some(quantity(&result)?),
-                _ => account.base_fee = base_fee(&result)?,
+                _ => {
+                    account.base_fee = base_fee_of(&result)?;
+                    self.base_fee.set(account.base_fee);
+                }
             }
         }
         Ok(account)
+    }
+
+    /// How many of its transactions are in blocks.
+    pub(crate) async fn mined(&self, sender: Address) -> Result<u64, Refusal> {
+        let latest = Json::of(&(format!("{sender:#x}"), "latest"));
+        let results = self.results(&[("eth_getTransactionCount", latest)]).await?;
+        results.first().ok_or_else(|| no_number("nothing")).and_then(quantity)
     }
 
     /// Whether a node has this very transaction, mined or not.
@@ -54,7 +89,7 @@ impl Nodes {
     pub(crate) async fn submit(&self, transaction: &Transaction) -> Result<Reply, NoAnswer> {
         let id = Json::of(&1);
         let params = Json::of(&[hex::encode_prefixed(&transaction.raw)]);
-        let answer = self.ask(call(&id, "eth_sendRawTransaction", &params)).await?;
+        let answer = self.hand(call(&id, "eth_sendRawTransaction", &params)).await?;
         // Whatever it is, the node has had the transaction in its hands.
         read_reply(&answer, &id).map_err(NoAnswer::Unknown)
     }
@@ -66,11 +101,11 @@ impl Nodes {
         let written: Vec<Bytes> = ids.iter().zip(calls).map(write).collect();
         let replies = match (&written[..], &ids[..]) {
             ([one], [id]) => {
-                let answer = self.ask(one.clone()).await.map_err(NoAnswer::into_refusal)?;
+                let answer = self.ask(one.clone()).await?;
                 vec![read_reply(&answer, id)]
             }
             _ => {
-                let answer = self.ask(batch(written)).await.map_err(NoAnswer::into_refusal)?;
+                let answer = self.ask(batch(written)).await?;
                 read_replies(&answer, &ids)?
             }
         };
@@ -91,7 +126,7 @@ pub(crate) fn quantity<N: TryFrom<U256>>(raw: &Json) -> Result<N, Refusal> {
     number(&text).ok_or_else(|| no_number(&text))
 }
 
-fn base_fee(block: &Json) -> Result<Option<u128>, Refusal> {
+fn base_fee_of(block: &Json) -> Result<Option<u128>, Refusal> {
     let block: Value =
         serde_json::from_slice(block.as_bytes()).map_err(|_| no_number("a block"))?;
     match block.get("baseFeePerGas") {
@@ -113,53 +148,9 @@ fn no_number(what: &str) -> Refusal {
     Refusal::BadReply(format!("{what:?} is not a number"))
 }
 
-/// What a node means by an error. There are no codes for it: every node has its own words.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
-    /// It has this very transaction.
-    Known,
-    /// Its nonce is used, or is not the next.
-    WrongNonce,
-    /// Anything else.
-    Other,
-}
-
-impl Verdict {
-    pub(crate) fn of(message: &str) -> Verdict {
-        let message = message.to_lowercase();
-        let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
-        if says(&["already known", "known transaction", "already imported", "already exists"]) {
-            Verdict::Known
-        } else if says(&["nonce"]) {
-            Verdict::WrongNonce
-        } else {
-            Verdict::Other
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_nodes_say_is_understood() {
-        for (message, verdict) in [
-            ("already known", Verdict::Known),
-            ("ALREADY_EXISTS: already known", Verdict::Known),
-            ("known transaction: 0xab", Verdict::Known),
-            ("Known transaction", Verdict::Known),
-            ("transaction already imported", Verdict::Known),
-            ("nonce too low: next nonce 5, tx nonce 3", Verdict::WrongNonce),
-            ("Nonce too low", Verdict::WrongNonce),
-            ("OldNonce", Verdict::WrongNonce),
-            ("replacement transaction underpriced", Verdict::Other),
-            ("insufficient funds for gas * price + value", Verdict::Other),
-            ("", Verdict::Other),
-        ] {
-            assert_eq!(Verdict::of(message), verdict, "{message}");
-        }
-    }
 
     #[test]
     fn numbers_are_read_as_nodes_write_them() {

@@ -20,6 +20,7 @@ use tenure::Tenure;
 
 pub use self::chain::{Chain, ChainError};
 pub use self::error::NonceError;
+pub use self::meters::describe;
 pub use self::reserved::Reserved;
 pub use self::standing::Standing;
 
@@ -35,7 +36,8 @@ pub struct Terms {
     pub ttl: Duration,
     /// How long a reservation lasts at most. Default: 5 min.
     pub reserved_for: Duration,
-    /// How long a transaction that no node knows keeps its nonce. Default: 1 min.
+    /// How long a transaction that no node knows keeps its nonce; up to twice as long if its process was
+    /// killed. Default: 30 s.
     pub unknown_for: Duration,
     /// How much later than another one a node may count; zero for a single node. Default: 5 s.
     pub late: Duration,
@@ -46,7 +48,7 @@ impl Default for Terms {
         Terms {
             ttl: Duration::from_secs(10),
             reserved_for: Duration::from_secs(300),
-            unknown_for: Duration::from_secs(60),
+            unknown_for: Duration::from_secs(30),
             late: Duration::from_secs(5),
         }
     }
@@ -60,7 +62,7 @@ impl Default for Terms {
 /// by whoever comes next.
 ///
 /// ```
-/// # use alloy_primitives::Address;
+/// # use alloy_primitives::{Address, B256};
 /// # use tenure_relay::nonces::{Chain, ChainError, Nonces};
 /// # struct Node;
 /// # impl Chain for Node {
@@ -141,7 +143,7 @@ impl<C: Chain> Nonces<C> {
     /// # Cancel safety
     /// As [`reserve`](Nonces::reserve).
     pub async fn fill(&self, nonce: u64) -> Result<Option<Reserved<C>>, NonceError> {
-        let taken = self.lane.take(&*self.chain, nonce).await?;
+        let taken = self.lane.fill(&*self.chain, nonce).await?;
         Ok(taken.map(|member| self.hand_out(member)))
     }
 

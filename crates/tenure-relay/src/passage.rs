@@ -13,19 +13,22 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::config::Gap;
-use crate::envelope::Reply;
+use crate::envelope::{Json, Reply};
 use crate::gap::NotYet;
 use crate::in_flight::{InFlight, Member, next};
 use crate::lane::{Lanes, Outcome, Turn};
 use crate::meters;
-use crate::node::{Account, Verdict, Want};
+use crate::node::{Account, Want};
 use crate::refusal::Refusal;
 use crate::transaction::Transaction;
 use crate::upstream::NoAnswer;
+use crate::verdict::Verdict;
 
 /// The first pause before an unknown outcome is looked into, and the longest.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 const LAST_LOOK: Duration = Duration::from_secs(2);
+/// So many times no, with a look for the hash after each, is no.
+const SURE_AFTER: u32 = 3;
 
 /// One transaction on its way.
 pub(crate) struct Passage {
@@ -79,7 +82,11 @@ impl Passage {
                 None => None,
             };
             let visit = self.visit(hold.as_ref()).await;
-            // The next one's turn, before anything else is done.
+            // Not in the set any more when the next one looks at it, whose turn comes before anything
+            // else is done.
+            let is_known =
+                !matches!(&visit, Visit::Over(outcome) if class_of(outcome) == "unknown");
+            drop(self.member.take_if(|_| is_known));
             drop(hold);
             match visit {
                 Visit::Over(outcome) => break outcome,
@@ -89,7 +96,7 @@ impl Passage {
                 },
             }
         };
-        self.end(outcome).await;
+        self.end(outcome);
     }
 
     /// What is done under the lane, for as long as it is held and no longer.
@@ -147,40 +154,59 @@ impl Passage {
         let lanes = self.lanes.clone();
         let (config, transaction) = (&lanes.config, &self.transaction);
         let want = Want { balance: config.check_balance, fee: config.check_fee };
-        let account = lanes.nodes.account(transaction.sender, want).await?;
-        if transaction.nonce < account.count {
-            return match lanes.nodes.knows(transaction.hash).await? {
-                true => Ok(Checked::Known),
-                false => {
-                    meters::wrong_nonce(self.chain_id());
-                    let (next, nonce) = (account.count, transaction.nonce);
-                    Err(Refusal::NonceTooLow { next, nonce })
-                }
-            };
+        let in_flight = self.is_shown.then(|| lanes.in_flight(transaction.sender));
+        let (account, member) = tokio::join!(
+            lanes.nodes.account(transaction.sender, want),
+            self.join(in_flight.as_ref())
+        );
+        // Whatever is refused leaves the set again before the lane is free.
+        self.member = member?;
+        let account = account?;
+        let transaction = &self.transaction;
+        if transaction.nonce < account.count && self.is_settled(&account).await? {
+            return Ok(Checked::Known);
         }
         can_pay(transaction, &account)?;
-        let in_flight = self.is_shown.then(|| lanes.in_flight(transaction.sender));
-        let next = match &in_flight {
-            Some(in_flight) => self.next(in_flight, account.count).await?,
-            None => account.count,
-        };
-        if transaction.nonce > next && config.gap != Gap::Forward {
-            return Ok(Checked::TooEarly(next));
-        }
-        if let Some(in_flight) = in_flight {
-            self.member = self.join(&in_flight).await?;
+        if transaction.nonce > account.count && config.gap != Gap::Forward {
+            let next = self.next(in_flight.as_ref()).await?;
+            if transaction.nonce > next {
+                return Ok(Checked::TooEarly(next));
+            }
         }
         Ok(Checked::Good)
     }
 
-    async fn next(&self, in_flight: &InFlight, count: u64) -> Result<u64, Refusal> {
-        match in_flight.members().await {
-            Ok(members) => Ok(next(count, &members)),
-            Err(error) => self.without_engine(&error).map(|()| count),
+    /// Whether the node has this very transaction. Another that has its nonce may still be replaced, as
+    /// long as it is not in a block.
+    async fn is_settled(&self, account: &Account) -> Result<bool, Refusal> {
+        let Transaction { sender, nonce, hash, .. } = self.transaction;
+        let nodes = &self.lanes.nodes;
+        if nodes.knows(hash).await? {
+            return Ok(true);
         }
+        if nonce < nodes.mined(sender).await? {
+            meters::wrong_nonce(self.chain_id());
+            return Err(Refusal::NonceTooLow { next: account.count, nonce });
+        }
+        Ok(false)
     }
 
-    async fn join(&self, in_flight: &InFlight) -> Result<Option<Member>, Refusal> {
+    /// The first nonce that is neither counted nor on its way. The set first: what leaves it afterwards
+    /// is counted by then.
+    async fn next(&self, in_flight: Option<&InFlight>) -> Result<u64, Refusal> {
+        let members = match in_flight {
+            Some(in_flight) => match in_flight.members().await {
+                Ok(members) => members,
+                Err(error) => self.without_engine(&error).map(|()| Vec::new())?,
+            },
+            None => Vec::new(),
+        };
+        let account = self.lanes.nodes.account(self.transaction.sender, Want::default()).await?;
+        Ok(next(account.count, &members))
+    }
+
+    async fn join(&self, in_flight: Option<&InFlight>) -> Result<Option<Member>, Refusal> {
+        let Some(in_flight) = in_flight else { return Ok(None) };
         let Transaction { nonce, hash, .. } = self.transaction;
         match in_flight.join(nonce, Some(hash)).await {
             Ok(member) => Ok(Some(member)),
@@ -208,59 +234,75 @@ impl Passage {
 
     /// Hands it to a node, until it is known what became of it.
     async fn submit(&mut self) -> Outcome {
-        let mut pause = FIRST_LOOK;
+        let (mut pause, mut unheard, mut refused) = (FIRST_LOOK, false, 0);
         loop {
             let was_submitted = std::mem::replace(&mut self.is_submitted, true);
-            match self.lanes.nodes.submit(&self.transaction).await {
-                Ok(Reply::Result(_)) => return Outcome::Accepted(self.transaction.hash),
-                Ok(Reply::Error { message, raw, .. }) => {
-                    return match self.judge(&message).await {
-                        true => Outcome::Accepted(self.transaction.hash),
-                        false => Outcome::Rejected(raw),
-                    };
+            let no = match self.lanes.nodes.submit(&self.transaction).await {
+                Ok(Reply::Result(hash)) if self.is_own(&hash) => {
+                    return Outcome::Accepted(self.transaction.hash);
                 }
-                Err(NoAnswer::NotSent(refusal)) if !was_submitted => {
+                Ok(Reply::Result(_)) => {
+                    unheard = true;
+                    None
+                }
+                Ok(Reply::Error { code, message, raw }) => match Verdict::of(code, &message) {
+                    Verdict::Known => return Outcome::Accepted(self.transaction.hash),
+                    Verdict::No if !unheard => return self.rejected(&message, raw),
+                    verdict => Some((message, raw, verdict == Verdict::NonceUsed)),
+                },
+                // Whoever has had an answer relies on it: then it is tried again.
+                Err(NoAnswer::NotSent(refusal)) if !was_submitted && self.answer.is_some() => {
                     self.is_submitted = false;
                     return Outcome::Refused(refusal);
                 }
                 Err(no_answer) => {
                     let reason = no_answer.into_refusal().message();
                     tracing::debug!(event = "relay.unknown", hash = %self.transaction.hash, reason);
+                    unheard = true;
+                    None
                 }
+            };
+            // At once where a nonce is used: most likely by itself, or for good.
+            let used = matches!(no, Some((_, _, true)));
+            if !used {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LAST_LOOK);
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LAST_LOOK);
-            if matches!(self.lanes.nodes.knows(self.transaction.hash).await, Ok(true)) {
+            let known = self.lanes.nodes.knows(self.transaction.hash).await;
+            if known == Ok(true) {
                 return Outcome::Accepted(self.transaction.hash);
+            }
+            let Some((message, raw, _)) = no else { continue };
+            refused += 1;
+            if known == Ok(false) && !unheard && (used || refused >= SURE_AFTER) {
+                return self.rejected(&message, raw);
+            }
+            // An attempt that was not heard of may still arrive.
+            if unheard && refused >= SURE_AFTER {
+                let hash = self.transaction.hash;
+                return Outcome::Refused(Refusal::OutcomeUnknown { hash, why: message });
             }
         }
     }
 
-    /// Whether a node that said no has the transaction all the same.
-    async fn judge(&self, message: &str) -> bool {
-        match Verdict::of(message) {
-            Verdict::Known => true,
-            Verdict::WrongNonce => {
-                // Its nonce may have been used by itself.
-                let known = matches!(self.lanes.nodes.knows(self.transaction.hash).await, Ok(true));
-                if !known {
-                    meters::wrong_nonce(self.chain_id());
-                }
-                known
-            }
-            Verdict::Other => false,
+    fn is_own(&self, hash: &Json) -> bool {
+        let own = format!("\"{:#x}\"", self.transaction.hash);
+        hash.as_str().eq_ignore_ascii_case(&own)
+    }
+
+    fn rejected(&self, message: &str, raw: Json) -> Outcome {
+        if message.to_lowercase().contains("nonce") {
+            meters::wrong_nonce(self.chain_id());
         }
+        Outcome::Rejected(raw)
     }
 
     /// Out of the lane until the nonce is next, so that those before it can pass.
     async fn step_out(&mut self, next: u64) -> Result<(), Refusal> {
         let Transaction { sender, nonce, .. } = self.transaction;
         let lanes = self.lanes.clone();
-        let waited = self.arrived.elapsed();
-        let refusal = |next| Refusal::NonceGap { next, nonce, waited };
         let Gap::Hold(window) = lanes.config.gap else {
-            meters::gap(self.chain_id(), "refused");
-            return Err(refusal(next));
+            return Err(Refusal::NonceGap { next, nonce, waited: Duration::ZERO });
         };
         let until = *self.patient_until.get_or_insert_with(|| Instant::now() + window);
         let count = || async {
@@ -269,14 +311,10 @@ impl Passage {
         };
         let cap = lanes.config.per_sender as usize;
         match lanes.gaps.wait(sender, nonce, next, until, cap, count).await {
-            Ok(()) => {
-                meters::gap(self.chain_id(), "closed");
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(NotYet::Full) => Err(Refusal::LineFull { limit: cap }),
             Err(NotYet::Still(next)) => {
-                meters::gap(self.chain_id(), "refused");
-                Err(refusal(next))
+                Err(Refusal::NonceGap { next, nonce, waited: self.arrived.elapsed() })
             }
         }
     }
@@ -293,14 +331,23 @@ impl Passage {
     }
 
     /// The lane has moved on.
-    async fn end(mut self, outcome: Outcome) {
+    fn end(mut self, outcome: Outcome) {
         let Transaction { sender, nonce, hash, .. } = self.transaction;
         let class = class_of(&outcome);
+        let is_gap = matches!(outcome, Outcome::Refused(Refusal::NonceGap { .. }));
         meters::ended(self.chain_id(), class, self.arrived.elapsed());
+        if is_gap || self.patient_until.is_some() {
+            meters::gap(self.chain_id(), if is_gap { "refused" } else { "closed" });
+        }
+        if is_gap {
+            meters::wrong_nonce(self.chain_id());
+        }
         if class != "accepted" && self.answer.is_none() {
             // Whoever sent it has been told that all is well.
-            let reason = why(&outcome);
-            tracing::error!(event = "relay.failed_late", %sender, nonce, %hash, outcome = class, reason);
+            let reason: String = why(&outcome).chars().take(200).collect();
+            tracing::error!(
+                event = "relay.failed_late", %sender, nonce, %hash, outcome = class, reason
+            );
         }
         let ms = self.arrived.elapsed().as_millis() as u64;
         tracing::debug!(event = "relay.ended", %sender, nonce, %hash, outcome = class, ms);
@@ -308,12 +355,12 @@ impl Passage {
             self.lanes.gaps.accepted(sender, nonce);
         }
         self.answer_with(outcome);
-        let Some(member) = self.member.take() else { return };
-        if class == "unknown" {
-            self.follow().await;
+        if let Some(member) = self.member.take() {
+            tokio::spawn(async move {
+                self.follow().await;
+                drop(member);
+            });
         }
-        // It ends by its ttl if the engine cannot be told.
-        let _ = member.leave().await;
     }
 
     /// It still counts as on its way until it is found, or another has its nonce.

@@ -202,7 +202,8 @@ impl Refusal {
     pub fn data(&self, hash: Option<&B256>) -> Value {
         let mut data = Map::new();
         data.insert("reason".to_owned(), self.name().into());
-        if let Some(class) = self.class() {
+        // A transaction of which nothing else is known has not been sent.
+        if let Some(class) = self.class().or(hash.map(|_| Class::Rejected)) {
             data.insert("class".to_owned(), class.as_str().into());
         }
         let own = match self {

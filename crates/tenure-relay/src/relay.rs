@@ -17,7 +17,7 @@ use crate::lane::{Lanes, Outcome};
 use crate::passing::Passing;
 use crate::refusal::Refusal;
 use crate::transaction::{Decoded, decode};
-use crate::upstream::{NoAnswer, Nodes};
+use crate::upstream::Nodes;
 
 const SEND: &str = "eth_sendRawTransaction";
 
@@ -51,6 +51,7 @@ impl Relay {
     /// # Errors
     /// If this machine's certificates cannot be read.
     pub fn new(config: Config, tenure: &Tenure) -> Result<Relay, String> {
+        let config = config.bounded();
         let nodes = Nodes::new(&config)?;
         let (tenure, gaps, passing) = (tenure.clone(), Gaps::default(), Passing::default());
         Ok(Relay { lanes: Arc::new(Lanes { config, tenure, nodes, gaps, passing }) })
@@ -129,8 +130,11 @@ impl Relay {
         if self.lanes.config.denies(&call.method) {
             return Part::Refused(Refusal::MethodDenied(call.method.clone()));
         }
-        if call.method != SEND {
+        if !call.method.eq_ignore_ascii_case(SEND) {
             return Part::Passed;
+        }
+        if self.lanes.passing.count() >= self.lanes.config.max_in_flight {
+            return Part::Refused(Refusal::Busy);
         }
         match decode(call.params.as_ref(), &self.lanes.config.rules) {
             Ok(Decoded::Ordered(transaction)) => {
@@ -163,8 +167,7 @@ impl Relay {
             return Vec::new();
         }
         let body = envelope::batch(calls.iter().map(|call| call.raw.as_bytes()));
-        let answered = self.lanes.nodes.ask(body).await.map_err(NoAnswer::into_refusal);
-        let replies = match answered {
+        let replies = match self.lanes.nodes.ask_for(body).await {
             // Notifications have no answer.
             _ if ids.is_empty() => return Vec::new(),
             Ok(answer) => read_replies(&answer, &ids),
@@ -178,7 +181,8 @@ impl Relay {
 async fn finish(part: Part, id: Option<Json>) -> Option<Bytes> {
     match part {
         Part::InLane(outcome, hash) => {
-            let lost = |_| Outcome::Refused(Refusal::Internal("it was left undone".into()));
+            let why = || "a fault of the relay: it was left undone".to_owned();
+            let lost = |_| Outcome::Refused(Refusal::OutcomeUnknown { hash, why: why() });
             let outcome = outcome.await.unwrap_or_else(lost);
             let id = id?;
             Some(match outcome {

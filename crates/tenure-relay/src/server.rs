@@ -27,10 +27,10 @@ use crate::refusal::Refusal;
 use crate::relay::{Answer, Relay, json, with_status};
 
 /// How long a client may take for the head of a request, and so how long it may be idle.
-const HEAD_WITHIN: Duration = Duration::from_secs(60);
+const HEAD_WITHIN: Duration = Duration::from_secs(120);
 /// How long a client may take for the body.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// How long the engine may take for its part of `/readyz`.
+/// How long the engine and a node may take for their parts of `/readyz`.
 const HEALTH_WITHIN: Duration = Duration::from_secs(2);
 /// How often old numbers are tidied up.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -76,7 +76,9 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Server { relay, listener, metrics } = self;
         let is_local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
-        let room = Arc::new(Semaphore::new(relay.lanes.config.max_connections));
+        let config = &relay.lanes.config;
+        let longest = config.max_hold + config.answer_within;
+        let room = Arc::new(Semaphore::new(config.max_connections));
         let desk = Arc::new(Desk { relay, metrics, is_local });
         let (stopping, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
@@ -100,7 +102,9 @@ impl Server {
         }
         drop(listener);
         stopping.send_replace(true);
-        while connections.join_next().await.is_some() {}
+        // Whoever does not read its answer is not waited for.
+        let ended = async { while connections.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(longest, ended).await;
     }
 }
 
@@ -196,11 +200,13 @@ impl Desk {
     async fn ready(&self) -> Answer {
         let lanes = &self.relay.lanes;
         let config = &lanes.config;
-        let engine = tokio::time::timeout(HEALTH_WITHIN, lanes.tenure.health()).await;
-        let is_up = matches!(engine, Ok(Ok(_)));
-        let can_do_without = !config.ordering || config.on_outage != OnOutage::Closed;
         // Asked and not remembered: whoever asks wants to know how it is now.
-        let node = lanes.nodes.answer().await;
+        let (engine, node) = tokio::join!(
+            tokio::time::timeout(HEALTH_WITHIN, lanes.tenure.health()),
+            tokio::time::timeout(HEALTH_WITHIN, lanes.nodes.answer())
+        );
+        let (is_up, node) = (matches!(engine, Ok(Ok(_))), node == Ok(true));
+        let can_do_without = !config.ordering || config.on_outage != OnOutage::Closed;
         let ready = node && (is_up || can_do_without);
         let nodes = lanes.nodes.seen();
         let body = json!({

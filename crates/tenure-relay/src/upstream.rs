@@ -24,11 +24,14 @@ pub(crate) use self::body::Bounded;
 use self::node::Node;
 use crate::config::Config;
 use crate::envelope::{Json, Reply, read_reply};
-use crate::node::quantity;
+use crate::node::{BaseFee, quantity};
 use crate::refusal::Refusal;
 
 /// More than any answer that the relay itself asks for.
 const MOST_OF_AN_ANSWER: usize = 1 << 20;
+
+/// How long a connection may take.
+const LONGEST_CONNECT: Duration = Duration::from_secs(3);
 
 type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
@@ -39,6 +42,7 @@ pub(crate) struct Nodes {
     chain_id: u64,
     answer_within: Duration,
     max_answer: usize,
+    pub(crate) base_fee: BaseFee,
 }
 
 /// Why there is no answer.
@@ -67,6 +71,7 @@ impl Nodes {
             chain_id: config.rules.chain_id,
             answer_within: config.answer_within,
             max_answer: config.max_answer,
+            base_fee: BaseFee::default(),
         })
     }
 
@@ -99,10 +104,37 @@ impl Nodes {
         Ok(response.map(|body| Bounded::new(body, self.max_answer, self.answer_within)))
     }
 
-    /// Asks for something and reads the whole answer.
-    pub(crate) async fn ask(&self, body: Bytes) -> Result<Bytes, NoAnswer> {
+    /// Hands something to a node that must not be asked of a second one unheard.
+    pub(crate) async fn hand(&self, body: Bytes) -> Result<Bytes, NoAnswer> {
         let (node, response) = self.send(&HeaderMap::new(), body).await?;
-        self.read(&node, response).await
+        self.read(&node, response, MOST_OF_AN_ANSWER).await
+    }
+
+    /// Asks for something of the relay's own. Asking twice does no harm, so every node is asked until
+    /// one answers.
+    pub(crate) async fn ask(&self, body: Bytes) -> Result<Bytes, Refusal> {
+        let mut last = nobody();
+        for node in self.in_order() {
+            let asked = async {
+                self.is_of_this_chain(&node).await.map_err(NoAnswer::NotSent)?;
+                let response = self.post(&node, &HeaderMap::new(), body.clone()).await?;
+                self.read(&node, response, MOST_OF_AN_ANSWER).await
+            };
+            match asked.await {
+                Ok(answer) => return Ok(answer),
+                Err(no_answer) => last = no_answer.into_refusal(),
+            }
+        }
+        Err(last)
+    }
+
+    /// What is left of a client's batch: it may be anything, and its answer as long as any.
+    pub(crate) async fn ask_for(&self, body: Bytes) -> Result<Bytes, Refusal> {
+        let asked = async {
+            let (node, response) = self.send(&HeaderMap::new(), body).await?;
+            self.read(&node, response, self.max_answer).await
+        };
+        asked.await.map_err(NoAnswer::into_refusal)
     }
 
     /// To the first node that can be reached. Where it broke off after that nobody else is asked: it
@@ -112,20 +144,19 @@ impl Nodes {
         headers: &HeaderMap,
         body: Bytes,
     ) -> Result<(Arc<Node>, Response<hyper::body::Incoming>), NoAnswer> {
-        let mut last = None;
+        let mut last = nobody();
         for node in self.in_order() {
             if let Err(refusal) = self.is_of_this_chain(&node).await {
-                last = Some(refusal);
+                last = refusal;
                 continue;
             }
             match self.post(&node, headers, body.clone()).await {
                 Ok(response) => return Ok((node, response)),
-                Err(NoAnswer::NotSent(refusal)) => last = Some(refusal),
+                Err(NoAnswer::NotSent(refusal)) => last = refusal,
                 Err(unknown) => return Err(unknown),
             }
         }
-        let none = || Refusal::NodeUnreachable("there is no node to ask".into());
-        Err(NoAnswer::NotSent(last.unwrap_or_else(none)))
+        Err(NoAnswer::NotSent(last))
     }
 
     /// Those that answer come first; the others are still better than none.
@@ -167,10 +198,11 @@ impl Nodes {
         &self,
         node: &Node,
         response: Response<hyper::body::Incoming>,
+        most: usize,
     ) -> Result<Bytes, NoAnswer> {
         let status = response.status();
         let is_packed = response.headers().contains_key(hyper::header::CONTENT_ENCODING);
-        let body = Limited::new(response.into_body(), MOST_OF_AN_ANSWER).collect();
+        let body = Limited::new(response.into_body(), most).collect();
         let body = match tokio::time::timeout(self.answer_within, body).await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(_)) => {
@@ -182,10 +214,11 @@ impl Nodes {
                 return Err(NoAnswer::Unknown(self.too_slow(node)));
             }
         };
-        // What nobody asked to be packed is not unpacked. Some nodes answer errors with 4xx and 5xx:
-        // what counts then is whether it is an answer.
+        // What nobody asked to be packed is not unpacked. Some nodes answer errors with 4xx: what counts
+        // then is whether it is an answer. A 5xx may come from something before the node.
         let is_json = body.first().is_some_and(|first| matches!(first, b'{' | b'['));
-        if is_packed || !is_json || status.is_redirection() {
+        if is_packed || !is_json || status.is_redirection() || is_trouble(status) {
+            node.failed();
             return Err(NoAnswer::Unknown(unusable(node, &format!("HTTP {}", status.as_u16()))));
         }
         Ok(body)
@@ -198,18 +231,17 @@ impl Nodes {
     /// A node is asked for its chain once, before anything else: transactions of one chain must not
     /// reach another.
     async fn is_of_this_chain(&self, node: &Arc<Node>) -> Result<(), Refusal> {
-        let known = match node.chain_id() {
-            Some(known) => known,
-            None => {
-                let asked = self.ask_chain_id(node).await?;
-                node.is_of_chain(asked);
-                asked
-            }
-        };
-        if known == self.chain_id {
+        if node.is_of_chain(self.chain_id) {
             return Ok(());
         }
-        let reason = format!("it is of chain {known}, not of chain {}", self.chain_id);
+        let chain_id = self.ask_chain_id(node).await?;
+        if chain_id == self.chain_id {
+            node.has_shown_its_chain(chain_id);
+            return Ok(());
+        }
+        // It is asked again, in case that someone repairs it; but not all the time.
+        node.failed();
+        let reason = format!("it is of chain {chain_id}, not of chain {}", self.chain_id);
         Err(unusable(node, &reason))
     }
 
@@ -217,7 +249,8 @@ impl Nodes {
         let body = Bytes::from_static(CHAIN_ID);
         let response = self.post(node, &HeaderMap::new(), body).await;
         let response = response.map_err(NoAnswer::into_refusal)?;
-        let answer = self.read(node, response).await.map_err(NoAnswer::into_refusal)?;
+        let answer =
+            self.read(node, response, MOST_OF_AN_ANSWER).await.map_err(NoAnswer::into_refusal)?;
         match read_reply(&answer, &Json::of(&1))? {
             Reply::Result(chain_id) => quantity(&chain_id),
             Reply::Error { message, .. } => Err(unusable(node, &message)),
@@ -237,7 +270,7 @@ const CHAIN_ID: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","para
 pub async fn chain_id(nodes: &[Address], within: Duration) -> Result<u64, Refusal> {
     let config = Config { answer_within: within, ..Config::new(nodes.to_vec(), 0) };
     let all = Nodes::new(&config).map_err(Refusal::NodeUnreachable)?;
-    let mut last = Refusal::NodeUnreachable("there is no node to ask".into());
+    let mut last = nobody();
     for node in &all.nodes {
         match all.ask_chain_id(node).await {
             Ok(chain_id) => return Ok(chain_id),
@@ -251,7 +284,8 @@ fn http(within: Duration) -> Result<Http, String> {
     let mut plain = HttpConnector::new();
     plain.enforce_http(false);
     plain.set_nodelay(true);
-    plain.set_connect_timeout(Some(within));
+    // Before the time for the whole answer is over, so that another node is asked.
+    plain.set_connect_timeout(Some((within / 2).min(LONGEST_CONNECT)));
     let provider = rustls::crypto::ring::default_provider();
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
         .with_provider_and_native_roots(provider)
@@ -276,6 +310,10 @@ fn request(node: &Node, headers: &HeaderMap, body: Bytes) -> Request<Full<Bytes>
         request.headers_mut().insert(hyper::header::AUTHORIZATION, credentials.clone());
     }
     request
+}
+
+fn nobody() -> Refusal {
+    Refusal::NodeUnreachable("there is no node to ask".into())
 }
 
 fn unreachable(node: &Node, error: &Error) -> Refusal {

@@ -189,11 +189,49 @@ async fn an_unknown_nonce_that_no_node_knows_is_a_gap_when_its_time_is_over() {
     assert_eq!(theirs.reserve().await.unwrap().nonce(), 0);
 }
 
+/// The sender is gone before anything arrived: its nonce is not free at once, and not kept for ever.
+#[tokio::test]
+async fn what_a_dead_process_was_about_to_send_is_given_up_when_no_node_knows_it() {
+    let mut place = Place::new();
+    place.terms.unknown_for = ms(400);
+    let (ours, theirs) = (place.process(), place.process());
+    let mut reserved = ours.reserve().await.unwrap();
+    reserved.sending(hash(0)).await.unwrap();
+    place.clients.lock().unwrap()[0].close().await;
+    let died = std::time::Instant::now();
+    let next = theirs.reserve().await.unwrap();
+    assert_eq!(next.nonce(), 1);
+    let again = loop {
+        match theirs.fill(0).await.unwrap() {
+            Some(again) => break again,
+            None => tokio::time::sleep(ms(20)).await,
+        }
+    };
+    assert!(died.elapsed() > place.terms.unknown_for, "{:?}", died.elapsed());
+    assert!(theirs.fill(0).await.unwrap().is_none(), "it is someone's again");
+    drop(again);
+}
+
+/// Someone sends without asking, and the node keeps that behind a gap.
+#[tokio::test]
+async fn a_nonce_that_the_node_has_of_another_is_not_given_again_and_again() {
+    let place = Place::new();
+    let (ours, theirs) = (place.process(), place.process());
+    let gap = ours.reserve().await.unwrap();
+    place.ledger.send(1, hash(100));
+    let refused = ours.reserve().await.unwrap();
+    assert_eq!(refused.nonce(), 1);
+    refused.wrong_nonce().await.unwrap();
+    assert_eq!(theirs.reserve().await.unwrap().nonce(), 2);
+    send(&place, gap).await;
+    assert_eq!(theirs.resync().await.unwrap().count, 2);
+}
+
 /// A node keeps a transaction behind a gap: it is not counted, and its nonce is not free.
 #[tokio::test]
 async fn a_nonce_whose_transaction_waits_in_the_node_is_kept_for_as_long_as_that_takes() {
     let mut place = Place::new();
-    place.terms.unknown_for = ms(2_000);
+    place.terms.unknown_for = ms(700);
     let (ours, theirs) = (place.process(), place.process());
     let gap = theirs.reserve().await.unwrap();
     let behind = ours.reserve().await.unwrap();
@@ -204,7 +242,7 @@ async fn a_nonce_whose_transaction_waits_in_the_node_is_kept_for_as_long_as_that
         assert!(standing.in_flight.iter().any(|seen| seen.nonce == 1), "{standing:?}");
     };
     for _ in 0..12 {
-        tokio::time::sleep(ms(200)).await;
+        tokio::time::sleep(ms(100)).await;
         is_kept(&ours).await;
     }
     // Also when whoever sent it is gone: the others go on with it.
@@ -332,4 +370,40 @@ async fn a_reservation_that_has_ended_says_so_before_anything_is_sent() {
     assert!(error.to_string().contains("do not send"), "{error}");
     assert!(theirs.is_live());
     reserved.release().await.unwrap();
+}
+
+#[cfg(feature = "relay")]
+#[test]
+fn numbers_are_told_by_chain() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let (handle, place) = (recorder.handle(), Place::new());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        tenure_relay::nonces::describe();
+        runtime.block_on(async {
+            // A chain of its own: other tests tell their numbers in this process, too.
+            let node = Node::new(&place.ledger);
+            let nonces = Nonces::with_terms(&place.tenure(), 77, WALLET, node, place.terms);
+            let gap = nonces.reserve().await.unwrap();
+            let above = nonces.reserve().await.unwrap();
+            gap.release().await.unwrap();
+            for _ in 0..2 {
+                assert_eq!(nonces.gaps().await.unwrap(), [0]);
+            }
+            nonces.resync().await.unwrap();
+            let told = handle.render();
+            for line in [
+                "tenure_nonce_in_flight{chain=\"77\"} 1",
+                "tenure_nonce_gaps_total{chain=\"77\"} 1",
+                "tenure_nonce_resyncs_total{chain=\"77\"} 1",
+                "tenure_nonce_oldest_in_flight_seconds{chain=\"77\"} 0.",
+            ] {
+                assert!(told.contains(line), "no {line} in\n{told}");
+            }
+            above.wrong_nonce().await.unwrap();
+        });
+    });
+    let told = handle.render();
+    assert!(told.contains("tenure_nonce_wrong_nonce_total{chain=\"77\"} 1"), "{told}");
+    assert!(told.contains("tenure_nonce_in_flight{chain=\"77\"} 0"), "{told}");
 }

@@ -2,6 +2,7 @@
 //! nonce is mined once, and no gap is left.
 //!
 //! `TENURE_SLOW=1` kills them more often.
+#![cfg(feature = "alloy")]
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::collections::BTreeMap;
@@ -55,7 +56,7 @@ impl Signer {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(program);
         command.env("TENURE_URL", engine).env("NODE_URL", node.url());
-        command.env("SIGNER_SECRET", SECRET).env("SIGNER_UNKNOWN_FOR", "3");
+        command.env("SIGNER_SECRET", SECRET).env("SIGNER_UNKNOWN_FOR", "2");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (payments, said) = (child.stdin.take(), child.stdout.take().unwrap());
         Signer { child, payments, said: BufReader::new(said).lines() }

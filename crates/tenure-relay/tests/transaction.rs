@@ -207,6 +207,8 @@ fn rlp_is_read_strictly() {
         assert!(matches!(refusal, Refusal::Undecodable(_)), "{name}: {refusal:?}");
         assert_eq!(refusal.code(), -32602, "{name}");
     }
+    let trailing = refused([&whole[..], &[0, 0]].concat(), &rules());
+    assert!(trailing.message().contains("2 bytes after its end"), "{trailing}");
     // What the cases changed was well encoded, and somebody could have signed it.
     taken(whole, &rules());
 }

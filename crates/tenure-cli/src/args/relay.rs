@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Command};
 use tenure::OnOutage;
-use tenure_relay::transaction::{UnknownTypes, Unprotected};
+use tenure_relay::transaction::{Gas, UnknownTypes, Unprotected};
 use tenure_relay::{Address, Config, Gap};
 
 use super::define::{flag, option};
@@ -44,12 +44,14 @@ struct Changes {
     ttl: Option<Duration>,
     on_outage: Option<OnOutage>,
     per_sender: Option<u64>,
+    max_in_flight: Option<u64>,
     gap: Gap,
     answer_early: bool,
     pending_set: Option<bool>,
     answer_within: Option<Duration>,
     check_fee: Option<bool>,
     check_balance: Option<bool>,
+    gas: Option<Gas>,
     unprotected: bool,
     pass_unknown: bool,
     denied: Option<Vec<String>>,
@@ -59,6 +61,8 @@ struct Changes {
 const ON_OR_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
 const OUTAGE: [(&str, OnOutage); 3] =
     [("closed", OnOutage::Closed), ("local", OnOutage::Local), ("open", OnOutage::Open)];
+const GAS: [(&str, Gas); 3] =
+    [("prague", Gas::Prague), ("shanghai", Gas::Shanghai), ("off", Gas::Unchecked)];
 const LISTEN: &str = "127.0.0.1:9545";
 
 pub(super) fn define() -> Command {
@@ -90,11 +94,13 @@ pub(super) fn define() -> Command {
         .arg(option("ttl", Some('t'), "D", "How long a lane stays taken when its relay has died [default: 10s]"))
         .arg(option("on-outage", None, "WHAT", "closed, local or open while the engine is down [default: closed]"))
         .arg(option("per-sender", None, "N", "The most transactions of a sender that wait [default: 1000]"))
+        .arg(option("in-flight", None, "N", "The most transactions on their way here [default: 10000]"))
         .arg(flag("async", None, "Answer with the hash as soon as the checks are passed"))
         .arg(option("pending", None, "on|off", "Show transactions on their way, and count them as sent [default: on]"))
         .arg(option("upstream-within", None, "D", "How long a node may take for an answer [default: 10s]"))
         .arg(option("check-fee", None, "on|off", "Refuse what pays less than the base fee [default: on]"))
         .arg(option("check-balance", None, "on|off", "Refuse what the sender cannot pay for [default: off]"))
+        .arg(option("check-gas", None, "FORK", "Whose rules a gas limit must meet: prague, shanghai or off [default: prague]"))
         .arg(flag("allow-unprotected", None, "Take legacy transactions that name no chain"))
         .arg(flag("pass-unknown", None, "Pass transactions of unknown types on, without a lane"))
         .arg(option("deny", None, "METHODS", "Methods to refuse, by commas; admin_* is all of them [default: what is for operators, and other ways to send raw transactions]"))
@@ -113,12 +119,14 @@ impl Relay {
             ttl: given.some_time("ttl")?,
             on_outage: given.choice("on-outage", &OUTAGE)?.map(|found| found.value),
             per_sender: given.number("per-sender", 1..=1_000_000)?,
+            max_in_flight: given.number("in-flight", 1..=1_000_000)?,
             gap: read_gap(given)?,
             answer_early: given.flag("async")?.value,
             pending_set: switch("pending")?,
             answer_within: given.some_time("upstream-within")?,
             check_fee: switch("check-fee")?,
             check_balance: switch("check-balance")?,
+            gas: given.choice("check-gas", &GAS)?.map(|found| found.value),
             unprotected: given.flag("allow-unprotected")?.value,
             pass_unknown: given.flag("pass-unknown")?.value,
             denied,
@@ -143,12 +151,14 @@ impl Relay {
         set(&mut config.ttl, changes.ttl);
         set(&mut config.on_outage, changes.on_outage);
         set(&mut config.per_sender, changes.per_sender.map(|most| most as u32));
+        set(&mut config.max_in_flight, changes.max_in_flight.map(|most| most as usize));
         config.gap = changes.gap;
         config.answer_early = changes.answer_early;
         set(&mut config.pending_set, changes.pending_set);
         set(&mut config.answer_within, changes.answer_within);
         set(&mut config.check_fee, changes.check_fee);
         set(&mut config.check_balance, changes.check_balance);
+        set(&mut config.rules.gas, changes.gas);
         if changes.unprotected {
             config.rules.unprotected = Unprotected::Take;
         }

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use tenure_relay::{Relay, Server};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::args;
 use crate::engine;
@@ -43,10 +44,23 @@ pub(crate) async fn run(
         false => writeln!(out, "listening on http://{address}, chain {chain_id}")?,
     }
     out.flush()?;
-    server.with_metrics(metrics).run(told_to_stop()).await;
-    // What has a place in a lane is finished: whoever sent it may have had its answer.
-    let _ = tokio::time::timeout(longest, relay.finished()).await;
-    tenure.close().await;
+    let (told, stop) = oneshot::channel();
+    let serves = async {
+        // It ends when the sender is gone, too.
+        server.with_metrics(metrics).run(async { drop(stop.await) }).await;
+        // What has a place in a lane is finished: whoever sent it may have had its answer.
+        let _ = tokio::time::timeout(longest, relay.finished()).await;
+        tenure.close().await;
+    };
+    let told_twice = async {
+        told_to_stop().await;
+        let _ = told.send(());
+        told_to_stop().await;
+    };
+    tokio::select! {
+        () = serves => {}
+        () = told_twice => settings.notes().say("stopped before everything was finished"),
+    }
     Ok(OK)
 }
 

@@ -113,8 +113,8 @@ impl Member {
             "id" => Member::Id,
             "method" => Member::Method,
             "params" => Member::Params,
-            // Both ways, for there are letters that only one of them folds: ſ is an S, K is a k.
-            _ => match name.to_lowercase().to_uppercase().as_str() {
+            // Unicode's upper case: to Go ſ is an s too.
+            _ => match name.to_uppercase().as_str() {
                 "JSONRPC" | "ID" | "METHOD" | "PARAMS" => Member::Alike,
                 _ => Member::Other,
             },

@@ -14,13 +14,17 @@ use tracing::debug;
 use super::meters::Meter;
 use super::standing::COUNT;
 use super::{Chain, NonceError, Standing, Terms};
-use crate::in_flight::{InFlight, Member, name_of};
+use crate::in_flight::{InFlight, Member, Seen, name_of};
 
 /// The line in which reservations of an account are made: for order and few collisions. What keeps a
 /// nonce from being given twice is the second look, so that a lost turn does no harm and a short ttl no
 /// more.
 const TURN: Duration = Duration::from_secs(1);
 const LONGEST_TURN: Duration = Duration::from_secs(10);
+
+/// How long the unit of a transaction lasts, in `unknown_for`. It is renewed after one of them, so that one
+/// that was not for two has been nobody's for at least one.
+const SENT: u32 = 3;
 
 type Result<T> = std::result::Result<T, NonceError>;
 
@@ -52,26 +56,26 @@ struct Own {
 struct Kept {
     member: Member,
     hash: Option<B256>,
-    /// When to give up on a transaction that no node knows.
-    until: Option<Instant>,
+    /// When to ask the chain for the hash, and to give up if it is not known there.
+    until: Instant,
 }
 
 impl Kept {
     fn is_over(&self) -> bool {
-        !self.member.is_live() || self.until.is_some_and(|until| Instant::now() >= until)
+        !self.member.is_live() || Instant::now() >= self.until
     }
 }
 
 impl Lane {
     pub(crate) fn new(tenure: &Tenure, chain_id: u64, account: Address, terms: Terms) -> Lane {
         let set = InFlight::called(tenure, name_of("reserved", chain_id, account));
-        let set = set.max_hold(terms.reserved_for);
+        let sent = terms.unknown_for * SENT;
         Lane {
             tenure: tenure.clone(),
             account,
             line: name_of("nonces", chain_id, account),
-            taken: set.clone().ttl(terms.ttl),
-            sent: set.ttl(terms.unknown_for),
+            taken: set.clone().ttl(terms.ttl).max_hold(terms.reserved_for.max(terms.ttl)),
+            sent: set.ttl(sent).max_hold(terms.reserved_for.max(sent)),
             meter: Meter::new(chain_id, format!("{account:#x}")),
             own: Mutex::default(),
             terms,
@@ -88,7 +92,7 @@ impl Lane {
         let turn = line.acquire().await?;
         loop {
             let standing = self.look(chain).await?;
-            if let Some(member) = self.take(chain, standing.next()).await? {
+            if let Some(member) = self.take(chain, standing.next(), &standing).await? {
                 drop(turn);
                 return Ok(member);
             }
@@ -96,9 +100,20 @@ impl Lane {
     }
 
     /// Takes this nonce, if nobody has it.
-    pub(super) async fn take(&self, chain: &impl Chain, nonce: u64) -> Result<Option<Member>> {
+    pub(super) async fn fill(&self, chain: &impl Chain, nonce: u64) -> Result<Option<Member>> {
+        let standing = self.look(chain).await?;
+        self.take(chain, nonce, &standing).await
+    }
+
+    /// Takes a nonce that nobody had at an earlier look, unless someone has it now.
+    async fn take(
+        &self,
+        chain: &impl Chain,
+        nonce: u64,
+        earlier: &Standing,
+    ) -> Result<Option<Member>> {
         let member = self.taken.join(nonce, None).await?;
-        let standing = self.read(chain).await?;
+        let standing = self.read(chain).await?.after(earlier);
         // The clock last: a process that was stopped anywhere above has been forgotten by the others.
         if standing.is_anothers(nonce, member.hold().fence()) || !member.is_live() {
             member.leave().await?;
@@ -115,7 +130,7 @@ impl Lane {
         if self.resolve(chain).await? {
             standing = self.read(chain).await?;
         }
-        self.adopt(chain, &standing).await?;
+        self.judge(chain, &mut standing).await?;
         self.meter.looked(&standing);
         Ok(standing)
     }
@@ -133,8 +148,8 @@ impl Lane {
     /// Writes the hash beside the nonce, and returns whether the nonce was had until then. Its unit is left
     /// only when the one with the hash is there.
     pub(super) async fn write(&self, member: &mut Member, hash: B256) -> Result<bool> {
-        if member.hash() == Some(hash) {
-            return Ok(member.is_live());
+        if member.hash() == Some(hash) && member.is_live() {
+            return Ok(true);
         }
         let with_hash = self.sent.join(member.nonce(), Some(hash)).await?;
         let was_had = member.is_live();
@@ -154,31 +169,23 @@ impl Lane {
         // A node that cannot be asked now is asked again at the next look.
         let count = chain.count(self.account).await.unwrap_or_default();
         if count <= nonce {
-            return self.keep_with(hand, hash, None).await;
+            return self.keep_with(hand, hash).await;
         }
         let raised = self.raise_floor(count).await;
         match (&raised, hand.take()) {
-            (Err(_), Some(member)) => self.keep(member, Some(hash), None),
+            (Err(_), Some(member)) => self.keep(member, Some(hash)),
             (_, member) => drop(member),
         }
         raised
     }
 
-    /// Nobody knows whether the node has it.
-    pub(super) async fn unknown(&self, hand: &mut Option<Member>, hash: B256) -> Result<()> {
-        self.keep_with(hand, hash, Some(Instant::now() + self.terms.unknown_for)).await
-    }
-
-    async fn keep_with(
-        &self,
-        hand: &mut Option<Member>,
-        hash: B256,
-        until: Option<Instant>,
-    ) -> Result<()> {
+    /// Writes the hash beside the nonce in hand, and keeps both until the chain has counted it, or does not
+    /// know it when it has had time enough.
+    pub(super) async fn keep_with(&self, hand: &mut Option<Member>, hash: B256) -> Result<()> {
         let Some(member) = hand else { return Ok(()) };
         let written = self.write(member, hash).await;
         if let Some(member) = hand.take() {
-            self.keep(member, Some(hash), until);
+            self.keep(member, Some(hash));
         }
         written.map(drop)
     }
@@ -186,15 +193,29 @@ impl Lane {
     /// Nothing was said of it. Never waits: it is called when a reservation is dropped.
     pub(crate) fn abandon(&self, member: Member) {
         let hash = member.hash();
-        self.keep(member, hash, Some(Instant::now() + self.terms.unknown_for));
+        self.keep(member, hash);
     }
 
-    fn keep(&self, member: Member, hash: Option<B256>, until: Option<Instant>) {
+    fn keep(&self, member: Member, hash: Option<B256>) {
+        let until = Instant::now() + self.terms.unknown_for;
         self.own().kept.push(Kept { member, hash, until });
     }
 
-    pub(super) fn wrong_nonce(&self) {
+    /// The node says that another transaction has the nonce. If the node does not count that yet, it is
+    /// kept for a while: it would only be refused again.
+    pub(super) async fn wrong_nonce(
+        &self,
+        chain: &impl Chain,
+        hand: &mut Option<Member>,
+    ) -> Result<()> {
         self.meter.wrong_nonce();
+        let count = chain.count(self.account).await.map_err(NonceError::Chain)?;
+        match hand.take() {
+            Some(member) if member.nonce() < count => member.leave().await.map(drop)?,
+            Some(member) => self.keep(member, None),
+            None => {}
+        }
+        Ok(())
     }
 
     /// Lets go of what the chain has counted.
@@ -209,9 +230,12 @@ impl Lane {
 
     /// Tells everyone that the chain has counted so far, for as long as a node may be late.
     async fn raise_floor(&self, count: u64) -> Result<()> {
-        let late = self.terms.late;
+        let late = match self.terms.late {
+            Duration::ZERO => return Ok(()),
+            late => late.max(self.tenure.profile().shortest_ttl),
+        };
         let is_told = |(known, hold): &(u64, Hold)| *known >= count && hold.remaining() > late / 2;
-        if late.is_zero() || self.own().floor.as_ref().is_some_and(is_told) {
+        if self.own().floor.as_ref().is_some_and(is_told) {
             return Ok(());
         }
         let unit = self.taken.unit().meta(COUNT, count.to_string());
@@ -237,28 +261,33 @@ impl Lane {
                 Some(hash) => chain.knows(hash).await.map_err(NonceError::Chain)?,
                 None => false,
             };
+            // Joined before it is left, so that nobody finds the nonce free in between.
             let again = if known { Some(self.sent.join(nonce, hash).await?) } else { None };
-            let mut own = self.own();
-            own.kept.retain(|kept| kept.member.hold().fence() != fence);
-            own.kept.extend(again.map(|member| Kept { member, hash, until: None }));
+            self.own().kept.retain(|kept| kept.member.hold().fence() != fence);
+            again.into_iter().for_each(|member| self.keep(member, hash));
         }
         Ok(!all.is_empty())
     }
 
-    /// Goes on with what others sent and nobody renews: a transaction that the node keeps behind a gap
-    /// has its nonce although whoever sent it is gone.
-    async fn adopt(&self, chain: &impl Chain, standing: &Standing) -> Result<()> {
-        let renewed = |remaining: Duration| remaining >= self.terms.unknown_for / 2;
-        for seen in &standing.in_flight {
+    /// Asks for what others sent and nobody renews: what the node knows has its nonce although whoever sent
+    /// it is gone, and this process goes on with it; what it does not know is given up after a while.
+    async fn judge(&self, chain: &impl Chain, standing: &mut Standing) -> Result<()> {
+        let unknown_for = self.terms.unknown_for;
+        let unrenewed = |seen: &Seen| (unknown_for * SENT).saturating_sub(seen.remaining);
+        // Renewals come after one `unknown_for`, and a little later on a busy machine.
+        let is_left = |seen: &&Seen| seen.hash.is_some() && unrenewed(seen) > unknown_for * 6 / 5;
+        let left: Vec<Seen> = standing.in_flight.iter().filter(is_left).cloned().collect();
+        for seen in left {
             let Some(hash) = seen.hash else { continue };
-            let mut same = standing.in_flight.iter().filter(|other| other.nonce == seen.nonce);
-            if same.any(|other| renewed(other.remaining))
-                || !chain.knows(hash).await.map_err(NonceError::Chain)?
-            {
-                continue;
+            if chain.knows(hash).await.map_err(NonceError::Chain)? {
+                let mut same = standing.in_flight.iter().filter(|other| other.nonce == seen.nonce);
+                if same.all(|other| is_left(&other)) {
+                    let member = self.sent.join(seen.nonce, Some(hash)).await?;
+                    self.keep(member, Some(hash));
+                }
+            } else if unrenewed(&seen) >= unknown_for * 2 {
+                standing.give_up(seen.fence);
             }
-            let member = self.sent.join(seen.nonce, Some(hash)).await?;
-            self.keep(member, Some(hash), None);
         }
         Ok(())
     }

@@ -4,10 +4,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use metrics::{counter, gauge};
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use tracing::warn;
 
 use super::Standing;
+
+/// Tells the recorder what the numbers mean. Call it once, when the recorder is installed.
+pub fn describe() {
+    describe_gauge!(
+        "tenure_nonce_in_flight",
+        "Nonces that someone has and the chain has not counted."
+    );
+    describe_gauge!(
+        "tenure_nonce_oldest_in_flight_seconds",
+        Unit::Seconds,
+        "How long the oldest of them has been had, at this process's last look."
+    );
+    describe_counter!(
+        "tenure_nonce_gaps_total",
+        "Nonces that nobody had, below one that someone had."
+    );
+    describe_counter!("tenure_nonce_resyncs_total", "How often the chain was asked on purpose.");
+    describe_counter!(
+        "tenure_nonce_wrong_nonce_total",
+        "Transactions refused for a nonce that another has."
+    );
+}
 
 /// What was last seen of each account, by chain: a gauge has the label of the chain alone, because
 /// accounts are without number.

@@ -64,7 +64,7 @@ impl<C: Chain> Reserved<C> {
     }
 
     /// The node has taken the transaction with this hash. Nobody gets the nonce, also while a node
-    /// does not count it yet.
+    /// does not count it yet; only if no node knows the hash any more, `unknown_for` later.
     ///
     /// # Errors
     /// [`NonceError::Engine`]: the nonce is kept all the same, for as long as this process can.
@@ -98,20 +98,20 @@ impl<C: Chain> Reserved<C> {
     /// # Cancel safety
     /// As [`commit`](Reserved::commit).
     pub async fn unknown(mut self, hash: B256) -> Result<(), NonceError> {
-        self.lane.unknown(&mut self.member, hash).await
+        self.lane.keep_with(&mut self.member, hash).await
     }
 
-    /// The node says that another transaction has used the nonce: someone sends from this account without
-    /// these nonces, or this process was stopped for too long. It is counted, and the nonce let go of.
+    /// The node says that another transaction has the nonce: someone sends from this account without these
+    /// nonces, or was stopped for too long. It is counted. Nobody gets the nonce, also if the node has that
+    /// other transaction and does not count it yet.
     ///
     /// # Errors
-    /// As [`release`](Reserved::release).
+    /// [`NonceError::Chain`], [`NonceError::Engine`]: the nonce is kept as one of which nothing was said.
     ///
     /// # Cancel safety
-    /// As [`release`](Reserved::release).
-    pub async fn wrong_nonce(self) -> Result<(), NonceError> {
-        self.lane.wrong_nonce();
-        self.release().await
+    /// As [`commit`](Reserved::commit).
+    pub async fn wrong_nonce(mut self) -> Result<(), NonceError> {
+        self.lane.wrong_nonce(&*self.chain, &mut self.member).await
     }
 }
 

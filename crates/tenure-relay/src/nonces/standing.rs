@@ -16,6 +16,8 @@ pub struct Standing {
     pub count: u64,
     /// The nonces from `count` on that someone has, by the order in which they were had.
     pub in_flight: Vec<Seen>,
+    /// The units of transactions that no node knows, and that whoever sent them does not renew.
+    given_up: BTreeSet<Fence>,
 }
 
 impl Standing {
@@ -24,7 +26,20 @@ impl Standing {
         let floors = units.iter().filter_map(|unit| said(unit, COUNT)?.parse().ok());
         let count = floors.fold(counted, u64::max);
         let above = |seen: &Seen| seen.nonce >= count;
-        Standing { count, in_flight: units.iter().filter_map(seen).filter(above).collect() }
+        let in_flight = units.iter().filter_map(seen).filter(above).collect();
+        Standing { count, in_flight, given_up: BTreeSet::new() }
+    }
+
+    /// That unit has nothing any more.
+    pub(super) fn give_up(&mut self, unit: Fence) {
+        self.given_up.insert(unit);
+        self.in_flight.retain(|seen| seen.fence != unit);
+    }
+
+    /// The same, less what an earlier look gave up.
+    pub(super) fn after(mut self, earlier: &Standing) -> Standing {
+        earlier.given_up.iter().for_each(|unit| self.give_up(*unit));
+        self
     }
 
     /// The lowest nonce that nobody has.
@@ -67,13 +82,14 @@ mod tests {
     use super::*;
 
     fn unit(fence: u64, meta: &[(&str, String)]) -> Holder {
-        let meta = meta.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+        let mut details = Details::default();
+        details.meta = meta.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
         Holder {
             fence: Fence::new(fence),
             weight: 1,
             held_for: Duration::ZERO,
             remaining: Duration::from_secs(1),
-            details: Arc::new(Details { meta, ..Details::default() }),
+            details: Arc::new(details),
         }
     }
 
@@ -117,6 +133,13 @@ mod tests {
         assert!(both.is_anothers(7, Fence::new(11)));
         assert!(Standing::new(&[taken(10, 7)], 8).is_anothers(7, Fence::new(10)), "used");
         assert!(Standing::new(&[taken(10, 7), floor(9, 8)], 7).is_anothers(7, Fence::new(10)));
+        // What was given up is in nobody's way.
+        let mut earlier = Standing::new(&[sent(9, 7)], 7);
+        assert_eq!((earlier.next(), earlier.is_anothers(7, Fence::new(10))), (8, true));
+        earlier.give_up(Fence::new(9));
+        assert_eq!(earlier.next(), 7);
+        let later = Standing::new(&[sent(9, 7), taken(10, 7)], 7).after(&earlier);
+        assert!(!later.is_anothers(7, Fence::new(10)));
         // The first has said its hash since, with a higher fence.
         let written_anew = Standing::new(&[taken(11, 7), sent(12, 7)], 7);
         assert!(written_anew.is_anothers(7, Fence::new(11)));

@@ -30,12 +30,12 @@ impl Node {
         Node { address, seen: Mutex::default() }
     }
 
-    /// Which chain it is of, if it was asked.
-    pub(super) fn chain_id(&self) -> Option<u64> {
-        self.seen().chain_id
+    /// Whether it has said that it is of this chain.
+    pub(super) fn is_of_chain(&self, chain_id: u64) -> bool {
+        self.seen().chain_id == Some(chain_id)
     }
 
-    pub(super) fn is_of_chain(&self, chain_id: u64) {
+    pub(super) fn has_shown_its_chain(&self, chain_id: u64) {
         self.seen().chain_id = Some(chain_id);
     }
 
@@ -44,8 +44,14 @@ impl Node {
         self.seen().failures == 0
     }
 
+    /// After its rest it is one request that finds out whether it answers again.
     pub(super) fn may_be_asked(&self) -> bool {
-        self.seen().rests_until.is_none_or(|until| until <= Instant::now())
+        let (mut seen, now) = (self.seen(), Instant::now());
+        let may_be_asked = seen.rests_until.is_none_or(|until| until <= now);
+        if may_be_asked && seen.rests_until.is_some() {
+            seen.rests_until = Some(now + REST);
+        }
+        may_be_asked
     }
 
     pub(super) fn answered(&self, status: StatusCode) {

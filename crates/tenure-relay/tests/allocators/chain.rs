@@ -14,7 +14,8 @@ use crate::worker::terms;
 /// What everyone said.
 #[derive(Debug, Default)]
 struct State {
-    sent: BTreeMap<u64, B256>,
+    /// With who sent it.
+    sent: BTreeMap<u64, (B256, u32)>,
     /// Who has which nonce.
     had: Vec<Had>,
     ended: BTreeMap<u32, Instant>,
@@ -28,6 +29,8 @@ struct Had {
     nonce: u64,
     process: u32,
     since: Instant,
+    /// When it let go of it without saying whether it was sent.
+    unsaid: Option<Instant>,
 }
 
 /// Listens until the test ends.
@@ -88,6 +91,7 @@ fn serve(state: &Mutex<State>, stream: TcpStream) {
             ["issued", nonce] => state.issued(process, nonce.parse().unwrap()),
             // Because it was away for too long, or because it wants to.
             ["lost" | "releasing", nonce] => state.leaving(process, nonce.parse().unwrap()),
+            ["forgetting", nonce] => state.forgetting(process, nonce.parse().unwrap()),
             ["send", nonce, hash] => {
                 state.send(process, nonce.parse().unwrap(), hash.parse().unwrap())
             }
@@ -108,24 +112,25 @@ impl State {
     }
 
     fn knows(&self, hash: B256) -> bool {
-        self.sent.values().any(|known| *known == hash)
+        self.sent.values().any(|(known, _)| *known == hash)
     }
 
     fn issued(&mut self, process: u32, nonce: u64) -> String {
-        if self.sent.contains_key(&nonce) {
+        if self.sent.get(&nonce).is_some_and(|(_, by)| !self.stopped.contains(by)) {
             self.faults.push(format!("{process} was given {nonce}, which was sent"));
         }
         for had in self.had.iter().filter(|had| had.nonce == nonce) {
             let gone = self.ended.get(&had.process).map(Instant::elapsed);
             // A third of the ttl may have passed since it was renewed last.
-            let is_forgotten = gone.is_some_and(|gone| gone > terms().ttl / 2);
+            let is_forgotten = gone.is_some_and(|gone| gone > terms().ttl / 2)
+                || had.unsaid.is_some_and(|unsaid| unsaid.elapsed() >= terms().unknown_for);
             if had.process != process && !is_forgotten && !self.stopped.contains(&had.process) {
                 let (who, since) = (had.process, had.since.elapsed());
                 let who = format!("{who} has it since {since:?}, or ended {gone:?} ago");
                 self.faults.push(format!("{process} was given {nonce}: {who}"));
             }
         }
-        self.had.push(Had { nonce, process, since: Instant::now() });
+        self.had.push(Had { nonce, process, since: Instant::now(), unsaid: None });
         "ok".to_owned()
     }
 
@@ -134,15 +139,24 @@ impl State {
         "ok".to_owned()
     }
 
+    fn forgetting(&mut self, process: u32, nonce: u64) -> String {
+        let own = |had: &&mut Had| (had.process, had.nonce) == (process, nonce);
+        let unsaid = Some(Instant::now());
+        self.had.iter_mut().filter(own).for_each(|had| had.unsaid = unsaid);
+        "ok".to_owned()
+    }
+
     fn send(&mut self, process: u32, nonce: u64, hash: B256) -> String {
-        let known = self.sent.get(&nonce).copied();
-        if known.is_some_and(|known| known != hash) {
-            if !self.stopped.contains(&process) {
-                self.faults.push(format!("{process} sent {nonce}, which was sent before"));
+        if let Some((known, by)) = self.sent.get(&nonce).copied()
+            && known != hash
+        {
+            // Whoever was stopped between its last look and its send may be too late, or in the way.
+            if ![process, by].iter().any(|process| self.stopped.contains(process)) {
+                self.faults.push(format!("{process} sent {nonce}, which {by} had sent"));
             }
             return "used".to_owned();
         }
-        self.sent.insert(nonce, hash);
+        self.sent.entry(nonce).or_insert((hash, process));
         "ok".to_owned()
     }
 }

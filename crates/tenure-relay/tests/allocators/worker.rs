@@ -16,7 +16,7 @@ pub(crate) const WALLET: Address = Address::repeat_byte(0x14);
 pub(crate) fn terms() -> Terms {
     let mut terms = Terms::default();
     terms.ttl = Duration::from_secs(3);
-    terms.unknown_for = Duration::from_secs(3);
+    terms.unknown_for = Duration::from_secs(2);
     terms.reserved_for = Duration::from_secs(30);
     terms.late = Duration::from_millis(500);
     terms
@@ -38,8 +38,10 @@ pub(crate) fn work(sign: &str) {
                 nonces.chain().tell(&format!("releasing {nonce}"));
                 reserved.release().await.unwrap();
             } else if rng.chance(20) {
+                nonces.chain().tell(&format!("forgetting {nonce}"));
                 drop(reserved);
             } else if rng.chance(20) {
+                nonces.chain().tell(&format!("forgetting {nonce}"));
                 reserved.unknown(keccak256("never sent")).await.unwrap();
             } else {
                 send(reserved, rng.bits()).await;
