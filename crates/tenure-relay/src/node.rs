@@ -71,6 +71,12 @@ impl Nodes {
         Ok(account)
     }
 
+    /// The account of one whose next nonce is known, if there is nothing else to ask for.
+    pub(crate) fn known(&self, next: u64, want: Want) -> Option<Account> {
+        let base_fee = if want.fee { self.base_fee.get()? } else { None };
+        (!want.balance).then_some(Account { count: next, balance: None, base_fee })
+    }
+
     /// How many of its transactions are in blocks.
     pub(crate) async fn mined(&self, sender: Address) -> Result<u64, Refusal> {
         let latest = Json::of(&(format!("{sender:#x}"), "latest"));

@@ -87,6 +87,9 @@ impl Passage {
             let is_known =
                 !matches!(&visit, Visit::Over(outcome) if class_of(outcome) == "unknown");
             drop(self.member.take_if(|_| is_known));
+            if let Visit::Over(Outcome::Accepted(_)) = &visit {
+                self.lanes.recent.accepted(self.transaction.sender, self.transaction.nonce);
+            }
             drop(hold);
             match visit {
                 Visit::Over(outcome) => break outcome,
@@ -155,10 +158,14 @@ impl Passage {
         let (config, transaction) = (&lanes.config, &self.transaction);
         let want = Want { balance: config.check_balance, fee: config.check_fee };
         let in_flight = self.is_shown.then(|| lanes.in_flight(transaction.sender));
-        let (account, member) = tokio::join!(
-            lanes.nodes.account(transaction.sender, want),
-            self.join(in_flight.as_ref())
-        );
+        let account = async {
+            let is_next = lanes.recent.comes_before(transaction.sender, transaction.nonce);
+            match lanes.nodes.known(transaction.nonce, want).filter(|_| is_next) {
+                Some(account) => Ok(account),
+                None => lanes.nodes.account(transaction.sender, want).await,
+            }
+        };
+        let (account, member) = tokio::join!(account, self.join(in_flight.as_ref()));
         // Whatever is refused leaves the set again before the lane is free.
         self.member = member?;
         let account = account?;
@@ -300,6 +307,7 @@ impl Passage {
     fn rejected(&self, message: &str, raw: Json) -> Outcome {
         if message.to_lowercase().contains("nonce") {
             meters::wrong_nonce(self.chain_id());
+            self.lanes.recent.forget(self.transaction.sender);
         }
         Outcome::Rejected(raw)
     }
