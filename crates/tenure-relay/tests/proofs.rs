@@ -19,6 +19,8 @@ mod nonces;
 mod order;
 #[path = "proofs/outages.rs"]
 mod outages;
+#[path = "proofs/unheard.rs"]
+mod unheard;
 
 /// Not a test of its own: what a relay in a process of its own runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -99,19 +99,22 @@ impl Wallet {
 
     /// A payment of so much: another value is another hash.
     pub(crate) fn pay_of(&self, nonce: u64, value: u64) -> Raw {
-        self.sign(
-            TxEip1559 {
-                chain_id: self.chain,
-                nonce,
-                gas_limit: GAS,
-                max_fee_per_gas: FEE,
-                max_priority_fee_per_gas: TIP,
-                to: TxKind::Call(TO),
-                value: U256::from(value),
-                ..TxEip1559::default()
-            },
+        self.pay_at(nonce, value, 1)
+    }
+
+    /// One that pays so many times the usual for gas.
+    pub(crate) fn pay_at(&self, nonce: u64, value: u64, times: u128) -> Raw {
+        let transaction = TxEip1559 {
+            chain_id: self.chain,
             nonce,
-        )
+            gas_limit: GAS,
+            max_fee_per_gas: FEE * times,
+            max_priority_fee_per_gas: TIP * times,
+            to: TxKind::Call(TO),
+            value: U256::from(value),
+            ..TxEip1559::default()
+        };
+        self.sign(transaction, nonce)
     }
 
     /// Payments with the nonces from 0.

@@ -26,6 +26,10 @@ pub enum Conduct {
     TooMany(u64),
     /// Does not do it, and answers with this error of JSON-RPC.
     Refuse(i64, String),
+    /// Does it, and answers with this error of JSON-RPC all the same.
+    DoThenRefuse(i64, String),
+    /// Does it, and answers with this result.
+    OtherResult(String),
     /// Does it, and answers with the id of another.
     WrongId,
     /// Does it, and answers compressed, though nobody asked for that.
@@ -53,6 +57,8 @@ impl Conduct {
             | Conduct::AnswerLate(_)
             | Conduct::DoThenHang
             | Conduct::DoThenClose
+            | Conduct::DoThenRefuse(..)
+            | Conduct::OtherResult(_)
             | Conduct::WrongId
             | Conduct::Gzip
             | Conduct::Drip(_)

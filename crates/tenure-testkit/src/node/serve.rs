@@ -114,12 +114,17 @@ async fn reply(
     if conduct == Conduct::WrongId {
         answers["id"] = json!(900_913);
     }
+    if let Conduct::OtherResult(result) = &conduct {
+        answers = answer(id, Ok(json!(result)));
+    }
     let text = answers.to_string();
     let body = text.as_bytes();
     match conduct {
-        Conduct::Answer | Conduct::Late(_) | Conduct::Hang | Conduct::WrongId => {
-            wire.answer(200, JSON, body).await?;
-        }
+        Conduct::Answer
+        | Conduct::Late(_)
+        | Conduct::Hang
+        | Conduct::WrongId
+        | Conduct::OtherResult(_) => wire.answer(200, JSON, body).await?,
         Conduct::AnswerLate(time) => {
             tokio::time::sleep(time).await;
             wire.answer(200, JSON, body).await?;
@@ -135,7 +140,7 @@ async fn reply(
         Conduct::TooMany(seconds) => {
             wire.answer(429, &format!("{JSON}retry-after: {seconds}\r\n"), b"").await?;
         }
-        Conduct::Refuse(code, text) => {
+        Conduct::Refuse(code, text) | Conduct::DoThenRefuse(code, text) => {
             let refused = answer(id, Err((code, text)));
             wire.answer(200, JSON, refused.to_string().as_bytes()).await?;
         }
