@@ -36,6 +36,8 @@ const KINDS: [(&str, Option<&[&str]>); 5] = [
     ("no pending set", Some(&["--check-fee", "off", "--pending", "off"])),
     ("no order", Some(&["--check-fee", "off", "--pending", "off", "--ordering", "off"])),
 ];
+/// One figure a round, for each of them.
+type Figures = [Vec<f64>; 5];
 /// The one that the goals are for.
 const RELAY: usize = 1;
 
@@ -48,6 +50,7 @@ pub(crate) fn run() {
         .expect("a runtime");
     let mut rates = KINDS.map(|_| Vec::new());
     let mut times = KINDS.map(|_| Vec::new());
+    let mut costs = KINDS.map(|_| WHOSE.map(|_| Vec::new()));
     for _ in 0..ROUNDS {
         for (at, (_, relay)) in KINDS.iter().enumerate() {
             // A new one each time: the longer its chain is, the slower it is.
@@ -59,13 +62,34 @@ pub(crate) fn run() {
             let mut purse = Purse { node: &node, wallets: 0 };
             times[at].push(runtime.block_on(alone(address, purse.payments(ALONE))));
             let crowd = (0..SENDERS).map(|_| purse.payments(EACH)).collect();
+            let relay = relay.as_ref().map(|relay| relay.child.id());
+            let processes = [Some(std::process::id()), relay, Some(node.pid()), Some(redis.pid())];
+            let before = processes.map(cpu);
             rates[at].push(runtime.block_on(crowded(address, crowd)));
+            for (whose, (process, before)) in processes.into_iter().zip(before).enumerate() {
+                let each = (cpu(process) - before) / (SENDERS * EACH) as f64;
+                costs[at][whose].push(each);
+            }
         }
     }
-    print(&rates, &times);
+    print(&rates, &times, &costs);
 }
 
-fn print(rates: &[Vec<f64>; 5], times: &[Vec<f64>; 5]) {
+/// Whose CPU is looked at.
+const WHOSE: [&str; 4] = ["clients", "relay", "node", "Redis"];
+
+/// Microseconds of CPU that a process has used.
+fn cpu(process: Option<u32>) -> f64 {
+    let Some(process) = process else { return 0.0 };
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect::<Vec<_>>());
+    let fields = fields.unwrap_or_default();
+    let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<f64>().ok());
+    // A hundred a second, on every Linux.
+    (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) * 1e4
+}
+
+fn print(rates: &Figures, times: &Figures, costs: &[[Vec<f64>; 4]; 5]) {
     let mut table = Table::default();
     table.heading(&format!("{SENDERS} senders in parallel, {ROUNDS} rounds"));
     for (at, (kind, _)) in KINDS.iter().enumerate() {
@@ -74,6 +98,11 @@ fn print(rates: &[Vec<f64>; 5], times: &[Vec<f64>; 5]) {
     for (at, (kind, _)) in KINDS.iter().enumerate().skip(1) {
         let share: Vec<f64> = rates[at].iter().zip(&rates[0]).map(|(it, of)| it / of).collect();
         table.row(kind, "of direct", (at == RELAY).then_some(Goal::AtLeast(0.8)), &share);
+    }
+    for (kind, costs) in KINDS.iter().zip(costs) {
+        for (whose, values) in WHOSE.iter().zip(costs) {
+            table.row(kind.0, &format!("us of CPU a transaction, {whose}"), None, values);
+        }
     }
     table.heading("one sender alone");
     for (at, (kind, _)) in KINDS.iter().enumerate() {

@@ -28,7 +28,9 @@ impl Verdict {
             Verdict::Known
         } else if says(&["nonce too low", "oldnonce", "replacement transaction"]) {
             Verdict::NonceUsed
-        } else if [INTERNAL, UNAVAILABLE].contains(&code) || says(&["timeout", "timed out"]) {
+        } else if [INTERNAL, UNAVAILABLE].contains(&code)
+            || says(&["timeout", "timed out", "deadline exceeded"])
+        {
             Verdict::Unsure
         } else {
             Verdict::No
@@ -56,6 +58,7 @@ mod tests {
             (-32002, "request timed out", Verdict::Unsure),
             (-32603, "Internal error", Verdict::Unsure),
             (-32000, "upstream request timeout", Verdict::Unsure),
+            (-32000, "context deadline exceeded", Verdict::Unsure),
             (-32000, "insufficient funds for gas * price + value", Verdict::No),
             (-32000, "nonce too high", Verdict::No),
             (0, "", Verdict::No),

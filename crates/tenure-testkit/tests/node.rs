@@ -130,6 +130,11 @@ fn every_kind_of_answer_that_no_real_node_gives() {
     let refused: Value =
         serde_json::from_slice(&told(Conduct::Refuse(-5, "no".to_owned())).1).unwrap();
     assert_eq!([&refused["error"]["code"], &refused["id"]], [&json!(-5), &json!(7)]);
+    let other: Value = serde_json::from_slice(&told(Conduct::Say(json!("other"))).1).unwrap();
+    assert_eq!(other["result"], json!("other"));
+    node.next(SEND, Conduct::DoThenRefuse(-6, "no".to_owned()));
+    assert_eq!(answer(&node, SEND, json!([raw(0, 0)]))["error"]["code"], json!(-6));
+    assert_eq!(node.sent().len(), 1, "it has been done");
     let wrong: Value = serde_json::from_slice(&told(Conduct::WrongId).1).unwrap();
     assert_ne!(wrong["id"], json!(7));
     let (head, body) = told(Conduct::Gzip);

@@ -27,6 +27,8 @@ async fn s132_a_used_nonce_is_an_error_to_its_caller_alone_and_the_next_goes_on(
     let mut client = relay.client().await;
     let first = wallet.pay(0);
     assert_eq!(client.ask(&send(1, &first.raw)).await["result"], json!(first.hash));
+    let mined = || node.nonce(&wallet.name(), "latest").unwrap() == 1;
+    eventually("it is mined", LONG, mined).unwrap();
     let other = client.ask(&send(2, &wallet.pay_of(0, 2).raw)).await;
     assert_eq!(other["error"]["code"], json!(-32000), "{other}");
     assert!(other["error"]["message"].as_str().unwrap().contains("nonce too low"), "{other}");
