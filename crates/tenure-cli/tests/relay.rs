@@ -6,7 +6,7 @@ mod stage;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stage::{Running, Stage};
 use tenure_testkit::node::{Conduct, Decoder, ScriptedNode, Sent};
@@ -105,6 +105,28 @@ fn what_was_begun_is_finished_before_it_stops() {
     assert!(sent.contains(HASH), "{sent}");
     assert_eq!(relay.ended().exit, Some(0));
     assert_eq!(node.sent().len(), 1);
+}
+
+#[test]
+fn told_twice_it_stops_at_once() {
+    let (node, stage) = (node(), Stage::new("relay-stops-twice"));
+    node.next("eth_sendRawTransaction", Conduct::Hang);
+    // Longer than the test may take: only the second signal can be what ends it.
+    let long = ["--max-hold", "10m", "--upstream-within", "10m"];
+    let (relay, address) = start(&stage, &[&["--upstream", &node.url()], &long[..]].concat());
+    let client = std::thread::spawn({
+        let address = address.clone();
+        move || send(&address)
+    });
+    stage::eventually("the node has it", || node.hanging() == 1);
+    stop(&relay);
+    stage::eventually("nobody else is let in", || TcpStream::connect(&address).is_err());
+    stop(&relay);
+    let began = Instant::now();
+    let ended = relay.ended();
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert!(ended.stderr.contains("stopped before everything was finished"), "{ended:?}");
+    assert_eq!(client.join().unwrap(), "", "there was no answer to give");
 }
 
 /// The URL of the node is a secret, but for host and port: in what is printed, logged and answered.

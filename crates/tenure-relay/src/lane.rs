@@ -16,6 +16,7 @@ use crate::gap::Gaps;
 use crate::in_flight::InFlight;
 use crate::passage::Passage;
 use crate::passing::Passing;
+use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::transaction::Transaction;
 use crate::upstream::Nodes;
@@ -27,6 +28,7 @@ pub(crate) struct Lanes {
     pub(crate) nodes: Nodes,
     pub(crate) gaps: Gaps,
     pub(crate) passing: Passing,
+    pub(crate) recent: Recent,
 }
 
 /// What the sender of a transaction is told.

@@ -22,6 +22,8 @@ mod passage;
 #[cfg(feature = "relay")]
 mod passing;
 #[cfg(feature = "relay")]
+mod recent;
+#[cfg(feature = "relay")]
 pub mod refusal;
 #[cfg(feature = "relay")]
 mod relay;

@@ -71,6 +71,12 @@ impl Nodes {
         Ok(account)
     }
 
+    /// The account of one whose next nonce is known, if there is nothing else to ask for.
+    pub(crate) fn known(&self, next: u64, want: Want) -> Option<Account> {
+        let base_fee = if want.fee { self.base_fee.get()? } else { None };
+        (!want.balance).then_some(Account { count: next, balance: None, base_fee })
+    }
+
     /// How many of its transactions are in blocks.
     pub(crate) async fn mined(&self, sender: Address) -> Result<u64, Refusal> {
         let latest = Json::of(&(format!("{sender:#x}"), "latest"));
@@ -86,12 +92,17 @@ impl Nodes {
         Ok(results.iter().all(|result| *result != Json::null()))
     }
 
-    pub(crate) async fn submit(&self, transaction: &Transaction) -> Result<Reply, NoAnswer> {
+    /// What the node says, and whether it is the node that says it.
+    pub(crate) async fn submit(
+        &self,
+        transaction: &Transaction,
+    ) -> Result<(Reply, bool), NoAnswer> {
         let id = Json::of(&1);
         let params = Json::of(&[hex::encode_prefixed(&transaction.raw)]);
-        let answer = self.hand(call(&id, "eth_sendRawTransaction", &params)).await?;
+        let heard = self.hand(call(&id, "eth_sendRawTransaction", &params)).await?;
         // Whatever it is, the node has had the transaction in its hands.
-        read_reply(&answer, &id).map_err(NoAnswer::Unknown)
+        let reply = read_reply(&heard.body, &id).map_err(NoAnswer::Unknown)?;
+        Ok((reply, !heard.is_in_trouble))
     }
 
     /// Several calls in one request, since each costs the way there and back.
@@ -99,17 +110,14 @@ impl Nodes {
         let ids: Vec<Json> = (1..=calls.len()).map(|id| Json::of(&id)).collect();
         let write = |(id, (method, params)): (&Json, &(&str, Json))| call(id, method, params);
         let written: Vec<Bytes> = ids.iter().zip(calls).map(write).collect();
-        let replies = match (&written[..], &ids[..]) {
-            ([one], [id]) => {
-                let answer = self.ask(one.clone()).await?;
-                vec![read_reply(&answer, id)]
-            }
-            _ => {
-                let answer = self.ask(batch(written)).await?;
-                read_replies(&answer, &ids)?
-            }
+        if let ([one], [id]) = (&written[..], &ids[..]) {
+            let read = |answer: &Bytes| Ok(vec![result(read_reply(answer, id)?)?]);
+            return self.ask(one.clone(), read).await;
+        }
+        let read = |answer: &Bytes| {
+            read_replies(answer, &ids)?.into_iter().map(|reply| result(reply?)).collect()
         };
-        replies.into_iter().map(|reply| result(reply?)).collect()
+        self.ask(batch(written), read).await
     }
 }
 

@@ -87,6 +87,9 @@ impl Passage {
             let is_known =
                 !matches!(&visit, Visit::Over(outcome) if class_of(outcome) == "unknown");
             drop(self.member.take_if(|_| is_known));
+            if let Visit::Over(Outcome::Accepted(_)) = &visit {
+                self.lanes.recent.accepted(self.transaction.sender, self.transaction.nonce);
+            }
             drop(hold);
             match visit {
                 Visit::Over(outcome) => break outcome,
@@ -155,10 +158,14 @@ impl Passage {
         let (config, transaction) = (&lanes.config, &self.transaction);
         let want = Want { balance: config.check_balance, fee: config.check_fee };
         let in_flight = self.is_shown.then(|| lanes.in_flight(transaction.sender));
-        let (account, member) = tokio::join!(
-            lanes.nodes.account(transaction.sender, want),
-            self.join(in_flight.as_ref())
-        );
+        let account = async {
+            let is_next = lanes.recent.comes_before(transaction.sender, transaction.nonce);
+            match lanes.nodes.known(transaction.nonce, want).filter(|_| is_next) {
+                Some(account) => Ok(account),
+                None => lanes.nodes.account(transaction.sender, want).await,
+            }
+        };
+        let (account, member) = tokio::join!(account, self.join(in_flight.as_ref()));
         // Whatever is refused leaves the set again before the lane is free.
         self.member = member?;
         let account = account?;
@@ -238,25 +245,32 @@ impl Passage {
         loop {
             let was_submitted = std::mem::replace(&mut self.is_submitted, true);
             let no = match self.lanes.nodes.submit(&self.transaction).await {
-                Ok(Reply::Result(hash)) if self.is_own(&hash) => {
+                Ok((Reply::Result(hash), _)) if self.is_own(&hash) => {
                     return Outcome::Accepted(self.transaction.hash);
                 }
-                Ok(Reply::Result(_)) => {
+                Ok((Reply::Result(_), _)) => {
                     unheard = true;
                     None
                 }
-                Ok(Reply::Error { code, message, raw }) => match Verdict::of(code, &message) {
-                    Verdict::Known => return Outcome::Accepted(self.transaction.hash),
-                    Verdict::No if !unheard => return self.rejected(&message, raw),
-                    verdict => Some((message, raw, verdict == Verdict::NonceUsed)),
-                },
-                // Whoever has had an answer relies on it: then it is tried again.
-                Err(NoAnswer::NotSent(refusal)) if !was_submitted && self.answer.is_some() => {
-                    self.is_submitted = false;
-                    return Outcome::Refused(refusal);
+                Ok((Reply::Error { code, message, raw }, is_its_own)) => {
+                    match Verdict::of(code, &message) {
+                        Verdict::Known => return Outcome::Accepted(self.transaction.hash),
+                        Verdict::No if !unheard && is_its_own => {
+                            return self.rejected(&message, raw);
+                        }
+                        verdict => Some((message, raw, verdict == Verdict::NonceUsed)),
+                    }
                 }
-                Err(no_answer) => {
-                    let reason = no_answer.into_refusal().message();
+                Err(NoAnswer::NotSent(refusal)) => {
+                    self.is_submitted = was_submitted;
+                    // Whoever has had an answer relies on it: then it is tried again.
+                    if !was_submitted && self.answer.is_some() {
+                        return Outcome::Refused(refusal);
+                    }
+                    None
+                }
+                Err(NoAnswer::Unknown(refusal)) => {
+                    let reason = refusal.message();
                     tracing::debug!(event = "relay.unknown", hash = %self.transaction.hash, reason);
                     unheard = true;
                     None
@@ -264,7 +278,7 @@ impl Passage {
             };
             // At once where a nonce is used: most likely by itself, or for good.
             let used = matches!(no, Some((_, _, true)));
-            if !used {
+            if !used || refused > 0 {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LAST_LOOK);
             }
@@ -293,6 +307,7 @@ impl Passage {
     fn rejected(&self, message: &str, raw: Json) -> Outcome {
         if message.to_lowercase().contains("nonce") {
             meters::wrong_nonce(self.chain_id());
+            self.lanes.recent.forget(self.transaction.sender);
         }
         Outcome::Rejected(raw)
     }

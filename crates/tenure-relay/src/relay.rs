@@ -15,6 +15,7 @@ use crate::envelope::{self, Bad, Call, Incoming, Json, Reply, read_replies};
 use crate::gap::Gaps;
 use crate::lane::{Lanes, Outcome};
 use crate::passing::Passing;
+use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::transaction::{Decoded, decode};
 use crate::upstream::Nodes;
@@ -53,8 +54,9 @@ impl Relay {
     pub fn new(config: Config, tenure: &Tenure) -> Result<Relay, String> {
         let config = config.bounded();
         let nodes = Nodes::new(&config)?;
-        let (tenure, gaps, passing) = (tenure.clone(), Gaps::default(), Passing::default());
-        Ok(Relay { lanes: Arc::new(Lanes { config, tenure, nodes, gaps, passing }) })
+        let (tenure, recent) = (tenure.clone(), Recent::default());
+        let (gaps, passing) = (Gaps::default(), Passing::default());
+        Ok(Relay { lanes: Arc::new(Lanes { config, tenure, nodes, gaps, passing, recent }) })
     }
 
     /// Waits until no transaction is on its way.

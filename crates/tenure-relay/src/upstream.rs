@@ -45,6 +45,13 @@ pub(crate) struct Nodes {
     pub(crate) base_fee: BaseFee,
 }
 
+/// What came back for something that was handed over.
+pub(crate) struct Heard {
+    pub(crate) body: Bytes,
+    /// A 5xx or a 429: it may come from something before the node, whatever it says.
+    pub(crate) is_in_trouble: bool,
+}
+
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
@@ -84,6 +91,7 @@ impl Nodes {
     pub(crate) async fn answer(&self) -> bool {
         for node in &self.nodes {
             if self.ask_chain_id(node).await == Ok(self.chain_id) {
+                node.answered();
                 return true;
             }
         }
@@ -97,22 +105,36 @@ impl Nodes {
         body: Bytes,
     ) -> Result<Response<Bounded>, Refusal> {
         let (node, response) = self.send(headers, body).await.map_err(NoAnswer::into_refusal)?;
-        if response.status().is_redirection() {
+        let status = response.status();
+        if status.is_redirection() {
             node.failed();
             return Err(unusable(&node, "it answers with a redirect"));
+        }
+        match is_trouble(status) {
+            true => node.failed(),
+            false => node.answered(),
         }
         Ok(response.map(|body| Bounded::new(body, self.max_answer, self.answer_within)))
     }
 
     /// Hands something to a node that must not be asked of a second one unheard.
-    pub(crate) async fn hand(&self, body: Bytes) -> Result<Bytes, NoAnswer> {
+    pub(crate) async fn hand(&self, body: Bytes) -> Result<Heard, NoAnswer> {
         let (node, response) = self.send(&HeaderMap::new(), body).await?;
-        self.read(&node, response, MOST_OF_AN_ANSWER).await
+        let heard = self.hear(&node, response, MOST_OF_AN_ANSWER).await?;
+        match heard.is_in_trouble {
+            true => node.failed(),
+            false => node.answered(),
+        }
+        Ok(heard)
     }
 
     /// Asks for something of the relay's own. Asking twice does no harm, so every node is asked until
-    /// one answers.
-    pub(crate) async fn ask(&self, body: Bytes) -> Result<Bytes, Refusal> {
+    /// one says what can be read.
+    pub(crate) async fn ask<T>(
+        &self,
+        body: Bytes,
+        read: impl Fn(&Bytes) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
         let mut last = nobody();
         for node in self.in_order() {
             let asked = async {
@@ -120,9 +142,18 @@ impl Nodes {
                 let response = self.post(&node, &HeaderMap::new(), body.clone()).await?;
                 self.read(&node, response, MOST_OF_AN_ANSWER).await
             };
-            match asked.await {
-                Ok(answer) => return Ok(answer),
-                Err(no_answer) => last = no_answer.into_refusal(),
+            match asked.await.map_err(NoAnswer::into_refusal) {
+                Ok(answer) => match read(&answer) {
+                    Ok(read) => {
+                        node.answered();
+                        return Ok(read);
+                    }
+                    Err(refusal) => {
+                        node.failed();
+                        last = refusal;
+                    }
+                },
+                Err(refusal) => last = refusal,
             }
         }
         Err(last)
@@ -132,7 +163,9 @@ impl Nodes {
     pub(crate) async fn ask_for(&self, body: Bytes) -> Result<Bytes, Refusal> {
         let asked = async {
             let (node, response) = self.send(&HeaderMap::new(), body).await?;
-            self.read(&node, response, self.max_answer).await
+            let answer = self.read(&node, response, self.max_answer).await?;
+            node.answered();
+            Ok(answer)
         };
         asked.await.map_err(NoAnswer::into_refusal)
     }
@@ -174,10 +207,7 @@ impl Nodes {
     ) -> Result<Response<hyper::body::Incoming>, NoAnswer> {
         let request = request(node, headers, body);
         match tokio::time::timeout(self.answer_within, self.http.request(request)).await {
-            Ok(Ok(response)) => {
-                node.answered(response.status());
-                Ok(response)
-            }
+            Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
                 node.failed();
                 let refusal = unreachable(node, &error);
@@ -201,6 +231,21 @@ impl Nodes {
         most: usize,
     ) -> Result<Bytes, NoAnswer> {
         let status = response.status();
+        let heard = self.hear(node, response, most).await?;
+        if heard.is_in_trouble {
+            node.failed();
+            return Err(NoAnswer::Unknown(says_http(node, status)));
+        }
+        Ok(heard.body)
+    }
+
+    async fn hear(
+        &self,
+        node: &Node,
+        response: Response<hyper::body::Incoming>,
+        most: usize,
+    ) -> Result<Heard, NoAnswer> {
+        let status = response.status();
         let is_packed = response.headers().contains_key(hyper::header::CONTENT_ENCODING);
         let body = Limited::new(response.into_body(), most).collect();
         let body = match tokio::time::timeout(self.answer_within, body).await {
@@ -215,13 +260,13 @@ impl Nodes {
             }
         };
         // What nobody asked to be packed is not unpacked. Some nodes answer errors with 4xx: what counts
-        // then is whether it is an answer. A 5xx may come from something before the node.
+        // then is whether it is an answer.
         let is_json = body.first().is_some_and(|first| matches!(first, b'{' | b'['));
-        if is_packed || !is_json || status.is_redirection() || is_trouble(status) {
+        if is_packed || !is_json || status.is_redirection() {
             node.failed();
-            return Err(NoAnswer::Unknown(unusable(node, &format!("HTTP {}", status.as_u16()))));
+            return Err(NoAnswer::Unknown(says_http(node, status)));
         }
-        Ok(body)
+        Ok(Heard { body, is_in_trouble: is_trouble(status) })
     }
 
     fn too_slow(&self, node: &Node) -> Refusal {
@@ -251,10 +296,13 @@ impl Nodes {
         let response = response.map_err(NoAnswer::into_refusal)?;
         let answer =
             self.read(node, response, MOST_OF_AN_ANSWER).await.map_err(NoAnswer::into_refusal)?;
-        match read_reply(&answer, &Json::of(&1))? {
-            Reply::Result(chain_id) => quantity(&chain_id),
-            Reply::Error { message, .. } => Err(unusable(node, &message)),
-        }
+        let chain_id = match read_reply(&answer, &Json::of(&1)) {
+            Ok(Reply::Result(chain_id)) => quantity(&chain_id),
+            Ok(Reply::Error { message, .. }) => Err(unusable(node, &message)),
+            Err(refusal) => Err(refusal),
+        };
+        // That it answers this does not mean yet that it is well.
+        chain_id.inspect_err(|_| node.failed())
     }
 }
 
@@ -333,6 +381,10 @@ fn innermost<'a>(
 
 fn unusable(node: &Node, why: &str) -> Refusal {
     Refusal::BadReply(format!("{}: {why}", node.address.host()))
+}
+
+fn says_http(node: &Node, status: StatusCode) -> Refusal {
+    unusable(node, &format!("HTTP {}", status.as_u16()))
 }
 
 /// Whether a status says that the node itself, and not the request, is in trouble.

@@ -5,6 +5,8 @@
 
 mod probe;
 
+#[path = "proofs/failover.rs"]
+mod failover;
 #[path = "proofs/flood.rs"]
 mod flood;
 #[path = "proofs/hung.rs"]
@@ -19,6 +21,10 @@ mod nonces;
 mod order;
 #[path = "proofs/outages.rs"]
 mod outages;
+#[path = "proofs/stop.rs"]
+mod stop;
+#[path = "proofs/verdicts.rs"]
+mod verdicts;
 
 /// Not a test of its own: what a relay in a process of its own runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use tenure_relay::{Relay, Server};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::args;
@@ -53,9 +53,14 @@ pub(crate) async fn run(
         tenure.close().await;
     };
     let told_twice = async {
-        told_to_stop().await;
+        let (interrupt, terminate) =
+            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+        let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
+            return std::future::pending().await;
+        };
+        told_to_stop(&mut interrupt, &mut terminate).await;
         let _ = told.send(());
-        told_to_stop().await;
+        told_to_stop(&mut interrupt, &mut terminate).await;
     };
     tokio::select! {
         () = serves => {}
@@ -64,11 +69,7 @@ pub(crate) async fn run(
     Ok(OK)
 }
 
-async fn told_to_stop() {
-    let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
-        return std::future::pending().await;
-    };
+async fn told_to_stop(interrupt: &mut Signal, terminate: &mut Signal) {
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}

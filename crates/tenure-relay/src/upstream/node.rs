@@ -3,9 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hyper::StatusCode;
-
-use super::{Address, is_trouble};
+use super::Address;
 
 /// So many failures in a row, and others are asked first.
 const FAILURES: u32 = 3;
@@ -54,14 +52,13 @@ impl Node {
         may_be_asked
     }
 
-    pub(super) fn answered(&self, status: StatusCode) {
-        if is_trouble(status) {
-            return self.failed();
-        }
+    /// It has given an answer that can be used.
+    pub(super) fn answered(&self) {
         let mut seen = self.seen();
         (seen.failures, seen.rests_until) = (0, None);
     }
 
+    /// It has given none.
     pub(super) fn failed(&self) {
         let mut seen = self.seen();
         seen.failures = seen.failures.saturating_add(1);

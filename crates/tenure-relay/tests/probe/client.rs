@@ -2,6 +2,7 @@
 
 use std::io::{Error, Result};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -53,8 +54,12 @@ impl Client {
         self.stream.get_mut().write_all(request.as_bytes()).await
     }
 
-    /// Reads the answer to what was written.
+    /// Reads the answer to what was written; no test waits longer for one.
     pub(crate) async fn read(&mut self) -> Result<Answer> {
+        tokio::time::timeout(Duration::from_secs(90), self.read_on()).await?
+    }
+
+    async fn read_on(&mut self) -> Result<Answer> {
         let first = self.line().await?;
         let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.ok_or_else(|| Error::other(format!("no status in {first:?}")))?;

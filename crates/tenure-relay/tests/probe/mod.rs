@@ -2,5 +2,6 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub(crate) mod client;
+pub(crate) mod gate;
 pub(crate) mod relays;
 pub(crate) mod wallet;

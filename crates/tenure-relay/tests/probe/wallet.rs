@@ -99,13 +99,22 @@ impl Wallet {
 
     /// A payment of so much: another value is another hash.
     pub(crate) fn pay_of(&self, nonce: u64, value: u64) -> Raw {
+        self.pay_with(nonce, value, 1)
+    }
+
+    /// A small payment that offers so many times the fee.
+    pub(crate) fn pay_more(&self, nonce: u64, times: u128) -> Raw {
+        self.pay_with(nonce, 1, times)
+    }
+
+    fn pay_with(&self, nonce: u64, value: u64, times: u128) -> Raw {
         self.sign(
             TxEip1559 {
                 chain_id: self.chain,
                 nonce,
                 gas_limit: GAS,
-                max_fee_per_gas: FEE,
-                max_priority_fee_per_gas: TIP,
+                max_fee_per_gas: FEE * times,
+                max_priority_fee_per_gas: TIP * times,
                 to: TxKind::Call(TO),
                 value: U256::from(value),
                 ..TxEip1559::default()

@@ -1,17 +1,18 @@
 //! Wrong nonces and gaps: who is told, who waits, and that nobody else is held up.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tenure_relay::Gap;
 use tenure_testkit::node::Conduct;
-use tenure_testkit::servers::Anvil;
+use tenure_testkit::servers::{Anvil, Mining, Redis, eventually};
 
 use crate::probe::client::send;
 use crate::probe::relays::{CHAIN, Instance, config, scripted};
-use crate::probe::wallet::Wallet;
+use crate::probe::wallet::{Raw, Wallet};
 
 const SEND: &str = "eth_sendRawTransaction";
+const COUNT: &str = "eth_getTransactionCount";
 const LONG: Duration = Duration::from_secs(60);
 
 fn reason(answer: &Value) -> &str {
@@ -140,4 +141,90 @@ async fn s133_the_missing_one_may_come_by_another_relay() {
     node.wait_for_calls("eth_getTransactionCount", 1).unwrap();
     assert_eq!(late.ask(&send(1, &raws[0].raw)).await["result"], json!(raws[0].hash));
     assert_eq!(early.read().await.unwrap().json()["result"], json!(raws[1].hash));
+}
+
+/// The one way to get a transaction moving again that pays too little.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s137_a_pending_transaction_is_replaced_by_one_that_pays_more() {
+    let node = Anvil::build().mining(Mining::Never).start().unwrap();
+    let wallet = Wallet::rich(0, node.chain());
+    let relay = Instance::alone(config(&node.url())).await;
+    let mut client = relay.client().await;
+    let stuck = wallet.pay(0);
+    assert_eq!(client.ask(&send(1, &stuck.raw)).await["result"], json!(stuck.hash));
+    // Another for the same fee is refused by the node, in its own words.
+    let same = client.ask(&send(2, &wallet.pay_of(0, 2).raw)).await;
+    let text = same["error"]["message"].as_str().unwrap_or_default();
+    assert!(text.contains("replacement transaction underpriced"), "{same}");
+    assert_eq!(reason(&same), "", "it is the node's answer: {same}");
+    let faster = wallet.pay_more(0, 2);
+    let answer = client.ask(&send(3, &faster.raw)).await;
+    assert_eq!(answer["result"], json!(faster.hash), "{answer}");
+    let next = wallet.pay(1);
+    assert_eq!(client.ask(&send(4, &next.raw)).await["result"], json!(next.hash));
+    node.mine(1).unwrap();
+    let is_mined = |raw: &Raw| {
+        let receipt = node.rpc("eth_getTransactionReceipt", json!([raw.hash])).unwrap();
+        receipt["blockNumber"].is_string()
+    };
+    assert!(is_mined(&faster) && is_mined(&next) && !is_mined(&stuck));
+    // In a block, it is past replacing.
+    let late = client.ask(&send(5, &wallet.pay_more(0, 4).raw)).await;
+    assert_eq!(reason(&late), "nonce_too_low", "{late}");
+}
+
+/// The node hangs while it is asked whether the gap is closed. Call 1 is the check, call 2 the look at
+/// what is next, call 3 the first of those that wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s133_a_node_that_hangs_keeps_nobody_beyond_the_window() {
+    let node = scripted();
+    node.at(COUNT, 3, Conduct::Hang);
+    let mut config = config(&node.url());
+    config.gap = Gap::Hold(Duration::from_millis(300));
+    (config.answer_within, config.max_hold) = (LONG, LONG);
+    let relay = Instance::alone(config).await;
+    let raws = Wallet::fresh(1, CHAIN).pay_many(2);
+    let began = Instant::now();
+    let early = relay.client().await.ask(&send(1, &raws[1].raw)).await;
+    assert_eq!(reason(&early), "nonce_gap", "{early}");
+    assert!(began.elapsed() < LONG / 2, "it waited for the node: {:?}", began.elapsed());
+    assert_eq!(node.calls(COUNT), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s133_what_was_sent_here_is_known_while_the_node_hangs() {
+    let node = scripted();
+    node.at(COUNT, 3, Conduct::Hang);
+    let mut config = config(&node.url());
+    config.gap = Gap::Hold(LONG);
+    (config.answer_within, config.max_hold) = (LONG, LONG);
+    let relay = Instance::alone(config).await;
+    let raws = Wallet::fresh(1, CHAIN).pay_many(2);
+    let mut early = relay.client().await;
+    early.write(&send(1, &raws[1].raw).to_string()).await.unwrap();
+    eventually("it asks for the gap", LONG, || node.hanging() == 1).unwrap();
+    let answer = relay.client().await.ask(&send(1, &raws[0].raw)).await;
+    assert_eq!(answer["result"], json!(raws[0].hash), "{answer}");
+    let answer = tokio::time::timeout(LONG / 2, early.read()).await.expect("it is told");
+    assert_eq!(answer.unwrap().json()["result"], json!(raws[1].hash));
+}
+
+/// What the node refused is not on its way any more when the one after it has its turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s133_a_refused_transaction_closes_no_gap() {
+    let (node, redis) = (scripted(), Redis::build().start().unwrap());
+    let mut config = config(&node.url());
+    config.gap = Gap::Refuse;
+    let tenure = tenure::Tenure::connect(&redis.url()).await.unwrap();
+    let relay = Instance::start(config, &tenure).await;
+    for number in 0..20 {
+        let raws = Wallet::fresh(number, CHAIN).pay_many(2);
+        node.next(SEND, Conduct::Refuse(-32000, "insufficient funds".to_owned()));
+        let both = json!([send(0, &raws[0].raw), send(1, &raws[1].raw)]);
+        let answers = relay.client().await.ask(&both).await;
+        assert_eq!(answers[0]["error"]["message"], json!("insufficient funds"), "{answers}");
+        assert_eq!(reason(&answers[1]), "nonce_gap", "{answers}");
+        assert_eq!(answers[1]["error"]["data"]["expected_nonce"], json!("0x0"), "{answers}");
+    }
+    assert_eq!(node.sent().len(), 0);
 }

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 /// What happens to one request. "Does it" means: a transaction is taken, or refused by the chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Conduct {
     /// Does it and answers.
     #[default]
     Answer,
+    /// Does it, answers, and closes the connection as it said it would.
+    AnswerAndClose,
     /// Waits a random time up to this, then does it and answers.
     Late(Duration),
     /// Does it, and answers so much later.
@@ -26,6 +30,14 @@ pub enum Conduct {
     TooMany(u64),
     /// Does not do it, and answers with this error of JSON-RPC.
     Refuse(i64, String),
+    /// Does it, and answers with this error of JSON-RPC all the same.
+    DoThenRefuse(i64, String),
+    /// Does not do it, and answers with this result.
+    Say(Value),
+    /// Does not do it, and answers with this status and an error of JSON-RPC.
+    Trouble(u16),
+    /// Does it, and answers with this status and an error of JSON-RPC.
+    DoThenTrouble(u16),
     /// Does it, and answers with the id of another.
     WrongId,
     /// Does it, and answers compressed, though nobody asked for that.
@@ -49,10 +61,13 @@ impl Conduct {
     pub(super) fn does_it(&self) -> bool {
         match self {
             Conduct::Answer
+            | Conduct::AnswerAndClose
             | Conduct::Late(_)
             | Conduct::AnswerLate(_)
             | Conduct::DoThenHang
             | Conduct::DoThenClose
+            | Conduct::DoThenRefuse(..)
+            | Conduct::DoThenTrouble(_)
             | Conduct::WrongId
             | Conduct::Gzip
             | Conduct::Drip(_)
@@ -63,6 +78,8 @@ impl Conduct {
             | Conduct::Html(_)
             | Conduct::TooMany(_)
             | Conduct::Refuse(..)
+            | Conduct::Say(_)
+            | Conduct::Trouble(_)
             | Conduct::GzipBomb(_)
             | Conduct::Enormous(_)
             | Conduct::Redirect(_) => false,

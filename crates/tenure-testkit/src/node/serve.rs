@@ -135,7 +135,18 @@ async fn reply(
         Conduct::TooMany(seconds) => {
             wire.answer(429, &format!("{JSON}retry-after: {seconds}\r\n"), b"").await?;
         }
-        Conduct::Refuse(code, text) => {
+        Conduct::AnswerAndClose => {
+            wire.answer(200, &format!("{JSON}connection: close\r\n"), body).await?;
+            return Ok(false);
+        }
+        Conduct::Say(result) => {
+            wire.answer(200, JSON, answer(id, Ok(result)).to_string().as_bytes()).await?;
+        }
+        Conduct::Trouble(status) | Conduct::DoThenTrouble(status) => {
+            let refused = answer(id, Err((-32000, "service unavailable".to_owned())));
+            wire.answer(status, JSON, refused.to_string().as_bytes()).await?;
+        }
+        Conduct::Refuse(code, text) | Conduct::DoThenRefuse(code, text) => {
             let refused = answer(id, Err((code, text)));
             wire.answer(200, JSON, refused.to_string().as_bytes()).await?;
         }
