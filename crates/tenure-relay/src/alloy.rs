@@ -17,7 +17,7 @@ use tenure::Tenure;
 
 use crate::nonces::{Chain, ChainError, Lane, NonceError, Nonces, Reserved, Terms};
 
-/// A provider as the [`Chain`] of [`Nonces`](crate::nonces::Nonces).
+/// A provider as the [`Chain`] of [`Nonces`].
 pub struct Node<P, N = Ethereum> {
     provider: P,
     network: PhantomData<fn() -> N>,

@@ -35,7 +35,8 @@ pub struct Terms {
     /// How long a nonce stays reserved after its process was killed, if its hash was not
     /// [written](Reserved::sending) before. Default: 10 s.
     pub ttl: Duration,
-    /// How long a reservation lasts at most. Default: 5 min.
+    /// How long a reservation lasts at most, and what was written of a transaction if nobody looks. Default:
+    /// 5 min.
     pub reserved_for: Duration,
     /// How long a transaction that no node knows keeps its nonce. Default: 1 min.
     pub unknown_for: Duration,

@@ -1,5 +1,6 @@
 //! S147: processes that take nonces of one account and are killed and stopped at random moments. A chain
 //! that listens to them all checks that none has a nonce that is another's, and that none is left out.
+#![allow(clippy::print_stderr, reason = "the figures of a run are worth reading")]
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 #[path = "allocators/chain.rs"]

@@ -90,6 +90,14 @@ impl Place {
     }
 }
 
+impl Place {
+    /// The process is gone, as by a kill: nothing of it is renewed or left.
+    async fn ends(&self, number: usize) {
+        let tenure = self.clients.lock().unwrap()[number].clone();
+        tenure.close().await;
+    }
+}
+
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
@@ -197,7 +205,7 @@ async fn what_a_dead_process_was_about_to_send_is_given_up_when_no_node_knows_it
     let (ours, theirs) = (place.process(), place.process());
     let mut reserved = ours.reserve().await.unwrap();
     reserved.sending(hash(0)).await.unwrap();
-    place.clients.lock().unwrap()[0].close().await;
+    place.ends(0).await;
     let died = std::time::Instant::now();
     let next = theirs.reserve().await.unwrap();
     assert_eq!(next.nonce(), 1);
@@ -250,7 +258,7 @@ async fn a_nonce_whose_transaction_waits_in_the_node_is_kept_for_as_long_as_that
         is_kept(&ours).await;
     }
     // Also when whoever sent it is gone: the others go on with it, for longer than any unit lasts.
-    place.clients.lock().unwrap()[0].close().await;
+    place.ends(0).await;
     for _ in 0..40 {
         tokio::time::sleep(ms(100)).await;
         is_kept(&theirs).await;
