@@ -39,6 +39,7 @@ pub fn install() -> Result<PrometheusHandle, String> {
         .map_err(told)?;
     let handle = recorder.install_recorder().map_err(told)?;
     tenure::metrics::describe();
+    crate::nonces::describe();
     for (name, help) in COUNTERS {
         metrics::describe_counter!(name, help);
     }
