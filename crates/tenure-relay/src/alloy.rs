@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use tenure::Tenure;
 
 use crate::nonces::{Chain, ChainError, Lane, NonceError, Nonces, Reserved, Terms};
+use crate::verdict::Verdict;
 
 /// A provider as the [`Chain`] of [`Nonces`].
 pub struct Node<P, N = Ethereum> {
@@ -206,13 +207,16 @@ where
     };
     let pending = || PendingTransactionBuilder::new(provider.root().clone(), hash);
     // A node says "used" also of a transaction that it has already, when that came twice.
-    let is_known = match outcome {
-        Outcome::Used => reserved.chain().knows(hash).await.unwrap_or_default(),
-        Outcome::Accepted | Outcome::Refused | Outcome::Unknown => false,
+    let outcome = match outcome {
+        Outcome::Used => match reserved.chain().knows(hash).await {
+            Ok(true) => Outcome::Accepted,
+            Ok(false) => Outcome::Used,
+            Err(_) => Outcome::Unknown,
+        },
+        other => other,
     };
     let (said, answer) = match outcome {
         Outcome::Accepted => (reserved.commit(hash).await, sent.or_else(|_| Ok(pending()))),
-        Outcome::Used if is_known => (reserved.commit(hash).await, Ok(pending())),
         Outcome::Used => (reserved.wrong_nonce().await, sent),
         Outcome::Refused => (reserved.release().await, sent),
         Outcome::Unknown => (reserved.unknown(hash).await, sent),
@@ -238,23 +242,13 @@ enum Outcome {
 
 /// What an error of the submission means for the nonce.
 fn outcome(error: &TransportError) -> Outcome {
-    /// The node's own fault, or that of something between: it says nothing about the transaction.
-    const INTERNAL: i64 = -32603;
     match error {
-        RpcError::ErrorResp(said) => {
-            let message = said.message.to_lowercase();
-            let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
-            if says(&["already known", "already imported", "known transaction"]) {
-                Outcome::Accepted
-            } else if says(&["nonce too low", "replacement transaction", "underpriced replacement"])
-            {
-                Outcome::Used
-            } else if said.code == INTERNAL || says(&["timeout", "timed out"]) {
-                Outcome::Unknown
-            } else {
-                Outcome::Refused
-            }
-        }
+        RpcError::ErrorResp(said) => match Verdict::of(said.code, &said.message) {
+            Verdict::Known => Outcome::Accepted,
+            Verdict::NonceUsed => Outcome::Used,
+            Verdict::Unsure => Outcome::Unknown,
+            Verdict::No => Outcome::Refused,
+        },
         RpcError::UnsupportedFeature(_) | RpcError::LocalUsageError(_) | RpcError::SerError(_) => {
             Outcome::Refused
         }
