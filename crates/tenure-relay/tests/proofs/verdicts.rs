@@ -15,7 +15,7 @@ const COUNT: &str = "eth_getTransactionCount";
 const BY_HASH: &str = "eth_getTransactionByHash";
 const WITHIN: Duration = Duration::from_millis(300);
 /// Longer than a test may take: what ends before it was not cut off.
-const LONG: Duration = Duration::from_secs(300);
+const LONG: Duration = Duration::from_secs(60);
 
 fn no(text: &str) -> Conduct {
     Conduct::Refuse(-32000, text.to_owned())
