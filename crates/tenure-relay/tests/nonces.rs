@@ -197,6 +197,29 @@ async fn an_unknown_nonce_that_no_node_knows_is_a_gap_when_its_time_is_over() {
     assert_eq!(theirs.reserve().await.unwrap().nonce(), 0);
 }
 
+/// A process that lives and has nothing more to reserve keeps nobody waiting: with a hash that no node
+/// knows, and without one.
+#[tokio::test]
+async fn what_an_idle_process_left_open_is_given_up_by_itself() {
+    let mut place = Place::new();
+    place.terms.unknown_for = ms(300);
+    let (idle, theirs) = (place.process(), place.process());
+    idle.reserve().await.unwrap().unknown(hash(0)).await.unwrap();
+    drop(idle.reserve().await.unwrap());
+    for nonce in [0, 1] {
+        let refilled = async {
+            loop {
+                match theirs.fill(nonce).await.unwrap() {
+                    Some(reserved) => break reserved,
+                    None => tokio::time::sleep(ms(20)).await,
+                }
+            }
+        };
+        let reserved = tokio::time::timeout(secs(20), refilled).await.expect("it is free");
+        reserved.commit(hash(10 + nonce)).await.unwrap();
+    }
+}
+
 /// The sender is gone before anything arrived: its nonce is not free at once, and not kept for ever.
 #[tokio::test]
 async fn what_a_dead_process_was_about_to_send_is_given_up_when_no_node_knows_it() {

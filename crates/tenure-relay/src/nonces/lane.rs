@@ -4,11 +4,12 @@
 //! holds on to units whose outcome it waits for. Whoever reads, reads **the set first and the count
 //! after it**: a nonce leaves the set when the chain counts it, so that one of the two always shows it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use alloy_primitives::{Address, B256};
 use tenure::Tenure;
+use tokio::runtime::Handle;
 use tracing::debug;
 
 use super::meters::Meter;
@@ -40,7 +41,7 @@ pub(crate) struct Lane {
     /// Transactions with their hashes.
     sent: InFlight,
     meter: Meter,
-    own: Mutex<Own>,
+    own: Arc<Mutex<Own>>,
 }
 
 impl Lane {
@@ -53,13 +54,13 @@ impl Lane {
             taken: set.clone().ttl(terms.ttl).max_hold(terms.reserved_for.max(terms.ttl)),
             sent: set.ttl(terms.reserved_for).unrenewed(),
             meter: Meter::new(chain_id, format!("{account:#x}")),
-            own: Mutex::default(),
+            own: Arc::default(),
             terms,
         }
     }
 
     fn own(&self) -> MutexGuard<'_, Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own)
     }
 
     /// Takes the lowest nonce that nobody has.
@@ -164,8 +165,19 @@ impl Lane {
     }
 
     /// Nothing more is said of it. Never waits: it is called when a reservation is dropped.
+    ///
+    /// If this process has no reason to look again, others would wait for it until its unit is over.
     pub(crate) fn keep(&self, slot: Slot) {
-        self.own().keep(slot, Instant::now() + self.terms.unknown_for);
+        let (nonce, until) = (slot.nonce, Instant::now() + self.terms.unknown_for);
+        self.own().keep(slot, until);
+        let own = Arc::downgrade(&self.own);
+        // Without a runtime it is given up when this process looks again.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                tokio::time::sleep_until(until.into()).await;
+                own.upgrade().into_iter().for_each(|own| lock(&own).let_go(nonce));
+            });
+        }
     }
 
     /// The node says that another transaction has the nonce. If the node does not count that yet, it is
@@ -254,6 +266,10 @@ impl Lane {
         }
         Ok(())
     }
+}
+
+fn lock(own: &Mutex<Own>) -> MutexGuard<'_, Own> {
+    own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Lane {

@@ -101,6 +101,15 @@ impl Own {
         self.kept.retain(|kept| kept.slot.nonce != nonce || !kept.is_over());
     }
 
+    /// This process no longer says that the nonce is its own: what has a hash is asked for at the chain,
+    /// by everyone.
+    pub(super) fn let_go(&mut self, nonce: u64) {
+        for kept in self.kept.iter_mut().filter(|kept| kept.slot.nonce == nonce && kept.is_over()) {
+            kept.slot.taken = None;
+        }
+        self.kept.retain(|kept| kept.slot.taken.is_some() || kept.slot.sent.is_some());
+    }
+
     /// Whether this process has told so high a count, for a while to come.
     pub(super) fn has_floor(&self, count: u64, lasts: Duration) -> bool {
         let told = |(known, hold): &(u64, Hold)| *known >= count && hold.remaining() > lasts;
