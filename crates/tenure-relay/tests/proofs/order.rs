@@ -144,7 +144,9 @@ async fn s140_one_transaction_at_two_relays_at_once_has_one_effect_and_one_hash(
             assert_eq!(answer["result"], json!(raw.hash), "{answer}");
         }
     }
-    assert_eq!((node.sent().len(), node.calls(SEND), node.most_at_once(SEND)), (20, 20, 1));
+    // The second relay may hand it in again, and is told that the node has it.
+    assert_eq!((node.sent().len(), node.most_at_once(SEND)), (20, 1));
+    assert!(node.calls(SEND) <= 40, "{}", node.calls(SEND));
 }
 
 /// The relay has one thread and one poll, so what is written first is read first; after that only the
