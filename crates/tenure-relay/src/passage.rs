@@ -159,7 +159,9 @@ impl Passage {
         let want = Want { balance: config.check_balance, fee: config.check_fee };
         let in_flight = self.is_shown.then(|| lanes.in_flight(transaction.sender));
         let account = async {
-            let is_next = lanes.recent.comes_before(transaction.sender, transaction.nonce);
+            // Whoever is answered early is not told later that the node knows better.
+            let is_next = !config.answer_early
+                && lanes.recent.comes_before(transaction.sender, transaction.nonce);
             match lanes.nodes.known(transaction.nonce, want).filter(|_| is_next) {
                 Some(account) => Ok(account),
                 None => lanes.nodes.account(transaction.sender, want).await,
