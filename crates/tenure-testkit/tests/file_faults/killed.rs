@@ -62,7 +62,10 @@ async fn s111_a_try_finds_a_holder_that_was_killed_just_now() {
     let (clerk, go_on) = Busy::new();
     let mut first = pin!(tenure.mutex("x").try_acquire());
     let waker = Waker::from(clerk.clone());
+    // Nobody is so quick that this is answered before it is asked for.
+    let gate = ground.close_gate();
     assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(gate);
     until("the clerk has answered", async || clerk.answered.load(Ordering::SeqCst)).await;
     holder.kill();
     holder.reap();
