@@ -58,7 +58,9 @@ pub(super) async fn message(stream: &mut BufReader<TcpStream>) -> Result<Option<
 /// Answers a message.
 pub(super) async fn answer(stream: &mut BufReader<TcpStream>, body: &[u8]) -> Result<(), Trouble> {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length:";
-    stream.write_all(format!("{head} {}\r\n\r\n", body.len()).as_bytes()).await?;
-    stream.write_all(body).await?;
+    let mut whole = format!("{head} {}\r\n\r\n", body.len()).into_bytes();
+    whole.extend_from_slice(body);
+    // In one piece: the second of two would wait until the first has been confirmed.
+    stream.write_all(&whole).await?;
     Ok(stream.flush().await?)
 }
