@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::http::StatusCode;
-use axum::routing;
+use axum::response::IntoResponse;
+use axum::{Extension, Router, routing};
 use probe_http::{Answer, ask, send};
 use tenure::Tenure;
-use tenure::idempotency::IdempotencyLayer;
+use tenure::idempotency::{IdempotencyLayer, NothingDone};
 use tenure_testkit::servers::{self, Folder};
 use tokio::net::TcpListener;
 
@@ -50,7 +50,13 @@ impl Shop {
                 b"panic" => panic!("the handler breaks off"),
                 _ => format!("payment {number}"),
             };
-            (StatusCode::from_u16(status).unwrap(), [("x-receipt", "ü")], text)
+            let answer = (StatusCode::from_u16(status).unwrap(), [("x-receipt", "ü")], text);
+            match body.as_ref() {
+                b"nothing done" if status != 201 => {
+                    (Extension(NothingDone), answer).into_response()
+                }
+                _ => answer.into_response(),
+            }
         };
         let app = Router::new().route("/page", routing::post(pay).get(async || "seen"));
         let app = app.layer(layer);
@@ -149,23 +155,60 @@ async fn one_instance_in_memory() {
     assert_eq!(ask(&instance.port, "POST", &[], "").await.body, "payment 2");
 }
 
+/// A 502 or a 504 of a payment gateway, say: the money may have moved.
 #[tokio::test(flavor = "multi_thread")]
-async fn failures_are_not_remembered_unless_asked() {
-    let (shop, instances) = two("memory:", |layer| layer).await;
-    shop.answers.lock().unwrap().push(500);
-    assert_eq!(pay(&instances[0], "a", "").await.status, 500);
-    let second = pay(&instances[0], "a", "").await;
-    assert_eq!((second.status, is_replayed(&second)), (201, false));
+async fn after_a_server_error_the_retry_is_told_that_the_outcome_is_unknown() {
+    for status in [500, 502, 503, 504, 599] {
+        let (shop, instances) = two("memory:", |layer| layer).await;
+        shop.answers.lock().unwrap().push(status);
+        assert_eq!(pay(&instances[0], "a", "").await.status, status);
+        let retry = pay(&instances[0], "a", "").await;
+        assert_eq!((retry.status, shop.payments()), (409, 1), "{status}: {}", retry.body);
+        assert!(retry.body.contains("urn:tenure:unsettled"), "{}", retry.body);
+    }
     // A refusal is an answer like any other.
+    let (shop, instances) = two("memory:", |layer| layer).await;
     shop.answers.lock().unwrap().push(402);
     assert_eq!(pay(&instances[0], "b", "").await.status, 402);
     let again = pay(&instances[0], "b", "").await;
     assert_eq!((again.status, is_replayed(&again)), (402, true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_wait_for_a_server_error_are_told_that_the_outcome_is_unknown() {
+    let (shop, instances) = two("memory:", |layer| layer).await;
+    shop.answers.lock().unwrap().push(504);
+    let all = (0..5).map(|_| pay(&instances[0], "a", ""));
+    let mut statuses: Vec<_> = join_all(all).await.iter().map(|answer| answer.status).collect();
+    statuses.sort_unstable();
+    assert_eq!((statuses, shop.payments()), (vec![409, 409, 409, 409, 504], 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_says_that_nothing_was_done_is_done_by_the_retry() {
+    for status in [500, 503, 429] {
+        let (shop, instances) = two("memory:", |layer| layer).await;
+        shop.answers.lock().unwrap().push(status);
+        assert_eq!(pay(&instances[0], "a", "nothing done").await.status, status);
+        let retry = pay(&instances[0], "a", "nothing done").await;
+        assert_eq!((retry.status, is_replayed(&retry)), (201, false), "{status}");
+        let again = pay(&instances[0], "a", "nothing done").await;
+        assert_eq!((again.status, is_replayed(&again)), (201, true), "{status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_errors_are_replayed_or_run_again_where_that_was_asked_for() {
     let (shop, instances) = two("memory:", IdempotencyLayer::keep_failures).await;
     shop.answers.lock().unwrap().push(500);
     assert_eq!(pay(&instances[0], "a", "").await.status, 500);
     let again = pay(&instances[0], "a", "").await;
-    assert_eq!((again.status, is_replayed(&again)), (500, true));
+    assert_eq!((again.status, is_replayed(&again), shop.payments()), (500, true, 1));
+    let (shop, instances) = two("memory:", IdempotencyLayer::rerun).await;
+    shop.answers.lock().unwrap().push(502);
+    assert_eq!(pay(&instances[0], "a", "").await.status, 502);
+    let again = pay(&instances[0], "a", "").await;
+    assert_eq!((again.status, is_replayed(&again), shop.payments()), (201, false, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,12 +278,24 @@ async fn keys_are_read_with_care_and_belong_to_their_users() {
         assert_eq!(refused.status, 400, "{with:?}: {}", refused.body);
     }
     assert_eq!(shop.payments(), 0);
+    // A key that nobody owns protects nobody: the write must not happen without a guard.
+    let refused = ask(port, "POST", &[("Idempotency-Key", "a")], "").await;
+    assert_eq!((refused.status, shop.payments()), (400, 0), "{}", refused.body);
+    assert!(refused.body.contains("urn:tenure:no-owner"), "{}", refused.body);
     for (number, user) in ["eve", "bob", "eve:1"].into_iter().enumerate() {
         let with = [("X-User", user), ("Idempotency-Key", "a")];
         let own = format!("payment {}", number + 1);
         assert_eq!(ask(port, "POST", &with, "").await.body, own, "{user}");
         assert_eq!(ask(port, "POST", &with, "").await.body, own, "{user}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_owner_a_key_counts_for_nothing_where_none_is_required() {
+    let (shop, instances) = two("memory:", |layer| layer.scoped_by(|_| None)).await;
+    assert_eq!(pay(&instances[0], "a", "").await.body, "payment 1");
+    assert_eq!(pay(&instances[0], "a", "").await.body, "payment 2");
+    assert_eq!(shop.payments(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

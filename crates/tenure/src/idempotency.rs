@@ -8,18 +8,23 @@
 //! | status | when |
 //! |---|---|
 //! | that of the first answer | it was done before; `Idempotency-Replayed: true` says so |
-//! | 400 | the key cannot be read, or is required and missing |
+//! | 400 | the key cannot be read; it is required, and missing or nobody's |
 //! | 409 | the first request is still being handled, and the wait for it is over |
-//! | 409 | the first one never ended (its server died): it may have been done, or not |
+//! | 409 | the first one failed (5xx) or never ended (its server died): it may have been done, or not |
 //! | 409 | it was done, and its answer was too long to be kept |
 //! | 413 | the body is too long |
 //! | 422 | the key was used with another request |
 //! | 503 | the engine cannot be reached; nothing was done |
 //!
-//! An answer of 500 and above says that nothing was done: it is passed on and not remembered, unless
-//! [`keep_failures`](IdempotencyLayer::keep_failures). Requests are told apart by method, path, query
-//! and body, as they arrive at the layer: behind a router that strips a prefix, say the prefix in the
-//! scope. Bodies and answers are read as a whole, and answers are kept without `Set-Cookie`.
+//! **An answer of 500 and above leaves the outcome unknown**: a gateway that timed out may have charged
+//! the card. It is passed on, and a retry is refused with 409 instead of doing the work again. A
+//! handler that knows better says so: [`NothingDone`] lets the next try run it;
+//! [`keep_failures`](IdempotencyLayer::keep_failures) replays the failure, and
+//! [`rerun`](IdempotencyLayer::rerun) runs it again.
+//!
+//! Requests are told apart by method, path, query and body, as they arrive at the layer: behind a
+//! router that strips a prefix, put the prefix into the scope. Bodies and answers are read as a whole,
+//! and answers are kept without `Set-Cookie`.
 //!
 //! **A key is not a secret of one user's.** Say [`scoped_by`](IdempotencyLayer::scoped_by) who asks, or
 //! one user may be given the answer to another.
@@ -73,6 +78,24 @@ pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed")
 /// The longest key, in bytes.
 const LONGEST_KEY: usize = 255;
 
+/// In the extensions of a response: the handler has done nothing, whatever the status says.
+///
+/// Such an answer is not remembered, and the next request with the same key runs the handler again.
+/// Set it only if no effect can have happened, nor can still happen: not after a call that timed out.
+///
+/// ```
+/// use axum::{Extension, http::StatusCode, response::IntoResponse};
+/// use tenure::idempotency::NothingDone;
+///
+/// async fn pay() -> impl IntoResponse {
+///     // Refused before anything was sent to the bank.
+///     (StatusCode::SERVICE_UNAVAILABLE, Extension(NothingDone), "too many payments, try again")
+/// }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(pay());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NothingDone;
+
 /// Whose key it is.
 type Scope = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 
@@ -107,8 +130,11 @@ impl IdempotencyLayer {
         }
     }
 
-    /// Whose key it is, such as the user that a layer before this one has made sure of. `None`: the
-    /// request is handled as if it had no key. Default: all share their keys.
+    /// Whose key it is, such as the user that a layer before this one has made sure of. Default: all
+    /// share their keys.
+    ///
+    /// `None` says that the key is nobody's: where keys are [`required`](IdempotencyLayer::required) the
+    /// request is refused, elsewhere it is handled as if it had no key.
     #[must_use]
     pub fn scoped_by(
         mut self,
@@ -118,7 +144,8 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Refuse requests that write and have no key. Default: they are handled as ever.
+    /// Refuse requests that write and have no key, or one that is [nobody's](IdempotencyLayer::scoped_by).
+    /// Default: they are handled as ever.
     #[must_use]
     pub fn required(mut self) -> IdempotencyLayer {
         self.required = true;
@@ -132,14 +159,16 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Remember answers of 500 and above, too. Default: the next try runs the handler again.
+    /// Remember answers of 500 and above like all others, and replay them. Default: a retry hears that
+    /// the outcome is unknown.
     #[must_use]
     pub fn keep_failures(mut self) -> IdempotencyLayer {
         self.keep_failures = true;
         self
     }
 
-    /// Run the handler again if an earlier server died in it: at least once. Default: at most once.
+    /// Run the handler again if an earlier run of it failed (5xx), or its server died: at least once.
+    /// Default: at most once.
     #[must_use]
     pub fn rerun(mut self) -> IdempotencyLayer {
         self.rerun = true;
@@ -173,7 +202,9 @@ impl IdempotencyLayer {
                 false => Ok(None),
             };
         };
-        let Some(scope) = (self.scope)(parts) else { return Ok(None) };
+        let Some(scope) = (self.scope)(parts) else {
+            return if self.required { Err(refusal::nobodys()) } else { Ok(None) };
+        };
         let key = key.to_str().map_err(|_| refusal::bad("it is no plain text"))?.trim();
         // The standard has it in quotes, and nearly nobody does.
         let key = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
@@ -192,11 +223,17 @@ impl IdempotencyLayer {
         self.tenure.once(name).keep(self.keep).rerun(self.rerun).wait(self.wait).content(content)
     }
 
-    /// Settles the run with an answer, if it is one to remember.
-    async fn settle(&self, run: Run, answer: &Answer) {
-        let done = match answer.status.is_server_error() && !self.keep_failures {
-            true => run.undo().await,
-            false => run.settle(answer.to_bytes()).await,
+    /// Settles the run with an answer, unless the answer leaves open what was done.
+    async fn settle(&self, run: Run, answer: &Answer, nothing_done: bool) {
+        let done = if nothing_done {
+            run.undo().await
+        } else if answer.status.is_server_error() && !self.keep_failures {
+            let (name, status) = (run.hold().name(), answer.status);
+            crate::observe::unsettled(&format_args!("{name:?} was answered with {status}"));
+            // Its run is dropped, and unsettled by that.
+            return;
+        } else {
+            run.settle(answer.to_bytes()).await
         };
         if let Err(error) = done {
             // The answer is right all the same; only a repetition will hear that it never ended.
@@ -296,8 +333,9 @@ where
         let (parts, body) = inner.call(request).await?.into_parts();
         // An answer that breaks off is none: the run is dropped, and stays unsettled.
         let Ok(body) = body.collect().await else { return Ok(None) };
+        let nothing_done = parts.extensions.get::<NothingDone>().is_some();
         let answer = Answer::new(parts.status, parts.headers, body.to_bytes());
-        layer.settle(run, &answer).await;
+        layer.settle(run, &answer, nothing_done).await;
         Ok(Some(answer.into_response()))
     };
     match tokio::spawn(handling.in_current_span()).await {

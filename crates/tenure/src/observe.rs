@@ -370,10 +370,10 @@ pub(crate) fn fence_unknown(name: &str, offered: Fence, why: &dyn std::fmt::Disp
     error!(target: TARGET, event = "fence.unknown", name, group, %offered, reason = %why);
 }
 
-/// Whether a request was done before could not be told, or its answer not be kept.
+/// Whether a request was done cannot be told, or its answer not be kept.
 #[cfg(feature = "idempotency")]
-pub(crate) fn unsettled(error: &Error) {
-    error!(target: TARGET, event = "once.unsettled", reason = %error);
+pub(crate) fn unsettled(why: &dyn std::fmt::Display) {
+    error!(target: TARGET, event = "once.unsettled", reason = %why);
 }
 
 /// A waiter was passed over, because its process is gone or cannot be reached.

@@ -16,6 +16,13 @@ pub(super) fn missing() -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, "no-key", title, detail)
 }
 
+/// Not 401 or 403: whether one may ask is for others to say.
+pub(super) fn nobodys() -> Problem {
+    let detail = "whose key it is cannot be told, and a key that nobody owns protects nobody; say who \
+                  asks, as this service wants it said";
+    Problem::new(StatusCode::BAD_REQUEST, "no-owner", "The Idempotency-Key has no owner", detail)
+}
+
 pub(super) fn too_long(longest: usize) -> Problem {
     let detail = format!("a request with an Idempotency-Key has at most {longest} bytes");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "long-body", "The body is too long", &detail)
@@ -27,8 +34,8 @@ pub(super) fn in_progress() -> Problem {
 }
 
 pub(super) fn unsettled() -> Problem {
-    let detail = "the first request with this key never ended: it may have been done, or not; find \
-                  out before you send it with another key";
+    let detail = "the first request with this key failed or never ended: it may have been done, or \
+                  not; find out before you send it with another key";
     Problem::new(StatusCode::CONFLICT, "unsettled", "Nobody knows how it ended", detail)
 }
 
