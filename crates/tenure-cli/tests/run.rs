@@ -28,6 +28,8 @@ mod elect;
 mod lost;
 #[path = "run/once.rs"]
 mod once;
+#[path = "run/power_cut.rs"]
+mod power_cut;
 #[path = "run/signals.rs"]
 mod signals;
 #[path = "run/stage.rs"]

@@ -57,6 +57,9 @@ pub(super) struct Out {
     pub(super) buried: Vec<Process>,
     /// The names in whose lines a waiter was passed over, once for each.
     pub(super) passed_over: Vec<Name>,
+    /// A once was started or settled, or somebody is about to hear that it was: that must be on the disk
+    /// before anyone acts on it, or a power cut would have it done twice.
+    pub(super) must_last: bool,
 }
 
 type Say<'a> = &'a mut dyn FnMut(&Entry, Word) -> bool;
@@ -96,7 +99,9 @@ impl Desk<'_> {
         }
         let first = out.said.len();
         let mut granted = None;
+        let mut settled = false;
         let mut say = |entry: &Entry, word: Word| {
+            settled |= matches!(word, Word::Settled(_));
             let reached =
                 entry.process == *own || entry.process != 0 && reach.of(entry.process, sockets);
             if reached {
@@ -135,6 +140,7 @@ impl Desk<'_> {
             let last = out.said.len() - apart;
             out.said[first..last].iter_mut().for_each(|(_, said)| said.holder = holder);
         }
+        out.must_last |= settled || rows.changes_record();
         rows.save(*now)?;
         Ok(seen)
     }
@@ -157,7 +163,9 @@ impl Desk<'_> {
         let (own, now) = (self.own, self.now);
         loop {
             let act = |ledger: &mut FileLedger<'_, '_>| ledger.claim(claim, own, in_hand);
+            let mut done_before = false;
             let (said, in_the_way) = self.step(&claim.name, None, act, |answer, rows| {
+                done_before = matches!(answer, Answer::Settled(_) | Answer::Unsettled);
                 let in_the_way = match answer {
                     Answer::Waiting { .. } | Answer::Busy => rows.in_the_way_of(own)?,
                     Answer::Conflict { .. } | Answer::Full => rows.clients()?,
@@ -166,6 +174,8 @@ impl Desk<'_> {
                 let first = rows.first_to_end()?.map(|found| holder(found, now));
                 Ok((say(answer, claim, now, first), in_the_way))
             })?;
+            // Whoever wrote it may have been killed before it was on the disk.
+            self.out.must_last |= done_before;
             if !self.bury(in_the_way, true)? {
                 return Ok(said);
             }

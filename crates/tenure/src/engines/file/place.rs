@@ -60,9 +60,7 @@ impl Place {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(no_file(path));
         };
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(folder).map_err(|error| cannot("create", folder, &error))?;
+        make_folder(folder)?;
         // SQLite follows no link, and a folder may well be behind one.
         let folder = folder.canonicalize().map_err(|error| cannot("find", folder, &error))?;
         let path = folder.join(name);
@@ -175,6 +173,13 @@ impl Place {
         Ok(gate)
     }
 
+    /// SQLite's journal, once SQLite has made it.
+    pub(super) fn open_journal(&self) -> Result<File> {
+        let flags = OFlags::NOFOLLOW.bits() as i32;
+        let journal = OpenOptions::new().read(true).custom_flags(flags).open(&self.journal);
+        journal.map_err(|error| cannot("open", &self.journal, &error))
+    }
+
     /// The folder with the sockets, opened: paths of sockets are short, and those of users are not.
     pub(super) fn open_sockets(&self) -> Result<File> {
         let path = &self.sockets;
@@ -188,6 +193,20 @@ impl Place {
         let folder = OpenOptions::new().read(true).custom_flags(flags).open(path);
         folder.map_err(|error| cannot("open", path, &error))
     }
+}
+
+/// Makes a folder and those on the way to it, so that a power cut does not take them away again with all
+/// that is in them.
+fn make_folder(folder: &Path) -> Result<()> {
+    let missing: Vec<&Path> = folder.ancestors().take_while(|above| !above.exists()).collect();
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(folder).map_err(|error| cannot("create", folder, &error))?;
+    for above in missing.iter().filter_map(|made| made.parent()) {
+        // Some file systems cannot; SQLite goes on in that case, too.
+        let _ = File::open(above).and_then(|above| above.sync_all());
+    }
+    Ok(())
 }
 
 /// The kind of file system, if it is one that machines share.

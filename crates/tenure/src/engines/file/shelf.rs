@@ -102,6 +102,12 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
+    /// Whether this step changed what is known of a once.
+    pub(super) fn changes_record(&self) -> bool {
+        let written = self.written.as_ref().and_then(|written| written.record.as_ref());
+        written != self.known.record.as_ref()
+    }
+
     fn id_of_row(&mut self) -> Kept<i64> {
         if let Some(id) = self.id {
             return Ok(id);

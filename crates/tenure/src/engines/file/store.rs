@@ -1,5 +1,6 @@
 //! The open file: who may write, to what, and what becomes of a fault.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -54,8 +55,10 @@ pub(super) struct Store {
     gone: bool,
     /// Nothing stood in the way of the last transaction but what it should do.
     pub(super) is_had: bool,
-    /// How long the journal was at the last commit, in pages.
-    journal: Arc<AtomicI32>,
+    /// SQLite's journal, to wait until the disk has it. Nobody holds a lock by having it open.
+    journal: File,
+    /// How long it was at the last commit, in pages.
+    journal_length: Arc<AtomicI32>,
 }
 
 /// What a transaction came to.
@@ -87,11 +90,12 @@ impl Store {
             place.create_database()?;
         }
         place.give_to_owner();
-        let (mut db, journal) = connect(&place).map_err(|error| fault(&error))?;
+        let (mut db, journal_length) = connect(&place).map_err(|error| fault(&error))?;
         let own = begin(&mut db, &host)?;
-        if journal.load(Relaxed) > LONG_JOURNAL && is_alone(&db) {
+        if journal_length.load(Relaxed) > LONG_JOURNAL && is_alone(&db) {
             checkpoint(&db);
         }
+        let journal = place.open_journal()?;
         let world = place.inodes().ok_or_else(gone)?;
         sockets.belong_to(world);
         drop(passed);
@@ -109,6 +113,7 @@ impl Store {
             gone,
             is_had,
             journal,
+            journal_length,
         };
         store.transact(&|_| false, |desk| desk.sweep_now_and_then())?;
         store.keep_ballast();
@@ -149,13 +154,19 @@ impl Store {
             set.map_err(|error| fault(&error))?;
         }
         transaction.commit().map_err(|error| fault(&error))?;
+        if out.must_last {
+            // If that fails nobody is told. What was written stays, so that nothing is done again.
+            self.is_had = false;
+            self.journal.sync_data().map_err(|error| unsynced(&error))?;
+            self.is_had = true;
+        }
         // Said and heard before the next one passes the gate, so that words come in the order of steps.
         let heard = self.sockets.heard();
         for (client, said) in by_client(&out.said, self.own) {
             self.sockets.tell(client, at, &said);
         }
         // Only behind the gate does nobody add to the journal; elsewhere it would never become empty.
-        if self.journal.load(Relaxed) > LONGEST_JOURNAL {
+        if self.journal_length.load(Relaxed) > LONGEST_JOURNAL {
             checkpoint(&self.db);
         }
         drop(passed);
@@ -402,6 +413,11 @@ fn full(reason: &str) -> Error {
     Error::new(ErrorKind::Unavailable, reason)
         .next("make room; what is held can be renewed and released all the same")
         .not_now()
+}
+
+fn unsynced(error: &std::io::Error) -> Error {
+    let reason = format!("the disk did not take it: {error}");
+    Error::new(ErrorKind::Unavailable, reason).next("look at the disk that the file is on")
 }
 
 fn unopened(error: &std::io::Error) -> Error {

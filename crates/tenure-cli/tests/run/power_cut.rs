@@ -1,0 +1,72 @@
+//! What a power cut leaves of a file: all that was synced, and nothing else.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::stage::{Ended, Stage, Started, until};
+
+/// A stage whose file has a second copy, `disk`, that gets only what is synced.
+fn stage() -> Stage {
+    let stage = Stage::file();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/power_cut.c");
+    let mut compiler = Command::new("cc");
+    let compiled = compiler.args(["-shared", "-fPIC", "-O", "-o"]).arg(stage.path("power_cut.so"));
+    assert!(compiled.arg(source).status().unwrap().success());
+    fs::create_dir(stage.path("disk")).unwrap();
+    stage
+}
+
+/// Starts `tenure` with these words on it.
+fn start(stage: &Stage, words: &[&str]) -> Started {
+    let mut command = stage.tenure(words);
+    let disk = stage.path("disk");
+    command.env("LD_PRELOAD", stage.path("power_cut.so"));
+    command.env("POWER_CUT_FROM", disk.parent().unwrap()).env("POWER_CUT_TO", &disk);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Started::new(command)
+}
+
+/// The power came back, and this is what the disk had: the same is asked again.
+fn after(stage: &Stage, disk: &str, words: &[&str]) -> Ended {
+    let mut command = stage.tenure(words);
+    command.env("TENURE_URL", format!("file:{}/lines.db", stage.path(disk).display()));
+    Ended::from(command.output().unwrap())
+}
+
+#[test]
+fn what_was_started_is_not_started_again_and_what_was_settled_is_replayed() {
+    let stage = stage();
+    let charge = "cp -r disk started; echo >> runs; echo paid";
+    let first = start(&stage, &["once", "k", "-c", charge]).end();
+    assert_eq!((first.code, &*first.out), (Some(0), "paid\n"), "{}", first.err);
+    let cut = after(&stage, "started", &["once", "k", "-c", charge]);
+    assert_eq!(cut.code, Some(76), "cut while it ran: {}{}", cut.out, cut.err);
+    let cut = after(&stage, "disk", &["once", "k", "-c", charge]);
+    assert_eq!((cut.code, &*cut.out), (Some(0), "paid\n"), "cut after it: {}", cut.err);
+    assert_eq!(stage.read("runs").lines().count(), 1);
+}
+
+/// The same for one that did not find it free: its turn is handed to it in another's step.
+#[test]
+fn what_was_started_by_whoever_waited_is_not_started_again() {
+    let stage = stage();
+    let fails = "echo >> failed; while ! [ -e go ]; do sleep 0.02; done; exit 1";
+    let first = start(&stage, &["once", "k", "-c", fails]);
+    stage.lines("failed", 1);
+    let charge = "cp -r disk started; echo >> runs; echo paid";
+    let view = || stage.ask(async |tenure| tenure.once("k").inspect().await.unwrap());
+    let wait = |count| until("it waits", || view().is_some_and(|it| it.waiters.len() == count));
+    let second = start(&stage, &["once", "k", "-c", charge]);
+    wait(1);
+    let third = start(&stage, &["once", "k", "-c", "echo >> runs"]);
+    wait(2);
+    fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(first.end().code, Some(1));
+    let second = second.end();
+    assert_eq!((second.code, &*second.out), (Some(0), "paid\n"), "{}", second.err);
+    let third = third.end();
+    assert_eq!((third.code, &*third.out), (Some(0), "paid\n"), "{}", third.err);
+    let cut = after(&stage, "started", &["once", "k", "-c", charge]);
+    assert_eq!(cut.code, Some(76), "{}{}", cut.out, cut.err);
+    assert_eq!(stage.read("runs").lines().count(), 1);
+}
