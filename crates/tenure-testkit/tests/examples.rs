@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -151,15 +152,136 @@ fn the_other_worker_takes_over_when_one_is_told_to_stop_and_when_one_is_killed()
 }
 
 #[test]
-fn a_table_is_booked_once_and_a_late_booking_is_refused() {
+fn bookings_one_after_the_other_both_succeed() {
     everywhere(|place| {
-        let said = place.start("booking").ends();
-        assert_eq!(count(&said, "health 200 OK"), 1, "{said:#?}");
-        let evening = said.iter().find(|line| line.contains("table 12")).unwrap();
-        assert!(evening.contains("201 Created") && evening.contains("409 Conflict"), "{evening}");
-        assert_eq!(count(&said, "refused: \"table:7\" refuses fence"), 1, "{said:#?}");
-        assert_eq!(count(&said, "Cleo 201 Created, Dan 412"), 1, "{said:#?}");
+        let said = Example::start(&place.url, "booking", &["sequential"]).ends();
+        assert_eq!(audit(&said), ["ACQUIRED", "RELEASED", "ACQUIRED", "RELEASED"], "{said:#?}");
+        assert_eq!(count(&said, "wrote the booking"), 2, "{said:#?}");
+        assert_eq!(count(&said, "Ann: Yes, Bob: Yes"), 1, "{said:#?}");
     });
+}
+
+#[test]
+fn of_bookings_at_the_same_moment_one_wins_and_the_other_never_sees_the_database() {
+    everywhere(|place| {
+        let said = Example::start(&place.url, "booking", &["race"]).ends();
+        // Which of the two answers is heard first is up to them.
+        let mut words = audit(&said);
+        words.sort_unstable();
+        assert_eq!(words, ["ACQUIRED", "REJECTED", "RELEASED"], "{said:#?}");
+        assert_eq!(count(&said, "wrote the booking"), 1, "{said:#?}");
+    });
+}
+
+#[test]
+fn after_a_crash_the_next_one_books() {
+    everywhere(|place| {
+        let said = Example::start(&place.url, "booking", &["crash"]).ends();
+        assert_eq!(count(&said, "kill -9"), 1, "{said:#?}");
+        let words = audit(&said);
+        assert!(words.starts_with(&["ACQUIRED"]), "{said:#?}");
+        assert!(words.ends_with(&["ACQUIRED", "RELEASED"]), "{said:#?}");
+        // On a file a dead process can be seen; on a server its ttl has to run out.
+        let waits = place.url.starts_with("redis");
+        assert_eq!(words.contains(&"REJECTED"), waits, "{said:#?}");
+    });
+}
+
+#[test]
+fn a_hold_that_has_ended_can_neither_free_the_next_one_nor_write() {
+    everywhere(|place| {
+        let said = Example::start(&place.url, "booking", &["stolen"]).ends();
+        let words = audit(&said);
+        assert!(words.ends_with(&["REJECTED", "RELEASED"]), "{said:#?}");
+        let warned = said.iter().find(|line| line.contains("lock.expired_before_release"));
+        assert!(warned.is_some_and(|line| line.contains(" WARN ")), "{said:#?}");
+        assert_eq!(count(&said, "Cleo: Yes, InTime; Dan: TooLate, Late"), 1, "{said:#?}");
+    });
+}
+
+/// What happened to locks, in a word each.
+fn audit(said: &[String]) -> Vec<&'static str> {
+    let words = ["ACQUIRED", "REJECTED", "RELEASED"];
+    let word = |line: &String| words.into_iter().find(|word| line.contains(word));
+    said.iter().filter_map(word).collect()
+}
+
+/// Sends a request, and returns the head and the body of the answer.
+fn ask(port: &str, request: &str, with: &str, body: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    stream.set_read_timeout(Some(BOUND)).unwrap();
+    let length = body.len();
+    let head = format!("Host: x\r\nConnection: close\r\nContent-Length: {length}\r\n{with}");
+    stream.write_all(format!("{request} HTTP/1.1\r\n{head}\r\n{body}").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+fn book(port: &str, order: &str) -> String {
+    ask(port, "POST /book", "X-Request-Id: req-7\r\n", order).0
+}
+
+#[test]
+fn a_booking_service_answers_logs_and_ends() {
+    everywhere(|place| {
+        let database = place.path().join("bookings.db");
+        let start = || {
+            let mut service = Example::command("booking");
+            service.env("TENURE_URL", &place.url).env("TENURE_TTL", "4s");
+            Example::spawn(service.env("BOOKING_DB", &database).env("PORT", "0"))
+        };
+        let (one, other) = (start(), start());
+        let ports = [&one, &other].map(|service| {
+            let line = service.says("listening on");
+            assert!(line.contains("ttl=4s"), "{line}");
+            after(&line, "127.0.0.1:").to_owned()
+        });
+        assert!(ask(&ports[0], "GET /health", "", "").0.contains("200 OK"));
+        assert!(book(&ports[0], "no order").contains("400"));
+
+        // Both at once: of the two one books it.
+        let order = r#"{"table": 12, "time": "19:00", "guest": "Ann"}"#;
+        let asked = ports.clone().map(|port| std::thread::spawn(move || book(&port, order)));
+        let mut heads = asked.map(|asked| asked.join().unwrap());
+        heads.sort();
+        assert!(
+            heads[0].contains("201 Created") && heads[1].contains("409 Conflict"),
+            "{heads:#?}"
+        );
+        assert!(heads.iter().all(|head| head.contains("x-request-id: req-7")), "{heads:#?}");
+        // Nobody is at it any more, and it is taken all the same.
+        let (head, body) = ask(&ports[0], "POST /book", "", order);
+        assert!(head.contains("409 Conflict") && body == "taken\n", "{head}");
+
+        // A booking that has begun is finished; nobody new is let in.
+        let port = ports[0].clone();
+        let last = r#"{"table": 3, "time": "19:00", "guest": "Bob"}"#;
+        let asked = std::thread::spawn(move || book(&port, last));
+        one.says("ACQUIRED table:3");
+        one.signal(Signal::TERM);
+        one.says("told to end");
+        assert!(asked.join().unwrap().contains("201 Created"));
+        let said = one.ends();
+        assert_eq!(count(&said, "ended"), 1, "{said:#?}");
+        assert!(TcpStream::connect(format!("127.0.0.1:{}", ports[0])).is_err());
+
+        other.signal(Signal::INT);
+        let said = other.ends();
+        let audited = said.iter().filter(|line| line.contains("table:12"));
+        assert!(audited.clone().count() > 0 && audited.clone().all(|line| line.contains("req-7")));
+    });
+}
+
+#[test]
+fn a_booking_service_that_was_not_told_its_engine_warns() {
+    let mut service = Example::command("booking");
+    let service = Example::spawn(service.env_remove("TENURE_URL").env("PORT", "0"));
+    service.says("WARN engine.memory");
+    service.says("listening on");
+    service.signal(Signal::TERM);
+    service.ends();
 }
 
 #[test]
@@ -167,24 +289,21 @@ fn without_a_server_and_without_a_word_they_run_too() {
     let temporary = Folder::new("examples").unwrap();
     // As the one of the system is, and a file of locks must not be.
     std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(0o1777)).unwrap();
-    for name in ["api_limiter", "booking", "cron_leader", "wallet_signer", "webhook", "worker"] {
+    for name in ["api_limiter", "cron_leader", "wallet_signer", "webhook", "worker"] {
         let mut command = Example::command(name);
-        let example =
-            Example::spawn(command.env_remove("TENURE_URL").env("TMPDIR", temporary.path()));
+        command.env_remove("TENURE_URL").env("TMPDIR", temporary.path()).env("PORT", "0");
+        let example = Example::spawn(&mut command);
         if name == "worker" {
             example.says("doing some heavy work");
             example.signal(Signal::TERM);
         }
         example.ends();
     }
-}
-
-#[test]
-fn a_booking_service_without_its_engine_says_so() {
-    let folder = Folder::new("examples").unwrap();
-    let nowhere = format!("redis+unix://{}", folder.path().join("nothing.sock").display());
-    let mut booking = Example::start(&nowhere, "booking", &[]);
-    assert!(!booking.child.wait().unwrap().success());
+    for scenario in ["sequential", "race", "crash", "stolen"] {
+        let mut command = Example::command("booking");
+        command.env_remove("TENURE_URL").env("TMPDIR", temporary.path());
+        Example::spawn(command.arg(scenario)).ends();
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::local;
 use crate::moment::Moment;
 use crate::name::{Name, Space};
-use crate::observe::{End, Reporter};
+use crate::observe::{self, End, Reporter};
 use crate::options::{OnOutage, Options, Protection, check_text, on_outage};
 use crate::outage::{Outage, is_outage};
 use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore, Worker};
@@ -119,14 +119,18 @@ impl Tenure {
         Ok(tenure)
     }
 
-    /// Connects to the engine that `TENURE_URL` names (`memory:` if unset), with defaults from
+    /// Connects to the engine that `TENURE_URL` names (`memory:` if unset, with a warning in the log: it
+    /// protects this process only), with defaults from
     /// `TENURE_TTL`, `TENURE_WAIT`, `TENURE_RENEW`, `TENURE_MAX_HOLD`, `TENURE_HOLD_FOR`,
     /// `TENURE_MAX_WAITERS`, `TENURE_ON_OUTAGE` and `TENURE_OWNER`, which win over those in the URL.
     ///
     /// # Cancel safety
     /// Safe: nothing is kept of a connection that was not returned.
     pub async fn from_env() -> Result<Tenure> {
-        let url = variable("TENURE_URL")?.unwrap_or_else(|| "memory:".into());
+        let url = variable("TENURE_URL")?.unwrap_or_else(|| {
+            observe::no_url();
+            "memory:".into()
+        });
         let policy = variable("TENURE_ON_OUTAGE")?.and_then(|value| on_outage(&value).ok());
         let tenure = Tenure::open(&url, Reach::Needed(policy)).await?;
         let mut options = tenure.defaults();

@@ -341,6 +341,18 @@ impl Reporter {
     }
 }
 
+/// Nobody said which engine to use. Once is enough.
+pub(crate) fn no_url() {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    SAID.call_once(|| {
+        warn!(
+            target: TARGET, event = "engine.memory",
+            "TENURE_URL is not set: locks are kept in memory and protect this process only; set it to \
+             redis://HOST or file:PATH, or to memory: if one process is all there is"
+        );
+    });
+}
+
 /// The engine cannot be reached.
 pub(crate) fn engine_down(engine: &str, why: &Error) {
     error!(target: TARGET, event = "engine.down", engine, reason = %why);

@@ -9,8 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::Duration;
 
+use probe::keeper::{expect, keep, lines};
 use probe::{memory, ms, now, view};
 use tenure::{ErrorKind, OnOutage, Tenure};
+use tracing::Level;
 
 const INSIDE: &str = "TENURE_TEST_INSIDE";
 
@@ -97,9 +99,27 @@ fn an_empty_environment_is_memory_with_the_defaults() {
     if !inside("an_empty_environment_is_memory_with_the_defaults", &[]) {
         return;
     }
+    keep();
     let tenure = now(Tenure::from_env()).unwrap();
     assert_eq!(tenure.profile().label, "memory");
     assert_eq!((tenure.defaults().ttl, tenure.defaults().wait), (ms(30_000), None));
+    // Whoever forgot the variable has to hear it, and once is enough.
+    let _again = now(Tenure::from_env()).unwrap();
+    let lines = lines();
+    let warned: Vec<_> = lines.iter().filter(|line| line.is("event", "engine.memory")).collect();
+    assert_eq!(warned.len(), 1, "{lines:#?}");
+    expect(warned[0], Level::WARN, &[]);
+    assert!(warned[0].fields["message"].contains("protect this process only"), "{warned:?}");
+}
+
+#[test]
+fn who_asks_for_memory_is_not_warned() {
+    if !inside("who_asks_for_memory_is_not_warned", &[("TENURE_URL", text("memory:"))]) {
+        return;
+    }
+    keep();
+    let _tenure = now(Tenure::from_env()).unwrap();
+    assert!(!lines().iter().any(|line| line.is("event", "engine.memory")));
 }
 
 #[test]
