@@ -206,12 +206,13 @@ where
         Err(error) => outcome(error),
     };
     let pending = || PendingTransactionBuilder::new(provider.root().clone(), hash);
-    // A node says "used" also of a transaction that it has already, when that came twice.
+    // A node says "used" also of a transaction that it has already, when that came twice; some say
+    // "known" of one that they have just refused.
     let outcome = match outcome {
-        Outcome::Used => match reserved.chain().knows(hash).await {
+        Outcome::Known | Outcome::Used => match reserved.chain().knows(hash).await {
             Ok(true) => Outcome::Accepted,
-            Ok(false) => Outcome::Used,
-            Err(_) => Outcome::Unknown,
+            Ok(false) if outcome == Outcome::Used => Outcome::Used,
+            Ok(false) | Err(_) => Outcome::Unknown,
         },
         other => other,
     };
@@ -219,7 +220,7 @@ where
         Outcome::Accepted => (reserved.commit(hash).await, sent.or_else(|_| Ok(pending()))),
         Outcome::Used => (reserved.wrong_nonce().await, sent),
         Outcome::Refused => (reserved.release().await, sent),
-        Outcome::Unknown => (reserved.unknown(hash).await, sent),
+        Outcome::Known | Outcome::Unknown => (reserved.unknown(hash).await, sent),
     };
     said.unwrap_or_else(|unsaid| not_heard(hash, &unsaid));
     answer
@@ -234,6 +235,8 @@ fn not_heard(hash: B256, error: &NonceError) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Accepted,
+    /// The node says that it has it.
+    Known,
     /// Its nonce is another's.
     Used,
     Refused,
@@ -243,12 +246,15 @@ enum Outcome {
 /// What an error of the submission means for the nonce.
 fn outcome(error: &TransportError) -> Outcome {
     match error {
-        RpcError::ErrorResp(said) => match Verdict::of(said.code, &said.message) {
-            Verdict::Known => Outcome::Accepted,
-            Verdict::NonceUsed => Outcome::Used,
-            Verdict::Unsure => Outcome::Unknown,
-            Verdict::No => Outcome::Refused,
-        },
+        RpcError::ErrorResp(said) => {
+            let data = said.try_data_as::<serde_json::Value>().and_then(Result::ok);
+            match Verdict::of(said.code, &said.message, data.as_ref()) {
+                Verdict::Known => Outcome::Known,
+                Verdict::NonceUsed => Outcome::Used,
+                Verdict::Trouble | Verdict::Unlisted => Outcome::Unknown,
+                Verdict::No => Outcome::Refused,
+            }
+        }
         RpcError::UnsupportedFeature(_) | RpcError::LocalUsageError(_) | RpcError::SerError(_) => {
             Outcome::Refused
         }
@@ -286,13 +292,14 @@ mod tests {
     #[test]
     fn what_a_node_says_decides_what_becomes_of_the_nonce() {
         for (code, message, expected) in [
-            (-32000, "already known", Outcome::Accepted),
-            (-32003, "transaction already imported", Outcome::Accepted),
+            (-32000, "already known", Outcome::Known),
+            (-32003, "transaction already imported", Outcome::Known),
             (-32003, "nonce too low", Outcome::Used),
             (-32000, "Nonce too low: next nonce 7, tx nonce 6", Outcome::Used),
             (-32003, "replacement transaction underpriced", Outcome::Used),
             (-32003, "insufficient funds for gas * price + value", Outcome::Refused),
             (-32000, "max fee per gas less than block base fee", Outcome::Refused),
+            (-32000, "words that nobody has listed", Outcome::Unknown),
             (-32603, "Internal error", Outcome::Unknown),
             (-32000, "upstream request timed out", Outcome::Unknown),
         ] {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use alloy_primitives::U256;
+use serde_json::Value;
 use tenure::{ErrorKind, Hold, OnOutage, Protection};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -255,12 +256,14 @@ impl Passage {
                     None
                 }
                 Ok((Reply::Error { code, message, raw }, is_its_own)) => {
-                    match Verdict::of(code, &message) {
-                        Verdict::Known => return Outcome::Accepted(self.transaction.hash),
+                    match Verdict::of(code, &message, data_of(&raw).as_ref()) {
                         Verdict::No if !unheard && is_its_own => {
                             return self.rejected(&message, raw);
                         }
-                        verdict => Some((message, raw, verdict == Verdict::NonceUsed)),
+                        Verdict::No | Verdict::Unlisted if !is_its_own => {
+                            Some((message, raw, Verdict::Trouble))
+                        }
+                        verdict => Some((message, raw, verdict)),
                     }
                 }
                 Err(NoAnswer::NotSent(refusal)) => {
@@ -278,9 +281,9 @@ impl Passage {
                     None
                 }
             };
-            // At once where a nonce is used: most likely by itself, or for good.
-            let used = matches!(no, Some((_, _, true)));
-            if !used || refused > 0 {
+            // At once where the node has decided: the transaction is there by now, or will not be.
+            let verdict = no.as_ref().map(|(_, _, verdict)| *verdict);
+            if refused > 0 || matches!(verdict, None | Some(Verdict::Trouble | Verdict::No)) {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LAST_LOOK);
             }
@@ -288,10 +291,18 @@ impl Passage {
             if known == Ok(true) {
                 return Outcome::Accepted(self.transaction.hash);
             }
-            let Some((message, raw, _)) = no else { continue };
+            let Some((message, raw, verdict)) = no else { continue };
             refused += 1;
-            if known == Ok(false) && !unheard && (used || refused >= SURE_AFTER) {
-                return self.rejected(&message, raw);
+            if known == Ok(false) && !unheard {
+                let is_no = match verdict {
+                    Verdict::NonceUsed => true,
+                    // A used nonce may be its own, where the node finds transactions later than it counts.
+                    Verdict::Unlisted => self.nonce_is_free().await,
+                    Verdict::Known | Verdict::Trouble | Verdict::No => false,
+                };
+                if is_no || refused >= SURE_AFTER {
+                    return self.rejected(&message, raw);
+                }
             }
             // An attempt that was not heard of may still arrive.
             if unheard && refused >= SURE_AFTER {
@@ -299,6 +310,12 @@ impl Passage {
                 return Outcome::Refused(Refusal::OutcomeUnknown { hash, why: message });
             }
         }
+    }
+
+    async fn nonce_is_free(&self) -> bool {
+        let Transaction { sender, nonce, .. } = self.transaction;
+        let account = self.lanes.nodes.account(sender, Want::default()).await;
+        account.is_ok_and(|account| account.count <= nonce)
     }
 
     fn is_own(&self, hash: &Json) -> bool {
@@ -427,6 +444,12 @@ fn can_pay(transaction: &Transaction, account: &Account) -> Result<(), Refusal> 
         });
     }
     Ok(())
+}
+
+/// What an error object says beside its message.
+fn data_of(error: &Json) -> Option<Value> {
+    let mut error: Value = serde_json::from_slice(error.as_bytes()).ok()?;
+    error.get_mut("data").map(Value::take)
 }
 
 fn why(outcome: &Outcome) -> String {

@@ -1,41 +1,90 @@
-//! What a node means by the error that it answers a transaction with. There are no codes for it: every
-//! node has its own words.
+//! What a node means by the error that it answers a transaction with.
+//!
+//! Nodes agree on no codes for this, so their words decide. `phrases.tsv` lists them, each with the
+//! node that says it and where that is written. Words that are not in the list mean nothing by
+//! themselves: the caller looks the transaction up before it believes them.
 
-/// What is known of a transaction after a node has said no.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+/// What an error says about a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Verdict {
-    /// The node has this very transaction.
+    /// The node has this very transaction, or says so.
     Known,
     /// Its nonce is used, perhaps by itself.
     NonceUsed,
-    /// The node's own fault, or that of something between: nothing was said about the transaction.
-    Unsure,
+    /// The fault of the node or of a proxy: nothing was said about the transaction.
+    Trouble,
     /// The node does not want it.
     No,
+    /// Words that nobody has listed.
+    Unlisted,
 }
 
-/// What a node, or something before it, says when it could not do its work.
-const INTERNAL: i64 = -32603;
-const UNAVAILABLE: i64 = -32002;
+/// The codes of a node or proxy that could not do its work: internal error, resource unavailable.
+const TROUBLE: [i64; 2] = [-32603, -32002];
+
+const PHRASES: &str = include_str!("verdict/phrases.tsv");
+
+/// The words to look for, in lower case, those of the weightier verdicts first.
+static WORDS: LazyLock<Vec<(Verdict, &'static str)>> = LazyLock::new(|| {
+    let mut words: Vec<_> = rows().map(|row| (row.verdict, row.words)).collect();
+    words.sort_unstable();
+    words.dedup();
+    words
+});
+
+struct Row {
+    verdict: Verdict,
+    words: &'static str,
+    #[cfg(test)]
+    rest: [&'static str; 4],
+}
+
+fn rows() -> impl Iterator<Item = Row> {
+    PHRASES.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let mut columns = line.split('\t');
+        let verdict = match columns.next()? {
+            "known" => Verdict::Known,
+            "used" => Verdict::NonceUsed,
+            "trouble" => Verdict::Trouble,
+            "no" => Verdict::No,
+            _ => return None,
+        };
+        let words = columns.next()?;
+        #[cfg(test)]
+        let rest = [columns.next()?, columns.next()?, columns.next()?, columns.next()?];
+        Some(Row {
+            verdict,
+            words,
+            #[cfg(test)]
+            rest,
+        })
+    })
+}
 
 impl Verdict {
-    pub(crate) fn of(code: i64, message: &str) -> Verdict {
-        let message = message.to_lowercase();
-        let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
-        // Not "unknown transaction type".
-        let known = message.starts_with("known transaction");
-        if known || says(&["already known", "alreadyknown", "already imported", "already exists"]) {
-            Verdict::Known
-        } else if says(&["nonce too low", "oldnonce", "replacement transaction"]) {
-            Verdict::NonceUsed
-        } else if [INTERNAL, UNAVAILABLE].contains(&code)
-            || says(&["timeout", "timed out", "deadline exceeded"])
-        {
-            Verdict::Unsure
-        } else {
-            Verdict::No
+    /// Reads an error object. Some nodes put the reason into `data`.
+    pub(crate) fn of(code: i64, message: &str, data: Option<&Value>) -> Verdict {
+        let data = data.and_then(Value::as_str).unwrap_or_default();
+        let said = format!("{message} {data}").to_lowercase();
+        match WORDS.iter().find(|(_, words)| contains(&said, words)) {
+            Some((verdict, _)) => *verdict,
+            None if TROUBLE.contains(&code) => Verdict::Trouble,
+            None => Verdict::Unlisted,
         }
     }
+}
+
+/// Whether `said` has these words as words: "unknown transaction" is not a known transaction.
+fn contains(said: &str, words: &str) -> bool {
+    let is_edge = |neighbour: Option<char>| !neighbour.is_some_and(char::is_alphanumeric);
+    said.match_indices(words).any(|(at, _)| {
+        let (before, after) = (said[..at].chars().next_back(), said[at + words.len()..].chars());
+        is_edge(before) && is_edge(after.clone().next())
+    })
 }
 
 #[cfg(test)]
@@ -43,27 +92,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nodes_say_is_understood() {
+    fn every_listed_phrase_is_read_as_it_is_meant() {
+        let lines = PHRASES.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(rows().count(), lines, "a row has another form than the first line says");
+        for row in rows() {
+            let [code, message, node, source] = row.rest;
+            let code: i64 = code.parse().unwrap();
+            assert!(!node.is_empty() && !source.is_empty(), "{message}");
+            assert!(contains(&message.to_lowercase(), row.words), "{message}");
+            // As the node says it, as a proxy passes it on, and as the reason in `data`.
+            let passed_on = format!("call failed: {message}");
+            assert_eq!(Verdict::of(code, message, None), row.verdict, "{node}: {message}");
+            assert_eq!(Verdict::of(code, &passed_on, None), row.verdict, "{node}: {passed_on}");
+            let (data, outer) = (Value::from(format!("\"{message}\"")), "Invalid parameters: tx");
+            assert_eq!(Verdict::of(-32602, outer, Some(&data)), row.verdict, "{node}: {message}");
+        }
+    }
+
+    #[test]
+    fn words_that_are_not_listed_say_nothing() {
         for (code, message, verdict) in [
-            (-32000, "already known", Verdict::Known),
-            (-32000, "ALREADY_EXISTS: already known", Verdict::Known),
-            (-32000, "known transaction: 0xab", Verdict::Known),
-            (-32010, "Transaction with the same hash was already imported.", Verdict::Known),
-            (-32010, "AlreadyKnown", Verdict::Known),
-            (-32000, "unknown transaction type", Verdict::No),
-            (-32000, "nonce too low: next nonce 5, tx nonce 3", Verdict::NonceUsed),
-            (-32603, "Nonce too low", Verdict::NonceUsed),
-            (-32010, "OldNonce, Current nonce: 5", Verdict::NonceUsed),
-            (-32000, "replacement transaction underpriced", Verdict::NonceUsed),
-            (-32002, "request timed out", Verdict::Unsure),
-            (-32603, "Internal error", Verdict::Unsure),
-            (-32000, "upstream request timeout", Verdict::Unsure),
-            (-32000, "context deadline exceeded", Verdict::Unsure),
-            (-32000, "insufficient funds for gas * price + value", Verdict::No),
-            (-32000, "nonce too high", Verdict::No),
-            (0, "", Verdict::No),
+            (-32000, "something else", Verdict::Unlisted),
+            (0, "", Verdict::Unlisted),
+            (-32603, "something else", Verdict::Trouble),
+            (-32000, "proof of failure", Verdict::Unlisted),
         ] {
-            assert_eq!(Verdict::of(code, message), verdict, "{code} {message}");
+            assert_eq!(Verdict::of(code, message, None), verdict, "{code} {message}");
         }
     }
 }

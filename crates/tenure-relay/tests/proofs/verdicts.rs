@@ -145,6 +145,44 @@ async fn a_type_that_the_node_does_not_know_is_a_no() {
     assert_eq!(client.ask(&send(1, &raw.raw)).await["result"], json!(raw.hash));
 }
 
+/// Some nodes say "already known" of what they have just refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_is_called_known_is_looked_up_before_it_counts_as_accepted() {
+    let node = scripted();
+    let relay = Instance::alone(config(&node.url())).await;
+    let mut client = relay.client().await;
+    let wallet = Wallet::fresh(1, CHAIN);
+    node.always(SEND, no("already known"));
+    let answer = client.ask(&send(1, &wallet.pay_of(0, 9).raw)).await;
+    assert_eq!(answer["error"]["message"], json!("already known"), "{answer}");
+    node.behave();
+    let raw = wallet.pay(0);
+    assert_eq!(client.ask(&send(1, &raw.raw)).await["result"], json!(raw.hash), "the lane is free");
+}
+
+/// Words that nobody has listed: the chain says what they mean.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unlisted_no_is_looked_up_by_hash_and_nonce() {
+    let node = scripted();
+    let relay = Instance::alone(config(&node.url())).await;
+    let mut client = relay.client().await;
+    let wallet = Wallet::fresh(1, CHAIN);
+    let words = || "computer says no".to_owned();
+    node.next(SEND, Conduct::DoThenRefuse(-32000, words()));
+    let taken = wallet.pay(0);
+    assert_eq!(client.ask(&send(1, &taken.raw)).await["result"], json!(taken.hash));
+    node.next(SEND, no(&words()));
+    let sent = node.calls(SEND);
+    let answer = client.ask(&send(1, &wallet.pay(1).raw)).await;
+    assert_eq!(answer["error"]["message"], json!(words()), "{answer}");
+    assert_eq!(node.calls(SEND), sent + 1, "the nonce is free, so the node has decided");
+    // It has it, counts it, and finds it a little later.
+    node.next(SEND, Conduct::DoThenRefuse(-32000, words()));
+    node.next(BY_HASH, Conduct::Say(Value::Null));
+    let late = wallet.pay(1);
+    assert_eq!(client.ask(&send(1, &late.raw)).await["result"], json!(late.hash));
+}
+
 /// Whatever else the node calls a result, the transaction is looked for, and sent if it is not there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_result_that_is_not_the_hash_is_not_believed() {
