@@ -88,6 +88,20 @@ fn it_serves_and_stops_when_told() {
     assert_eq!(ended.exit, Some(0), "{ended:?}");
 }
 
+/// Otherwise every transaction would be refused, one by one.
+#[test]
+fn settings_that_do_not_fit_are_refused_at_the_start() {
+    let (node, stage) = (node(), Stage::new("relay-settings"));
+    let url = node.url();
+    let relay = ["relay", "--listen", "127.0.0.1:0", "--upstream", &url];
+    let ended = stage.start(&[&relay[..], &["--max-hold", "5s"]].concat()).ended();
+    assert_eq!(ended.exit, Some(78), "{ended:?}");
+    assert!(ended.stderr.contains("shorter than the ttl (10s)"), "{ended:?}");
+    let ended = stage.start(&[&relay[..], &["--chain-id", "1"]].concat()).ended();
+    assert_eq!(ended.exit, Some(78), "{ended:?}");
+    assert!(ended.stderr.contains("the node is of chain 31337, not 1"), "{ended:?}");
+}
+
 #[test]
 fn what_was_begun_is_finished_before_it_stops() {
     let (node, stage) = (node(), Stage::new("relay-stops"));

@@ -118,6 +118,23 @@ impl Config {
         })
     }
 
+    /// Whether the settings fit together.
+    ///
+    /// # Errors
+    /// What does not, and why.
+    pub fn check(&self) -> Result<(), String> {
+        let Config { max_hold, ttl, .. } = self;
+        if max_hold < ttl {
+            return Err(format!(
+                "the max hold ({max_hold:?}) is shorter than the ttl ({ttl:?}), so no lane could be taken"
+            ));
+        }
+        if self.nodes.is_empty() {
+            return Err("a relay stands in front of a node, and none is named".to_owned());
+        }
+        Ok(())
+    }
+
     /// The same with times that the clock can count to.
     pub(crate) fn bounded(mut self) -> Config {
         let times =
@@ -143,5 +160,14 @@ mod tests {
         assert!(!config.denies("eth_call") && !config.denies("administer"));
         config.denied = vec!["eth_call".into()];
         assert!(config.denies("eth_call") && !config.denies("eth_callMany"));
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_are_named() {
+        let mut config = Config::new(vec!["http://127.0.0.1:1".parse().unwrap()], 1);
+        assert_eq!(config.check(), Ok(()));
+        config.max_hold = config.ttl / 2;
+        let why = config.check().unwrap_err();
+        assert!(why.contains("5s") && why.contains("10s"), "{why}");
     }
 }

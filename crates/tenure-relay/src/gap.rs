@@ -38,6 +38,28 @@ struct Early {
     next: Arc<watch::Sender<u64>>,
 }
 
+/// How long a transaction that came too early waits: a window that begins anew whenever the sender's
+/// next nonce rises. While the line moves, nobody in it is refused.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    window: Duration,
+    next: u64,
+    until: Instant,
+}
+
+impl Patience {
+    pub(crate) fn new(window: Duration, next: u64) -> Patience {
+        Patience { window, next, until: Instant::now() + window }
+    }
+
+    /// The sender's next nonce, as it is now.
+    pub(crate) fn saw(&mut self, next: u64) {
+        if next > self.next {
+            (self.next, self.until) = (next, Instant::now() + self.window);
+        }
+    }
+}
+
 /// Why there is nothing to wait for any more.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotYet {
@@ -54,7 +76,7 @@ impl Gaps {
         sender: Address,
         nonce: u64,
         next: u64,
-        until: Instant,
+        patience: &mut Patience,
         cap: usize,
         count: impl Fn() -> Count,
     ) -> Result<(), NotYet> {
@@ -62,9 +84,11 @@ impl Gaps {
         let mut seen = waits.next.subscribe();
         let mut pause = FIRST_ASK;
         loop {
-            if *seen.borrow_and_update() >= nonce {
+            let next = *seen.borrow_and_update();
+            if next >= nonce {
                 return Ok(());
             }
+            patience.saw(next);
             let asked = async {
                 tokio::time::sleep(pause).await;
                 // It is never closed.
@@ -75,7 +99,9 @@ impl Gaps {
             tokio::select! {
                 biased;
                 _ = seen.changed() => pause = FIRST_ASK,
-                () = tokio::time::sleep_until(until) => return Err(NotYet::Still(*seen.borrow())),
+                () = tokio::time::sleep_until(patience.until) => {
+                    return Err(NotYet::Still(*seen.borrow()));
+                }
                 count = asked, if asks => {
                     pause = (pause * 2).min(LAST_ASK);
                     count.into_iter().for_each(|count| raise(&waits.next, count));
@@ -167,17 +193,42 @@ mod tests {
     const SENDER: Address = Address::ZERO;
     const LONG: Duration = Duration::from_secs(3600);
 
+    const SHORT: Duration = Duration::from_secs(5);
+
     async fn nobody_answers() -> Option<u64> {
         None
+    }
+
+    /// One that came when the sender's next nonce was 5.
+    async fn waits<Count: Future<Output = Option<u64>>>(
+        gaps: &Gaps,
+        nonce: u64,
+        window: Duration,
+        cap: usize,
+        count: impl Fn() -> Count,
+    ) -> Result<(), NotYet> {
+        gaps.wait(SENDER, nonce, 5, &mut Patience::new(window, 5), cap, count).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_refused_while_the_line_moves() {
+        let gaps = Gaps::default();
+        let moves = async {
+            for nonce in 5..20 {
+                tokio::time::sleep(SHORT * 4 / 5).await;
+                gaps.accepted(SENDER, nonce);
+            }
+        };
+        let (waited, ()) = tokio::join!(waits(&gaps, 20, SHORT, 9, nobody_answers), moves);
+        assert_eq!(waited, Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_one_after_what_was_sent_here_is_told_at_once() {
         let gaps = Arc::new(Gaps::default());
-        let until = Instant::now() + LONG;
         let waits = tokio::spawn({
             let gaps = gaps.clone();
-            async move { gaps.wait(SENDER, 7, 5, until, 9, nobody_answers).await }
+            async move { waits(&gaps, 7, LONG, 9, nobody_answers).await }
         });
         tokio::time::sleep(Duration::from_secs(1)).await;
         gaps.accepted(SENDER, 5);
@@ -196,8 +247,7 @@ mod tests {
             asked.fetch_add(1, Ordering::Relaxed);
             Some(count.load(Ordering::Relaxed))
         };
-        let until = Instant::now() + LONG;
-        let waits = |nonce| gaps.wait(SENDER, nonce, 5, until, 9, ask);
+        let waits = |nonce| waits(&gaps, nonce, LONG, 9, ask);
         let later = async {
             tokio::time::sleep(Duration::from_secs(10)).await;
             assert!(asked.load(Ordering::Relaxed) <= 410, "{asked:?}");
@@ -210,11 +260,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever_and_no_more_than_may() {
         let gaps = Gaps::default();
-        let until = Instant::now() + Duration::from_secs(5);
-        let first = gaps.wait(SENDER, 9, 5, until, 1, nobody_answers);
+        let first = waits(&gaps, 9, SHORT, 1, nobody_answers);
         let second = async {
             tokio::task::yield_now().await;
-            gaps.wait(SENDER, 8, 5, until, 1, nobody_answers).await
+            waits(&gaps, 8, SHORT, 1, nobody_answers).await
         };
         let (first, second) = tokio::join!(first, second);
         assert_eq!((first, second), (Err(NotYet::Still(5)), Err(NotYet::Full)));
@@ -225,17 +274,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_seen_under_the_lane_counts_more_than_what_was_heard() {
         let gaps = Gaps::default();
-        let until = Instant::now() + Duration::from_secs(5);
         let hears = async {
             tokio::task::yield_now().await;
             gaps.accepted(SENDER, 8);
         };
-        let waits = gaps.wait(SENDER, 9, 5, until, 9, nobody_answers);
-        let other = gaps.wait(SENDER, 20, 5, until, 9, nobody_answers);
+        let first = waits(&gaps, 9, SHORT, 9, nobody_answers);
+        let other = waits(&gaps, 20, SHORT, 9, nobody_answers);
         let again = async {
-            let (first, ()) = tokio::join!(waits, hears);
+            let (first, ()) = tokio::join!(first, hears);
             assert_eq!(first, Ok(()));
-            gaps.wait(SENDER, 9, 5, until, 9, nobody_answers).await
+            waits(&gaps, 9, SHORT, 9, nobody_answers).await
         };
         let (again, _) = tokio::join!(again, other);
         assert_eq!(again, Err(NotYet::Still(5)));

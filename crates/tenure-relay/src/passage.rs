@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::config::Gap;
 use crate::envelope::{Json, Reply};
-use crate::gap::NotYet;
+use crate::gap::{NotYet, Patience};
 use crate::in_flight::{InFlight, Member, next};
 use crate::lane::{Lanes, Outcome, Turn};
 use crate::meters;
@@ -36,8 +36,8 @@ pub(crate) struct Passage {
     lanes: Arc<Lanes>,
     transaction: Transaction,
     arrived: Instant,
-    /// How long it may wait for those before it, once it came too early.
-    patient_until: Option<Instant>,
+    /// How long it still waits for those before it, once it came too early.
+    patience: Option<Patience>,
     /// Taken when the answer has been given.
     answer: Option<oneshot::Sender<Outcome>>,
     /// Whether it joins the pending set, and its place there.
@@ -65,7 +65,7 @@ impl Passage {
             lanes,
             transaction,
             arrived,
-            patient_until: None,
+            patience: None,
             answer,
             is_shown: false,
             member: None,
@@ -338,13 +338,14 @@ impl Passage {
         let Gap::Hold(window) = lanes.config.gap else {
             return Err(Refusal::NonceGap { next, nonce, waited: Duration::ZERO });
         };
-        let until = *self.patient_until.get_or_insert_with(|| Instant::now() + window);
+        let patience = self.patience.get_or_insert_with(|| Patience::new(window, next));
+        patience.saw(next);
         let count = || async {
             let account = lanes.nodes.account(sender, Want::default()).await.ok()?;
             Some(account.count)
         };
         let cap = lanes.config.per_sender as usize;
-        match lanes.gaps.wait(sender, nonce, next, until, cap, count).await {
+        match lanes.gaps.wait(sender, nonce, next, patience, cap, count).await {
             Ok(()) => Ok(()),
             Err(NotYet::Full) => Err(Refusal::LineFull { limit: cap }),
             Err(NotYet::Still(next)) => {
@@ -370,7 +371,7 @@ impl Passage {
         let class = class_of(&outcome);
         let is_gap = matches!(outcome, Outcome::Refused(Refusal::NonceGap { .. }));
         meters::ended(self.chain_id(), class, self.arrived.elapsed());
-        if is_gap || self.patient_until.is_some() {
+        if is_gap || self.patience.is_some() {
             meters::gap(self.chain_id(), if is_gap { "refused" } else { "closed" });
         }
         if is_gap {

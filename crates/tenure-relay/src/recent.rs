@@ -72,6 +72,6 @@ mod tests {
         for number in 0..2 * MANY {
             recent.accepted(Address::left_padding_from(&number.to_be_bytes()), 0);
         }
-        assert_eq!(recent.lock().len(), MANY);
+        assert!(recent.lock().len() <= MANY);
     }
 }

@@ -53,6 +53,7 @@ impl Relay {
     /// If this machine's certificates cannot be read.
     pub fn new(config: Config, tenure: &Tenure) -> Result<Relay, String> {
         let config = config.bounded();
+        config.check()?;
         let nodes = Nodes::new(&config)?;
         let (tenure, recent) = (tenure.clone(), Recent::default());
         let (gaps, passing) = (Gaps::default(), Passing::default());

@@ -1,6 +1,7 @@
 //! `tenure relay`: stands in front of a node until it is told to stop.
 
 use std::io::Write;
+use std::time::Duration;
 
 use tenure_relay::{Relay, Server};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -8,9 +9,14 @@ use tokio::sync::oneshot;
 
 use crate::args;
 use crate::engine;
-use crate::failure::{CANNOT_CREATE, Exit, Failure, INTERNAL, OK, Stop, UNREACHABLE};
+use crate::failure::{
+    CANNOT_CREATE, CONFIGURATION, Exit, Failure, INTERNAL, OK, Stop, UNREACHABLE,
+};
 use crate::output::json::Object;
 use crate::settings::Settings;
+
+/// How long a node may take to say which chain it is of, where that was named.
+const NODE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Serves, and says where as soon as it does.
 pub(crate) async fn run(
@@ -20,16 +26,15 @@ pub(crate) async fn run(
 ) -> Result<Exit, Stop> {
     let metrics = tenure_relay::meters::install().map_err(internal)?;
     let tenure = engine::connect(settings).await?;
-    let chain_id = match asked.chain_id {
-        Some(chain_id) => chain_id,
-        None => tenure_relay::chain_id(&asked.nodes, asked.answer_within())
-            .await
-            .map_err(|refusal| no_node(&refusal.message()))?,
-    };
+    let chain_id = chain_id(&asked).await?;
     let listen = asked.listen;
     let ns = settings.ns.as_ref().map(|ns| ns.value.clone());
     let config = asked.config(chain_id, ns);
     let longest = config.max_hold;
+    config.check().map_err(|why| {
+        let help = "change --max-hold or --ttl, or the variables TENURE_MAX_HOLD and TENURE_TTL";
+        Failure::new(CONFIGURATION, "these settings do not fit together", why, help)
+    })?;
     let relay = Relay::new(config, &tenure).map_err(internal)?;
     let server = Server::bind(relay.clone(), listen).await.map_err(|error| {
         let help = "choose another with `--listen`";
@@ -67,6 +72,25 @@ pub(crate) async fn run(
         () = told_twice => settings.notes().say("stopped before everything was finished"),
     }
     Ok(OK)
+}
+
+/// The chain that was named, or the node's. A node of another chain is found out here, not with every
+/// transaction; one that does not answer yet may be started later.
+async fn chain_id(asked: &args::Relay) -> Result<u64, Failure> {
+    let patience = match asked.chain_id {
+        Some(_) => asked.answer_within().min(NODE_WITHIN),
+        None => asked.answer_within(),
+    };
+    match (asked.chain_id, tenure_relay::chain_id(&asked.nodes, patience).await) {
+        (Some(named), Ok(found)) if named != found => Err(Failure::new(
+            CONFIGURATION,
+            format!("the node is of chain {found}, not {named}"),
+            "every transaction would be refused",
+            "correct --chain-id or --upstream",
+        )),
+        (Some(chain_id), _) | (None, Ok(chain_id)) => Ok(chain_id),
+        (None, Err(refusal)) => Err(no_node(&refusal.message())),
+    }
 }
 
 async fn told_to_stop(interrupt: &mut Signal, terminate: &mut Signal) {
