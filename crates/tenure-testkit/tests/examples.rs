@@ -129,20 +129,33 @@ fn count(lines: &[String], words: &str) -> usize {
 #[test]
 fn the_other_worker_takes_over_when_one_is_told_to_stop_and_when_one_is_killed() {
     everywhere(|place| {
-        let first = place.start("worker");
-        let id = after(&first.says("trying to lead"), "worker=\"").to_owned();
+        let start = || {
+            let mut worker = Example::command("worker");
+            Example::spawn(worker.env("TENURE_URL", &place.url).env("PORT", "0"))
+        };
+        let first = start();
+        let line = first.says("listening on");
+        let (id, port) =
+            (after(&line, "worker=").to_owned(), after(&line, "127.0.0.1:").to_owned());
+        first.says("trying to lead");
         let line = first.says("doing some heavy work");
-        assert_eq!(after(&line, "worker=\""), id, "its id is on every line");
-        let second = place.start("worker");
-        second.says("trying to lead");
+        assert_eq!(after(&line, "worker="), id, "its id is on every line");
+        assert_eq!(ask(&port, "GET /", "", "").1, format!("{id} is working\n"));
+        assert!(ask(&port, "GET /health", "", "").0.contains("200 OK"));
+        first.says("RENEWED resource-worker");
+        let second = start();
+        let line = second.says("worker.standby");
+        assert_eq!(after(&line, "leader="), id, "it says for whom it waits");
 
         first.signal(Signal::TERM);
-        first.says("work has stopped");
-        assert_eq!(count(&first.ends(), "done"), 1);
+        let said = first.ends();
+        let order = ["takes no more requests", "work has stopped", "leader.resigned", "done"];
+        let at = order.map(|words| said.iter().position(|line| line.contains(words)));
+        assert!(at.iter().all(Option::is_some) && at.is_sorted(), "{at:?} in {said:#?}");
         second.says("doing some heavy work");
 
-        let third = place.start("worker");
-        third.says("trying to lead");
+        let third = start();
+        third.says("worker.standby");
         second.signal(Signal::KILL);
         drop(second);
         third.says("doing some heavy work");
@@ -364,6 +377,24 @@ fn jobs_run_on_the_leader_which_hands_over() {
         let said = third.ends();
         assert_eq!(count(&said, "runs job"), 2, "{said:#?}");
         assert_eq!(count(&said, "has run its jobs: handed over"), 1, "{said:#?}");
+    });
+}
+
+#[test]
+fn a_leader_that_loses_its_term_says_so_and_campaigns_again() {
+    everywhere(|place| {
+        let leader = Example::start(&place.url, "cron_leader", &["100000"]);
+        let term = after(&leader.says("leads, term"), "term ").parse().unwrap();
+        let tenure = tenure::blocking::Tenure::connect(&place.url).unwrap();
+        let term = tenure::Fence::new(term);
+        tenure.election("cron").break_term(term, "an operator's reason").unwrap();
+        let line = leader.says("has lost term");
+        assert_eq!(after(&line, "term "), term.to_string());
+        assert!(line.contains("an operator's reason"), "{line}");
+        let next: u64 = after(&leader.says("leads, term"), "term ").parse().unwrap();
+        assert!(next > term.get());
+        leader.signal(Signal::TERM);
+        leader.ends();
     });
 }
 

@@ -6,11 +6,14 @@
 //!
 //! Start it in several terminals: one leads and runs the jobs, the others wait. SIGTERM or Ctrl-C
 //! hands over at once; so does the end of the jobs, of which a service would have no end, and this has
-//! five, or as many as its argument says. `TENURE_URL` names another engine than a file. For work
-//! with a start and a stop see the example `worker`.
+//! five, or as many as its argument says. One that loses its term (`tenure break cron --kind leader`, an engine
+//! that is gone for longer than the ttl) says so, stops its jobs, and campaigns again. `TENURE_URL` names
+//! another engine than a file. For work with a start and a stop see the example `worker`.
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tenure::{Tenure, Term};
@@ -25,10 +28,27 @@ struct Cron {
     jobs: u32,
 }
 
-/// Runs for as long as this instance leads: it is dropped when the term is lost.
+/// Says so when the term is lost. The jobs are dropped then, wherever they are, and this with them.
+struct Leading {
+    instance: String,
+    term: Arc<Term>,
+}
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        let (instance, term) = (&self.instance, self.term.number());
+        let nobody = &mut Context::from_waker(Waker::noop());
+        if let Poll::Ready(reason) = pin!(self.term.lost()).poll(nobody) {
+            println!("{instance} has lost term {term}: {reason}; its jobs were stopped");
+        }
+    }
+}
+
+/// Runs for as long as this instance leads.
 async fn run_jobs(cron: Cron, term: Arc<Term>) -> Result<(), Failure> {
     let Cron { tenure, instance, jobs } = cron;
     println!("{instance} leads, term {}", term.number());
+    let _leading = Leading { instance: instance.clone(), term: term.clone() };
     for job in 1..=jobs {
         // What a job writes to should refuse numbers below that of the term.
         println!("{instance} runs job {job}, term {}", term.number());

@@ -4,19 +4,32 @@
 //!
 //! ```console
 //! $ cargo run -p tenure --example worker
+//! $ PORT=3001 cargo run -p tenure --example worker
 //! ```
 //!
 //! Stop the one that works with Ctrl-C, or `kill` it: the other goes on at once. `kill -9`: also at
 //! once, because the file engine sees that the process is gone; on a server it takes the ttl at most.
-//! `TENURE_URL=redis://127.0.0.1:6379` uses another engine.
+//! `TENURE_URL=redis://127.0.0.1:6379` uses another engine. If that is not there, or goes away, the
+//! workers wait and try again, and `/health` is 503 meanwhile. docs/worker.md has what two terminals show.
+
+#[path = "log/mod.rs"]
+mod log;
 
 use std::io;
 use std::time::Duration;
 
+use axum::http::StatusCode;
+use axum::{Router, routing::get};
+use tenure::worker::States;
 use tenure::{Tenure, Term, Work};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::info;
+
+/// Whoever asks about the health of a service does not wait long.
+const HEALTH_WITHIN: Duration = Duration::from_secs(1);
 
 /// The work: a task that runs from `start` to `stop`.
 struct Heavy {
@@ -34,7 +47,7 @@ impl Work for Heavy {
         self.task = Some(tokio::spawn(async move {
             loop {
                 info!(worker, %fence, "doing some heavy work");
-                tokio::time::sleep(Duration::from_millis(500)).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }));
         Ok(())
@@ -51,28 +64,50 @@ impl Work for Heavy {
     }
 }
 
+/// `/` says what this worker is doing, `/health` whether the engine answers.
+fn app(tenure: Tenure, states: States, id: String) -> Router {
+    let health = async move || match tokio::time::timeout(HEALTH_WITHIN, tenure.health()).await {
+        Ok(Ok(_)) => (StatusCode::OK, "the engine answers\n"),
+        Ok(Err(_)) | Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the engine does not answer\n"),
+    };
+    let state = async move || format!("{id} is {}\n", states.current());
+    Router::new().route("/", get(state)).route("/health", get(health))
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    tracing_subscriber::fmt().with_target(false).init();
+    log::start();
     let file = format!("file:{}", std::env::temp_dir().join("tenure-example/locks.db").display());
     let tenure = Tenure::connect(&std::env::var("TENURE_URL").unwrap_or(file)).await?;
-
     let worker = tenure.worker("resource-worker").ttl(Duration::from_secs(10));
     let (id, stopper) = (worker.id().to_owned(), worker.stopper());
-    info!(worker = id, pid = std::process::id(), "trying to lead");
-
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        stopper.stop();
-    });
 
-    // Returns when it was told to stop: the work has ended, and the next may lead.
-    worker.run(Heavy { worker: id.clone(), task: None }).await?;
+    // First it listens: whoever works can be reached.
+    let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    info!(worker = id, pid = std::process::id(), "listening on {}", listener.local_addr()?);
+    let (stop_accepting, told) = oneshot::channel::<()>();
+    let app = app(tenure.clone(), worker.states(), id.clone());
+    let serving = axum::serve(listener, app).with_graceful_shutdown(async { drop(told.await) });
+    let serving = tokio::spawn(serving.into_future());
+
+    // Then it stands for election. It returns only when it is told to stop, or cannot go on.
+    info!(worker = id, "trying to lead");
+    let mut working = tokio::spawn(worker.run(Heavy { worker: id.clone(), task: None }));
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        ended = &mut working => return Ok(ended??),
+    }
+
+    // The other way round: no more requests, no more work, then the next one leads.
+    drop(stop_accepting);
+    serving.await??;
+    info!(worker = id, "takes no more requests");
+    stopper.stop();
+    working.await??;
     tenure.close().await;
     info!(worker = id, "done");
     Ok(())

@@ -15,7 +15,7 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{Level, Span, debug, enabled, error, info, trace, warn};
+use tracing::{Level, Span, debug, enabled, error, info, warn};
 
 pub use self::adviser::Advice;
 pub(crate) use self::holding::Holding;
@@ -180,12 +180,12 @@ impl Reporter {
     pub(crate) fn renewal(&self, stake: &Stake, heard: Heard) {
         let claim = &stake.claim;
         if let Heard::Renewed { left, first_life } = heard
-            && enabled!(target: TARGET, Level::TRACE)
+            && enabled!(target: TARGET, Level::DEBUG)
         {
             let (ttl_ms, left_ms) = (millis(claim.ttl), millis(left));
             stake.hold_span().in_scope(|| {
                 let fence = stake.fence();
-                about!(trace, "lock.renewed", self, claim, %fence, ttl_ms, left_ms, first_life);
+                about!(debug, "lock.renewed", self, claim, %fence, ttl_ms, left_ms, first_life);
             });
         }
         measure!(renewal(self, claim, heard));

@@ -5,7 +5,7 @@ mod probe;
 
 use probe::between::Between;
 use probe::keeper::{expect, keep, lines, written};
-use probe::{ms, now, soon};
+use probe::{ms, now, soon, until};
 use tenure::engine::Ended;
 use tenure::fencing::{changed, check};
 use tenure::{Fence, Released, Tenure};
@@ -233,4 +233,57 @@ async fn each_step_of_a_worker_is_written_with_its_id_and_its_term() {
     expect(&line, Level::ERROR, &[("reason", "it does not listen"), ("term", &term)]);
     let line = written("worker-steps", "lock.granted");
     expect(&line, Level::DEBUG, &[("meta", r#"[("worker", "w-1")]"#)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stands_by_says_for_whom_and_says_it_again_for_another() {
+    let tenure = kept();
+    let name = "worker-standby";
+    let election = |owner: &str| tenure.election(name).owner(owner).value(format!("at {owner}"));
+    let first = election("web-1").campaign().await.unwrap();
+    let second = tokio::spawn(election("web-2").campaign());
+    until("a candidate in line", || {
+        let view = now(tenure.election(name).inspect()).unwrap().unwrap();
+        view.waiters.len() == 1
+    });
+    let worker = tenure.worker(name).with_id("w-9").ttl(ms(900));
+    let (stopper, mut states) = (worker.stopper(), worker.states());
+    let running = tokio::spawn(worker.run(Nothing));
+    let standby = || {
+        let all = lines().clone();
+        let is_it = |line: &probe::keeper::Line| {
+            line.is("event", "worker.standby") && line.is("worker", "w-9")
+        };
+        all.into_iter().filter(is_it).collect::<Vec<_>>()
+    };
+    let said = async |count: usize| {
+        while standby().len() < count {
+            tokio::time::sleep(ms(5)).await;
+        }
+        standby().remove(count - 1)
+    };
+    let line = soon(said(1)).await;
+    let fence = first.number().to_string();
+    let fields = [("blocked_by.owner", "web-1"), ("leader", "at web-1"), ("name", name)];
+    expect(&line, Level::INFO, &fields);
+    expect(&line, Level::INFO, &[("blocked_by.fence", &fence)]);
+    let _ = first.resign().await.unwrap();
+    let second = soon(second).await.unwrap().unwrap();
+    let line = soon(said(2)).await;
+    expect(&line, Level::INFO, &[("blocked_by.owner", "web-2"), ("leader", "at web-2")]);
+    // It is said once for each, however often it looks; and nobody stands by for itself.
+    drop(second);
+    soon(states.reach(tenure::worker::State::Working)).await;
+    stopper.stop();
+    soon(running).await.unwrap().unwrap();
+    assert_eq!(standby().len(), 2);
+}
+
+#[tokio::test]
+async fn a_renewal_can_be_seen() {
+    let tenure = kept();
+    let hold = ask!(tenure, "renewed").ttl(ms(600)).acquire().await.unwrap();
+    let line = tokio::task::spawn_blocking(|| written("renewed", "lock.renewed")).await.unwrap();
+    let fence = hold.fence().to_string();
+    expect(&line, Level::DEBUG, &[("fence", &fence), ("owner", "web-1"), ("ttl_ms", "600")]);
 }

@@ -1,10 +1,10 @@
 //! What a worker says.
 
-use tracing::{error, info, warn};
+use tracing::{Level, enabled, error, info, warn};
 
 use super::TARGET;
 use super::groups::group;
-use crate::claim::Fence;
+use crate::claim::{Fence, Holder};
 use crate::name::Name;
 
 /// The worker that an event is about.
@@ -31,6 +31,25 @@ impl Worker<'_> {
     /// It goes from one state to another.
     pub(crate) fn moved(&self, from: &str, to: &str, on: &str) {
         about!(info, "worker.state", self, from, to, on);
+    }
+
+    /// Whether anybody hears what is only for reading.
+    pub(crate) fn is_heard() -> bool {
+        enabled!(target: TARGET, Level::INFO)
+    }
+
+    /// It waits for that one to end.
+    pub(crate) fn stands_by(&self, leader: &Holder) {
+        let (details, fence) = (&leader.details, leader.fence.get());
+        let value = details.value.as_deref();
+        about!(
+            info,
+            "worker.standby",
+            self,
+            leader = value,
+            blocked_by.owner = details.owner,
+            blocked_by.fence = fence
+        );
     }
 
     /// Something did not work out, and is tried again.

@@ -1,3 +1,4 @@
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use crate::primitives::election::{Election, Term};
 const SHORTEST_REST: Duration = Duration::from_millis(250);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 const MOST_DOUBLINGS: u32 = 5;
+/// When a worker that waits looks for the first time who leads; those that lead at once never look.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
 
 /// Carries out what the [`Machine`] asks for, and tells it how that ended.
 pub(super) struct Driver {
@@ -109,6 +112,7 @@ impl Driver {
             biased;
             () = stopper.told() => return Ok(self.on(Event::Stop)),
             granted = self.granted() => granted,
+            never = self.say_who_leads() => match never {},
         };
         match granted {
             Ok(term) => {
@@ -124,6 +128,28 @@ impl Driver {
             Err(error) => {
                 self.on(Event::Stop);
                 Err(error)
+            }
+        }
+    }
+
+    /// Says for whom it stands by, and again when that is another one. It looks now and then, and only
+    /// where somebody listens.
+    async fn say_who_leads(&self) -> Infallible {
+        let (claim, mut said, mut pause) = (&self.election.ask.claim, None, FIRST_LOOK);
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = claim.ttl / 3;
+            if !About::is_heard() {
+                continue;
+            }
+            // An engine that does not answer is the campaign's business.
+            let Ok(Some(view)) = self.election.inspect().await else { continue };
+            let Some(leader) = view.holders.into_iter().next() else { continue };
+            let is_this = |(key, id): &(String, String)| key == "worker" && *id == self.id;
+            // Its own turn may be on its way.
+            let is_own = leader.details.meta.iter().any(is_this);
+            if !is_own && said.replace(leader.fence) != Some(leader.fence) {
+                self.about().stands_by(&leader);
             }
         }
     }
