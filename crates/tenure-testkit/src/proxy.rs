@@ -35,7 +35,8 @@ pub enum Fault {
     Delay(Duration),
     /// They are kept, and arrive when the fault is another.
     Hold,
-    /// They are gone, and nobody is told.
+    /// They are gone, and nobody is told. A connection that has lost some is cut when the next would
+    /// arrive: no network brings bytes after a gap.
     Swallow,
 }
 
@@ -145,7 +146,8 @@ impl Proxy {
         self.set(direction, Fault::Hold);
     }
 
-    /// Loses the bytes of this direction; the connections stay open.
+    /// Loses the bytes of this direction; the connections stay open. When the fault is another, those
+    /// that have lost bytes are cut with the next that they carry in this direction.
     pub fn swallow(&self, direction: Direction) {
         self.set(direction, Fault::Swallow);
     }
@@ -156,7 +158,8 @@ impl Proxy {
     }
 
     /// Swallows the next `chunks` that come from the server, on any connection, and then cuts all
-    /// connections. A chunk is what one read returns: a reply, if replies come one by one.
+    /// connections. A chunk is what one read returns: a reply, if replies come one by one. Whatever
+    /// happens meanwhile, nothing passes on a connection that has lost a chunk.
     pub fn drop_replies(&self, chunks: u64) {
         self.change(|weather| weather.replies_to_drop = Some(chunks).filter(|chunks| *chunks > 0));
     }

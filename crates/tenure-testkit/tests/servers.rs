@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tenure_testkit::proxy::{Direction, Proxy};
+use tenure_testkit::proxy::{Direction, Fault, Proxy};
 use tenure_testkit::servers::{
     Anvil, Certificates, Clock, Cluster, Flavour, Fsync, Mining, Redis, Reply, Sentinels,
     eventually,
@@ -256,6 +256,8 @@ fn a_proxy_swallows_cuts_and_drops_replies() {
     stream.write_all(b"INCR k\r\n").unwrap();
     assert!(is_silent(&mut stream));
     proxy.pass().unwrap();
+    assert_eq!(ask(&mut stream, "INCR k").unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let mut stream = dial(proxy.port()).unwrap();
     assert_eq!(ask(&mut stream, "INCR k").unwrap(), ":1");
 
     proxy.drop_replies(2);
@@ -269,7 +271,25 @@ fn a_proxy_swallows_cuts_and_drops_replies() {
     proxy.reset();
     assert_eq!(answer(&mut stream).unwrap_err().kind(), ErrorKind::ConnectionReset);
     eventually("none is open", SOON, || proxy.connections() == 0).unwrap();
-    assert_eq!(proxy.accepted(), 2);
+    assert_eq!(proxy.accepted(), 3);
+}
+
+/// Bytes that are missing in the middle of a stream would be another reply than the server gave.
+#[test]
+fn a_proxy_brings_nothing_after_a_gap() {
+    let redis = Redis::build().start().unwrap();
+    let proxy = Proxy::start(redis.port()).unwrap();
+    let mut stream = dial(proxy.port()).unwrap();
+    proxy.hold(Direction::Downstream);
+    // Each of them a chunk of its own, and all of them there when the first is dropped.
+    for number in 1..=5 {
+        stream.write_all(format!("ECHO {number}\r\n").as_bytes()).unwrap();
+        let arrived = || proxy.bytes(Direction::Downstream) == 7 * number;
+        eventually("the reply is held", SOON, arrived).unwrap();
+    }
+    proxy.drop_replies(1);
+    proxy.set(Direction::Downstream, Fault::Pass);
+    assert_eq!(answer(&mut stream).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]

@@ -156,7 +156,7 @@ impl Network {
     ) -> io::Result<()> {
         let mut gate = Gate::new(self.weather.subscribe(), direction);
         let mut closing = gate.clone();
-        let mut half_closed = false;
+        let (mut half_closed, mut gap) = (false, false);
         loop {
             let parcel = tokio::select! {
                 biased;
@@ -172,11 +172,15 @@ impl Network {
                 continue;
             };
             let (Parcel::Bytes(came, _) | Parcel::End(came)) = &parcel;
-            if half_closed || !gate.permits(*came).await {
+            if half_closed {
                 continue;
             }
+            let passes = gate.permits(*came).await;
             match parcel {
-                Parcel::Bytes(_, bytes) if self.is_to_drop(direction) => drop(bytes),
+                _ if !passes => gap = true,
+                Parcel::Bytes(..) if self.is_to_drop(direction) => gap = true,
+                // No network loses bytes and brings those that came after them.
+                _ if gap => return Err(io::ErrorKind::ConnectionReset.into()),
                 Parcel::Bytes(_, bytes) => to.write_all(&bytes).await?,
                 Parcel::End(_) => to.shutdown().await?,
             }

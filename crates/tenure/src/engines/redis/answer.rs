@@ -49,23 +49,53 @@ pub(super) struct Standing {
 }
 
 /// Reads an answer, and whether the step stopped at its bound and should go on. `ttl` is what was
-/// asked for: a claim that is alone is answered with its fence and nothing else.
-pub(super) fn read(value: Value, ttl: Duration) -> Result<(Answer, bool)> {
+/// asked for: a claim that is alone is answered with its fence and nothing else. `None` if no script of
+/// ours gives such an answer.
+pub(super) fn read(value: &Value, ttl: Duration) -> Option<(Answer, bool)> {
     match value {
         // Only a release can be answered with a number as low as this.
-        Value::Int(1) => Ok((Answer::Released, false)),
+        Value::Int(1) => Some((Answer::Released, false)),
         Value::Int(fence) => {
-            let fence = Fence::new(fence as u64);
-            Ok((Answer::Granted { fence, remaining: ttl, first_life: false }, false))
+            let fence = Fence::new(*fence as u64);
+            Some((Answer::Granted { fence, remaining: ttl, first_life: false }, false))
         }
-        Value::List(items) => read_list(&items).ok_or_else(strange),
-        _ => Err(strange()),
+        Value::List(items) => read_list(items),
+        _ => None,
     }
 }
 
-pub(super) fn strange() -> Error {
-    Error::new(ErrorKind::Internal, "the server gave an answer that no script of ours gives")
+/// The server answered this step with what no script of ours gives.
+pub(super) fn strange(step: &str, answer: &str) -> Error {
+    let reason =
+        format!("the server gave an answer that no script of ours gives: to a {step}, {answer}");
+    Error::new(ErrorKind::Internal, reason)
 }
+
+/// What can be told of an answer: its shape, and the text that it begins with if that is too short for a
+/// secret. The rest may be a claim id, or what a once left.
+pub(super) fn shape(value: &Value) -> String {
+    const MOST: usize = 8;
+    let Value::List(items) = value else { return opening(value) };
+    let rest = items.iter().skip(1).take(MOST - 1).map(|item| match item {
+        Value::List(items) => format!("a list of {}", items.len()),
+        item => format!("{item:?}"),
+    });
+    let shown: Vec<_> = items.first().map(opening).into_iter().chain(rest).collect();
+    format!("a list of {}: {}", items.len(), shown.join(", "))
+}
+
+fn opening(value: &Value) -> String {
+    match value {
+        Value::Bytes(text) if text.len() < SHORTEST_SECRET => {
+            format!("{:?}", text.escape_ascii().to_string())
+        }
+        Value::List(items) => format!("a list of {}", items.len()),
+        value => format!("{value:?}"),
+    }
+}
+
+/// A claim id has sixteen bytes.
+const SHORTEST_SECRET: usize = 12;
 
 /// What the answer to a claim means for its place.
 pub(super) enum FirstLook {
@@ -102,7 +132,29 @@ pub(super) fn left(answer: Answer) -> Result<Left> {
         Answer::Released => Ok(Left::Released),
         Answer::Quit => Ok(Left::Quit),
         Answer::Gone(ended) => Ok(Left::Gone(ended)),
-        _ => Err(strange()),
+        answer => Err(strange("leave", answer.kind())),
+    }
+}
+
+impl Answer {
+    /// Which one it is, without what it carries.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Answer::Granted { .. } => "granted",
+            Answer::Waiting(_) => "waiting",
+            Answer::Busy(_) => "busy",
+            Answer::Full => "full",
+            Answer::Conflict { .. } => "conflict",
+            Answer::Settled(_) => "settled",
+            Answer::Unsettled => "unsettled",
+            Answer::OtherContent => "other content",
+            Answer::Left => "left",
+            Answer::Gone(_) => "gone",
+            Answer::Released => "released",
+            Answer::Quit => "quit",
+            Answer::Done => "done",
+            Answer::MovedOn => "moved on",
+        }
     }
 }
 
@@ -212,7 +264,10 @@ impl Entry<'_> {
 
 /// One name as the view script shows it; `None` if nobody uses it.
 pub(super) fn read_view(name: Name, value: Value) -> Result<Option<View>> {
-    let Some(items) = value.into_list() else { return Err(strange()) };
+    let items = match value {
+        Value::List(items) => items,
+        value => return Err(strange("view", &shape(&value))),
+    };
     let view = match items.len() {
         0 => return Ok(None),
         2 => number(&items, 0).zip(items[1].as_list()).and_then(|(now, all)| crowd(name, now, all)),
@@ -367,4 +422,44 @@ fn read_end(layout: &Layout, text: &[u8]) -> Option<Push> {
     };
     let id = ClaimId::from_bytes(id.try_into().ok()?);
     Some(Push::Ended { name: layout.name_of(key)?, id, how })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::Bytes(text.as_bytes().into())
+    }
+
+    #[test]
+    fn an_answer_that_no_script_gives_is_described_without_what_may_be_secret() {
+        let id = "sixteen-bytes-id";
+        let table = [
+            (Value::Nil, "Nil"),
+            (text("PONG\r"), r#""PONG\\r""#),
+            (text(id), "Bytes(16 bytes)"),
+            (Value::List(Vec::new()), "a list of 0: "),
+            (
+                Value::List(vec![text("Z"), Value::Int(7), text("paid"), Value::List(vec![])]),
+                r#"a list of 4: "Z", Int(7), Bytes(4 bytes), a list of 0"#,
+            ),
+            (Value::List(vec![Value::List(vec![text(id)])]), "a list of 1: a list of 1"),
+        ];
+        for (value, shown) in table {
+            assert!(read(&value, Duration::ZERO).is_none(), "{value:?}");
+            let error = strange("renewal", &shape(&value)).to_string();
+            assert!(error.contains(&format!("to a renewal, {shown}")), "{error}");
+            assert!(!error.contains(id) && !error.contains("paid"), "{error}");
+        }
+        let long = shape(&Value::List(vec![Value::Nil; 100]));
+        assert_eq!(long.matches("Nil").count(), 8, "{long}");
+    }
+
+    #[test]
+    fn an_answer_to_another_step_is_named_without_what_it_carries() {
+        let settled = Answer::Settled(Arc::from(b"paid".as_slice()));
+        let error = left(settled).unwrap_err().to_string();
+        assert!(error.contains("to a leave, settled"), "{error}");
+    }
 }

@@ -303,7 +303,7 @@ impl Link {
             }
             Reply::Left(ack, leave) => self.has_left(ack, leave, value),
             Reply::Ticked(name) => {
-                if let Ok((_, true)) = answer::read(value, Duration::ZERO) {
+                if let Some((_, true)) = answer::read(&value, Duration::ZERO) {
                     self.tick(name);
                 }
             }
@@ -338,9 +338,9 @@ impl Link {
             let parcel = Parcel::new(Reply::Left(ack, leave));
             return self.send(&request, Parcel { by: By::Text, ..parcel });
         }
-        match answer::read(value, Duration::ZERO) {
-            Err(_) => drop(ack),
-            Ok((answer, more)) => {
+        match answer::read(&value, Duration::ZERO) {
+            None => drop(ack),
+            Some((answer, more)) => {
                 if more {
                     self.tick(leave.name);
                 }

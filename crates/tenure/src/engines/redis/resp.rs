@@ -62,13 +62,6 @@ impl Value {
             _ => None,
         }
     }
-
-    pub(super) fn into_list(self) -> Option<Vec<Value>> {
-        match self {
-            Value::List(items) => Some(items),
-            _ => None,
-        }
-    }
 }
 
 /// Shows the shape only: replies carry claim ids, which are secrets.

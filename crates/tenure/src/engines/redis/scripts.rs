@@ -38,6 +38,20 @@ const TEXTS: [&str; 8] = [
 static HASHES: LazyLock<[[u8; 40]; 8]> = LazyLock::new(|| TEXTS.map(|text| sha1(text.as_bytes())));
 
 impl Script {
+    /// What the step does, for messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Script::Claim => "claim",
+            Script::Renew => "renewal",
+            Script::Leave => "leave",
+            Script::Break => "break",
+            Script::Resize => "resize",
+            Script::Tick => "tick",
+            Script::View => "view",
+            Script::Hello => "hello",
+        }
+    }
+
     pub(super) fn text(self) -> &'static str {
         TEXTS[self as usize]
     }

@@ -87,7 +87,9 @@ impl Steps {
                 || Error::new(ErrorKind::Unavailable, "the connection was closed").in_doubt();
             let Heard { value, sent } = (&mut flight.heard).await.map_err(|_| lost())??;
             let Value::Error(text) = value else {
-                let (answer, more) = answer::read(value, ttl)?;
+                let (answer, more) = answer::read(&value, ttl).ok_or_else(|| {
+                    answer::strange(flight.request.step(), &answer::shape(&value))
+                })?;
                 match &answer {
                     Answer::Granted { fence, .. } => {
                         self.shared.saw(flight.request.partition(), *fence)
@@ -188,7 +190,7 @@ impl Steps {
             Answer::Full => return Err(Claim::full(asked.max_waiters)),
             Answer::Conflict { capacity } => return Err(Claim::conflict(asked.units, *capacity)),
             Answer::Gone(ended) => return Err(ended.clone().into()),
-            _ => return Err(answer::strange()),
+            answer => return Err(answer::strange("claim", answer.kind())),
         })
     }
 
@@ -296,7 +298,7 @@ impl Steps {
         self.ask(request, name, |answer| match answer {
             Answer::Done => Ok(()),
             Answer::Conflict { .. } => Err(Claim::capacity_is_fixed()),
-            _ => Err(answer::strange()),
+            answer => Err(answer::strange("resize", answer.kind())),
         })
     }
 
@@ -310,7 +312,7 @@ impl Steps {
         self.ask(request, name, |answer| match answer {
             Answer::Done => Ok(Broken::Done),
             Answer::MovedOn => Ok(Broken::MovedOn),
-            _ => Err(answer::strange()),
+            answer => Err(answer::strange("break", answer.kind())),
         })
     }
 
@@ -330,8 +332,9 @@ impl Steps {
 }
 
 fn place(landed: Landed) -> Result<Place> {
-    let Landed { answer: Answer::Waiting(standing), sent, .. } = landed else {
-        return Err(answer::strange());
+    let Landed { answer, sent, .. } = landed;
+    let Answer::Waiting(standing) = answer else {
+        return Err(answer::strange("claim", answer.kind()));
     };
     let Standing { ticket, ahead, floor, next_end, holder } = standing;
     let next_end = next_end.map_or(Moment::FAR, |left| sent + left);

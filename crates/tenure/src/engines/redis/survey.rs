@@ -95,7 +95,9 @@ impl Steps {
                 let parts: [&[u8]; 6] =
                     [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"];
                 let page = self.plain(link.clone(), Request::plain(&parts)).await?;
-                let Some([next, keys]) = page.as_list() else { return Err(answer::strange()) };
+                let Some([next, keys]) = page.as_list() else {
+                    return Err(answer::strange("scan", &answer::shape(&page)));
+                };
                 let keys = keys.as_list().unwrap_or_default().iter();
                 names.extend(keys.filter_map(|key| self.shared.layout.name_of(key.as_bytes()?)));
                 cursor = next.as_str().unwrap_or("0").to_owned();

@@ -77,6 +77,11 @@ impl Request {
         self.script
     }
 
+    /// What it does, for messages.
+    pub(super) fn step(&self) -> &'static str {
+        self.script.map_or("command", Script::name)
+    }
+
     pub(super) fn encode(&self, by: By, out: &mut Vec<u8>) {
         resp::array(out, self.parts);
         match (self.script, by) {
