@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::mutants::Mutants;
 use crate::torture::Torture;
 
 /// What `cargo xtask` says when it is asked for help, or for something it does not know.
@@ -12,7 +13,9 @@ usage: cargo xtask <command>
   tidy             who imports whom, how long files and functions are, what docs must say
   api [--write]    compare the public API with docs/api.txt, or write that file anew
   chart [--write]  compare docs/worker.svg with the worker's table, or draw it anew
-  mutants          break the code on purpose and demand that the tests notice
+  mutants [--some | WORDS]
+                   break the code on purpose and demand that the tests notice: in every way of
+                   the table, in those that `test` plays today, or in those that WORDS are about
   torture [--minutes N] [--first-seed N]
                    processes and faults on real servers, then the simulation with a million
                    seeds, or with new ones for N minutes";
@@ -40,7 +43,7 @@ pub(crate) enum Command {
         write: bool,
     },
     /// Proof that the tests can fail.
-    Mutants,
+    Mutants(Mutants),
     /// Processes under faults and the simulation, for long.
     Torture(Torture),
 }
@@ -57,7 +60,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
         "tidy" => no_options(rest).map(|()| Command::Tidy),
         "api" => Ok(Command::Api { write: flag(rest, "--write")? }),
         "chart" => Ok(Command::Chart { write: flag(rest, "--write")? }),
-        "mutants" => no_options(rest).map(|()| Command::Mutants),
+        "mutants" => Ok(Command::Mutants(mutants(rest)?)),
         "torture" => torture(rest).map(Command::Torture),
         unknown => Err(format!("there is no command {unknown:?}")),
     }
@@ -74,6 +77,14 @@ fn flag(rest: &[String], known: &str) -> Result<bool, String> {
     match rest.split_first() {
         Some((first, rest)) if first == known => no_options(rest).map(|()| true),
         _ => no_options(rest).map(|()| false),
+    }
+}
+
+fn mutants(rest: &[String]) -> Result<Mutants, String> {
+    match rest.split_first() {
+        Some((first, rest)) if first == "--some" => no_options(rest).map(|()| Mutants::Today),
+        Some((option, _)) if option.starts_with('-') => no_options(rest).map(|()| Mutants::Today),
+        _ => Ok(Mutants::About(rest.join(" "))),
     }
 }
 
@@ -110,6 +121,10 @@ mod tests {
         assert_eq!(read("test --all"), Ok(Command::Test { all: true }));
         assert_eq!(read("api --write"), Ok(Command::Api { write: true }));
         assert_eq!(read("chart"), Ok(Command::Chart { write: false }));
+        let about = |words: &str| Ok(Command::Mutants(Mutants::About(words.to_owned())));
+        assert_eq!(read("mutants"), about(""));
+        assert_eq!(read("mutants a turn"), about("a turn"));
+        assert_eq!(read("mutants --some"), Ok(Command::Mutants(Mutants::Today)));
         let torture = Torture { at_least: Some(Duration::from_secs(120)), first_seed: Some(7) };
         assert_eq!(read("torture --first-seed 7 --minutes 2"), Ok(Command::Torture(torture)));
     }
@@ -122,6 +137,7 @@ mod tests {
             ("test --al", "no option \"--al\""),
             ("test --all --all", "no option \"--all\""),
             ("tidy --fix", "no option"),
+            ("mutants --all", "no option"),
             ("torture --minutes", "needs a number"),
             ("torture --minutes soon", "needs a number, not \"soon\""),
             ("torture --minutes 0", "at least 1"),

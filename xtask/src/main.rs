@@ -54,7 +54,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Tidy => tidy::run()?,
         Command::Api { write } => api::run(write)?,
         Command::Chart { write } => chart::run(write)?,
-        Command::Mutants => mutants::run()?,
+        Command::Mutants(which) => mutants::run(&which)?,
         Command::Torture(torture) => torture::run(torture)?,
     }
     Ok(())

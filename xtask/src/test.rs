@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::failure::Failure;
+use crate::mutants::Mutants;
 use crate::{api, chart, mutants, setup, tidy, workspace};
 
 /// One step: what it is called, what to do when it fails, and how it runs.
@@ -33,15 +34,24 @@ fn steps(all: bool) -> Vec<Step> {
         Step { name: "chart", next: "draw it anew, and look at it", run: chart::check },
         Step { name: "tests", next: "run one alone: `cargo test -p CRATE NAME`", run: tests },
         Step { name: "docs", next: "fix the first warning above, and run again", run: docs },
+        Step {
+            name: "mutants",
+            next: "write a test that fails for what survived",
+            run: || mutants::run(&Mutants::Today),
+        },
     ];
     if all {
         // Slow tests are the same tests with more to do, so they stand in for the fast ones.
         let next = "run one alone: `TENURE_SLOW=1 cargo test -p CRATE NAME`";
         let slow = Step { name: "tests, with the slow ones", next, run: slow_tests };
-        steps.retain(|step| step.name != "tests");
+        steps.retain(|step| step.name != "tests" && step.name != "mutants");
         steps.push(slow);
         let next = "write a test that fails for what survived";
-        steps.push(Step { name: "mutants", next, run: mutants::run });
+        steps.push(Step {
+            name: "mutants",
+            next,
+            run: || mutants::run(&Mutants::About(String::new())),
+        });
     }
     steps
 }

@@ -7,20 +7,23 @@ mod probe;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Wake};
 use std::time::Duration;
 
-use probe::{memory, ms, now};
+use probe::{memory, ms, now, poll_once, waiting};
 use tenure::engine::*;
 use tenure::engines::memory::Memory;
 use tenure::{Released, Tenure};
 
-/// An engine in which an operator is faster than the answer to a claim.
-#[derive(Debug)]
+/// An engine in which an operator is faster than the answer to a claim, and a push as late as the test
+/// wants it.
+#[derive(Debug, Default)]
 struct Hasty {
     memory: Memory,
     breaks_next: AtomicBool,
+    asked: Mutex<Option<ClaimId>>,
+    turns: OnceLock<Weak<dyn Turns>>,
 }
 
 impl Engine for Hasty {
@@ -29,10 +32,12 @@ impl Engine for Hasty {
     }
 
     fn attach(&self, turns: Weak<dyn Turns>) {
+        self.turns.set(turns.clone()).unwrap();
         self.memory.attach(turns);
     }
 
     fn claim(&self, claim: &Claim) -> Step<Verdict> {
+        *self.asked.lock().unwrap() = Some(claim.id);
         let answer = self.memory.claim(claim);
         if self.breaks_next.swap(false, SeqCst) {
             let page = now(self.memory.inspect(&Scope::Name(claim.name.clone()))).unwrap();
@@ -81,13 +86,35 @@ impl Engine for Hasty {
 
 #[test]
 fn a_hold_that_is_broken_before_its_grant_is_heard_is_not_live() {
-    let engine = Hasty { memory: Memory::new(), breaks_next: AtomicBool::new(true) };
+    let engine = Hasty { breaks_next: AtomicBool::new(true), ..Hasty::default() };
     let tenure = Tenure::with_engine(Arc::new(engine));
     let first = now(tenure.mutex("a").renew(false).acquire()).unwrap();
     let second = now(tenure.mutex("a").acquire()).unwrap();
     assert!(!first.is_live(), "two are live: {first:?} and {second:?}");
     assert!(second.is_live());
     assert_eq!(now(first.release()).unwrap(), Released::Late);
+}
+
+/// The claim was told to wait after that grant was made: whatever it was, it is over, and somebody else
+/// may hold by now.
+#[test]
+fn a_turn_from_before_the_last_answer_is_not_believed() {
+    let engine = Arc::new(Hasty::default());
+    let tenure = Tenure::with_engine(engine.clone());
+    let holder = now(tenure.mutex("a").acquire()).unwrap();
+    let mut asking = waiting(tenure.mutex("a").acquire());
+    let turns = engine.turns.get().unwrap().upgrade().unwrap();
+    let (name, id) = (Name::new(Space::Lock, "a").unwrap(), engine.asked.lock().unwrap().unwrap());
+    let push = |fence| {
+        let grant = Grant::new(fence, SystemWorld.now(), Duration::from_secs(60), true);
+        turns.deliver(&name, &id, Turn::Granted(grant))
+    };
+    assert!(push(holder.fence()), "its claim is alive, and nothing is to be given back");
+    assert!(poll_once(&mut asking).is_pending(), "two hold");
+    // Tickets are numbers of the same row.
+    let next = Fence::new(holder.fence().get() + 100);
+    assert!(push(next));
+    assert_eq!(now(asking).unwrap().fence(), next);
 }
 
 /// Claims through the trait whose clients are gone.

@@ -1,0 +1,208 @@
+//! The ways in which the code is broken on purpose, each of which a test must notice.
+
+/// One way to break the code.
+pub(super) struct Mutation {
+    /// What it breaks, in the words of the invariants.
+    pub(super) breaks: &'static str,
+    /// The file, from the root.
+    pub(super) file: &'static str,
+    /// A piece of text that occurs exactly once in it.
+    pub(super) find: &'static str,
+    /// What stands there instead.
+    pub(super) replace: &'static str,
+    /// Which tests must fail, as arguments of `cargo test --workspace`.
+    pub(super) tests: &'static [&'static str],
+}
+
+/// The simulation notices most things.
+pub(super) const SIMULATION: &[&str] = &["--test", "simulation"];
+/// The conformance suite notices what is a promise about one call.
+const CONFORMANCE: &[&str] = &["--test", "memory", "virtual"];
+/// What happens between two steps.
+pub(super) const RACES: &[&str] = &["--test", "races"];
+/// One claim as its own process sees it.
+const STAKES: &[&str] = &["--lib", "stake::"];
+/// Outages on virtual time.
+const OUTAGES: &[&str] = &["--test", "outage", "seeds"];
+/// This process's own line.
+const OWN_LINE: &[&str] =
+    &["--test", "outage", "--", "no_business_of_the_engine", "nobody_takes_passes_on"];
+
+/// Ways to break the core, each of which a test must notice.
+pub(super) const MUTATIONS: &[Mutation] = &[
+    Mutation {
+        breaks: "whoever would go on alone does not stand in this process's own line",
+        file: "crates/tenure/src/acquire/begun.rs",
+        find: "if stake.outage() == OnOutage::Local {",
+        replace: "if stake.outage() == OnOutage::Closed {",
+        tests: OUTAGES,
+    },
+    Mutation {
+        breaks: "whoever goes on alone leaves its place in this process's own line",
+        file: "crates/tenure/src/outage.rs",
+        find: "stake.accompany(place);",
+        replace: "drop(place);",
+        tests: OUTAGES,
+    },
+    Mutation {
+        breaks: "an engine that is back stays out of reach",
+        file: "crates/tenure/src/outage.rs",
+        find: "let over = down.shards.remove(&shard).is_some() && down.shards.is_empty();",
+        replace: "let over = shard == u32::MAX && down.shards.is_empty();",
+        tests: OUTAGES,
+    },
+    Mutation {
+        breaks: "a claim that was never sent is left on the engine",
+        file: "crates/tenure/src/stake/companion.rs",
+        find: "self.state().unsent = true;",
+        replace: "",
+        tests: OWN_LINE,
+    },
+    Mutation {
+        breaks: "a turn of this process's own line that nobody takes stops the line",
+        file: "crates/tenure/src/local.rs",
+        find: "line.set_aside(now);",
+        replace: "",
+        tests: OWN_LINE,
+    },
+    Mutation {
+        breaks: "the watchdog renews nothing, so that holds and places run out",
+        file: "crates/tenure/src/watchdog.rs",
+        find: "self.renew(batch, now);",
+        replace: "let _ = (batch, now);",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a dropped hold is not released",
+        file: "crates/tenure/src/hold.rs",
+        find: "core.leave(&self.stake, self.given);",
+        replace: "let _ = core;",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a turn is believed however old it is",
+        file: "crates/tenure/src/acquire.rs",
+        find: "if now <= grant.start_by {",
+        replace: "if now <= grant.start_by || grant.first_life {",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a turn from before the last contact is believed",
+        file: "crates/tenure/src/stake/phase.rs",
+        find: "if grant.fence <= floor)",
+        replace: "if grant.fence < Fence::default() && grant.fence <= floor)",
+        tests: RACES,
+    },
+    Mutation {
+        breaks: "an end that comes before its grant is forgotten",
+        file: "crates/tenure/src/stake.rs",
+        find: "if let Some(ended) = ended {\n            state.lose(ended, None, todo);",
+        replace: "if let Some(_ended) = ended {\n            let _ = &todo;",
+        tests: RACES,
+    },
+    Mutation {
+        breaks: "a hold is live after its deadline",
+        file: "crates/tenure/src/stake.rs",
+        find: "Phase::Held(held) if now >= held.good_until => Some(Ended::Expired),",
+        replace: "Phase::Held(held) if now >= held.good_until + self.claim.ttl => Some(Ended::Expired),",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "the local deadline is later than the engine's",
+        file: "crates/tenure/src/moment.rs",
+        find: "remaining - remaining / 100 - allowance",
+        replace: "remaining + remaining / 50 + allowance",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "nobody who waits looks again",
+        file: "crates/tenure/src/stake/phase.rs",
+        find: "if !self.in_flight =>",
+        replace: "if self.in_flight && !self.in_flight =>",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "an answer that is heard late undoes when to look",
+        file: "crates/tenure/src/stake/phase.rs",
+        find: "place.look_again = place.look_again.min(self.hint);",
+        replace: "",
+        tests: STAKES,
+    },
+    Mutation {
+        breaks: "whoever is told is not woken",
+        file: "crates/tenure/src/turn.rs",
+        find: "if let Some(waker) = todo.wake.take() {\n            waker.wake();",
+        replace: "if let Some(waker) = todo.wake.take() {\n            drop(waker);",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "whoever waits is not known",
+        file: "crates/tenure/src/stake.rs",
+        find: "let before = state.waker.replace(cx.waker().clone());",
+        replace: "let before = { let _ = cx; state.waker.take() };",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "an ask that is dropped stays in line",
+        file: "crates/tenure/src/stake.rs",
+        find: "Phase::Asking(_) => Stake::leaving(None),",
+        replace: "Phase::Asking(_) => return (None, None),",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a newcomer passes the line",
+        file: "crates/tenure/src/ledger.rs",
+        find: "let comes_next = fits && self.shelf.head()?.is_none();",
+        replace: "let comes_next = fits;",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "the first in line is granted although it does not fit",
+        file: "crates/tenure/src/ledger.rs",
+        find: "if head.weight > capacity.saturating_sub(held) {",
+        replace: "if head.weight > capacity {",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a hold outlives max_hold",
+        file: "crates/tenure/src/stake.rs",
+        find: "self.terms.max_hold.map_or(Moment::FAR, |max_hold| since + max_hold)",
+        replace: "{ let _ = since; Moment::FAR }",
+        tests: CONFORMANCE,
+    },
+    Mutation {
+        breaks: "a wait is never over",
+        file: "crates/tenure/src/acquire.rs",
+        find: "Heard::Event(Event::Rung) if now >= self.deadline() => {",
+        replace: "Heard::Event(Event::Rung) if now > Moment::FAR => {",
+        tests: CONFORMANCE,
+    },
+    Mutation {
+        breaks: "a turn that is not renewed ends with its first life",
+        file: "crates/tenure/src/stake/phase.rs",
+        find: "terms.renew || self.first_life || self.is_kept()",
+        replace: "terms.renew || self.is_kept()",
+        tests: CONFORMANCE,
+    },
+    Mutation {
+        breaks: "a turn that comes late ends a hold that was detached",
+        file: "crates/tenure/src/stake.rs",
+        find: "(Phase::Held(_), _) | (Phase::Detached(_), Turn::Granted(_)) => true,",
+        replace: "(Phase::Held(_), _) => true,",
+        tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "a hold is detached in its first life",
+        file: "crates/tenure/src/detached.rs",
+        find: "self.renew_for(stake.claim.ttl).await?;",
+        replace: "",
+        tests: CONFORMANCE,
+    },
+    Mutation {
+        breaks: "hold_for is forgotten",
+        file: "crates/tenure/src/stake.rs",
+        find: "held.leave_at = since + self.terms.hold_for;\n                return (None, None);",
+        replace: "Stake::leaving(Some(held.good_until))",
+        tests: CONFORMANCE,
+    },
+];
