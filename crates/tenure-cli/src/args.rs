@@ -40,7 +40,7 @@ pub(crate) use top::Top;
 
 use crate::claimed::Claimed;
 use crate::commands::break_hold::Break;
-use crate::failure::{Failure, INTERNAL, USAGE};
+use crate::failure::{CONFIGURATION, Failure, INTERNAL, USAGE};
 use crate::output::quoted;
 use crate::settings::Settings;
 use claim::{Asking, Wait};
@@ -225,7 +225,8 @@ pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Asked,
     let Some((name, matches)) = matches.subcommand() else {
         return Err(refusal::no_command(&words));
     };
-    let given = Given::new(matches, variables);
+    let command = words.find_subcommand(name).unwrap_or(&words).clone();
+    let given = Given::new(&command, matches, variables);
     if name == "help"
         && let Some(help) = help(given.word("topic")?, &mut words)
     {
@@ -233,6 +234,26 @@ pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Asked,
     }
     let settings = Settings::read(&given, variables)?;
     Ok(Asked::Do(Box::new(settings), read(name, &given, &args)?))
+}
+
+/// Reads all that variables say, as the commands that take it would. The first that one of them would
+/// refuse is the error.
+pub(crate) fn check(variables: &Variables) -> Result<(), Failure> {
+    for command in define().get_subcommands() {
+        let mut line = vec!["tenure", command.get_name()];
+        if command.get_name() == "relay" && variables(&variable_of("upstream")).is_none() {
+            line.extend(["--upstream", "http://127.0.0.1:8545"]);
+        }
+        line.extend(command.get_positionals().filter(|word| word.is_required_set()).map(|_| "x"));
+        if command.get_arguments().any(|arg| arg.get_id() == "command") {
+            line.extend(["--", "x"]);
+        }
+        match parse(line.into_iter().map(OsString::from).collect(), variables) {
+            Err(failure) if failure.exit == CONFIGURATION => return Err(failure),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Failure> {

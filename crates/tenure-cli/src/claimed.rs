@@ -42,7 +42,16 @@ impl Claimed {
             }
         };
         Detached::from_secret(&settings.full_name(&self.name), &secret).map_err(|error| {
-            Failure::new(exit, format!("{said} has no claim"), engine::reason(&error), help)
+            if error.kind() != ErrorKind::Conflict {
+                let what = format!("{said} has no claim");
+                return Failure::new(exit, what, engine::reason(&error), help);
+            }
+            Failure::new(
+                USAGE,
+                format!("the claim in {said} is not one of {}", quoted(&self.name)),
+                "it was acquired with another name, or in another namespace",
+                "say the name that it was acquired with",
+            )
         })
     }
 

@@ -49,9 +49,9 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "T011",
         title: "you already hold it",
-        why: "A process above this one holds the name: TENURE_NAME is set. Waiting for yourself never\n\
-              ends.",
-        next: "Drop the inner `tenure run`, or give it another name.",
+        why: "A `tenure run` around this one holds the name, and waits for this one to end: TENURE_WITHIN\n\
+              says so. Waiting for it would never end, however many others are held in between.",
+        next: "Drop the inner one, or give it another name.",
     },
     Code {
         code: "T012",

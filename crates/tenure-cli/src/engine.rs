@@ -1,5 +1,6 @@
 //! The way to the engine, and what its errors mean to people.
 
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
@@ -21,13 +22,24 @@ const SCHEMES: [&str; 7] =
 /// A runtime on this thread. Commands that need none start none: starting must not cost time, and
 /// `run` forks before there is a thread.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    has_room().map_err(not_started)?;
     Builder::new_current_thread().enable_all().build().map_err(not_started)
 }
 
 /// A runtime on all cores, for what serves others.
 #[cfg(feature = "relay")]
 pub(crate) fn runtime_on_all_cores() -> Result<Runtime, Failure> {
+    has_room().map_err(not_started)?;
     Builder::new_multi_thread().enable_all().build().map_err(not_started)
+}
+
+/// Without a descriptor for the signals of its process a runtime panics; this says so instead.
+fn has_room() -> io::Result<()> {
+    let _as_many_as_it_takes: [File; 8] = {
+        let open = || File::open("/dev/null");
+        [open()?, open()?, open()?, open()?, open()?, open()?, open()?, open()?]
+    };
+    Ok(())
 }
 
 fn not_started(error: io::Error) -> Failure {

@@ -113,7 +113,12 @@ impl Json {
 
 impl Visit for Json {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.add(|object| object.text(field.name(), &format!("{value:?}")));
+        let text = format!("{value:?}");
+        match field.name() {
+            // The library writes the pairs as an object.
+            "meta" if text.starts_with('{') => self.add(|object| object.json("meta", &text)),
+            key => self.add(|object| object.text(key, &text)),
+        }
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -122,6 +127,14 @@ impl Visit for Json {
 
     fn record_u64(&mut self, field: &Field, value: u64) {
         self.add(|object| object.number(field.name(), value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(|object| object.json(field.name(), &value.to_string()));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.add(|object| object.decimal(field.name(), value, 3));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {

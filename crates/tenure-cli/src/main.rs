@@ -8,7 +8,7 @@
 //! - `settings` is what holds for every command; `engine` is the way to the engine and what its
 //!   errors mean; `output` is how things are shown; `logs` is what the library says about itself.
 //! - `asking` makes a claim of what was asked for, `claimed` is one of another process; `waiting` is
-//!   what is said while it waits; `names` finds a name, `facts` is what is known about one; `codes` are
+//!   what is said while it waits, `within` refuses a wait that cannot end; `names` finds a name, `facts` is what is known about one; `codes` are
 //!   the errors and topics that `explain` explains.
 //! - `commands` has one file a command; `run` (with `elect` and `once`) and `demo` have rooms of their
 //!   own.
@@ -33,6 +33,7 @@ mod settings;
 mod signals;
 mod system;
 mod waiting;
+mod within;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -120,7 +121,7 @@ fn do_here(here: Here, settings: &Settings, out: &mut dyn Write) -> Result<Exit,
         Here::Config => commands::config::run(settings, out),
         Here::Completions(shell) => commands::completions::run(shell, out),
         Here::Man(command) => commands::man::run(command.as_deref(), out),
-        Here::Explain(topic) => commands::explain::run(topic.as_deref(), out),
+        Here::Explain(topic) => commands::explain::run(topic.as_deref(), settings, out),
     }
 }
 

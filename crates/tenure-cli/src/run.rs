@@ -10,7 +10,8 @@
 //! - `held` is what it holds; `settle` what it says of work that is done once, `record` what is kept of
 //!   that, `passing` where it is read from.
 //! - `watch` decides when the command is stopped; `command`, `tree` and `terminal` are what it needs.
-//! - `events`, `signals`, `clock`: what the keeper hears. `report`, `loss`: what is said in the end.
+//! - `events`, `signals`, `clock`: what the keeper hears. `report`, `loss`: what is said in the end, `log`
+//!   all along.
 
 mod clock;
 mod command;
@@ -20,6 +21,7 @@ mod held;
 mod keeper;
 mod line;
 mod link;
+mod log;
 mod loss;
 mod passing;
 mod quiet;

@@ -2,9 +2,11 @@
 
 mod stage;
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 
-use stage::{Stage, Transcript};
+use stage::{Stage, Transcript, ran};
 
 #[test]
 fn mistakes_on_the_command_line_are_answered_in_the_users_own_words() {
@@ -135,4 +137,28 @@ fn a_state_file_that_cannot_be_there_is_refused_with_what_to_do() {
     all.run_with(&[("TENURE_URL", &*format!("file:{folder}/plain/x.db"))], "ls").failed(73);
     all.run_with(&[("XDG_STATE_HOME", &*format!("{folder}/plain"))], "ls").failed(73);
     all.compare("errors-file");
+}
+
+/// A word in its place is called what the help calls it: no flag has that name.
+#[test]
+fn a_word_that_is_not_text_is_called_what_the_help_calls_it() {
+    let stage = Stage::new("errors-bytes");
+    let bytes = OsStr::from_bytes(b"caf\xe9");
+    for (command, word) in [
+        ("show", "NAME"),
+        ("acquire", "NAME"),
+        ("leader", "NAME"),
+        ("ls", "PREFIX"),
+        ("watch", "PREFIX"),
+        ("explain", "CODE"),
+        ("man", "COMMAND"),
+        ("completions", "SHELL"),
+    ] {
+        let ran = ran(&mut stage.command([OsStr::new(command), bytes]));
+        assert_eq!(ran.failed(64)[0], format!("{word} is not valid UTF-8"), "{command}");
+    }
+    let once = [OsStr::new("once"), bytes, OsStr::new("--"), OsStr::new("true")];
+    assert_eq!(ran(&mut stage.command(once)).failed(64)[0], "KEY is not valid UTF-8");
+    let flag = [OsStr::new("ls"), OsStr::new("--ns"), bytes];
+    assert_eq!(ran(&mut stage.command(flag)).failed(64)[0], "--ns is not valid UTF-8");
 }

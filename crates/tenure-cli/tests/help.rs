@@ -73,6 +73,15 @@ fn topics_and_codes_are_explained() {
         assert_eq!(stage.run(&["explain", &topic.to_lowercase()]).worked(), explained.stdout);
     }
     snapshot("explain", &text);
+    // For programs, too.
+    let listed = stage.run(&["explain", "--json"]).stdout;
+    for topic in ["T010", "exit-codes", "fencing"] {
+        let explained = stage.run(&["explain", "--json", topic]).stdout;
+        assert!(explained.lines().all(|line| line.starts_with(r#"{"v":1,"#)), "{explained}");
+        assert!(listed.contains(&format!("\"{topic}\"")), "{listed}");
+    }
+    let busy = stage.run(&["explain", "--json", "T010"]).stdout;
+    assert!(busy.starts_with(r#"{"v":1,"code":"T010","title":"busy","why":""#), "{busy}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use stage::{Stage, ran};
 
 /// What is no span of time, or none that anything can be held for (S116).
 const NO_TIMES: [&str; 10] =
-    ["0", "-1", "1e3", "0x10", "nan", "1.5", "99999999999999999999", "", "30 potatoes", "+5"];
+    ["0", "-1", "1e3", "0x10", "nan", "1.5.2", "99999999999999999999", "", "30 potatoes", "+5"];
 /// What is no number of slots.
 const NO_SLOTS: [&str; 9] =
     ["0", "-1", "1e3", "0x10", "nan", "1.5", "99999999999999999999", "1048576", ""];
@@ -22,7 +22,7 @@ fn times_that_are_none_are_refused_by_flag_and_by_variable() {
                 let ran = stage.run(args);
                 let [what, why, help] = ran.failed(64);
                 assert!(what.starts_with(&format!("cannot read --ttl {value:?}")), "{what}");
-                assert!(why.contains("whole seconds") || why.contains("longer than"), "{why}");
+                assert!(why.contains("it takes seconds") || why.contains("longer than"), "{why}");
                 assert_eq!(help, "try `--ttl 30s`");
             }
             let ran = ran(stage.command([command, "x"]).env("TENURE_TTL", value));
@@ -155,4 +155,56 @@ fn namespaces_keep_names_apart_and_are_not_shown_within() {
     assert_eq!(names(&["--ns", "pro"]), [""; 0]);
     assert_eq!(stage.run(&["show", "backup", "--ns", "test"]).exit, Some(1));
     assert_eq!(stage.run(&["show", "backup", "--ns", "prod"]).exit, Some(0));
+}
+
+/// As `sleep` and `timeout` take them.
+#[test]
+fn seconds_may_have_a_fraction() {
+    let stage = Stage::new("values-fractions");
+    let _hold = stage.hold("backup");
+    for (value, said) in
+        [("0.2", "200ms"), (".05", "50ms"), ("0.2s", "200ms"), ("0.001m", "60ms"), ("1", "1s")]
+    {
+        let ran = stage.run(&["wait", "backup", "-w", value]);
+        assert_eq!(ran.failed(75)[1], format!("waited {said}"), "{value}");
+    }
+    for value in ["0.2.1", ".", "1.", "-0.2", "1e3", "0.2x", "99999999999999999999.5"] {
+        let ran = stage.run(&["wait", "backup", &format!("-w={value}")]);
+        let [what, ..] = ran.failed(64);
+        assert!(what.starts_with(&format!("cannot read --wait {value:?}")), "{what}");
+    }
+    // Far from where it is read, the unit must be said.
+    let ran = ran(stage.command(["wait", "backup"]).env("TENURE_WAIT", "0.2"));
+    assert!(ran.stderr.starts_with("error[T002]: "), "{ran:?}");
+    ran.failed(78);
+    let ran = stage::ran(stage.command(["wait", "backup"]).env("TENURE_WAIT", "0.2s"));
+    assert_eq!(ran.failed(75)[1], "waited 200ms");
+}
+
+/// Whoever asks what is set must hear that it cannot be used.
+#[test]
+fn config_refuses_what_every_command_would_refuse() {
+    for (variable, value) in [
+        ("TENURE_TTL", "abc"),
+        ("TENURE_TTL", "30"),
+        ("TENURE_SLOTS", "0"),
+        ("TENURE_NO_WAIT", "maybe"),
+        ("TENURE_INTERVAL", "soon"),
+        ("TENURE_KEEP", "0s"),
+        ("TENURE_SIGNAL", "BREXIT"),
+        ("TENURE_META", "ticket"),
+    ] {
+        let stage = Stage::new("values-config-refuses").with(variable, value);
+        for args in [&["config"][..], &["config", "--json"]] {
+            let ran = stage.run(args);
+            assert_eq!(ran.exit, Some(78), "{variable}={value}: {ran:?}");
+            let said = format!("{variable} {value:?}");
+            let no_unit = format!("{value:?} in {variable}: no unit");
+            assert!(ran.stderr.contains(&said) || ran.stderr.contains(&no_unit), "{ran:?}");
+            assert!(ran.stdout.contains(variable), "what is set is shown all the same: {ran:?}");
+        }
+    }
+    let stage = Stage::new("values-config-refuses").with("TENURE_UPSTREAM", "hunter2://x");
+    let ran = stage.run(&["config"]);
+    assert!(ran.exit == Some(78) && !ran.stderr.contains("hunter2"), "{ran:?}");
 }

@@ -7,6 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ring::digest::{SHA256, digest};
+
 use crate::ask::Draft;
 use crate::claim::{ClaimId, Ended, Fence, Grant, Renewal, Renewed};
 use crate::client::{Core, Tenure};
@@ -66,22 +68,28 @@ impl Detached {
     }
 
     /// All that is needed to go on with the hold, except its name, as one line of printable ASCII.
+    /// It has a fingerprint of the name, so that it is not taken for another's.
     ///
     /// Whoever has it can release the hold: pass it on like a password.
     pub fn secret(&self) -> String {
         let id: String = self.id.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        let (fence, millis) = (self.fence, self.ttl.as_millis());
-        format!("{PREFIX}{id}-{fence}-{millis}{}", if self.in_doubt { "-d" } else { "" })
+        let (fence, millis, name) = (self.fence, self.ttl.as_millis(), fingerprint(&self.name));
+        format!("{PREFIX}{id}-{fence}-{millis}-{name}{}", if self.in_doubt { "-d" } else { "" })
     }
 
     /// Reads what [`secret`](Detached::secret) gave. White space around it does not count.
     ///
     /// # Errors
-    /// `Invalid` if the name is bad, or the text is not a whole secret. The error does not repeat it.
+    /// `Invalid` if the name is bad, or the text is not a whole secret; `Conflict` if it is the secret of
+    /// another name. The error does not repeat it.
     pub fn from_secret(name: &str, secret: &str) -> Result<Detached> {
         let read = || {
             let name = Name::new(Space::Lock, name)?;
-            let (id, fence, ttl, in_doubt) = parts(secret.trim()).ok_or_else(not_a_secret)?;
+            let Parts { id, fence, ttl, of, in_doubt } =
+                parts(secret.trim()).ok_or_else(not_a_secret)?;
+            if of.is_some_and(|of| of != fingerprint(&name)) {
+                return Err(of_another_name());
+            }
             Ok(Detached { name, id, fence, ttl, in_doubt })
         };
         read().map_err(|error: Error| error.context("read the secret of", name, ""))
@@ -93,16 +101,34 @@ impl Detached {
     }
 }
 
-fn parts(secret: &str) -> Option<(ClaimId, Fence, Duration, bool)> {
-    let mut parts = secret.strip_prefix(PREFIX)?.split('-');
+struct Parts<'a> {
+    id: ClaimId,
+    fence: Fence,
+    ttl: Duration,
+    /// The fingerprint of the name. Secrets of older versions have none.
+    of: Option<&'a str>,
+    in_doubt: bool,
+}
+
+fn parts(secret: &str) -> Option<Parts<'_>> {
+    let mut parts = secret.strip_prefix(PREFIX)?.split('-').peekable();
     let id = id(parts.next()?)?;
     let (fence, millis) = (number(parts.next()?)?, number(parts.next()?)?);
+    let is_fingerprint = |part: &&str| part.len() == 9 && part.starts_with('n');
+    let of = parts.next_if(is_fingerprint);
     let in_doubt = match (parts.next(), parts.next()) {
         (None, _) => false,
         (Some("d"), None) => true,
         _ => return None,
     };
-    Some((id, Fence::new(fence), Duration::from_millis(millis), in_doubt))
+    let (fence, ttl) = (Fence::new(fence), Duration::from_millis(millis));
+    Some(Parts { id, fence, ttl, of, in_doubt })
+}
+
+/// Tells one name from another, without showing it.
+fn fingerprint(name: &Name) -> String {
+    let hash = digest(&SHA256, name.as_str().as_bytes());
+    hash.as_ref().iter().take(4).fold("n".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 fn id(hex: &str) -> Option<ClaimId> {
@@ -119,6 +145,11 @@ fn number(digits: &str) -> Option<u64> {
 fn not_a_secret() -> Error {
     let error = Error::invalid("the text is not the secret of a hold");
     error.next("give the whole line, unchanged; it begins with t1-")
+}
+
+fn of_another_name() -> Error {
+    let error = Error::new(ErrorKind::Conflict, "it is the secret of a hold of another name");
+    error.next("say the name that it was acquired with")
 }
 
 impl fmt::Debug for Detached {
@@ -352,7 +383,11 @@ mod tests {
             assert!(secret.bytes().all(|byte| byte.is_ascii_graphic()), "{secret}");
             assert_eq!(Detached::from_secret("deploy", &secret).unwrap(), detached);
             assert_eq!(Detached::from_secret("deploy", &format!(" {secret}\n")).unwrap(), detached);
-            assert_ne!(Detached::from_secret("other", &secret).unwrap(), detached);
+            let error = Detached::from_secret("other", &secret).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+            // Those of older versions do not say of which name they are.
+            let older = secret.replace(&format!("-{}", fingerprint(&detached.name)), "");
+            assert_eq!(Detached::from_secret("deploy", &older).unwrap(), detached);
         }
     }
 

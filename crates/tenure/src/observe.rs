@@ -12,9 +12,11 @@ pub mod meters;
 mod waiting;
 mod worker;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::field::{DisplayValue, display};
 use tracing::{Level, Span, debug, enabled, error, info, warn};
 
 pub use self::adviser::Advice;
@@ -29,6 +31,7 @@ use crate::clock::World;
 use crate::error::Error;
 use crate::moment::Moment;
 use crate::name::Name;
+use crate::options::Protection;
 use crate::stake::{Heard, Stake};
 
 /// The target of everything that is said here, for filters.
@@ -51,8 +54,8 @@ macro_rules! about {
         $level!(
             target: TARGET,
             event = $event, name = %claim.name, kind = kind(claim), group = group(&claim.name),
-            engine = &*$reporter.engine, owner, claim = %claim.id, ?meta,
-            trace = trace.as_deref(), $($rest)*
+            engine = &*$reporter.engine, owner, claim = %claim.id,
+            meta = pairs(meta), trace = trace.as_deref(), $($rest)*
         )
     }};
 }
@@ -73,6 +76,39 @@ macro_rules! about_blocked {
     }};
 }
 use about_blocked;
+
+/// Pairs as an object of JSON, which every reader of logs can read; none if there are none.
+fn pairs(pairs: &[(String, String)]) -> Option<DisplayValue<Pairs<'_>>> {
+    (!pairs.is_empty()).then(|| display(Pairs(pairs)))
+}
+
+struct Pairs<'a>(&'a [(String, String)]);
+
+impl fmt::Display for Pairs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (key, value)) in self.0.iter().enumerate() {
+            let begin = if number == 0 { "{" } else { "," };
+            write!(f, "{begin}{}:{}", Quoted(key), Quoted(value))?;
+        }
+        f.write_str("}")
+    }
+}
+
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if c.is_control() => write!(f, "\\u{:04x}", u32::from(c))?,
+                c => write!(f, "{c}")?,
+            }
+        }
+        f.write_str("\"")
+    }
+}
 
 fn millis(duration: Duration) -> u64 {
     duration.as_millis() as u64
@@ -155,7 +191,16 @@ impl Reporter {
         let say = || {
             let (ttl_ms, fence, reason) =
                 (millis(claim.ttl), stake.fence(), claim.details.reason.as_deref());
-            about!(debug, "lock.granted", self, claim, %fence, wait_ms, ttl_ms, reason);
+            about!(
+                debug,
+                "lock.granted",
+                self,
+                claim,
+                fence = fence.get(),
+                wait_ms,
+                ttl_ms,
+                reason
+            );
         };
         if enabled!(target: TARGET, Level::DEBUG) {
             if !acquire.is_disabled() {
@@ -171,7 +216,7 @@ impl Reporter {
     /// This process goes on with a hold that it or another let go of.
     pub(crate) fn attached(&self, stake: &Stake) {
         let ttl_ms = millis(stake.claim.ttl);
-        about!(debug, "lock.attached", self, &stake.claim, fence = %stake.fence(), ttl_ms);
+        about!(debug, "lock.attached", self, &stake.claim, fence = stake.fence().get(), ttl_ms);
     }
 
     // What happens to a hold.
@@ -185,7 +230,16 @@ impl Reporter {
             let (ttl_ms, left_ms) = (millis(claim.ttl), millis(left));
             stake.hold_span().in_scope(|| {
                 let fence = stake.fence();
-                about!(debug, "lock.renewed", self, claim, %fence, ttl_ms, left_ms, first_life);
+                about!(
+                    debug,
+                    "lock.renewed",
+                    self,
+                    claim,
+                    fence = fence.get(),
+                    ttl_ms,
+                    left_ms,
+                    first_life
+                );
             });
         }
         measure!(renewal(self, claim, heard));
@@ -195,7 +249,16 @@ impl Reporter {
         let (ttl_ms, left_ms) = (millis(stake.claim.ttl), millis(now.until(stake.deadline())));
         stake.hold_span().in_scope(|| {
             let (claim, fence) = (&stake.claim, stake.fence());
-            about!(warn, "lock.renew_late", self, claim, %fence, ttl_ms, left_ms, reason = why);
+            about!(
+                warn,
+                "lock.renew_late",
+                self,
+                claim,
+                fence = fence.get(),
+                ttl_ms,
+                left_ms,
+                reason = why
+            );
         });
     }
 
@@ -203,7 +266,7 @@ impl Reporter {
         let (claim, fence, held) = (&end.stake.claim, end.stake.fence(), end.held());
         let (ttl_ms, hold_ms) = (millis(claim.ttl), millis(held));
         end.say(|| {
-            about!(error, "lock.lost", self, claim, %fence, ttl_ms, hold_ms, reason = %ended);
+            about!(error, "lock.lost", self, claim, fence = fence.get(), ttl_ms, hold_ms, reason = %ended);
         });
         if let Some(holding) = end.holding {
             holding.over(held, how(ended), Some(ended));
@@ -216,7 +279,7 @@ impl Reporter {
     pub(crate) fn detached(&self, end: End<'_>) {
         let (claim, fence) = (&end.stake.claim, end.stake.fence());
         let ttl_ms = millis(claim.ttl);
-        end.say(|| about!(debug, "lock.detached", self, claim, %fence, ttl_ms));
+        end.say(|| about!(debug, "lock.detached", self, claim, fence = fence.get(), ttl_ms));
         if let Some(holding) = end.holding {
             let held = end.world.now().since(end.stake.times().0);
             holding.over(held, "detached", None);
@@ -234,7 +297,7 @@ impl Reporter {
         let (claim, held) = (&end.stake.claim, end.held());
         end.say(|| {
             let (fence, hold_ms) = (end.stake.fence(), millis(held));
-            about!(debug, "lock.released", self, claim, %fence, hold_ms);
+            about!(debug, "lock.released", self, claim, fence = fence.get(), hold_ms);
         });
         self.advise(&end, held);
         if let Some(holding) = end.holding {
@@ -260,7 +323,7 @@ impl Reporter {
                 "lock.expired_before_release",
                 self,
                 claim,
-                %fence,
+                fence = fence.get(),
                 ttl_ms,
                 hold_ms,
                 reason,
@@ -300,8 +363,13 @@ impl Reporter {
 
     /// A hold that the engine did not grant, because it cannot be reached.
     pub(crate) fn unprotected(&self, stake: &Stake) {
-        let (fence, protection) = (stake.fence(), stake.protection);
-        about!(warn, "lock.unprotected", self, &stake.claim, %fence, ?protection);
+        let fence = stake.fence();
+        let protection = match stake.protection {
+            Protection::Engine => "engine",
+            Protection::Local => "local",
+            Protection::None => "none",
+        };
+        about!(warn, "lock.unprotected", self, &stake.claim, fence = fence.get(), protection);
         measure!(fail_open(&stake.claim));
     }
 
@@ -311,13 +379,13 @@ impl Reporter {
     pub(crate) fn elected(&self, stake: &Stake) {
         let (claim, fence) = (&stake.claim, stake.fence());
         let value = claim.details.value.as_deref();
-        about!(info, "leader.elected", self, claim, %fence, value);
+        about!(info, "leader.elected", self, claim, fence = fence.get(), value);
         measure!(elected(claim, fence));
     }
 
     /// A leader hands over.
     pub(crate) fn resigned(&self, stake: &Stake) {
-        about!(info, "leader.resigned", self, &stake.claim, fence = %stake.fence());
+        about!(info, "leader.resigned", self, &stake.claim, fence = stake.fence().get());
     }
 
     /// A once has run, or is said not to have happened.
@@ -330,13 +398,13 @@ impl Reporter {
 
     /// The outcome of a once comes after its hold was lost; it counts unless someone began again.
     pub(crate) fn settled_late(&self, stake: &Stake) {
-        about!(warn, "once.settled_late", self, &stake.claim, fence = %stake.fence());
+        about!(warn, "once.settled_late", self, &stake.claim, fence = stake.fence().get());
     }
 
     /// An operator broke a hold; its holder says for itself what it lost.
     pub(crate) fn broken(&self, name: &Name, fence: Fence, note: &Note) {
         let (group, engine, by, reason) = (group(name), &*self.engine, &note.by, &note.reason);
-        warn!(target: TARGET, event = "lock.broken", %name, group, engine, %fence, by, reason);
+        warn!(target: TARGET, event = "lock.broken", %name, group, engine, fence = fence.get(), by, reason);
         measure!(broken(self, name));
     }
 }
@@ -369,7 +437,7 @@ pub(crate) fn engine_up(engine: &str, down_for: Duration) {
 pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
     let (group, seen) = (group_of(name), seen.map(Fence::get));
     warn!(
-        target: TARGET, event = "fence.stale", name, group, %offered, seen,
+        target: TARGET, event = "fence.stale", name, group, offered = offered.get(), seen,
         "a write came after its hold had ended, and was refused"
     );
     measure!(stale_write(group));
@@ -379,7 +447,7 @@ pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
 #[cfg(feature = "fence-http")]
 pub(crate) fn fence_unknown(name: &str, offered: Fence, why: &dyn std::fmt::Display) {
     let group = group_of(name);
-    error!(target: TARGET, event = "fence.unknown", name, group, %offered, reason = %why);
+    error!(target: TARGET, event = "fence.unknown", name, group, offered = offered.get(), reason = %why);
 }
 
 /// Whether a request was done cannot be told, or its answer not be kept.

@@ -20,7 +20,7 @@ fn kept_with(engine: std::sync::Arc<Between>) -> Tenure {
     Tenure::with_engine(engine)
 }
 
-const META: &str = r#"[("trace", "t-1"), ("user", "u-2")]"#;
+const META: &str = r#"{"trace":"t-1","user":"u-2"}"#;
 
 macro_rules! ask {
     ($tenure:expr, $name:expr) => {
@@ -232,7 +232,7 @@ async fn each_step_of_a_worker_is_written_with_its_id_and_its_term() {
     let line = written("worker-steps", "worker.stuck");
     expect(&line, Level::ERROR, &[("reason", "it does not listen"), ("term", &term)]);
     let line = written("worker-steps", "lock.granted");
-    expect(&line, Level::DEBUG, &[("meta", r#"[("worker", "w-1")]"#)]);
+    expect(&line, Level::DEBUG, &[("meta", r#"{"worker":"w-1"}"#)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -73,7 +73,7 @@ async fn kinds_are_told_apart() {
     drop(tenure.semaphore("kinds:2", 1).acquire().await.unwrap());
     drop(tenure.rwlock("kinds:3").read().await.unwrap());
     drop(tenure.rwlock("kinds:3").write().await.unwrap());
-    let kinds = ["lock", "sem", "rw"];
+    let kinds = ["lock", "sem", "rwlock"];
     let count = |kind| sum("tenure_acquisitions_total", &in_group("kinds", &[("kind", kind)]));
     assert_eq!(kinds.map(count), [1.0, 1.0, 2.0]);
 }

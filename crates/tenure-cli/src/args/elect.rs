@@ -16,7 +16,7 @@ anyone else can lead, and the candidate campaigns again, for ever. A signal is h
 ends, by that or by itself, the term is resigned at once and its exit code comes back. With --restart a CMD
 that ends by itself resigns, and the candidate campaigns again after a second.
 
-CMD finds TENURE_NAME, TENURE_TERM, TENURE_FENCE (the same number) and TENURE_OWNER in its environment.
+CMD finds TENURE_NAME, TENURE_KIND, TENURE_TERM and TENURE_FENCE (the same number) in its environment.
 Terms rise: guard what CMD writes with the number.
 
   tenure elect cron --value web-3 -- ./scheduler    one of the fleet runs it; another takes over

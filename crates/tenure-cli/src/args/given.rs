@@ -7,8 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use clap::ArgMatches;
 use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command as Words};
 
 use super::define::variable_of;
 use crate::failure::{CONFIGURATION, Failure, USAGE};
@@ -46,18 +46,24 @@ impl<T> Found<T> {
 
 /// What was said for one command.
 pub(crate) struct Given<'a> {
+    /// How the command is defined.
+    words: &'a Words,
     matches: &'a ArgMatches,
     variables: Option<&'a Variables>,
 }
 
 impl<'a> Given<'a> {
-    pub(crate) fn new(matches: &'a ArgMatches, variables: &'a Variables) -> Given<'a> {
-        Given { matches, variables: Some(variables) }
+    pub(crate) fn new(
+        words: &'a Words,
+        matches: &'a ArgMatches,
+        variables: &'a Variables,
+    ) -> Given<'a> {
+        Given { words, matches, variables: Some(variables) }
     }
 
     /// The same without variables: for what must be meant.
     pub(crate) fn spoken_only(&self) -> Given<'a> {
-        Given { matches: self.matches, variables: None }
+        Given { variables: None, ..*self }
     }
 
     /// Whether the command line has this flag or option.
@@ -136,20 +142,18 @@ impl<'a> Given<'a> {
         Ok(name)
     }
 
-    /// A span of time. On the command line a bare number is seconds, as flock has it; a variable may
-    /// be read far from where it was set, so it needs a unit.
+    /// A span of time. On the command line a bare number is seconds, as flock, sleep and timeout have it;
+    /// a variable may be read far from where it was set, so it needs a unit.
     pub(crate) fn duration(&self, name: &'static str) -> Result<Option<Duration>, Failure> {
         let Some(Found { value, source }) = self.text(name)? else { return Ok(None) };
         let read = match (is_bare(&value), source) {
-            (true, Source::Flag) => value.parse().ok().map(Duration::from_secs),
+            (true, Source::Flag) => humantime::parse_duration(&in_seconds(&value)).ok(),
             (true, _) => return Err(no_unit(&self.said(name), &value)),
             (false, _) => humantime::parse_duration(&value).ok(),
         };
         let why = match source {
-            Source::Flag => {
-                "it takes whole seconds, or whole numbers with their units: ms, s, m, h, d"
-            }
-            _ => "it takes whole numbers with their units: ms, s, m, h, d",
+            Source::Flag => "it takes seconds, or numbers with their units: ms, s, m, h, d",
+            _ => "it takes numbers with their units: ms, s, m, h, d",
         };
         read.map(Some).ok_or_else(|| self.unreadable(name, OsStr::new(&value), why, example(name)))
     }
@@ -173,7 +177,7 @@ impl<'a> Given<'a> {
     ) -> Result<Option<u64>, Failure> {
         let Some(Found { value, .. }) = self.text(name)? else { return Ok(None) };
         match value.parse() {
-            Ok(number) if is_bare(&value) && range.contains(&number) => Ok(Some(number)),
+            Ok(number) if is_digits(&value) && range.contains(&number) => Ok(Some(number)),
             _ => {
                 let (least, most) = (range.start(), range.end());
                 let why = format!("it takes a whole number from {least} to {most}");
@@ -217,12 +221,17 @@ impl<'a> Given<'a> {
         Failure::new(self.exit_of(name), format!("cannot read {said} {shown}"), why, help)
     }
 
-    /// The flag or the variable, whichever said it.
+    /// The flag or the variable, whichever said it; a word in its place is called as in the help.
     pub(crate) fn said(&self, name: &str) -> String {
         if !self.is_spoken(name) && self.variable(name).is_some() {
             return variable_of(name);
         }
-        format!("--{name}")
+        let arg = self.words.get_arguments().find(|arg| arg.get_id() == name);
+        let word = arg.filter(|arg| arg.is_positional()).and_then(Arg::get_value_names);
+        match word {
+            Some([word, ..]) => word.to_string(),
+            _ => format!("--{name}"),
+        }
     }
 
     /// The exit code for a value that makes no sense.
@@ -250,12 +259,25 @@ pub(crate) fn no_unit(said: &str, value: &str) -> Failure {
         CONFIGURATION,
         format!("cannot read duration {} in {said}: no unit", quoted(value)),
         "variables and URLs need a unit; on the command line a bare number is seconds",
-        format!("{said}={value}s"),
+        format!("{said}={}", in_seconds(value)),
     )
     .code("T002")
 }
 
-/// Whether it is a number and nothing else.
+/// Whether it is a number and nothing else, perhaps with a fraction.
 pub(crate) fn is_bare(value: &str) -> bool {
+    match value.split_once('.') {
+        Some((whole, fraction)) => (whole.is_empty() || is_digits(whole)) && is_digits(fraction),
+        None => is_digits(value),
+    }
+}
+
+/// A bare number with the unit of seconds.
+fn in_seconds(bare: &str) -> String {
+    let zero = if bare.starts_with('.') { "0" } else { "" };
+    format!("{zero}{bare}s")
+}
+
+fn is_digits(value: &str) -> bool {
     !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit())
 }

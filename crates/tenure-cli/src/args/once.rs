@@ -12,8 +12,9 @@ use super::run::{Program, Purpose, Run, Work, define_max_run, define_program};
 use crate::failure::Failure;
 
 const MORE: &str = "\
-The first one runs CMD; its output passes through, and its exit code and what it wrote are kept. Everyone
-else gets the same output and the same exit code, and runs nothing. Those who come while it runs wait for it.
+The first one runs CMD, and its output passes through. When CMD ends with 0, its output is kept for --keep
+(24 h): whoever comes within that time gets the same output and 0, and runs nothing. Those who come while it
+runs wait for it.
 
 A CMD that fails, with an exit code other than 0, says that it did not happen: it is not remembered, and the
 next one runs it (--keep-failures remembers it, too). A CMD that is ended by a signal, a lost hold or a killed

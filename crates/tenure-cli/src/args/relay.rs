@@ -192,7 +192,10 @@ fn read_nodes(given: &Given<'_>) -> Result<Vec<Address>, Failure> {
     let help = "such as `--upstream http://127.0.0.1:8545`";
     let urls = said.iter().flat_map(|list| words(list));
     let nodes: Result<Vec<Address>, String> = urls.map(str::parse).collect();
-    let nodes = nodes.map_err(|why| Failure::new(exit, "cannot read --upstream", why, help))?;
+    let nodes = nodes.map_err(|why| {
+        let what = format!("cannot read {}", given.said("upstream"));
+        Failure::new(exit, what, why, help)
+    })?;
     if nodes.is_empty() {
         let why = "a relay stands in front of a node";
         return Err(Failure::new(USAGE, "no node is named", why, help));

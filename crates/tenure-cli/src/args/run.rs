@@ -51,17 +51,6 @@ pub(crate) enum Purpose {
     Once(Work),
 }
 
-impl Purpose {
-    /// The command that it is asked for with.
-    pub(crate) fn verb(&self) -> &'static str {
-        match self {
-            Purpose::Hold => "run",
-            Purpose::Lead { .. } => "elect",
-            Purpose::Once(_) => "once",
-        }
-    }
-}
-
 /// Work that is done once.
 #[derive(Debug)]
 pub(crate) struct Work {
@@ -107,7 +96,7 @@ const SIGNALS: [(&str, Signal); 8] = [
 
 const MORE: &str = "\
 Standard input, output and error of CMD are left alone, and its exit code comes back unchanged. CMD finds
-TENURE_NAME, TENURE_FENCE and TENURE_OWNER in its environment.
+TENURE_NAME, TENURE_KIND and TENURE_FENCE in its environment.
 
   tenure run backup -- ./backup.sh           wait for the turn, then run
   tenure run -n -E 0 report -- ./report.sh   in cron: skip without a word if it still runs elsewhere

@@ -14,6 +14,7 @@ use crate::output::json::Object;
 use crate::settings::Settings;
 use crate::signals;
 use crate::waiting::Waiting;
+use crate::within;
 
 /// Acquires, and prints the claim: a secret, by which the hold is renewed and released.
 pub(crate) async fn run(
@@ -59,6 +60,7 @@ async fn acquire(
     {
         std::sync::Arc::make_mut(&mut options.details).owner = format!("{host}:{pid}");
     }
+    within::refuse(asked, Space::Lock, options.wait, tenure, settings).await?;
     let me = options.details.clone();
     let waiting = Waiting::new(tenure, settings, &asked.name, Space::Lock, Some(&me));
     let hold = tokio::select! {

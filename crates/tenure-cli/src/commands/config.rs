@@ -13,8 +13,8 @@ use crate::output::{clean, table};
 use crate::settings::{COLORS, FORMATS, LEVELS, Settings};
 
 /// Variables that are no setting: `run` gives them to its command, or other commands take them.
-const OTHERS: [&str; 5] =
-    ["TENURE_NAME", "TENURE_FENCE", "TENURE_KIND", "TENURE_TERM", "TENURE_CLAIM"];
+const OTHERS: [&str; 6] =
+    ["TENURE_NAME", "TENURE_FENCE", "TENURE_KIND", "TENURE_TERM", "TENURE_WITHIN", "TENURE_CLAIM"];
 
 /// What is shown where there is no value.
 const NONE: &str = "-";
@@ -28,7 +28,7 @@ struct Row {
     variable: String,
 }
 
-/// Prints all settings.
+/// Prints all settings. One that its commands would refuse is refused here, too, when all are shown.
 pub(crate) fn run(settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     let mut rows = of_all_commands(settings);
     rows.extend(of_some_commands(settings));
@@ -38,6 +38,7 @@ pub(crate) fn run(settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop
             let object = Object::versioned().text("setting", setting).maybe_text("value", value);
             writeln!(out, "{}", object.text("from", from).text("variable", variable).end())?;
         }
+        args::check(&|name| std::env::var_os(name))?;
         return Ok(OK);
     }
     let heading = ["SETTING", "VALUE", "FROM", "VARIABLE"].map(str::to_owned);
@@ -50,6 +51,7 @@ pub(crate) fn run(settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop
     for unknown in unknown(&rows, names) {
         settings.notes().say(&format!("{} is set, and nothing is called that", clean(&unknown)));
     }
+    args::check(&|name| std::env::var_os(name))?;
     Ok(OK)
 }
 

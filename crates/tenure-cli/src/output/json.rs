@@ -73,6 +73,13 @@ impl Object {
         self.raw(key, &format!("[{}]", values.join(",")))
     }
 
+    /// A field whose value is JSON already.
+    pub(crate) fn json(self, key: &str, value: &str) -> Object {
+        let mut safe = String::with_capacity(value.len());
+        value.chars().for_each(|c| if is_hidden(c) { escape(c, &mut safe) } else { safe.push(c) });
+        self.raw(key, &safe)
+    }
+
     fn raw(mut self, key: &str, value: &str) -> Object {
         if self.0.len() > 1 {
             self.0.push(',');
@@ -100,17 +107,19 @@ fn quote(text: &str) -> String {
             '\n' => quoted.push_str("\\n"),
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
-            c if is_hidden(c) => {
-                // JSON knows 16 bits at a time.
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    let _ = write!(quoted, "\\u{unit:04x}");
-                }
-            }
+            c if is_hidden(c) => escape(c, &mut quoted),
             c => quoted.push(c),
         }
     }
     quoted.push('"');
     quoted
+}
+
+/// JSON knows 16 bits at a time.
+fn escape(c: char, text: &mut String) {
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        let _ = write!(text, "\\u{unit:04x}");
+    }
 }
 
 #[cfg(test)]

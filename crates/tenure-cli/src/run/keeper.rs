@@ -21,7 +21,7 @@ use super::passing::Passing;
 use super::report::{MAX_RUN, Outcome, Report, late, not_started};
 use super::terminal::Terminal;
 use super::watch::{Limits, Watch, Watched, Why};
-use super::{clock, quiet, signals};
+use super::{clock, log, quiet, signals};
 use crate::args::Run;
 use crate::args::claim::Kind;
 use crate::args::run::{Program, Purpose};
@@ -30,6 +30,7 @@ use crate::failure::{Failure, INTERNAL};
 use crate::output::quoted;
 use crate::settings::Settings;
 use crate::system::{self, Inherited};
+use crate::within;
 
 /// What `ps` and `pkill` know this process by.
 const NAME: &std::ffi::CStr = c"hold-keeper";
@@ -220,7 +221,9 @@ impl Keeper<'_> {
             return (report, Rest::Kept(Kept { hold, until }));
         }
         let settling = self.settle(&mut report).await;
-        match self.unless_hurried(hold.let_go(settling)).await.flatten() {
+        let released = self.unless_hurried(hold.let_go(settling)).await.flatten();
+        log::released(self.run, released.as_ref());
+        match released {
             Some(Released::InTime) => (report, Rest::SignOff),
             _ => {
                 if lasted && report.failure.is_none() {
@@ -257,9 +260,10 @@ impl Keeper<'_> {
     async fn run_command(&mut self, hold: &Hold, options: &Options) -> Result<Watched, Report> {
         let run = self.run;
         let mut terminal = Terminal::new(self.events.front);
-        let command = self.start(hold, options, &mut terminal).map_err(|error| {
+        let command = self.start(hold, &mut terminal).map_err(|error| {
             Report::not_run(Outcome::Failed, not_started(&shown(&run.program), &error))
         })?;
+        log::started(run, command.pid());
         if !run.leads() {
             // What the command reads and writes is its own from now on: if it closes its output, whoever
             // reads that must not wait for us. Of a leader there may be another one to come.
@@ -294,21 +298,20 @@ impl Keeper<'_> {
         Ok(watch.watch().await)
     }
 
-    fn start(
-        &mut self,
-        hold: &Hold,
-        options: &Options,
-        terminal: &mut Terminal,
-    ) -> io::Result<Command> {
+    fn start(&mut self, hold: &Hold, terminal: &mut Terminal) -> io::Result<Command> {
         let run = self.run;
         let mut variables = vec![
             ("TENURE_NAME", run.asking.name.clone()),
             ("TENURE_KIND", word(run).to_owned()),
             ("TENURE_FENCE", hold.fence().to_string()),
-            ("TENURE_OWNER", options.details.owner.clone()),
+            (within::VARIABLE, within::with(run.space(), hold.name(), hold.fence().get())),
         ];
         if run.leads() {
             variables.push(("TENURE_TERM", hold.fence().to_string()));
+        }
+        // It is a setting, too: what nobody said must not become what a run within this one says.
+        if let Some(owner) = &run.asking.owner {
+            variables.push(("TENURE_OWNER", owner.clone()));
         }
         let mut output = None;
         if let Purpose::Once(_) = run.purpose {
@@ -320,6 +323,7 @@ impl Keeper<'_> {
 
     /// What a command that ran comes to.
     fn judge(&self, watched: Watched, hold: &Hold, options: &Options) -> Report {
+        log::ended(self.run, watched.ending);
         let again = self.again(&watched);
         let Watched { ending, stopped, warned, .. } = watched;
         let by_itself = stopped.is_none();
@@ -436,13 +440,12 @@ impl Kept {
 }
 
 /// What the name is, as the command finds it in TENURE_KIND.
-fn word(run: &Run) -> &'static str {
+pub(super) fn word(run: &Run) -> &'static str {
     match (&run.purpose, run.asking.kind) {
         (Purpose::Lead { .. }, _) => "leader",
         (Purpose::Once(_), _) => "once",
         (Purpose::Hold, Kind::Lock) => "lock",
-        (Purpose::Hold, Kind::Shared) => "shared",
-        (Purpose::Hold, Kind::Exclusive) => "exclusive",
+        (Purpose::Hold, Kind::Shared | Kind::Exclusive) => "rwlock",
         (Purpose::Hold, Kind::Slots(_)) => "sem",
     }
 }

@@ -8,18 +8,18 @@ use tenure::{Begun, ErrorKind, Options, Outcome, Tenure};
 
 use super::held::{Held, Settling};
 use super::keeper::{CalledOff, Keeper, shown};
-use super::report::{Outcome as Ended, Report, already_held, other_content, unsettled};
+use super::log;
+use super::report::{Outcome as Ended, Report, other_content, unsettled};
 use super::tree;
 use crate::args::Run;
-use crate::args::claim::Kind;
 use crate::args::run::Purpose;
 use crate::asking::{self, origin};
 use crate::engine;
-use crate::failure::Failure;
 use crate::names;
 use crate::output::quoted;
 use crate::settings::Settings;
 use crate::waiting::Waiting;
+use crate::within;
 
 /// How long the way out of the line may take: an engine that does not answer forgets us by itself.
 const LEAVING: Duration = Duration::from_secs(3);
@@ -46,9 +46,9 @@ impl Keeper<'_> {
         run.kill_after(options.ttl).map_err(failed)?;
         let checked = tenure.clone().with_defaults(options.clone());
         checked.map_err(|error| failed(engine::failure(&error, settings)))?;
-        if let Some(failure) = self.own_hold(tenure, &options).await {
-            return Err(failed(failure));
-        }
+        let within = within::refuse(&run.asking, run.space(), options.wait, tenure, settings);
+        within.await.map_err(failed)?;
+        log::asked(run, &options, settings);
         // A hold that is kept is kept by us, so that the front need not wait for it.
         let mut asked = options.clone();
         asked.hold_for = Duration::ZERO;
@@ -113,6 +113,7 @@ impl Keeper<'_> {
     }
 
     fn say_got(&self, held: &Held, waiting: &Waiting<'_>) {
+        log::granted(self.run, held.fence().get());
         match held {
             Held::Term(term) => {
                 let name = quoted(&self.run.asking.name);
@@ -128,25 +129,6 @@ impl Keeper<'_> {
             let note = format!("cannot campaign for {name} now, and tries again: {said}");
             self.settings.notes().say(&note);
         }
-    }
-
-    /// Whether whoever runs this holds the name already, and would wait for itself.
-    async fn own_hold(&self, tenure: &Tenure, options: &Options) -> Option<Failure> {
-        let Run { asking, purpose, .. } = self.run;
-        let said = |name| std::env::var(name).ok();
-        if said("TENURE_NAME")? != asking.name || options.wait == Some(Duration::ZERO) {
-            return None;
-        }
-        let fence: u64 = said("TENURE_FENCE")?.parse().ok()?;
-        let name = self.settings.full_name(&asking.name);
-        let view = names::look(tenure, self.run.space(), &name).await.ok()??;
-        let own = view.holders.iter().find(|holder| holder.fence.get() == fence)?;
-        let fits = match asking.kind {
-            Kind::Lock | Kind::Exclusive => false,
-            Kind::Shared | Kind::Slots(_) => own.weight < view.capacity,
-        };
-        let verb = purpose.verb();
-        (!fits).then(|| already_held(verb, &asking.name, &own.details.owner))
     }
 
     fn options(&self, tenure: &Tenure) -> Options {

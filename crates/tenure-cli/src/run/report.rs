@@ -9,7 +9,7 @@ use super::link::News;
 use super::signals;
 use crate::failure::{Failure, OUTPUT, UNSETTLED, USAGE};
 use crate::output::json::Object;
-use crate::output::{Paint, clean, quoted, typed};
+use crate::output::{Paint, quoted, typed};
 
 /// The hold was lost while the command ran.
 pub(super) const LOST: u8 = 79;
@@ -154,20 +154,6 @@ pub(super) fn late(name: &str, exit: u8) -> Failure {
         "a longer --ttl; guard what the command writes with the fence: `tenure explain fencing`",
     )
     .code("T013")
-}
-
-/// Whoever runs this holds the name.
-pub(super) fn already_held(verb: &str, name: &str, owner: &str) -> Failure {
-    Failure::new(
-        USAGE,
-        format!("you already hold {}: this runs inside of a `tenure {verb}` of it", quoted(name)),
-        format!(
-            "TENURE_NAME is set, and {} holds it; waiting for yourself never ends",
-            clean(owner)
-        ),
-        format!("drop the inner `tenure {verb}`, or give it another name"),
-    )
-    .code("T011")
 }
 
 /// Somebody started it and never said how it ended.

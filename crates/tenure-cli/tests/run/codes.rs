@@ -15,6 +15,10 @@ on_every_engine!(
     a_name_stays_taken_for_hold_for_and_nobody_waits_for_that,
     what_others_see_of_it,
     whoever_holds_a_name_is_told_instead_of_waiting_for_itself,
+    whoever_waits_for_what_is_held_around_it_is_told_at_once,
+    a_run_within_a_run_shows_itself_and_not_the_outer_one,
+    with_v_it_says_what_it_does,
+    logs_as_json_have_values_and_no_rust,
 );
 
 fn the_exit_code_is_the_commands_own(stage: &Stage) {
@@ -143,8 +147,9 @@ fn slots_readers_and_writers_share_as_they_say(stage: &Stage) {
         let print = ["--", "sh", "-c", "echo $TENURE_KIND"];
         stage.end(&[&["run"], words, &print].concat()).out
     };
-    assert_eq!(kind(&["-s", "a"]), "shared\n");
-    assert_eq!(kind(&["-x", "b"]), "exclusive\n");
+    // As `ls`, the logs and the metrics call it.
+    assert_eq!(kind(&["-s", "a"]), "rwlock\n");
+    assert_eq!(kind(&["-x", "b"]), "rwlock\n");
     assert_eq!(kind(&["-j", "2", "c"]), "sem\n");
     assert_eq!(kind(&["d"]), "lock\n");
 }
@@ -209,9 +214,81 @@ fn whoever_holds_a_name_is_told_instead_of_waiting_for_itself(stage: &Stage) {
         "0\n",
         "there is a second slot"
     );
-    let line =
-        format!("TENURE_FENCE=7 {} run -w 50ms x -- true; echo $?", env!("CARGO_BIN_EXE_tenure"));
+    let run = env!("CARGO_BIN_EXE_tenure");
+    let line = format!("TENURE_WITHIN=lock:7:x {run} run -w 50ms x -- true; echo $?");
     assert_eq!(stage.end(&["run", "x", "-c", &line]).out, "75\n", "an old fence says nothing");
+}
+
+/// However many others are held in between.
+fn whoever_waits_for_what_is_held_around_it_is_told_at_once(stage: &Stage) {
+    let run = format!("{} run", env!("CARGO_BIN_EXE_tenure"));
+    let within = |first: &str, second: &str, third: &str| {
+        let third = format!("{run} {third} -- true; echo $?");
+        let second = format!("{run} {second} -c '{third}'");
+        let mut words: Vec<_> = std::iter::once("run").chain(first.split(' ')).collect();
+        words.extend(["-c", &second]);
+        stage.end(&words)
+    };
+    // One that would never be over is asked for when this much is right.
+    let ended = within("a", "b", "-w 20s a");
+    assert_eq!((ended.code, &*ended.out), (Some(0), "64\n"), "{}", ended.err);
+    assert!(ended.err.starts_with("error[T011]: you already hold \"a\""), "{}", ended.err);
+    assert_eq!(within("a", "b", "a").out, "64\n");
+    let acquire = format!("{} acquire -w 20s a; echo $?", env!("CARGO_BIN_EXE_tenure"));
+    assert_eq!(stage.end(&["run", "a", "-c", &acquire]).out, "64\n");
+    assert_eq!(within("a", "b", "-n a").out, "75\n");
+    assert_eq!(within("a", "b", "c").out, "0\n");
+    assert_eq!(within("-j 3 a", "-j 3 a", "-j 3 a").out, "0\n", "there is a third slot");
+    assert_eq!(within("-j 2 a", "-j 2 a", "-j 2 a").out, "64\n", "both slots are its own");
+    assert_eq!(within("-s a", "b", "-s a").out, "0\n", "readers share");
+    assert_eq!(within("-s a", "b", "-x a").out, "64\n");
+    assert_eq!(within("a%20b", "b", "a%20b").out, "64\n");
+    // A name of another namespace is another name.
+    assert_eq!(within("a", "--ns n b", "--ns n a").out, "0\n");
+}
+
+fn a_run_within_a_run_shows_itself_and_not_the_outer_one(stage: &Stage) {
+    let owner = |name: &str| {
+        let view = stage.view(name).unwrap();
+        let details = &view.holders[0].details;
+        let pid = details.meta.iter().find(|(key, _)| key == "pid").unwrap();
+        assert!(details.owner.ends_with(&format!(":{}", pid.1)), "{details:?}");
+        details.owner.clone()
+    };
+    let inner = format!("{} run b -c 'echo > ready; sleep 600'", env!("CARGO_BIN_EXE_tenure"));
+    let _outer = stage.start(&["run", "a", "-c", &inner]);
+    stage.lines("ready", 1);
+    assert_ne!(owner("a"), owner("b"));
+    // Whoever is called something is called that all the way down.
+    let inner = format!("{} run d -c 'echo > named; sleep 600'", env!("CARGO_BIN_EXE_tenure"));
+    let _outer = stage.start(&["run", "--owner", "ada", "c", "-c", &inner]);
+    stage.lines("named", 1);
+    assert_eq!(stage.view("d").unwrap().holders[0].details.owner, "ada");
+}
+
+fn with_v_it_says_what_it_does(stage: &Stage) {
+    let ended = stage.end(&["run", "-v", "x", "--", "sh", "-c", "exit 3"]);
+    assert_eq!(ended.code, Some(3));
+    let events: Vec<_> =
+        ended.err.lines().map(|line| line.split_whitespace().nth(2).unwrap_or_default()).collect();
+    let all = ["run.asked", "run.granted", "run.started", "run.ended", "run.released"];
+    assert_eq!(events, all, "{}", ended.err);
+    assert!(ended.err.contains("code=3") && ended.err.contains("kind=lock"), "{}", ended.err);
+}
+
+/// What programs read has numbers for numbers, and objects for pairs.
+fn logs_as_json_have_values_and_no_rust(stage: &Stage) {
+    let words = "run -vv --log-format json -s --meta a=b --meta c=d\u{202e}\"e x -- true";
+    let ended = stage.end(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!(ended.code, Some(0));
+    let granted = ended.err.lines().find(|line| line.contains("lock.granted")).unwrap();
+    assert!(granted.contains(r#""meta":{"a":"b","c":"d\u202e\"e","host":""#), "{granted}");
+    assert!(granted.contains(r#""kind":"rwlock""#), "{granted}");
+    for line in ended.err.lines() {
+        let number = line.split("\"fence\":").nth(1).and_then(|rest| rest.chars().next());
+        assert!(number.is_none_or(|first| first.is_ascii_digit()), "{line}");
+        assert!(!line.contains("[(") && !line.contains("Some("), "{line}");
+    }
 }
 
 /// S64: too few descriptors.
@@ -223,12 +300,23 @@ fn without_descriptors_it_is_said_and_nothing_runs() {
         let ended = stage.shell(&format!("ulimit -n {limit}; exec $TENURE run x -- touch ran"));
         assert!(ended.code == Some(0) || !ended.err.is_empty(), "{limit}: {ended:?}");
         assert!(ended.err.matches("help:").count() <= 1, "{limit}: said once: {}", ended.err);
+        assert!(!ended.err.contains("panicked"), "{limit}: {}", ended.err);
         assert_eq!(ended.code == Some(0), stage.path("ran").exists(), "{limit}: {ended:?}");
         let _ = fs::remove_file(stage.path("ran"));
         codes.push(ended.code);
     }
     assert!(codes.contains(&Some(70)), "{codes:?}");
     assert!(stage.view("x").is_none());
+    for command in
+        ["ls", "show x", "acquire -n x", "doctor", "wait x", "leader x", "once -n x -- true"]
+    {
+        for limit in 4..24 {
+            let ended = stage.shell(&format!("ulimit -n {limit}; exec $TENURE {command}"));
+            let said =
+                ended.code == Some(0) || ended.err.contains("help:") || !ended.out.is_empty();
+            assert!(said && !ended.err.contains("panicked"), "{limit}, {command}: {ended:?}");
+        }
+    }
 }
 
 /// What is known to be wrong is refused before an engine is asked, and nothing runs.

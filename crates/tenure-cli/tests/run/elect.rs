@@ -185,8 +185,8 @@ fn what_the_command_finds_and_others_see(stage: &Stage) {
     // A lock of that name is another thing.
     assert_eq!(stage.end(&["run", "-n", "cron", "--", "true"]).code, Some(0));
     // A candidate that waits for itself is told so.
-    let ended = stage
-        .shell(&format!("TENURE_NAME=cron TENURE_FENCE={term} \"$TENURE\" elect cron -- true"));
+    let ended =
+        stage.shell(&format!("TENURE_WITHIN=leader:{term}:cron \"$TENURE\" elect cron -- true"));
     assert_eq!(ended.code, Some(64));
     assert!(ended.err.starts_with("error[T011]: you already hold \"cron\""), "{}", ended.err);
     candidate.signal(Signal::TERM);

@@ -302,7 +302,7 @@ fn filtered(text: &str, stage: &Stage) -> String {
     let me = format!(r"\b{}:\d+", rustix::system::uname().nodename().to_string_lossy());
     let filters = [
         (&*me, "[ME]"),
-        (r"t1-[0-9a-f]{32}-\d+-(\d+)(-d)?", "[CLAIM $1]"),
+        (r"t1-[0-9a-f]{32}-\d+-(\d+)(-n[0-9a-f]{8})?(-d)?", "[CLAIM $1]"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[WHEN]"),
         (r"\d\d:\d\d:\d\d(\.\d+)?Z", "[TIME]"),
         (r"\(\d+\.\d+ ms\)", "([TRIP] ms)"),

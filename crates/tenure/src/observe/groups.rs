@@ -34,7 +34,7 @@ pub(super) fn kind(claim: &Claim) -> &'static str {
         Space::Election => "leader",
         Space::Once => "once",
         Space::Lock if !claim.fixed => "sem",
-        Space::Lock if claim.capacity > MOST_UNITS => "rw",
+        Space::Lock if claim.capacity > MOST_UNITS => "rwlock",
         Space::Lock => "lock",
     }
 }
@@ -107,7 +107,7 @@ mod tests {
             (Space::Lock, 1, true, "lock"),
             (Space::Lock, 1, false, "sem"),
             (Space::Lock, MOST_UNITS, false, "sem"),
-            (Space::Lock, MOST_UNITS + 1, true, "rw"),
+            (Space::Lock, MOST_UNITS + 1, true, "rwlock"),
             (Space::Election, 1, true, "leader"),
             (Space::Once, 1, true, "once"),
         ] {

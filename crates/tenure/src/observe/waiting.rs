@@ -9,7 +9,7 @@ use tracing::{Span, debug, debug_span};
 
 #[cfg(feature = "metrics")]
 use super::meters;
-use super::{Reporter, TARGET, about, about_blocked, group, kind, measure, millis};
+use super::{Reporter, TARGET, about, about_blocked, group, kind, measure, millis, pairs};
 use crate::claim::{Claim, Holder, Place};
 use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;

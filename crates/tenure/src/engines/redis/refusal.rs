@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 /// The classes of refusals, by what is to be done about them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
-    /// The script is not loaded.
+    /// The script must be sent as text: it is not loaded, or may not be named by its hash.
     NoScript,
     /// The slot lives elsewhere.
     Moved(Address),
@@ -35,6 +35,8 @@ impl Refusal {
         let mut address = || address(words.nth(1)?);
         match code {
             "NOSCRIPT" => Refusal::NoScript,
+            // A user that may run scripts by their text alone.
+            "NOPERM" if text.contains("'evalsha'") => Refusal::NoScript,
             "MOVED" => address().map_or(Refusal::Other, Refusal::Moved),
             "ASK" => address().map_or(Refusal::Other, Refusal::Ask),
             "TRYAGAIN" => Refusal::TryAgain,
@@ -132,6 +134,11 @@ mod tests {
             ("NOREPLICAS Not enough good replicas to write.", Refusal::Lonely),
             ("LOADING Redis is loading the dataset in memory", Refusal::NotNow),
             ("NOPERM this user has no permissions", Refusal::Denied),
+            (
+                "NOPERM User locks has no permissions to run the 'evalsha' command",
+                Refusal::NoScript,
+            ),
+            ("NOPERM User locks has no permissions to run the 'eval' command", Refusal::Denied),
             ("ERR max number of clients reached", Refusal::NotNow),
             (
                 "ERR The user executing the script can't run this command or subcommand script: f_1",
