@@ -160,6 +160,10 @@ pub trait Turns: Debug + Send + Sync {
 
     /// Makes every waiting claim of a shard ask again: pushes may have been lost.
     fn look_again(&self, shard: u32);
+
+    /// Makes every hold of these shards renew at once: another server has taken over, and may not know
+    /// them.
+    fn check_holds(&self, _shards: &[u32]) {}
 }
 
 /// What an engine promises.

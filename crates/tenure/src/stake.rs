@@ -388,6 +388,17 @@ impl Stake {
         matches!(&state.phase, Phase::Held(_)) && state.fence == fence
     }
 
+    /// Has the watchdog renew it at its next look; `false` if there is nothing to renew.
+    pub(crate) fn renew_now(&self) -> bool {
+        match &mut self.state().phase {
+            Phase::Held(held) => {
+                held.renew_by = Moment::ORIGIN;
+                true
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn held_since(&self) -> Option<Moment> {
         let state = self.state();
         matches!(&state.phase, Phase::Held(_)).then_some(state.since)

@@ -320,6 +320,14 @@ impl Turns for Slots {
             }
         }
     }
+
+    fn check_holds(&self, shards: &[u32]) {
+        for stake in self.all() {
+            if shards.contains(&(self.shard_of)(&stake.claim.name)) && stake.renew_now() {
+                self.schedule(&stake.claim.name, Moment::ORIGIN);
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Slots {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Flavour, Redis, ServerError, eventually};
+use super::{Clock, Flavour, Redis, ServerError, eventually};
 
 /// What the sentinels call the service.
 const SERVICE: &str = "mymaster";
@@ -41,13 +41,39 @@ impl Sentinels {
         Sentinels::start_with(Flavour::Debian, replicas)
     }
 
+    /// The same, but as in production a former primary is made a replica only some 8 s after it was
+    /// replaced: until then it accepts writes.
+    pub fn start_slow_to_demote(replicas: usize) -> Result<Sentinels, ServerError> {
+        let started = Sentinels::start(replicas)?;
+        for sentinel in &started.sentinels {
+            // They wait for four of these periods.
+            sentinel.command(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "2000"])?.accepted()?;
+        }
+        Ok(started)
+    }
+
     /// The same with other programs.
     pub fn start_with(flavour: Flavour, replicas: usize) -> Result<Sentinels, ServerError> {
+        Sentinels::start_as(flavour, replicas, None)
+    }
+
+    /// The same with replicas that see another time than the primary.
+    pub fn start_with_clock(replicas: usize, clock: &Clock) -> Result<Sentinels, ServerError> {
+        Sentinels::start_as(Flavour::Debian, replicas, Some(clock))
+    }
+
+    fn start_as(
+        flavour: Flavour,
+        replicas: usize,
+        clock: Option<&Clock>,
+    ) -> Result<Sentinels, ServerError> {
         let primary = Redis::build().flavour(flavour).start()?;
         let port = primary.port();
         let mut nodes = vec![primary];
         for _ in 0..replicas {
-            nodes.push(Redis::build().flavour(flavour).replica_of(port).start()?);
+            let build = Redis::build().flavour(flavour).replica_of(port);
+            let build = if let Some(clock) = clock { build.clock(clock) } else { build };
+            nodes.push(build.start()?);
         }
         eventually("the replicas are in sync", PATIENCE, || {
             nodes.iter().skip(1).all(Redis::is_synced_replica)

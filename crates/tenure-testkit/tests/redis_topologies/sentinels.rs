@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use tenure::{Fence, Hold, Tenure};
-use tenure_testkit::servers::{Redis, Sentinels, eventually};
+use tenure_testkit::proxy::{Direction, Proxy};
+use tenure_testkit::servers::{Clock, Redis, Sentinels, eventually};
 use tokio::task::JoinHandle;
 
 use crate::probe_redis::*;
@@ -108,4 +109,51 @@ async fn s85_one_sentinel_that_hangs_does_not_keep_the_others_from_answering() {
     let error = within(secs(12), Tenure::connect(&unknown)).await.unwrap_err();
     assert!(error.to_string().contains("nobody"), "{error}");
     servers.sentinels()[0].resume().unwrap();
+}
+
+/// The former primary goes on accepting writes for seconds, and this holder does not hear that it was
+/// replaced: what is renewed there does not count.
+#[tokio::test(flavor = "multi_thread")]
+async fn s84_a_holder_that_cannot_hear_the_sentinels_loses_its_hold_before_another_gets_it() {
+    let servers = Sentinels::start_slow_to_demote(1).unwrap();
+    let sentinels = servers.sentinels().iter();
+    let network: Vec<_> =
+        sentinels.map(|sentinel| Proxy::start(sentinel.port()).unwrap()).collect();
+    let hosts: Vec<_> = network.iter().map(|it| format!("127.0.0.1:{}", it.port())).collect();
+    let url = format!("redis-sentinel://{}/{}", hosts.join(","), servers.service());
+    let (cut_off, other) = (connect(&url).await, connect(&servers.url()).await);
+    let old = Arc::new(cut_off.mutex("x").ttl(secs(3)).acquire().await.unwrap());
+    let fences = Fences::default();
+    let next = follow(&other, &old, &fences);
+    until_waiting(&other, "x", 1).await;
+    // It has been renewed there, so that the replica was seen.
+    pause(ms(1500)).await;
+    replicated(servers.primary().unwrap(), 1);
+    for way in &network {
+        way.hold(Direction::Downstream);
+    }
+    servers.failover().unwrap();
+    assert_eq!(soon(old.lost()).await, tenure::Ended::Expired);
+    soon(next).await.unwrap();
+    assert!(fences.lock().unwrap()[0] > old.fence());
+}
+
+/// Where a replica's clock is ahead, holds seem to be over when it takes over.
+#[tokio::test(flavor = "multi_thread")]
+async fn s84_a_replica_whose_clock_is_ahead_does_not_end_holds_when_it_takes_over() {
+    let clock = Clock::new().unwrap();
+    let servers = Sentinels::start_with_clock(1, &clock).unwrap();
+    clock.offset(20_000).unwrap();
+    let (ours, theirs) = (connect(&servers.url()).await, connect(&servers.url()).await);
+    let hold = ours.mutex("x").ttl(secs(8)).acquire().await.unwrap();
+    let alone = ours.mutex("alone").ttl(secs(8)).acquire().await.unwrap();
+    let next = wait_for(&theirs, "x", secs(8));
+    until_waiting(&ours, "x", 1).await;
+    replicated(servers.primary().unwrap(), 1);
+    servers.failover().unwrap();
+    assert!(soon(theirs.mutex("alone").wait(secs(4)).acquire()).await.is_err());
+    assert!(hold.is_live() && alone.is_live() && !next.is_finished());
+    assert_eq!(soon(hold.release()).await.unwrap(), tenure::Released::InTime);
+    drop(served(next).await);
+    assert_eq!(soon(alone.release()).await.unwrap(), tenure::Released::InTime);
 }

@@ -16,6 +16,7 @@ mod refusal;
 mod resp;
 mod roads;
 mod scripts;
+mod sentinels;
 mod steps;
 mod stream;
 mod survey;
@@ -38,6 +39,7 @@ use link::{Duty, Link, Parcel, Reply, Target};
 use push::Places;
 use refusal::Refusal;
 use roads::{Map, Roads};
+use sentinels::Switch;
 use steps::Steps;
 use stream::TlsSetup;
 use wire::{Layout, PARTITIONS, partition};
@@ -65,6 +67,8 @@ pub(super) struct Shared {
     /// When all connections were last made anew.
     reconnected: AtomicU64,
     links: Mutex<Vec<Weak<Link>>>,
+    /// The last change of the primary that a sentinel has told.
+    switch: Mutex<Option<Switch>>,
     /// The side that hears pushes.
     callers: OnceLock<Weak<Steps>>,
     pid: u32,
@@ -109,6 +113,7 @@ impl Redis {
             highest_seen: AtomicU64::new(0),
             reconnected: AtomicU64::new(0),
             links: Mutex::default(),
+            switch: Mutex::default(),
             callers: OnceLock::new(),
             pid: std::process::id(),
             warned: AtomicBool::new(false),
@@ -222,6 +227,10 @@ impl Shared {
         links
     }
 
+    fn switch(&self) -> MutexGuard<'_, Option<Switch>> {
+        self.switch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Sees to it that pushes come through, if this is called on a runtime.
     fn listen(&self) {
         let links: Vec<_> = self.links().iter().filter_map(Weak::upgrade).collect();
@@ -271,8 +280,19 @@ impl Shared {
     /// The partition lives there now. Whoever waits in it must be heard there.
     fn moved(&self, partition: u16, address: Address) {
         if self.map.set(partition, address) {
-            self.follow(partition);
+            self.taken_over(&[partition]);
         }
+    }
+
+    /// Other servers keep the partitions now, which may not know all that was granted. One that keeps
+    /// a partition for the second time must hear that it does so anew.
+    fn taken_over(&self, partitions: &[u16]) {
+        let links: Vec<_> = self.links().iter().filter_map(Weak::upgrade).collect();
+        for partition in partitions {
+            links.iter().for_each(|link| link.greet_again(*partition));
+            self.follow(*partition);
+        }
+        self.check_holds_in(partitions);
     }
 
     /// Sees to it that pushes for the partition come through from where it lives.
@@ -288,6 +308,21 @@ impl Shared {
     fn look_again_in(&self, shard: u16) {
         for client in self.clients() {
             client.look_again(shard.into());
+        }
+    }
+
+    fn check_holds_in(&self, shards: &[u16]) {
+        let shards: Vec<u32> = shards.iter().copied().map(Into::into).collect();
+        for client in self.clients() {
+            client.check_holds(&shards);
+        }
+    }
+
+    /// Another server than before is at the end of `link`.
+    fn is_another(&self, link: &Link) {
+        match (&link.target, self.is_cluster) {
+            (Target::Fixed(address), true) => self.check_holds_in(&self.map.all_kept_by(address)),
+            _ => self.check_holds_in(&[0]),
         }
     }
 

@@ -7,10 +7,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::ReadBuf;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
+use super::config::Address;
 use super::halves::{self, Reader};
+use super::handshake::Greeting;
 use super::link::{Duty, Link, Phase, Reply};
+use super::refusal::Refusal;
 use super::resp::{Frame, Parser};
 use super::stream;
 use crate::clock::World;
@@ -32,6 +36,15 @@ impl Drop for Driving {
     fn drop(&mut self) {
         let error = Error::new(ErrorKind::Unavailable, "the runtime of the connection has ended");
         self.0.is_down(&error, Phase::Idle);
+    }
+}
+
+/// What listens to the sentinels ends with the connection.
+struct Watch(JoinHandle<()>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -85,9 +98,11 @@ impl Link {
             }
         };
         match connected {
-            Ok((reader, parser)) => {
+            Ok((reader, greeting)) => {
                 let since = self.shared.world.now();
-                let broken = self.run(reader, parser).await;
+                let watch = greeting.primary.and_then(|primary| self.watch(primary));
+                let broken = self.run(reader, greeting.parser).await;
+                drop(watch);
                 // One that is dropped at once, again and again, is no better than none.
                 let lasted = self.shared.world.now().since(since) > LONGEST_PAUSE;
                 *failures = if lasted { 0 } else { (*failures + 1).min(3) };
@@ -100,11 +115,24 @@ impl Link {
         }
     }
 
-    async fn connect(self: &Arc<Link>) -> Result<(Reader, Parser)> {
+    async fn connect(self: &Arc<Link>) -> Result<(Reader, Greeting)> {
         let (stream, greeting) = self.shared.reach(&self.target, self.duty).await?;
         let (reader, writer) = halves::split(stream);
-        self.is_up(writer, greeting.run_id);
-        Ok((reader, greeting.parser))
+        self.is_up(writer, greeting.run_id.clone(), greeting.primary.clone());
+        Ok((reader, greeting))
+    }
+
+    /// Hears from the sentinels when another server takes over, and drops all connections to this one.
+    fn watch(self: &Arc<Link>, primary: Address) -> Option<Watch> {
+        if self.duty == Duty::Commands {
+            return None;
+        }
+        let link = self.clone();
+        Some(Watch(tokio::spawn(async move {
+            link.shared.replaced(&primary).await;
+            link.reconnect();
+            link.shared.primary_changed(&link, &Refusal::NotPrimary);
+        })))
     }
 
     async fn run(self: &Arc<Link>, reader: Reader, parser: Parser) -> Option<Error> {

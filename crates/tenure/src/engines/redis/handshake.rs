@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::Shared;
-use super::config::{Address, Secret, Topology};
+use super::config::{Address, Secret};
 use super::link::{Duty, Target};
 use super::refusal::Refusal;
 use super::resp::{self, Frame, Parser, Value};
@@ -14,6 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) struct Greeting {
     pub(super) run_id: String,
     pub(super) parser: Parser,
+    /// Where it is, if the sentinels say that.
+    pub(super) primary: Option<Address>,
 }
 
 /// A connection on which one command is asked after the other.
@@ -35,7 +37,7 @@ impl Shared {
         }
     }
 
-    async fn greet(&self, address: &Address, duty: Duty) -> Result<(Stream, Greeting)> {
+    pub(super) async fn greet(&self, address: &Address, duty: Duty) -> Result<(Stream, Greeting)> {
         let config = &self.config;
         let mut talk = self.talk(address).await?;
         talk.log_in(config.user.as_deref(), config.password.as_ref(), &config.client_name).await?;
@@ -50,7 +52,7 @@ impl Shared {
             talk.ask(&[b"SUBSCRIBE", channel.as_bytes()]).await?;
         }
         let run_id = field(&info, "run_id").to_owned();
-        Ok((talk.stream, Greeting { run_id, parser: talk.parser }))
+        Ok((talk.stream, Greeting { run_id, parser: talk.parser, primary: None }))
     }
 
     pub(super) async fn talk<'a>(&self, address: &'a Address) -> Result<Talk<'a>> {
@@ -104,54 +106,6 @@ impl Shared {
         }
         Ok(())
     }
-
-    /// The primary, where the first sentinel says whose word is good: one that is cut off may name a
-    /// server that is none any more.
-    async fn greet_primary(&self, duty: Duty) -> Result<(Stream, Greeting)> {
-        let Topology::Sentinel { sentinels, service } = &self.config.topology else {
-            return Err(Error::new(ErrorKind::Internal, "there are no sentinels"));
-        };
-        let mut failure = Error::invalid("no sentinel is named");
-        for sentinel in sentinels {
-            let greeted = match self.ask_sentinel(sentinel, service).await {
-                Ok(Some(primary)) => self.greet(&primary, duty).await,
-                Ok(None) => {
-                    let reason = format!("the sentinel {sentinel} does not know {service:?}");
-                    Err(Error::new(ErrorKind::Unavailable, reason))
-                }
-                Err(error) => Err(error),
-            };
-            match greeted {
-                Ok(greeted) => return Ok(greeted),
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
-    }
-
-    pub(super) async fn ask_sentinel(
-        &self,
-        sentinel: &Address,
-        service: &str,
-    ) -> Result<Option<Address>> {
-        let config = &self.config;
-        // One sentinel that hangs must not use up the time for the others.
-        let limit = config.connect_timeout / 4;
-        let asked = async {
-            let mut talk = self.talk(sentinel).await?;
-            let (user, password) = (&config.sentinel_user, &config.sentinel_password);
-            talk.log_in(user.as_deref(), password.as_ref(), &config.client_name).await?;
-            let parts: [&[u8]; 3] = [b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", service.as_bytes()];
-            talk.ask(&parts).await
-        };
-        let answer = tokio::time::timeout(limit, asked).await.map_err(|_| {
-            let reason = format!("the sentinel {sentinel} did not answer within {limit:?}");
-            Error::new(ErrorKind::Unavailable, reason)
-        })??;
-        let Some([host, port]) = answer.as_list() else { return Ok(None) };
-        let port = port.as_int().and_then(|port| port.try_into().ok());
-        Ok(host.as_str().zip(port).map(|(host, port)| Address::Tcp { host: host.to_owned(), port }))
-    }
 }
 
 impl Talk<'_> {
@@ -181,22 +135,53 @@ impl Talk<'_> {
 
     /// Asks, and waits for the answer, whatever it is.
     pub(super) async fn reply(&mut self, parts: &[&[u8]]) -> Result<Value> {
+        self.send(parts).await?;
+        match self.frame().await? {
+            Frame::Reply(value) => Ok(value),
+            // The confirmation of a subscription.
+            Frame::Push(_) => Ok(Value::Nil),
+        }
+    }
+
+    /// Asks where something is subscribed, and waits for the answer. What is pushed before it happened
+    /// before it.
+    pub(super) async fn ask_between_pushes(&mut self, parts: &[&[u8]]) -> Result<Value> {
+        self.send(parts).await?;
+        loop {
+            match self.frame().await? {
+                Frame::Push(_) => {}
+                Frame::Reply(Value::Error(text)) => {
+                    return Err(Refusal::read(&text).into_error(&text));
+                }
+                Frame::Reply(value) => return Ok(value),
+            }
+        }
+    }
+
+    /// Waits for a push.
+    pub(super) async fn push(&mut self) -> Result<()> {
+        while let Frame::Reply(_) = self.frame().await? {}
+        Ok(())
+    }
+
+    async fn send(&mut self, parts: &[&[u8]]) -> Result<()> {
         let mut command = Vec::new();
         resp::command(&mut command, parts);
         let broke = |error| stream::explain(self.address, &error);
         self.stream.write_all(&command).await.map_err(broke)?;
-        self.stream.flush().await.map_err(broke)?;
+        self.stream.flush().await.map_err(broke)
+    }
+
+    async fn frame(&mut self) -> Result<Frame> {
         loop {
             let malformed = |what: resp::Malformed| {
                 let reason = format!("{}: {what}", self.address);
                 Error::new(ErrorKind::Unavailable, reason).next("is this a Redis?")
             };
-            match self.parser.next().map_err(malformed)? {
-                Some(Frame::Reply(value)) => return Ok(value),
-                // The confirmation of a subscription.
-                Some(Frame::Push(_)) => return Ok(Value::Nil),
-                None => {}
+            if let Some(frame) = self.parser.next().map_err(malformed)? {
+                return Ok(frame);
             }
+            let broke = |error| stream::explain(self.address, &error);
             if self.stream.read_buf(self.parser.buffer()).await.map_err(broke)? == 0 {
                 let reason = format!("{} closed the connection", self.address);
                 return Err(Error::new(ErrorKind::Unavailable, reason));

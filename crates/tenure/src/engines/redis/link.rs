@@ -71,7 +71,12 @@ pub(super) struct State {
     subscribed: [u64; 4],
     /// The scripts that the server was sent the text of on this connection.
     taught: u8,
-    pub(super) run_id: String,
+    /// Of the server at the other end, or of the last one.
+    run_id: String,
+    /// Where that is, if the sentinels say it.
+    pub(super) primary: Option<Address>,
+    /// The most replicas that it had on this connection.
+    pub(super) replicas: usize,
     pub(super) writer: Option<Writer>,
     pub(super) waker: Option<Waker>,
     pub(super) kicked: bool,
@@ -244,7 +249,12 @@ impl Link {
     }
 
     /// There is a connection: what was asked for meanwhile goes out.
-    pub(super) fn is_up(self: &Arc<Link>, writer: Writer, run_id: String) {
+    pub(super) fn is_up(
+        self: &Arc<Link>,
+        writer: Writer,
+        run_id: String,
+        primary: Option<Address>,
+    ) {
         let now = self.shared.world.now();
         let mut state = self.state();
         if matches!(state.phase, Phase::Closed) {
@@ -252,8 +262,10 @@ impl Link {
         }
         let backlog = std::mem::take(&mut state.backlog);
         state.phase = Phase::Up;
+        let is_another = !state.run_id.is_empty() && state.run_id != run_id;
         (state.writer, state.run_id, state.last_heard) = (Some(writer), run_id, now);
         (state.greeted, state.subscribed, state.taught) = ([0; 4], [0; 4], 0);
+        (state.primary, state.replicas) = (primary, 0);
         for partition in self.shared.waited_for_at(self) {
             state.subscribe(&self.shared, partition, now);
         }
@@ -264,13 +276,18 @@ impl Link {
         if self.duty == Duty::Data && !self.shared.is_cluster {
             self.shared.look_again_in(0);
         }
+        if is_another {
+            // It may not know what was granted last.
+            self.shared.is_another(self);
+        }
     }
 
     /// There is no connection any more, or none was made: everyone hears why.
     pub(super) fn is_down(&self, error: &Error, phase: Phase) {
         let mut state = self.state();
         let closed = matches!(state.phase, Phase::Closed);
-        let State { pending, backlog, unwritten, .. } = std::mem::take(&mut *state);
+        let State { pending, backlog, unwritten, run_id, .. } = std::mem::take(&mut *state);
+        state.run_id = run_id;
         state.phase = if closed { Phase::Closed } else { phase };
         drop(state);
         let sent = pending.len() - unwritten;
@@ -361,6 +378,11 @@ impl Link {
         };
         kick.into_iter().for_each(Waker::wake);
         self.wake_up();
+    }
+
+    /// The server has not kept the partition all the time.
+    pub(super) fn greet_again(&self, partition: u16) {
+        unmark(&mut self.state().greeted, partition);
     }
 
     /// The channel of the partition is not heard here any more.

@@ -131,6 +131,11 @@ impl Map {
         lock(&self.0).iter().find(|(_, owner)| *owner == address).map(|(partition, _)| *partition)
     }
 
+    pub(super) fn all_kept_by(&self, address: &Address) -> Vec<u16> {
+        let map = lock(&self.0);
+        map.iter().filter(|(_, owner)| *owner == address).map(|(partition, _)| *partition).collect()
+    }
+
     /// How many partitions have an owner.
     pub(super) fn len(&self) -> usize {
         lock(&self.0).len()
@@ -207,9 +212,7 @@ impl Shared {
                 }
             }
         }
-        for partition in moved {
-            self.follow(partition);
-        }
+        self.taken_over(&moved);
     }
 }
 

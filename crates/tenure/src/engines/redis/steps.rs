@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::answer::{self, Answer, Standing};
+use super::config::Topology;
 use super::link::{Heard, Link, Parcel, Reply, Target};
 use super::refusal::Refusal;
 use super::resp::Value;
@@ -207,6 +208,8 @@ impl Steps {
             (self.launch_renewal(renewal, at == last), renewal.clone())
         };
         let flights: Vec<_> = batch.iter().enumerate().map(launch).collect();
+        let holds = batch.iter().any(|renewal| matches!(renewal, Renewal::Hold { .. }));
+        let replicas = if holds { self.ask_for_replicas() } else { None };
         let steps = self.clone();
         Step::pending(async move {
             let mut landed = Vec::with_capacity(flights.len());
@@ -218,12 +221,28 @@ impl Steps {
                 Some(Ok(Landed { replicas, .. })) => Some(*replicas),
                 _ => (steps.shared.config.wait_replicas > 0).then_some(0),
             };
+            let doubt = match replicas {
+                Some((link, heard)) => steps.shared.confirm(&link, heard).await.err(),
+                None => None,
+            };
             let answer = |landed: Result<Landed>| {
-                let renewed = landed.and_then(|landed| steps.renewed(landed, too_few));
+                let renewed =
+                    landed.and_then(|landed| steps.renewed(landed, too_few, doubt.as_ref()));
                 renewed.unwrap_or_else(Renewed::Unknown)
             };
             Ok(landed.into_iter().map(answer).collect())
         })
+    }
+
+    /// Behind sentinels, what the server says of its replicas after the renewals that were just sent.
+    fn ask_for_replicas(&self) -> Option<(Arc<Link>, oneshot::Receiver<Result<Heard>>)> {
+        if !matches!(self.shared.config.topology, Topology::Sentinel { .. }) {
+            return None;
+        }
+        let link = self.roads.to(0).ok()?;
+        let (reply, heard) = oneshot::channel();
+        link.send(&Request::plain(&[b"INFO", b"replication"]), Parcel::new(Reply::One(reply)));
+        Some((link, heard))
     }
 
     fn launch_renewal(&self, renewal: &Renewal, counted: bool) -> Result<Flight> {
@@ -262,9 +281,18 @@ impl Steps {
         Ok(landed)
     }
 
-    /// `too_few`: how many replicas have it, if that is not enough.
-    fn renewed(&self, landed: Landed, too_few: Option<i64>) -> Result<Renewed> {
+    /// `too_few`: how many replicas have it, if that is not enough. `doubt`: why the server may not be
+    /// the primary any more.
+    fn renewed(
+        &self,
+        landed: Landed,
+        too_few: Option<i64>,
+        doubt: Option<&Error>,
+    ) -> Result<Renewed> {
         let Landed { answer, sent, .. } = &landed;
+        if let (Answer::Granted { .. }, Some(doubt)) = (answer, doubt) {
+            return Err(doubt.copy().in_doubt());
+        }
         Ok(match answer {
             Answer::Granted { .. } if too_few.is_some() => {
                 return Err(self.too_few(too_few.unwrap_or_default()).in_doubt());

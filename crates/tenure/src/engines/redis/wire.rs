@@ -138,6 +138,9 @@ pub(super) struct Layout {
     flags: &'static str,
     longest: String,
     sharded: bool,
+    /// Whether a name may have its plain form. Its expiry ends a hold without a script, which could
+    /// know that another server has taken over.
+    plain: bool,
 }
 
 /// What a key of ours is for.
@@ -171,17 +174,20 @@ impl Layout {
             tags: (0..PARTITIONS).map(|p| format!("{namespace}:{{{p}}}:").into()).collect(),
             process: process.iter().map(|byte| format!("{byte:02x}")).collect(),
             channels: format!("{namespace}:c:"),
-            flags: match (waits, sharded) {
-                (false, false) => "-",
-                (true, false) => "-n",
-                (false, true) => "-s",
-                (true, true) => "-ns",
+            flags: match (&config.topology, waits) {
+                (Topology::Single(_), false) => "-",
+                (Topology::Single(_), true) => "-n",
+                (Topology::Sentinel { .. }, false) => "-f",
+                (Topology::Sentinel { .. }, true) => "-nf",
+                (Topology::Cluster(_), false) => "-s",
+                (Topology::Cluster(_), true) => "-ns",
             },
             longest: match waits {
                 true => config.longest_ttl().as_millis().to_string(),
                 false => "0".into(),
             },
             sharded,
+            plain: matches!(config.topology, Topology::Single(_)),
         }
     }
 
@@ -251,13 +257,13 @@ impl Layout {
         let waits = self.flags.contains('n');
         let is_new = in_hand && ticket.is_none() && claim.once.is_none() && !waits;
         let may_join = claim.may_wait && claim.max_waiters == u32::MAX;
-        // In a cluster a name has no plain form: while a slot moves, a key that is gone for a moment
-        // stays away.
+        // In a cluster a name has no plain form for another reason, too: while a slot moves, a key that
+        // is gone for a moment stays away.
         let mode: &[u8] = match (is_new && weight <= capacity, may_join, has_line) {
-            (true, true, _) if self.sharded => b"l",
+            (true, true, _) if !self.plain => b"l",
             (true, true, true) => b"j",
             (true, true, false) => b"q",
-            (true, false, _) if !self.sharded => b"t",
+            (true, false, _) if self.plain => b"t",
             _ => b"",
         };
         request.arg(mode);
@@ -295,7 +301,7 @@ impl Layout {
         let Leave { id, in_doubt, only, settle, unbegun, .. } = leave;
         let is_plain = !in_doubt && only.is_none() && settle.is_none() && !unbegun;
         let waits = self.flags.contains('n');
-        request.arg(match (is_plain, has_line || self.sharded) {
+        request.arg(match (is_plain, has_line || !self.plain) {
             (true, true) if !waits => b"h",
             (true, false) => b"q",
             _ => b"",

@@ -141,7 +141,7 @@ impl Server<'_> {
         }
         if *after_restart == AfterRestart::Grant {
             return Finding::warning("replication", format!("{shown}, and grants do not wait for it"))
-                .why("a replica that takes over may not know the last grants: two holders for up to a ttl")
+                .why("a replica that takes over may not know the last grants: two holders until the first looks")
                 .fix("?wait_replicas=1 or ?after_restart=wait in the URL, or check fences");
         }
         if self.field("min_slaves_good_slaves").is_empty() {

@@ -10,13 +10,16 @@ redis.call('HDEL', P, '~')
 local time = redis.call('TIME')
 local wall = string.format('%d', time[1] * 1000000 + time[2])
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if tonumber(redis.call('HGET', P, 'n') or 0) < tonumber(wall) then
+local highest = redis.call('HGET', P, 'n') or '0'
+if tonumber(highest) < tonumber(wall) then
   redis.call('HSET', P, 'n', wall)
+  highest = wall
 end
 if known ~= ARGV[1] then
   redis.call('HSET', P, 'run', ARGV[1])
-  -- Where lines may have outlived the connections of those who wait.
-  if known then redis.call('HSET', P, 'at', string.format('%d', now)) end
+  -- Where lines may have outlived the connections of those who wait, and the last renewals of holds
+  -- with these numbers, or lower ones, may be missing.
+  if known then redis.call('HSET', P, 'at', string.format('%d', now), 'old', highest) end
   redis.call('HDEL', P, 'nb')
 end
 if ARGV[2] ~= '0' then

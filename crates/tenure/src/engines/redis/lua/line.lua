@@ -13,13 +13,16 @@
 -- that refuses writes must refuse before anything was said. Numbers reach strings by '%d' only,
 -- and commands as strings: a number is printed with all its digits, which takes longer than most steps.
 --   partition  a hash: 'n' the highest number given, 'run' the server's run, 'at' when it was first
---         seen, 'nb' not before when anything is granted
+--         seen after another, 'old' the highest number then, 'nb' not before when anything is granted
 local K, Z, P = KEYS[1], KEYS[2], KEYS[3]
 -- The terms, first argument of every step: flags (w may wait, h in hand, n wait after a restart,
--- s sharded channels), the channels' prefix, the partition, the longest ttl.
+-- s sharded channels, f or s another server may take over), the channels' prefix, the partition, the
+-- longest ttl.
 local flags, channel, partition, longest = ARGV[1]:match('^(%S+) (%S+) (%d+) (%d+)$')
 local call = redis.call
 local PLACES, TRACES, TICKETS, FIRST_LIFE, PLACE_LIFE = 1e14, 2e14, 1e15, 2000, 60000
+-- How long a server that has taken over grants nothing: meanwhile all holders look.
+local SETTLING = 1000
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now < TICKETS / 1000 then
@@ -212,23 +215,37 @@ local function known(member)
   return e
 end
 
+-- A hold from before this server took over may have been renewed where it was: it lasts its ttl from
+-- the first contact, as if that had been the last renewal.
+local function goes_on(e)
+  local at, old = unpack(call('HMGET', P, 'at', 'old'))
+  if not old or tonumber(e.fence) > tonumber(old) then return end
+  local til = at + SETTLING + e.ttl
+  if til <= now then return end
+  e.til = til
+  put(e, true)
+  return true
+end
+
 -- Holds whose time is over end in every step. Places and traces are swept when someone joins; one
 -- at the head of the line is seen there.
 local function expire(sweep)
+  -- Without its partition a step does not know whether the server has just taken over.
+  if not P then return end
   if whole and whole.til <= now then
     local e = find(whole.id)
     moves = moves - 1
-    if e then
+    if not e then
+      held, whole = 0, nil
+    elseif not goes_on(e) then
       drop(e)
       unreachable(e.process)
-    else
-      held, whole = 0, nil
     end
   end
   for _, member in ipairs(ended(0, moves)) do
     local e = known(member)
     moves = moves - 1
-    if e then
+    if e and not goes_on(e) then
       drop(e)
       unreachable(e.process)
     end
@@ -343,6 +360,14 @@ end
 -- comes next after a push is told when that turn runs out: the one before may not take it.
 local function admit(asker, in_hand)
   local pushed, hinted
+  if resume and not granting and held < cap then
+    -- Whoever left would have told the first in line: it looks when grants begin.
+    local head = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '1')[1]
+    local e = head and known(head)
+    if e and e.id ~= asker then
+      say(e, table.concat({ 'L', partition, e.ticket, int(math.max(0, resume - now)) }, ' '))
+    end
+  end
   while granting and moves > 0 and held < cap do
     local heads = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '2')
     local e, heir = heads[1] and known(heads[1]), heads[2] and known(heads[2])
@@ -468,6 +493,10 @@ if not totals then
 end
 -- A renewal in a cluster does without the partition, whose key may move before or after the name's.
 if not P then granting = false end
+if P and flags:find('[fs]') then
+  local at = tonumber(call('HGET', P, 'at') or 0)
+  if now - at < SETTLING then granting, resume = false, at + SETTLING end
+end
 if P and flags:find('n', 1, true) then
   local not_before = call('HGET', P, 'nb')
   if not not_before then

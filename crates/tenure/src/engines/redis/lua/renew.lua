@@ -2,7 +2,7 @@ call('HDEL', K, '~')
 expire()
 local e = find(ARGV[2])
 local answer
-if e and e.fence ~= '0' and e.fence == ARGV[3] then
+if e and e.fence ~= '0' and e.fence == ARGV[3] and e.til > now then
   -- For no time at all, someone only asks.
   if ARGV[4] ~= '0' then
     e.til, e.first = math.max(e.til, now + ARGV[4]), '0'

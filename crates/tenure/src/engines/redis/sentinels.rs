@@ -1,0 +1,318 @@
+//! Which server is the primary, by the word of the sentinels.
+//!
+//! A primary that was replaced goes on accepting writes for seconds, until the sentinels have made it a
+//! replica. So every connection to a primary is accompanied by one to each sentinel, which says when
+//! another server takes over; and what a server says that has lost a replica is believed only if the
+//! sentinels agree that it is still the primary.
+
+use std::future::{Future, pending, poll_fn};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::Shared;
+use super::config::{Address, Topology};
+use super::handshake::{Greeting, Talk, field};
+use super::link::{Duty, Heard, Link};
+use super::refusal::Refusal;
+use super::stream::Stream;
+use crate::clock::World;
+use crate::error::{Error, ErrorKind, Result};
+use crate::moment::Moment;
+
+/// After the second, a sentinel names the server that takes over; after the first, all of them do.
+const EVENTS: [&[u8]; 2] = [b"+switch-master", b"+failover-state-reconf-slaves"];
+/// A sentinel that has said nothing for so long is asked.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+/// The sentinels tell each other within this time.
+const SPREAD: Duration = Duration::from_secs(3);
+/// How long a sentinel may take to answer while a renewal waits for it.
+const AT_ONCE: Duration = Duration::from_millis(300);
+/// A replica that was last heard of longer ago may have lost its primary.
+const LONGEST_LAG: u64 = 3;
+
+/// What a sentinel said last: another server has taken over.
+#[derive(Clone)]
+pub(super) struct Switch {
+    from: Address,
+    to: Address,
+    heard: Moment,
+}
+
+impl Shared {
+    fn service(&self) -> Option<(&[Address], &str)> {
+        match &self.config.topology {
+            Topology::Sentinel { sentinels, service } => Some((sentinels, service)),
+            _ => None,
+        }
+    }
+
+    /// The primary that most of the sentinels name. One that has just been named instead of another
+    /// comes first: the other sentinels may not have heard of it.
+    pub(super) async fn greet_primary(&self, duty: Duty) -> Result<(Stream, Greeting)> {
+        let switch = self.switch().clone();
+        let recent = switch.filter(|switch| self.world.now().since(switch.heard) < 2 * SPREAD);
+        if let Some(Switch { to, .. }) = recent
+            && let Ok((stream, greeting)) = self.greet(&to, duty).await
+        {
+            return Ok((stream, Greeting { primary: Some(to), ..greeting }));
+        }
+        let sentinels = self.service().map_or(0, |(sentinels, _)| sentinels.len());
+        let limit = self.config.connect_timeout / 4;
+        let (named, failure) = self.ask_sentinels(sentinels / 2 + 1, limit).await;
+        let mut failure = failure.unwrap_or_else(|| Error::invalid("no sentinel is named"));
+        for primary in by_votes(named) {
+            match self.greet(&primary, duty).await {
+                Ok((stream, greeting)) => {
+                    return Ok((stream, Greeting { primary: Some(primary), ..greeting }));
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// Asks all sentinels at once, until so many have named a primary or all have answered.
+    async fn ask_sentinels(&self, enough: usize, limit: Duration) -> (Vec<Address>, Option<Error>) {
+        let Some((sentinels, service)) = self.service() else { return (Vec::new(), None) };
+        let asked = sentinels.iter().map(|sentinel| async move {
+            let named = timeout(limit, self.ask_sentinel(sentinel, service)).await;
+            named.map_err(|_| silent(sentinel, limit))??.ok_or_else(|| {
+                let reason = format!("the sentinel {sentinel} does not know {service:?}");
+                Error::new(ErrorKind::Unavailable, reason)
+            })
+        });
+        let (mut named, mut failure) = (Vec::new(), None);
+        for answer in gather(asked.collect(), enough).await {
+            match answer {
+                Ok(primary) => named.push(primary),
+                Err(error) => failure = Some(error),
+            }
+        }
+        (named, failure)
+    }
+
+    pub(super) async fn ask_sentinel(
+        &self,
+        sentinel: &Address,
+        service: &str,
+    ) -> Result<Option<Address>> {
+        // One sentinel that hangs must not use up the time for the others.
+        let limit = self.config.connect_timeout / 4;
+        let asked = async {
+            let mut talk = self.talk_to_sentinel(sentinel).await?;
+            primary_of(&mut talk, service).await
+        };
+        timeout(limit, asked).await.map_err(|_| silent(sentinel, limit))?
+    }
+
+    async fn talk_to_sentinel<'a>(&self, sentinel: &'a Address) -> Result<Talk<'a>> {
+        let config = &self.config;
+        let mut talk = self.talk(sentinel).await?;
+        let (user, password) = (&config.sentinel_user, &config.sentinel_password);
+        talk.log_in(user.as_deref(), password.as_ref(), &config.client_name).await?;
+        Ok(talk)
+    }
+
+    /// Returns when a sentinel says that another server has taken over from `primary`.
+    ///
+    /// # Cancel safety
+    /// Safe: it only listens.
+    pub(super) async fn replaced(&self, primary: &Address) {
+        let Some((sentinels, service)) = self.service() else { return pending().await };
+        let watches = sentinels.iter().map(|sentinel| async move {
+            loop {
+                match self.listen_to(sentinel, service, primary).await {
+                    Ok(next) => return Ok(next),
+                    Err(error) => tracing::debug!(%sentinel, %error, "sentinel.lost"),
+                }
+                sleep(Duration::from_millis(1000 + self.random() % 1000)).await;
+            }
+        });
+        if let Some(Ok(to)) = gather(watches.collect(), 1).await.pop() {
+            let (from, heard) = (primary.clone(), self.world.now());
+            *self.switch() = Some(Switch { from, to, heard });
+        }
+    }
+
+    /// The primary that this sentinel names instead of `primary`, as soon as it does.
+    async fn listen_to(
+        &self,
+        sentinel: &Address,
+        service: &str,
+        primary: &Address,
+    ) -> Result<Address> {
+        let limit = self.config.connect_timeout / 4;
+        let begun = async {
+            let mut talk = self.talk_to_sentinel(sentinel).await?;
+            for event in EVENTS {
+                talk.ask(&[b"SUBSCRIBE", event]).await?;
+            }
+            let named = primary_of(&mut talk, service).await?;
+            Ok((talk, named))
+        };
+        let begun: Result<_> =
+            timeout(limit, begun).await.unwrap_or_else(|_| Err(silent(sentinel, limit)));
+        let (mut talk, mut before) = begun?;
+        while before.as_ref().is_some_and(|before| before != primary) {
+            // Either we have missed something, or this one has: the others know.
+            let known = self.switch().clone();
+            let is_behind =
+                known.is_some_and(|it| Some(&it.from) == before.as_ref() && it.to == *primary);
+            if !is_behind {
+                let sentinels = self.service().map_or(0, |(sentinels, _)| sentinels.len());
+                let (named, _) = self.ask_sentinels(sentinels, limit).await;
+                let most = by_votes(named).into_iter().next();
+                if let Some(next) = most.filter(|most| most != primary) {
+                    return Ok(next);
+                }
+            }
+            sleep(SPREAD).await;
+            before = primary_of(&mut talk, service).await?;
+        }
+        loop {
+            if let Ok(heard) = timeout(ASK_EVERY, talk.push()).await {
+                heard?;
+            }
+            let named = timeout(limit, primary_of(&mut talk, service)).await;
+            if let Some(named) = named.map_err(|_| silent(sentinel, limit))??
+                && named != *primary
+            {
+                return Ok(named);
+            }
+        }
+    }
+
+    /// Whether what the server at the end of `link` said counts; `heard` is what it says of its
+    /// replicas, asked afterwards. A replica that is gone may be the primary by now.
+    pub(super) async fn confirm(
+        &self,
+        link: &Link,
+        heard: oneshot::Receiver<Result<Heard>>,
+    ) -> Result<()> {
+        let lost = || Error::new(ErrorKind::Unavailable, "the connection was closed");
+        let Heard { value, .. } = heard.await.map_err(|_| lost())??;
+        // One that may not be asked has nothing to say.
+        let Some(info) = value.as_str() else { return Ok(()) };
+        let no_primary = || {
+            let reason = "the server is not the primary any more";
+            Error::new(ErrorKind::Unavailable, reason).not_now()
+        };
+        if field(info, "role") != "master" {
+            self.primary_changed(link, &Refusal::NotPrimary);
+            return Err(no_primary());
+        }
+        let here = info.lines().filter(|line| is_replica_here(line)).count();
+        let primary = {
+            let mut state = link.state();
+            state.replicas = state.replicas.max(here);
+            state.primary.clone().filter(|_| here < state.replicas)
+        };
+        let Some(primary) = primary else { return Ok(()) };
+        let sentinels = self.service().map_or(0, |(sentinels, _)| sentinels.len());
+        let (named, _) = self.ask_sentinels(sentinels, AT_ONCE).await;
+        if named.iter().any(|named| *named != primary) {
+            self.primary_changed(link, &Refusal::NotPrimary);
+            return Err(no_primary());
+        }
+        if named.len() * 2 > sentinels {
+            return Ok(());
+        }
+        let reason = format!(
+            "the server has lost a replica, and {} of {sentinels} sentinels say that it is still the \
+             primary",
+            named.len()
+        );
+        Err(Error::new(ErrorKind::Unavailable, reason)
+            .next("are the sentinels reachable from here?"))
+    }
+}
+
+async fn primary_of(talk: &mut Talk<'_>, service: &str) -> Result<Option<Address>> {
+    let parts: [&[u8]; 3] = [b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", service.as_bytes()];
+    let answer = talk.ask_between_pushes(&parts).await?;
+    let Some([host, port]) = answer.as_list() else { return Ok(None) };
+    let port = port.as_int().and_then(|port| port.try_into().ok());
+    Ok(host.as_str().zip(port).map(|(host, port)| Address::Tcp { host: host.to_owned(), port }))
+}
+
+/// The servers that were named, the one that most have named first.
+fn by_votes(named: Vec<Address>) -> Vec<Address> {
+    let votes = |address: &Address| named.iter().filter(|other| *other == address).count();
+    let mut all: Vec<Address> = Vec::new();
+    for address in &named {
+        if !all.contains(address) {
+            all.push(address.clone());
+        }
+    }
+    all.sort_by_key(|address| usize::MAX - votes(address));
+    all
+}
+
+fn silent(sentinel: &Address, limit: Duration) -> Error {
+    let reason = format!("the sentinel {sentinel} did not answer within {limit:?}");
+    Error::new(ErrorKind::Unavailable, reason)
+}
+
+/// A line of a primary about a replica that follows it.
+fn is_replica_here(line: &str) -> bool {
+    let facts = line.strip_prefix("slave").and_then(|rest| rest.split_once(':'));
+    let Some((number, facts)) = facts else { return false };
+    let fact = |name: &str| facts.trim_end().split(',').find_map(|fact| fact.strip_prefix(name));
+    number.bytes().all(|byte| byte.is_ascii_digit())
+        && fact("state=") == Some("online")
+        && fact("lag=").and_then(|lag| lag.parse().ok()).is_some_and(|lag: u64| lag <= LONGEST_LAG)
+}
+
+/// Runs all at once, until so many have succeeded or all have ended.
+async fn gather<T, F>(all: Vec<F>, enough: usize) -> Vec<Result<T>>
+where
+    F: Future<Output = Result<T>>,
+{
+    let mut running: Vec<_> = all.into_iter().map(Box::pin).collect();
+    let mut ended = Vec::new();
+    poll_fn(|cx| {
+        running.retain_mut(|one| match one.as_mut().poll(cx) {
+            Poll::Ready(result) => {
+                ended.push(result);
+                false
+            }
+            Poll::Pending => true,
+        });
+        let succeeded = ended.iter().filter(|result| result.is_ok()).count();
+        match running.is_empty() || succeeded >= enough {
+            true => Poll::Ready(std::mem::take(&mut ended)),
+            false => Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_majority_comes_first() {
+        let at = |port| Address::Tcp { host: "h".into(), port };
+        assert_eq!(by_votes(vec![at(1), at(2), at(2)]), [at(2), at(1)]);
+        assert_eq!(by_votes(vec![at(1), at(2), at(1)]), [at(1), at(2)]);
+        assert!(by_votes(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn a_replica_counts_while_it_follows() {
+        for (line, counts) in [
+            ("slave0:ip=127.0.0.1,port=2,state=online,offset=9,lag=0\r", true),
+            ("slave11:ip=127.0.0.1,port=2,state=online,offset=9,lag=3", true),
+            ("slave0:ip=127.0.0.1,port=2,state=online,offset=9,lag=4", false),
+            ("slave0:ip=127.0.0.1,port=2,state=wait_bgsave,offset=0,lag=0", false),
+            ("slave_read_only:1", false),
+            ("connected_slaves:1", false),
+        ] {
+            assert_eq!(is_replica_here(line), counts, "{line}");
+        }
+    }
+}
