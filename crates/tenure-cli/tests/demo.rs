@@ -111,6 +111,9 @@ fn every_proof_holds_the_table_says_so_and_nothing_stays() {
     assert!(row(out, "slots").contains("20 inside at once"), "{out}");
     assert!(row(out, "slots").contains(" 5 inside at once"), "{out}");
     assert!(row(out, "order").contains("  0 of 60 with a wrong nonce"), "{out}");
+    // Both sides have the same ttl, and the workers of one are seen to go through their states.
+    assert!(out.contains("a lock lasts 3.0 s") && out.contains("a term lasts 3.0 s"), "{out}");
+    assert!(out.contains("the last was acquiring, working, "), "{out}");
     assert!(row(out, "leader").contains("9 runs for 3 ticks"), "{out}");
     assert!(row(out, "leader").contains("  9 runs for 9 ticks"), "{out}");
     assert!(row(out, "webhook").contains("charged 4 times"), "{out}");

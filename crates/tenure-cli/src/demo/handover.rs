@@ -1,61 +1,79 @@
-//! One of three processes works, and the others stand by: it is told to end, the next takes over; that
-//! one is killed, the last takes over.
+//! One of three workers works, and the others stand by: it is told to end, the next takes over; that one
+//! is killed, the last takes over.
 //!
-//! The times are for reading: how good they are depends on the machine. The proof is that both
-//! happened, and that every worker started its work once, when the one before had ended.
+//! Without tenure it is a lock as it is often written, with the same ttl: released when its worker is told
+//! to end, renewed at half of the ttl, looked at again at half of the ttl by whoever waits. The times are
+//! for reading: how good they are depends on the machine. The proof is that both happened, and that every
+//! worker started its work once, when the one before had ended.
 
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tenure::worker::States;
+use tenure::{Term, Work};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::crew::Crew;
 use super::naive::Naive;
-use super::player::Player;
-use super::stage::Stage;
+use super::player::{Player, say};
+use super::record::Record;
+use super::stage::{Stage, random};
 use super::{Act, Played, Seen, Trouble, measured, no_such_part};
 
 pub(super) const ACT: Act = Act {
     title: "a worker is told to end (SIGTERM), the next one is killed (kill -9)",
     lines: [
-        r#"let hold = tenure.mutex("resource-worker").owner(name).acquire().await?;"#,
-        "work_until(&mut told_to_end, name, player).await?;",
-        "hold.release().await?; // the next one is told by push, not by asking again",
+        r#"let worker = tenure.worker("resource-worker").ttl(TTL).owner(name);"#,
+        "let (stopper, states) = (worker.stopper(), worker.states());",
+        "worker.run(job).await?; // job.start() when it leads, job.stop() after stopper.stop()",
     ],
 };
 
 const WORKERS: usize = 3;
 const JOURNAL: &str = "work";
 const LOCK: &str = "resource-worker.lock";
-/// A worker without tenure: how long its lock lasts, and how often the others look.
-const NAIVE_TTL: Duration = Duration::from_millis(500);
-const RETRY: Duration = Duration::from_millis(250);
+/// How long a lock and a term last, on both sides.
+const TTL: Duration = Duration::from_secs(3);
+/// How often a worker without tenure renews, and how often the others look.
+const LOOK: Duration = Duration::from_millis(1500);
 
 pub(super) fn without(stage: &mut Stage<'_>) -> Played {
     stage.record(JOURNAL, "")?;
     let mut crew = start(stage, "without")?;
     let (told, killed) = hand_over_twice(&mut crew)?;
     let more = format!(
-        "until the next one works: a lock lasts {} ms, and the others look every {} ms",
-        NAIVE_TTL.as_millis(),
-        RETRY.as_millis()
+        "until the next one works; a lock lasts {}, and the others look every {}",
+        measured(TTL),
+        measured(LOOK)
     );
     Ok(seen(told, killed, |brief| Seen::report(brief, more)))
 }
 
 pub(super) fn with(stage: &mut Stage<'_>) -> Played {
-    let (ttl, at_once) = (stage.engine.ttl, stage.engine.at_once);
+    let at_once = stage.engine.at_once;
     let record = stage.record(JOURNAL, "")?;
     let mut crew = start(stage, "with")?;
     let (told, killed) = hand_over_twice(&mut crew)?;
     crew.signal(WORKERS - 1, Signal::TERM)?;
-    crew.expect(WORKERS - 1, "done")?;
+    // Whoever was told first may be heard only now.
+    let states = loop {
+        match crew.hear()? {
+            (worker, line) if worker == WORKERS - 1 && line.starts_with("done") => break line,
+            (_, line) if line.starts_with("done") => {}
+            (_, line) => return Err(format!("{line:?} was not to come").into()),
+        }
+    };
     drop(crew);
     let journal = record.journal()?;
     let orderly = journal == ["0 starts", "0 stops", "1 starts", "2 starts", "2 stops"];
-    let held = orderly && told < ttl && (!at_once || killed < ttl);
+    let held = orderly && told < TTL && (!at_once || killed < TTL);
     let more = match orderly {
-        true => "until the next one works; each started once, after the one before".to_owned(),
+        true => format!(
+            "until the next one works; a term lasts {} unless it is renewed; each started once, after the \
+             one before; the last was{}",
+            measured(TTL),
+            states.trim_start_matches("done")
+        ),
         false => format!("the work was done so: {}", journal.join(", ")),
     };
     Ok(seen(told, killed, |brief| Seen::check(held, brief, more)))
@@ -99,7 +117,7 @@ fn hand_over(
         match crew.hear()? {
             (next, line) if line == "works" => return Ok((since.elapsed(), next)),
             // Whoever was told to end says so, perhaps when the next one works already.
-            (_, line) if line == "done" => {}
+            (_, line) if line.starts_with("done") => {}
             (_, line) => return Err(format!("{line:?} was not to come").into()),
         }
     }
@@ -115,19 +133,24 @@ pub(super) async fn work(player: &mut Player, words: &[&str]) -> Result<(), Trou
 
 async fn naively(player: &mut Player) -> Result<(), Trouble> {
     let lock = Naive::new(player.file(LOCK));
+    let mut told_to_end = signal(SignalKind::terminate())?;
     player.say("ready");
     player.cue().await;
-    if !lock.take(Some(NAIVE_TTL))? {
+    if !lock.take(Some(TTL))? {
         player.say("waits");
-        while !lock.take(Some(NAIVE_TTL))? {
-            tokio::time::sleep(RETRY).await;
+        // It was started at any time: when it looks next is up to chance.
+        tokio::time::sleep(LOOK.mul_f64(random() as f64 / u64::MAX as f64)).await;
+        while !lock.take(Some(TTL))? {
+            tokio::time::sleep(LOOK).await;
         }
     }
     player.say("works");
-    loop {
-        tokio::time::sleep(NAIVE_TTL / 3).await;
-        lock.renew(NAIVE_TTL)?;
+    while tokio::time::timeout(LOOK, told_to_end.recv()).await.is_err() {
+        lock.renew(TTL)?;
     }
+    lock.release();
+    player.say("done");
+    Ok(())
 }
 
 async fn in_turn(player: &mut Player, name: &str) -> Result<(), Trouble> {
@@ -135,19 +158,48 @@ async fn in_turn(player: &mut Player, name: &str) -> Result<(), Trouble> {
     let mut told_to_end = signal(SignalKind::terminate())?;
     player.say("ready");
     player.cue().await;
+    let job = Job { name: name.to_owned(), journal: player.record(JOURNAL) };
+    let worker = tenure.worker("resource-worker").ttl(TTL).owner(name);
+    let (stopper, states) = (worker.stopper(), worker.states());
+    tokio::spawn(async move {
+        told_to_end.recv().await;
+        stopper.stop();
+    });
+    let seen = tokio::spawn(follow(states));
     tenure.announce("resource-worker", name);
-    let hold = tenure.mutex("resource-worker").owner(name).acquire().await?;
-    work_until(&mut told_to_end, name, player).await?;
-    hold.release().await?; // the next one is told by push, not by asking again
-    player.say("done");
+    worker.run(job).await?; // job.start() when it leads, job.stop() after stopper.stop()
+    player.say(&format!("done {}", seen.await?.join(", ")));
     Ok(())
 }
 
-async fn work_until(end: &mut Signals, name: &str, player: &Player) -> Result<(), Trouble> {
-    let journal = player.record(JOURNAL);
-    // Noted before it is said: whoever has said it may be killed, and not in the middle of a note.
-    journal.note(&format!("{name} starts"))?;
-    player.say("works");
-    end.recv().await;
-    journal.note(&format!("{name} stops"))
+/// The states that it was in, when it is in none any more.
+async fn follow(mut states: States) -> Vec<String> {
+    let mut seen = Vec::new();
+    while let Some(state) = states.changed().await {
+        seen.push(state.to_string());
+    }
+    seen
+}
+
+struct Job {
+    name: String,
+    journal: Record,
+}
+
+impl Work for Job {
+    type Error = Trouble;
+
+    async fn start(&mut self, _: &Term) -> Result<(), Trouble> {
+        // Noted before it is said: whoever has said it may be killed, and not in the middle of a note.
+        self.journal.note(&format!("{} starts", self.name))?;
+        say("works");
+        Ok(())
+    }
+
+    async fn stop(&mut self) -> Result<(), Trouble> {
+        self.journal.note(&format!("{} stops", self.name))?;
+        // So that whoever follows the states can see this one.
+        tokio::task::yield_now().await;
+        Ok(())
+    }
 }

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use tenure::{Election, Mutex, Once, Semaphore, Tenure};
+use tenure::{Election, Mutex, Once, Semaphore, Tenure, Worker};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::record::Record;
@@ -107,7 +107,8 @@ fn listen(tell: &UnboundedSender<String>) {
     exit(NO.into());
 }
 
-fn say(line: &str) {
+/// Tells the demo something.
+pub(super) fn say(line: &str) {
     let mut out = io::stdout().lock();
     let said = out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush());
     if said.is_err() {
@@ -177,6 +178,10 @@ impl Names {
         self.tenure.election(self.full(name))
     }
 
+    pub(super) fn worker(&self, name: &str) -> Worker {
+        self.tenure.worker(self.full(name))
+    }
+
     pub(super) fn once(&self, name: &str) -> Once {
         self.tenure.once(self.full(name))
     }
@@ -187,9 +192,13 @@ impl Names {
         (self.tenure.clone(), self.prefix.trim_end_matches('/').to_owned())
     }
 
-    /// Where the engine shows this owner.
+    /// Where the engine shows this owner, of a lock or of an election.
     pub(super) async fn look(&self, name: &str, owner: &str) -> Result<Option<At>, Trouble> {
-        let Some(view) = self.tenure.inspect(self.full(name)).await? else { return Ok(None) };
+        let view = match self.tenure.inspect(self.full(name)).await? {
+            None => self.election(name).inspect().await?,
+            view => view,
+        };
+        let Some(view) = view else { return Ok(None) };
         if view.holders.iter().any(|holder| holder.details.owner == owner) {
             return Ok(Some(At::Head));
         }
