@@ -20,12 +20,13 @@ cargo run --release -p bench -- redis [WORKLOAD...] [OPTION...]
   w2    64 tasks, each its own name                w4b   10 and 10,000 waiters on one name
   w3    64 tasks on one name, 1 and 4 processes    w5    a holder is killed
   w3h   8 tasks on one name, hold and think 2 ms   w5b   100 killed waiters ahead of a live one
-  room  10,000 names held
+  room  10,000 names held                          holds very many names held for a minute
   without a workload: all of them
 
   --rounds N      rounds, every kind once in each (5)
   --seconds S     length of one trial (1)
   --kinds A,B     only these: raw, redis-rs-script, tenure-awaited, tenure-dropped
+  --names A,B     how many names `holds` holds (200000,400000,1000000)
   --free          leaves the scheduler free; else server and clients share one CPU";
 
 fn main() {

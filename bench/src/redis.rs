@@ -9,6 +9,7 @@ mod clock;
 mod deaths;
 mod failure;
 mod figures;
+mod holds;
 mod lockers;
 mod options;
 mod room;
@@ -47,6 +48,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("w5", deaths::w5),
     ("w5b", deaths::w5b),
     ("room", room::room),
+    ("holds", holds::holds),
 ];
 
 /// One run.
@@ -115,6 +117,7 @@ async fn perform(task: &str, given: &Given, orders: &mut Orders) -> Result<(), F
         "crowd" => waiting::crowd(given, orders).await,
         "hold" => deaths::hold(given, orders).await,
         "wait" => deaths::wait(given, orders).await,
+        "holds" => holds::child(given, orders).await,
         "names" => room::names(given, orders).await,
         other => Err(format!("no task {other}").into()),
     }

@@ -52,7 +52,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "turn",
-        may_import: &[WORDS, &["clock", "engine", "observe", "stake"]],
+        may_import: &[WORDS, &["clock", "engine", "observe", "stake", "system"]],
         because: "the slots know the stakes in them, not who asks or holds",
     },
     Rule {
@@ -83,7 +83,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "observe",
-        may_import: &[WORDS, &["ask", "clock", "stake", "system"]],
+        may_import: &[WORDS, &["ask", "clock", "options", "stake", "system"]],
         because: "it says what happened and decides nothing",
     },
     Rule {
@@ -121,7 +121,13 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "watchdog",
-        may_import: &[WORDS, &["client", "clock", "engine", "options", "outage", "stake", "turn"]],
+        may_import: &[
+            WORDS,
+            &[
+                "client", "clock", "engine", "observe", "options", "outage", "stake", "system",
+                "turn",
+            ],
+        ],
         because: "the watchdog carries what stakes decide, and sees engines only through the trait",
     },
     Rule {

@@ -50,6 +50,8 @@ pub(crate) struct Options {
     pub(crate) kinds: Vec<Kind>,
     /// Where the server and the clients run; anywhere if there is none.
     pub(crate) cpu: Option<usize>,
+    /// How many names `holds` holds, one run after the other.
+    pub(crate) holds: Vec<usize>,
 }
 
 impl Options {
@@ -62,6 +64,7 @@ impl Options {
             length: Duration::from_secs(1),
             kinds: Kind::ALL.to_vec(),
             cpu: Some(usize::from(cores > 1)),
+            holds: vec![200_000, 400_000, 1_000_000],
         };
         let mut given = given.iter();
         while let Some(word) = given.next() {
@@ -70,6 +73,10 @@ impl Options {
                 "--free" => options.cpu = None,
                 "--rounds" => options.rounds = number(value()?)? as usize,
                 "--seconds" => options.length = Duration::from_secs_f64(number(value()?)?),
+                "--names" => {
+                    let count = |text: &str| text.parse().map_err(|_| format!("no count: {text}"));
+                    options.holds = value()?.split(',').map(count).collect::<Result<_, _>>()?;
+                }
                 "--kinds" => {
                     let kind = |label| Kind::of(label).ok_or_else(|| format!("no kind {label}"));
                     options.kinds = value()?.split(',').map(kind).collect::<Result<_, _>>()?;

@@ -242,7 +242,7 @@ fn check_scheme(address: &Address) -> Result<(), Failure> {
 
 /// A span of time in the URL needs a unit, and the library's words for that have no code.
 fn check_units(address: &Address) -> Result<(), Failure> {
-    let spans = ["ttl", "wait", "max_hold", "hold_for"];
+    let spans = ["ttl", "wait", "renew_every", "max_hold", "hold_for"];
     let fields = address.fields().into_iter();
     match fields.into_iter().find(|(field, value)| spans.contains(&&**field) && is_bare(value)) {
         Some((field, value)) => Err(no_unit(&field, &value)),

@@ -291,7 +291,7 @@ impl Asked {
     fn stand(&mut self, place: Place, now: Moment) {
         self.waiting.stands(&place);
         let stake = self.stake();
-        self.core().slots.schedule(&stake.claim.name, stake.stands(place, now));
+        self.core().slots.schedule(stake, stake.stands(place, now));
         if self.goes_on_without() {
             self.core().watch_line();
         }
@@ -326,7 +326,7 @@ impl Asked {
         let stake = self.hold.stake();
         let event = stake.poll_event(cx, self.ring_at);
         if event.is_pending() {
-            self.hold.core().slots.schedule(&stake.claim.name, self.ring_at);
+            self.hold.core().slots.schedule(stake, self.ring_at);
             self.spins = 0;
         }
         event.map(Heard::Event)

@@ -33,8 +33,7 @@ pub(crate) struct Ask {
 
 impl Ask {
     fn new(name: Name, options: &Options) -> Ask {
-        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, on_outage, details } =
-            options;
+        let Options { ttl, wait, max_waiters, on_outage, details, .. } = options;
         Ask {
             claim: Claim {
                 name,
@@ -52,7 +51,7 @@ impl Ask {
                 details: details.clone(),
             },
             wait: *wait,
-            terms: Terms { renew: *renew, max_hold: *max_hold, hold_for: *hold_for },
+            terms: options.terms(),
             on_outage: *on_outage,
             protection: Protection::Engine,
             own_details: false,
@@ -60,13 +59,12 @@ impl Ask {
     }
 
     pub(crate) fn set(&mut self, options: Options) {
-        let Options { ttl, wait, renew, max_hold, hold_for, max_waiters, on_outage, details } =
-            options;
+        self.terms = options.terms();
+        let Options { ttl, wait, max_waiters, on_outage, details, .. } = options;
         self.claim.ttl = ttl;
         self.claim.max_waiters = max_waiters.unwrap_or(u32::MAX);
         self.claim.details = details;
         self.wait = wait;
-        self.terms = Terms { renew, max_hold, hold_for };
         self.on_outage = on_outage;
         self.own_details = true;
     }

@@ -86,7 +86,7 @@ impl Tenure {
     /// | `redis://host:6379` | a Redis or Valkey server; also `rediss://`, `redis+unix://`, `redis-sentinel://h1,h2/service` and `redis-cluster://h1,h2`, see [`RedisConfig`](crate::engines::redis::RedisConfig) |
     ///
     /// A query sets defaults for all calls: `memory:?ttl=5s&wait=10s`. It knows `ttl`, `wait`,
-    /// `renew`, `max_hold`, `hold_for`, `max_waiters`, `on_outage` and `owner`.
+    /// `renew`, `renew_every`, `max_hold`, `hold_for`, `max_waiters`, `on_outage` and `owner`.
     ///
     /// An engine that cannot be reached is an error, unless `on_outage` is `local` or `open`: then Redis is
     /// connected to when it can be.
@@ -121,7 +121,8 @@ impl Tenure {
 
     /// Connects to the engine that `TENURE_URL` names (`memory:` if unset, with a warning in the log: it
     /// protects this process only), with defaults from
-    /// `TENURE_TTL`, `TENURE_WAIT`, `TENURE_RENEW`, `TENURE_MAX_HOLD`, `TENURE_HOLD_FOR`,
+    /// `TENURE_TTL`, `TENURE_WAIT`, `TENURE_RENEW`, `TENURE_RENEW_EVERY`, `TENURE_MAX_HOLD`,
+    /// `TENURE_HOLD_FOR`,
     /// `TENURE_MAX_WAITERS`, `TENURE_ON_OUTAGE` and `TENURE_OWNER`, which win over those in the URL.
     ///
     /// # Cancel safety
@@ -436,15 +437,14 @@ impl Core {
         // What a once left must not wait for its leave.
         let may_be_kept = given && !stake.terms.hold_for.is_zero() && stake.claim.once.is_none();
         let now = if may_be_kept { self.world.now() } else { Moment::FAR };
-        let name = &stake.claim.name;
         let (leave, lost) = stake.leave(now);
         if let Some(ended) = lost.filter(|ended| *ended != Ended::Closed) {
-            let end = End { stake, holding: None, world: &*self.world };
-            self.slots.reporter.released_late(end, Some(&ended));
+            let end = End { stake, holding: None, world: &self.world };
+            self.slots.reporter.released_late(end, Some(ended));
         }
         let Some(leave) = leave else {
             if stake.is_kept() {
-                self.slots.schedule(name, Moment::ORIGIN);
+                self.slots.schedule(stake, Moment::ORIGIN);
             } else {
                 // Lost, and its owner has come to the end; or never sent.
                 drop(stake.part());
@@ -461,7 +461,7 @@ impl Core {
             drop(stake.part());
         }
         if stake.is_leaving() {
-            self.slots.schedule(name, stake.await_answer(self.world.now()));
+            self.slots.schedule(stake, stake.await_answer(self.world.now()));
         }
     }
 

@@ -74,6 +74,7 @@ impl World for SystemWorld {
         };
         let thread = std::thread::Builder::new().name("tenure-watchdog".into());
         let work = move || {
+            system::is_own_thread_from_now_on();
             if let Some(runtime) = &runtime.0 {
                 runtime.block_on(job(Box::new(alarm)));
             }

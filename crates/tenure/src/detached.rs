@@ -267,8 +267,7 @@ impl Tenure {
     async fn take_up(&self, detached: &Detached) -> Result<Hold> {
         let core = &self.handle.core;
         let options = self.defaults();
-        let hold_for = Duration::ZERO;
-        let terms = Terms { renew: options.renew, max_hold: options.max_hold, hold_for };
+        let terms = Terms { hold_for: Duration::ZERO, ..options.terms() };
         core.open()?;
         check_times(detached.ttl, &terms, core.engine.profile())?;
         core.be_watched()?;

@@ -75,7 +75,7 @@ impl Hold {
         slots.saw(grant.fence);
         let mut todo = Todo::default();
         let holding = slots.reporter.holding(&stake.claim, &grant, acquire);
-        slots.schedule(&stake.claim.name, stake.start(grant, now, holding, &mut todo));
+        slots.schedule(stake, stake.start(grant, now, holding, &mut todo));
         say(&slots.reporter, stake);
         if !todo.is_empty() {
             slots.carry_out(stake, &mut todo);
@@ -90,9 +90,9 @@ impl Hold {
             return Err(Error::closed());
         }
         let (forget_at, in_doubt) = self.stake.let_go(core.world.now())?;
-        core.slots.schedule(&self.stake.claim.name, forget_at);
-        let (stake, holding) = (&*self.stake, self.stake.holding());
-        core.slots.reporter.detached(End { stake, holding, world: &*core.world });
+        core.slots.schedule(&self.stake, forget_at);
+        let (stake, holding) = (&self.stake, self.stake.take_holding());
+        core.slots.reporter.detached(End { stake, holding, world: &core.world });
         self.left = true;
         Ok(in_doubt)
     }
@@ -207,7 +207,7 @@ impl Hold {
     pub(crate) fn outlook(&self, before: Duration) -> Outlook {
         let lost = self.lost();
         for stake in &lost.stakes {
-            lost.core.slots.schedule(&stake.claim.name, stake.warn(before));
+            lost.core.slots.schedule(stake, stake.warn(before));
         }
         Outlook { lost, before }
     }
@@ -262,7 +262,7 @@ impl Hold {
         let mut todo = Todo::default();
         let next = stake.extended(answer, core.world.now(), &mut todo);
         core.slots.carry_out(stake, &mut todo);
-        core.slots.schedule(&stake.claim.name, next);
+        core.slots.schedule(stake, next);
         outcome
     }
 

@@ -142,12 +142,12 @@ impl Lines {
             next = untaken.map(|inside| inside.since + FIRST_LIFE).fold(next, Moment::min);
         }
         self.due.fetch_min(next.as_nanos(), SeqCst);
-        wake.into_iter().for_each(Waker::wake);
+        wake.into_iter().for_each(system::wake);
     }
 
     /// Wakes those who were let in, who are to take their turn in time.
     fn call(&self, wake: Vec<Waker>, now: Moment, let_in: bool) {
-        wake.into_iter().for_each(Waker::wake);
+        wake.into_iter().for_each(system::wake);
         let due = (now + FIRST_LIFE).as_nanos();
         if let_in && self.due.fetch_min(due, SeqCst) > due {
             (self.hurry)();
@@ -246,7 +246,7 @@ impl Place {
         };
         drop(lines);
         drop(before);
-        wake.into_iter().for_each(Waker::wake);
+        wake.into_iter().for_each(system::wake);
         polled
     }
 

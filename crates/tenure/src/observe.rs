@@ -5,27 +5,34 @@
 //! not listened to costs a look at a flag: fields are made and clocks are read only for a listener.
 
 mod adviser;
+mod beyond;
 mod groups;
 mod holding;
 #[cfg(feature = "metrics")]
 pub mod meters;
+mod queue;
 mod waiting;
 mod worker;
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::field::{DisplayValue, display};
+use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span, debug, enabled, error, info, warn};
 
 pub use self::adviser::Advice;
+pub(crate) use self::beyond::*;
 pub(crate) use self::holding::Holding;
+pub(crate) use self::queue::keep_apart;
 pub(crate) use self::waiting::Waiting;
 pub(crate) use self::worker::Worker;
 
 use self::adviser::Adviser;
 use self::groups::{group, group_of, kind};
+use self::queue::Queue;
 use crate::claim::{Claim, Ended, Fence, Grant, Note};
 use crate::clock::World;
 use crate::error::Error;
@@ -33,6 +40,7 @@ use crate::moment::Moment;
 use crate::name::Name;
 use crate::options::Protection;
 use crate::stake::{Heard, Stake};
+use crate::system;
 
 /// The target of everything that is said here, for filters.
 const TARGET: &str = "tenure";
@@ -122,14 +130,15 @@ pub(crate) struct Reporter {
     adviser: Adviser,
     #[cfg(feature = "metrics")]
     ages: meters::Ages,
+    queue: Arc<Queue>,
 }
 
 /// How a hold ended, and when.
 pub(crate) struct End<'a> {
-    pub(crate) stake: &'a Stake,
+    pub(crate) stake: &'a Arc<Stake>,
     /// What lasted as long as it did.
-    pub(crate) holding: Option<Box<Holding>>,
-    pub(crate) world: &'a dyn World,
+    pub(crate) holding: Option<Arc<Holding>>,
+    pub(crate) world: &'a Arc<dyn World>,
 }
 
 impl End<'_> {
@@ -141,10 +150,15 @@ impl End<'_> {
 
     /// Says it inside the hold's own span.
     fn say(&self, say: impl FnOnce()) {
-        match &self.holding {
-            Some(holding) => holding.span().in_scope(say),
-            None => say(),
-        }
+        in_span(self.holding.as_ref(), say);
+    }
+}
+
+/// Says it inside the hold's span, where there is one.
+fn in_span(holding: Option<impl Borrow<Arc<Holding>>>, say: impl FnOnce()) {
+    match holding {
+        Some(holding) => holding.borrow().span().in_scope(say),
+        None => say(),
     }
 }
 
@@ -156,7 +170,42 @@ impl Reporter {
             adviser: Adviser::default(),
             #[cfg(feature = "metrics")]
             ages: meters::Ages::default(),
+            queue: Arc::default(),
         }
+    }
+
+    /// From now on this thread, if it is the watchdog's own, has others say what happens.
+    pub(crate) fn keep_apart(&self) {
+        if system::is_own_thread() {
+            self.queue.keep_apart();
+        }
+    }
+
+    /// Says it at once, or has it said: if this thread must not run what is foreign, and behind what is
+    /// not said yet.
+    fn say(self: &Arc<Self>, say: impl FnOnce(&Reporter) + Send + 'static) {
+        if !self.queue.is_needed() {
+            return say(self);
+        }
+        let reporter = self.clone();
+        self.queue.put(None, move |_| say(&reporter));
+    }
+
+    /// The same about the end of a hold.
+    fn say_end(
+        self: &Arc<Self>,
+        end: End<'_>,
+        say: impl FnOnce(&Reporter, End<'_>, Duration) + Send + 'static,
+    ) {
+        let held = end.held();
+        if !self.queue.is_needed() {
+            return say(self, end, held);
+        }
+        let (reporter, stake, world) = (self.clone(), end.stake.clone(), end.world.clone());
+        self.queue.put(end.holding, move |holding| {
+            let (stake, world) = (&stake, &world);
+            say(&reporter, End { stake, holding, world }, held);
+        });
     }
 
     #[cfg(feature = "metrics")]
@@ -182,7 +231,7 @@ impl Reporter {
         claim: &Claim,
         grant: &Grant,
         acquire: &Span,
-    ) -> Option<Box<Holding>> {
+    ) -> Option<Arc<Holding>> {
         Holding::new(self, claim, grant, acquire)
     }
 
@@ -221,14 +270,22 @@ impl Reporter {
 
     // What happens to a hold.
 
-    /// A renewal was answered, or was not.
-    pub(crate) fn renewal(&self, stake: &Stake, heard: Heard) {
+    /// Renewals were answered, or were not.
+    pub(crate) fn renewals(self: &Arc<Self>, heard: Vec<(Arc<Stake>, Heard)>) {
+        // The level is a number: nobody is asked.
+        let listens = cfg!(feature = "metrics") || LevelFilter::current() >= Level::DEBUG;
+        if listens && !heard.is_empty() {
+            self.say(move |reporter| heard.iter().for_each(|heard| reporter.renewal(heard)));
+        }
+    }
+
+    fn renewal(&self, (stake, heard): &(Arc<Stake>, Heard)) {
         let claim = &stake.claim;
-        if let Heard::Renewed { left, first_life } = heard
+        if let Heard::Renewed { left, first_life } = *heard
             && enabled!(target: TARGET, Level::DEBUG)
         {
             let (ttl_ms, left_ms) = (millis(claim.ttl), millis(left));
-            stake.hold_span().in_scope(|| {
+            in_span(stake.holding(), || {
                 let fence = stake.fence();
                 about!(
                     debug,
@@ -242,28 +299,35 @@ impl Reporter {
                 );
             });
         }
-        measure!(renewal(self, claim, heard));
+        measure!(renewal(self, claim, *heard));
     }
 
-    pub(crate) fn at_risk(&self, stake: &Stake, why: &str, now: Moment) {
+    pub(crate) fn at_risk(self: &Arc<Self>, stake: &Arc<Stake>, why: Arc<str>, now: Moment) {
         let (ttl_ms, left_ms) = (millis(stake.claim.ttl), millis(now.until(stake.deadline())));
-        stake.hold_span().in_scope(|| {
-            let (claim, fence) = (&stake.claim, stake.fence());
-            about!(
-                warn,
-                "lock.renew_late",
-                self,
-                claim,
-                fence = fence.get(),
-                ttl_ms,
-                left_ms,
-                reason = why
-            );
+        let stake = stake.clone();
+        self.say(move |reporter| {
+            in_span(stake.holding(), || {
+                let (claim, fence, why) = (&stake.claim, stake.fence(), &*why);
+                about!(
+                    warn,
+                    "lock.renew_late",
+                    reporter,
+                    claim,
+                    fence = fence.get(),
+                    ttl_ms,
+                    left_ms,
+                    reason = why
+                );
+            });
         });
     }
 
-    pub(crate) fn lost(&self, end: End<'_>, ended: &Ended) {
-        let (claim, fence, held) = (&end.stake.claim, end.stake.fence(), end.held());
+    pub(crate) fn lost(self: &Arc<Self>, end: End<'_>, ended: Ended) {
+        self.say_end(end, move |reporter, end, held| reporter.say_lost(end, &ended, held));
+    }
+
+    fn say_lost(&self, end: End<'_>, ended: &Ended, held: Duration) {
+        let (claim, fence) = (&end.stake.claim, end.stake.fence());
         let (ttl_ms, hold_ms) = (millis(claim.ttl), millis(held));
         end.say(|| {
             about!(error, "lock.lost", self, claim, fence = fence.get(), ttl_ms, hold_ms, reason = %ended);
@@ -288,13 +352,16 @@ impl Reporter {
 
     // The end of a hold by its owner.
 
-    pub(crate) fn released(&self, end: End<'_>) {
-        let listens = end.holding.is_some() || enabled!(target: TARGET, Level::DEBUG);
+    pub(crate) fn released(self: &Arc<Self>, end: End<'_>) {
+        let listens = end.holding.is_some() || LevelFilter::current() >= Level::DEBUG;
         // Nobody hears, and the length of what is renewed says nothing: not worth a clock.
-        if end.stake.terms.renew && !listens {
-            return;
+        if !end.stake.terms.renew || listens {
+            self.say_end(end, Reporter::say_released);
         }
-        let (claim, held) = (&end.stake.claim, end.held());
+    }
+
+    fn say_released(&self, end: End<'_>, held: Duration) {
+        let claim = &end.stake.claim;
         end.say(|| {
             let (fence, hold_ms) = (end.stake.fence(), millis(held));
             about!(debug, "lock.released", self, claim, fence = fence.get(), hold_ms);
@@ -307,8 +374,14 @@ impl Reporter {
     }
 
     /// Its owner released a hold that had ended before, or whose release was never answered.
-    pub(crate) fn released_late(&self, end: End<'_>, ended: Option<&Ended>) {
-        let (claim, fence, held) = (&end.stake.claim, end.stake.fence(), end.held());
+    pub(crate) fn released_late(self: &Arc<Self>, end: End<'_>, ended: Option<Ended>) {
+        self.say_end(end, move |reporter, end, held| {
+            reporter.say_released_late(end, ended.as_ref(), held);
+        });
+    }
+
+    fn say_released_late(&self, end: End<'_>, ended: Option<&Ended>, held: Duration) {
+        let (claim, fence) = (&end.stake.claim, end.stake.fence());
         let (ttl_ms, hold_ms) = (millis(claim.ttl), millis(held));
         let unanswered = || "the release was never answered".to_owned();
         let reason = ended.map_or_else(unanswered, Ended::to_string);
@@ -407,59 +480,6 @@ impl Reporter {
         warn!(target: TARGET, event = "lock.broken", %name, group, engine, fence = fence.get(), by, reason);
         measure!(broken(self, name));
     }
-}
-
-/// Nobody said which engine to use. Once is enough.
-pub(crate) fn no_url() {
-    static SAID: std::sync::Once = std::sync::Once::new();
-    SAID.call_once(|| {
-        warn!(
-            target: TARGET, event = "engine.memory",
-            "TENURE_URL is not set: locks are kept in memory and protect this process only; set it to \
-             redis://HOST or file:PATH, or to memory: if one process is all there is"
-        );
-    });
-}
-
-/// The engine cannot be reached.
-pub(crate) fn engine_down(engine: &str, why: &Error) {
-    error!(target: TARGET, event = "engine.down", engine, reason = %why);
-    measure!(engine_up(engine, false));
-}
-
-/// The engine can be reached again.
-pub(crate) fn engine_up(engine: &str, down_for: Duration) {
-    info!(target: TARGET, event = "engine.up", engine, down_ms = millis(down_for));
-    measure!(engine_up(engine, true));
-}
-
-/// Something guarded has refused a write. Every enforcer of fences says it here.
-pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
-    let (group, seen) = (group_of(name), seen.map(Fence::get));
-    warn!(
-        target: TARGET, event = "fence.stale", name, group, offered = offered.get(), seen,
-        "a write came after its hold had ended, and was refused"
-    );
-    measure!(stale_write(group));
-}
-
-/// Whether a request comes too late cannot be told, so it is refused.
-#[cfg(feature = "fence-http")]
-pub(crate) fn fence_unknown(name: &str, offered: Fence, why: &dyn std::fmt::Display) {
-    let group = group_of(name);
-    error!(target: TARGET, event = "fence.unknown", name, group, offered = offered.get(), reason = %why);
-}
-
-/// Whether a request was done cannot be told, or its answer not be kept.
-#[cfg(feature = "idempotency")]
-pub(crate) fn unsettled(why: &dyn std::fmt::Display) {
-    error!(target: TARGET, event = "once.unsettled", reason = %why);
-}
-
-/// A waiter was passed over, because its process is gone or cannot be reached.
-pub(crate) fn passed_over(name: &Name) {
-    debug!(target: TARGET, event = "lock.passed_over", %name, group = group(name));
-    measure!(passed_over(name));
 }
 
 /// The end of a hold in a word.

@@ -18,8 +18,12 @@ pub struct Options {
     pub ttl: Duration,
     /// How long to stand in line; `None` is for ever. Default: for ever.
     pub wait: Option<Duration>,
-    /// Whether the watchdog renews the hold, at a third of the ttl. Default: yes.
+    /// Whether the watchdog renews the hold. Default: yes.
     pub renew: bool,
+    /// How often the watchdog renews the hold, at least; half of the ttl is the longest. It comes up to an
+    /// eighth earlier, so that holds that were granted together are not renewed together. Default: a third
+    /// of the ttl.
+    pub renew_every: Option<Duration>,
     /// The longest that a hold is renewed for, counted from its grant. Then it is lost, and the next
     /// in line has it. Default: no limit.
     pub max_hold: Option<Duration>,
@@ -70,9 +74,13 @@ pub enum Protection {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) renew: bool,
+    pub(crate) renew_every: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) hold_for: Duration,
 }
+
+/// Holds are not renewed more often.
+const SHORTEST_RENEWAL: Duration = Duration::from_millis(10);
 
 /// The longest owner and the longest reason, in bytes.
 const LONGEST_TEXT: usize = 256;
@@ -85,6 +93,7 @@ impl Options {
             ttl: Duration::from_secs(30),
             wait: None,
             renew: true,
+            renew_every: None,
             max_hold: None,
             hold_for: Duration::ZERO,
             max_waiters: None,
@@ -100,6 +109,7 @@ impl Options {
             "wait" if value == "forever" => self.wait = None,
             "wait" => self.wait = Some(duration(field, value)?),
             "renew" => self.renew = boolean(field, value)?,
+            "renew_every" => self.renew_every = Some(duration(field, value)?),
             "max_hold" => self.max_hold = Some(duration(field, value)?),
             "hold_for" => self.hold_for = duration(field, value)?,
             "max_waiters" => self.max_waiters = Some(count(field, value)?),
@@ -108,7 +118,8 @@ impl Options {
             _ => {
                 let reason = format!("there is no option {field:?}");
                 return Err(Error::invalid(reason).next(
-                    "known: ttl, wait, renew, max_hold, hold_for, max_waiters, on_outage, owner",
+                    "known: ttl, wait, renew, renew_every, max_hold, hold_for, max_waiters, \
+                     on_outage, owner",
                 ));
             }
         }
@@ -116,19 +127,41 @@ impl Options {
     }
 
     /// The fields that can be set from outside.
-    pub(crate) const FIELDS: [&str; 8] =
-        ["ttl", "wait", "renew", "max_hold", "hold_for", "max_waiters", "on_outage", "owner"];
+    pub(crate) const FIELDS: [&str; 9] = [
+        "ttl",
+        "wait",
+        "renew",
+        "renew_every",
+        "max_hold",
+        "hold_for",
+        "max_waiters",
+        "on_outage",
+        "owner",
+    ];
+
+    pub(crate) fn terms(&self) -> Terms {
+        let Options { renew, renew_every, max_hold, hold_for, .. } = *self;
+        Terms { renew, renew_every, max_hold, hold_for }
+    }
 
     /// Refuses what the engine cannot keep, before anything is sent.
     pub(crate) fn check(&self, profile: &Profile) -> Result<()> {
-        let Options { renew, max_hold, hold_for, .. } = *self;
-        check_times(self.ttl, &Terms { renew, max_hold, hold_for }, profile)?;
+        check_times(self.ttl, &self.terms(), profile)?;
         check_details(&self.details)
     }
 }
 
 pub(crate) fn check_times(ttl: Duration, terms: &Terms, profile: &Profile) -> Result<()> {
     check_ttl(ttl, profile)?;
+    if let Some(every) = terms.renew_every {
+        let (shortest, longest) = (SHORTEST_RENEWAL, ttl / 2);
+        if every < shortest || every > longest {
+            let reason = format!(
+                "renew_every {every:?} is out of range; {shortest:?} to {longest:?}, half of the ttl, is kept"
+            );
+            return Err(Error::invalid(reason).next("lower renew_every, or raise the ttl"));
+        }
+    }
     if let Some(max_hold) = terms.max_hold
         && max_hold < ttl
     {
@@ -243,9 +276,16 @@ macro_rules! setters {
                 self
             }
 
-            /// Whether the watchdog renews the hold. Default: yes, at a third of the ttl.
+            /// Whether the watchdog renews the hold. Default: yes.
             pub fn renew(mut self, renew: bool) -> $type {
                 self.ask.terms.renew = renew;
+                self
+            }
+
+            /// How often the watchdog renews the hold, at least; half of the ttl is the longest.
+            /// Default: a third of the ttl.
+            pub fn renew_every(mut self, renew_every: std::time::Duration) -> $type {
+                self.ask.terms.renew_every = Some(renew_every);
                 self
             }
 
@@ -321,6 +361,7 @@ mod tests {
             ("ttl", "5s"),
             ("wait", "250ms"),
             ("renew", "off"),
+            ("renew_every", "2s"),
             ("max_hold", "1h"),
             ("hold_for", "40s"),
             ("max_waiters", "100"),

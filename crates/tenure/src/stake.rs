@@ -7,6 +7,7 @@
 mod companion;
 mod detach;
 mod phase;
+mod timer;
 mod todo;
 mod watch;
 mod watcher;
@@ -16,10 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tracing::Span;
-
 pub(crate) use self::companion::Seen;
 use self::phase::{Asking, Held, Leaving, Phase, State};
+use self::timer::Timer;
 pub(crate) use self::todo::{Heard, Todo};
 pub(crate) use self::watcher::Watcher;
 use crate::ask::Ask;
@@ -37,6 +37,7 @@ const LEAVE_PATIENCE: Duration = Duration::from_millis(10);
 pub(crate) struct Stake {
     ask: Ask,
     state: Mutex<State>,
+    pub(crate) timer: Timer,
 }
 
 impl Deref for Stake {
@@ -91,7 +92,7 @@ impl Stake {
             holding: None,
             settle: None,
         };
-        Stake { ask, state: Mutex::new(state) }
+        Stake { ask, state: Mutex::new(state), timer: Timer::default() }
     }
 
     pub(crate) fn ask_mut(&mut self) -> &mut Ask {
@@ -138,7 +139,7 @@ impl Stake {
         &self,
         grant: Grant,
         now: Moment,
-        holding: Option<Box<Holding>>,
+        holding: Option<Arc<Holding>>,
         todo: &mut Todo,
     ) -> Moment {
         let mut state = self.state();
@@ -148,7 +149,7 @@ impl Stake {
         };
         let held = Held {
             good_until: grant.good_until,
-            renew_by: grant.renew_by,
+            renew_by: self.renew_at(&grant),
             first_life: grant.first_life,
             risk_at: grant.start_by,
             at_risk: None,
@@ -167,6 +168,17 @@ impl Stake {
         drop(state);
         drop(waker);
         next
+    }
+
+    /// When to renew what was granted. By its own share a little earlier: many that were granted together
+    /// must not be due together for ever.
+    fn renew_at(&self, grant: &Grant) -> Moment {
+        let at = match self.terms.renew_every {
+            Some(every) if !grant.first_life => (grant.sent + every).min(grant.start_by),
+            _ => grant.renew_by,
+        };
+        let share = (self.claim.id.bits() >> 48) as u32;
+        at - grant.sent.until(at) / 8 * share / (1 << 16)
     }
 
     /// A request was sent, and its answer is not at hand.
@@ -421,10 +433,10 @@ impl Stake {
         }
     }
 
-    /// The span of the hold, if it holds and somebody wants to know.
-    pub(crate) fn hold_span(&self) -> Span {
-        let state = self.state();
-        state.holding.as_ref().map_or_else(Span::none, |holding| holding.span().clone())
+    /// What lasts as long as the hold, if it holds and somebody wants to know. The span in it is foreign,
+    /// and not to be touched under the mutex.
+    pub(crate) fn holding(&self) -> Option<Arc<Holding>> {
+        self.state().holding.clone()
     }
 
     /// Its ticket, while it waits and has heard nothing.

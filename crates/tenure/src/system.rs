@@ -2,10 +2,13 @@
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
 
 use tokio::io::unix::AsyncFd;
 
@@ -28,6 +31,25 @@ pub(crate) fn generation() -> u64 {
 
 unsafe extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+thread_local! {
+    static OWN_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that this thread is the watchdog's own.
+pub(crate) fn is_own_thread_from_now_on() {
+    OWN_THREAD.set(true);
+}
+
+/// Whether this thread is the watchdog's own, where the caller's code must not run.
+pub(crate) fn is_own_thread() -> bool {
+    OWN_THREAD.get()
+}
+
+/// Wakes a task. Wakers are foreign code: one that panics must not end whoever wakes others after it.
+pub(crate) fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 /// Makes a descriptor known to the runtime that this is called in.

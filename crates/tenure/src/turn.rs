@@ -1,12 +1,12 @@
 //! The slots where turns arrive: every claim of this process that is not over, by name.
 //!
 //! A stake is here before its claim is sent, so that no push can come too early, and until the engine
-//! has acknowledged its end. The watchdog walks the same table. Claims of one name share a shard, so
-//! that a walk sees which of them stands foremost.
+//! has acknowledged its end. The watchdog looks at what is due in the same table. Claims of one name share
+//! a shard, so that a look sees which of them stands foremost.
 
-use std::collections::HashMap;
+mod table;
+
 use std::fmt;
-use std::ptr;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -15,9 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use hashbrown::HashTable;
-
-use crate::claim::{ClaimId, Fence, Left, Ticket, Turn};
+use self::table::{Due, Table};
+use crate::claim::{ClaimId, Fence, Left, Turn};
 use crate::clock::World;
 use crate::engine::Turns;
 use crate::error::Result;
@@ -25,6 +24,7 @@ use crate::moment::Moment;
 use crate::name::Name;
 use crate::observe::{End, Reporter};
 use crate::stake::{Released, Seen, Stake, Todo};
+use crate::system;
 
 const SHARDS: usize = 64;
 
@@ -44,7 +44,8 @@ pub(crate) struct Slots {
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
-    stakes: Mutex<HashTable<Arc<Stake>>>,
+    stakes: Mutex<Table>,
+    /// When something is due, or earlier.
     due: AtomicU64,
 }
 
@@ -68,58 +69,64 @@ impl Slots {
     }
 
     pub(crate) fn insert(&self, stake: Arc<Stake>) {
-        let mut stakes = self.shard(&stake.claim.name).stakes();
-        stakes.insert_unique(stake.claim.id.bits(), stake, |stake| stake.claim.id.bits());
+        self.shard(&stake.claim.name).stakes().insert(stake);
     }
 
     /// Puts in a stake whose claim was made before, maybe by this process; `false` if this process has
     /// not let go of that.
     pub(crate) fn insert_again(&self, stake: Arc<Stake>) -> bool {
         let mut stakes = self.shard(&stake.claim.name).stakes();
-        let id = stake.claim.id;
-        let before = match stakes.find_entry(id.bits(), |known| known.claim.id == id) {
-            Ok(found) if !found.get().is_detached() => return false,
-            Ok(found) => Some(found.remove().0),
-            Err(_) => None,
-        };
-        stakes.insert_unique(id.bits(), stake, |stake| stake.claim.id.bits());
+        let before = stakes.find(&stake.claim.id).cloned();
+        if before.as_ref().is_some_and(|before| !before.is_detached()) {
+            return false;
+        }
+        let removed = before.as_ref().and_then(|before| stakes.remove(before));
+        stakes.insert(stake);
         drop(stakes);
-        drop(before);
+        drop((removed, before));
         true
     }
 
     /// Lets go of a hold that was only asked after.
-    pub(crate) fn let_go(&self, stake: &Stake) {
+    pub(crate) fn let_go(&self, stake: &Arc<Stake>) {
         match stake.let_go(self.world.now()) {
-            Ok((forget_at, _)) => self.schedule(&stake.claim.name, forget_at),
+            Ok((forget_at, _)) => self.schedule(stake, forget_at),
             Err(_) => self.remove(stake),
         }
     }
 
     pub(crate) fn remove(&self, stake: &Stake) {
-        let mut stakes = self.shard(&stake.claim.name).stakes();
-        // By itself, not by its id: a hold that was detached may be attached to again.
-        let found = stakes.find_entry(stake.claim.id.bits(), |known| ptr::eq(&**known, stake));
-        let removed = found.ok().map(|found| found.remove().0);
-        // A burst of claims must not keep its room for ever.
-        if stakes.capacity() > 256 && stakes.len() < stakes.capacity() / 8 {
-            let room = stakes.len() * 2;
-            stakes.shrink_to(room, |stake| stake.claim.id.bits());
-        }
+        let shard = self.shard(&stake.claim.name);
         // It may be the last that holds on to the handle, whose end is heard beyond this table.
-        drop(stakes);
-        drop(removed);
+        let removed = shard.stakes().remove(stake);
+        if let Some((_, look_at)) = &removed {
+            self.look_by(shard, *look_at);
+        }
     }
 
-    /// Makes the watchdog look at the claims of `name` at `at`.
-    pub(crate) fn schedule(&self, name: &Name, at: Moment) {
-        let due = &self.shard(name).due;
+    /// Makes the watchdog look at the claim at `at`.
+    pub(crate) fn schedule(&self, stake: &Arc<Stake>, at: Moment) {
+        let shard = self.shard(&stake.claim.name);
+        if stake.timer.is_later(at) {
+            shard.stakes().look_by(stake, at);
+        }
+        self.look_by(shard, at);
+    }
+
+    /// A renewal was answered: the claim is looked at when it needs that again, and not before.
+    pub(crate) fn renewed(&self, stake: &Arc<Stake>, now: Moment) {
+        let shard = self.shard(&stake.claim.name);
+        let next = shard.stakes().look_next(stake, now);
+        self.look_by(shard, next);
+    }
+
+    fn look_by(&self, shard: &Shard, at: Moment) {
         // Nearly always something else is due earlier. If that has just been looked at, so was this:
-        // a stake is changed before it is scheduled, and a walk resets the mark before it begins.
-        if due.load(SeqCst) <= at.as_nanos() {
+        // a stake is changed before it is scheduled, and a look resets the mark before it begins.
+        if shard.due.load(SeqCst) <= at.as_nanos() {
             return;
         }
-        due.fetch_min(at.as_nanos(), SeqCst);
+        shard.due.fetch_min(at.as_nanos(), SeqCst);
         if at.as_nanos() < self.next_look.load(SeqCst) {
             self.bell.ring();
         }
@@ -129,7 +136,7 @@ impl Slots {
     pub(crate) fn take_over(&self) {
         for stake in self.all() {
             stake.not_in_flight();
-            self.schedule(&stake.claim.name, Moment::ORIGIN);
+            self.schedule(&stake, Moment::ORIGIN);
         }
     }
 
@@ -146,75 +153,71 @@ impl Slots {
         }
     }
 
-    /// Walks the shards in which something is due, and collects what is to be done.
+    /// Looks at what is due, and collects what is to be done.
     pub(crate) fn look(&self, now: Moment) -> Vec<(Arc<Stake>, Todo)> {
         let mut found = Vec::new();
         for shard in &self.shards {
             if shard.due.load(SeqCst) > now.as_nanos() {
                 continue;
             }
-            // Reset before the walk: whatever changes behind it lowers the mark again.
+            // Reset before the look: whatever changes behind it lowers the mark again.
             shard.due.store(u64::MAX, SeqCst);
-            let stakes = shard.stakes();
-            // Read once: a claim can join or hear of its turn while this walk is under way.
-            let all: Vec<_> = stakes.iter().map(|stake| (stake, stake.ticket())).collect();
-            let foremost = foremost(&all);
-            let mut next = Moment::FAR;
-            for (stake, ticket) in all {
+            let mut stakes = shard.stakes();
+            for Due { stake, ticket, first } in stakes.due(now) {
                 let mut todo = Todo::default();
-                let first = ticket.is_some() && foremost.get(&stake.claim.name) == ticket.as_ref();
-                next = next.min(stake.look(now, first, self.seen(), &mut todo));
+                let next = stake.look(now, first, &mut todo);
+                stakes.looked(&stake, not_in_circles(next, now));
                 if !todo.is_empty() {
-                    found.push(((ticket, stake.claim.id), stake.clone(), todo));
+                    found.push(((ticket, stake.claim.id), stake, todo));
                 }
             }
-            shard.due.fetch_min(not_in_circles(next, now).as_nanos(), SeqCst);
+            shard.due.fetch_min(stakes.next().as_nanos(), SeqCst);
         }
-        // The table's order differs from run to run; what follows from a walk must not.
+        // The table's order differs from run to run; what follows from a look must not.
         found.sort_by_key(|(order, ..)| *order);
         found.into_iter().map(|(_, stake, todo)| (stake, todo)).collect()
     }
 
     /// Does what needs no engine: wakes, logs, forgets.
-    pub(crate) fn carry_out(&self, stake: &Stake, todo: &mut Todo) {
+    pub(crate) fn carry_out(&self, stake: &Arc<Stake>, todo: &mut Todo) {
         if todo.over {
             self.remove(stake);
         }
         if let Some(heard) = todo.heard.take() {
-            self.reporter.renewal(stake, heard);
+            self.reporter.renewals(vec![(stake.clone(), heard)]);
         }
         if let Some(why) = todo.at_risk.take() {
-            self.reporter.at_risk(stake, &why, self.world.now());
+            self.reporter.at_risk(stake, why, self.world.now());
         }
         if let Some(ended) = todo.lost.take() {
-            self.reporter.lost(self.end(stake, todo), &ended);
+            self.reporter.lost(self.end(stake, todo), ended);
         }
         if std::mem::take(&mut todo.unanswered) {
             self.reporter.released_late(self.end(stake, todo), None);
         }
         if let Some(waker) = todo.wake.take() {
-            waker.wake();
+            system::wake(waker);
         }
-        todo.wake_observers.drain(..).for_each(Waker::wake);
+        todo.wake_observers.drain(..).for_each(system::wake);
         drop(todo.frees.take());
     }
 
-    fn end<'a>(&'a self, stake: &'a Stake, todo: &mut Todo) -> End<'a> {
-        End { stake, holding: todo.holding.take(), world: &*self.world }
+    fn end<'a>(&'a self, stake: &'a Arc<Stake>, todo: &mut Todo) -> End<'a> {
+        End { stake, holding: todo.holding.take(), world: &self.world }
     }
 
     /// The engine answered a leave, or did not.
-    pub(crate) fn left(&self, stake: &Stake, answer: Option<Left>) {
+    pub(crate) fn left(&self, stake: &Arc<Stake>, answer: Option<Left>) {
         let Some(left) = answer else {
             stake.not_left(self.world.now());
-            self.schedule(&stake.claim.name, Moment::ORIGIN);
+            self.schedule(stake, Moment::ORIGIN);
             return;
         };
         let mut todo = Todo::default();
         let now = if left == Left::Released { Moment::ORIGIN } else { self.world.now() };
         match stake.left(left.clone(), now, &mut todo) {
             Some(Released::Late) => {
-                let ended = if let Left::Gone(ended) = &left { Some(ended) } else { None };
+                let ended = if let Left::Gone(ended) = left { Some(ended) } else { None };
                 self.reporter.released_late(self.end(stake, &mut todo), ended);
             }
             Some(Released::InTime) => self.reporter.released(self.end(stake, &mut todo)),
@@ -275,28 +278,16 @@ pub(crate) fn not_in_circles(next: Moment, now: Moment) -> Moment {
 }
 
 impl Shard {
-    fn stakes(&self) -> MutexGuard<'_, HashTable<Arc<Stake>>> {
+    fn stakes(&self) -> MutexGuard<'_, Table> {
         self.stakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// For each name the lowest ticket that waits.
-fn foremost<'a>(all: &[(&'a Arc<Stake>, Option<Ticket>)]) -> HashMap<&'a Name, Ticket> {
-    let mut lowest = HashMap::new();
-    for (stake, ticket) in all {
-        if let Some(ticket) = *ticket {
-            let known = lowest.entry(&stake.claim.name).or_insert(ticket);
-            *known = ticket.min(*known);
-        }
-    }
-    lowest
 }
 
 impl Turns for Slots {
     fn deliver(&self, name: &Name, id: &ClaimId, turn: Turn) -> bool {
         let stake = {
             let stakes = self.shard(name).stakes();
-            stakes.find(id.bits(), |stake| stake.claim.id == *id).cloned()
+            stakes.find(id).cloned()
         };
         let Some(stake) = stake else { return false };
         let look_at = match turn {
@@ -308,7 +299,7 @@ impl Turns for Slots {
         let taken = stake.deliver(turn, &mut todo);
         self.carry_out(&stake, &mut todo);
         if taken {
-            self.schedule(name, look_at);
+            self.schedule(&stake, look_at);
         }
         taken
     }
@@ -324,7 +315,7 @@ impl Turns for Slots {
     fn check_holds(&self, shards: &[u32]) {
         for stake in self.all() {
             if shards.contains(&(self.shard_of)(&stake.claim.name)) && stake.renew_now() {
-                self.schedule(&stake.claim.name, Moment::ORIGIN);
+                self.schedule(&stake, Moment::ORIGIN);
             }
         }
     }

@@ -3,11 +3,14 @@
 //! It renews what is held and what waits, in a batch per shard of the engine, notices what has run
 //! out, rings for those whose wait is over, and sends again the leaves that nobody acknowledged. What
 //! is due is decided by the stakes; here it is only carried to the engine and back. It has a thread
-//! and a connection of its own, so that blocked user code cannot starve it.
+//! and a connection of its own, so that blocked user code cannot starve it, and runs no foreign code: what it
+//! has to report is said by another thread, and what it wakes runs elsewhere.
 
 mod probes;
 
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -15,27 +18,62 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use self::probes::Probes;
-use crate::claim::{Left, Renewal, Renewed};
+use crate::claim::{ClaimId, Left, Renewal, Renewed};
 use crate::client::Core;
 use crate::clock::Alarm;
 use crate::engine::{Engine, Step};
 use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
+use crate::observe;
 use crate::options::Protection;
 use crate::stake::{Stake, Todo};
-use crate::turn::not_in_circles;
+use crate::system;
 
 /// The most renewals that go to the engine in one step.
 const BATCH: usize = 256;
 
+/// The most renewals and leaves that are under way at a time. More would only stand in a queue of the engine's,
+/// where what is urgent could not pass them, and would seem to be unanswered.
+const MOST_UNDER_WAY: usize = 4096;
+
 /// How long a request may be under way at most before it counts as unanswered.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long to wait after a panic: one that comes again at once must not keep the processor.
+const AFTER_A_PANIC: Duration = Duration::from_millis(100);
 
 /// Watches until no handle to the core is left and nothing is left to be done.
 pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
     let _replaceable = Replaceable(core.clone());
+    core.slots.reporter.keep_apart();
+    while let Err(panic) = watch_until_panic(&core, &mut *alarm).await {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let reason = text.or_else(|| panic.downcast_ref().copied()).unwrap_or_default();
+        observe::watchdog_panicked(reason);
+        alarm.set(core.world.now() + AFTER_A_PANIC);
+        poll_fn(|cx| alarm.poll_rung(cx)).await;
+    }
+}
+
+/// Holds must not be lost because an engine panicked once: on a thread of our own that is an `Err`.
+async fn watch_until_panic(core: &Arc<Core>, alarm: &mut dyn Alarm) -> std::thread::Result<()> {
+    let mut rounds = std::pin::pin!(rounds(core.clone(), alarm));
+    poll_fn(|cx| {
+        if !system::is_own_thread() {
+            return rounds.as_mut().poll(cx).map(Ok);
+        }
+        match catch_unwind(AssertUnwindSafe(|| rounds.as_mut().poll(cx))) {
+            Ok(polled) => polled.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    })
+    .await
+}
+
+async fn rounds(core: Arc<Core>, alarm: &mut dyn Alarm) {
     core.slots.take_over();
-    let mut errands = Errands { core, on_the_way: Vec::new(), lifeline: None };
+    let (on_the_way, to_send) = (Vec::new(), BTreeMap::new());
+    let mut errands = Errands { core, on_the_way, under_way: 0, to_send, lifeline: None };
     let mut probes = Probes::default();
     loop {
         errands.send_out();
@@ -57,7 +95,7 @@ pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
     }
 }
 
-/// If an engine panics on this thread, the next claim starts another watchdog.
+/// If the watchdog's thread ends after all, the next claim starts another.
 struct Replaceable(Arc<Core>);
 
 impl Drop for Replaceable {
@@ -69,6 +107,10 @@ impl Drop for Replaceable {
 struct Errands {
     core: Arc<Core>,
     on_the_way: Vec<Errand>,
+    /// How many renewals and leaves those are.
+    under_way: usize,
+    /// What is to be renewed, by when an answer is needed: what has least time goes first.
+    to_send: BTreeMap<(Moment, ClaimId), Arc<Stake>>,
     lifeline: Option<Arc<dyn Engine>>,
 }
 
@@ -83,6 +125,8 @@ fn own_way<'a>(core: &Core, lifeline: &'a mut Option<Arc<dyn Engine>>) -> &'a Ar
 
 struct Errand {
     step: Question,
+    /// How many claims it is about.
+    count: usize,
     /// A request that takes longer counts as unanswered: the engine may be stuck.
     patience_ends: Moment,
 }
@@ -93,20 +137,34 @@ enum Question {
 }
 
 impl Errands {
-    /// Sends what is due now.
+    /// Sends what is due now, as far as there is room for it; only then others hear of what was found.
     fn send_out(&mut self) {
         let now = self.core.world.now();
-        let mut renewals: Vec<(Shard, Arc<Stake>, Renewal)> = Vec::new();
-        for (stake, mut todo) in self.core.slots.look(now) {
-            if let Some(renewal) = todo.renew.take() {
-                let shard = self.core.engine_of(&stake).shard(&stake.claim.name);
-                renewals.push(((stake.protection, shard), stake.clone(), renewal));
+        let mut found = self.core.slots.look(now);
+        for (stake, todo) in &mut found {
+            if let Some(needed_by) = todo.renew.take() {
+                self.to_send.insert((needed_by, stake.claim.id), stake.clone());
             }
-            if let Some(leave) = todo.leave.take() {
-                let step = self.engine_of(&stake).leave(&leave);
-                self.take_along(Question::Leave(stake.clone(), step), now + LONGEST_PATIENCE);
+            // One that finds no room comes again by itself.
+            if let Some(leave) = todo.leave.take().filter(|_| self.under_way < MOST_UNDER_WAY) {
+                let step = self.engine_of(stake).leave(&leave);
+                self.take_along(Question::Leave(stake.clone(), step), 1, now + LONGEST_PATIENCE);
             }
+        }
+        self.send_renewals(now);
+        for (stake, mut todo) in found {
             self.core.slots.carry_out(&stake, &mut todo);
+        }
+    }
+
+    fn send_renewals(&mut self, now: Moment) {
+        let mut renewals: Vec<(Shard, Arc<Stake>, Renewal)> = Vec::new();
+        while self.under_way + renewals.len() < MOST_UNDER_WAY
+            && let Some((_, stake)) = self.to_send.pop_first()
+        {
+            let Some(renewal) = stake.renewal(self.core.slots.seen()) else { continue };
+            let shard = self.core.engine_of(&stake).shard(&stake.claim.name);
+            renewals.push(((stake.protection, shard), stake, renewal));
         }
         renewals.sort_by_key(|(shard, ..)| *shard);
         for same_shard in renewals.chunk_by(|a, b| a.0 == b.0) {
@@ -125,12 +183,14 @@ impl Errands {
         let asked = stakes.zip(renewals).collect();
         self.take_along(
             Question::Renew(asked, step),
+            batch.len(),
             now + patience.unwrap_or_default().min(LONGEST_PATIENCE),
         );
     }
 
-    fn take_along(&mut self, step: Question, patience_ends: Moment) {
-        self.on_the_way.push(Errand { step, patience_ends });
+    fn take_along(&mut self, step: Question, count: usize, patience_ends: Moment) {
+        self.under_way += count;
+        self.on_the_way.push(Errand { step, count, patience_ends });
     }
 
     /// Who keeps the claim, by way of a connection of the watchdog's own.
@@ -176,7 +236,9 @@ impl Errands {
                     Poll::Pending => stuck,
                 },
             };
-            if !answered {
+            if answered {
+                self.under_way -= errand.count;
+            } else {
                 self.on_the_way.push(errand);
             }
         }
@@ -192,6 +254,7 @@ impl Core {
         now: Moment,
     ) {
         let mut answers = answer.map(Vec::into_iter);
+        let mut all_heard = Vec::new();
         for (stake, renewal) in asked {
             let answer = match &mut answers {
                 Ok(answers) => answers.next().unwrap_or_else(|| Renewed::Unknown(no_answer())),
@@ -202,10 +265,12 @@ impl Core {
                 }
             };
             let mut todo = Todo::default();
-            let next = stake.renewed(renewal, answer, now, &mut todo);
+            stake.renewed(renewal, answer, now, &mut todo);
+            self.slots.renewed(stake, now);
+            all_heard.extend(todo.heard.take().map(|heard| (stake.clone(), heard)));
             self.slots.carry_out(stake, &mut todo);
-            self.slots.schedule(&stake.claim.name, not_in_circles(next, now));
         }
+        self.slots.reporter.renewals(all_heard);
     }
 }
 

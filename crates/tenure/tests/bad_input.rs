@@ -42,6 +42,19 @@ const TIMES: &[Case] = &[
         &["max_hold 499ms is below the ttl 500ms", "raise max_hold, or lower the ttl"],
     ),
     (
+        "renew_every above half of the ttl",
+        |t| now(t.mutex("a").ttl(ms(500)).renew_every(ms(251)).acquire()),
+        &[
+            "renew_every 251ms is out of range; 10ms to 250ms",
+            "lower renew_every, or raise the ttl",
+        ],
+    ),
+    (
+        "renew_every zero",
+        |t| now(t.mutex("a").renew_every(Duration::ZERO).acquire()),
+        &["renew_every 0ns is out of range; 10ms to 15s"],
+    ),
+    (
         "hold_for above max_hold",
         |t| now(t.mutex("a").ttl(ms(500)).max_hold(ms(900)).hold_for(ms(901)).acquire()),
         &["hold_for 901ms is above the limit 900ms", "lower hold_for, or raise max_hold"],

@@ -8,9 +8,10 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use probe::between::Between;
 use probe::{is_free, memory, ms, now, poll_once, soon, until, view, waiting};
 use tenure::engine::Ended;
-use tenure::{Broken, ErrorKind, Released};
+use tenure::{Broken, ErrorKind, Released, Tenure};
 
 #[tokio::test]
 async fn extend_makes_a_hold_last_longer_and_never_shorter() {
@@ -274,4 +275,14 @@ async fn run_of_work_that_panics_releases() {
     });
     assert!(soon(task).await.is_err_and(|error| error.is_panic()));
     assert!(is_free(&tenure, "a"));
+}
+
+/// At a third of the ttl the fifth renewal would come after more than 13 s.
+#[tokio::test]
+async fn a_hold_is_renewed_as_often_as_it_was_asked_for() {
+    let engine = Between::new();
+    let tenure = Tenure::with_engine(engine.clone());
+    let ask = tenure.mutex("a").ttl(ms(9_000)).renew_every(ms(50));
+    let _hold = ask.acquire().await.unwrap();
+    until("the fifth renewal", || engine.renewals() >= 5);
 }

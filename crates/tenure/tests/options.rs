@@ -49,10 +49,11 @@ fn the_defaults_are_those_of_the_docs() {
 
 #[test]
 fn the_query_of_the_url_sets_defaults() {
-    let url = "memory:?ttl=5s&wait=250ms&renew=off&max_hold=1h&hold_for=2s&max_waiters=7&on_outage=open&owner=web-3";
+    let url = "memory:?ttl=5s&wait=250ms&renew=off&renew_every=2s&max_hold=1h&hold_for=2s&max_waiters=7&on_outage=open&owner=web-3";
     let tenure = now(Tenure::connect(url)).unwrap();
     let options = tenure.defaults();
     assert_eq!((options.ttl, options.wait), (ms(5_000), Some(ms(250))));
+    assert_eq!(options.renew_every, Some(ms(2_000)));
     assert_eq!((options.max_hold, options.hold_for), (Some(ms(3_600_000)), ms(2_000)));
     assert_eq!((options.renew, options.max_waiters), (false, Some(7)));
     assert_eq!(options.on_outage, OnOutage::Open);
@@ -128,6 +129,7 @@ fn the_environment_sets_defaults_and_wins_over_its_url_but_not_over_the_call() {
         ("TENURE_URL", text("memory:?ttl=5s&wait=1s")),
         ("TENURE_TTL", text("7s")),
         ("TENURE_RENEW", text("false")),
+        ("TENURE_RENEW_EVERY", text("1s")),
         ("TENURE_MAX_HOLD", text("1h")),
         ("TENURE_HOLD_FOR", text("100ms")),
         ("TENURE_MAX_WAITERS", text("3")),
@@ -141,6 +143,7 @@ fn the_environment_sets_defaults_and_wins_over_its_url_but_not_over_the_call() {
     let tenure = now(Tenure::from_env()).unwrap();
     let options = tenure.defaults();
     assert_eq!((options.ttl, options.wait), (ms(7_000), Some(ms(1_000))));
+    assert_eq!(options.renew_every, Some(ms(1_000)));
     assert_eq!((options.max_hold, options.hold_for), (Some(ms(3_600_000)), ms(100)));
     assert_eq!((options.renew, options.max_waiters), (false, Some(3)));
     assert_eq!(options.on_outage, OnOutage::Local);

@@ -22,6 +22,10 @@ const CONFORMANCE: &[&str] = &["--test", "memory", "virtual"];
 pub(super) const RACES: &[&str] = &["--test", "races"];
 /// One claim as its own process sees it.
 const STAKES: &[&str] = &["--lib", "stake::"];
+/// Whoever listens.
+const LISTENERS: &[&str] = &["--test", "listeners", "a_listener_that_blocks"];
+/// When the watchdog looks at what.
+const TIMERS: &[&str] = &["--lib", "turn::"];
 /// Outages on virtual time.
 const OUTAGES: &[&str] = &["--test", "outage", "seeds"];
 /// This process's own line.
@@ -71,6 +75,27 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         find: "self.renew(batch, now);",
         replace: "let _ = (batch, now);",
         tests: SIMULATION,
+    },
+    Mutation {
+        breaks: "the thread that renews waits for whoever listens",
+        file: "crates/tenure/src/observe/queue.rs",
+        find: "self.unsaid.load(SeqCst) > 0 || OWN.with_borrow(Option::is_some)",
+        replace: "self.unsaid.load(SeqCst) > 0 && OWN.with_borrow(Option::is_some)",
+        tests: LISTENERS,
+    },
+    Mutation {
+        breaks: "each look of the watchdog is at all that there is",
+        file: "crates/tenure/src/turn/table.rs",
+        find: "&& first.key().0 <= now",
+        replace: "&& (first.key().0 <= now || first.key().0 > now)",
+        tests: TIMERS,
+    },
+    Mutation {
+        breaks: "whoever comes to the front of a line in this process does not look",
+        file: "crates/tenure/src/turn/table.rs",
+        find: "&& front.timer.due() != Moment::FAR",
+        replace: "&& front.timer.due() == Moment::ORIGIN",
+        tests: TIMERS,
     },
     Mutation {
         breaks: "a dropped hold is not released",
@@ -131,7 +156,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "whoever is told is not woken",
         file: "crates/tenure/src/turn.rs",
-        find: "if let Some(waker) = todo.wake.take() {\n            waker.wake();",
+        find: "if let Some(waker) = todo.wake.take() {\n            system::wake(waker);",
         replace: "if let Some(waker) = todo.wake.take() {\n            drop(waker);",
         tests: SIMULATION,
     },

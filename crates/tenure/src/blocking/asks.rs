@@ -40,6 +40,12 @@ macro_rules! ask {
                 $type { inner: self.inner.max_hold(max_hold), ..self }
             }
 
+            /// How often the watchdog renews the hold, at least; half of the ttl is the longest.
+            /// Default: a third of the ttl.
+            pub fn renew_every(self, renew_every: std::time::Duration) -> $type {
+                $type { inner: self.inner.renew_every(renew_every), ..self }
+            }
+
             /// The shortest that the name stays taken, counted from the grant. Default: zero.
             pub fn hold_for(self, hold_for: std::time::Duration) -> $type {
                 $type { inner: self.inner.hold_for(hold_for), ..self }

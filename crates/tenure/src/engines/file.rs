@@ -34,6 +34,7 @@ use crate::claim::{
 use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
+use crate::observe;
 use crate::system;
 use crate::turn::Ack;
 use clerk::{Clerk, Desktop, Job, Kind};
@@ -97,6 +98,8 @@ impl File {
             Ok(store) => {
                 let clerk = Clerk::new(store, clerks_own);
                 opened(Ok(()));
+                // Renewals are made here, too.
+                observe::keep_apart();
                 clerk.work();
             }
             Err(error) => opened(Err(error)),

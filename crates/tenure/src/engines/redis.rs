@@ -34,6 +34,7 @@ use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns};
 use crate::error::Result;
 use crate::name::Name;
+use crate::observe;
 use crate::turn::Ack;
 use link::{Duty, Link, Parcel, Reply, Target};
 use push::Places;
@@ -363,8 +364,7 @@ impl Shared {
 
     fn warn_of_eviction(&self, policy: &str) {
         if !self.warned.swap(true, Relaxed) {
-            let engine = &self.profile.label;
-            tracing::warn!(%engine, policy, "engine.may_evict: the server may evict locks when full");
+            observe::may_evict(&self.profile.label, policy);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What lasts from a grant to the end of its hold: a span, and a place in the gauges.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::field::{Empty, display};
@@ -27,7 +28,7 @@ impl Holding {
         claim: &Claim,
         grant: &Grant,
         acquire: &Span,
-    ) -> Option<Box<Holding>> {
+    ) -> Option<Arc<Holding>> {
         let span = debug_span!(
             target: TARGET,
             "tenure.hold",
@@ -45,7 +46,7 @@ impl Holding {
             return None;
         }
         span.follows_from(acquire);
-        Some(Box::new(Holding {
+        Some(Arc::new(Holding {
             span,
             #[cfg(feature = "metrics")]
             counted: super::meters::held_now(reporter, claim),

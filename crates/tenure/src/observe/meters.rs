@@ -188,6 +188,10 @@ pub(super) fn passed_over(name: &Name) {
     counter!("tenure_zombie_waiters_reaped_total", "group" => group(name)).increment(1);
 }
 
+pub(super) fn reports_dropped(dropped: u64) {
+    counter!("tenure_reports_dropped_total").increment(dropped);
+}
+
 pub(super) fn broken(reporter: &Reporter, name: &Name) {
     let labels = [("engine", engine(reporter)), ("group", group(name).into())];
     counter!("tenure_breaks_total", &labels).increment(1);

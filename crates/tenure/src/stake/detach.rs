@@ -1,5 +1,7 @@
 //! A hold that this process lets go of without leaving it.
 
+use std::sync::Arc;
+
 use super::Stake;
 use super::phase::Phase;
 use crate::claim::{Ended, PLACE_LIFE};
@@ -28,7 +30,7 @@ impl Stake {
     }
 
     /// What lasted as long as the hold that was let go of.
-    pub(crate) fn holding(&self) -> Option<Box<Holding>> {
+    pub(crate) fn take_holding(&self) -> Option<Arc<Holding>> {
         self.state().holding.take()
     }
 
@@ -52,7 +54,7 @@ mod tests {
     use crate::claim::{Fence, Grant};
     use crate::name::{Name, Space};
     use crate::options::Options;
-    use crate::stake::{Seen, Todo};
+    use crate::stake::Todo;
 
     fn held(now: Moment) -> std::sync::Arc<Stake> {
         let name = Name::new(Space::Lock, "x").unwrap();
@@ -70,7 +72,7 @@ mod tests {
         assert!(stake.is_detached() && !stake.holds(Fence::new(7)));
         for (at, over) in [(now, false), (now + PLACE_LIFE / 2, false), (now + PLACE_LIFE, true)] {
             let mut todo = Todo::default();
-            assert_eq!(stake.look(at, false, Seen::default(), &mut todo), now + PLACE_LIFE);
+            assert_eq!(stake.look(at, false, &mut todo), now + PLACE_LIFE);
             assert_eq!(todo.over, over);
             assert!(todo.renew.is_none() && todo.leave.is_none() && todo.lost.is_none());
         }

@@ -38,7 +38,7 @@ pub(super) struct State {
     /// When its owner left, if that was looked at.
     pub(super) left_at: Moment,
     /// What lasts as long as the hold, where somebody wants to know.
-    pub(super) holding: Option<Box<Holding>>,
+    pub(super) holding: Option<Arc<Holding>>,
     /// What became of a once.
     pub(super) settle: Option<Settle>,
 }
@@ -217,12 +217,12 @@ impl Asking {
 }
 
 impl Held {
-    /// A renewal was answered, and the next is due at `soonest` or later. Returns what was left by then.
-    pub(super) fn renewed(&mut self, grant: &Grant, now: Moment, soonest: Moment) -> Heard {
+    /// A renewal was answered, and the next is due at `next`. Returns what was left by then.
+    pub(super) fn renewed(&mut self, grant: &Grant, now: Moment, next: Moment) -> Heard {
         let heard =
             Heard::Renewed { left: now.until(self.good_until), first_life: self.first_life };
         self.good_until = self.good_until.max(grant.good_until);
-        self.renew_by = grant.renew_by.max(soonest);
+        self.renew_by = next;
         self.risk_at = grant.start_by;
         self.first_life = grant.first_life;
         (self.at_risk, self.warned) = (None, false);

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::claim::{Ended, Leave, Renewal};
+use crate::claim::{Ended, Leave};
 use crate::local;
+use crate::moment::Moment;
 use crate::observe::Holding;
 
 /// What a look or a message leaves to be done, once the mutex is free.
@@ -15,14 +16,15 @@ pub(crate) struct Todo {
     pub(crate) wake: Option<Waker>,
     /// Those who watch.
     pub(crate) wake_observers: Vec<Waker>,
-    pub(crate) renew: Option<Renewal>,
+    /// It is to be renewed, and an answer is needed by then.
+    pub(crate) renew: Option<Moment>,
     pub(crate) leave: Option<Leave>,
     pub(crate) lost: Option<Ended>,
     pub(crate) at_risk: Option<Arc<str>>,
     /// A renewal of a hold was answered, or was not.
     pub(crate) heard: Option<Heard>,
     /// What lasted as long as the hold, which has ended.
-    pub(crate) holding: Option<Box<Holding>>,
+    pub(crate) holding: Option<Arc<Holding>>,
     /// The release was never answered, and by now need not be.
     pub(crate) unanswered: bool,
     /// The stake has ended and can be forgotten.

@@ -11,10 +11,10 @@ use crate::moment::Moment;
 impl Stake {
     /// What time has made due, and when to look next. `foremost`: no other waiting claim of this
     /// process stands before it in this line.
-    pub(crate) fn look(&self, now: Moment, foremost: bool, seen: Seen, todo: &mut Todo) -> Moment {
+    pub(crate) fn look(&self, now: Moment, foremost: bool, todo: &mut Todo) -> Moment {
         let mut state = self.state();
         match &state.phase {
-            Phase::Asking(_) => self.look_asking(&mut state, now, foremost, seen, todo),
+            Phase::Asking(_) => self.look_asking(&mut state, now, foremost, todo),
             Phase::Held(_) => self.look_held(&mut state, now, todo),
             Phase::Leaving(_) => self.look_leaving(&mut state, now, todo),
             Phase::Over(_) => {
@@ -33,7 +33,6 @@ impl Stake {
         state: &mut State,
         now: Moment,
         foremost: bool,
-        seen: Seen,
         todo: &mut Todo,
     ) -> Moment {
         let Phase::Asking(asking) = &mut state.phase else { return Moment::FAR };
@@ -44,8 +43,8 @@ impl Stake {
         }
         if now >= state.asking_contact(foremost) {
             state.in_flight = true;
-            state.open += 1;
-            todo.renew = Some(Renewal::Place(state.again(&self.claim, seen)));
+            // Whoever waits comes before whoever holds.
+            todo.renew = Some(now);
         }
         state.asking_next(foremost)
     }
@@ -83,9 +82,7 @@ impl Stake {
         }
         if renews && now >= held.renew_by && !state.in_flight {
             state.in_flight = true;
-            let Claim { name, id, ttl, .. } = &self.claim;
-            let fence = state.fence;
-            todo.renew = Some(Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl });
+            todo.renew = Some(held.good_until);
         }
         held.next(&self.terms, state.in_flight).min(cap).min(held.warn_at(cap))
     }
@@ -117,6 +114,26 @@ impl Stake {
         leaving.next_try.min(leaving.give_up).min(overdue_at)
     }
 
+    /// What to send for the renewal that a look asked for; nothing if the claim has ended since.
+    pub(crate) fn renewal(&self, seen: Seen) -> Option<Renewal> {
+        let mut state = self.state();
+        match &state.phase {
+            Phase::Asking(_) => {
+                state.open += 1;
+                Some(Renewal::Place(state.again(&self.claim, seen)))
+            }
+            Phase::Held(_) => {
+                let Claim { name, id, ttl, .. } = &self.claim;
+                let fence = state.fence;
+                Some(Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl })
+            }
+            Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => {
+                state.in_flight = false;
+                None
+            }
+        }
+    }
+
     /// How long to wait for the answer to a renewal: short enough for another try in time.
     pub(crate) fn patience(&self, now: Moment) -> Duration {
         match &self.state().phase {
@@ -125,18 +142,17 @@ impl Stake {
         }
     }
 
+    /// When to look next at one that nobody of its name stands before.
+    pub(crate) fn next_look(&self) -> Moment {
+        self.state().next(self)
+    }
+
     pub(crate) fn not_in_flight(&self) {
         self.state().in_flight = false;
     }
 
-    /// The answer to a renewal of the watchdog's, or that there was none. Returns when to look next.
-    pub(crate) fn renewed(
-        &self,
-        asked: &Renewal,
-        answer: Renewed,
-        now: Moment,
-        todo: &mut Todo,
-    ) -> Moment {
+    /// The answer to a renewal of the watchdog's, or that there was none.
+    pub(crate) fn renewed(&self, asked: &Renewal, answer: Renewed, now: Moment, todo: &mut Todo) {
         let mut state = self.state();
         state.in_flight = false;
         if matches!(asked, Renewal::Place(_)) {
@@ -145,33 +161,34 @@ impl Stake {
             }
             // The turn came by push meanwhile, or it has left: the answer is about the past.
             if !matches!(state.phase, Phase::Asking(_)) {
-                return state.next(self);
+                return;
             }
         }
         drop(state);
-        self.extended(answer, now, todo)
+        self.extended(answer, now, todo);
     }
 
-    /// How soon a renewal is tried again: often enough for several tries within a third of the ttl.
+    /// How soon a renewal is tried again, also after an answer, however little that says remains: often
+    /// enough for several tries within a third of the ttl.
     fn retry(&self) -> Duration {
         (self.claim.ttl / 30).min(Duration::from_millis(500))
     }
 
     /// The answer to a renewal that the owner asked for. Returns when to look next.
     pub(crate) fn extended(&self, answer: Renewed, now: Moment, todo: &mut Todo) -> Moment {
+        let soonest = now + self.retry();
         let mut state = self.state();
         let fence = state.fence;
         match (&mut state.phase, answer) {
             (Phase::Held(held), Renewed::Held(grant)) if grant.fence == fence => {
-                // Not sooner than after a failure, however little the engine says remains.
-                todo.heard = Some(held.renewed(&grant, now, now + self.retry()));
+                todo.heard = Some(held.renewed(&grant, now, self.renew_at(&grant).max(soonest)));
                 if held.warn_before.is_some() {
                     todo.call(&mut state.observers);
                 }
             }
             (Phase::Held(held), Renewed::Unknown(error)) => {
                 todo.heard = Some(Heard::Unanswered);
-                held.renew_by = now + self.retry();
+                held.renew_by = soonest;
                 if held.at_risk.is_none() {
                     held.at_risk = Some(error.to_string().into());
                     todo.at_risk = held.at_risk.clone();
@@ -212,7 +229,7 @@ impl Stake {
             }
             // Not about this hold, so it is no answer.
             (Phase::Held(held), Renewed::Held(_) | Renewed::Waiting(_)) => {
-                held.renew_by = now + self.retry();
+                held.renew_by = soonest;
             }
             (Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_), _) => {}
         }

@@ -20,6 +20,7 @@ pub(crate) struct Between {
     late_renewals: AtomicU32,
     turns: Mutex<Option<Weak<dyn Turns>>>,
     deaf: AtomicBool,
+    panics: AtomicBool,
     leaves: AtomicU32,
     renewals: AtomicU32,
     /// Leaves that wait for the gate to be opened; `None` while it is open.
@@ -58,6 +59,11 @@ impl Between {
     /// Renewals of holds are not answered any more.
     pub(crate) fn be_deaf(&self) {
         self.deaf.store(true, SeqCst);
+    }
+
+    /// The next renewal panics.
+    pub(crate) fn panic_once(&self) {
+        self.panics.store(true, SeqCst);
     }
 
     /// Renewals of holds are answered again.
@@ -138,6 +144,7 @@ impl Engine for Between {
     }
 
     fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
+        assert!(!self.panics.swap(false, SeqCst), "an engine that panics");
         if !self.deaf.load(SeqCst) {
             self.renewals.fetch_add(1, SeqCst);
             return after(self.late_renewals.load(SeqCst), self.memory.renew(shard, batch));

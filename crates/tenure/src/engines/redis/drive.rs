@@ -20,6 +20,7 @@ use super::stream;
 use crate::clock::World;
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
+use crate::observe;
 
 /// A link on which claims wait is asked for a sign of life this often.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -58,7 +59,7 @@ impl Link {
             while !link.is_closed() {
                 let broken = link.serve(&mut failures).await;
                 let Some(error) = broken.filter(|_| !link.is_closed()) else { return };
-                tracing::debug!(engine = %link.shared.profile.label, %error, "connection.lost");
+                observe::connection_lost(&link.shared.profile.label, &error);
                 // Just after a break what comes is kept for the next connection.
                 let phase = match failures {
                     0 | 1 => Phase::Connecting,

@@ -14,6 +14,7 @@ use crate::clock::World;
 use crate::engine::Turns;
 use crate::moment::Moment;
 use crate::name::Name;
+use crate::observe;
 
 type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
 
@@ -190,7 +191,7 @@ impl Shared {
                 };
                 self.deliver(&name, &id, turn);
             }
-            None => tracing::debug!(engine = %self.profile.label, "push.strange"),
+            None => observe::strange_push(&self.profile.label),
         }
     }
 

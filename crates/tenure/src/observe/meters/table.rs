@@ -123,6 +123,11 @@ pub const METRICS: &[Metric] = &[
     ),
     counter("tenure_breaks_total", &["engine", "group"], "Holds that this process broke by force."),
     counter(
+        "tenure_reports_dropped_total",
+        &[],
+        "Events that were not told, because whoever listens was too slow.",
+    ),
+    counter(
         "tenure_stale_writes_rejected_total",
         &["group"],
         "Writes that a fence refused, because a later holder had written before.",

@@ -1,0 +1,102 @@
+//! What is said of engines and connections, and of whatever is guarded by a fence or a once: nothing here is
+//! about a claim of this process.
+
+use std::time::Duration;
+
+use tracing::{debug, error, info, warn};
+
+#[cfg(feature = "metrics")]
+use super::meters;
+use super::{TARGET, group, group_of, measure, millis, queue};
+use crate::claim::Fence;
+use crate::error::Error;
+use crate::name::Name;
+
+/// Nobody said which engine to use. Once is enough.
+pub(crate) fn no_url() {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    SAID.call_once(|| {
+        warn!(
+            target: TARGET, event = "engine.memory",
+            "TENURE_URL is not set: locks are kept in memory and protect this process only; set it to \
+             redis://HOST or file:PATH, or to memory: if one process is all there is"
+        );
+    });
+}
+
+/// The engine cannot be reached.
+pub(crate) fn engine_down(engine: &str, why: &Error) {
+    let (engine, why) = (engine.to_owned(), why.to_string());
+    queue::say(move || {
+        error!(target: TARGET, event = "engine.down", engine, reason = why);
+        measure!(engine_up(&engine, false));
+    });
+}
+
+/// The engine can be reached again.
+pub(crate) fn engine_up(engine: &str, down_for: Duration) {
+    let engine = engine.to_owned();
+    queue::say(move || {
+        info!(target: TARGET, event = "engine.up", engine, down_ms = millis(down_for));
+        measure!(engine_up(&engine, true));
+    });
+}
+
+/// A connection broke, or was not made.
+pub(crate) fn connection_lost(engine: &str, error: &Error) {
+    let (engine, error) = (engine.to_owned(), error.to_string());
+    queue::say(move || debug!(target: TARGET, event = "connection.lost", engine, reason = error));
+}
+
+/// The server pushed what nobody of ours pushes.
+pub(crate) fn strange_push(engine: &str) {
+    let engine = engine.to_owned();
+    queue::say(move || debug!(target: TARGET, event = "push.strange", engine));
+}
+
+/// The server may throw locks away.
+pub(crate) fn may_evict(engine: &str, policy: &str) {
+    let (engine, policy) = (engine.to_owned(), policy.to_owned());
+    queue::say(move || {
+        let event = "engine.may_evict";
+        warn!(target: TARGET, event, engine, policy, "the server may evict locks when full");
+    });
+}
+
+/// The watchdog panicked, which only an engine can make it do, and goes on.
+pub(crate) fn watchdog_panicked(reason: &str) {
+    let reason = reason.to_owned();
+    queue::say(move || error!(target: TARGET, event = "watchdog.panicked", reason));
+}
+
+/// Something guarded has refused a write. Every enforcer of fences says it here.
+pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
+    let (group, seen) = (group_of(name), seen.map(Fence::get));
+    warn!(
+        target: TARGET, event = "fence.stale", name, group, offered = offered.get(), seen,
+        "a write came after its hold had ended, and was refused"
+    );
+    measure!(stale_write(group));
+}
+
+/// Whether a request comes too late cannot be told, so it is refused.
+#[cfg(feature = "fence-http")]
+pub(crate) fn fence_unknown(name: &str, offered: Fence, why: &dyn std::fmt::Display) {
+    let group = group_of(name);
+    error!(target: TARGET, event = "fence.unknown", name, group, offered = offered.get(), reason = %why);
+}
+
+/// Whether a request was done cannot be told, or its answer not be kept.
+#[cfg(feature = "idempotency")]
+pub(crate) fn unsettled(why: &dyn std::fmt::Display) {
+    error!(target: TARGET, event = "once.unsettled", reason = %why);
+}
+
+/// A waiter was passed over, because its process is gone or cannot be reached.
+pub(crate) fn passed_over(name: &Name) {
+    let name = name.clone();
+    queue::say(move || {
+        debug!(target: TARGET, event = "lock.passed_over", %name, group = group(&name));
+        measure!(passed_over(&name));
+    });
+}
