@@ -30,6 +30,8 @@ pub struct Config {
     pub max_in_flight: usize,
     /// What to do with a nonce that is not the sender's next.
     pub gap: Gap,
+    /// Who is told that a transaction was sent when it comes again.
+    pub repeats: Repeats,
     /// Whether to answer with the hash as soon as the checks are passed.
     pub answer_early: bool,
     /// Whether transactions on their way are shown to operators, and count as used nonces.
@@ -65,6 +67,15 @@ pub enum Gap {
     Hold(Duration),
 }
 
+/// Who is told the hash of a transaction that the node has already, as if it had just been sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repeats {
+    /// The client that sent it, known again by its `Idempotency-Key`. Everyone else hears the node's words.
+    SameClient,
+    /// Everyone: two services that make the same payment both hear that it was sent.
+    Anyone,
+}
+
 /// Longer than anybody waits.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -93,6 +104,7 @@ impl Config {
             per_sender: 1000,
             max_in_flight: 10_000,
             gap: Gap::Hold(Duration::from_secs(5)),
+            repeats: Repeats::SameClient,
             answer_early: false,
             pending_set: true,
             unknown_for: Duration::from_secs(60),

@@ -18,6 +18,7 @@ use crate::passage::Passage;
 use crate::passing::Passing;
 use crate::recent::Recent;
 use crate::refusal::Refusal;
+use crate::repeat::Client;
 use crate::transaction::Transaction;
 use crate::upstream::Nodes;
 
@@ -36,8 +37,12 @@ pub(crate) struct Lanes {
 pub(crate) enum Outcome {
     /// The node has it.
     Accepted(B256),
+    /// The node had it before, from the same client.
+    Repeated(B256),
     /// The node does not want it, and says so in its own words.
     Rejected(Json),
+    /// The node had it before, from someone else, and says so in its own words.
+    Collided(Json),
     /// The relay does not want it, or cannot say.
     Refused(Refusal),
 }
@@ -47,10 +52,14 @@ pub(crate) type Turn = Pin<Box<dyn Future<Output = tenure::Result<Hold>> + Send>
 
 impl Lanes {
     /// Takes the place in the lane, now; the rest goes on by itself.
-    pub(crate) fn enter(self: &Arc<Self>, transaction: Transaction) -> oneshot::Receiver<Outcome> {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        transaction: Transaction,
+        client: Option<Client>,
+    ) -> oneshot::Receiver<Outcome> {
         let turn = self.join(&transaction);
         let (answer, answered) = oneshot::channel();
-        let passage = Passage::new(self.clone(), transaction, answer);
+        let passage = Passage::new(self.clone(), transaction, client, answer);
         let passes = self.passing.enter();
         tokio::spawn(async move {
             passage.pass(turn).await;
@@ -63,7 +72,7 @@ impl Lanes {
     pub(crate) fn join(&self, transaction: &Transaction) -> Option<Turn> {
         let config = &self.config;
         let lane =
-            config.ordering.then(|| self.tenure.mutex(self.name("lane", transaction.sender)));
+            config.ordering.then(|| self.tenure.mutex(self.name("lane", &address(transaction.sender))));
         let lane = lane?
             .ttl(config.ttl)
             .max_hold(config.max_hold)
@@ -75,12 +84,16 @@ impl Lanes {
     }
 
     pub(crate) fn in_flight(&self, sender: Address) -> InFlight {
-        InFlight::called(&self.tenure, self.name("pending", sender)).ttl(self.config.ttl)
+        InFlight::called(&self.tenure, self.name("pending", &address(sender))).ttl(self.config.ttl)
     }
 
-    /// One sender has one lane, however its address is written.
-    fn name(&self, what: &str, sender: Address) -> String {
+    pub(crate) fn name(&self, what: &str, whose: &str) -> String {
         let ns = self.config.ns.as_ref().map(|ns| format!("{ns}/")).unwrap_or_default();
-        format!("{ns}{what}:{}:{sender:#x}", self.config.rules.chain_id)
+        format!("{ns}{what}:{}:{whose}", self.config.rules.chain_id)
     }
+}
+
+/// One sender has one lane, however its address is written.
+fn address(sender: Address) -> String {
+    format!("{sender:#x}")
 }

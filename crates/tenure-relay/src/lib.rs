@@ -28,6 +28,8 @@ pub mod refusal;
 #[cfg(feature = "relay")]
 mod relay;
 #[cfg(feature = "relay")]
+mod repeat;
+#[cfg(feature = "relay")]
 mod server;
 #[cfg(feature = "relay")]
 pub mod transaction;
@@ -38,7 +40,7 @@ mod verdict;
 
 #[cfg(feature = "relay")]
 pub use self::{
-    config::{Config, Gap},
+    config::{Config, Gap, Repeats},
     relay::Relay,
     server::Server,
     upstream::{Address, chain_id},

@@ -13,7 +13,7 @@ use tenure::{ErrorKind, Hold, OnOutage, Protection};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::config::Gap;
+use crate::config::{Gap, Repeats};
 use crate::envelope::{Json, Reply};
 use crate::gap::{NotYet, Patience};
 use crate::in_flight::{InFlight, Member, next};
@@ -21,6 +21,7 @@ use crate::lane::{Lanes, Outcome, Turn};
 use crate::meters;
 use crate::node::{Account, Want};
 use crate::refusal::Refusal;
+use crate::repeat::Client;
 use crate::transaction::Transaction;
 use crate::upstream::NoAnswer;
 use crate::verdict::Verdict;
@@ -35,6 +36,7 @@ const SURE_AFTER: u32 = 3;
 pub(crate) struct Passage {
     lanes: Arc<Lanes>,
     transaction: Transaction,
+    client: Option<Client>,
     arrived: Instant,
     /// How long it still waits for those before it, once it came too early.
     patience: Option<Patience>,
@@ -45,6 +47,10 @@ pub(crate) struct Passage {
     member: Option<Member>,
     /// From here on a node may have it.
     is_submitted: bool,
+    /// The node did not have it when its turn came: whatever it has then, it has from here.
+    is_new: bool,
+    /// What says that it was sent by this client.
+    remembered: Option<Hold>,
 }
 
 /// What came of one turn.
@@ -58,18 +64,22 @@ impl Passage {
     pub(crate) fn new(
         lanes: Arc<Lanes>,
         transaction: Transaction,
+        client: Option<Client>,
         answer: oneshot::Sender<Outcome>,
     ) -> Passage {
         let (arrived, answer) = (Instant::now(), Some(answer));
         Passage {
             lanes,
             transaction,
+            client,
             arrived,
             patience: None,
             answer,
             is_shown: false,
             member: None,
             is_submitted: false,
+            is_new: false,
+            remembered: None,
         }
     }
 
@@ -88,12 +98,15 @@ impl Passage {
             let is_known =
                 !matches!(&visit, Visit::Over(outcome) if class_of(outcome) == "unknown");
             drop(self.member.take_if(|_| is_known));
-            if let Visit::Over(Outcome::Accepted(_)) = &visit {
+            if let Visit::Over(Outcome::Accepted(_) | Outcome::Repeated(_)) = &visit {
                 self.lanes.recent.accepted(self.transaction.sender, self.transaction.nonce);
             }
             drop(hold);
             match visit {
-                Visit::Over(outcome) => break outcome,
+                Visit::Over(outcome) => {
+                    self.keep_remembered(&outcome).await;
+                    break outcome;
+                }
                 Visit::TooEarly(next) => match self.step_out(next).await {
                     Ok(()) => turn = self.lanes.join(&self.transaction),
                     Err(refusal) => break Outcome::Refused(refusal),
@@ -101,6 +114,15 @@ impl Passage {
             }
         };
         self.end(outcome);
+    }
+
+    /// A client is known again for what it has sent, or may have, and not for what was refused.
+    async fn keep_remembered(&mut self, outcome: &Outcome) {
+        let Some(remembered) = self.remembered.take() else { return };
+        if matches!(class_of(outcome), "accepted" | "unknown") {
+            // What cannot be kept is forgotten: a repetition hears the node's own words.
+            let _ = remembered.detach().await;
+        }
     }
 
     /// What is done under the lane, for as long as it is held and no longer.
@@ -143,14 +165,30 @@ impl Passage {
     async fn work(&mut self) -> Visit {
         match self.check().await {
             Ok(Checked::Good) => {}
-            Ok(Checked::Known) => return self.accepted(),
+            Ok(Checked::Repeated) => {
+                return Visit::Over(Outcome::Repeated(self.transaction.hash));
+            }
             Ok(Checked::TooEarly(next)) => return Visit::TooEarly(next),
             Err(refusal) => return Visit::Over(Outcome::Refused(refusal)),
         }
-        if self.lanes.config.answer_early {
+        if let Err(refusal) = self.remember().await {
+            return Visit::Over(Outcome::Refused(refusal));
+        }
+        // Whoever repeats what another has sent hears that from the node.
+        if self.lanes.config.answer_early && self.is_new {
             self.answer_with(Outcome::Accepted(self.transaction.hash));
         }
         Visit::Over(self.submit().await)
+    }
+
+    /// From now on this client is known again for this transaction, if it says who it is.
+    async fn remember(&mut self) -> Result<(), Refusal> {
+        let Some(client) = self.client.as_ref().filter(|_| self.is_new) else { return Ok(()) };
+        match self.lanes.remember(self.transaction.hash, client).await {
+            Ok(remembered) => self.remembered = remembered,
+            Err(error) => self.without_engine(&error)?,
+        }
+        Ok(())
     }
 
     /// Everything that takes a look at the chain.
@@ -164,17 +202,18 @@ impl Passage {
             let is_next = !config.answer_early
                 && lanes.recent.comes_before(transaction.sender, transaction.nonce);
             match lanes.nodes.known(transaction.nonce, want).filter(|_| is_next) {
-                Some(account) => Ok(account),
-                None => lanes.nodes.account(transaction.sender, want).await,
+                Some(account) => Ok((account, false)),
+                None => Ok((lanes.nodes.account(transaction.sender, want).await?, true)),
             }
         };
         let (account, member) = tokio::join!(account, self.join(in_flight.as_ref()));
         // Whatever is refused leaves the set again before the lane is free.
         self.member = member?;
-        let account = account?;
+        let (account, was_asked) = account?;
         let transaction = &self.transaction;
-        if transaction.nonce < account.count && self.is_settled(&account).await? {
-            return Ok(Checked::Known);
+        self.is_new = was_asked && transaction.nonce >= account.count;
+        if transaction.nonce < account.count && self.is_repeated(&account).await? {
+            return Ok(Checked::Repeated);
         }
         can_pay(transaction, &account)?;
         if transaction.nonce > account.count && config.gap != Gap::Forward {
@@ -186,19 +225,30 @@ impl Passage {
         Ok(Checked::Good)
     }
 
-    /// Whether the node has this very transaction. Another that has its nonce may still be replaced, as
-    /// long as it is not in a block.
-    async fn is_settled(&self, account: &Account) -> Result<bool, Refusal> {
+    /// Whether the node has this very transaction from the same client. Another that has its nonce may
+    /// still be replaced, as long as it is not in a block.
+    async fn is_repeated(&self, account: &Account) -> Result<bool, Refusal> {
         let Transaction { sender, nonce, hash, .. } = self.transaction;
         let nodes = &self.lanes.nodes;
         if nodes.knows(hash).await? {
-            return Ok(true);
+            return self.is_same_client().await;
         }
         if nonce < nodes.mined(sender).await? {
             meters::wrong_nonce(self.chain_id());
             return Err(Refusal::NonceTooLow { next: account.count, nonce });
         }
         Ok(false)
+    }
+
+    async fn is_same_client(&self) -> Result<bool, Refusal> {
+        if self.lanes.config.repeats == Repeats::Anyone {
+            return Ok(true);
+        }
+        let Some(client) = &self.client else { return Ok(false) };
+        match self.lanes.was_sent_by(self.transaction.hash, client).await {
+            Ok(is_same) => Ok(is_same),
+            Err(error) => self.without_engine(&error).map(|()| false),
+        }
     }
 
     /// The first nonce that is neither counted nor on its way. The set first: what leaves it afterwards
@@ -289,7 +339,14 @@ impl Passage {
             }
             let known = self.lanes.nodes.knows(self.transaction.hash).await;
             if known == Ok(true) {
-                return Outcome::Accepted(self.transaction.hash);
+                return match no {
+                    Some((_, raw, _)) if !self.is_new && !unheard => match self.is_same_client().await {
+                        Ok(true) => Outcome::Repeated(self.transaction.hash),
+                        Ok(false) => Outcome::Collided(raw),
+                        Err(refusal) => Outcome::Refused(refusal),
+                    },
+                    _ => Outcome::Accepted(self.transaction.hash),
+                };
             }
             let Some((message, raw, verdict)) = no else { continue };
             refused += 1;
@@ -354,10 +411,6 @@ impl Passage {
         }
     }
 
-    fn accepted(&self) -> Visit {
-        Visit::Over(Outcome::Accepted(self.transaction.hash))
-    }
-
     fn answer_with(&mut self, outcome: Outcome) {
         if let Some(answer) = self.answer.take() {
             // Whoever asked may have hung up.
@@ -377,7 +430,7 @@ impl Passage {
         if is_gap {
             meters::wrong_nonce(self.chain_id());
         }
-        if class != "accepted" && self.answer.is_none() {
+        if !["accepted", "repeated"].contains(&class) && self.answer.is_none() {
             // Whoever sent it has been told that all is well.
             let reason: String = why(&outcome).chars().take(200).collect();
             tracing::error!(
@@ -386,7 +439,7 @@ impl Passage {
         }
         let ms = self.arrived.elapsed().as_millis() as u64;
         tracing::debug!(event = "relay.ended", %sender, nonce, %hash, outcome = class, ms);
-        if class == "accepted" {
+        if ["accepted", "repeated"].contains(&class) {
             self.lanes.gaps.accepted(sender, nonce);
         }
         self.answer_with(outcome);
@@ -423,8 +476,8 @@ impl Passage {
 /// What the checks came to.
 enum Checked {
     Good,
-    /// The node has this very transaction.
-    Known,
+    /// The node has this very transaction from the same client.
+    Repeated,
     TooEarly(u64),
 }
 
@@ -455,16 +508,18 @@ fn data_of(error: &Json) -> Option<Value> {
 
 fn why(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Accepted(_) => String::new(),
-        Outcome::Rejected(error) => error.as_str().to_owned(),
+        Outcome::Accepted(_) | Outcome::Repeated(_) => String::new(),
+        Outcome::Rejected(error) | Outcome::Collided(error) => error.as_str().to_owned(),
         Outcome::Refused(refusal) => refusal.message(),
     }
 }
 
-fn class_of(outcome: &Outcome) -> &'static str {
+pub(crate) fn class_of(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Accepted(_) => "accepted",
+        Outcome::Repeated(_) => "repeated",
         Outcome::Rejected(_) => "rejected",
+        Outcome::Collided(_) => "collided",
         Outcome::Refused(Refusal::OutcomeUnknown { .. }) => "unknown",
         Outcome::Refused(_) => "refused",
     }

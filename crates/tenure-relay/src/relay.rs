@@ -14,9 +14,11 @@ use crate::config::Config;
 use crate::envelope::{self, Bad, Call, Incoming, Json, Reply, read_replies};
 use crate::gap::Gaps;
 use crate::lane::{Lanes, Outcome};
+use crate::passage::class_of;
 use crate::passing::Passing;
 use crate::recent::Recent;
 use crate::refusal::Refusal;
+use crate::repeat::Client;
 use crate::transaction::{Decoded, decode};
 use crate::upstream::Nodes;
 
@@ -27,6 +29,10 @@ const PASSED: [HeaderName; 4] =
     [header::ACCEPT, header::ACCEPT_ENCODING, header::CONTENT_TYPE, header::USER_AGENT];
 const PASSED_BACK: [HeaderName; 4] =
     [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::RETRY_AFTER, header::VARY];
+
+/// The response header that says what became of a transaction: accepted, repeated, rejected, collided,
+/// refused or unknown.
+const OUTCOME: HeaderName = HeaderName::from_static("tenure-outcome");
 
 /// The body of an answer.
 pub(crate) type Answer = Response<BoxBody<Bytes, String>>;
@@ -82,9 +88,16 @@ impl Relay {
             Ok(call) => call,
             Err(Bad { id, refusal }) => return json(envelope::refuse(&id, &refusal)),
         };
-        match self.begin(&call) {
+        match self.begin(headers, &call) {
             Part::Passed => self.pass(headers, body, &call.id.unwrap_or_else(Json::null)).await,
-            part => json(finish(part, call.id).await.unwrap_or_default()),
+            part => {
+                let (answer, outcome) = finish(part, call.id).await;
+                let mut answer = json(answer.unwrap_or_default());
+                if let Some(outcome) = outcome {
+                    answer.headers_mut().insert(OUTCOME, HeaderValue::from_static(outcome));
+                }
+                answer
+            }
         }
     }
 
@@ -98,7 +111,7 @@ impl Relay {
         let parts: Vec<Part> = calls
             .iter()
             .map(|call| match call {
-                Ok(call) => self.begin(call),
+                Ok(call) => self.begin(headers, call),
                 Err(bad) => Part::Refused(bad.refusal.clone()),
             })
             .collect();
@@ -122,14 +135,14 @@ impl Relay {
             answers.extend(match (part, id) {
                 (Part::Passed, None) => None,
                 (Part::Passed, Some(id)) => replies.next().map(|reply| written(&id, reply)),
-                (part, id) => finish(part, id).await,
+                (part, id) => finish(part, id).await.0,
             });
         }
         json(envelope::batch(answers))
     }
 
     /// Whatever goes through a lane has its place there when this returns.
-    fn begin(&self, call: &Call) -> Part {
+    fn begin(&self, headers: &HeaderMap, call: &Call) -> Part {
         if self.lanes.config.denies(&call.method) {
             return Part::Refused(Refusal::MethodDenied(call.method.clone()));
         }
@@ -142,7 +155,7 @@ impl Relay {
         match decode(call.params.as_ref(), &self.lanes.config.rules) {
             Ok(Decoded::Ordered(transaction)) => {
                 let hash = transaction.hash;
-                Part::InLane(self.lanes.enter(transaction), hash)
+                Part::InLane(self.lanes.enter(transaction, Client::of(headers)), hash)
             }
             Ok(Decoded::Passed) => Part::Passed,
             Err(refusal) => Part::Refused(refusal),
@@ -180,22 +193,26 @@ impl Relay {
     }
 }
 
-/// Waits for what was begun. A notification gets no answer, but it is carried out.
-async fn finish(part: Part, id: Option<Json>) -> Option<Bytes> {
+/// Waits for what was begun; the answer, and what became of a transaction. A notification gets no answer,
+/// but it is carried out.
+async fn finish(part: Part, id: Option<Json>) -> (Option<Bytes>, Option<&'static str>) {
     match part {
         Part::InLane(outcome, hash) => {
             let why = || "a fault of the relay: it was left undone".to_owned();
             let lost = |_| Outcome::Refused(Refusal::OutcomeUnknown { hash, why: why() });
             let outcome = outcome.await.unwrap_or_else(lost);
-            let id = id?;
-            Some(match outcome {
-                Outcome::Accepted(hash) => envelope::answer(&id, &Json::of(&format!("{hash:#x}"))),
-                Outcome::Rejected(error) => envelope::fail(&id, &error),
+            let class = class_of(&outcome);
+            let answer = id.map(|id| match outcome {
+                Outcome::Accepted(hash) | Outcome::Repeated(hash) => {
+                    envelope::answer(&id, &Json::of(&format!("{hash:#x}")))
+                }
+                Outcome::Rejected(error) | Outcome::Collided(error) => envelope::fail(&id, &error),
                 Outcome::Refused(refusal) => envelope::refuse_transaction(&id, &refusal, &hash),
-            })
+            });
+            (answer, Some(class))
         }
-        Part::Refused(refusal) => Some(envelope::refuse(&id?, &refusal)),
-        Part::Passed => None,
+        Part::Refused(refusal) => (id.map(|id| envelope::refuse(&id, &refusal)), None),
+        Part::Passed => (None, None),
     }
 }
 

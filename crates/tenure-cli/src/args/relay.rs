@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Command};
 use tenure::OnOutage;
 use tenure_relay::transaction::{Gas, UnknownTypes, Unprotected};
-use tenure_relay::{Address, Config, Gap};
+use tenure_relay::{Address, Config, Gap, Repeats};
 
 use super::define::{flag, option};
 use super::given::Given;
@@ -46,6 +46,7 @@ struct Changes {
     per_sender: Option<u64>,
     max_in_flight: Option<u64>,
     gap: Gap,
+    repeats: Option<Repeats>,
     answer_early: bool,
     pending_set: Option<bool>,
     answer_within: Option<Duration>,
@@ -63,6 +64,8 @@ const OUTAGE: [(&str, OnOutage); 3] =
     [("closed", OnOutage::Closed), ("local", OnOutage::Local), ("open", OnOutage::Open)];
 const GAS: [(&str, Gas); 3] =
     [("prague", Gas::Prague), ("shanghai", Gas::Shanghai), ("off", Gas::Unchecked)];
+const REPEATS: [(&str, Repeats); 2] =
+    [("same-client", Repeats::SameClient), ("anyone", Repeats::Anyone)];
 const LISTEN: &str = "127.0.0.1:9545";
 
 pub(super) fn define() -> Command {
@@ -90,6 +93,7 @@ pub(super) fn define() -> Command {
         .arg(option("ordering", None, "on|off", "Whether a sender's transactions stand in line [default: on]"))
         .arg(option("gap", None, "WHAT", "hold, refuse or forward a nonce that is not next [default: hold]"))
         .arg(option("gap-window", None, "D", "How long to hold it [default: 5s]"))
+        .arg(option("repeats", None, "WHO", "Who is told the hash of a transaction that was sent before: same-client (by its Idempotency-Key) or anyone [default: same-client]"))
         .arg(option("max-hold", None, "D", "The longest that a transaction keeps its lane [default: 30s]"))
         .arg(option("ttl", Some('t'), "D", "How long a lane stays taken when its relay has died [default: 10s]"))
         .arg(option("on-outage", None, "WHAT", "closed, local or open while the engine is down [default: closed]"))
@@ -121,6 +125,7 @@ impl Relay {
             per_sender: given.number("per-sender", 1..=1_000_000)?,
             max_in_flight: given.number("in-flight", 1..=1_000_000)?,
             gap: read_gap(given)?,
+            repeats: given.choice("repeats", &REPEATS)?.map(|found| found.value),
             answer_early: given.flag("async")?.value,
             pending_set: switch("pending")?,
             answer_within: given.some_time("upstream-within")?,
@@ -153,6 +158,7 @@ impl Relay {
         set(&mut config.per_sender, changes.per_sender.map(|most| most as u32));
         set(&mut config.max_in_flight, changes.max_in_flight.map(|most| most as usize));
         config.gap = changes.gap;
+        set(&mut config.repeats, changes.repeats);
         config.answer_early = changes.answer_early;
         set(&mut config.pending_set, changes.pending_set);
         set(&mut config.answer_within, changes.answer_within);

@@ -13,6 +13,8 @@ use tokio::net::TcpStream;
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
     host: SocketAddr,
+    /// What it is known again by.
+    key: Option<String>,
 }
 
 /// What came back.
@@ -41,15 +43,23 @@ impl Client {
     pub(crate) async fn connect(host: SocketAddr) -> Client {
         let stream = TcpStream::connect(host).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Client { stream: BufReader::new(stream), host }
+        Client { stream: BufReader::new(stream), host, key: None }
+    }
+
+    /// The same, with an `Idempotency-Key` on every request.
+    pub(crate) fn known_by(mut self, key: &str) -> Client {
+        self.key = Some(key.to_owned());
+        self
     }
 
     /// Writes a request and returns before it is answered.
     pub(crate) async fn write(&mut self, body: &str) -> Result<()> {
         let (host, length) = (self.host, body.len());
+        let key = self.key.as_ref().map(|key| format!("idempotency-key: {key}\r\n"));
+        let key = key.unwrap_or_default();
         // In one write, so that it arrives as one.
         let request = format!(
-            "POST / HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+            "POST / HTTP/1.1\r\nhost: {host}\r\n{key}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
         );
         self.stream.get_mut().write_all(request.as_bytes()).await
     }

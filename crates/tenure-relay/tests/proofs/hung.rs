@@ -88,10 +88,11 @@ async fn a_killed_relay_holds_its_lane_for_the_ttl_and_no_longer() {
     let wallet = Wallet::fresh(1, CHAIN);
     let raws = wallet.pay_many(2);
     node.next(SEND, Conduct::Hang);
-    let mut client = first.client().await;
+    let mut client = first.client().await.known_by("payment 1");
     client.write(&send(1, &raws[0].raw).to_string()).await.unwrap();
     eventually("the holder hangs", SOON, || node.hanging() == 1).unwrap();
-    let (mut again, mut next) = (second.client().await, second.client().await);
+    let (again, mut next) = (second.client().await, second.client().await);
+    let mut again = again.known_by("payment 1");
     again.write(&send(2, &raws[0].raw).to_string()).await.unwrap();
     let tenure = Tenure::connect(&redis.url()).await.unwrap();
     waits(&tenure, &wallet, 1).await;

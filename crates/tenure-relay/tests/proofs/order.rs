@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure::Tenure;
-use tenure_relay::Gap;
+use tenure_relay::{Gap, Repeats};
 use tenure_testkit::node::Conduct;
 use tenure_testkit::rng::Rng;
 use tenure_testkit::servers::{Anvil, Redis, eventually};
@@ -126,27 +126,85 @@ async fn s134_a_batch_goes_in_the_order_of_its_array_and_answers_match_ids() {
     assert_eq!(node.most_at_once(SEND), 2, "the two senders go side by side");
 }
 
+/// Two services that make the same payment sign the same bytes: one of them has paid, and the other must
+/// not believe that it has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s140_one_transaction_at_two_relays_at_once_has_one_effect_and_one_hash() {
+async fn s140_one_transaction_of_two_clients_at_two_relays_is_sent_once_and_one_of_them_is_told() {
     let (node, redis) = (scripted(), Redis::build().start().unwrap());
     // Long enough for both to be with the node, if nothing kept them apart.
     node.always(SEND, Conduct::AnswerLate(Duration::from_millis(20)));
     let orders = Orders::new(&node.url(), &redis.url());
     let relays = [RelayProcess::start(&orders).await, RelayProcess::start(&orders).await];
     let wallet = Wallet::fresh(1, CHAIN);
-    let mut clients = [relays[0].client().await, relays[1].client().await];
-    for raw in wallet.pay_many(20) {
-        for client in &mut clients {
-            client.write(&send(1, &raw.raw).to_string()).await.unwrap();
+    // Without a key, and with a key each.
+    for (round, keys) in [[None, None], [Some("a"), Some("b")]].into_iter().enumerate() {
+        let mut clients = Vec::new();
+        for (relay, key) in relays.iter().zip(keys) {
+            let client = relay.client().await;
+            clients.push(if let Some(key) = key { client.known_by(key) } else { client });
         }
-        for client in &mut clients {
-            let answer = client.read().await.unwrap().json();
-            assert_eq!(answer["result"], json!(raw.hash), "{answer}");
+        for nonce in 10 * round as u64..10 * (round as u64 + 1) {
+            let raw = wallet.pay(nonce);
+            for client in &mut clients {
+                client.write(&send(1, &raw.raw).to_string()).await.unwrap();
+            }
+            let (mut outcomes, mut told) = (Vec::new(), 0);
+            for client in &mut clients {
+                let answer = client.read().await.unwrap();
+                let (head, json) = (answer.head.to_lowercase(), answer.json());
+                let outcome = head.lines().find_map(|line| line.strip_prefix("tenure-outcome: "));
+                outcomes.push(outcome.unwrap_or_default().to_owned());
+                told += usize::from(json["result"] == json!(raw.hash));
+            }
+            outcomes.sort();
+            assert_eq!((told, outcomes), (1, vec!["accepted".into(), "collided".into()]));
         }
     }
-    // The second relay may hand it in again, and is told that the node has it.
     assert_eq!((node.sent().len(), node.most_at_once(SEND)), (20, 1));
-    assert!(node.calls(SEND) <= 40, "{}", node.calls(SEND));
+}
+
+/// A client that did not hear its answer asks again, wherever it can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_says_who_it_is_may_repeat_itself_at_any_relay() {
+    let (node, redis) = (scripted(), Redis::build().start().unwrap());
+    let orders = Orders::new(&node.url(), &redis.url());
+    let relays = [RelayProcess::start(&orders).await, RelayProcess::start(&orders).await];
+    let wallet = Wallet::fresh(1, CHAIN);
+    for raw in wallet.pay_many(5) {
+        for (turn, relay) in [&relays[0], &relays[1], &relays[0]].into_iter().enumerate() {
+            let mut client = relay.client().await.known_by("order 7");
+            client.write(&send(1, &raw.raw).to_string()).await.unwrap();
+            let answer = client.read().await.unwrap();
+            assert_eq!(answer.json()["result"], json!(raw.hash), "{answer:?}");
+            let expected = if turn == 0 { "accepted" } else { "repeated" };
+            let head = answer.head.to_lowercase();
+            assert!(head.contains(&format!("tenure-outcome: {expected}")), "{head}");
+        }
+    }
+    assert_eq!(node.calls(SEND), 5, "a repetition is not sent again");
+    // What was refused was not sent, and nobody is known again for it.
+    node.next(SEND, Conduct::Refuse(-32000, "txpool is full".to_owned()));
+    let raw = wallet.pay(5);
+    let mut first = relays[0].client().await.known_by("a");
+    assert_eq!(first.ask(&send(1, &raw.raw)).await["error"]["message"], json!("txpool is full"));
+    let mut second = relays[1].client().await.known_by("b");
+    assert_eq!(second.ask(&send(1, &raw.raw)).await["result"], json!(raw.hash));
+    assert_eq!(first.ask(&send(1, &raw.raw)).await["error"]["message"], json!("already known"));
+}
+
+/// The old way, for those who rely on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_repeats_of_anyone_everyone_is_told_the_hash() {
+    let node = scripted();
+    let mut config = config(&node.url());
+    config.repeats = Repeats::Anyone;
+    let relay = Instance::alone(config).await;
+    let raw = Wallet::fresh(1, CHAIN).pay(0);
+    for _ in 0..2 {
+        let answer = relay.client().await.ask(&send(1, &raw.raw)).await;
+        assert_eq!(answer["result"], json!(raw.hash), "{answer}");
+    }
+    assert_eq!(node.sent().len(), 1);
 }
 
 /// The relay has one thread and one poll, so what is written first is read first; after that only the
