@@ -71,8 +71,9 @@ impl Lanes {
     /// A place at the end of the lane; none where order is not kept.
     pub(crate) fn join(&self, transaction: &Transaction) -> Option<Turn> {
         let config = &self.config;
-        let lane =
-            config.ordering.then(|| self.tenure.mutex(self.name("lane", &address(transaction.sender))));
+        let lane = config
+            .ordering
+            .then(|| self.tenure.mutex(self.name("lane", &address(transaction.sender))));
         let lane = lane?
             .ttl(config.ttl)
             .max_hold(config.max_hold)

@@ -198,9 +198,11 @@ impl Passage {
         let want = Want { balance: config.check_balance, fee: config.check_fee };
         let in_flight = self.is_shown.then(|| lanes.in_flight(transaction.sender));
         let account = async {
-            // Whoever is answered early is not told later that the node knows better.
-            let is_next = !config.answer_early
-                && lanes.recent.comes_before(transaction.sender, transaction.nonce);
+            // Whoever is answered early is not told later that the node knows better, and whoever wants to be
+            // known again must be the first to send it.
+            let may_skip = !config.answer_early && self.client.is_none();
+            let is_next =
+                may_skip && lanes.recent.comes_before(transaction.sender, transaction.nonce);
             match lanes.nodes.known(transaction.nonce, want).filter(|_| is_next) {
                 Some(account) => Ok((account, false)),
                 None => Ok((lanes.nodes.account(transaction.sender, want).await?, true)),
@@ -339,12 +341,11 @@ impl Passage {
             }
             let known = self.lanes.nodes.knows(self.transaction.hash).await;
             if known == Ok(true) {
+                let had_before = matches!(verdict, Some(Verdict::Known | Verdict::NonceUsed));
                 return match no {
-                    Some((_, raw, _)) if !self.is_new && !unheard => match self.is_same_client().await {
-                        Ok(true) => Outcome::Repeated(self.transaction.hash),
-                        Ok(false) => Outcome::Collided(raw),
-                        Err(refusal) => Outcome::Refused(refusal),
-                    },
+                    Some((_, raw, _)) if had_before && !self.is_new && !was_submitted => {
+                        self.had_before(raw).await
+                    }
                     _ => Outcome::Accepted(self.transaction.hash),
                 };
             }
@@ -366,6 +367,15 @@ impl Passage {
                 let hash = self.transaction.hash;
                 return Outcome::Refused(Refusal::OutcomeUnknown { hash, why: message });
             }
+        }
+    }
+
+    /// The node has it from an earlier request, and said this.
+    async fn had_before(&self, said: Json) -> Outcome {
+        match self.is_same_client().await {
+            Ok(true) => Outcome::Repeated(self.transaction.hash),
+            Ok(false) => Outcome::Collided(said),
+            Err(refusal) => Outcome::Refused(refusal),
         }
     }
 

@@ -62,7 +62,7 @@ async fn s142_a_node_that_never_answers_a_submission_costs_its_sender_the_max_ho
     config.answer_within = WITHIN;
     (config.max_hold, config.ttl) = (WITHIN * 2, WITHIN * 2);
     let relay = Instance::alone(config).await;
-    let mut client = relay.client().await;
+    let mut client = relay.client().await.known_by("payment");
     // Nobody can tell whether the node has it: it also does not find it.
     let never = [Conduct::Html(502), Conduct::WrongId, Conduct::Truncated, Conduct::Hang];
     for (number, conduct) in (0..).zip(never) {
@@ -103,7 +103,8 @@ async fn s142_checks_that_get_no_answer_send_nothing() {
 async fn s142_what_passes_through_is_bounded_too() {
     let node = scripted();
     let mut config = config(&node.url());
-    config.answer_within = WITHIN;
+    // The well-behaved answer in between must come within it on a busy machine, too.
+    config.answer_within = WITHIN * 5;
     config.max_answer = 1 << 20;
     let relay = Instance::alone(config).await;
     for conduct in all() {

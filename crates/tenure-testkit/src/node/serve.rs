@@ -112,7 +112,11 @@ async fn reply(
     id: &Value,
 ) -> io::Result<bool> {
     if conduct == Conduct::WrongId {
-        answers["id"] = json!(900_913);
+        let all = match &mut answers {
+            Value::Array(all) => all.iter_mut().collect(),
+            one => vec![one],
+        };
+        all.into_iter().for_each(|answer| answer["id"] = json!(900_913));
     }
     let text = answers.to_string();
     let body = text.as_bytes();
