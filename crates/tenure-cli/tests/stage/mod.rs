@@ -317,6 +317,7 @@ fn filtered(text: &str, stage: &Stage) -> String {
         (r"-p \d{4,5} ", "-p [PORT] "),
         (r"\b\d{15,16}\b", "[FENCE]"),
         (r"127\.0\.0\.1:\d{4,5}", "127.0.0.1:[PORT]"),
+        (r"\(after [^)]*\)", "(after [TIME])"),
         (r"\b[\d.]+m?s( left| ago)\b", "[SPAN]$1"),
         (r"\b(held|for|since|\(after) [\d.]+m?s\b", "$1 [SPAN]"),
         (r"\([\d.]+m?s\)", "([SPAN])"),
