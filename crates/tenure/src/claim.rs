@@ -418,6 +418,11 @@ pub enum Ended {
     },
     /// The engine has lost its memory.
     Forgotten,
+    /// The engine's clock was set forward, and its time was over too early.
+    ClockStep {
+        /// How far, roughly.
+        by: Duration,
+    },
     /// Someone else who knows its claim id released it, or the engine has lost its memory.
     Elsewhere,
     /// The `Tenure` was closed.
@@ -432,6 +437,13 @@ impl fmt::Display for Ended {
             Ended::MaxHold => f.write_str("it was held for max_hold"),
             Ended::Conflict { capacity } => write!(f, "the capacity was changed to {capacity}"),
             Ended::Forgotten => f.write_str("the engine has lost its memory"),
+            Ended::ClockStep { by } if by.as_secs() < 10 => {
+                write!(f, "the engine's clock stepped forward by about {} ms", by.as_millis())
+            }
+            Ended::ClockStep { by } => {
+                let by = by.as_secs_f64().round();
+                write!(f, "the engine's clock stepped forward by about {by} s")
+            }
             Ended::Elsewhere => {
                 f.write_str("it was released elsewhere, or the engine has lost its memory")
             }

@@ -334,7 +334,7 @@ fn no_longer(ended: Ended) -> Error {
     let next = "acquire it anew; whoever holds it now is shown by inspect";
     match ended {
         // All that is known is that it is gone.
-        Ended::Expired | Ended::Forgotten => {
+        Ended::Expired | Ended::Forgotten | Ended::ClockStep { .. } => {
             let reason = "it is no longer held: it was released, or its time ran out";
             Error::new(ErrorKind::Lost, reason).next(next)
         }

@@ -1,7 +1,7 @@
 //! Several servers: each that matters is looked at, and named where it differs.
 
 use tenure::Mark;
-use tenure_testkit::servers::{Cluster, Redis, Sentinels};
+use tenure_testkit::servers::{Clock, Cluster, Redis, Sentinels};
 
 use super::{about, examined, one, says};
 use crate::probe_redis::until;
@@ -44,6 +44,22 @@ async fn behind_sentinels_the_primary_and_its_replicas_are_looked_at() {
     assert!(tenure::Tenure::examine_at(&group.url()).await.is_err());
     let other = group.url().replace("/mymaster", "/theirs");
     assert!(tenure::Tenure::examine_at(&other).await.is_err());
+}
+
+/// A failover between them would be a step of the clock.
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_of_servers_and_sentinels_are_compared() {
+    let clock = Clock::new().unwrap();
+    let group = Sentinels::start_with_clock(1, &clock).unwrap();
+    let found = examined(&group.url()).await;
+    assert!(about(&found, "clock").iter().all(|clock| clock.mark == Mark::Good), "{found:?}");
+    // The primary is as this machine, and so are the sentinels.
+    clock.offset(300).unwrap();
+    let ahead = format!("127.0.0.1:{} is ", group.nodes()[1].port());
+    let found = examined(&group.url()).await;
+    let clocks = about(&found, "clock");
+    says(clocks[0], Mark::Warning, &[&ahead, " ms ahead of ", "a failover between them"]);
+    assert_eq!(clocks[1].mark, Mark::Good);
 }
 
 #[tokio::test(flavor = "multi_thread")]

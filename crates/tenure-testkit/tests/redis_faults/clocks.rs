@@ -51,11 +51,32 @@ async fn s2_a_server_clock_that_steps_ahead_ends_holds_and_they_hear_of_it() {
     let tenure = connect(&server.url()).await;
     let hold = tenure.mutex("x").ttl(secs(3)).acquire().await.unwrap();
     clock.offset(HOUR).unwrap();
-    // At its next contact, long before its own deadline would say so.
-    assert_eq!(within(secs(3), hold.lost()).await, Ended::Forgotten);
+    // At its next contact, long before its own deadline would say so, and it hears why.
+    let ended = within(secs(3), hold.lost()).await;
+    assert!(
+        matches!(ended, Ended::ClockStep { by } if by.as_secs().abs_diff(3600) < 2),
+        "{ended:?}"
+    );
+    assert!(
+        ended.to_string().starts_with("the engine's clock stepped forward by about "),
+        "{ended}"
+    );
     let next = soon(tenure.mutex("x").acquire()).await.unwrap();
     assert!(next.fence() > hold.fence());
     clock.offset(0).unwrap();
     drop(next);
     assert!(soon(tenure.mutex("x").acquire()).await.unwrap().fence() > hold.fence());
+}
+
+/// A step that is too short to have ended the hold is not the reason why it is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn s2_a_short_step_does_not_explain_a_hold_that_was_deleted() {
+    let clock = Clock::new().unwrap();
+    let server = Redis::build().clock(&clock).start().unwrap();
+    let tenure = connect(&server.url()).await;
+    let hold = tenure.mutex("x").ttl(secs(9)).acquire().await.unwrap();
+    clock.offset(500).unwrap();
+    let key = key_of(&server, "x");
+    server.command(&["DEL", &key]).unwrap();
+    assert_eq!(within(secs(9), hold.lost()).await, Ended::Forgotten);
 }

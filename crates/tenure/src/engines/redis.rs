@@ -5,6 +5,7 @@
 //! rights the user needs.
 
 mod answer;
+mod clock;
 mod config;
 mod drive;
 mod examine;
@@ -36,6 +37,7 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::observe;
 use crate::turn::Ack;
+use clock::Clocks;
 use link::{Duty, Link, Parcel, Reply, Target};
 use push::Places;
 use refusal::Refusal;
@@ -68,6 +70,7 @@ pub(super) struct Shared {
     /// When all connections were last made anew.
     reconnected: AtomicU64,
     links: Mutex<Vec<Weak<Link>>>,
+    clocks: Clocks,
     /// The last change of the primary that a sentinel has told.
     switch: Mutex<Option<Switch>>,
     /// The side that hears pushes.
@@ -114,6 +117,7 @@ impl Redis {
             highest_seen: AtomicU64::new(0),
             reconnected: AtomicU64::new(0),
             links: Mutex::default(),
+            clocks: Clocks::default(),
             switch: Mutex::default(),
             callers: OnceLock::new(),
             pid: std::process::id(),

@@ -146,6 +146,7 @@ pub(super) fn lost(reporter: &Reporter, claim: &Claim, ended: &Ended) {
         Ended::MaxHold => "max_hold",
         Ended::Conflict { .. } => "conflict",
         Ended::Forgotten => "forgotten",
+        Ended::ClockStep { .. } => "clock_step",
         Ended::Elsewhere => "elsewhere",
         Ended::Closed => "closed",
     };

@@ -8,6 +8,9 @@ use super::{Heard, Released, Seen, Stake, Todo};
 use crate::claim::{Claim, Ended, FIRST_LIFE, Renewal, Renewed, Turn};
 use crate::moment::Moment;
 
+/// How much longer a step of the engine's clock may have been than it was found to be.
+const STEP_ERROR: Duration = Duration::from_millis(50);
+
 impl Stake {
     /// What time has made due, and when to look next. `foremost`: no other waiting claim of this
     /// process stands before it in this line.
@@ -198,7 +201,12 @@ impl Stake {
             (Phase::Held(held), Renewed::Gone(ended)) => {
                 // By the engine's own clock it cannot have run out yet: the engine has forgotten it,
                 // or someone else who knows its id has left.
-                let too_early = ended == Ended::Expired && now < held.good_until;
+                let unexplained = match ended {
+                    // Too short a step to have ended it.
+                    Ended::ClockStep { by } => now + by + STEP_ERROR < held.good_until,
+                    ref ended => *ended == Ended::Expired,
+                };
+                let too_early = unexplained && now < held.good_until;
                 let ended = match (too_early, state.attached) {
                     (true, true) => Ended::Elsewhere,
                     (true, false) => Ended::Forgotten,

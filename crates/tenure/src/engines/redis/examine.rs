@@ -4,16 +4,18 @@
 //! primary that the sentinels name with its replicas, all servers of a cluster. What is found of several
 //! in the same words is said once.
 
+mod clocks;
 mod prefix;
 mod rights;
 mod server;
 
 use std::future::Future;
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::time::timeout;
 
+use self::clocks::Ahead;
 use self::rights::Rights;
 use self::server::{Part, Server};
 use super::Shared;
@@ -25,8 +27,6 @@ use super::wire::PARTITIONS;
 use crate::engine::Finding;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How far the server's clock may be from ours before it is worth a word.
-const CLOCKS_APART: Duration = Duration::from_millis(500);
 /// How long all questions to one server may take, as a multiple of what one may: a large database is
 /// walked.
 const PATIENCE: u32 = 30;
@@ -34,21 +34,56 @@ const PATIENCE: u32 = 30;
 /// What was found of which server; of none in particular, what is true of all together.
 type Found = (Option<Address>, Finding);
 
+/// What one server has shown of itself.
+#[derive(Default)]
+struct Visit {
+    findings: Vec<Finding>,
+    /// Those that it names.
+    replicas: Vec<Address>,
+    clock: Option<Ahead>,
+}
+
+/// What was found so far, and how the clocks go.
+#[derive(Default)]
+struct Round {
+    found: Vec<Found>,
+    clocks: Vec<(Address, Ahead)>,
+}
+
+impl Round {
+    /// Returns the replicas that the server names.
+    fn add(&mut self, address: &Address, visit: Visit) -> Vec<Address> {
+        let about = |finding| (Some(address.clone()), finding);
+        self.found.extend(visit.findings.into_iter().map(about));
+        self.clocks.extend(visit.clock.map(|clock| (address.clone(), clock)));
+        visit.replicas
+    }
+
+    fn end(mut self) -> Vec<Found> {
+        self.found.extend(clocks::from_each_other(&self.clocks).map(|finding| (None, finding)));
+        self.found
+    }
+}
+
 impl Shared {
     /// # Cancel safety
     /// Safe: what was written to try the user's rights goes by itself.
     pub(super) async fn examine(&self) -> Result<Vec<Finding>> {
         let found = match &self.config.topology {
-            Topology::Single(address) => self.visit(address, Part::Primary).await?.0,
+            Topology::Single(address) => {
+                let mut round = Round::default();
+                round.add(address, self.visit(address, Part::Primary).await?);
+                round
+            }
             Topology::Sentinel { sentinels, service } => {
                 self.examine_sentinels(sentinels, service).await?
             }
             Topology::Cluster(seeds) => self.examine_cluster(seeds).await?,
         };
-        Ok(merged(found))
+        Ok(merged(found.end()))
     }
 
-    async fn examine_sentinels(&self, sentinels: &[Address], service: &str) -> Result<Vec<Found>> {
+    async fn examine_sentinels(&self, sentinels: &[Address], service: &str) -> Result<Round> {
         let (mut named, mut silent, mut failure) = (Vec::new(), Vec::new(), None);
         for sentinel in sentinels {
             match self.ask_sentinel(sentinel, service).await {
@@ -67,20 +102,28 @@ impl Shared {
             };
             return Err(failure.unwrap_or_else(unknown));
         };
-        let mut found = vec![(None, agreement(sentinels.len(), &named, &silent))];
-        let (of_primary, replicas) = match self.visit(&primary, Part::Primary).await {
-            Ok(looked) => looked,
+        let mut round = Round::default();
+        round.found.push((None, agreement(sentinels.len(), &named, &silent)));
+        for sentinel in sentinels {
+            let asked = async { clocks::read(&mut self.talk_to_sentinel(sentinel).await?).await };
+            // One that does not answer was found before.
+            let clock =
+                self.limited(self.config.connect_timeout / 4, asked).await.unwrap_or_default();
+            round.clocks.extend(clock.map(|clock| (sentinel.clone(), clock)));
+        }
+        let replicas = match self.visit(&primary, Part::Primary).await {
+            Ok(visit) => round.add(&primary, visit),
             Err(error) => {
-                found.push((Some(primary), unreachable(&error, Part::Primary)));
-                return Ok(found);
+                round.found.push((Some(primary), unreachable(&error, Part::Primary)));
+                return Ok(round);
             }
         };
-        found.extend(of_primary);
-        self.visit_replicas(&replicas, &mut found).await;
-        Ok(found)
+        self.visit_replicas(&replicas, &mut round).await;
+        Ok(round)
     }
 
-    async fn examine_cluster(&self, seeds: &[Address]) -> Result<Vec<Found>> {
+    async fn examine_cluster(&self, seeds: &[Address]) -> Result<Round> {
+        let mut round = Round::default();
         let mut failure = Error::invalid("no server of the cluster is named");
         let mut known = None;
         for seed in seeds {
@@ -99,17 +142,18 @@ impl Shared {
             else {
                 return Err(failure);
             };
-            return Ok(self.visit(seed, Part::Primary).await?.0);
+            round.add(seed, self.visit(seed, Part::Primary).await?);
+            return Ok(round);
         };
-        let mut found = vec![(None, self.coverage())];
+        round.found.push((None, self.coverage()));
         for primary in self.map.owners() {
             match self.visit(&primary, Part::Primary).await {
-                Ok((of_primary, _)) => found.extend(of_primary),
-                Err(error) => found.push((Some(primary), unreachable(&error, Part::Primary))),
+                Ok(visit) => drop(round.add(&primary, visit)),
+                Err(error) => round.found.push((Some(primary), unreachable(&error, Part::Primary))),
             }
         }
-        self.visit_replicas(&replicas, &mut found).await;
-        Ok(found)
+        self.visit_replicas(&replicas, &mut round).await;
+        Ok(round)
     }
 
     fn coverage(&self) -> Finding {
@@ -122,20 +166,20 @@ impl Shared {
             .fix("redis-cli --cluster fix, on any of its servers")
     }
 
-    async fn visit_replicas(&self, replicas: &[Address], found: &mut Vec<Found>) {
+    async fn visit_replicas(&self, replicas: &[Address], round: &mut Round) {
         for replica in replicas {
             match self.visit(replica, Part::Replica).await {
-                Ok((of_replica, _)) => found.extend(of_replica),
+                Ok(visit) => drop(round.add(replica, visit)),
                 Err(error) => {
-                    found.push((Some(replica.clone()), unreachable(&error, Part::Replica)));
+                    let finding = unreachable(&error, Part::Replica);
+                    round.found.push((Some(replica.clone()), finding));
                 }
             }
         }
     }
 
-    /// Everything about one server, and the replicas that it names.
-    async fn visit(&self, address: &Address, part: Part) -> Result<(Vec<Found>, Vec<Address>)> {
-        let about = |finding| (Some(address.clone()), finding);
+    /// Everything about one server.
+    async fn visit(&self, address: &Address, part: Part) -> Result<Visit> {
         let talk = self.limited(self.config.connect_timeout, self.talk(address)).await;
         let mut talk = match talk {
             Ok(talk) => talk,
@@ -143,22 +187,15 @@ impl Shared {
             Err(error) if error.kind() == ErrorKind::Denied => {
                 let fix = error.advice().unwrap_or("see to the certificates and rights of both");
                 let finding = Finding::problem("reach", error.reason()).fix(fix);
-                return Ok((vec![about(finding)], Vec::new()));
+                return Ok(Visit { findings: vec![finding], ..Visit::default() });
             }
             Err(error) => return Err(error),
         };
         let looked = self.question(address, part, &mut talk);
-        let (findings, replicas) =
-            self.limited(self.config.command_timeout * PATIENCE, looked).await?;
-        Ok((findings.into_iter().map(about).collect(), replicas))
+        self.limited(self.config.command_timeout * PATIENCE, looked).await
     }
 
-    async fn question(
-        &self,
-        address: &Address,
-        part: Part,
-        talk: &mut Talk<'_>,
-    ) -> Result<(Vec<Finding>, Vec<Address>)> {
+    async fn question(&self, address: &Address, part: Part, talk: &mut Talk<'_>) -> Result<Visit> {
         let config = &self.config;
         let (user, password) = (config.user.as_deref(), config.password.as_ref());
         let entered: Result<()> = async {
@@ -172,7 +209,7 @@ impl Shared {
         if let Err(error) = entered {
             return match error.kind() {
                 ErrorKind::Unavailable => Err(error),
-                _ => Ok((vec![refused(&error)], Vec::new())),
+                _ => Ok(Visit { findings: vec![refused(&error)], ..Visit::default() }),
             };
         }
         let shown = user.unwrap_or("default");
@@ -184,13 +221,14 @@ impl Shared {
         if told {
             findings.extend(server.findings());
         }
+        let clock = clocks::read(talk).await?;
         if part == Part::Primary && (!told || server.serves()) {
             findings.extend(self.rights(address, talk).await?);
-            findings.extend(clock(talk).await?);
+            findings.extend(clock.map(clocks::from_ours));
             findings.extend(prefix::finding(talk, &self.layout, &config.namespace).await?);
         }
         findings.push(self.exposure(address));
-        Ok((findings, server::replicas(&info)))
+        Ok(Visit { findings, replicas: server::replicas(&info), clock })
     }
 
     async fn rights(&self, address: &Address, talk: &mut Talk<'_>) -> Result<Vec<Finding>> {
@@ -284,32 +322,6 @@ fn agreement(all: usize, named: &[Address], silent: &[String]) -> Finding {
     Finding::warning("sentinels", format!("{what}; {}", silent.join("; ")))
         .why("with fewer than a majority of them nobody takes over from a primary that fails")
         .fix("bring them back, or take them out of the URL")
-}
-
-/// The server's clock against ours.
-async fn clock(talk: &mut Talk<'_>) -> Result<Option<Finding>> {
-    let wall = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let asked = wall();
-    let Value::List(time) = talk.reply(&[b"TIME"]).await? else { return Ok(None) };
-    let ours = (asked + wall()) / 2;
-    let part = |at: usize| time.get(at).and_then(Value::as_int).unwrap_or_default().max(0) as u64;
-    let theirs = Duration::from_secs(part(0)) + Duration::from_micros(part(1));
-    let (apart, sign) = match theirs >= ours {
-        true => (theirs - ours, '+'),
-        false => (ours - theirs, '-'),
-    };
-    let what = match apart.as_millis() {
-        0 => "as this machine's".to_owned(),
-        millis @ 1..10_000 => format!("{sign}{millis} ms from this machine's"),
-        _ => format!("{sign}{} s from this machine's", apart.as_secs()),
-    };
-    if apart <= CLOCKS_APART {
-        return Ok(Some(Finding::good("clock", what)));
-    }
-    let finding = Finding::warning("clock", what)
-        .why("holds end by the server's clock: when it is set right in one step, they end early or late")
-        .fix("synchronise both clocks, by slewing");
-    Ok(Some(finding))
 }
 
 /// The replicas that a map of slots names: each item has first slot, last slot, primary, replicas.

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::answer::{self, FirstLook};
+use super::clock::ServerClock;
 use super::config::Address;
 use super::halves::Writer;
 use super::refusal::Refusal;
@@ -51,6 +52,7 @@ pub(super) struct Link {
     pub(super) shared: Arc<Shared>,
     pub(super) target: Target,
     pub(super) duty: Duty,
+    pub(super) clock: Arc<ServerClock>,
     state: Mutex<State>,
 }
 
@@ -113,6 +115,8 @@ pub(super) enum Reply {
     Subscribed(u16),
     /// To the question whether the server is still the primary.
     Role,
+    /// To the question what time it is.
+    Time,
     Nobody,
 }
 
@@ -171,7 +175,8 @@ impl Reply {
 
 impl Link {
     pub(super) fn new(shared: Arc<Shared>, target: Target, duty: Duty) -> Arc<Link> {
-        let link = Arc::new(Link { shared, target, duty, state: Mutex::default() });
+        let (clock, state) = (shared.clock_of(&target), Mutex::default());
+        let link = Arc::new(Link { shared, target, duty, clock, state });
         link.shared.links().push(Arc::downgrade(&link));
         link
     }
@@ -266,6 +271,7 @@ impl Link {
         (state.writer, state.run_id, state.last_heard) = (Some(writer), run_id, now);
         (state.greeted, state.subscribed, state.taught) = ([0; 4], [0; 4], 0);
         (state.primary, state.replicas) = (primary, 0);
+        state.queue(&[b"TIME"], now, Reply::Time);
         for partition in self.shared.waited_for_at(self) {
             state.subscribe(&self.shared, partition, now);
         }
@@ -341,6 +347,7 @@ impl Link {
                     self.shared.primary_changed(self, &Refusal::NotPrimary);
                 }
             }
+            Reply::Time => self.heard_time(sent, &value),
             Reply::Hello(_) | Reply::Nobody => {}
         }
     }

@@ -108,7 +108,7 @@ impl Shared {
         timeout(limit, asked).await.map_err(|_| silent(sentinel, limit))?
     }
 
-    async fn talk_to_sentinel<'a>(&self, sentinel: &'a Address) -> Result<Talk<'a>> {
+    pub(super) async fn talk_to_sentinel<'a>(&self, sentinel: &'a Address) -> Result<Talk<'a>> {
         let config = &self.config;
         let mut talk = self.talk(sentinel).await?;
         let (user, password) = (&config.sentinel_user, &config.sentinel_password);

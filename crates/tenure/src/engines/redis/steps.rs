@@ -210,6 +210,8 @@ impl Steps {
         let flights: Vec<_> = batch.iter().enumerate().map(launch).collect();
         let holds = batch.iter().any(|renewal| matches!(renewal, Renewal::Hold { .. }));
         let replicas = if holds { self.ask_for_replicas() } else { None };
+        let link = flights.iter().find_map(|(flight, _)| Some(flight.as_ref().ok()?.link.clone()));
+        link.iter().for_each(Link::ask_for_time);
         let steps = self.clone();
         Step::pending(async move {
             let mut landed = Vec::with_capacity(flights.len());
@@ -225,10 +227,22 @@ impl Steps {
                 Some((link, heard)) => steps.shared.confirm(&link, heard).await.err(),
                 None => None,
             };
+            let is_gone = |landed: &Result<Landed>| {
+                landed.as_ref().is_ok_and(|it| matches!(it.answer, Answer::Gone(Ended::Expired)))
+            };
+            let step = match link.filter(|_| landed.iter().any(is_gone)) {
+                Some(link) => link.clock_step().await,
+                None => None,
+            };
             let answer = |landed: Result<Landed>| {
                 let renewed =
                     landed.and_then(|landed| steps.renewed(landed, too_few, doubt.as_ref()));
-                renewed.unwrap_or_else(Renewed::Unknown)
+                match (renewed, step) {
+                    (Ok(Renewed::Gone(Ended::Expired)), Some(by)) => {
+                        Renewed::Gone(Ended::ClockStep { by })
+                    }
+                    (renewed, _) => renewed.unwrap_or_else(Renewed::Unknown),
+                }
             };
             Ok(landed.into_iter().map(answer).collect())
         })

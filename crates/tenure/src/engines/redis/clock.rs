@@ -1,0 +1,167 @@
+//! The server's clock, held against ours.
+//!
+//! The server's wall clock decides when holds end. If it is set forward they end early, and a holder that
+//! hears so at its next renewal should hear why.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::config::Address;
+use super::link::{Heard, Link, Parcel, Reply, Target};
+use super::resp::Value;
+use super::wire::Request;
+use crate::clock::World;
+use crate::moment::Moment;
+
+/// A server that keeps holds is asked for the time this often: clocks drift apart, and that is no step.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+/// Steps below this are not told from slow answers.
+const SHORTEST_STEP: Duration = Duration::from_millis(20);
+/// Two clocks drift apart by less than one in so many.
+const DRIFT: u32 = 1000;
+/// A step explains losses that are heard of until then.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// The clocks of the servers of a cluster; elsewhere the primary's, whichever server that is.
+pub(super) type Clocks = Mutex<HashMap<Option<Address>, Arc<ServerClock>>>;
+
+/// The clock of a server, over all connections to it.
+#[derive(Default)]
+pub(super) struct ServerClock(Mutex<Readings>);
+
+#[derive(Default)]
+struct Readings {
+    last: Option<Reading>,
+    asked: Moment,
+    /// The last step forward, and when it was found.
+    step: Option<(Duration, Moment)>,
+}
+
+/// What it showed between two moments of ours, since 1970.
+#[derive(Clone, Copy)]
+struct Reading {
+    from: Moment,
+    to: Moment,
+    shown: Duration,
+}
+
+impl Reading {
+    /// How far it was set forward since `before`, if that is certain.
+    fn step_since(&self, before: &Reading) -> Option<Duration> {
+        let went = self.shown.checked_sub(before.shown)?;
+        let elapsed = before.from.until(self.to);
+        let certain = went.checked_sub(elapsed + elapsed / DRIFT)?;
+        let (middle, middle_before) = (middle(self), middle(before));
+        let likely = went.saturating_sub(middle_before.until(middle));
+        (certain >= SHORTEST_STEP).then_some(likely)
+    }
+}
+
+fn middle(reading: &Reading) -> Moment {
+    reading.from + reading.from.until(reading.to) / 2
+}
+
+/// The answer to `TIME`: seconds and microseconds.
+pub(super) fn read_time(value: &Value) -> Option<Duration> {
+    let [seconds, micros] = value.as_list()? else { return None };
+    let part = |value: &Value| u64::try_from(value.as_int()?).ok();
+    Some(Duration::from_secs(part(seconds)?) + Duration::from_micros(part(micros)?))
+}
+
+impl ServerClock {
+    fn readings(&self) -> MutexGuard<'_, Readings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the step that this shows.
+    fn note(&self, reading: Reading) -> Option<Duration> {
+        let mut readings = self.readings();
+        let before = readings.last.replace(reading);
+        let step = before.and_then(|before| reading.step_since(&before))?;
+        readings.step = Some((step, reading.to));
+        Some(step)
+    }
+
+    fn recent_step(&self, now: Moment) -> Option<Duration> {
+        let step = self.readings().step;
+        step.filter(|(_, found)| now.since(*found) < REMEMBERED).map(|(step, _)| step)
+    }
+}
+
+impl Shared {
+    pub(super) fn clock_of(&self, target: &Target) -> Arc<ServerClock> {
+        let of = match target {
+            Target::Fixed(address) if self.is_cluster => Some(address.clone()),
+            _ => None,
+        };
+        let mut clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
+        clocks.entry(of).or_default().clone()
+    }
+}
+
+impl Link {
+    /// The server has said what time it is.
+    pub(super) fn heard_time(&self, from: Moment, value: &Value) {
+        let Some(shown) = read_time(value) else { return };
+        let to = self.shared.world.now();
+        if let Some(step) = self.clock.note(Reading { from, to, shown }) {
+            let engine = &self.shared.profile.label;
+            let step_ms = step.as_millis() as u64;
+            tracing::warn!(%engine, step_ms, "engine.clock_stepped: holds may have ended early");
+        }
+    }
+
+    /// Asks for the time, if that was not done for a while.
+    pub(super) fn ask_for_time(self: &Arc<Link>) {
+        let now = self.shared.world.now();
+        {
+            let mut readings = self.clock.readings();
+            if readings.asked + ASK_EVERY > now {
+                return;
+            }
+            readings.asked = now;
+        }
+        self.send(&Request::plain(&[b"TIME"]), Parcel::new(Reply::Time));
+    }
+
+    /// How far the server's clock was set forward lately.
+    pub(super) async fn clock_step(self: &Arc<Link>) -> Option<Duration> {
+        let (reply, heard) = oneshot::channel();
+        self.send(&Request::plain(&[b"TIME"]), Parcel::new(Reply::One(reply)));
+        if let Ok(Ok(Heard { value, sent })) = heard.await {
+            self.heard_time(sent, &value);
+        }
+        self.clock.recent_step(self.shared.world.now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(from: u64, to: u64, shown: u64) -> Reading {
+        let at = |ms| Moment::ORIGIN + Duration::from_millis(ms);
+        Reading { from: at(from), to: at(to), shown: Duration::from_millis(shown) }
+    }
+
+    #[test]
+    fn a_step_is_what_no_slow_answer_explains() {
+        let clock = ServerClock::default();
+        assert_eq!(clock.note(reading(0, 10, 5_000)), None);
+        // 40 ms more than there were between the middles, but the first answer may have been quick.
+        assert_eq!(clock.note(reading(1000, 1090, 6_080)), None);
+        assert_eq!(clock.recent_step(Moment::ORIGIN), None);
+        let step = clock.note(reading(2000, 2010, 3_607_045)).unwrap();
+        assert!(step.as_millis().abs_diff(3_600_000) < 100, "{step:?}");
+        // It goes on from there, and a step back is none.
+        assert_eq!(clock.note(reading(3000, 3010, 3_608_045)), None);
+        assert_eq!(clock.note(reading(4000, 4010, 9_000)), None);
+        let soon = Moment::ORIGIN + Duration::from_secs(30);
+        assert_eq!(clock.recent_step(soon), Some(step));
+        assert_eq!(clock.recent_step(soon + REMEMBERED), None);
+    }
+}
