@@ -302,7 +302,16 @@ fn without_a_server_and_without_a_word_they_run_too() {
     let temporary = Folder::new("examples").unwrap();
     // As the one of the system is, and a file of locks must not be.
     std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(0o1777)).unwrap();
-    for name in ["api_limiter", "cron_leader", "wallet_signer", "webhook", "worker"] {
+    let all = [
+        "api_limiter",
+        "cron_leader",
+        "long_task",
+        "mutex_run",
+        "wallet_signer",
+        "webhook",
+        "worker",
+    ];
+    for name in all {
         let mut command = Example::command(name);
         command.env_remove("TENURE_URL").env("TMPDIR", temporary.path()).env("PORT", "0");
         let example = Example::spawn(&mut command);
@@ -395,6 +404,31 @@ fn a_leader_that_loses_its_term_says_so_and_campaigns_again() {
         assert!(next > term.get());
         leader.signal(Signal::TERM);
         leader.ends();
+    });
+}
+
+#[test]
+fn a_task_that_outlives_its_ttl_keeps_its_lock_if_it_is_renewed() {
+    everywhere(|place| {
+        let said = place.start("long_task").ends();
+        assert!(count(&said, "RENEWED long-task") >= 3, "{said:#?}");
+        assert_eq!(count(&said, " REJECTED long-task"), 1, "{said:#?}");
+        assert_eq!(count(&said, "released InTime"), 1, "{said:#?}");
+        assert_eq!(count(&said, "the lock was lost"), 1, "{said:#?}");
+        assert_eq!(count(&said, "released Late"), 1, "{said:#?}");
+    });
+}
+
+#[test]
+fn what_runs_inside_a_lock_loses_no_number() {
+    everywhere(|place| {
+        let file = place.path().join("counter.txt");
+        let start = || Example::start(&place.url, "mutex_run", &[file.to_str().unwrap()]);
+        let said: Vec<_> = [start(), start(), start()].map(Example::ends).concat();
+        assert_eq!(count(&said, "10 counted here"), 3, "{said:#?}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "30", "{said:#?}");
+        assert_eq!(count(&said, "the work failed: Err"), 3, "{said:#?}");
+        assert_eq!(count(&said, "not in time: "), 3, "{said:#?}");
     });
 }
 
