@@ -12,7 +12,7 @@ usage: cargo xtask <command>
   test [--all]     everything that a change needs; --all adds the slow tests and the mutants
   tidy             who imports whom, how long files and functions are, what docs must say
   api [--write]    compare the public API with docs/api.txt, or write that file anew
-  chart [--write]  compare docs/worker.svg with the worker's table, or draw it anew
+  chart [--write]  compare the pictures of the docs with what draws them, or draw them anew
   mutants [--some | WORDS]
                    break the code on purpose and demand that the tests notice: in every way of
                    the table, in those that `test` plays today, or in those that WORDS are about

@@ -1,250 +1,46 @@
-//! The picture of the worker's states: `docs/worker.svg`.
-//!
-//! It is drawn from the library's own table, whose file is compiled in here: a transition that is not
-//! in the table cannot be drawn, and one that has no place in the picture is an error. Only where
-//! things stand is written by hand.
+//! The pictures of the docs, each drawn by a file of its own: a picture that is not what its file draws is
+//! found by the tests.
 
-#[allow(dead_code, unreachable_pub, reason = "the library's file, of which a part is needed")]
-#[path = "../../crates/tenure/src/primitives/worker/machine.rs"]
-mod machine;
-
-use std::fmt::Write;
-
-use machine::{Action, Event, Machine, State};
+mod expiry;
+mod replicas;
+mod shutdown;
+mod svg;
+mod worker;
 
 use crate::failure::Failure;
 use crate::workspace;
 
-/// Where the picture is kept.
-const PICTURE: &str = "docs/worker.svg";
+/// A picture: where it is kept, and who draws it.
+type Picture = (&'static str, fn() -> Result<String, Failure>);
 
-/// The size of the picture, and half the size of a state.
-const SIZE: (i32, i32) = (1060, 570);
-const HALF: (i32, i32) = (75, 30);
-/// From one line of text to the next.
-const LINE: i32 = 17;
-
-/// The middle of a state.
-const fn place(state: State) -> (i32, i32) {
-    match state {
-        State::Idle => (120, 80),
-        State::Acquiring => (430, 80),
-        State::Working => (760, 80),
-        State::Waiting => (430, 290),
-        State::AtRisk => (760, 290),
-        State::Releasing => (430, 500),
-        State::Pausing => (760, 500),
-    }
-}
-
-/// How an arrow goes, and where the first line of its text begins or ends.
-struct Road {
-    from: State,
-    to: State,
-    path: &'static str,
-    text: (i32, i32),
-    /// The text stands before this point and not after it.
-    before: bool,
-}
-
-const fn road(from: State, to: State, path: &'static str, text: (i32, i32), before: bool) -> Road {
-    Road { from, to, path, text, before }
-}
-
-const ROADS: [Road; 13] = [
-    road(State::Idle, State::Acquiring, "M195 68 H349", (213, 42), false),
-    road(State::Acquiring, State::Idle, "M355 94 H201", (213, 114), false),
-    road(State::Acquiring, State::Working, "M505 80 H679", (530, 54), false),
-    road(State::Acquiring, State::Waiting, "M418 110 V254", (408, 180), true),
-    road(State::Waiting, State::Acquiring, "M442 260 V116", (452, 180), false),
-    road(State::Waiting, State::Idle, "M355 284 C250 270 150 210 140 116", (230, 214), false),
-    road(State::Working, State::AtRisk, "M748 110 V254", (738, 190), true),
-    road(State::AtRisk, State::Working, "M772 260 V116", (782, 190), false),
-    road(State::Working, State::Pausing, "M835 80 C920 90 920 490 841 498", (912, 240), false),
-    road(State::AtRisk, State::Pausing, "M760 320 V464", (750, 360), true),
-    road(State::Pausing, State::Releasing, "M685 500 H511", (526, 438), false),
-    road(State::Releasing, State::Waiting, "M430 470 V326", (440, 390), false),
-    road(State::Releasing, State::Idle, "M355 506 C190 500 104 340 104 116", (180, 350), false),
+const PICTURES: [Picture; 4] = [
+    ("docs/worker.svg", worker::draw),
+    ("docs/replicas.svg", replicas::draw),
+    ("docs/shutdown.svg", shutdown::draw),
+    ("docs/expiry.svg", expiry::draw),
 ];
 
-/// Compares the picture with the table, or draws it anew.
+/// Compares the pictures with what is drawn now, or draws them anew.
 pub(crate) fn run(write: bool) -> Result<(), Failure> {
     if !write {
         return check();
     }
-    std::fs::write(workspace::root().join(PICTURE), draw()?)
-        .map_err(|error| Failure::new(format!("cannot write {PICTURE}: {error}")))?;
-    println!("wrote {PICTURE}");
+    for (path, draw) in PICTURES {
+        std::fs::write(workspace::root().join(path), draw()?)
+            .map_err(|error| Failure::new(format!("cannot write {path}: {error}")))?;
+        println!("wrote {path}");
+    }
     Ok(())
 }
 
-/// Compares the picture with the table.
+/// Compares the pictures with what is drawn now.
 pub(crate) fn check() -> Result<(), Failure> {
     let write = "draw it anew: cargo xtask chart --write, and look at it";
-    let kept = workspace::read(&workspace::root(), PICTURE).map_err(|f| f.next(write))?;
-    if kept == draw()? {
-        return Ok(());
-    }
-    Err(Failure::new(format!("{PICTURE} does not show what a worker does")).next(write))
-}
-
-/// What the table says about going from one state to another.
-#[derive(Debug, PartialEq, Eq)]
-struct Arrow {
-    from: State,
-    to: State,
-    /// For each event what is done then.
-    on: Vec<(Event, Option<Action>)>,
-    /// Only if it was told to stop.
-    told: bool,
-}
-
-/// Every arrow of the table. What only notes that it was told to stop goes nowhere.
-fn arrows() -> Vec<Arrow> {
-    let mut arrows: Vec<Arrow> = Vec::new();
-    for machine in Machine::ALL {
-        for event in Event::ALL {
-            let Some(next) = machine.on(event) else { continue };
-            let (from, to, told) = (machine.state(), next.machine.state(), machine.is_stopping());
-            if from == to {
-                continue;
-            }
-            let on = (event, next.action);
-            match arrows.iter_mut().find(|arrow| (arrow.from, arrow.to) == (from, to)) {
-                Some(arrow) if arrow.on.contains(&on) => {}
-                Some(arrow) => arrow.on.push(on),
-                None => arrows.push(Arrow { from, to, on: vec![on], told }),
-            }
+    for (path, draw) in PICTURES {
+        let kept = workspace::read(&workspace::root(), path).map_err(|f| f.next(write))?;
+        if kept != draw()? {
+            return Err(Failure::new(format!("{path} is not what is drawn now")).next(write));
         }
     }
-    arrows
-}
-
-/// The lines of an arrow's text: events that lead to the same action stand together.
-fn lines(arrow: &Arrow) -> Vec<(&'static str, String)> {
-    let mut lines = Vec::new();
-    for same in arrow.on.chunk_by(|(_, one), (_, other)| one == other) {
-        lines.extend(same.iter().map(|(event, _)| ("event", event.to_string())));
-        if arrow.told {
-            lines.push(("note", "told to stop".to_owned()));
-        }
-        if let Some(action) = same[0].1 {
-            lines.push(("action", format!("→ {}", spell(action))));
-        }
-    }
-    lines
-}
-
-const fn spell(action: Action) -> &'static str {
-    match action {
-        Action::Campaign => "stand in line",
-        Action::StartWork => "start the work",
-        Action::StopWork => "stop the work",
-        Action::Release => "release the term",
-        Action::LetGo => "let the term run out",
-        Action::Rest => "rest",
-    }
-}
-
-fn draw() -> Result<String, Failure> {
-    let mut svg = head();
-    let mut arrows = arrows();
-    for Road { from, to, path, text, before } in &ROADS {
-        let Some(at) = arrows.iter().position(|arrow| (arrow.from, arrow.to) == (*from, *to))
-        else {
-            let what = format!("the picture has a way from {from} to {to}, and the table has none");
-            return Err(Failure::new(what).next("take it out of ROADS in xtask/src/chart.rs"));
-        };
-        let arrow = arrows.swap_remove(at);
-        let _ = writeln!(svg, r#"<path class="road" d="{path}" marker-end="url(#tip)"/>"#);
-        let anchor = if *before { "end" } else { "start" };
-        for (line, (class, words)) in (0..).zip(lines(&arrow)) {
-            let (x, y) = (text.0, text.1 + line * LINE);
-            let _ = writeln!(
-                svg,
-                r#"<text class="{class}" x="{x}" y="{y}" text-anchor="{anchor}">{words}</text>"#
-            );
-        }
-    }
-    if let Some(Arrow { from, to, .. }) = arrows.first() {
-        let what = format!("the picture has no way from {from} to {to}");
-        return Err(Failure::new(what).next("give it one in ROADS in xtask/src/chart.rs"));
-    }
-    State::ALL.into_iter().for_each(|state| draw_state(&mut svg, state));
-    svg.push_str("</svg>\n");
-    Ok(svg)
-}
-
-fn draw_state(svg: &mut String, state: State) {
-    let ((x, y), (half_width, half_height)) = (place(state), HALF);
-    let works = matches!(state, State::Working | State::AtRisk | State::Pausing);
-    let class = if works { "state works" } else { "state" };
-    let (left, top, width, height) =
-        (x - half_width, y - half_height, 2 * half_width, 2 * half_height);
-    let _ = writeln!(
-        svg,
-        r#"<rect class="{class}" x="{left}" y="{top}" width="{width}" height="{height}" rx="12"/>"#
-    );
-    let base = y + 6;
-    let _ = writeln!(svg, r#"<text class="name" x="{x}" y="{base}">{state}</text>"#);
-}
-
-/// Colours for both kinds of page: whoever shows the picture says which one it is.
-fn head() -> String {
-    let (width, height) = SIZE;
-    format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="The states of a worker, and what leads from one to another">
-<style>
-text {{ font: 14px system-ui, sans-serif; fill: #1f2328 }}
-.page {{ fill: #ffffff }}
-.state {{ fill: #f0f3f6; stroke: #8c959f; stroke-width: 1.5 }}
-.works {{ fill: #d8f0dd }}
-.name {{ font-size: 17px; font-weight: 600; text-anchor: middle }}
-.action, .note {{ fill: #59636e; font-size: 13px }}
-.note {{ font-style: italic }}
-.road {{ fill: none; stroke: #6e7781; stroke-width: 1.5 }}
-.tip {{ fill: #6e7781 }}
-@media (prefers-color-scheme: dark) {{
-text {{ fill: #f0f6fc }}
-.page {{ fill: #0d1117 }}
-.state {{ fill: #1f2630; stroke: #6e7681 }}
-.works {{ fill: #163d24 }}
-.action, .note {{ fill: #a5adb8 }}
-.road {{ stroke: #8b949e }}
-.tip {{ fill: #8b949e }}
-}}
-</style>
-<defs><marker id="tip" viewBox="0 0 10 10" refX="4" refY="5" markerWidth="8" markerHeight="8" orient="auto"><path class="tip" d="M0 1 L10 5 L0 9 z"/></marker></defs>
-<rect class="page" width="{width}" height="{height}"/>
-<rect class="state works" x="45" y="536" width="22" height="16" rx="4"/>
-<text class="action" x="76" y="549">the work runs</text>
-"##
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_picture_shows_every_event_that_leads_somewhere() {
-        let svg = draw().unwrap();
-        for event in Event::ALL {
-            assert!(svg.contains(&format!(">{event}</text>")), "{event}");
-        }
-        assert_eq!(svg.matches("marker-end").count(), arrows().len());
-    }
-
-    #[test]
-    fn an_arrow_says_what_is_done_and_when() {
-        let arrows = arrows();
-        let text = |from, to| {
-            let arrow = arrows.iter().find(|arrow| (arrow.from, arrow.to) == (from, to)).unwrap();
-            lines(arrow).into_iter().map(|(_, words)| words).collect::<Vec<_>>().join("; ")
-        };
-        let ends = "stopped; → release the term; stuck; → let the term run out";
-        assert_eq!(text(State::Pausing, State::Releasing), ends);
-        assert_eq!(text(State::Releasing, State::Idle), "released; told to stop");
-        assert_eq!(text(State::Releasing, State::Waiting), "released; → rest");
-    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 //! What happens to locks is an audit trail: ACQUIRED, REJECTED, RELEASED, RENEWED, WAITING, and WARN
 //! with its reason. Everything else is said as it is.
 
+use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -61,10 +62,9 @@ impl Line {
             // The same on every line of a process, or in the name.
             "engine" | "group" | "kind" | "owner" | "trace" => {}
             "meta" => {
-                // [("request", "7"), ("user", "eve")] reads better as request=7 user=eve.
-                let pairs = value.trim_matches(['[', '(', ')', ']']).split("), (");
-                let pairs: Vec<_> = pairs.map(|pair| pair.replace("\", \"", "=")).collect();
-                self.add(pairs.join(" ").replace('"', ""));
+                let pairs: BTreeMap<String, String> =
+                    serde_json::from_str(&value).unwrap_or_default();
+                pairs.iter().for_each(|(key, value)| self.add(format!("{key}={value}")));
             }
             name => self.add(format!("{name}={value}")),
         }
