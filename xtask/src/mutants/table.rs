@@ -26,6 +26,8 @@ const STAKES: &[&str] = &["--lib", "stake::"];
 const LISTENERS: &[&str] = &["--test", "listeners", "a_listener_that_blocks"];
 /// When the watchdog looks at what.
 const TIMERS: &[&str] = &["--lib", "turn::"];
+/// Pushes of a Redis, without one.
+const PUSHES: &[&str] = &["--lib", "redis::push::"];
 /// Outages on virtual time.
 const OUTAGES: &[&str] = &["--test", "outage", "seeds"];
 /// This process's own line.
@@ -96,6 +98,20 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         find: "&& front.timer.due() != Moment::FAR",
         replace: "&& front.timer.due() == Moment::ORIGIN",
         tests: TIMERS,
+    },
+    Mutation {
+        breaks: "a turn that overtakes the answer *waiting* is dropped",
+        file: "crates/tenure/src/engines/redis/push.rs",
+        find: "table.early.push_back(early);",
+        replace: "drop(early);",
+        tests: PUSHES,
+    },
+    Mutation {
+        breaks: "a turn from before its claim was sent is believed",
+        file: "crates/tenure/src/engines/redis/push.rs",
+        find: "early.heard >= base",
+        replace: "early.heard >= Moment::ORIGIN",
+        tests: PUSHES,
     },
     Mutation {
         breaks: "a dropped hold is not released",

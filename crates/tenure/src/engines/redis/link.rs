@@ -313,16 +313,18 @@ impl Link {
             }
             Reply::Claim(heard, name, id) => {
                 let places = &self.shared.places;
-                match answer::first_look(&value) {
+                let early = match answer::first_look(&value) {
                     FirstLook::Waits(ticket, floor) => {
-                        places.stands((partition(&name), ticket), &name, id, sent, floor);
+                        places.stands((partition(&name), ticket), &name, id, sent, floor)
                     }
                     FirstLook::Refused => {
                         places.forget(&name, &id);
+                        Vec::new()
                     }
-                    FirstLook::Other => {}
-                }
+                    FirstLook::Other => Vec::new(),
+                };
                 let _ = heard.send(Ok(Heard { value, sent }));
+                early.into_iter().for_each(|early| self.shared.for_place(self, early));
             }
             Reply::Left(ack, leave) => self.has_left(ack, leave, value),
             Reply::Ticked(name) => {
