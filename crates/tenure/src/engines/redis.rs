@@ -323,7 +323,7 @@ impl Shared {
         }
     }
 
-    /// Another server than before is at the end of `link`.
+    /// Another server than before is at the end of `link`: it may not know what was granted last.
     fn is_another(&self, link: &Link) {
         match (&link.target, self.is_cluster) {
             (Target::Fixed(address), true) => self.check_holds_in(&self.map.all_kept_by(address)),

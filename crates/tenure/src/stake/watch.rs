@@ -199,19 +199,7 @@ impl Stake {
                 }
             }
             (Phase::Held(held), Renewed::Gone(ended)) => {
-                // By the engine's own clock it cannot have run out yet: the engine has forgotten it,
-                // or someone else who knows its id has left.
-                let unexplained = match ended {
-                    // Too short a step to have ended it.
-                    Ended::ClockStep { by } => now + by + STEP_ERROR < held.good_until,
-                    ref ended => *ended == Ended::Expired,
-                };
-                let too_early = unexplained && now < held.good_until;
-                let ended = match (too_early, state.attached) {
-                    (true, true) => Ended::Elsewhere,
-                    (true, false) => Ended::Forgotten,
-                    (false, _) => ended,
-                };
+                let ended = why_gone(ended, now, held.good_until, state.attached);
                 todo.heard = Some(Heard::Gone);
                 state.lose(ended, None, todo);
             }
@@ -264,5 +252,21 @@ impl Stake {
             (held.warn_before, held.warned) = (Some(before), false);
         }
         state.next(self)
+    }
+}
+
+/// Why the engine does not know a hold any more that was good until then.
+fn why_gone(ended: Ended, now: Moment, good_until: Moment, attached: bool) -> Ended {
+    let unexplained = match ended {
+        // Too short a step to have ended it.
+        Ended::ClockStep { by } => now + by + STEP_ERROR < good_until,
+        _ => ended == Ended::Expired && now < good_until,
+    };
+    // By the engine's own clock it cannot have run out yet: the engine has forgotten it, or someone
+    // else who knows its id has left.
+    match (unexplained, attached) {
+        (true, true) => Ended::Elsewhere,
+        (true, false) => Ended::Forgotten,
+        (false, _) => ended,
     }
 }

@@ -119,7 +119,7 @@ impl Link {
     async fn connect(self: &Arc<Link>) -> Result<(Reader, Greeting)> {
         let (stream, greeting) = self.shared.reach(&self.target, self.duty).await?;
         let (reader, writer) = halves::split(stream);
-        self.is_up(writer, greeting.run_id.clone(), greeting.primary.clone());
+        self.is_up(writer, &greeting);
         Ok((reader, greeting))
     }
 

@@ -18,6 +18,7 @@ use super::answer::{self, FirstLook};
 use super::clock::ServerClock;
 use super::config::Address;
 use super::halves::Writer;
+use super::handshake::Greeting;
 use super::refusal::Refusal;
 use super::resp::{self, Value};
 use super::roads::beside;
@@ -115,7 +116,6 @@ pub(super) enum Reply {
     Subscribed(u16),
     /// To the question whether the server is still the primary.
     Role,
-    /// To the question what time it is.
     Time,
     Nobody,
 }
@@ -175,8 +175,8 @@ impl Reply {
 
 impl Link {
     pub(super) fn new(shared: Arc<Shared>, target: Target, duty: Duty) -> Arc<Link> {
-        let (clock, state) = (shared.clock_of(&target), Mutex::default());
-        let link = Arc::new(Link { shared, target, duty, clock, state });
+        let clock = shared.clock_of(&target);
+        let link = Arc::new(Link { shared, target, duty, clock, state: Mutex::default() });
         link.shared.links().push(Arc::downgrade(&link));
         link
     }
@@ -254,12 +254,8 @@ impl Link {
     }
 
     /// There is a connection: what was asked for meanwhile goes out.
-    pub(super) fn is_up(
-        self: &Arc<Link>,
-        writer: Writer,
-        run_id: String,
-        primary: Option<Address>,
-    ) {
+    pub(super) fn is_up(self: &Arc<Link>, writer: Writer, greeting: &Greeting) {
+        let (run_id, primary) = (greeting.run_id.clone(), greeting.primary.clone());
         let now = self.shared.world.now();
         let mut state = self.state();
         if matches!(state.phase, Phase::Closed) {
@@ -283,7 +279,6 @@ impl Link {
             self.shared.look_again_in(0);
         }
         if is_another {
-            // It may not know what was granted last.
             self.shared.is_another(self);
         }
     }
