@@ -319,7 +319,7 @@ fn filtered(text: &str, stage: &Stage) -> String {
         (r"127\.0\.0\.1:\d{4,5}", "127.0.0.1:[PORT]"),
         (r"\(after [^)]*\)", "(after [TIME])"),
         (r"\b[\d.]+m?s( left| ago)\b", "[SPAN]$1"),
-        (r"\b(held|for|since|\(after) [\d.]+m?s\b", "$1 [SPAN]"),
+        (r"\b(held|for|since) [\d.]+m?s\b", "$1 [SPAN]"),
         (r"\([\d.]+m?s\)", "([SPAN])"),
     ];
     let apply = |text: String, (pattern, with): &(&str, &str)| {
