@@ -15,6 +15,8 @@ mod asks;
 mod crew;
 #[path = "redis_torture/journal.rs"]
 mod journal;
+#[path = "redis_torture/liveness.rs"]
+mod liveness;
 #[path = "file_torture/nemesis.rs"]
 mod nemesis;
 #[path = "file_torture/play.rs"]

@@ -17,6 +17,8 @@ mod asks;
 mod crew;
 #[path = "redis_torture/journal.rs"]
 mod journal;
+#[path = "redis_torture/liveness.rs"]
+mod liveness;
 #[path = "redis_torture/nemesis.rs"]
 mod nemesis;
 #[path = "redis_torture/play.rs"]

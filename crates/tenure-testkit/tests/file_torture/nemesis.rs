@@ -12,6 +12,7 @@ use tenure_testkit::rng::Rng;
 
 use crate::crew::{Busy, Crew};
 use crate::journal::now;
+use crate::liveness::{CALM, FAULTS_BETWEEN, Span};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +86,8 @@ pub(crate) struct Nemesis {
     cures: Vec<(Instant, Cure)>,
     next: Instant,
     struck: BTreeMap<Fault, u64>,
+    /// When nothing went wrong.
+    calms: Vec<Span>,
     /// When waiters could not be reached, through no fault of their own.
     unreached: Vec<(Moment, Moment)>,
     /// What was done, a line each, by the clock of the journals.
@@ -103,6 +106,7 @@ impl Nemesis {
             // Not before the workers have begun.
             next: Instant::now() + Duration::from_millis(700),
             struck: BTreeMap::new(),
+            calms: Vec::new(),
             unreached: Vec::new(),
             log,
         }
@@ -111,6 +115,11 @@ impl Nemesis {
     /// How many of each kind there were.
     pub(crate) fn struck(&self) -> &BTreeMap<Fault, u64> {
         &self.struck
+    }
+
+    /// When nothing went wrong.
+    pub(crate) fn calms(&self) -> &[Span] {
+        &self.calms
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -128,7 +137,11 @@ impl Nemesis {
         let (ended, lasting) = self.cures.drain(..).partition(|(at, _)| *at <= due);
         self.cures = lasting;
         self.cure(ended, crew);
-        if due >= self.next {
+        if due >= self.next && self.count() / FAULTS_BETWEEN > self.calms.len() as u64 {
+            let from = self.rest(crew);
+            self.calms.push((from, from + CALM));
+            self.next = Instant::now() + CALM;
+        } else if due >= self.next {
             if self.deck.is_empty() {
                 self.deck = shuffled(&mut self.rng);
             }

@@ -8,14 +8,13 @@ use tenure_testkit::rng::Rng;
 
 use crate::crew::Crew;
 use crate::journal::now;
+use crate::liveness::CALM;
 use crate::nemesis::Nemesis;
 use crate::verdict::{self, Order};
 
 const WORKERS: usize = 6;
 /// No ttl is longer.
 const LONGEST_TTL: Duration = Duration::from_millis(2_500);
-/// How long everybody goes on when the faults are over.
-const CALM: Duration = Duration::from_secs(2);
 /// Within this everybody who waits is served once nothing goes wrong any more: what a silent holder
 /// leaves ends with its ttl.
 const SERVED: Duration = Duration::from_secs(15);
@@ -55,9 +54,11 @@ pub(crate) fn run(plan: Plan) {
     let calm = nemesis.rest(&mut crew);
     std::thread::sleep(CALM);
     crew.read();
+    let mut calms = nemesis.calms().to_vec();
+    calms.push((calm, now()));
     let told = crew.finish(SERVED);
     let order = Order::Kept { unless: nemesis.unreached() };
-    let report = verdict::judge_all(&told, calm, SERVED, &order);
+    let report = verdict::judge_all(&told, calm, SERVED, &order, &calms);
     println!(
         "{report}; {} faults {:?}; a journal of {:.1} MB; {:.0} s",
         nemesis.count(),
@@ -74,7 +75,7 @@ pub(crate) fn run(plan: Plan) {
 /// Fails with what was reached, and with what was wrong until then.
 fn too_slow(plan: Plan, crew: Crew, faults: u64) -> ! {
     let acquisitions = crew.acquisitions();
-    let report = verdict::judge_all(&crew.dismiss(), now(), SERVED, &Order::Unknown);
+    let report = verdict::judge_all(&crew.dismiss(), now(), SERVED, &Order::Unknown, &[]);
     panic!(
         "TENURE_SEED={}: only {acquisitions} acquisitions and {faults} faults within {:?}; {report}; {:#?}",
         plan.seed,

@@ -13,6 +13,7 @@ use tenure_testkit::servers::Redis;
 
 use crate::crew::{Busy, Crew};
 use crate::journal::now;
+use crate::liveness::{CALM, FAULTS_BETWEEN, Span};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +95,8 @@ pub(crate) struct Nemesis<'a> {
     cures: Vec<(Instant, Cure)>,
     next: Instant,
     struck: BTreeMap<Fault, u64>,
+    /// When nothing went wrong.
+    calms: Vec<Span>,
     /// What was done, a line each, by the clock of the journals.
     log: File,
 }
@@ -108,14 +111,19 @@ impl<'a> Nemesis<'a> {
     ) -> Nemesis<'a> {
         // Not before the workers have begun.
         let next = Instant::now() + Duration::from_millis(700);
-        let (deck, cures, struck) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let (deck, cures, struck, calms) = (Vec::new(), Vec::new(), BTreeMap::new(), Vec::new());
         let log = File::create(folder.join("faults")).expect("a log of the faults");
-        Nemesis { server, proxies, rng, deck, cures, next, struck, log }
+        Nemesis { server, proxies, rng, deck, cures, next, struck, calms, log }
     }
 
     /// How many of each kind there were.
     pub(crate) fn struck(&self) -> &BTreeMap<Fault, u64> {
         &self.struck
+    }
+
+    /// When nothing went wrong.
+    pub(crate) fn calms(&self) -> &[Span] {
+        &self.calms
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -128,7 +136,11 @@ impl<'a> Nemesis<'a> {
         let (ended, lasting) = self.cures.drain(..).partition(|(at, _)| *at <= due);
         self.cures = lasting;
         self.cure(ended, crew);
-        if due >= self.next {
+        if due >= self.next && self.count() / FAULTS_BETWEEN > self.calms.len() as u64 {
+            let from = self.rest(crew);
+            self.calms.push((from, from + CALM));
+            self.next = Instant::now() + CALM;
+        } else if due >= self.next {
             if self.deck.is_empty() {
                 self.deck = shuffled(&mut self.rng);
             }

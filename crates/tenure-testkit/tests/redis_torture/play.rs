@@ -9,13 +9,12 @@ use tenure_testkit::servers::{Clock, Fsync, Redis};
 
 use crate::crew::Crew;
 use crate::journal::now;
+use crate::liveness::CALM;
 use crate::nemesis::Nemesis;
 use crate::verdict::{self, Order};
 
 const WORKERS: usize = 6;
 const PROXIES: usize = 2;
-/// How long everybody goes on when the faults are over.
-const CALM: Duration = Duration::from_secs(3);
 /// Within this everybody who waits is served once nothing goes wrong any more: what a killed or silent
 /// holder leaves ends with its ttl, and connections are made anew.
 const SERVED: Duration = Duration::from_secs(15);
@@ -96,8 +95,10 @@ pub(crate) fn run(plan: Plan) {
     let calm = nemesis.rest(&mut crew);
     std::thread::sleep(CALM);
     crew.read();
+    let mut calms = nemesis.calms().to_vec();
+    calms.push((calm, now()));
     let told = crew.finish(SERVED);
-    let report = verdict::judge_all(&told, calm, SERVED, &Order::Unknown);
+    let report = verdict::judge_all(&told, calm, SERVED, &Order::Unknown, &calms);
     println!(
         "{:?}: {report}; {} faults {:?}; {:.0} s",
         plan.memory,
@@ -113,7 +114,7 @@ pub(crate) fn run(plan: Plan) {
 /// Fails with what was reached, and with what was wrong until then.
 fn too_slow(plan: Plan, server: &Redis, crew: Crew, faults: u64) -> ! {
     let acquisitions = crew.acquisitions();
-    let report = verdict::judge_all(&crew.dismiss(), now(), SERVED, &Order::Unknown);
+    let report = verdict::judge_all(&crew.dismiss(), now(), SERVED, &Order::Unknown, &[]);
     panic!(
         "TENURE_SEED={}: only {acquisitions} acquisitions and {faults} faults within {:?}; {report}; \
          {:#?}; the server: {}",

@@ -10,6 +10,7 @@ use tenure_testkit::judge::{Record, Rules, judge};
 
 use crate::crew::Told;
 use crate::journal::{Entry, Event};
+use crate::liveness::{self, Liveness, Span};
 
 /// What the order of those who wait is held against.
 #[derive(Clone, Debug)]
@@ -40,6 +41,7 @@ pub(crate) struct Report {
     longest_gap: Duration,
     /// The longest wait of anybody once the faults were over, counted from then.
     longest_calm_wait: Duration,
+    liveness: Liveness,
 }
 
 /// A first life of a turn is two of them.
@@ -67,19 +69,33 @@ struct Acquired {
     capacity: u32,
 }
 
-/// Judges; faults were over at `calm`, and from then on everybody is served within `served`.
-pub(crate) fn judge_all(told: &[Told], calm: Moment, served: Duration, order: &Order) -> Report {
+/// Judges; faults were over at `calm`, and from then on everybody is served within `served`. In `calms`
+/// nothing went wrong either.
+pub(crate) fn judge_all(
+    told: &[Told],
+    calm: Moment,
+    served: Duration,
+    order: &Order,
+    calms: &[Span],
+) -> Report {
     let mut report = Report::default();
+    let mut wanted: HashMap<String, Vec<Span>> = HashMap::new();
     for told in told {
         let stories = stories(&told.entries);
         let excuses = Excuses::of(told, &stories, order);
         for (serial, story) in stories {
             report.take_in(told, serial, &story, calm, served);
             report.history.extend(record(told, &story, &excuses));
+            if let Some(acquired) = story.acquired.filter(|_| story.patient) {
+                let spans = wanted.entry(story.name.clone()).or_default();
+                spans.push((story.asked, acquired.at));
+            }
         }
     }
     report.longest_gap = longest_gap(&report.history);
-    // Under faults nobody can tell for how long a name was free.
+    report.liveness = liveness::judge(&report.history, wanted, calms);
+    report.wrong.append(&mut report.liveness.wrong);
+    // While faults are dealt nobody can tell for how long a name may be free.
     let rules = Rules { order: matches!(order, Order::Kept { .. }), free_for: Duration::MAX };
     report.waited = report.history.iter().filter(|it| it.joined < it.granted).count();
     report.excused = report.history.iter().filter(|it| it.excused).count();
@@ -212,7 +228,8 @@ fn record(told: &Told, story: &Story, excuses: &Excuses) -> Option<Record> {
         None => deadline.min(told.killed.filter(|_| !excuses.always).unwrap_or(deadline)),
     };
     let process = told.worker;
-    let (name, asked, freed) = (story.name.clone(), story.asked, ended.max(deadline));
+    let (name, asked) = (story.name.clone(), story.asked);
+    let freed = if matches!(story.left, Some((_, false))) { ended.max(deadline) } else { ended };
     // When it stood in line only the engine knows; at the latest it did when it was granted.
     let (joined, granted) = (story.stood.unwrap_or(at), at);
     let excused = excuses.cover(&name, asked, granted);
@@ -244,7 +261,7 @@ impl fmt::Display for Report {
             f,
             "{} acquisitions, {} known to have waited and {} excused, {} holds lost, {} killed holding and {} waiting, {} late writes \
              stopped by the fence, longest time without a grant {:.1?}, longest wait after the last \
-             fault {:.1?}",
+             fault {:.1?}, longest time that a wanted name stood free {:.1?}, without faults {:.1?}",
             self.history.len(),
             self.waited,
             self.excused,
@@ -253,7 +270,9 @@ impl fmt::Display for Report {
             self.killed_waiting,
             self.late_writes_stopped,
             self.longest_gap,
-            self.longest_calm_wait
+            self.longest_calm_wait,
+            self.liveness.longest,
+            self.liveness.longest_in_calm
         )
     }
 }
