@@ -1,12 +1,14 @@
 //! `tenure run`: a command runs while a name is held, and never without. `tenure elect` is the same
 //! with a term, again and again; `tenure once` with work whose outcome is kept.
 //!
-//! Two processes share the work, made by one fork. The *front* is what the shell started; the *keeper*
-//! holds the name and starts the command. If the front is killed, the keeper stops the command and
-//! then releases; if the keeper is killed, the front kills the command. So the command never outlives
-//! the hold, unless both are killed at once, and even then the command itself dies with the keeper.
+//! Three processes share the work. The *front* is what the shell started; its child is the *guard*; the
+//! guard's child is the *keeper*, which holds the name and starts the command. If the front is killed, the
+//! keeper stops the command and then releases; if the keeper is killed, the guard kills all that the
+//! command started, and the front does so if the guard was killed, too. If all three are killed at once,
+//! the command itself dies with the keeper, and what it started is killed by whoever is about to start a
+//! command next on this host (`registry`).
 //!
-//! - `front`, `keeper`: the two; `link` is what they share; `line` is where the keeper waits.
+//! - `front`, `guard`, `keeper`: the three; `link` is what they share; `line` is where the keeper waits.
 //! - `held` is what it holds; `settle` what it says of work that is done once, `record` what is kept of
 //!   that, `passing` where it is read from.
 //! - `watch` decides when the command is stopped; `command`, `tree` and `terminal` are what it needs.
@@ -17,6 +19,7 @@ mod clock;
 mod command;
 mod events;
 mod front;
+mod guard;
 mod held;
 mod keeper;
 mod line;
@@ -26,6 +29,7 @@ mod loss;
 mod passing;
 mod quiet;
 mod record;
+mod registry;
 mod report;
 mod settle;
 mod signals;
@@ -37,6 +41,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::getpid;
 
 use crate::args::Run;
@@ -71,10 +76,12 @@ pub(crate) fn run(run: &Run, settings: &Settings) -> Result<Exit, Stop> {
     }
 }
 
-/// Becomes two. The keeper does not return from here.
+/// Becomes three. Guard and keeper do not return from here.
 fn split(run: &Run, settings: &Settings, status: &mut Option<File>) -> io::Result<Ended> {
     let slate = Slate::new()?;
     let (to_keeper, link) = link::pair()?;
+    // Tells the guard that there is a deadline on the slate.
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let front = getpid();
     let adopts = front::adopt();
     // Before the fork, so that there is no moment in which a signal is lost.
@@ -83,13 +90,29 @@ fn split(run: &Run, settings: &Settings, status: &mut Option<File>) -> io::Resul
         Forked::Child => {
             drop(to_keeper);
             let status = status.take();
-            let start = Start { run, settings, front, link, slate, inherited, status };
-            std::process::exit(keeper::keep(start).into())
+            guard::adopt_orphans();
+            let guard = getpid();
+            match system::fork() {
+                Ok(Forked::Child) => {
+                    slate.set_keeper(getpid());
+                    let start =
+                        Start { run, settings, front, guard, link, slate, bell, inherited, status };
+                    std::process::exit(keeper::keep(start).into())
+                }
+                Ok(Forked::Parent(keeper)) => {
+                    slate.set_keeper(keeper);
+                    drop((link, status));
+                    guard::stand(front, keeper, slate, &bell);
+                    std::process::exit(0)
+                }
+                // The front hears that nobody is at the other end.
+                Err(_) => std::process::exit(1),
+            }
         }
-        Forked::Parent(keeper) => {
+        Forked::Parent(guard) => {
             drop(link);
             quiet::let_go_of_input_and_output();
-            Ok(Front::new(keeper, to_keeper, slate, inherited, adopts)?.watch())
+            Ok(Front::new(guard, to_keeper, slate, inherited, adopts)?.watch())
         }
     }
 }
@@ -116,7 +139,7 @@ fn keeper_died(run: &Run, signal: Option<i32>) -> Failure {
             signals::exit_code(signal),
             format!("the keeper of {name} was ended by {}", signals::name(signal)),
             why,
-            "the name is free when its ttl is over; leave processes called hold-keeper alone",
+            "the name is free when its ttl is over; leave processes called hold-keeper and hold-guard alone",
         ),
         None => Failure::new(
             INTERNAL,

@@ -33,6 +33,8 @@ pub(crate) struct Run {
     pub(crate) max_run: Option<Duration>,
     /// What happens when the hold is lost.
     pub(crate) on_lost: OnLost,
+    /// What happens to what the command leaves running.
+    pub(crate) leftovers: Leftovers,
     /// Where to write how it ended, as JSON.
     pub(crate) json_status: Option<PathBuf>,
 }
@@ -80,6 +82,18 @@ pub(crate) enum OnLost {
     Stop,
     /// A warning is written; the command goes on.
     Warn,
+}
+
+/// What happens to what a command leaves running when it ends. One that began a session of its own has
+/// left, and is waited for by nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Leftovers {
+    /// The name stays held until it has ended, too.
+    Wait,
+    /// It is ended, wherever it went.
+    End,
+    /// It runs on without the name.
+    Allow,
 }
 
 /// The signals that can be named.
@@ -141,7 +155,7 @@ pub(super) fn define() -> Command {
 }
 
 /// What to run, and how it is ended.
-pub(super) fn define_program() -> [Arg; 5] {
+pub(super) fn define_program() -> [Arg; 6] {
     let default = "a third of the ttl, at most 10s";
     let kill_after =
         format!("How long CMD may take to end before it is killed [default: {default}]");
@@ -149,6 +163,12 @@ pub(super) fn define_program() -> [Arg; 5] {
         option("shell", Some('c'), "LINE", "Run this line by `sh -c` instead of a command"),
         option("kill-after", Some('k'), "D", &kill_after),
         option("signal", None, "SIG", "What CMD is asked to end with [default: TERM]"),
+        option(
+            "leftovers",
+            None,
+            "WHAT",
+            "If CMD leaves processes running: `wait` for them, `end` or `allow` them [default: wait]",
+        ),
         option("json-status", None, "FILE", "Write how it ended to FILE, as JSON"),
         word("command", "CMD", "The command and its arguments, after `--`")
             .num_args(1..)
@@ -194,6 +214,7 @@ impl Run {
             signal: read_signal(given)?,
             max_run: None,
             on_lost: OnLost::Stop,
+            leftovers: read_leftovers(given)?,
             json_status: given.bytes("json-status").map(|found| PathBuf::from(found.value)),
             asking,
         };
@@ -321,6 +342,11 @@ fn shown(words: &[OsString]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+fn read_leftovers(given: &Given<'_>) -> Result<Leftovers, Failure> {
+    let words = [("wait", Leftovers::Wait), ("end", Leftovers::End), ("allow", Leftovers::Allow)];
+    Ok(given.choice("leftovers", &words)?.map_or(Leftovers::Wait, |found| found.value))
+}
+
 fn read_signal(given: &Given<'_>) -> Result<Signal, Failure> {
     let Some(found) = given.text("signal")? else { return Ok(Signal::TERM) };
     let name = found.value.to_uppercase();
@@ -371,6 +397,7 @@ mod tests {
         assert_eq!((run.asking.kind, run.asking.wait), (Kind::Lock, Wait::Unsaid));
         assert_eq!((run.asking.ttl, run.max_run, run.conflict_exit_code), (None, None, 75));
         assert_eq!((run.signal, run.on_lost), (Signal::TERM, OnLost::Stop));
+        assert_eq!(run.leftovers, Leftovers::Wait);
         assert_eq!(run.kill_after(SECOND * 30).unwrap(), SECOND * 10);
         assert_eq!(run.kill_after(SECOND * 6).unwrap(), SECOND * 2);
     }
@@ -379,7 +406,7 @@ mod tests {
     fn everything_can_be_said() {
         let run = parsed(
             "run -w 1m30s -j 3 -E 0 -t 60 -k 500ms --signal sigint --max-hold 2h --max-run 1h \
-             --hold-for 40s --on-lost warn --owner ada --meta a=b --meta c=d=e --json-status s x -c ls",
+             --hold-for 40s --on-lost warn --leftovers end --owner ada --meta a=b --meta c=d=e --json-status s x -c ls",
         );
         assert!(matches!(&run.program, Program::Shell(line) if line == "ls"), "{run:?}");
         let Asking { name, kind, wait, ttl, max_hold, hold_for, owner, meta, .. } = &run.asking;
@@ -390,6 +417,7 @@ mod tests {
         assert_eq!(*meta, [pair("a", "b"), pair("c", "d=e")]);
         assert_eq!((run.conflict_exit_code, run.signal), (0, Signal::INT));
         assert_eq!((run.max_run, run.on_lost), (Some(SECOND * 3600), OnLost::Warn));
+        assert_eq!(run.leftovers, Leftovers::End);
         assert_eq!(run.kill_after(SECOND * 60).unwrap(), SECOND / 2);
         assert_eq!(run.json_status, Some("s".into()));
     }

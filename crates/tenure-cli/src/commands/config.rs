@@ -13,8 +13,15 @@ use crate::output::{clean, table};
 use crate::settings::{COLORS, FORMATS, LEVELS, Settings};
 
 /// Variables that are no setting: `run` gives them to its command, or other commands take them.
-const OTHERS: [&str; 6] =
-    ["TENURE_NAME", "TENURE_FENCE", "TENURE_KIND", "TENURE_TERM", "TENURE_WITHIN", "TENURE_CLAIM"];
+const OTHERS: [&str; 7] = [
+    "TENURE_NAME",
+    "TENURE_FENCE",
+    "TENURE_KIND",
+    "TENURE_TERM",
+    "TENURE_WITHIN",
+    "TENURE_RUN",
+    "TENURE_CLAIM",
+];
 
 /// What is shown where there is no value.
 const NONE: &str = "-";

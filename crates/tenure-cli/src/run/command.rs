@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process
 use super::passing::Ends;
 use super::signals;
 use super::terminal::Terminal;
-use super::tree::{self, number};
+use super::tree::{self, Process, number};
 use crate::args::run::Program;
 use crate::system::Inherited;
 
@@ -111,10 +111,15 @@ impl Command {
         self.stopped
     }
 
-    /// Sends a signal to its group. Once the command has ended its number may be another's.
+    /// Sends a signal to its group. Once the command has ended its number may be another's: then to what
+    /// it left running.
     pub(super) fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
             let _ = kill_process_group(self.pid, signal);
+            return;
+        }
+        for process in self.leftovers() {
+            let _ = process.signal(signal);
         }
     }
 
@@ -168,9 +173,18 @@ impl Command {
         None
     }
 
-    /// The processes that are left of it.
-    pub(super) fn left(&self) -> Vec<Pid> {
-        let all = tree::below(getpid());
-        all.iter().filter(|process| !process.ended).map(|process| process.pid).collect()
+    /// The processes that are left of it, wherever they went.
+    pub(super) fn left(&self) -> Vec<Process> {
+        let mut all = tree::below(getpid());
+        all.retain(|process| !process.ended);
+        all
+    }
+
+    /// The same without those that began a session of their own, as daemons do: they want to stay.
+    pub(super) fn leftovers(&self) -> Vec<Process> {
+        let session = tree::look(getpid()).map(|own| own.session);
+        let mut left = self.left();
+        left.retain(|process| Some(process.session) == session);
+        left
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Events {
     signals: AsyncFd<OwnedFd>,
     came: VecDeque<i32>,
     link: UnixStream,
+    /// Makes the guard look at the slate.
+    bell: OwnedFd,
     front_gone: bool,
 }
 
@@ -44,6 +46,7 @@ impl Events {
     pub(super) fn new(
         front: Pid,
         link: PlainStream,
+        bell: OwnedFd,
         inherited: Inherited,
     ) -> Result<Events, (io::Error, PlainStream)> {
         let registered = || {
@@ -53,15 +56,18 @@ impl Events {
         match registered() {
             Ok((alarm, signals, link)) => {
                 let (came, front_gone) = (VecDeque::new(), false);
-                Ok(Events { front, alarm, signals, came, link, front_gone })
+                Ok(Events { front, alarm, signals, came, link, bell, front_gone })
             }
             Err(error) => Err((error, link)),
         }
     }
 
-    /// Tells the front, if there still is one that listens. Past the runtime, which would have to look
+    /// Tells the front, and the guard where it is to look, if there still is one that listens. Past the runtime, which would have to look
     /// first whether there is room.
     pub(super) fn tell(&self, news: News) {
+        if news == News::Look {
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
         let _ = rustix::io::write(&self.link, &news.to_bytes());
     }
 

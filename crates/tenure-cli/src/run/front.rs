@@ -3,7 +3,8 @@
 //! It has one thread and does next to nothing: it hands signals to the keeper, stops when the
 //! command is stopped, and ends with the code that the keeper names. It is there so that the keeper
 //! need not be: whoever kills `tenure` kills the front, and the keeper sees to the rest. The other
-//! way round it watches over the keeper, and nothing that the keeper started outlives both.
+//! way round it watches over the keeper and the guard, and nothing that the keeper started outlives all
+//! three.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,17 +14,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_current_process_group,
-    kill_process, kill_process_group, set_child_subreaper, wait, waitid, waitpid,
+    kill_process, set_child_subreaper, wait, waitid, waitpid,
 };
 
 use super::clock;
+use super::guard::{self, OFTEN};
 use super::link::{Heard, News, Slate, ToKeeper};
 use super::signals::{self, read};
-use super::tree::{self, Process};
+use super::tree;
 use crate::system::Inherited;
-
-/// How often what must be gone is looked at.
-const OFTEN: Duration = Duration::from_millis(5);
 
 /// How the front ended.
 pub(super) enum Ended {
@@ -34,7 +33,7 @@ pub(super) enum Ended {
 }
 
 pub(super) struct Front {
-    keeper: Pid,
+    guard: Pid,
     link: ToKeeper,
     slate: Slate,
     inherited: Inherited,
@@ -45,13 +44,13 @@ pub(super) struct Front {
 
 impl Front {
     pub(super) fn new(
-        keeper: Pid,
+        guard: Pid,
         link: ToKeeper,
         slate: Slate,
         inherited: Inherited,
         adopts: bool,
     ) -> io::Result<Front> {
-        Ok(Front { keeper, link, slate, inherited, signals: inherited.taken()?, adopts })
+        Ok(Front { guard, link, slate, inherited, signals: inherited.taken()?, adopts })
     }
 
     /// Stands in front until all is over.
@@ -66,7 +65,10 @@ impl Front {
             match self.link.hear() {
                 Heard::News(News::Done { code, lingers }) => {
                     if !lingers {
-                        let _ = waitpid(Some(self.keeper), WaitOptions::empty());
+                        // It ends right after the keeper; if it was killed, the keeper is our child.
+                        for pid in [Some(self.guard), self.slate.keeper()].into_iter().flatten() {
+                            let _ = waitpid(Some(pid), WaitOptions::empty());
+                        }
                     }
                     return Ended::Done(code);
                 }
@@ -74,7 +76,9 @@ impl Front {
                 Heard::News(News::Look) | Heard::Nothing => {}
                 Heard::Gone => return Ended::KeeperDied(self.end_all()),
             }
-            self.stand_in();
+            if let Some(keeper) = self.slate.keeper() {
+                guard::stand_in(keeper, self.slate);
+            }
         }
     }
 
@@ -90,18 +94,6 @@ impl Front {
         let news = PollFd::from_borrowed_fd(self.link.socket().as_fd(), PollFlags::IN);
         // Whatever it says, there is no harm in looking.
         let _ = poll(&mut [signals, news], left.as_ref());
-    }
-
-    /// Kills the command if the keeper has let its deadline pass: it was stopped, or cannot go on.
-    fn stand_in(&self) {
-        if self.slate.deadline().is_none_or(|at| clock::now() < at) {
-            return;
-        }
-        self.slate.set_stood_in(true);
-        self.kill_group(self.keeper);
-        tree::below(self.keeper).iter().for_each(kill);
-        // It has to see to the rest.
-        let _ = kill_process(self.keeper, Signal::CONT);
     }
 
     /// Does what the shell expects of a job whose command was stopped.
@@ -128,21 +120,28 @@ impl Front {
         }
     }
 
-    /// Kills all that a dead keeper has left, and waits for its end. Returns the signal that ended the
-    /// keeper. An engine that looks whether the holder's process exists looks for this one too, so that
-    /// the name does not pass on before.
+    /// Waits until the guard has killed all that a dead keeper has left; kills it itself if the guard was
+    /// killed, too. Returns the signal that ended the keeper.
     fn end_all(&self) -> Option<i32> {
-        let (mut keeper_left, mut ended_by) = (true, None);
+        while let Ok(None) = waitpid(Some(self.guard), WaitOptions::NOHANG) {
+            // It may have been stopped.
+            let _ = kill_process(self.guard, Signal::CONT);
+            self.wait_at_most(Some(OFTEN));
+            let _ = read(&self.signals);
+        }
+        let (keeper, mut ended_by) = (self.slate.keeper(), self.slate.keeper_ended_by());
         loop {
-            self.kill_group(getpid());
+            guard::kill_group(self.slate, getpid());
             if self.adopts {
-                let below = tree::below(getpid());
-                below.iter().filter(|process| process.pid != self.keeper).for_each(kill);
+                for process in tree::below(getpid()) {
+                    // One that cannot be killed is still there when we look again.
+                    let _ = process.signal(Signal::KILL);
+                }
             }
             loop {
                 match wait(WaitOptions::NOHANG) {
-                    Ok(Some((pid, status))) if pid == self.keeper => {
-                        (keeper_left, ended_by) = (false, status.terminating_signal());
+                    Ok(Some((pid, status))) if Some(pid) == keeper => {
+                        ended_by = status.terminating_signal();
                     }
                     Ok(Some(_)) | Err(Errno::INTR) => {}
                     Ok(None) => break,
@@ -151,26 +150,13 @@ impl Front {
                 }
             }
             let command = self.slate.command().and_then(tree::look);
-            if !self.adopts && !keeper_left && command.is_none() {
+            if !self.adopts && command.is_none() {
                 return ended_by;
             }
             self.wait_at_most(Some(OFTEN));
             let _ = read(&self.signals);
         }
     }
-
-    /// Kills the command's group, if the command is a child of `parent`: then its number is no other's.
-    fn kill_group(&self, parent: Pid) {
-        let Some(command) = self.slate.command() else { return };
-        if tree::look(command).is_some_and(|process| process.parent == tree::number(parent)) {
-            let _ = kill_process_group(command, Signal::KILL);
-        }
-    }
-}
-
-fn kill(process: &Process) {
-    // One that cannot be killed is still there when we look again.
-    let _ = process.signal(Signal::KILL);
 }
 
 /// Makes processes that lose their parent come to this one, unless it has children already that are

@@ -6,11 +6,12 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::process::{Pid, getpid, set_child_subreaper, setpgid};
-use tenure::{Hold, Options, Released};
+use tenure::{Ended, Hold, Options, Released};
 
 use super::command::Command;
 use super::events::{Event, Events};
@@ -18,10 +19,11 @@ use super::held::{Held, Settling};
 use super::link::{News, Slate};
 use super::loss::Loss;
 use super::passing::Passing;
+use super::registry::{self, Note};
 use super::report::{MAX_RUN, Outcome, Report, late, not_started};
 use super::terminal::Terminal;
-use super::watch::{Limits, Watch, Watched, Why};
-use super::{clock, log, quiet, signals};
+use super::watch::{Limits, STUCK, Watch, Watched, Why};
+use super::{clock, log, quiet, signals, tree};
 use crate::args::Run;
 use crate::args::claim::Kind;
 use crate::args::run::{Program, Purpose};
@@ -36,21 +38,25 @@ use crate::within;
 const NAME: &std::ffi::CStr = c"hold-keeper";
 /// How long a candidate whose command ended by itself leaves the lead to others.
 const RESTART: Duration = Duration::from_secs(1);
+/// How often what was abandoned is looked at until it is gone.
+const ABANDONED: Duration = Duration::from_millis(5);
 
 /// What the keeper has from before the fork.
 pub(super) struct Start<'a> {
     pub(super) run: &'a Run,
     pub(super) settings: &'a Settings,
     pub(super) front: Pid,
+    pub(super) guard: Pid,
     pub(super) link: UnixStream,
     pub(super) slate: Slate,
+    pub(super) bell: OwnedFd,
     pub(super) inherited: Inherited,
     pub(super) status: Option<File>,
 }
 
 /// Keeps until all is over, and returns the exit code.
 pub(super) fn keep(start: Start<'_>) -> u8 {
-    let Start { run, settings, front, link, slate, inherited, status } = start;
+    let Start { run, settings, front, guard, link, slate, bell, inherited, status } = start;
     let mut desk = Desk { settings, status };
     let runtime = set_apart(front).map_err(|error| broken(&error)).and_then(|()| engine::runtime());
     let runtime = match runtime {
@@ -62,7 +68,7 @@ pub(super) fn keep(start: Start<'_>) -> u8 {
         }
     };
     let code = runtime.block_on(async {
-        let events = match Events::new(front, link, inherited) {
+        let events = match Events::new(front, link, bell, inherited) {
             Ok(events) => events,
             Err((error, link)) => {
                 let report = desk.publish(Report::not_run(Outcome::Failed, broken(&error)));
@@ -71,8 +77,9 @@ pub(super) fn keep(start: Start<'_>) -> u8 {
             }
         };
         let mut keeper =
-            Keeper { run, settings, events, slate, inherited, paused: false, passing: None };
+            Keeper { run, settings, events, guard, slate, inherited, paused: false, passing: None };
         let (mut report, kept) = keeper.go().await;
+        slate.set_over();
         keeper.pass_on(&mut report).await;
         let report = desk.publish(report);
         keeper.events.tell(report.news(kept.is_some()));
@@ -119,6 +126,7 @@ pub(super) struct Keeper<'a> {
     pub(super) run: &'a Run,
     pub(super) settings: &'a Settings,
     pub(super) events: Events,
+    guard: Pid,
     slate: Slate,
     inherited: Inherited,
     /// The front was stopped: nothing is started until it goes on.
@@ -163,7 +171,7 @@ struct Kept {
 impl Keeper<'_> {
     /// From the first contact to the last. With `hold_for`, the hold may have to be kept after that.
     async fn go(&mut self) -> (Report, Option<Kept>) {
-        let connecting = engine::connect_guarded(self.settings, self.events.front);
+        let connecting = engine::connect_guarded(self.settings, self.guard);
         let tenure = match self.unless_called_off(connecting).await {
             Ok(Ok(tenure)) => tenure,
             Ok(Err(failure)) => return (Report::not_run(Outcome::Failed, failure), None),
@@ -206,10 +214,12 @@ impl Keeper<'_> {
     async fn hold_and_run(&mut self, hold: Held, options: &Options) -> (Report, Rest) {
         let since = clock::now();
         let fence = hold.fence().get();
-        let ran = match self.until_not_paused(&hold, options).await {
-            Ok(()) => self.run_command(&hold, options).await,
-            Err(report) => Err(report),
+        let ran = async {
+            self.until_not_paused(&hold, options).await?;
+            self.until_nothing_is_abandoned(&hold, options).await?;
+            self.run_command(&hold, options).await
         };
+        let ran = ran.await;
         let (mut report, lasted) = match ran {
             Ok(watched) => (self.judge(watched, &hold, options), hold.is_live()),
             Err(report) => (report, true),
@@ -243,12 +253,7 @@ impl Keeper<'_> {
         while self.paused {
             let event = tokio::select! {
                 event = self.events.next() => event,
-                ended = hold.lost() => {
-                    let (name, fence) = (&self.run.asking.name, hold.fence().get());
-                    let failure = Loss::Ended(ended).failure(name, fence, options.ttl, true);
-                    let again = self.run.leads().then_some(Duration::ZERO);
-                    return Err(Report { again, ..Report::not_run(Outcome::Lost, failure) });
-                }
+                ended = hold.lost() => return Err(self.lost_before_start(ended, hold, options)),
             };
             if let Some(off) = self.heed(event) {
                 return Err(off.report());
@@ -257,12 +262,55 @@ impl Keeper<'_> {
         Ok(())
     }
 
+    /// Ends what is left of commands whose `tenure` was killed: one of them may have held this name.
+    async fn until_nothing_is_abandoned(
+        &mut self,
+        hold: &Hold,
+        options: &Options,
+    ) -> Result<(), Report> {
+        let began = clock::now();
+        let mut said = false;
+        loop {
+            let left = registry::end_abandoned();
+            if left.is_empty() {
+                return Ok(());
+            }
+            if !said && clock::now() > began + STUCK {
+                said = true;
+                let left = tree::shown(&left);
+                self.settings.notes().say(&format!(
+                    "waits for what is left of a command whose tenure was killed: {left}; it was killed, \
+                     and does not end"
+                ));
+            }
+            let waited = tokio::select! {
+                waited = self.unless_called_off(tokio::time::sleep(ABANDONED)) => waited,
+                ended = hold.lost() => return Err(self.lost_before_start(ended, hold, options)),
+            };
+            waited.map_err(CalledOff::report)?;
+        }
+    }
+
+    fn lost_before_start(&self, ended: Ended, hold: &Hold, options: &Options) -> Report {
+        let (name, fence) = (&self.run.asking.name, hold.fence().get());
+        let failure = Loss::Ended(ended).failure(name, fence, options.ttl, true);
+        let again = self.run.leads().then_some(Duration::ZERO);
+        Report { again, ..Report::not_run(Outcome::Lost, failure) }
+    }
+
     async fn run_command(&mut self, hold: &Hold, options: &Options) -> Result<Watched, Report> {
         let run = self.run;
         let mut terminal = Terminal::new(self.events.front);
-        let command = self.start(hold, &mut terminal).map_err(|error| {
-            Report::not_run(Outcome::Failed, not_started(&shown(&run.program), &error))
-        })?;
+        let note = Note::leave();
+        let command = match self.start(hold, &note, &mut terminal) {
+            Ok(command) => command,
+            Err(error) => {
+                note.take_away();
+                let failure = not_started(&shown(&run.program), &error);
+                return Err(Report::not_run(Outcome::Failed, failure));
+            }
+        };
+        note.started(command.pid());
         log::started(run, command.pid());
         if !run.leads() {
             // What the command reads and writes is its own from now on: if it closes its output, whoever
@@ -276,6 +324,7 @@ impl Keeper<'_> {
             margin: Limits::margin(kill_after, options.ttl),
             max_run: run.max_run,
             on_lost: run.on_lost,
+            leftovers: run.leftovers,
         };
         let (settings, fence) = (self.settings, hold.fence().get());
         let say = |loss: &Loss| {
@@ -283,7 +332,7 @@ impl Keeper<'_> {
             let report = Report::not_run(Outcome::Lost, warning);
             report.publish(settings.error_paint(), None);
         };
-        let note = |text: &str| settings.notes().say(text);
+        let remark = |text: &str| settings.notes().say(text);
         let watch = Watch {
             command,
             hold,
@@ -293,18 +342,21 @@ impl Keeper<'_> {
             terminal,
             slate: self.slate,
             say: &say,
-            note: &note,
+            note: &remark,
         };
-        Ok(watch.watch().await)
+        let watched = watch.watch().await;
+        note.take_away();
+        Ok(watched)
     }
 
-    fn start(&mut self, hold: &Hold, terminal: &mut Terminal) -> io::Result<Command> {
+    fn start(&mut self, hold: &Hold, note: &Note, terminal: &mut Terminal) -> io::Result<Command> {
         let run = self.run;
         let mut variables = vec![
             ("TENURE_NAME", run.asking.name.clone()),
             ("TENURE_KIND", word(run).to_owned()),
             ("TENURE_FENCE", hold.fence().to_string()),
             (within::VARIABLE, within::with(run.space(), hold.name(), hold.fence().get())),
+            (registry::VARIABLE, note.run.clone()),
         ];
         if run.leads() {
             variables.push(("TENURE_TERM", hold.fence().to_string()));
@@ -423,6 +475,8 @@ impl Kept {
     /// then ends without a release: what is left of the ttl stands in.
     async fn linger(self, events: &mut Events) {
         quiet::let_go_of_everything();
+        // Nobody who waits for what this session started waits for this.
+        let _ = rustix::process::setsid();
         let mut lost = self.hold.lost();
         loop {
             if clock::now() >= self.until {

@@ -1,5 +1,6 @@
-//! What the front and the keeper share: a socket, whose end tells each that the other is gone, and
-//! a slate with what the front must know even if the keeper never says another word.
+//! What the front, the guard and the keeper share: a socket between front and keeper, whose end tells
+//! each that the other is gone, and a slate with what the others must know even if the keeper never says
+//! another word.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -86,9 +87,9 @@ impl ToKeeper {
     }
 }
 
-/// What the front acts on if the keeper does not.
+/// What the front and the guard act on if the keeper does not.
 #[derive(Clone, Copy)]
-pub(super) struct Slate(&'static [AtomicU64; 3]);
+pub(super) struct Slate(&'static [AtomicU64; 6]);
 
 impl Slate {
     /// One that a fork shares.
@@ -96,7 +97,7 @@ impl Slate {
         system::share().map(Slate)
     }
 
-    /// By when the command is gone, or the front kills it: for the case that the keeper cannot.
+    /// By when the command is gone, or the others kill it: for the case that the keeper cannot.
     pub(super) fn deadline(self) -> Option<Duration> {
         let nanos = self.0[0].load(SeqCst);
         (nanos > 0).then(|| Duration::from_nanos(nanos))
@@ -118,7 +119,34 @@ impl Slate {
         self.0[1].store(number.into(), SeqCst);
     }
 
-    /// Whether the front had to kill the command in the keeper's place.
+    /// The keeper, once it was started.
+    pub(super) fn keeper(self) -> Option<Pid> {
+        i32::try_from(self.0[3].load(SeqCst)).ok().and_then(Pid::from_raw)
+    }
+
+    pub(super) fn set_keeper(self, keeper: Pid) {
+        self.0[3].store(keeper.as_raw_nonzero().get().unsigned_abs().into(), SeqCst);
+    }
+
+    /// The signal that ended the keeper, as the guard saw it.
+    pub(super) fn keeper_ended_by(self) -> Option<i32> {
+        i32::try_from(self.0[4].load(SeqCst)).ok().filter(|signal| *signal > 0)
+    }
+
+    pub(super) fn set_keeper_ended_by(self, signal: Option<i32>) {
+        self.0[4].store(signal.unwrap_or_default().unsigned_abs().into(), SeqCst);
+    }
+
+    /// Whether the keeper has no command any more that somebody would have to end.
+    pub(super) fn is_over(self) -> bool {
+        self.0[5].load(SeqCst) > 0
+    }
+
+    pub(super) fn set_over(self) {
+        self.0[5].store(1, SeqCst);
+    }
+
+    /// Whether another process had to kill the command in the keeper's place.
     pub(super) fn stood_in(self) -> bool {
         self.0[2].load(SeqCst) > 0
     }

@@ -5,8 +5,11 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 
+use crate::output::clean;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal,
+};
 
 /// A process as it was seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,29 +17,56 @@ pub(super) struct Process {
     pub(super) pid: Pid,
     pub(super) parent: i32,
     pub(super) group: i32,
+    pub(super) session: i32,
     /// It has ended, and nobody has asked how.
     pub(super) ended: bool,
     /// When it started: with its number, that is who it is.
-    started: u64,
+    pub(super) started: u64,
+}
+
+/// Every process that can be seen.
+pub(super) fn all() -> Vec<Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    pids.filter_map(look).collect()
 }
 
 /// Every process whose parent, or whose parent's parent, and so on, is `root`.
 pub(super) fn below(root: Pid) -> Vec<Process> {
+    among(&all(), vec![number(root)])
+}
+
+/// Those among `all` that descend from these.
+pub(super) fn among(all: &[Process], mut parents: Vec<i32>) -> Vec<Process> {
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
-        if let Some(process) = Pid::from_raw(pid).and_then(look) {
-            children.entry(process.parent).or_default().push(process);
-        }
+    for process in all {
+        children.entry(process.parent).or_default().push(*process);
     }
     let mut found: Vec<Process> = Vec::new();
-    let mut parents = vec![number(root)];
     while let Some(parent) = parents.pop() {
         let below = children.remove(&parent).unwrap_or_default();
         parents.extend(below.iter().map(|process| number(process.pid)));
         found.extend(below);
     }
     found
+}
+
+/// Kills every process below this one, again and again, until none is left.
+pub(super) fn end_below(root: Pid, wait: impl Fn()) {
+    loop {
+        for process in below(root) {
+            // One that cannot be killed is still there when we look again.
+            let _ = process.signal(Signal::KILL);
+        }
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+        wait();
+    }
 }
 
 /// A process as it is now.
@@ -52,9 +82,10 @@ fn read(pid: Pid, stat: &str) -> Option<Process> {
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
-    // The 22nd of all; the first two and these three are behind us.
-    let started = fields.nth(16)?.parse().ok()?;
-    Some(Process { pid, parent, group, ended: matches!(state, "Z" | "X" | "x"), started })
+    let session = fields.next()?.parse().ok()?;
+    // The 22nd of all; the first two and these four are behind us.
+    let started = fields.nth(15)?.parse().ok()?;
+    Some(Process { pid, parent, group, session, ended: matches!(state, "Z" | "X" | "x"), started })
 }
 
 impl Process {
@@ -71,6 +102,16 @@ impl Process {
             Err(_) => Ok(kill_process(self.pid, signal)?),
         }
     }
+}
+
+/// Processes as people know them: `4711 sleep, 4712 sh`.
+pub(super) fn shown(processes: &[Process]) -> String {
+    let name = |process: &Process| {
+        let pid = number(process.pid);
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{pid} {}", clean(name.trim()))
+    };
+    processes.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn number(pid: Pid) -> i32 {

@@ -15,13 +15,16 @@ use super::events::{Event, Events};
 use super::link::{News, Slate};
 use super::loss::Loss;
 use super::terminal::Terminal;
-use crate::args::run::OnLost;
+use super::tree;
+use crate::args::run::{Leftovers, OnLost};
 use crate::system;
 
 /// How often a kill is repeated until nothing is left.
 const AGAIN: Duration = Duration::from_millis(10);
+/// How often what the command left running is looked at, where nobody says that it has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How long killed processes may take to be gone until we say that they are not.
-const STUCK: Duration = Duration::from_secs(2);
+pub(super) const STUCK: Duration = Duration::from_secs(2);
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +39,8 @@ pub(super) struct Limits {
     pub(super) max_run: Option<Duration>,
     /// What happens when the hold is lost.
     pub(super) on_lost: OnLost,
+    /// What happens to what is left running when the command has ended.
+    pub(super) leftovers: Leftovers,
 }
 
 impl Limits {
@@ -70,7 +75,8 @@ pub(super) struct Watched {
 
 /// A command that is being stopped.
 struct Stop {
-    why: Why,
+    /// Nothing if it has ended by itself, and only what it left running is stopped.
+    why: Option<Why>,
     kill_at: Duration,
     said: bool,
 }
@@ -101,6 +107,10 @@ struct State {
     told: bool,
     /// The command had the terminal, or wanted it, when it was stopped.
     wants_terminal: bool,
+    /// The command has ended, and what it left running is waited for since then.
+    waits_since: Option<Duration>,
+    /// That was said.
+    waiting_is_said: bool,
 }
 
 impl Watch<'_> {
@@ -116,6 +126,8 @@ impl Watch<'_> {
             handed: Vec::new(),
             told: false,
             wants_terminal: false,
+            waits_since: None,
+            waiting_is_said: false,
         };
         let mut lost = self.hold.lost();
         loop {
@@ -126,12 +138,12 @@ impl Watch<'_> {
             changes.into_iter().for_each(|change| self.saw(change, &mut state));
             if self.slate.stood_in() {
                 // The front has begun to kill; we see to it that nothing is left.
-                self.stop(Why::Lost(Loss::StoodStill), Duration::ZERO, &mut state);
+                self.stop(Some(Why::Lost(Loss::StoodStill)), Duration::ZERO, &mut state);
             }
             self.look_at_hold(&mut state);
             self.look_at_time(&mut state);
             if let Some(ending) = self.command.ended()
-                && (alone || state.stop.is_none())
+                && self.nothing_is_left(alone, &mut state)
             {
                 return self.over(ending, state);
             }
@@ -141,13 +153,43 @@ impl Watch<'_> {
         }
     }
 
+    /// Whether nothing is left that would have to end before the hold does.
+    fn nothing_is_left(&mut self, alone: bool, state: &mut State) -> bool {
+        if alone || state.stop.is_some() {
+            return alone;
+        }
+        let left = match self.limits.leftovers {
+            Leftovers::Allow => return true,
+            Leftovers::End => {
+                self.stop(None, self.limits.kill_after, state);
+                return false;
+            }
+            Leftovers::Wait => self.command.leftovers(),
+        };
+        if left.is_empty() {
+            return true;
+        }
+        // Its keys are the front's again: the front hands on what they mean.
+        self.terminal.take_back(false);
+        let since = *state.waits_since.get_or_insert_with(clock::now);
+        if !state.waiting_is_said && clock::now() > since + STUCK {
+            state.waiting_is_said = true;
+            (self.note)(&format!(
+                "the command has ended, and the name stays held for what it left running: {} \
+                 (--leftovers says what to do about it)",
+                tree::shown(&left)
+            ));
+        }
+        false
+    }
+
     fn over(&mut self, ending: Ending, state: State) -> Watched {
         self.slate.set_deadline(None);
         // A command that did not end by itself may have left the terminal in any state.
         let abrupt = state.stop.is_some() || matches!(ending, Ending::Signal(_));
         self.terminal.take_back(abrupt);
         let told_to_end = is_told(ending, &state.handed);
-        let (stopped, warned) = (state.stop.map(|stop| stop.why), state.warned);
+        let (stopped, warned) = (state.stop.and_then(|stop| stop.why), state.warned);
         Watched { ending, stopped, warned, told_to_end }
     }
 
@@ -157,7 +199,7 @@ impl Watch<'_> {
             ended = lost, if state.lost.is_none() => state.lost = Some(ended),
             event = self.events.next() => match event {
                 Event::Signal(signal) => self.hand_on(signal, state),
-                Event::FrontGone => self.stop(Why::FrontGone, self.limits.kill_after, state),
+                Event::FrontGone => self.stop(Some(Why::FrontGone), self.limits.kill_after, state),
                 Event::Child | Event::Rung => {}
             },
         }
@@ -176,7 +218,8 @@ impl Watch<'_> {
         if !state.handed.contains(&number) {
             state.handed.push(number);
         }
-        if number == libc::SIGTSTP && self.command.is_stopped() {
+        let stops = self.command.is_stopped() || state.waits_since.is_some();
+        if number == libc::SIGTSTP && stops {
             self.tell_stopped(number, false, state);
         }
     }
@@ -233,20 +276,20 @@ impl Watch<'_> {
         if let Some(stop) = &mut state.stop {
             // It is being stopped for another reason, and has less time now.
             stop.kill_at = stop.kill_at.min(clock::now() + left);
-        } else if self.command.ended().is_none() {
-            self.stop(Why::Lost(loss), left, state);
+        } else if self.command.ended().is_none() || state.waits_since.is_some() {
+            self.stop(Some(Why::Lost(loss)), left, state);
         }
     }
 
     fn look_at_time(&mut self, state: &mut State) {
         let Some(max_run) = self.limits.max_run else { return };
         if state.stop.is_none() && clock::now() >= state.started.saturating_add(max_run) {
-            self.stop(Why::MaxRun, self.limits.kill_after, state);
+            self.stop(Some(Why::MaxRun), self.limits.kill_after, state);
         }
     }
 
     /// Asks the command and all it started to end, within `left`.
-    fn stop(&mut self, why: Why, left: Duration, state: &mut State) {
+    fn stop(&mut self, why: Option<Why>, left: Duration, state: &mut State) {
         if state.stop.is_some() {
             return;
         }
@@ -268,11 +311,10 @@ impl Watch<'_> {
         self.command.signal_all(Signal::KILL);
         if !stop.said && now > stop.kill_at + STUCK {
             stop.said = true;
-            let pids: Vec<_> = self.command.left().iter().map(ToString::to_string).collect();
             (self.note)(&format!(
                 "these processes were killed and do not end: {}; another user's, or they wait for a \
                  device",
-                pids.join(", ")
+                tree::shown(&self.command.left())
             ));
         }
     }
@@ -290,7 +332,8 @@ impl Watch<'_> {
                 let stays = on_lost == OnLost::Stop;
                 let look = stays.then(|| deadline.saturating_sub(kill_after.max(margin)));
                 let ends = max_run.map(|max_run| state.started.saturating_add(max_run));
-                let next = look.into_iter().chain(ends).min();
+                let left = state.waits_since.map(|_| now + LOOK_AGAIN);
+                let next = look.into_iter().chain(ends).chain(left).min();
                 (next, stays.then(|| deadline.saturating_sub(slack)))
             }
         };

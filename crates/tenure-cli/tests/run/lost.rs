@@ -15,7 +15,7 @@ on_every_engine!(
     a_hold_ends_at_max_hold_and_the_command_before,
     a_hold_is_renewed_for_as_long_as_the_command_runs,
     a_turn_is_as_good_as_a_grant_on_the_spot,
-    after_a_pause_of_both_the_command_is_killed_first_of_all,
+    after_a_pause_of_all_the_command_is_killed_first_of_all,
 );
 
 /// Two processes that ignore SIGTERM, one of them in a session of its own.
@@ -109,19 +109,21 @@ fn a_turn_is_as_good_as_a_grant_on_the_spot(stage: &Stage) {
 }
 
 /// As after a sleep of the machine: nothing could be done in time, and nothing is done before this.
-fn after_a_pause_of_both_the_command_is_killed_first_of_all(stage: &Stage) {
+fn after_a_pause_of_all_the_command_is_killed_first_of_all(stage: &Stage) {
     let line = "echo $$ > pid; trap '' TERM; while :; do sleep 0.05; done";
     let holder = stage.start(&["run", "-t", "2s", "-k", "300ms", "x", "-c", line]);
     let command = stage.pids("pid", 1)[0];
-    let keeper = holder.keeper();
-    holder.signal(Signal::STOP);
-    kill_process(keeper, Signal::STOP).unwrap();
+    let (guard, keeper) = (holder.guard(), holder.keeper());
+    let all = |signal| {
+        [guard, keeper, holder.pid()].iter().for_each(|pid| kill_process(*pid, signal).unwrap())
+    };
+    all(Signal::STOP);
     // The name passes on: that is what the fence is for.
     assert_eq!(stage.end(&["run", "x", "--", "true"]).code, Some(0));
     assert!(lives(command));
     kill_process(keeper, Signal::CONT).unwrap();
     until("the command is gone", || !lives(command));
-    holder.signal(Signal::CONT);
+    all(Signal::CONT);
     let ended = holder.end();
     assert_eq!(ended.code, Some(79), "{}", ended.err);
     assert!(ended.err.contains("LOST \"x\""), "{}", ended.err);

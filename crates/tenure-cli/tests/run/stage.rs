@@ -184,11 +184,14 @@ impl Started {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// The keeper of a `tenure run`: the one child that its front has.
+    /// The guard of a `tenure run`: the one child that its front has.
+    pub(crate) fn guard(&self) -> Pid {
+        child(self.pid(), "hold-guard")
+    }
+
+    /// The keeper of a `tenure run`: the one child that its guard has.
     pub(crate) fn keeper(&self) -> Pid {
-        let found = || children(self.pid()).into_iter().find(|pid| name_of(*pid) == "hold-keeper");
-        until("there is a keeper", || found().is_some());
-        found().unwrap()
+        child(self.guard(), "hold-keeper")
     }
 
     pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
@@ -266,6 +269,13 @@ fn processes() -> impl Iterator<Item = Pid> {
 
 pub(crate) fn children(of: Pid) -> Vec<Pid> {
     processes().filter(|pid| stat(*pid).is_some_and(|fields| fields[1] == of.to_string())).collect()
+}
+
+/// Waits until a process has a child of this name.
+fn child(of: Pid, name: &str) -> Pid {
+    let found = || children(of).into_iter().find(|pid| name_of(*pid) == name);
+    until(&format!("there is a {name}"), || found().is_some());
+    found().unwrap()
 }
 
 /// Where the descriptors of a process lead, by number.

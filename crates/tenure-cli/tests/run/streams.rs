@@ -80,7 +80,8 @@ fn nothing_is_added_to_the_environment_but_what_is_promised(stage: &Stage) {
     let under = stage.shell("env -u TENURE $TENURE run x -- env | grep -v ^_= | sort").out;
     let new: Vec<_> = under.lines().filter(|line| !plain.lines().any(|old| old == *line)).collect();
     let names: Vec<_> = new.iter().map(|line| line.split_once('=').unwrap().0).collect();
-    assert_eq!(names, ["TENURE_FENCE", "TENURE_KIND", "TENURE_NAME", "TENURE_WITHIN"], "{new:?}");
+    let promised = ["TENURE_FENCE", "TENURE_KIND", "TENURE_NAME", "TENURE_RUN", "TENURE_WITHIN"];
+    assert_eq!(names, promised, "{new:?}");
     assert!(plain.lines().all(|line| under.lines().any(|new| new == line)), "and nothing is gone");
     assert!(new.contains(&"TENURE_NAME=x") && new.contains(&"TENURE_KIND=lock"));
     let fence: u64 = new[0].split_once('=').unwrap().1.parse().unwrap();

@@ -5,6 +5,7 @@
 //! of its own.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tenure_testkit::proxy::{Direction, Proxy};
@@ -15,8 +16,13 @@ on_every_engine!(
     nothing_survives_the_front,
     nothing_survives_the_keeper,
     nothing_survives_a_keeper_that_stands_still,
+    nothing_survives_the_front_and_the_keeper,
+    nothing_survives_all_that_could_end_it,
+    nothing_survives_a_keeper_that_stands_still_without_a_front,
     the_command_dies_with_the_keeper_even_if_nobody_is_there_to_see_it,
-    what_a_command_leaves_behind_on_purpose_is_left_alone,
+    what_is_left_running_is_waited_for_and_named,
+    what_is_left_running_is_ended_if_that_is_asked_for,
+    what_is_left_running_on_purpose_is_left_alone,
 );
 
 /// Writes down each process, and does not listen to anyone.
@@ -90,6 +96,44 @@ fn nothing_survives_the_keeper(stage: &Stage) {
     }
 }
 
+/// `killall -9`, as far as it goes by name.
+fn nothing_survives_the_front_and_the_keeper(stage: &Stage) {
+    for round in 0..rounds() * 2 {
+        let Scene { holder, next, pids } = scene(stage, &stage.url, ["2s", "150ms"]);
+        let (front, keeper) = (holder.pid(), holder.keeper());
+        let both = if round % 2 == 0 { [front, keeper] } else { [keeper, front] };
+        both.iter().for_each(|pid| kill_process(*pid, Signal::KILL).unwrap());
+        none_seen(next, round);
+        assert!(!pids.iter().any(|pid| lives(*pid)));
+    }
+}
+
+/// Nobody is left to end the command but the next holder.
+fn nothing_survives_all_that_could_end_it(stage: &Stage) {
+    for round in 0..rounds() * 2 {
+        let Scene { holder, next, pids } = scene(stage, &stage.url, ["2s", "150ms"]);
+        let mut all = [holder.guard(), holder.pid(), holder.keeper()];
+        all.rotate_left(round % 3);
+        all.iter().for_each(|pid| kill_process(*pid, Signal::KILL).unwrap());
+        let Ended { code, out, err } = next.end();
+        // Those that init has not noticed yet do nothing any more.
+        let runs =
+            |line: &&str| line.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'));
+        let survivors: Vec<_> = out.lines().filter(runs).collect();
+        assert_eq!((code, survivors), (Some(0), vec![]), "round {round}: {err}");
+        assert!(!pids.iter().any(|pid| lives(*pid)));
+    }
+}
+
+fn nothing_survives_a_keeper_that_stands_still_without_a_front(stage: &Stage) {
+    for round in 0..rounds().div_ceil(5) {
+        let Scene { holder, next, .. } = scene(stage, &stage.url, ["2s", "300ms"]);
+        kill_process(holder.keeper(), Signal::STOP).unwrap();
+        holder.signal(Signal::KILL);
+        none_seen(next, round);
+    }
+}
+
 fn nothing_survives_a_keeper_that_stands_still(stage: &Stage) {
     for round in 0..rounds().div_ceil(5) {
         let Scene { holder, next, .. } = scene(stage, &stage.url, ["2s", "300ms"]);
@@ -135,11 +179,76 @@ fn nothing_survives_a_hold_that_cannot_be_renewed() {
     }
 }
 
-fn what_a_command_leaves_behind_on_purpose_is_left_alone(stage: &Stage) {
-    let line = "(echo $$ > never; exec sleep 600) >/dev/null 2>&1 & echo $! > pid";
-    assert_eq!(stage.end(&["run", "x", "-c", line]).code, Some(0));
+/// Leaves one process in the background, which writes down its number and waits for `go`.
+const LEAVES: &str = r#"
+sh -c 'echo $$ > pid; while ! [ -e go ]; do sleep 0.02; done; echo done >> ended' >/dev/null 2>&1 &
+while ! [ -s pid ]; do sleep 0.02; done
+exit 3
+"#;
+
+fn what_is_left_running_is_waited_for_and_named(stage: &Stage) {
+    let holder = stage.start(&["run", "x", "-c", LEAVES]);
     let left = stage.pids("pid", 1)[0];
-    assert!(lives(left), "it ended by itself, and what it started is its own affair");
-    assert!(stage.view("x").is_none());
-    kill_process(left, Signal::KILL).unwrap();
+    let next = stage.start(&["run", "x", "-c", "cat ended"]);
+    until("the next one waits", || stage.waiters("x") == 1);
+    let mut remark = String::new();
+    let mut holder = holder;
+    let mut errors = BufReader::new(holder.child().stderr.take().unwrap());
+    errors.read_line(&mut remark).unwrap();
+    let named = format!("the name stays held for what it left running: {left} sh");
+    assert!(remark.contains(&named), "{remark}");
+    assert_eq!((stage.holders("x"), stage.waiters("x")), (1, 1));
+    fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.end().code, Some(3), "the command's own");
+    let ended = next.end();
+    assert_eq!((ended.code, &*ended.out), (Some(0), "done\n"), "{}", ended.err);
+    // A signal reaches it, too.
+    fs::remove_file(stage.path("go")).unwrap();
+    fs::remove_file(stage.path("pid")).unwrap();
+    let mut command = stage.tenure(&["elect", "x", "-c", LEAVES]);
+    command.stderr(std::process::Stdio::piped());
+    let mut holder = Started::new(command);
+    let left = stage.pids("pid", 1)[0];
+    let mut errors = BufReader::new(holder.child().stderr.take().unwrap()).lines();
+    errors.find(|line| line.as_ref().unwrap().contains("left running")).unwrap().unwrap();
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.end().code, Some(3));
+    assert!(!lives(left));
+}
+
+fn what_is_left_running_is_ended_if_that_is_asked_for(stage: &Stage) {
+    let line = "trap '' TERM; sh -c 'echo $$ > pid; exec sleep 600' >/dev/null 2>&1 & \
+                while ! [ -s pid ]; do sleep 0.02; done; exit 3";
+    for verb in ["run", "elect", "once"] {
+        let _ = fs::remove_file(stage.path("pid"));
+        let words = [verb, "--leftovers", "end", "-k", "200ms", "x", "-c", line];
+        assert_eq!(stage.end(&words).code, Some(3), "{verb}: the command's own");
+        assert!(!lives(stage.pids("pid", 1)[0]), "{verb}");
+    }
+    let line = "echo early; (sleep 0.5; echo late; echo >> runs) & exit 0";
+    for _ in 0..2 {
+        let ended = stage.end(&["once", "y", "-c", line]);
+        assert_eq!((ended.code, &*ended.out), (Some(0), "early\nlate\n"), "{}", ended.err);
+    }
+    assert_eq!(stage.read("runs").lines().count(), 1);
+}
+
+/// By a flag, or because it began a session of its own, as daemons do.
+fn what_is_left_running_on_purpose_is_left_alone(stage: &Stage) {
+    let sleep = "sh -c 'echo $$ > pid; exec sleep 600' >/dev/null 2>&1 & \
+                 while ! [ -s pid ]; do sleep 0.02; done";
+    let daemon = format!("setsid {sleep}");
+    for words in
+        [["run", "--leftovers", "allow", "x", "-c", sleep], ["run", "-t", "5s", "x", "-c", &daemon]]
+    {
+        assert_eq!(stage.end(&words).code, Some(0));
+        let left = stage.pids("pid", 1)[0];
+        assert!(lives(left), "it ended by itself, and what it started is its own affair");
+        assert!(stage.view("x").is_none());
+        // Nor does the next one end it.
+        assert_eq!(stage.end(&["run", "x", "--", "true"]).code, Some(0));
+        assert!(lives(left));
+        kill_process(left, Signal::KILL).unwrap();
+        fs::remove_file(stage.path("pid")).unwrap();
+    }
 }
