@@ -163,9 +163,13 @@ impl Desk<'_> {
         let (own, now) = (self.own, self.now);
         loop {
             let act = |ledger: &mut FileLedger<'_, '_>| ledger.claim(claim, own, in_hand);
-            let mut done_before = false;
+            let mut tells = false;
             let (said, in_the_way) = self.step(&claim.name, None, act, |answer, rows| {
-                done_before = matches!(answer, Answer::Settled(_) | Answer::Unsettled);
+                tells = match answer {
+                    Answer::Settled(_) | Answer::Unsettled => true,
+                    Answer::Granted { .. } => claim.once.is_some(),
+                    _ => false,
+                };
                 let in_the_way = match answer {
                     Answer::Waiting { .. } | Answer::Busy => rows.in_the_way_of(own)?,
                     Answer::Conflict { .. } | Answer::Full => rows.clients()?,
@@ -174,8 +178,8 @@ impl Desk<'_> {
                 let first = rows.first_to_end()?.map(|found| holder(found, now));
                 Ok((say(answer, claim, now, first), in_the_way))
             })?;
-            // Whoever wrote it may have been killed before it was on the disk.
-            self.out.must_last |= done_before;
+            // Whoever wrote that may still wait for the disk, or was killed before the disk had it.
+            self.out.must_last |= tells;
             if !self.bury(in_the_way, true)? {
                 return Ok(said);
             }

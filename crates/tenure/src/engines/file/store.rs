@@ -154,25 +154,39 @@ impl Store {
             set.map_err(|error| fault(&error))?;
         }
         transaction.commit().map_err(|error| fault(&error))?;
-        if out.must_last {
-            // If that fails nobody is told. What was written stays, so that nothing is done again.
-            self.is_had = false;
-            self.journal.sync_data().map_err(|error| unsynced(&error))?;
-            self.is_had = true;
-        }
         // Said and heard before the next one passes the gate, so that words come in the order of steps.
         let heard = self.sockets.heard();
-        for (client, said) in by_client(&out.said, self.own) {
-            self.sockets.tell(client, at, &said);
-        }
+        let (after_sync, at_once): (Vec<_>, Vec<_>) =
+            out.said.iter().cloned().partition(|(_, said)| out.must_last && is_once(&said.name));
+        self.tell(at, &at_once);
         // Only behind the gate does nobody add to the journal; elsewhere it would never become empty.
         if self.journal_length.load(Relaxed) > LONGEST_JOURNAL {
             checkpoint(&self.db);
         }
         drop(passed);
+        if out.must_last {
+            self.sync()?;
+            self.tell(at, &after_sync);
+        }
         out.buried.iter().for_each(|client| self.sockets.forget(*client));
         out.passed_over.iter().for_each(observe::passed_over);
         Ok((done, Done { at, out, heard }))
+    }
+
+    /// Waits until the disk has what was committed. Not behind the gate: a disk can take seconds, and others
+    /// need not wait for it. Whoever finds it in the file before that waits for the disk, too.
+    fn sync(&mut self) -> Result<()> {
+        // If that fails nobody is told. What was written stays, so that nothing is done again.
+        self.is_had = false;
+        self.journal.sync_data().map_err(|error| unsynced(&error))?;
+        self.is_had = true;
+        Ok(())
+    }
+
+    fn tell(&mut self, at: Moment, said: &[(Process, Said)]) {
+        for (client, said) in by_client(said, self.own) {
+            self.sockets.tell(client, at, &said);
+        }
     }
 
     /// Passes the gate to the files that this client has open, and that everyone else has.
@@ -279,6 +293,10 @@ fn pass(gate: &mut Gate, place: &Place) -> Result<Passed> {
         }
         *gate = Gate::new(place.open_gate()?);
     }
+}
+
+fn is_once(name: &crate::name::Name) -> bool {
+    name.space() == crate::name::Space::Once
 }
 
 /// What was said, by whom it is for; what is for this client itself is not sent.
