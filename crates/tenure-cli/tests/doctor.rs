@@ -52,6 +52,29 @@ fn other_engines_have_a_doctor_too() {
 }
 
 #[test]
+fn a_disk_without_room_for_the_reserve_is_named() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can make a small disk");
+        return;
+    }
+    let stage = Stage::new("doctor-small");
+    let doctor = |size: &str| {
+        let mut unshare = std::process::Command::new("unshare");
+        let line = format!(
+            "mount -t tmpfs -o size={size},mode=700 none . && exec \"$0\" doctor -u \"file:$PWD/x.db\""
+        );
+        unshare.args(["--mount", "sh", "-c", &line, env!("CARGO_BIN_EXE_tenure")]);
+        ran(unshare.current_dir(stage.folder()))
+    };
+    let (small, large) = (doctor("1m"), doctor("64m"));
+    let text = ends(&small, 0);
+    assert!(text.contains("reserve") && text.contains("0 of 1024 KB set aside"), "{text}");
+    assert!(text.contains("renewals and releases may fail"), "{text}");
+    let text = ends(&large, 0);
+    assert!(text.contains("1024 of 1024 KB set aside for a full disk"), "{text}");
+}
+
+#[test]
 fn an_engine_that_is_not_there_says_what_was_tried() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let stage = Stage::new("doctor-gone").with("TENURE_URL", &format!("redis://127.0.0.1:{free}"));

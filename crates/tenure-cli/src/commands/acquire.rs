@@ -1,6 +1,7 @@
 //! `tenure acquire`: a hold for a script, which goes on after this process has ended.
 
 use std::io::Write;
+use std::time::Duration;
 
 use tenure::engine::Space;
 use tenure::{Detached, Tenure};
@@ -15,6 +16,9 @@ use crate::settings::Settings;
 use crate::signals;
 use crate::waiting::Waiting;
 use crate::within;
+
+/// How long the last word to the engine may take: the script waits.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// Acquires, and prints the claim: a secret, by which the hold is renewed and released.
 pub(crate) async fn run(
@@ -43,6 +47,8 @@ pub(crate) async fn run(
         }
         return Err(error.into());
     }
+    // So that nothing of this process is left at the engine but the hold.
+    let _ = tokio::time::timeout(LEAVING, tenure.close()).await;
     Ok(OK)
 }
 

@@ -107,6 +107,18 @@ async fn places_that_others_can_change_are_refused() {
     refused(&open.join("x.db"), ErrorKind::Denied, "everyone may write").await;
     mode(&open, 0o1777);
     refused(&open.join("x.db"), ErrorKind::Denied, "everyone may write").await;
+    mode(&open, 0o770);
+    refused(&open.join("x.db"), ErrorKind::Denied, "a group may write to").await;
+    // What is below a folder that everyone may write to can be exchanged as a whole, unless that folder has
+    // the sticky bit.
+    let below = open.join("mine");
+    fs::create_dir(&below).unwrap();
+    mode(&below, 0o700);
+    mode(&open, 0o777);
+    refused(&below.join("x.db"), ErrorKind::Denied, "everyone may write to").await;
+    refused(&below.join("deeper/still/x.db"), ErrorKind::Denied, "everyone may write to").await;
+    mode(&open, 0o1777);
+    works(&below.join("x.db")).await;
     symlink("x.db", folder.join("link.db")).unwrap();
     refused(&folder.join("link.db"), ErrorKind::Denied, "not a plain file").await;
     fs::create_dir(folder.join("folder.db")).unwrap();
@@ -213,8 +225,13 @@ async fn a_user_is_refused_what_belongs_to_others() {
     assert_eq!(other.hears("refused").await.word(1), "Denied");
     let mut other = as_user().await;
     other.tell(&format!("connect file:{}", folder.join("roots.db").display()));
-    let refused = other.hears("refused").await;
-    assert_eq!(refused.word(1), "Denied");
+    assert_eq!(other.hears("refused").await.word(1), "Denied");
+    // Not even root makes a file in the folder of someone who could replace it, or below it.
+    let deeper = mine.join("deeper");
+    fs::create_dir(&deeper).unwrap();
+    for path in [mine.join("roots.db"), deeper.join("roots.db")] {
+        refused(&path, ErrorKind::Denied, "belongs to another user").await;
+    }
     // Its own is good, and root can look into it, wait in it and be reached.
     let own = mine.join("x.db");
     let mut other = as_user().await;

@@ -31,6 +31,11 @@ pub(super) fn keep(place: &Place) {
     }
 }
 
+/// How much is kept, of how much should be.
+pub(super) fn kept(place: &Place) -> (u64, u64) {
+    (std::fs::metadata(&place.ballast).map(|about| about.len()).unwrap_or_default(), SIZE)
+}
+
 /// Makes room.
 pub(super) fn give_up(place: &Place) {
     if let Ok(ballast) = OpenOptions::new().write(true).open(&place.ballast) {

@@ -5,12 +5,14 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{statfs, statvfs};
 
+use super::ballast;
 use super::desk::Desk;
 use super::host::Life;
+use super::place::{Exposed, Place};
 use super::shelf::Kept;
 use super::statements as sql;
 use crate::clock::{SystemWorld, World};
@@ -35,6 +37,7 @@ impl Desk<'_> {
             rights(path),
             file_system(path),
             room(path),
+            reserve(path),
             journal(path),
         ];
         findings.push(self.damage()?);
@@ -81,13 +84,13 @@ impl Desk<'_> {
 }
 
 fn rights(path: &Path) -> Finding {
-    let folder = path.parent().unwrap_or(path);
-    let mode = |path: &Path| fs::metadata(path).map(|about| about.mode()).unwrap_or_default();
-    if mode(folder) & 0o002 != 0 {
-        return Finding::problem("rights", format!("everyone may write to {}", folder.display()))
-            .why("anyone could replace the file")
-            .fix(format!("chmod o-w {}", folder.display()));
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    let place = Place::at(path.to_owned());
+    let exposed = folder.and_then(|folder| place.exposed(&folder).ok().flatten());
+    if let Some(Exposed { reason, fix }) = exposed {
+        return Finding::problem("rights", reason).why("they could replace the file").fix(fix);
     }
+    let mode = |path: &Path| fs::metadata(path).map(|about| about.mode()).unwrap_or_default();
     if mode(path) & 0o077 != 0 {
         return Finding::problem("rights", format!("others may read or write {}", path.display()))
             .why("it contains the ids that prove ownership")
@@ -120,10 +123,22 @@ fn room(path: &Path) -> Finding {
         .fix("make room")
 }
 
+/// What is set aside for those who hold when the disk is full.
+fn reserve(path: &Path) -> Finding {
+    let (kept, wanted) = ballast::kept(&Place::at(path.to_owned()));
+    let shown = format!("{} of {} KB set aside for a full disk", kept >> 10, wanted >> 10);
+    if kept >= wanted {
+        return Finding::good("reserve", shown);
+    }
+    Finding::warning("reserve", shown)
+        .why("there is no room for it, or this file system cannot set room aside: on a full disk renewals \
+              and releases may fail, and holds be lost")
+        .fix("make room, or put the file on a larger disk; it is set aside within a minute")
+}
+
 fn journal(path: &Path) -> Finding {
-    let mut journal = path.to_owned().into_os_string();
-    journal.push("-wal");
-    let length = fs::metadata(PathBuf::from(journal)).map(|about| about.len()).unwrap_or_default();
+    let journal = Place::at(path.to_owned()).journal;
+    let length = fs::metadata(journal).map(|about| about.len()).unwrap_or_default();
     let shown = format!("the journal has {:.1} MB", length as f64 / f64::from(1 << 20));
     if length <= LONG_JOURNAL {
         return Finding::good("journal", shown);

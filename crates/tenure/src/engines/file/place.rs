@@ -34,6 +34,12 @@ pub(super) struct Inodes {
     pub(super) index: u64,
 }
 
+/// What lets others replace the file.
+pub(super) struct Exposed {
+    pub(super) reason: String,
+    pub(super) fix: &'static str,
+}
+
 /// File systems that are shared between machines, or whose locks this machine does not see to.
 const SHARED: &[(u64, &str)] = &[
     (0x6969, "NFS"),
@@ -63,30 +69,32 @@ impl Place {
         make_folder(folder)?;
         // SQLite follows no link, and a folder may well be behind one.
         let folder = folder.canonicalize().map_err(|error| cannot("find", folder, &error))?;
-        let path = folder.join(name);
+        let place = Place::at(folder.join(name));
+        place.check_folder(&folder)?;
+        Ok(place)
+    }
+
+    /// What lies where, for a database at this path.
+    pub(super) fn at(path: PathBuf) -> Place {
         let beside = |suffix: &str| {
             let mut name = path.clone().into_os_string();
             name.push(suffix);
             PathBuf::from(name)
         };
-        let place = Place {
+        Place {
             journal: beside("-wal"),
             index: beside("-shm"),
             gate: beside("-gate"),
             sockets: beside("-sockets"),
             ballast: beside("-ballast"),
             database: path.clone(),
-        };
-        place.check_folder(&folder)?;
-        Ok(place)
+        }
     }
 
     fn check_folder(&self, folder: &Path) -> Result<()> {
-        let about = fs::metadata(folder).map_err(|error| cannot("read", folder, &error))?;
-        if about.mode() & 0o002 != 0 {
-            let reason = format!("everyone may write to {}", folder.display());
+        if let Some(Exposed { reason, .. }) = self.exposed(folder)? {
             return Err(Error::new(ErrorKind::Denied, reason).next(
-                "anyone could replace the file: put it in a folder of its own, with mode 700",
+                "they could replace the file: put it in a folder of its own, with mode 700",
             ));
         }
         if let Some(kind) = shared_file_system(folder)? {
@@ -96,6 +104,34 @@ impl Place {
                 .next("use a local disk, or redis:// for locks between machines"));
         }
         Ok(())
+    }
+
+    /// Whether others could replace the file: by writing to its folder, or by exchanging the folder.
+    pub(super) fn exposed(&self, folder: &Path) -> Result<Option<Exposed>> {
+        let user = geteuid();
+        // Root may look into the file of a user, who can replace it anyway.
+        let theirs = fs::symlink_metadata(&self.database).map(|about| about.uid());
+        let theirs = theirs.ok().filter(|_| user.is_root());
+        let is_trusted = |owner| owner == 0 || owner == user.as_raw() || Some(owner) == theirs;
+        for (place, folder) in folder.ancestors().enumerate() {
+            let about = fs::metadata(folder).map_err(|error| cannot("read", folder, &error))?;
+            let (mode, shown) = (about.mode(), folder.display());
+            // In a folder with the sticky bit nobody can exchange what is another's.
+            let is_sticky = place > 0 && mode & 0o1000 != 0;
+            let found = if !is_trusted(about.uid()) {
+                Some((format!("{shown} belongs to another user"), "name a folder of this user's"))
+            } else if mode & 0o002 != 0 && !is_sticky {
+                Some((format!("everyone may write to {shown}"), "chmod o-w it"))
+            } else if mode & 0o020 != 0 && place == 0 {
+                Some((format!("a group may write to {shown}"), "chmod g-w it"))
+            } else {
+                None
+            };
+            if let Some((reason, fix)) = found {
+                return Ok(Some(Exposed { reason, fix }));
+            }
+        }
+        Ok(None)
     }
 
     /// Refuses a file that is not a plain file of this user's, or that others can read. Returns whether

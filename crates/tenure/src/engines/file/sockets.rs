@@ -34,6 +34,8 @@ pub(super) struct Sockets {
 const TRIES: u32 = 50;
 /// Nobody keeps more than this for clients that do not read.
 const MOST_UNSENT: usize = 1000;
+/// How many sockets a new client looks at.
+const SOME: usize = 4;
 
 impl Sockets {
     pub(super) fn new(folder: File) -> io::Result<Sockets> {
@@ -50,6 +52,7 @@ impl Sockets {
     /// Begins to listen as client `number`. Behind the gate: a socket has a name before it answers, and
     /// would be taken for one that was left behind.
     pub(super) fn listen(&mut self, number: Process) -> io::Result<()> {
+        self.clean_some(number);
         let path = self.path(number);
         let _ = fs::remove_file(&path);
         let own = UnixDatagram::bind(&path)?;
@@ -166,11 +169,22 @@ impl Sockets {
 
     /// Removes what was left behind by clients that nobody knows of. Behind the gate.
     pub(super) fn clean(&self) {
-        for name in self.names() {
-            let path = self.within(&name);
-            if !answers(&path) {
-                let _ = fs::remove_file(path);
-            }
+        self.names().iter().for_each(|name| self.remove_if_dead(name));
+    }
+
+    /// The same for a few of them, at another place each time: whoever leaves one finds more than one, so
+    /// that they do not pile up however many processes come and go between two sweeps.
+    fn clean_some(&self, number: Process) {
+        let names = self.names();
+        let first = number as usize % names.len().max(1);
+        let some = names.iter().cycle().skip(first).take(SOME.min(names.len()));
+        some.for_each(|name| self.remove_if_dead(name));
+    }
+
+    fn remove_if_dead(&self, name: &str) {
+        let path = self.within(name);
+        if !answers(&path) {
+            let _ = fs::remove_file(path);
         }
     }
 
@@ -211,6 +225,27 @@ mod tests {
     use super::*;
     use crate::claim::ClaimId;
     use crate::name::{Name, Space};
+
+    /// A process that ends at once after its claim leaves its socket: it has no time to remove it.
+    #[test]
+    fn sockets_of_processes_that_ended_do_not_pile_up() {
+        let path = std::env::temp_dir().join(format!("tenure-left-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        let sockets = || Sockets::new(File::open(&path).unwrap()).unwrap();
+        let mut lives = sockets();
+        lives.listen(1).unwrap();
+        for number in 2..300 {
+            drop(UnixDatagram::bind(path.join(format!("0.0.0.{number}"))).unwrap());
+        }
+        for number in 300..500 {
+            sockets().listen(number).unwrap();
+        }
+        let left = lives.names().len();
+        assert!(left <= 8, "{left} are left");
+        assert!(lives.is_found(1) && sockets().reaches(1), "who listens is left alone");
+        fs::remove_dir_all(path).unwrap();
+    }
 
     #[test]
     fn many_who_do_not_read_silence_nobody() {
