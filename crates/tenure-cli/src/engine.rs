@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use tenure::{Error, ErrorKind, Finding, OnOutage, Tenure};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::args::{is_bare, no_unit};
+use crate::args::{Source, is_bare, no_unit};
 use crate::failure::{
     BUSY, CANNOT_CREATE, CONFIGURATION, DENIED, Failure, INTERNAL, NO, UNREACHABLE, USAGE,
 };
@@ -51,14 +51,35 @@ fn not_started(error: io::Error) -> Failure {
     )
 }
 
-/// Connects to the engine that the settings name.
+/// Connects to the engine that the settings name, which must be one that processes share.
 pub(crate) async fn connect(settings: &Settings) -> Result<Tenure, Failure> {
+    check_shared(settings)?;
+    connect_alone(settings).await
+}
+
+/// The same for a command that can be alone: one that measures, or that serves others from one process.
+pub(crate) async fn connect_alone(settings: &Settings) -> Result<Tenure, Failure> {
     connect_at(settings, settings.address.url()?).await
+}
+
+/// A lock in the memory of a process that is about to end would protect nothing.
+fn check_shared(settings: &Settings) -> Result<(), Failure> {
+    if settings.address.scheme() != Some("memory") {
+        return Ok(());
+    }
+    let exit = if settings.address.source == Source::Flag { USAGE } else { CONFIGURATION };
+    Err(Failure::new(
+        exit,
+        "memory: protects nothing here",
+        "its locks are within one process, and every `tenure` is a process of its own",
+        "leave the URL out to use this host's file, or name a server, such as redis://localhost:6379",
+    ))
 }
 
 /// The same for a process that does not stand alone: where an engine ends what a process holds when
 /// that has ended, `guard` must have ended too.
 pub(crate) async fn connect_guarded(settings: &Settings, guard: Pid) -> Result<Tenure, Failure> {
+    check_shared(settings)?;
     let url = settings.address.url()?;
     match settings.address.scheme() {
         Some("file") => {

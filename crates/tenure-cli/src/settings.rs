@@ -8,7 +8,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::{Found, Given, Source, Variables};
 use crate::failure::{CONFIGURATION, Failure};
-use crate::output::{Color, Notes, Paint, quoted};
+use crate::output::{Color, Notes, Paint, clean, quoted};
 
 /// The settings of this process.
 #[derive(Clone, Debug)]
@@ -133,7 +133,11 @@ impl Address {
                 "set it, such as redis://localhost:6379, or unset it to use this host's file",
             ));
         }
-        Ok(Address { url: Ok(value), source })
+        let url = whole_path(value, variables).map_err(|NotWhole { why, help }| {
+            let what = format!("{} does not name one file", given.said("url"));
+            Failure::new(given.exit_of("url"), what, why, help)
+        })?;
+        Ok(Address { url: Ok(url), source })
     }
 
     /// The URL itself, which may be a secret.
@@ -200,12 +204,53 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The URL of the file that this user's processes on this host share.
+/// The path of a file that is another one in each directory, or for each reader.
+struct NotWhole {
+    why: String,
+    help: String,
+}
+
+/// A URL whose file is the same wherever it is read. Shells do not expand `~` behind `file:`.
+fn whole_path(url: String, variables: &Variables) -> Result<String, NotWhole> {
+    let Some(rest) = url.strip_prefix("file:") else { return Ok(url) };
+    let (path, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
+    if path.is_empty() || path.starts_with('/') {
+        return Ok(url);
+    }
+    if let Some(below) = path.strip_prefix("~/") {
+        let home = variables("HOME").and_then(|home| home.into_string().ok());
+        return match home.filter(|home| home.starts_with('/') && !home.contains('?')) {
+            Some(home) => Ok(format!("file:{}/{below}{query}", home.trim_end_matches('/'))),
+            None => Err(NotWhole {
+                why: "`~` stands for HOME, which is not an absolute path".into(),
+                help: "write the whole path, such as file:/var/lib/app/locks.db".into(),
+            }),
+        };
+    }
+    if path.starts_with('~') {
+        return Err(NotWhole {
+            why: "only `~/` is known, for the home of this user".into(),
+            help: "write the whole path, such as file:/home/ada/locks.db".into(),
+        });
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    let whole = here.join(path.strip_prefix("./").unwrap_or(path));
+    Err(NotWhole {
+        why: format!(
+            "{} is another file in each directory: processes that start elsewhere would not see these locks",
+            quoted(path)
+        ),
+        help: format!("write the whole path: file:{}", clean(&whole.to_string_lossy())),
+    })
+}
+
+/// The URL of the file that this user's processes on this host share. Root's is always the same: a variable
+/// that one of its shells has and its cron has not must not make two worlds.
 fn default_file(variables: &Variables) -> Option<String> {
     let folder = |name| variables(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = match folder("XDG_STATE_HOME") {
+        _ if rustix::process::geteuid().is_root() => PathBuf::from("/var/lib"),
         Some(state) => state,
-        None if rustix::process::geteuid().is_root() => PathBuf::from("/var/lib"),
         None => folder("HOME")?.join(".local/state"),
     };
     // In a URL a question mark ends the path.

@@ -19,7 +19,7 @@ const PROOFS: [&str; 10] = [
 
 /// A stage whose folder for temporary files is its own.
 fn stage(name: &str) -> (Stage, PathBuf) {
-    let stage = Stage::new(name);
+    let stage = Stage::new(name).without_engine();
     let temporary = stage.folder().join("tmp");
     std::fs::create_dir(&temporary).unwrap();
     let text = temporary.to_str().unwrap().to_owned();
@@ -192,7 +192,7 @@ fn a_proof_that_cannot_be_played_fails_the_demo_and_says_why() {
 
 #[test]
 fn a_folder_that_cannot_be_made_is_said_before_anything_is_played() {
-    let stage = Stage::new("demo-nowhere").with("TMPDIR", "/proc/nowhere");
+    let stage = Stage::new("demo-nowhere").without_engine().with("TMPDIR", "/proc/nowhere");
     let ran = stage.run(&["demo"]);
     let [what, _, help] = ran.failed(73);
     assert!(what.starts_with("cannot create /proc/nowhere/tenure-demo-"), "{what}");

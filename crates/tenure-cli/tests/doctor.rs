@@ -92,11 +92,11 @@ fn an_engine_that_is_not_there_says_what_was_tried() {
 /// The variable that many have, and that is not read.
 #[test]
 fn another_address_in_the_environment_is_mentioned() {
-    let stage = Stage::new("doctor-variable").with("REDIS_URL", "redis://redis-1");
-    let shown = stage.run(&["doctor"]);
+    let stage = Stage::new("doctor-variable").without_engine().with("REDIS_URL", "redis://redis-1");
+    let shown = stage.run(&["doctor", "-u", &stage.url()]);
     assert_eq!(shown.exit, Some(0));
     assert!(shown.stderr.contains("REDIS_URL is set and not read"), "{shown:?}");
-    assert_eq!(stage.run(&["doctor", "-q"]).stderr, "");
+    assert_eq!(stage.run(&["doctor", "-q", "-u", &stage.url()]).stderr, "");
 }
 
 #[test]

@@ -109,8 +109,11 @@ fn an_engine_that_is_not_there_is_named_with_what_to_do() {
     {
         all.run_with(&[("TENURE_URL", url)], "ls").failed(64);
     }
-    all.run_with(&[("TENURE_URL", "memory:?tll=5s")], "ls").failed(78);
-    all.run_with(&[("TENURE_URL", "memory:?ttl=5")], "ls").failed(78);
+    for query in ["tll=5s", "ttl=5"] {
+        all.run_with(&[("TENURE_URL", &*format!("{}?{query}", stage.url()))], "ls").failed(78);
+    }
+    all.run_with(&[("TENURE_URL", "memory:")], "run x -- true").failed(78);
+    all.run_with(&[("TENURE_URL", "file:~ada/locks.db")], "ls").failed(78);
     all.run_with(&[("TENURE_URL", "redis://redis-1?wait=5")], "ls").failed(78);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://:hunter2@{}", listener.local_addr().unwrap());
@@ -135,7 +138,6 @@ fn a_state_file_that_cannot_be_there_is_refused_with_what_to_do() {
         .unwrap();
     let folder = stage.folder().display().to_string();
     all.run_with(&[("TENURE_URL", &*format!("file:{folder}/plain/x.db"))], "ls").failed(73);
-    all.run_with(&[("XDG_STATE_HOME", &*format!("{folder}/plain"))], "ls").failed(73);
     all.compare("errors-file");
 }
 

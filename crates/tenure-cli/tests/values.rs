@@ -127,13 +127,69 @@ fn the_default_engine_is_a_file_of_this_user() {
         let line = ran.stdout.lines().next().unwrap_or_default().to_owned();
         line.split("\"value\":\"").nth(1).map(|rest| rest.split('"').next().unwrap().to_owned())
     };
-    assert_eq!(url(&mut stage.command([""; 0])), Some(stage.url()));
-    let relative = url(stage.command([""; 0]).env("XDG_STATE_HOME", "relative")).unwrap();
+    let default = |state: Option<&str>| {
+        let mut command = stage.command([""; 0]);
+        command.env_remove("TENURE_URL").env_remove("XDG_STATE_HOME");
+        url(command.envs(state.map(|state| ("XDG_STATE_HOME", state)))).unwrap()
+    };
     let home = format!("file:{}/.local/state/tenure/tenure.db", stage.folder().display());
-    // As root, the place for what belongs to the machine.
-    assert!(["file:/var/lib/tenure/tenure.db", &home].contains(&&*relative), "{relative}");
+    // As root, the place for what belongs to the machine, whatever a shell of root's has set.
+    let (own, said) = match rustix::process::geteuid().is_root() {
+        true => ["file:/var/lib/tenure/tenure.db"; 2].into(),
+        false => (&*home, "file:/somewhere/tenure/tenure.db"),
+    };
+    assert_eq!(default(None), own);
+    assert_eq!(default(Some("relative")), own);
+    assert_eq!(default(Some("/somewhere")), said);
     let ran = stage.run(&["ls"]);
     assert!(ran.worked().contains(&stage.url()), "{ran:?}");
+}
+
+#[test]
+fn a_file_is_the_same_wherever_its_name_is_read() {
+    let stage = Stage::new("values-paths");
+    let home = stage.folder().join("below/locks.db");
+    let held = stage.run(&["-u", "file:~/below/locks.db?ttl=5m", "run", "x", "--", "true"]);
+    assert_eq!((held.exit, &*held.stderr), (Some(0), ""));
+    assert!(home.exists());
+    for url in
+        ["file:locks.db", "file:./locks.db", "file:../locks.db?ttl=5s", "file:~", "file:~ada/x"]
+    {
+        let mut command = stage.command(["ls", "-u", url]);
+        let ran = ran(command.current_dir(stage.folder()));
+        let [what, _, help] = ran.failed(64);
+        assert_eq!(what, "--url does not name one file", "{url}");
+        assert!(help.contains("write the whole path"), "{help}");
+    }
+    let mut command = stage.command(["ls", "-u", "file:./locks.db"]);
+    let refused = ran(command.current_dir(stage.folder()));
+    let whole = format!("file:{}/locks.db", stage.folder().display());
+    assert!(refused.failed(64)[2].ends_with(&whole), "{refused:?}");
+    assert!(!stage.folder().join("locks.db").exists() && !stage.folder().join("~").exists());
+}
+
+#[test]
+fn memory_is_refused_where_it_would_protect_nothing() {
+    let stage = Stage::new("values-memory").with("TENURE_URL", "memory:?ttl=5s");
+    for line in [
+        &["run", "x", "--", "touch", "ran"][..],
+        &["elect", "x", "--", "touch", "ran"],
+        &["once", "x", "--", "touch", "ran"],
+        &["acquire", "x"],
+        &["ls"],
+        &["show", "x"],
+        &["leader", "x"],
+        &["wait", "x"],
+        &["watch"],
+        &["break", "x"],
+    ] {
+        let ran = ran(stage.command(line).current_dir(stage.folder()));
+        assert_eq!(ran.failed(78)[0], "memory: protects nothing here", "{line:?}");
+        let ran = stage.run(&[&["-u", "memory:"], line].concat());
+        assert_eq!(ran.failed(64)[0], "memory: protects nothing here", "{line:?}");
+    }
+    assert!(!stage.folder().join("ran").exists());
+    assert_eq!(stage.run(&["doctor"]).exit, Some(0));
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(crate) async fn run(
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {
     let metrics = tenure_relay::meters::install().map_err(internal)?;
-    let tenure = engine::connect(settings).await?;
+    let tenure = engine::connect_alone(settings).await?;
     let chain_id = chain_id(&asked).await?;
     let listen = asked.listen;
     let ns = settings.ns.as_ref().map(|ns| ns.value.clone());

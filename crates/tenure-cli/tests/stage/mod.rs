@@ -21,6 +21,8 @@ use tokio::runtime::Runtime;
 pub(crate) struct Stage {
     folder: PathBuf,
     variables: Vec<(String, String)>,
+    /// Whether the binary is told which engine to use.
+    names_engine: bool,
     runtime: Runtime,
 }
 
@@ -40,7 +42,13 @@ impl Stage {
         std::fs::create_dir_all(&folder).unwrap();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
-        Stage { folder, variables: Vec::new(), runtime }
+        Stage { folder, variables: Vec::new(), names_engine: true, runtime }
+    }
+
+    /// The same without a word about the engine.
+    pub(crate) fn without_engine(mut self) -> Stage {
+        self.names_engine = false;
+        self
     }
 
     /// The same with a variable.
@@ -53,7 +61,7 @@ impl Stage {
         &self.folder
     }
 
-    /// The default engine's file.
+    /// The engine, unless a test names another: the default of root is the machine's.
     pub(crate) fn url(&self) -> String {
         format!("file:{}", self.folder.join("state/tenure/tenure.db").display())
     }
@@ -68,6 +76,7 @@ impl Stage {
             .env("HOME", &self.folder)
             .env("XDG_STATE_HOME", self.folder.join("state"))
             .env("USER", "tester")
+            .envs(self.names_engine.then(|| ("TENURE_URL", self.url())))
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command
@@ -241,6 +250,10 @@ impl<'a> Transcript<'a> {
     /// The same with variables.
     pub(crate) fn run_with(&mut self, variables: &[(&str, &str)], line: &str) -> Ran {
         let mut command = self.stage.command(split(line));
+        if variables.iter().any(|(name, _)| *name == "REDIS_URL") {
+            // It is mentioned where the other is missing.
+            command.env_remove("TENURE_URL");
+        }
         let ran = ran(command.envs(variables.iter().copied()));
         let set: String =
             variables.iter().map(|(name, value)| format!("{name}={value} ")).collect();

@@ -73,6 +73,12 @@ async fn a_url_without_a_file_says_how_to_write_one() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{url}: {error}");
         assert!(error.to_string().contains("file:./locks.db"), "{url}: {error}");
     }
+    for url in ["file:~/x.db", "file:~", "file:~ada/x.db"] {
+        let error = Tenure::connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{url}: {error}");
+        assert!(error.to_string().contains("write the whole path"), "{url}: {error}");
+    }
+    assert!(!Path::new("~").exists());
     // A folder is no file, and nothing is made beside it.
     let ground = Ground::new();
     let folder = ground.folder.path().join("folder");

@@ -44,6 +44,12 @@ pub(super) async fn open(url: &str, reach: Reach) -> Result<Opened> {
         let path = path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path);
         let mut fields: Vec<(String, String)> = fields();
         let opened = async {
+            if path.starts_with('~') {
+                let reason = format!("{path:?} begins with the shell's sign for a home folder");
+                return Err(Error::invalid(reason).next(
+                    "write the whole path; file:./~ begins the path of a folder that is called so",
+                ));
+            }
             let guard = take_guard(&mut fields)?;
             File::open_in_background(path.into(), guard).await
         };

@@ -59,7 +59,7 @@ impl Lock {
     ) -> Result<Lock, Failure> {
         let kind = match which {
             Which::Tenure => {
-                let tenure = engine::connect(settings).await?;
+                let tenure = engine::connect_alone(settings).await?;
                 let ttl = ttl.clamp(tenure.profile().shortest_ttl, tenure.profile().longest_ttl);
                 let options = options(&tenure, ttl);
                 let tenure = tenure.with_defaults(options);
