@@ -79,7 +79,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     log::start();
     let file = format!("file:{}", std::env::temp_dir().join("tenure-example/locks.db").display());
     let tenure = Tenure::connect(&std::env::var("TENURE_URL").unwrap_or(file)).await?;
-    let worker = tenure.worker("resource-worker").ttl(Duration::from_secs(10));
+    let worker = tenure.worker("resource-worker");
+    let worker = worker.ttl(Duration::from_secs(10)).renew_every(Duration::from_secs(3));
     let (id, stopper) = (worker.id().to_owned(), worker.stopper());
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

@@ -246,6 +246,10 @@ async fn bounds_that_make_no_sense_are_refused() {
         (worker(&tenure).stop_within(ms(1600)), "stop_within 1.6s is above half of the ttl 3s"),
         (worker(&tenure).stop_within(ms(0)), "stop_within is zero"),
         (worker(&tenure).start_within(ms(0)), "start_within is zero"),
+        (
+            worker(&tenure).stop_within(ms(1500)).renew_every(ms(1400)),
+            "renew_every 1.4s and stop_within 1.5s leave less than a sixth of the ttl 3s",
+        ),
         (worker(&tenure).ttl(ms(1)), "the ttl 1ms is out of range"),
         (tenure.worker(""), "name"),
     ] {

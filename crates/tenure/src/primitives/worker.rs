@@ -128,7 +128,8 @@ impl Worker {
     }
 
     /// How long [`Work::stop`] may take. Where renewals fail, stopping begins this long before the
-    /// term ends. Default: a third of the ttl; at most half of it.
+    /// term ends. Default: a third of the ttl; at most half of it, and with
+    /// [`renew_every`](Worker::renew_every) at most five sixths of it together.
     pub fn stop_within(mut self, stop_within: Duration) -> Worker {
         self.stop_within = Some(stop_within);
         self
@@ -172,7 +173,7 @@ impl Worker {
         let ttl = self.ask.claim.ttl;
         let start_within = self.start_within.unwrap_or(ttl / 3);
         let stop_within = self.stop_within.unwrap_or(ttl / 3);
-        check_bounds(start_within, stop_within, ttl)
+        check_bounds(start_within, stop_within, ttl, self.ask.terms.renew_every)
             .map_err(|error| self.handle.core.explain(error, "work", &self.ask.claim.name))?;
         let Worker { handle, mut ask, id, stopper, states, .. } = self;
         let details = ask.details();
@@ -198,8 +199,14 @@ impl Worker {
     }
 }
 
-/// Renewals begin when a third of the ttl has gone: at half of it, some of their tries still count.
-fn check_bounds(start_within: Duration, stop_within: Duration, ttl: Duration) -> Result<()> {
+/// Between a renewal that is due and the moment to stop there must be time for it to be answered, and
+/// tried again: a sixth of the ttl at least.
+fn check_bounds(
+    start_within: Duration,
+    stop_within: Duration,
+    ttl: Duration,
+    renew_every: Option<Duration>,
+) -> Result<()> {
     for (what, bound) in [("start_within", start_within), ("stop_within", stop_within)] {
         if bound.is_zero() {
             let reason = format!("{what} is zero");
@@ -209,6 +216,15 @@ fn check_bounds(start_within: Duration, stop_within: Duration, ttl: Duration) ->
     if stop_within > ttl / 2 {
         let reason = format!("stop_within {stop_within:?} is above half of the ttl {ttl:?}");
         let advice = "raise the ttl: stopping has to fit in what is left when renewals have failed";
+        return Err(Error::invalid(reason).next(advice));
+    }
+    if let Some(every) = renew_every
+        && every.saturating_add(stop_within).saturating_mul(6) > ttl.saturating_mul(5)
+    {
+        let reason = format!(
+            "renew_every {every:?} and stop_within {stop_within:?} leave less than a sixth of the ttl {ttl:?}"
+        );
+        let advice = "renew more often, or raise the ttl: a renewal needs time to be answered";
         return Err(Error::invalid(reason).next(advice));
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Every pair of a machine and an event, and every path through them.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use super::machine::{Action, Event, Machine, Next, State};
 
@@ -164,5 +165,15 @@ fn no_callback_can_block_a_transition() {
             let next = machine.on(*event).unwrap();
             assert_ne!(next.machine.state(), machine.state(), "{event}");
         }
+    }
+}
+
+#[test]
+fn a_renewal_at_half_of_the_ttl_leaves_time_to_stop_unless_stopping_takes_half_of_it_too() {
+    for seconds in [1, 7, 10] {
+        let ttl = Duration::from_secs(seconds);
+        let check = |stop, every| super::check_bounds(ttl / 3, stop, ttl, Some(every)).is_ok();
+        assert!(check(ttl / 3, ttl / 2) && check(ttl / 2, ttl / 3));
+        assert!(!check(ttl / 2, ttl / 2) && !check(ttl / 3, Duration::MAX));
     }
 }
