@@ -78,7 +78,10 @@ const RULES: &[Rule] = &[
     },
     Rule {
         module: "outage",
-        may_import: &[WORDS, &["client", "hold", "observe", "options", "stake"]],
+        may_import: &[
+            WORDS,
+            &["client", "clock", "engine", "hold", "observe", "options", "stake", "turn"],
+        ],
         because: "it says whether the engine is there and who goes on, and leaves the asking to others",
     },
     Rule {

@@ -19,6 +19,8 @@ pub(crate) type Joined = Pin<Box<dyn Future<Output = tenure::Result<Hold>> + Sen
 
 /// The longest text that the library keeps, in bytes.
 const LONGEST_TEXT: usize = 256;
+/// How long it may take to see who holds a name that was not had.
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
 
 impl Asking {
     /// How to ask, with the engine's defaults for what was not said. `more` is what tenure itself says
@@ -66,7 +68,10 @@ impl Asking {
     ) -> Failure {
         let view = match error.kind() {
             ErrorKind::WaitOver | ErrorKind::Conflict => {
-                tenure.inspect(settings.full_name(&self.name)).await.ok().flatten()
+                // The wait is over: an engine that is slow now is not waited for.
+                let seen = tenure.inspect(settings.full_name(&self.name));
+                let seen = tokio::time::timeout(LONGEST_LOOK, seen).await;
+                seen.ok().and_then(|seen| seen.ok().flatten())
             }
             _ => None,
         };

@@ -31,7 +31,8 @@ pub(crate) const CODES: &[Code] = &[
         code: "T003",
         title: "the engine cannot be reached",
         why: "Nothing listens at that address, a firewall is in between, or the server is too busy to\n\
-              answer in time. Nothing was run.",
+              answer in time, or says that it cannot serve now (OOM, LOADING, NOREPLICAS): the second\n\
+              line of the error has its words. Nothing was run.",
         next: "`tenure doctor`. TENURE_URL names the engine; REDIS_URL is not read.",
     },
     Code {

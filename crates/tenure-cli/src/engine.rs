@@ -51,7 +51,7 @@ fn not_started(error: io::Error) -> Failure {
     )
 }
 
-/// Connects to the engine that the settings name, which must be one that processes share.
+/// Connects to the engine that the settings name, which must be there, and one that processes share.
 pub(crate) async fn connect(settings: &Settings) -> Result<Tenure, Failure> {
     check_shared(settings)?;
     connect_alone(settings).await
@@ -59,6 +59,13 @@ pub(crate) async fn connect(settings: &Settings) -> Result<Tenure, Failure> {
 
 /// The same for a command that can be alone: one that measures, or that serves others from one process.
 pub(crate) async fn connect_alone(settings: &Settings) -> Result<Tenure, Failure> {
+    prepare(settings)?;
+    connect_quietly(settings).await
+}
+
+/// Connects for a claim, which waits for an engine that is not there yet as long as for its turn.
+pub(crate) async fn connect_to_claim(settings: &Settings) -> Result<Tenure, Failure> {
+    check_shared(settings)?;
     connect_at(settings, settings.address.url()?).await
 }
 
@@ -108,15 +115,18 @@ pub(crate) async fn examine(settings: &Settings) -> Result<Vec<Finding>, Failure
 async fn connect_at(settings: &Settings, url: &str) -> Result<Tenure, Failure> {
     prepare(settings)?;
     let began = Instant::now();
-    let connected = Tenure::connect(url).await.and_then(closed);
+    let connected = Tenure::connect_lazily(url).await.and_then(closed);
     connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
 }
 
 /// Connects without a remark: whoever asks has had them.
 pub(crate) async fn connect_quietly(settings: &Settings) -> Result<Tenure, Failure> {
-    let began = Instant::now();
-    let connected = Tenure::connect(settings.address.url()?).await.and_then(closed);
-    connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
+    let (began, url) = (Instant::now(), settings.address.url()?);
+    let connected = async {
+        let tenure = Tenure::connect_lazily(url).await.and_then(closed)?;
+        tenure.health().await.map(|_| tenure)
+    };
+    connected.await.map_err(|error| not_connected(&error, settings, began.elapsed()))
 }
 
 /// Whatever the URL says of outages: a command runs with its hold, and never without.

@@ -16,7 +16,7 @@ pub(crate) const OK: Exit = Exit(0);
 pub(crate) const NO: u8 = 1;
 /// The arguments make no sense. This one and those below up to 78 are the numbers of `sysexits.h`.
 pub(crate) const USAGE: u8 = 64;
-/// The engine cannot be reached.
+/// The engine cannot be reached, or cannot serve now.
 pub(crate) const UNREACHABLE: u8 = 69;
 /// A fault in tenure or in the machine under it.
 pub(crate) const INTERNAL: u8 = 70;
@@ -39,11 +39,14 @@ pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
     ("0", "it worked"),
     ("1", "the answer is no: not held, no leader, nothing broken, a check that failed"),
     ("64", "the arguments make no sense, or do not fit what others use"),
-    ("69", "the engine cannot be reached"),
+    ("69", "the engine cannot be reached, or cannot serve now"),
     ("70", "a fault in tenure or in the machine under it: please report it"),
     ("73", "the state file cannot be created"),
     ("74", "the output cannot be written"),
-    ("75", "busy: `-n`, or the wait is over (`-E N` of `run` sets another code)"),
+    (
+        "75",
+        "busy: others hold it, and `-n`, or the wait is over (`-E N` of `run` sets another code)",
+    ),
     ("76", "unsettled: `once` was started by someone who never said how it ended"),
     ("77", "not allowed: the engine refuses this user"),
     ("78", "a variable or a URL that makes no sense"),

@@ -220,7 +220,7 @@ impl Member {
     }
 
     /// The outcome is known: others no longer see it when this returns. [`Released::Late`] says that
-    /// they did not see it all the time.
+    /// they did not see it all the time, [`Released::Unknown`] that they may see it for a while yet.
     ///
     /// # Cancel safety
     /// It leaves even if the future is dropped.

@@ -12,9 +12,15 @@ mod file;
 mod life;
 #[path = "outage/load.rs"]
 mod load;
+#[path = "outage/patience.rs"]
+mod patience;
 #[path = "outage/policies.rs"]
 mod policies;
 mod probe_file;
 mod probe_redis;
 #[path = "outage/seeds.rs"]
 mod seeds;
+#[path = "outage/starved.rs"]
+mod starved;
+#[path = "outage/told.rs"]
+mod told;

@@ -7,6 +7,7 @@
 
 mod begun;
 mod ending;
+mod patience;
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -20,16 +21,15 @@ use self::begun::Begun;
 pub(crate) use self::ending::Ending;
 use self::ending::{End, Who, not_asked_for};
 use crate::ask::{Draft, check_units};
-use crate::claim::{Claim, Ended, Grant, Holder, Place, Renewal, Renewed, Turn, Verdict};
+use crate::claim::{Claim, Ended, Grant, Place, Renewal, Renewed, Turn, Verdict};
 use crate::client::{Core, Handle};
-use crate::engine::{Step, View};
-use crate::error::{Error, ErrorKind, Result};
+use crate::engine::Step;
+use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::local;
 use crate::moment::Moment;
 use crate::observe::Waiting;
 use crate::options::OnOutage;
-use crate::outage::is_outage;
 use crate::stake::{Event, Stake};
 
 impl Draft {
@@ -85,8 +85,7 @@ impl Draft {
             Ok(id) => (id, core.slots.seen()),
             Err(error) => return Err(core.not_sent(error, &self.claim)),
         };
-        (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen.all, may_wait);
-        self.claim.elsewhere = seen.elsewhere;
+        (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen, may_wait);
         if self.claim.details.trace.is_none()
             && let Some(trace) = core.trace()
         {
@@ -118,10 +117,16 @@ struct Asked {
     answered: bool,
     /// When to give up on an engine that has not.
     give_up: Moment,
-    /// What it said instead of an answer.
-    last_failure: Option<Error>,
+    /// How often that may still be put off.
+    put_off: u32,
+    /// What the engine said instead of its last answer, and when.
+    last_failure: Option<(Moment, Error)>,
     tries: u32,
-    /// When to wake up without a turn: for the deadline, or to try again.
+    /// When to try again.
+    retry_at: Moment,
+    /// When to have the watchdog see whether the engine is there.
+    doubt_at: Moment,
+    /// When to wake up without a turn: the first of all these.
     ring_at: Moment,
     /// How often in a row the engine's answer led to another question at once.
     spins: u32,
@@ -149,27 +154,31 @@ enum Heard {
 
 impl Asked {
     fn new(hold: Hold, request: Request, started: Moment, span: Span) -> Asked {
-        let core = hold.core();
-        let give_up = match (&request, hold.stake().outage()) {
-            (Request::Line(_), _) => Moment::FAR,
-            (_, OnOutage::Closed) => started + core.engine.profile().patience,
-            _ => started + core.longest_silence(),
-        };
-        let reporter = core.slots.reporter.clone();
+        let reporter = hold.core().slots.reporter.clone();
         let waiting = Waiting::new(reporter, hold.stake().clone(), span, started);
-        let (answered, tries, spins, ring_at) = (false, 0, 0, Moment::FAR);
-        let last_failure = None;
-        Asked { waiting, hold, request, answered, give_up, last_failure, tries, ring_at, spins }
+        let asks = !matches!(request, Request::Line(_));
+        let mut asked = Asked {
+            waiting,
+            hold,
+            request,
+            answered: false,
+            give_up: Moment::FAR,
+            put_off: patience::MOST_PUT_OFF,
+            last_failure: None,
+            tries: 0,
+            retry_at: Moment::FAR,
+            doubt_at: Moment::FAR,
+            ring_at: Moment::FAR,
+            spins: 0,
+        };
+        if asks {
+            asked.asks(started);
+        }
+        asked
     }
 
     async fn finish(mut self) -> Result<Ending> {
-        let end = match self.wait_for_turn().await {
-            Err(error) if self.goes_on_without() && is_outage(&error) => {
-                self.core().goes_down(&self.stake().claim.name, &error);
-                Ok(End::Nobody)
-            }
-            end => end,
-        };
+        let end = self.wait_for_turn().await;
         let end = end.map_err(|error| self.explain(error));
         if !self.core().forked() {
             self.say(&end);
@@ -213,11 +222,14 @@ impl Asked {
 
     /// The loop.
     async fn wait_for_turn(&mut self) -> Result<End> {
-        self.ring_at = self.deadline().min(self.give_up);
         loop {
+            let alarms = [self.deadline(), self.give_up, self.retry_at, self.doubt_at];
+            self.ring_at = alarms.into_iter().fold(Moment::FAR, Moment::min);
             let heard = poll_fn(|cx| self.poll_heard(cx)).await;
-            self.ring_at = self.deadline().min(self.give_up);
             let now = self.core().world.now();
+            if !matches!(heard, Heard::Event(Event::Rung)) {
+                self.retry_at = Moment::FAR;
+            }
             match heard {
                 Heard::Verdict(Ok(verdict)) => match self.heard(verdict) {
                     Verdict::Granted(grant) if self.start(grant, now) => return Ok(End::Held),
@@ -262,10 +274,21 @@ impl Asked {
                 Heard::OurTurn | Heard::Event(Event::Rung) if self.is_down() => {
                     return Ok(End::Nobody);
                 }
-                Heard::OurTurn => self.ask_first(now),
+                // It has its turn here: now the engine is asked.
+                Heard::OurTurn => self.ask_again(now),
                 Heard::Event(Event::Rung) if self.stands_here() => {}
-                Heard::Event(Event::Rung) if now >= self.give_up => return Err(self.no_answer()),
-                Heard::Event(Event::Turn(_) | Event::Rung) => self.ask_again(now),
+                Heard::Event(Event::Rung) if now >= self.give_up && self.gives_up(now) => {
+                    return Err(self.no_answer(now));
+                }
+                Heard::Event(Event::Rung) => {
+                    if now >= self.doubt_at {
+                        self.doubt(now);
+                    }
+                    if now >= self.retry_at {
+                        self.ask_again(now);
+                    }
+                }
+                Heard::Event(Event::Turn(_)) => self.ask_again(now),
             }
         }
     }
@@ -282,8 +305,7 @@ impl Asked {
     }
 
     fn heard(&mut self, verdict: Verdict) -> Verdict {
-        (self.answered, self.give_up) = (true, Moment::FAR);
-        self.ring_at = self.deadline();
+        self.has_answered();
         self.stake().answered();
         verdict
     }
@@ -340,6 +362,7 @@ impl Asked {
             return true;
         }
         if self.may_ask_at_once(now) {
+            self.asks(now);
             let core = self.core().clone();
             let Claim { name, id, ttl, .. } = &self.stake().claim;
             let fence = grant.fence;
@@ -350,15 +373,9 @@ impl Asked {
         false
     }
 
-    /// It has its turn here: now the engine is asked.
-    fn ask_first(&mut self, now: Moment) {
-        self.give_up = now + self.core().longest_silence();
-        self.ring_at = self.give_up;
-        self.ask_again(now);
-    }
-
     fn ask_again(&mut self, now: Moment) {
         if self.may_ask_at_once(now) {
+            self.asks(now);
             let claim = self.stake().again(self.core().slots.seen());
             self.request = Request::Claim(self.core().engine.claim(&claim));
         }
@@ -373,111 +390,10 @@ impl Asked {
         at_once
     }
 
-    fn try_later(&mut self, now: Moment) {
-        self.tries += 1;
-        // Spread by the claim's own random bits: a thousand clients must not come back together.
-        let step = Duration::from_millis(20 << self.tries.min(6));
-        let spread = (self.stake().claim.id.bits() >> self.tries.min(32)) as u32 % 1000;
-        self.ring_at = self.ring_at.min(now + step / 2 + step * spread / 2000);
-    }
-
-    /// No answer came: tries again later, or gives up.
-    fn failed(&mut self, error: Error, now: Moment) -> Result<()> {
-        if error.kind() != ErrorKind::Unavailable {
-            // One that may have left something behind is left like any other.
-            if !self.answered && !error.may_have_happened() {
-                self.refused();
-            }
-            return Err(error);
-        }
-        if error.asks_for_time() && self.stake().claim.may_wait {
-            // The engine is there and needs time; whoever came to wait does.
-            self.give_up = Moment::FAR;
-        } else if !self.answered && self.give_up == Moment::FAR {
-            // It was, and is no more.
-            self.give_up = now + self.patience();
-        }
-        if now >= self.give_up {
-            return Err(error);
-        }
-        self.last_failure = Some(error);
-        self.try_later(now);
-        Ok(())
-    }
-
-    /// How long an engine that has not answered yet may be silent.
-    fn patience(&self) -> Duration {
-        match self.goes_on_without() {
-            true => self.core().longest_silence(),
-            false => self.core().engine.profile().patience,
-        }
-    }
-
-    fn no_answer(&mut self) -> Error {
-        let patience = self.patience();
-        let silent = || {
-            let reason = format!("no answer for {patience:?}");
-            Error::new(ErrorKind::Unavailable, reason).next("see the engine's health")
-        };
-        self.last_failure.take().unwrap_or_else(silent).in_doubt()
-    }
-
-    fn deadline(&self) -> Moment {
-        match self.stake().wait {
-            // Whether the engine is there is found out first: the wait is for standing in line.
-            _ if self.goes_on_without() && self.give_up != Moment::FAR => Moment::FAR,
-            Some(wait) if !wait.is_zero() => self.waiting.started + wait,
-            _ => Moment::FAR,
-        }
-    }
-
     fn refused(&self) {
         if self.stake().refused() {
             self.core().slots.remove(self.stake());
         }
-    }
-
-    fn wait_over(&self, now: Moment) -> Result<End> {
-        match self.stake().place() {
-            // Someone is at it, which is an answer to who asked for it to be done once.
-            Some(place) if self.stake().claim.once.is_some() => Ok(End::Busy(place.holder)),
-            place => Err(self.not_in_time(place, now)),
-        }
-    }
-
-    fn not_in_time(&self, place: Option<Place>, now: Moment) -> Error {
-        let (core, name) = (self.core(), &self.stake().claim.name);
-        let waited = self.stake().wait.unwrap_or_default();
-        let others = |ahead: usize| match ahead {
-            0 => String::new(),
-            _ => format!(", and {ahead} were ahead in line"),
-        };
-        if let Request::Line(place) = &self.request {
-            return core.not_had_here(name, &format!("waited {waited:?}{}", others(place.ahead())));
-        }
-        let Some(Place { ticket, ahead, asked_at, holder, .. }) = place else {
-            let said = match &self.last_failure {
-                Some(error) => format!("; the last try: {error}"),
-                None => String::new(),
-            };
-            let reason = format!("waited {waited:?} and the engine has not answered{said}");
-            return Error::new(ErrorKind::WaitOver, reason).next("see the engine's health");
-        };
-        // The line as it is now where that is at hand, else as it was at the last contact.
-        let (ahead, holder) = match core.engine.glance(name) {
-            Some(View { holders, waiters, .. }) => {
-                let before = waiters.iter().filter(|waiter| waiter.ticket < ticket).count();
-                (before, holders.into_iter().min_by_key(|holder| holder.remaining))
-            }
-            None => {
-                let older = |holder: Holder| Holder {
-                    held_for: holder.held_for + now.since(asked_at),
-                    ..holder
-                };
-                (ahead as usize, holder.map(older))
-            }
-        };
-        core.not_had(name, &format!("waited {waited:?}{}", others(ahead)), holder)
     }
 
     fn stake(&self) -> &Arc<Stake> {

@@ -46,7 +46,6 @@ impl Ask {
                 max_waiters: max_waiters.unwrap_or(u32::MAX),
                 ticket: None,
                 seen: Fence::default(),
-                elsewhere: Fence::default(),
                 once: None,
                 details: details.clone(),
             },
@@ -88,8 +87,6 @@ impl Ask {
     pub(crate) fn elsewhere(&self, id: ClaimId) -> Ask {
         let mut ask = self.clone();
         ask.claim.id = id;
-        // Of the same kind, and with room for all.
-        (ask.claim.weight, ask.claim.capacity) = (1, ask.claim.capacity.max(MOST_UNITS));
         ask.protection = match ask.outage() {
             OnOutage::Local => Protection::Local,
             OnOutage::Closed | OnOutage::Open => Protection::None,

@@ -142,9 +142,6 @@ pub struct Claim {
     pub ticket: Option<Ticket>,
     /// The highest fence that the asker's process has seen: the engine's numbers go on above it.
     pub seen: Fence,
-    /// The highest fence that the asker's process gave itself while the engine was out of reach; never
-    /// above `seen`. For engines that count names apart, and know what they themselves have said.
-    pub elsewhere: Fence,
     /// Set for work that is done once.
     pub once: Option<Once>,
     /// What others may know.
@@ -165,7 +162,6 @@ impl Claim {
             max_waiters: u32::MAX,
             ticket: None,
             seen: Fence::default(),
-            elsewhere: Fence::default(),
             once: None,
             details: Arc::default(),
         }

@@ -9,19 +9,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use self::open::{Opened, Reach, open};
+use self::open::{Opened, open};
 use crate::ask::Draft;
 use crate::claim::{Broken, Ended, Fence, Note};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
-use crate::engines::memory::Memory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::local;
 use crate::moment::Moment;
 use crate::name::{Name, Space};
 use crate::observe::{self, End, Reporter};
-use crate::options::{OnOutage, Options, Protection, check_text, on_outage};
-use crate::outage::{Outage, is_outage};
+use crate::options::{OnOutage, Options, Protection, check_text};
+use crate::outage::{Outage, StandIn, is_outage};
 use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore, Worker};
 use crate::stake::{Stake, Todo, Watcher};
 use crate::system;
@@ -88,21 +87,27 @@ impl Tenure {
     /// A query sets defaults for all calls: `memory:?ttl=5s&wait=10s`. It knows `ttl`, `wait`,
     /// `renew`, `renew_every`, `max_hold`, `hold_for`, `max_waiters`, `on_outage` and `owner`.
     ///
-    /// An engine that cannot be reached is an error, unless `on_outage` is `local` or `open`: then Redis is
-    /// connected to when it can be.
+    /// A Redis that is not there is no error: `engine.down` is logged, it is connected to when it is there, and
+    /// until then claims do what `on_outage` says. Whoever wants to know asks for its
+    /// [`health`](Tenure::health). A password that it refuses is an error, and so is a file that cannot be
+    /// opened.
     ///
     /// # Cancel safety
     /// Safe: nothing is kept of a connection that was not returned.
     pub async fn connect(url: &str) -> Result<Tenure> {
-        Tenure::open(url, Reach::Needed(None)).await
+        Tenure::open(url, true).await
     }
 
-    /// The engine that the URL names, to be looked at: it was not asked yet whether it is there.
-    pub(crate) async fn unconnected(url: &str) -> Result<Tenure> {
-        Tenure::open(url, Reach::NotNow).await
+    /// The same without a look at the server: the first call connects, and hears what is wrong with it.
+    /// A file is opened here, too.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is kept of a connection that was not returned.
+    pub async fn connect_lazily(url: &str) -> Result<Tenure> {
+        Tenure::open(url, false).await
     }
 
-    async fn open(url: &str, reach: Reach) -> Result<Tenure> {
+    async fn open(url: &str, reach: bool) -> Result<Tenure> {
         let Opened { engine, fields, down } = open(url, reach).await?;
         let mut options = Options::new(default_owner());
         options.ttl = options.ttl.min(engine.profile().longest_ttl);
@@ -114,7 +119,9 @@ impl Tenure {
         if let Some(error) = down.filter(is_outage) {
             // Any name will do to ask whether it is back.
             let name = Name::unchecked(Space::Lock, "tenure");
-            tenure.handle.core.goes_down(&name, &error);
+            let core = &tenure.handle.core;
+            core.goes_down(&name, &error);
+            core.be_watched().map_err(|error| core.explain(error, "connect", &name))?;
         }
         Ok(tenure)
     }
@@ -132,8 +139,7 @@ impl Tenure {
             observe::no_url();
             "memory:".into()
         });
-        let policy = variable("TENURE_ON_OUTAGE")?.and_then(|value| on_outage(&value).ok());
-        let tenure = Tenure::open(&url, Reach::Needed(policy)).await?;
+        let tenure = Tenure::connect(&url).await?;
         let mut options = tenure.defaults();
         for field in Options::FIELDS {
             if let Some(value) = variable(&format!("TENURE_{}", field.to_uppercase()))? {
@@ -300,7 +306,7 @@ impl Tenure {
     }
 
     /// Ends this connection: waiting claims end with `Closed`, live holds are lost, later calls fail;
-    /// returns when every queued release has been answered, or cannot be any more.
+    /// returns when every queued release has been answered, or has had a second for that.
     ///
     /// A live hold is not released, because its work may still run: it ends with its ttl.
     ///
@@ -319,10 +325,8 @@ impl Tenure {
         }
         for stake in core.slots.all() {
             let watcher = Watcher::new();
-            // Nobody hears it, and nobody will for as long as the outage lasts.
-            let unheard = stake.protection == Protection::Engine && core.is_down(&stake.claim.name);
-            poll_fn(|cx| match stake.is_leaving() && !unheard {
-                true => stake.poll_released(cx, watcher.0).map(drop),
+            poll_fn(|cx| match stake.is_leaving() {
+                true => stake.poll_released(cx, watcher.0, false).map(drop),
                 false => Poll::Ready(()),
             })
             .await;
@@ -423,12 +427,7 @@ impl Core {
     }
 
     pub(crate) fn stand_in(&self) -> &Arc<dyn Engine> {
-        self.stand_in.get_or_init(|| {
-            let memory = Memory::in_world(self.world.clone(), 0);
-            let turns: Weak<dyn Turns> = Arc::downgrade(&self.slots) as _;
-            memory.attach(turns);
-            Arc::new(memory)
-        })
+        self.stand_in.get_or_init(|| Arc::new(StandIn::new(self.world.clone())))
     }
 
     /// Leaves a claim, held or waiting. Never blocks: this is what `Drop` does. Only what was given
@@ -461,7 +460,8 @@ impl Core {
             drop(stake.part());
         }
         if stake.is_leaving() {
-            self.slots.schedule(stake, stake.await_answer(self.world.now()));
+            let is_down = self.is_down(name);
+            self.slots.schedule(stake, stake.await_answer(self.world.now(), is_down));
         }
     }
 

@@ -182,7 +182,7 @@ pub struct Profile {
     pub shortest_ttl: Duration,
     /// The longest ttl it accepts.
     pub longest_ttl: Duration,
-    /// How long a claim that had no answer yet is sent again before it fails.
+    /// How long a claim without a `wait` that had no answer yet is sent again before it fails.
     pub patience: Duration,
 }
 

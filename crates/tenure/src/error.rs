@@ -35,11 +35,12 @@ pub enum ErrorKind {
     Invalid,
     /// Others use this name with another capacity.
     Conflict,
-    /// The wait is over and the turn has not come.
+    /// The wait is over and others have it, as the engine says.
     WaitOver,
     /// The hold ended before it was released.
     Lost,
-    /// The engine cannot be reached, or did not answer in time.
+    /// The engine cannot be reached, did not answer in time, or says that it cannot serve now; the text has
+    /// its own words.
     Unavailable,
     /// The engine refuses this user.
     Denied,

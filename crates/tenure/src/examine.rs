@@ -49,7 +49,7 @@ impl Tenure {
     /// # Cancel safety
     /// Safe: nothing stays of what it does.
     pub async fn examine_at(url: &str) -> Result<Vec<Finding>> {
-        let tenure = Tenure::unconnected(url).await?;
+        let tenure = Tenure::connect_lazily(url).await?;
         let findings = tenure.examine().await;
         tenure.close().await;
         findings

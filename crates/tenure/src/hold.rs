@@ -14,7 +14,7 @@ use crate::client::{Core, Handle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::observe::{End, Reporter};
-use crate::options::{Protection, check_ttl};
+use crate::options::{OnOutage, Protection, check_ttl};
 use crate::stake::{Released, Stake, Todo, Watcher};
 
 /// A granted claim in your hand.
@@ -71,8 +71,12 @@ impl Hold {
         say: impl FnOnce(&Reporter, &Stake),
     ) {
         self.fence = grant.fence;
-        let (slots, stake) = (&self.core().slots, &self.stake);
+        let (core, stake) = (self.core(), &self.stake);
+        let slots = &core.slots;
         slots.saw(grant.fence);
+        if stake.outage() != OnOutage::Closed && stake.protection == Protection::Engine {
+            core.outage.granted(&stake.claim.name, grant.fence);
+        }
         let mut todo = Todo::default();
         let holding = slots.reporter.holding(&stake.claim, &grant, acquire);
         slots.schedule(stake, stake.start(grant, now, holding, &mut todo));
@@ -268,13 +272,19 @@ impl Hold {
 
     /// Releases, and says whether the hold lasted until then.
     ///
-    /// The release is queued at once and awaited after that; if the engine cannot be reached, the
-    /// answer comes when the hold has ended by its ttl, and is [`Released::Late`]. With `hold_for`
-    /// the answer comes at once and the name stays taken for the rest of that time.
+    /// The release is queued at once and awaited after that, for a second at most: if the engine does not
+    /// answer, the result is [`Released::Unknown`], and the release goes on being sent in the background for
+    /// as long as this process runs. With `hold_for` the answer comes at once and the name stays taken for
+    /// the rest of that time.
     ///
     /// # Cancel safety
     /// The release happens even if the future is dropped.
-    pub async fn release(mut self) -> Result<Released> {
+    pub async fn release(self) -> Result<Released> {
+        self.release_and_wait(false).await
+    }
+
+    /// The same, but waits `to_the_end` of the hold for an answer.
+    pub(crate) async fn release_and_wait(mut self, to_the_end: bool) -> Result<Released> {
         let core = self.core();
         core.open().map_err(|error| core.explain(error, "release", &self.stake.claim.name))?;
         self.each().for_each(|hold| core.leave(&hold.stake, true));
@@ -283,8 +293,9 @@ impl Hold {
         let mut all = Released::InTime;
         for hold in self.each() {
             let watcher = Watcher::new();
-            if poll_fn(|cx| hold.stake.poll_released(cx, watcher.0)).await == Released::Late {
-                all = Released::Late;
+            let released = poll_fn(|cx| hold.stake.poll_released(cx, watcher.0, to_the_end)).await;
+            if all != Released::Late && released != Released::InTime {
+                all = released;
             }
         }
         Ok(all)

@@ -413,6 +413,23 @@ impl Reporter {
         }
     }
 
+    /// Its owner released a hold, and the engine has not answered that yet.
+    pub(crate) fn release_unanswered(&self, stake: &Stake) {
+        let (claim, fence, ttl_ms) = (&stake.claim, stake.fence(), millis(stake.claim.ttl));
+        stake.hold_span().in_scope(|| {
+            about!(
+                warn,
+                "lock.release_unanswered",
+                self,
+                claim,
+                %fence,
+                ttl_ms,
+                "the engine has not confirmed the release: the name stays taken until it does, or \
+                 until the ttl is over"
+            );
+        });
+    }
+
     /// Remembers how long it lasted, and warns when the ttl of its group is too short for that.
     fn advise(&self, end: &End<'_>, held: Duration) {
         let claim = &end.stake.claim;

@@ -1,16 +1,22 @@
 //! Whether the engine can be reached, for those who would rather go on without it, and how they do.
 //!
-//! An outage is noticed by a claim that is not answered, or by the watchdog, which asks while such claims
-//! stand in line. From then on they do not ask; the watchdog does, until there is an answer.
+//! Only the watchdog finds an outage: it asks by a connection of its own, from a thread that nobody else
+//! can block. Whoever misses an answer says so ([`Core::doubt`]), and the watchdog asks. From then on claims
+//! with a policy do not ask; the watchdog does, until there is an answer.
 //! Engines whose parts fail apart are told apart by shard.
+
+mod fences;
+mod stand_in;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tracing::Span;
 
+use self::fences::LastFences;
+pub(crate) use self::stand_in::StandIn;
 use crate::claim::{Fence, Verdict};
 use crate::client::Core;
 use crate::error::{Error, ErrorKind, Result};
@@ -32,31 +38,51 @@ pub(crate) struct Outage {
     any: AtomicBool,
     /// Someone may stand in line who would rather hear of an outage than wait.
     watched: AtomicBool,
-    down: Mutex<Down>,
+    known: Mutex<Known>,
+    fences: Mutex<LastFences>,
 }
 
 #[derive(Debug, Default)]
-struct Down {
+struct Known {
     since: Moment,
-    /// The shards that are down, each with a name to ask for.
-    shards: BTreeMap<u32, Name>,
+    /// The shards that are down, each with a name to ask for and what was heard last.
+    down: BTreeMap<u32, (Name, Error)>,
+    /// The shards that someone missed an answer of, each with a name to ask for.
+    doubted: BTreeMap<u32, Name>,
+    /// The shards that answered that they cannot serve now.
+    not_now: BTreeMap<u32, Error>,
 }
 
 impl Outage {
-    fn down(&self) -> MutexGuard<'_, Down> {
-        self.down.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_down(&self, shard: u32) -> bool {
-        self.any.load(SeqCst) && self.down().shards.contains_key(&shard)
+        self.any.load(SeqCst) && self.known().down.contains_key(&shard)
     }
 
     /// A name of each shard that is down.
     pub(crate) fn names_down(&self) -> Vec<Name> {
         match self.any.load(SeqCst) {
-            true => self.down().shards.values().cloned().collect(),
+            true => self.known().down.values().map(|(name, _)| name.clone()).collect(),
             false => Vec::new(),
         }
+    }
+
+    /// A name of each shard that someone missed an answer of.
+    pub(crate) fn names_doubted(&self) -> Vec<Name> {
+        self.known().doubted.values().cloned().collect()
+    }
+
+    /// The shard has answered, and is not in doubt any more; `not_now`: that it cannot serve.
+    pub(crate) fn is_there(&self, shard: u32, not_now: Option<Error>) {
+        let mut known = self.known();
+        known.doubted.remove(&shard);
+        match not_now {
+            Some(error) => known.not_now.insert(shard, error),
+            None => known.not_now.remove(&shard),
+        };
     }
 
     /// Whether someone may stand in line since this was last [taken back](Outage::nobody_waits).
@@ -66,6 +92,16 @@ impl Outage {
 
     pub(crate) fn nobody_waits(&self) {
         self.watched.store(false, SeqCst);
+    }
+
+    /// The engine gave this process a hold that has a policy.
+    pub(crate) fn granted(&self, name: &Name, fence: Fence) {
+        self.fences.lock().unwrap_or_else(PoisonError::into_inner).granted(name, fence);
+    }
+
+    /// The number for a hold without the engine: see [`LastFences`].
+    fn fence_without(&self, name: &Name) -> Fence {
+        self.fences.lock().unwrap_or_else(PoisonError::into_inner).last(name)
     }
 }
 
@@ -80,17 +116,48 @@ impl Core {
         self.outage.any.load(SeqCst) && self.outage.is_down(self.engine.shard(name))
     }
 
+    /// Someone missed an answer for this name: the watchdog finds out whether the engine is there.
+    pub(crate) fn doubt(&self, name: &Name) {
+        let shard = self.engine.shard(name);
+        let news = {
+            let mut known = self.outage.known();
+            let old = known.down.contains_key(&shard) || known.doubted.contains_key(&shard);
+            if !old {
+                known.doubted.insert(shard, name.clone());
+            }
+            !old
+        };
+        if news {
+            self.slots.bell.ring();
+        }
+    }
+
+    /// Whether the watchdog has not found out yet.
+    pub(crate) fn is_in_doubt(&self, name: &Name) -> bool {
+        self.outage.known().doubted.contains_key(&self.engine.shard(name))
+    }
+
+    /// Why the name's part of the engine serves nobody, as the watchdog heard last.
+    pub(crate) fn trouble(&self, name: &Name) -> Option<Error> {
+        let shard = self.engine.shard(name);
+        let known = self.outage.known();
+        let down = known.down.get(&shard).map(|(_, error)| error);
+        down.or_else(|| known.not_now.get(&shard)).map(Error::copy)
+    }
+
     /// The engine cannot be reached. Whoever waits for it and has said what to do then is woken.
     pub(crate) fn goes_down(&self, name: &Name, error: &Error) {
         let shard = self.engine.shard(name);
         let now = self.world.now();
         let (begins, news) = {
-            let mut down = self.outage.down();
-            let begins = down.shards.is_empty();
+            let mut known = self.outage.known();
+            let begins = known.down.is_empty();
             if begins {
-                down.since = now;
+                known.since = now;
             }
-            let news = down.shards.insert(shard, name.clone()).is_none();
+            known.doubted.remove(&shard);
+            known.not_now.remove(&shard);
+            let news = known.down.insert(shard, (name.clone(), error.copy())).is_none();
             self.outage.any.store(true, SeqCst);
             (begins, news)
         };
@@ -115,13 +182,14 @@ impl Core {
     pub(crate) fn comes_back(&self, shard: u32) {
         let now = self.world.now();
         let over = {
-            let mut down = self.outage.down();
-            let over = down.shards.remove(&shard).is_some() && down.shards.is_empty();
+            let mut known = self.outage.known();
+            let over = known.down.remove(&shard).is_some() && known.down.is_empty();
             if over {
                 self.outage.any.store(false, SeqCst);
             }
-            over.then_some(down.since)
+            over.then_some(known.since)
         };
+        self.outage.is_there(shard, None);
         if let Some(since) = over {
             observe::engine_up(&self.engine.profile().label, now.since(since));
         }
@@ -154,8 +222,7 @@ impl Hold {
     pub(crate) fn fall_back(&self, waited: Duration, acquire: &Span) -> Result<Hold> {
         let (core, stake) = (self.core(), self.stake());
         let mut ask = stake.elsewhere(core.world.mint()?);
-        // Above all that this process has seen, and what others were given: as far as clocks agree.
-        ask.claim.seen = core.slots.seen().all.max(wall_clock());
+        ask.claim.seen = core.outage.fence_without(&stake.claim.name);
         let stake = Arc::new(Stake::new(ask));
         let mut hold = self.beside(stake.clone());
         core.slots.insert(stake.clone());
@@ -166,7 +233,6 @@ impl Hold {
                 if let Some(place) = self.stake().part() {
                     stake.accompany(place);
                 }
-                core.slots.saw_elsewhere(grant.fence);
                 hold.start(grant, grant.sent, waited, acquire);
                 core.slots.reporter.unprotected(&stake);
                 Ok(hold)
@@ -177,11 +243,4 @@ impl Hold {
             }
         }
     }
-}
-
-/// The number that a counter begins with today.
-fn wall_clock() -> Fence {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // A clock that is out of its mind must not use up the numbers, of which there are 2^53.
-    Fence::new((wall.as_micros() as u64).min(1 << 52))
 }

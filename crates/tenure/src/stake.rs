@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub(crate) use self::companion::Seen;
 use self::phase::{Asking, Held, Leaving, Phase, State};
 use self::timer::Timer;
 pub(crate) use self::todo::{Heard, Todo};
@@ -32,6 +31,9 @@ use crate::observe::Holding;
 
 /// How long a queued leave may stay unanswered before the watchdog sends it again.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(10);
+/// How long whoever leaves waits for the answer, and how long if the engine is known to be out of reach.
+const LONGEST_LEAVE: Duration = Duration::from_secs(1);
+const LONGEST_LEAVE_WHILE_DOWN: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(crate) struct Stake {
@@ -56,6 +58,9 @@ pub enum Released {
     /// It had ended before, so that the work was not exclusive to its end. Raise the ttl, or find
     /// out why renewals failed.
     Late,
+    /// The engine did not answer within a second, so that nobody knows yet. The release goes on being sent
+    /// in the background; the name is free when it arrives, or when the ttl is over.
+    Unknown,
 }
 
 /// What the asking future wakes up for.
@@ -210,7 +215,7 @@ impl Stake {
     }
 
     /// The claim to send again: the same id, with the ticket it was given.
-    pub(crate) fn again(&self, seen: Seen) -> Claim {
+    pub(crate) fn again(&self, seen: Fence) -> Claim {
         let mut state = self.state();
         state.open += 1;
         state.unsent = false;
@@ -293,13 +298,15 @@ impl Stake {
     }
 
     /// The leave is queued and not answered yet. Returns when the watchdog should send it again.
-    pub(crate) fn await_answer(&self, now: Moment) -> Moment {
+    pub(crate) fn await_answer(&self, now: Moment, is_down: bool) -> Moment {
         let mut state = self.state();
         state.left_at = state.left_at.min(now);
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
         leaving.next_try = leaving.next_try.min(on_the_beat(now + LEAVE_PATIENCE));
         let ends = leaving.good_until.map_or(now + PLACE_LIFE, |good| good.max(now));
         leaving.give_up = leaving.give_up.min(ends + self.claim.ttl);
+        let longest = if is_down { LONGEST_LEAVE_WHILE_DOWN } else { LONGEST_LEAVE };
+        leaving.unheard_at = leaving.unheard_at.min(now + longest);
         leaving.next_try
     }
 
@@ -333,13 +340,22 @@ impl Stake {
         }
     }
 
-    /// Waits until the leave was answered, or the claim has ended without.
-    pub(crate) fn poll_released(&self, cx: &mut Context<'_>, watcher: u64) -> Poll<Released> {
+    /// Waits until the leave was answered, or the claim has ended without; unless `to_the_end`, no longer
+    /// than one waits for an answer.
+    pub(crate) fn poll_released(
+        &self,
+        cx: &mut Context<'_>,
+        watcher: u64,
+        to_the_end: bool,
+    ) -> Poll<Released> {
         let mut state = self.state();
         match &state.phase {
             Phase::Over(released) => Poll::Ready(released.unwrap_or(Released::Late)),
             _ if state.lost.is_some() => Poll::Ready(Released::Late),
             Phase::Leaving(Leaving { overdue: true, .. }) => Poll::Ready(Released::Late),
+            Phase::Leaving(Leaving { unheard: true, .. }) if !to_the_end => {
+                Poll::Ready(Released::Unknown)
+            }
             Phase::Held(held) if held.is_kept() => Poll::Ready(Released::InTime),
             _ => {
                 let before = state.observe(cx, watcher);
@@ -476,8 +492,9 @@ impl Stake {
     }
 
     fn leaving(good_until: Option<Moment>) -> Leaving {
-        let (next_try, give_up) = (Moment::FAR, Moment::FAR);
-        Leaving { tries: 0, next_try, give_up, good_until, overdue: false }
+        let (next_try, give_up, unheard_at) = (Moment::FAR, Moment::FAR, Moment::FAR);
+        let (overdue, unheard) = (false, false);
+        Leaving { tries: 0, next_try, give_up, unheard_at, good_until, overdue, unheard }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::moment::Moment;
 use crate::name::Name;
 use crate::observe::{End, Reporter};
-use crate::stake::{Released, Seen, Stake, Todo};
+use crate::stake::{Released, Stake, Todo};
 use crate::system;
 
 const SHARDS: usize = 64;
@@ -36,7 +36,6 @@ pub(crate) struct Slots {
     world: Arc<dyn World>,
     shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
     seen: AtomicU64,
-    elsewhere: AtomicU64,
     pub(crate) reporter: Arc<Reporter>,
 }
 
@@ -63,7 +62,6 @@ impl Slots {
             world,
             shard_of,
             seen: AtomicU64::new(0),
-            elsewhere: AtomicU64::new(0),
             reporter: Arc::new(reporter),
         }
     }
@@ -192,6 +190,9 @@ impl Slots {
         if let Some(ended) = todo.lost.take() {
             self.reporter.lost(self.end(stake, todo), ended);
         }
+        if std::mem::take(&mut todo.unheard) {
+            self.reporter.release_unanswered(stake);
+        }
         if std::mem::take(&mut todo.unanswered) {
             self.reporter.released_late(self.end(stake, todo), None);
         }
@@ -221,7 +222,7 @@ impl Slots {
                 self.reporter.released_late(self.end(stake, &mut todo), ended);
             }
             Some(Released::InTime) => self.reporter.released(self.end(stake, &mut todo)),
-            None => {}
+            Some(Released::Unknown) | None => {}
         }
         self.carry_out(stake, &mut todo);
     }
@@ -249,16 +250,9 @@ impl Slots {
         stakes.iter().any(|stake| stake.claim.name == *name && stake.holds(fence))
     }
 
-    /// The highest fences seen, for claims to carry.
-    pub(crate) fn seen(&self) -> Seen {
-        let read = |number: &AtomicU64| Fence::new(number.load(Relaxed));
-        Seen { all: read(&self.seen), elsewhere: read(&self.elsewhere) }
-    }
-
-    /// A fence that no engine gave.
-    pub(crate) fn saw_elsewhere(&self, fence: Fence) {
-        self.elsewhere.fetch_max(fence.get(), Relaxed);
-        self.saw(fence);
+    /// The highest fence seen, for claims to carry.
+    pub(crate) fn seen(&self) -> Fence {
+        Fence::new(self.seen.load(Relaxed))
     }
 
     pub(crate) fn saw(&self, fence: Fence) {

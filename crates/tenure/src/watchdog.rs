@@ -26,6 +26,7 @@ use crate::error::{Error, ErrorKind};
 use crate::moment::Moment;
 use crate::observe;
 use crate::options::Protection;
+use crate::outage::is_outage;
 use crate::stake::{Stake, Todo};
 use crate::system;
 
@@ -153,6 +154,9 @@ impl Errands {
         }
         self.send_renewals(now);
         for (stake, mut todo) in found {
+            if todo.unheard {
+                self.core.doubt(&stake.claim.name);
+            }
             self.core.slots.carry_out(&stake, &mut todo);
         }
     }
@@ -264,6 +268,7 @@ impl Core {
                     Renewed::Unknown(unknown.in_doubt())
                 }
             };
+            self.doubt_if_unanswered(stake, &answer);
             let mut todo = Todo::default();
             stake.renewed(renewal, answer, now, &mut todo);
             self.slots.renewed(stake, now);
@@ -271,6 +276,18 @@ impl Core {
             self.slots.carry_out(stake, &mut todo);
         }
         self.slots.reporter.renewals(all_heard);
+    }
+}
+
+impl Core {
+    /// A renewal that nobody answered may be the first sign of an outage.
+    fn doubt_if_unanswered(&self, stake: &Stake, answer: &Renewed) {
+        if let Renewed::Unknown(error) = answer
+            && stake.protection == Protection::Engine
+            && is_outage(error)
+        {
+            self.doubt(&stake.claim.name);
+        }
     }
 }
 

@@ -53,8 +53,8 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "an engine that is back stays out of reach",
         file: "crates/tenure/src/outage.rs",
-        find: "let over = down.shards.remove(&shard).is_some() && down.shards.is_empty();",
-        replace: "let over = shard == u32::MAX && down.shards.is_empty();",
+        find: "let over = known.down.remove(&shard).is_some() && known.down.is_empty();",
+        replace: "let over = shard == u32::MAX && known.down.is_empty();",
         tests: OUTAGES,
     },
     Mutation {

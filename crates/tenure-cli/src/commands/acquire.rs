@@ -26,7 +26,7 @@ pub(crate) async fn run(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {
-    let tenure = engine::connect(settings).await?;
+    let tenure = engine::connect_to_claim(settings).await?;
     let began = Instant::now();
     let interrupted = signals::interrupted()?;
     // In this order: whoever interrupts in the last moment must not leave a hold behind.

@@ -6,7 +6,7 @@ use tenure::{Error, Released};
 
 use crate::claimed::Claimed;
 use crate::engine;
-use crate::failure::{Exit, Failure, NO, OK, Stop};
+use crate::failure::{Exit, Failure, NO, OK, Stop, UNREACHABLE};
 use crate::output::json::Object;
 use crate::output::quoted;
 use crate::settings::Settings;
@@ -29,7 +29,13 @@ pub(crate) async fn run(
             }
             Ok(OK)
         }
-        _ => Err(Failure::new(
+        Released::Unknown => {
+            let what = format!("the release of {} was not confirmed", quoted(&asked.name));
+            let why = "the engine did not answer within a second";
+            let help = "release it again; it ends when its ttl is over at the latest";
+            Err(Failure::new(UNREACHABLE, what, why, help).code("T003").into())
+        }
+        Released::Late => Err(Failure::new(
             NO,
             format!("released late: the hold of {} had ended before", quoted(&asked.name)),
             "its time ran out before the engine knew of the release",

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 use crate::stage::{Stage, until};
 
@@ -339,6 +340,83 @@ fn a_ttl_that_is_too_short_for_the_commands_end_is_refused() {
     assert!(ended.err.starts_with("error[T014]"), "{}", ended.err);
     assert!(!stage.path("ran").exists());
     assert_eq!(stage.end(&["run", "-t", "30s", "-k", "10s", "x", "--", "true"]).code, Some(0));
+}
+
+/// Only others who hold it make a name busy: a cron job must not be skipped in silence for as long as an
+/// outage lasts.
+#[test]
+fn what_the_engine_cannot_do_is_69_and_never_busy() {
+    let stage = Stage::redis();
+    let server = stage.redis.as_ref().unwrap();
+    for (word, settings, back) in [
+        ("OOM", ["CONFIG", "SET", "maxmemory", "1"], ["CONFIG", "SET", "maxmemory", "0"]),
+        (
+            "NOREPLICAS",
+            ["CONFIG", "SET", "min-replicas-to-write", "1"],
+            ["CONFIG", "SET", "min-replicas-to-write", "0"],
+        ),
+    ] {
+        server.command(&settings).unwrap();
+        for words in [
+            &["run", "-w", "700ms", "-E", "0", "x", "--", "touch", "ran"][..],
+            &["run", "-n", "-E", "0", "x", "--", "touch", "ran"],
+            &["once", "-w", "700ms", "x", "--", "touch", "ran"],
+            &["acquire", "-w", "700ms", "x"],
+        ] {
+            let ended = stage.end(words);
+            assert_eq!(ended.code, Some(69), "{words:?}: {}", ended.err);
+            assert!(ended.err.contains(word), "{words:?}: {}", ended.err);
+        }
+        server.command(&back).unwrap();
+    }
+    assert!(!stage.path("ran").exists());
+}
+
+#[test]
+fn a_server_that_dies_while_one_waits_is_69_when_the_wait_is_over() {
+    for hung in [false, true] {
+        let stage = Stage::redis();
+        let server = stage.redis.as_ref().unwrap();
+        let _holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; exec sleep 600"]);
+        stage.lines("ready", 1);
+        let began = Instant::now();
+        let waits = stage.start(&["run", "-w", "6s", "-E", "0", "x", "--", "touch", "ran"]);
+        until("it stands in line", || stage.waiters("x") == 1);
+        if hung {
+            server.pause().unwrap();
+        } else {
+            server.kill().unwrap();
+        }
+        let ended = waits.end();
+        let took = began.elapsed();
+        assert_eq!(ended.code, Some(69), "{}", ended.err);
+        assert!(ended.err.contains("error[T003]"), "{}", ended.err);
+        assert!(took < Duration::from_secs(8), "a wait of 6 s took {took:?}");
+        assert!(!stage.path("ran").exists());
+    }
+}
+
+#[test]
+fn a_server_that_is_down_is_waited_for_as_long_as_for_a_turn() {
+    let stage = Stage::redis();
+    let server = stage.redis.as_ref().unwrap();
+    server.kill().unwrap();
+    for words in [
+        &["run", "-w", "60s", "x", "--", "echo", "ran"][..],
+        &["run", "x", "--", "echo", "ran"],
+        &["acquire", "-w", "60s", "y"],
+    ] {
+        let waits = stage.start(words);
+        std::thread::sleep(Duration::from_secs(2));
+        server.restart().unwrap();
+        let ended = waits.end();
+        assert_eq!(ended.code, Some(0), "{words:?}: {}", ended.err);
+        server.kill().unwrap();
+    }
+    let began = Instant::now();
+    let ended = stage.end(&["run", "-n", "x", "--", "touch", "ran"]);
+    assert_eq!(ended.code, Some(69), "{}", ended.err);
+    assert!(began.elapsed() < Duration::from_secs(4), "-n took {:?}", began.elapsed());
 }
 
 #[test]

@@ -78,7 +78,11 @@ impl Process {
         if *inside > 1 {
             self.seen.wrong(format!("{name}: {inside} of one process are inside"));
         }
-        if fence <= *highest {
+        let right = match hold.protection() {
+            Protection::Engine => fence > *highest,
+            _ => fence == *highest,
+        };
+        if !right {
             self.seen.wrong(format!("{name}: fence {fence} after {highest}"));
         }
         *highest = fence;

@@ -61,7 +61,7 @@ async fn wait_replicas_a_claim_that_the_replica_does_not_have_fails_and_leaves_n
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
     until_free(&watch, "y").await;
-    let error = within(secs(10), ours.mutex("y").acquire()).await.unwrap_err();
+    let error = within(secs(10), ours.mutex("y").wait(secs(2)).acquire()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     until_free(&watch, "y").await;
     // Renewals that are not acknowledged do not count, and the hold is lost in its time.

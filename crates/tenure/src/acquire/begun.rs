@@ -12,7 +12,6 @@ use crate::claim::Verdict;
 use crate::engine::Step;
 use crate::error::Result;
 use crate::hold::Hold;
-use crate::moment::Moment;
 use crate::observe::Waiting;
 use crate::options::OnOutage;
 
@@ -33,7 +32,7 @@ impl Begun {
             Ok(Ok(Verdict::Waiting(place))) => {
                 let started = place.asked_at;
                 let mut asked = Asked::new(hold, Request::None, started, span);
-                (asked.answered, asked.give_up) = (true, Moment::FAR);
+                asked.has_answered();
                 asked.stand(place, started);
                 Begun::Asked(Box::pin(asked.finish()))
             }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use crate::claim::{Details, Holder, Outcome};
+use super::{Asked, Request};
+use crate::claim::{Details, Holder, Outcome, Place};
 use crate::client::Core;
+use crate::engine::View;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::local;
+use crate::moment::Moment;
 use crate::name::Name;
 
 /// How the wait ended.
@@ -66,6 +69,64 @@ impl Ending {
             Ending::Granted(hold) => Some(hold),
             Ending::Busy(..) | Ending::Settled(_) | Ending::Unsettled => None,
         }
+    }
+}
+
+impl Asked {
+    /// The wait is over: others have it, unless the engine has stopped answering since it said so.
+    pub(super) fn wait_over(&self, now: Moment) -> Result<End> {
+        let place = self.stake().place();
+        if let Some(error) = self.trouble(place.as_ref()) {
+            return Err(error);
+        }
+        match place {
+            // Someone is at it, which is an answer to who asked for it to be done once.
+            Some(place) if self.stake().claim.once.is_some() => Ok(End::Busy(place.holder)),
+            place => Err(self.not_in_time(place, now)),
+        }
+    }
+
+    /// Why the engine cannot say that others have it.
+    fn trouble(&self, place: Option<&Place>) -> Option<Error> {
+        if self.stands_here() {
+            return None;
+        }
+        let heard = place.map(|place| place.asked_at);
+        let failed = self.last_failure.as_ref().filter(|(at, _)| Some(*at) > heard);
+        let trouble = self.core().trouble(&self.stake().claim.name);
+        trouble.or_else(|| failed.map(|(_, error)| error.copy()))
+    }
+
+    fn not_in_time(&self, place: Option<Place>, now: Moment) -> Error {
+        let (core, name) = (self.core(), &self.stake().claim.name);
+        let waited = self.stake().wait.unwrap_or_default();
+        let others = |ahead: usize| match ahead {
+            0 => String::new(),
+            _ => format!(", and {ahead} were ahead in line"),
+        };
+        if let Request::Line(place) = &self.request {
+            return core.not_had_here(name, &format!("waited {waited:?}{}", others(place.ahead())));
+        }
+        // Without a place it was granted, too late to be taken.
+        let Some(Place { ticket, ahead, asked_at, holder, .. }) = place else {
+            let reason = format!("waited {waited:?}; the turn came too late");
+            return Error::new(ErrorKind::WaitOver, reason).next("wait longer");
+        };
+        // The line as it is now where that is at hand, else as it was at the last contact.
+        let (ahead, holder) = match core.engine.glance(name) {
+            Some(View { holders, waiters, .. }) => {
+                let before = waiters.iter().filter(|waiter| waiter.ticket < ticket).count();
+                (before, holders.into_iter().min_by_key(|holder| holder.remaining))
+            }
+            None => {
+                let older = |holder: Holder| Holder {
+                    held_for: holder.held_for + now.since(asked_at),
+                    ..holder
+                };
+                (ahead as usize, holder.map(older))
+            }
+        };
+        core.not_had(name, &format!("waited {waited:?}{}", others(ahead)), holder)
     }
 }
 

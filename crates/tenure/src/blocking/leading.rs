@@ -180,7 +180,7 @@ impl Once {
             },
         );
         match (settled, done) {
-            (Released::Late, _) => {
+            (Released::Late | Released::Unknown, _) => {
                 let error = Error::new(ErrorKind::Lost, "its hold ended before the work did");
                 Err(error
                     .next("raise the ttl, or find out why renewals failed")

@@ -7,16 +7,8 @@ use crate::engines::file::File;
 use crate::engines::memory::Memory;
 use crate::engines::redis::{Redis, RedisConfig};
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{OnOutage, on_outage};
 
-/// Whether the engine must be there when it is opened.
-pub(super) enum Reach {
-    NotNow,
-    /// Unless a policy says otherwise: this one, or that of the URL.
-    Needed(Option<OnOutage>),
-}
-
-/// An engine, what else the query of its URL says, and why it cannot be reached if that is no error.
+/// An engine, what else the query of its URL says, and why it cannot be reached, where it was tried.
 pub(super) struct Opened {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) fields: Vec<(String, String)>,
@@ -29,7 +21,8 @@ impl Opened {
     }
 }
 
-pub(super) async fn open(url: &str, reach: Reach) -> Result<Opened> {
+/// `reach`: to see whether it is there.
+pub(super) async fn open(url: &str, reach: bool) -> Result<Opened> {
     let (address, query) = url.split_once('?').unwrap_or((url, ""));
     let fields = || {
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
@@ -67,12 +60,11 @@ pub(super) async fn open(url: &str, reach: Reach) -> Result<Opened> {
         let label = config.label();
         let explain = |error: Error| error.context("connect", "", &label);
         let redis = Redis::unconnected(config).map_err(explain)?;
-        let Reach::Needed(policy) = reach else { return Ok(Opened::new(redis, fields)) };
-        let said = fields.iter().rev().find(|(field, _)| field == "on_outage");
-        let said = said.and_then(|(_, value)| on_outage(value).ok());
-        let closed = policy.or(said).unwrap_or_default() == OnOutage::Closed;
+        if !reach {
+            return Ok(Opened::new(redis, fields));
+        }
         let down = match redis.reach().await {
-            Err(error) if !closed && error.kind() == ErrorKind::Unavailable => Some(error),
+            Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
             reached => reached.map(|()| None).map_err(explain)?,
         };
         return Ok(Opened { down, ..Opened::new(redis, fields) });

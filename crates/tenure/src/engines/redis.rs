@@ -351,10 +351,6 @@ impl Shared {
 
     /// The highest number that a claim must be above, as far as this process knows.
     fn seen_before(&self, claim: &Claim) -> Fence {
-        self.seen_here(claim).max(claim.elsewhere)
-    }
-
-    fn seen_here(&self, claim: &Claim) -> Fence {
         if claim.seen.get() > self.highest_seen.load(Relaxed) {
             // From elsewhere, so it may be of this very name.
             return claim.seen;

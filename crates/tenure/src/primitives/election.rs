@@ -179,13 +179,17 @@ impl Term {
         let _ = self.0.let_go();
     }
 
-    /// Hands over to the next candidate.
+    /// Hands over to the next candidate, and waits for the answer as [`Hold::release`] does.
     ///
     /// # Cancel safety
     /// It is resigned even if the future is dropped.
     pub async fn resign(self) -> Result<Released> {
-        self.0.core().slots.reporter.resigned(self.0.stake());
-        self.0.release().await
+        let (core, stake) = (self.0.core().clone(), self.0.stake().clone());
+        let released = self.0.release().await?;
+        if released == Released::InTime {
+            core.slots.reporter.resigned(&stake);
+        }
+        Ok(released)
     }
 }
 

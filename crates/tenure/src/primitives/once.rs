@@ -255,7 +255,8 @@ impl Run {
         let settle = Settle { fence: hold.fence(), outcome };
         if hold.is_live() {
             stake.settle(settle.clone());
-            if hold.release().await? == Released::InTime {
+            // What became of it must be known: this waits as long as the hold lasts.
+            if hold.release_and_wait(true).await? == Released::InTime {
                 return Ok(Released::InTime);
             }
         }

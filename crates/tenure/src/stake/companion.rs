@@ -6,14 +6,6 @@ use super::{Stake, Todo};
 use crate::claim::{Claim, Fence};
 use crate::local;
 
-/// The highest fences that this process knows of, for claims to carry.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
-    pub(crate) all: Fence,
-    /// Of those that no engine gave.
-    pub(crate) elsewhere: Fence,
-}
-
 impl Stake {
     /// It is there, and the engine was not asked yet: whoever drops it now leaves nothing.
     pub(crate) fn not_sent(&self) {
@@ -21,7 +13,7 @@ impl Stake {
     }
 
     /// The claim to send first, with what was seen since it was made.
-    pub(crate) fn first(&self, seen: Seen) -> Claim {
+    pub(crate) fn first(&self, seen: Fence) -> Claim {
         let mut state = self.state();
         state.unsent = false;
         state.again(&self.claim, seen)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::{Heard, LEAVE_PATIENCE, Released, Seen, Stake, Todo};
+use super::{Heard, LEAVE_PATIENCE, Released, Stake, Todo};
 use crate::claim::{Claim, Ended, Fence, Grant, PLACE_LIFE, Place, Settle, Turn};
 use crate::local;
 use crate::moment::Moment;
@@ -91,9 +91,13 @@ pub(super) struct Leaving {
     pub(super) next_try: Moment,
     /// After this the engine has ended the claim by itself.
     pub(super) give_up: Moment,
+    /// After this nobody waits for the answer any more.
+    pub(super) unheard_at: Moment,
     pub(super) good_until: Option<Moment>,
     /// The hold has run out since, whatever the engine answers.
     pub(super) overdue: bool,
+    /// No answer came for as long as anyone waits for it.
+    pub(super) unheard: bool,
 }
 
 impl State {
@@ -142,13 +146,12 @@ impl State {
         todo.wake = self.waker.take();
     }
 
-    pub(super) fn again(&self, claim: &Claim, seen: Seen) -> Claim {
+    pub(super) fn again(&self, claim: &Claim, seen: Fence) -> Claim {
         let ticket = match &self.phase {
             Phase::Asking(asking) => asking.place.as_ref().map(|place| place.ticket),
             _ => None,
         };
-        let Seen { all: seen, elsewhere } = seen;
-        Claim { ticket, seen, elsewhere, ..claim.clone() }
+        Claim { ticket, seen, ..claim.clone() }
     }
 
     pub(super) fn next(&self, stake: &Stake) -> Moment {
@@ -159,7 +162,9 @@ impl State {
                 let cap = stake.cap(self.since);
                 next.min(cap).min(held.warn_at(cap))
             }
-            Phase::Leaving(leaving) => leaving.next_try.min(leaving.give_up),
+            Phase::Leaving(leaving) => {
+                leaving.next_try.min(leaving.give_up).min(leaving.unheard_at)
+            }
             Phase::Over(_) => Moment::ORIGIN,
             Phase::Detached(forget_at) => *forget_at,
         }

@@ -27,6 +27,8 @@ pub(crate) struct Todo {
     pub(crate) holding: Option<Arc<Holding>>,
     /// The release was never answered, and by now need not be.
     pub(crate) unanswered: bool,
+    /// The release was not answered for as long as anyone waits for that.
+    pub(crate) unheard: bool,
     /// The stake has ended and can be forgotten.
     pub(crate) over: bool,
     /// Its place in this process's own line, to be left when every mutex is free.
@@ -58,6 +60,6 @@ impl Todo {
             && self.heard.is_none()
             && self.wake_observers.is_empty();
         let idle = self.renew.is_none() && self.leave.is_none() && self.frees.is_none();
-        quiet && idle && !self.over
+        quiet && idle && !self.over && !self.unheard
     }
 }

@@ -4,8 +4,8 @@ use std::task::Context;
 use std::time::Duration;
 
 use super::phase::{Leaving, Phase, State, retry_after};
-use super::{Heard, Released, Seen, Stake, Todo};
-use crate::claim::{Claim, Ended, FIRST_LIFE, Renewal, Renewed, Turn};
+use super::{Heard, LONGEST_LEAVE, Released, Stake, Todo};
+use crate::claim::{Claim, Ended, FIRST_LIFE, Fence, Renewal, Renewed, Turn};
 use crate::moment::Moment;
 
 /// How much longer a step of the engine's clock may have been than it was found to be.
@@ -68,7 +68,9 @@ impl Stake {
         if now >= held.leave_at {
             let give_up = held.good_until + self.claim.ttl;
             let leaving = Stake::leaving(Some(held.good_until));
-            state.phase = Phase::Leaving(Leaving { next_try: now, give_up, ..leaving });
+            let unheard_at = now + LONGEST_LEAVE;
+            let leaving = Leaving { next_try: now, give_up, unheard_at, ..leaving };
+            state.phase = Phase::Leaving(leaving);
             todo.frees = state.companion.take();
             state.left_at = now;
             return now;
@@ -107,6 +109,12 @@ impl Stake {
             todo.call(&mut state.observers);
         }
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
+        if now >= leaving.unheard_at {
+            (leaving.unheard_at, leaving.unheard) = (Moment::FAR, true);
+            todo.unheard = leaving.good_until.is_some() && state.lost.is_none();
+            todo.call(&mut state.observers);
+        }
+        let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
         if now >= leaving.next_try {
             leaving.tries += 1;
             leaving.next_try = now + retry_after(leaving.tries);
@@ -114,11 +122,11 @@ impl Stake {
         }
         let Phase::Leaving(leaving) = &state.phase else { return Moment::FAR };
         let overdue_at = if leaving.overdue { Moment::FAR } else { runs_out };
-        leaving.next_try.min(leaving.give_up).min(overdue_at)
+        leaving.next_try.min(leaving.give_up).min(leaving.unheard_at).min(overdue_at)
     }
 
     /// What to send for the renewal that a look asked for; nothing if the claim has ended since.
-    pub(crate) fn renewal(&self, seen: Seen) -> Option<Renewal> {
+    pub(crate) fn renewal(&self, seen: Fence) -> Option<Renewal> {
         let mut state = self.state();
         match &state.phase {
             Phase::Asking(_) => {

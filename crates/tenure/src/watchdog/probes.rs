@@ -1,5 +1,5 @@
-//! Whether the engine can be reached: asked while claims that would go on without it stand in its line,
-//! and while it cannot, until it can.
+//! Whether the engine can be reached: asked when someone missed an answer, while claims that would go on
+//! without it stand in its line, and while it cannot, until it can.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,19 +18,23 @@ use crate::outage::is_outage;
 
 /// How often it is asked while someone stands in line.
 const WHILE_UP: Duration = Duration::from_secs(1);
-/// How often while it is out of reach, and how soon again when it has not answered.
+/// How often while it is out of reach, and how soon again when it is in doubt or has not answered.
 const WHILE_DOWN: Duration = Duration::from_millis(500);
-const AFTER_SILENCE: Duration = Duration::from_millis(200);
+const IN_DOUBT: Duration = Duration::from_millis(200);
+/// How often a question that is under way is looked at until the silence is too long.
+const LOOKS: u32 = 4;
 /// How long the callers' connection may take after the watchdog's own has answered: it cannot be made anew
 /// while nobody runs their runtime.
 const FOR_CALLERS: Duration = Duration::from_secs(2);
 
 /// The questions that are under way, at most one for each shard, and when to ask next.
 pub(super) struct Probes {
+    /// When to ask next, and when it was asked last.
     at: Moment,
+    asked: Moment,
     under_way: BTreeMap<u32, Probe>,
-    /// The shards that did not answer, and since when.
-    silent: BTreeMap<u32, Moment>,
+    /// The shards that did not answer.
+    silent: BTreeMap<u32, Silence>,
     /// The shards that are down and answer the watchdog, and since when.
     answers: BTreeMap<u32, Moment>,
 }
@@ -46,10 +50,16 @@ struct Probe {
     by_callers: bool,
 }
 
+/// How long a shard has not answered, as far as this process was there to hear it.
+struct Silence {
+    so_far: Duration,
+    looked: Moment,
+}
+
 impl Default for Probes {
     fn default() -> Probes {
-        let (silent, answers) = (BTreeMap::new(), BTreeMap::new());
-        Probes { at: Moment::FAR, under_way: BTreeMap::new(), silent, answers }
+        let (under_way, silent, answers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Probes { at: Moment::FAR, asked: Moment::ORIGIN, under_way, silent, answers }
     }
 }
 
@@ -62,17 +72,21 @@ impl Probes {
 
     /// Asks what is to be asked now.
     pub(super) fn send_out(&mut self, core: &Core, lifeline: &mut Option<Arc<dyn Engine>>) {
-        let down = core.outage.names_down();
+        let (down, doubted) = (core.outage.names_down(), core.outage.names_doubted());
         // One that was closed answers, and is not back.
-        let nobody_asks = down.is_empty() && !core.outage.someone_waits();
+        let nobody_asks = down.is_empty() && doubted.is_empty() && !core.outage.someone_waits();
         if nobody_asks || core.open().is_err() {
-            *self = Probes::default();
+            *self = Probes { asked: self.asked, ..Probes::default() };
             return;
         }
         let now = core.world.now();
-        let every = if down.is_empty() { WHILE_UP } else { WHILE_DOWN };
+        let every = match (doubted.is_empty(), down.is_empty()) {
+            (false, _) => IN_DOUBT.min(core.longest_silence() / LOOKS),
+            (true, false) => WHILE_DOWN,
+            (true, true) => WHILE_UP,
+        };
+        self.at = self.at.min(self.asked + every);
         if now < self.at {
-            self.at = self.at.min(now + every);
             return;
         }
         // Taken back before the look: whoever comes behind it says so again.
@@ -81,7 +95,9 @@ impl Probes {
         if !names.is_empty() {
             core.watch_line();
         }
-        names.extend(down.into_iter().map(|name| (core.engine.shard(&name), name)));
+        let more = down.into_iter().chain(doubted);
+        names.extend(more.map(|name| (core.engine.shard(&name), name)));
+        self.asked = now;
         self.at = if names.is_empty() { Moment::FAR } else { now + every };
         self.silent.retain(|shard, _| names.contains_key(shard));
         for (shard, name) in names {
@@ -106,15 +122,19 @@ impl Probes {
                 }
                 Poll::Ready(answer) if !is_there(&answer) => {
                     changed = true;
-                    self.at = self.at.min(now + AFTER_SILENCE);
                     if !probe.by_callers {
                         self.answers.remove(&shard);
                     }
-                    // One that asks for time is there, and not fit to go back to.
-                    if let Err(error) = answer.map(drop)
-                        && is_outage(&error)
-                    {
-                        self.is_silent(core, shard, &probe, &error, now);
+                    match answer.map(drop) {
+                        Err(error) if is_outage(&error) => {
+                            self.is_silent(core, shard, &probe, &error, now);
+                        }
+                        // One that asks for time is there, and not fit to go back to.
+                        Err(error) => {
+                            self.silent.remove(&shard);
+                            core.outage.is_there(shard, Some(error));
+                        }
+                        Ok(()) => {}
                     }
                 }
                 Poll::Ready(_) if down && !probe.by_callers => {
@@ -132,7 +152,7 @@ impl Probes {
                 Poll::Pending => {
                     if now >= probe.due {
                         changed = true;
-                        probe.due = now + core.longest_silence();
+                        probe.due = now + core.longest_silence() / LOOKS;
                         self.is_silent(core, shard, &probe, &no_answer(), now);
                     }
                     self.under_way.insert(shard, probe);
@@ -148,11 +168,21 @@ impl Probes {
         core.comes_back(shard);
     }
 
-    /// It is out of reach if it has been silent for too long.
+    /// It is out of reach if it has been silent for too long. What passes between two looks counts for
+    /// a part of that at most: if this process stood still, the answer may have come meanwhile.
     fn is_silent(&mut self, core: &Core, shard: u32, probe: &Probe, error: &Error, now: Moment) {
-        let since = *self.silent.entry(shard).or_insert(probe.sent);
-        if now >= since + core.longest_silence() && !core.outage.is_down(shard) {
-            core.goes_down(&probe.name, error);
+        let longest = core.longest_silence();
+        let begins = Silence { so_far: Duration::ZERO, looked: probe.sent };
+        let silence = self.silent.entry(shard).or_insert(begins);
+        silence.so_far += now.since(silence.looked).min(longest / LOOKS);
+        silence.looked = now;
+        if core.outage.is_down(shard) {
+            return;
+        }
+        match silence.so_far >= longest {
+            true => core.goes_down(&probe.name, error),
+            // So that it is asked again soon.
+            false => core.doubt(&probe.name),
         }
     }
 }
@@ -161,7 +191,7 @@ impl Probe {
     fn new(core: &Core, engine: &Arc<dyn Engine>, name: Name) -> Probe {
         let sent = core.world.now();
         let step = engine.inspect(&Scope::Name(name.clone()));
-        Probe { name, sent, due: sent + core.longest_silence(), step, by_callers: false }
+        Probe { name, sent, due: sent + core.longest_silence() / LOOKS, step, by_callers: false }
     }
 }
 

@@ -179,10 +179,15 @@ impl Shared {
     /// # Cancel safety
     /// Safe: what was not heard is not changed.
     pub(super) async fn know_map(&self) -> Result<()> {
-        match self.is_cluster && self.map.len() == 0 {
+        match self.has_no_map() {
             true => self.learn_map().await,
             false => Ok(()),
         }
+    }
+
+    /// Whether this is a cluster of which nothing is known.
+    pub(super) fn has_no_map(&self) -> bool {
+        self.is_cluster && self.map.len() == 0
     }
 
     pub(super) async fn ask_for_map(&self, address: &Address) -> Result<Value> {

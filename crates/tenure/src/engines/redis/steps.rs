@@ -160,12 +160,20 @@ impl Steps {
         };
         let place = claim.may_wait.then(|| (claim.name.clone(), claim.id));
         let manner = Manner { place, counted: true, ..Manner::default() };
+        let (steps, asked) = (self.clone(), Asked::new(claim));
+        if self.shared.has_no_map() {
+            // The first contact with a cluster.
+            return Step::pending(async move {
+                steps.shared.know_map().await?;
+                let flight = steps.launch(request, manner)?;
+                let landed = steps.land(flight, &asked.name, asked.ttl).await?;
+                steps.verdict(asked, landed)
+            });
+        }
         let flight = match self.launch(request, manner) {
             Ok(flight) => flight,
             Err(error) => return Step::ready(Err(error)),
         };
-        let steps = self.clone();
-        let asked = Asked::new(claim);
         Step::pending(async move {
             let landed = steps.land(flight, &asked.name, asked.ttl).await?;
             steps.verdict(asked, landed)
@@ -198,7 +206,10 @@ impl Steps {
     fn too_few(&self, replicas: i64) -> Error {
         let wanted = self.shared.config.wait_replicas;
         let reason = format!("{replicas} of {wanted} replicas have it");
-        Error::new(ErrorKind::Unavailable, reason).next("are the replicas up, and in sync?")
+        // The server is there, and has answered: this is no outage.
+        Error::new(ErrorKind::Unavailable, reason)
+            .next("are the replicas up, and in sync?")
+            .not_now()
     }
 
     pub(super) fn renew(self: &Arc<Steps>, batch: &[Renewal]) -> Step<Vec<Renewed>> {

@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Standing;
 use crate::observe::Worker as About;
 use crate::primitives::election::{Election, Term};
+use crate::stake::Released;
 
 /// The first rest after a failure, the longest, and how often it doubles in between.
 const SHORTEST_REST: Duration = Duration::from_millis(250);
@@ -234,8 +235,13 @@ impl Driver {
         let term = self.led.term.take().and_then(Arc::into_inner).filter(|term| term.is_live());
         if let Some(term) = term {
             // It is certain to end, now or by its ttl: neither this nor anyone else waits for ever.
-            if let Err(error) = self.noting_stop(term.resign()).await {
-                self.about().failed("release", &error.to_string());
+            match self.noting_stop(term.resign()).await {
+                Ok(Released::InTime | Released::Late) => {}
+                Ok(Released::Unknown) => {
+                    let reason = "the engine did not answer; the term ends with its ttl";
+                    self.about().failed("release", reason);
+                }
+                Err(error) => self.about().failed("release", &error.to_string()),
             }
         }
         self.on(Event::Released)
