@@ -415,14 +415,14 @@ impl Reporter {
 
     /// Its owner released a hold, and the engine has not answered that yet.
     pub(crate) fn release_unanswered(&self, stake: &Stake) {
-        let (claim, fence, ttl_ms) = (&stake.claim, stake.fence(), millis(stake.claim.ttl));
+        let (claim, ttl_ms) = (&stake.claim, millis(stake.claim.ttl));
         stake.hold_span().in_scope(|| {
             about!(
                 warn,
                 "lock.release_unanswered",
                 self,
                 claim,
-                %fence,
+                fence = stake.fence().get(),
                 ttl_ms,
                 "the engine has not confirmed the release: the name stays taken until it does, or \
                  until the ttl is over"
