@@ -241,15 +241,11 @@ impl Asked {
                     }
                     verdict => return self.ended_before(verdict),
                 },
-                Heard::Confirmed(Ok(answers)) => match answers.into_iter().next() {
-                    Some(Renewed::Held(grant)) if self.start(grant, now) => {
+                Heard::Confirmed(Ok(answers)) => {
+                    if self.confirmed(answers, now)? {
                         return Ok(End::Held);
                     }
-                    Some(Renewed::Held(_)) => {}
-                    Some(Renewed::Unknown(error)) => self.failed(error, now)?,
-                    // The turn has run out. The ticket has not.
-                    _ => self.ask_again(now),
-                },
+                }
                 Heard::Verdict(Err(error)) => {
                     if !error.may_have_happened() {
                         self.stake().answered();
@@ -280,16 +276,30 @@ impl Asked {
                 Heard::Event(Event::Rung) if now >= self.give_up && self.gives_up(now) => {
                     return Err(self.no_answer(now));
                 }
-                Heard::Event(Event::Rung) => {
-                    if now >= self.doubt_at {
-                        self.doubt(now);
-                    }
-                    if now >= self.retry_at {
-                        self.ask_again(now);
-                    }
-                }
+                Heard::Event(Event::Rung) => self.rung(now),
                 Heard::Event(Event::Turn(_)) => self.ask_again(now),
             }
+        }
+    }
+
+    /// A turn that was too old to start on was renewed, or was not. Returns whether it started.
+    fn confirmed(&mut self, answers: Vec<Renewed>, now: Moment) -> Result<bool> {
+        match answers.into_iter().next() {
+            Some(Renewed::Held(grant)) => return Ok(self.start(grant, now)),
+            Some(Renewed::Unknown(error)) => self.failed(error, now)?,
+            // The turn has run out. The ticket has not.
+            _ => self.ask_again(now),
+        }
+        Ok(false)
+    }
+
+    /// Does what is due, where that is not the end.
+    fn rung(&mut self, now: Moment) {
+        if now >= self.doubt_at {
+            self.doubt(now);
+        }
+        if now >= self.retry_at {
+            self.ask_again(now);
         }
     }
 

@@ -3,10 +3,8 @@
 mod open;
 
 use std::env::VarError;
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use self::open::{Opened, open};
@@ -22,7 +20,7 @@ use crate::observe::{self, End, Reporter};
 use crate::options::{OnOutage, Options, Protection, check_text};
 use crate::outage::{Outage, StandIn, is_outage};
 use crate::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore, Worker};
-use crate::stake::{Stake, Todo, Watcher};
+use crate::stake::{Stake, Todo};
 use crate::system;
 use crate::telemetry::TraceSource;
 use crate::turn::{Ack, Slots};
@@ -324,12 +322,9 @@ impl Tenure {
             core.slots.carry_out(&stake, &mut todo);
         }
         for stake in core.slots.all() {
-            let watcher = Watcher::new();
-            poll_fn(|cx| match stake.is_leaving() {
-                true => stake.poll_released(cx, watcher.0, false).map(drop),
-                false => Poll::Ready(()),
-            })
-            .await;
+            if stake.is_leaving() {
+                core.answer_to_leave(&stake, false).await;
+            }
         }
         // The lines do not depend on how the engine says goodbye.
         let _ = core.engine.close().await;
@@ -460,7 +455,7 @@ impl Core {
             drop(stake.part());
         }
         if stake.is_leaving() {
-            let is_down = self.is_down(name);
+            let is_down = self.is_down(&stake.claim.name);
             self.slots.schedule(stake, stake.await_answer(self.world.now(), is_down));
         }
     }

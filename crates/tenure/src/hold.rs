@@ -292,8 +292,7 @@ impl Hold {
         self.rest.iter_mut().for_each(|hold| hold.left = true);
         let mut all = Released::InTime;
         for hold in self.each() {
-            let watcher = Watcher::new();
-            let released = poll_fn(|cx| hold.stake.poll_released(cx, watcher.0, to_the_end)).await;
+            let released = hold.core().answer_to_leave(&hold.stake, to_the_end).await;
             if all != Released::Late && released != Released::InTime {
                 all = released;
             }
@@ -375,6 +374,19 @@ impl Lost {
 }
 
 impl Core {
+    /// Waits for the answer to a leave: `to_the_end` of the hold, or as long as anyone waits for an answer.
+    pub(crate) async fn answer_to_leave(&self, stake: &Arc<Stake>, to_the_end: bool) -> Released {
+        let watcher = Watcher::new();
+        let released = poll_fn(|cx| stake.poll_released(cx, watcher.0, to_the_end)).await;
+        if released == Released::Unknown {
+            self.doubt(&stake.claim.name);
+            if stake.fence() != Fence::default() {
+                self.slots.reporter.release_unanswered(stake);
+            }
+        }
+        released
+    }
+
     /// The first end that is known, or that the clock says. A forked child holds nothing.
     fn ended<'a>(&self, mut stakes: impl Iterator<Item = &'a Arc<Stake>>) -> Option<Ended> {
         if self.forked() {

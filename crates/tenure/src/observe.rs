@@ -414,19 +414,22 @@ impl Reporter {
     }
 
     /// Its owner released a hold, and the engine has not answered that yet.
-    pub(crate) fn release_unanswered(&self, stake: &Stake) {
-        let (claim, ttl_ms) = (&stake.claim, millis(stake.claim.ttl));
-        stake.hold_span().in_scope(|| {
-            about!(
-                warn,
-                "lock.release_unanswered",
-                self,
-                claim,
-                fence = stake.fence().get(),
-                ttl_ms,
-                "the engine has not confirmed the release: the name stays taken until it does, or \
-                 until the ttl is over"
-            );
+    pub(crate) fn release_unanswered(self: &Arc<Self>, stake: &Arc<Stake>) {
+        let stake = stake.clone();
+        self.say(move |reporter| {
+            in_span(stake.holding(), || {
+                let (claim, ttl_ms) = (&stake.claim, millis(stake.claim.ttl));
+                about!(
+                    warn,
+                    "lock.release_unanswered",
+                    reporter,
+                    claim,
+                    fence = stake.fence().get(),
+                    ttl_ms,
+                    "the engine has not confirmed the release: the name stays taken until it does, \
+                     or until the ttl is over"
+                );
+            });
         });
     }
 

@@ -51,6 +51,13 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: OUTAGES,
     },
     Mutation {
+        breaks: "a hold without the engine has a higher fence than those that the engine gives",
+        file: "crates/tenure/src/outage.rs",
+        find: "ask.claim.seen = core.outage.fence_without(&stake.claim.name);",
+        replace: "ask.claim.seen = Fence::new(core.slots.seen().get() + 1);",
+        tests: OUTAGES,
+    },
+    Mutation {
         breaks: "an engine that is back stays out of reach",
         file: "crates/tenure/src/outage.rs",
         find: "let over = known.down.remove(&shard).is_some() && known.down.is_empty();",
@@ -185,7 +192,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         breaks: "an ask that is dropped stays in line",
-        file: "crates/tenure/src/stake.rs",
+        file: "crates/tenure/src/stake/leaving.rs",
         find: "Phase::Asking(_) => Stake::leaving(None),",
         replace: "Phase::Asking(_) => return (None, None),",
         tests: SIMULATION,
@@ -241,7 +248,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         breaks: "hold_for is forgotten",
-        file: "crates/tenure/src/stake.rs",
+        file: "crates/tenure/src/stake/leaving.rs",
         find: "held.leave_at = since + self.terms.hold_for;\n                return (None, None);",
         replace: "Stake::leaving(Some(held.good_until))",
         tests: CONFORMANCE,

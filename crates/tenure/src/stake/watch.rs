@@ -111,7 +111,9 @@ impl Stake {
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
         if now >= leaving.unheard_at {
             (leaving.unheard_at, leaving.unheard) = (Moment::FAR, true);
-            todo.unheard = leaving.good_until.is_some() && state.lost.is_none();
+            let was_held = leaving.good_until.is_some() && state.lost.is_none();
+            // Whoever waits for it says so.
+            todo.unheard = was_held && state.observers.is_empty();
             todo.call(&mut state.observers);
         }
         let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
