@@ -12,6 +12,7 @@ mod examine;
 mod halves;
 mod handshake;
 mod link;
+mod parcel;
 mod push;
 mod refusal;
 mod resp;
