@@ -40,6 +40,7 @@ pub(crate) use top::Top;
 
 use crate::claimed::Claimed;
 use crate::commands::break_hold::Break;
+use crate::commands::forget::Forget;
 use crate::failure::{CONFIGURATION, Failure, INTERNAL, USAGE};
 use crate::output::quoted;
 use crate::settings::Settings;
@@ -121,6 +122,8 @@ pub(crate) enum Ask {
     Wait(Named, Wait),
     /// End a hold by force, or say what that would mean.
     Break(Break),
+    /// Forget what is remembered of a once, or say what that would mean.
+    Forget(Forget),
     /// Say whether the engine is fit for locks, in one line if so asked.
     Doctor { brief: bool },
 }
@@ -279,6 +282,7 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
         "top" => Ask::Top(Top::read(given)?),
         "wait" => Ask::Wait(look::read_named(given)?, Wait::read(given)?),
         "break" => Ask::Break(look::read_break(given)?),
+        "forget" => Ask::Forget(look::read_forget(given)?),
         "doctor" => Ask::Doctor { brief: given.flag("brief")?.value },
         _ => return read_here(name, given).map(Command::Here),
     };

@@ -82,7 +82,8 @@ pub(crate) const CODES: &[Code] = &[
         why: "Someone started this work (`tenure once`) and never said how it ended: it was killed, its hold\n\
               was lost, or its command was ended by a signal. The work may have been done, in part or not at\n\
               all. At most once means that nobody runs it again by itself.",
-        next: "Look whether it was done. If not: `tenure once KEY --rerun -- CMD` runs it again. If it was:\n\
+        next: "Look whether it was done. If not: `tenure once KEY --rerun -- CMD` runs it again, and\n\
+               `tenure forget KEY` leaves that to whoever asks next. If it was:\n\
                `tenure once KEY --rerun -- true` settles it. Work that may be done twice says --rerun always.",
     },
     Code {
@@ -101,7 +102,8 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "T022",
         title: "the fence does not match",
-        why: "The hold that you wanted to break has ended since you looked. Nothing was broken.",
+        why: "The hold that you wanted to break, or the once that you wanted to forget, has moved on since you\n\
+              looked. Nothing was changed.",
         next: "`tenure show NAME`, and decide again.",
     },
     Code {
@@ -109,7 +111,7 @@ pub(crate) const CODES: &[Code] = &[
         title: "other content",
         why: "The same key of `tenure once` is the same work. It was started with another --content than this\n\
               one, so that replaying its outcome would answer another question.",
-        next: "Another key for other work; or, if the first one was wrong, wait until it is forgotten (--keep).",
+        next: "Another key for other work; or, if the first one was wrong, `tenure forget KEY`.",
     },
     Code {
         code: "T041",

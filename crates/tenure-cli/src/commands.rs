@@ -8,6 +8,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod forget;
 pub(crate) mod leader;
 pub(crate) mod ls;
 pub(crate) mod man;

@@ -6,10 +6,11 @@
 use std::time::{Duration, SystemTime};
 
 use tenure::engine::Space;
-use tenure::{Details, Holder, View, Waiter};
+use tenure::{Details, Holder, OnceRecord, View, Waiter};
 
 use crate::output::json::Object;
 use crate::output::{clean, span};
+use crate::run;
 use crate::settings::Settings;
 
 /// What a read-write lock has for a capacity; no semaphore can.
@@ -32,11 +33,53 @@ pub(crate) fn state(view: &View) -> String {
     match kind(view) {
         _ if view.holders.iter().any(is_late) => "! stale".into(),
         "sem" => format!("{held}/{}", view.capacity),
-        _ if held == 0 => "free".into(),
+        _ if held == 0 => idle(view).into(),
         "rwlock" if held < RWLOCK => format!("{held} shared"),
         "leader" => "leads".into(),
         "once" => "runs".into(),
         _ => "held".into(),
+    }
+}
+
+/// The state of a name that nobody holds.
+fn idle(view: &View) -> &'static str {
+    match &view.record {
+        Some(OnceRecord { outcome: Some(_), .. }) => "done",
+        Some(_) => "unsettled",
+        None => "free",
+    }
+}
+
+/// `was done 2m ago (ended with exit code 0, 5 bytes of output), and is remembered for another 23h58m`.
+pub(crate) fn remembered(record: &OnceRecord) -> String {
+    let (ago, left) = (span(record.age), span(record.remaining));
+    let what = match &record.outcome {
+        Some(outcome) => {
+            let left = match run::remembered(outcome) {
+                Some((_, ending, written)) => format!("{ending}, {written} bytes of output"),
+                None => format!("an outcome of {} bytes", outcome.len()),
+            };
+            format!("was done {ago} ago ({left})")
+        }
+        None => format!("was started {ago} ago and never settled"),
+    };
+    format!("{what}, and is remembered for another {left}")
+}
+
+/// What is remembered of a once, as an object.
+fn record_object(record: &OnceRecord) -> Object {
+    let object = Object::new()
+        .flag("settled", record.outcome.is_some())
+        .number("fence", record.fence.get())
+        .millis("age_ms", record.age)
+        .millis("kept_ms", record.remaining);
+    let Some(outcome) = &record.outcome else { return object };
+    let object = object.number("outcome_bytes", outcome.len() as u64);
+    match run::remembered(outcome) {
+        Some((exit, _, written)) => {
+            object.number("exit", exit.into()).number("output_bytes", written)
+        }
+        None => object,
     }
 }
 
@@ -150,6 +193,9 @@ pub(crate) fn object(view: &View, settings: &Settings) -> Object {
         object = object.millis("held_ms", holder.held_for).millis("left_ms", left);
         object = times(object, holder);
     }
+    if let Some(record) = &view.record {
+        object = object.object("record", record_object(record));
+    }
     let oldest_wait = view.waiters.iter().map(|waiter| waiter.waited).max().unwrap_or_default();
     object
         .list("holders", view.holders.iter().map(holder_object))
@@ -167,7 +213,7 @@ pub(crate) fn note(view: &View) -> String {
 /// The state as programs want it: one of a few words.
 fn state_word(view: &View) -> &'static str {
     match (view.holders.is_empty(), view.holders.iter().any(is_late)) {
-        (true, _) => "free",
+        (true, _) => idle(view),
         (false, true) => "stale",
         (false, false) => "held",
     }
@@ -245,7 +291,7 @@ mod tests {
 
     fn view(capacity: u32, holders: Vec<Holder>) -> View {
         let name = Name::new(Space::Lock, "backup").unwrap();
-        View { name, capacity, holders, waiters: Vec::new() }
+        View { name, capacity, holders, waiters: Vec::new(), record: None }
     }
 
     #[test]

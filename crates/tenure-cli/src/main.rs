@@ -92,7 +92,7 @@ fn default_level(command: &Command) -> LevelFilter {
     match command {
         // The proofs lose holds on purpose, and what `run` has to say it says in its own words.
         Command::Here(Here::Demo(_)) | Command::Run(_) => LevelFilter::OFF,
-        Command::Ask(Ask::Break(_) | Ask::Doctor { .. }) => LevelFilter::ERROR,
+        Command::Ask(Ask::Break(_) | Ask::Forget(_) | Ask::Doctor { .. }) => LevelFilter::ERROR,
         // It would be written over the picture.
         #[cfg(feature = "top")]
         Command::Ask(Ask::Top(_)) => LevelFilter::OFF,
@@ -141,6 +141,7 @@ async fn ask(asked: Ask, settings: &Settings, out: &mut dyn Write) -> Result<Exi
         Ask::Top(asked) => commands::top::run(&asked, settings, out).await,
         Ask::Wait(named, wait) => commands::wait::run(&named, wait, settings, out).await,
         Ask::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
+        Ask::Forget(asked) => commands::forget::run(&asked, settings, out).await,
         Ask::Doctor { brief } => commands::doctor::run(brief, settings, out).await,
     }
 }

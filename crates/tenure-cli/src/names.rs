@@ -48,8 +48,27 @@ pub(crate) async fn break_at(
     }
 }
 
-/// Finds a name wherever it is, unless it was said where. Refused if there are several of that name.
+/// Finds a name that somebody uses, wherever it is, unless it was said where. Refused if there are several
+/// of that name.
 pub(crate) async fn find(
+    named: &Named,
+    tenure: &Tenure,
+    settings: &Settings,
+) -> Result<Option<View>, Failure> {
+    find_if(View::is_used, named, tenure, settings).await
+}
+
+/// The same for a name of which anything is known.
+pub(crate) async fn find_known(
+    named: &Named,
+    tenure: &Tenure,
+    settings: &Settings,
+) -> Result<Option<View>, Failure> {
+    find_if(|_| true, named, tenure, settings).await
+}
+
+async fn find_if(
+    wanted: fn(&View) -> bool,
     named: &Named,
     tenure: &Tenure,
     settings: &Settings,
@@ -58,7 +77,8 @@ pub(crate) async fn find(
     let mut found = Vec::new();
     for space in SPACES.into_iter().filter(|space| named.space.is_none_or(|said| said == *space)) {
         let seen = look(tenure, space, &full).await;
-        found.extend(seen.map_err(|error| engine::failure(&error, settings))?);
+        let seen = seen.map_err(|error| engine::failure(&error, settings))?;
+        found.extend(seen.filter(wanted));
     }
     if found.len() > 1 {
         return Err(several(&named.name, &found));

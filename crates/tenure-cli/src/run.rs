@@ -55,6 +55,13 @@ use keeper::Start;
 use link::Slate;
 use report::{Outcome, Report};
 
+/// How the command of a once ended, as an exit code and in words, and how many bytes it wrote, if its
+/// outcome is one of ours.
+pub(crate) fn remembered(outcome: &[u8]) -> Option<(u8, String, u64)> {
+    let record = record::Record::read(outcome)?;
+    Some((record.ending.exit_code(), record.ending.to_string(), record.written.whole()))
+}
+
 /// Runs a command while holding a name. Called before this process has a thread or a runtime.
 pub(crate) fn run(run: &Run, settings: &Settings) -> Result<Exit, Stop> {
     let mut status = run.json_status.as_deref().map(open_status).transpose()?;

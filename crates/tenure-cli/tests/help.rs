@@ -53,7 +53,11 @@ fn every_flag_has_a_variable_except_those_that_must_be_meant() {
             let long: String =
                 rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
             let variable = format!("[env: TENURE_{}]", long.to_uppercase().replace('-', "_"));
-            let meant = command == "break" && ["fence", "reason"].contains(&&*long);
+            let meant = match &*command {
+                "break" => ["fence", "reason"].contains(&&*long),
+                "forget" => ["fence", "done"].contains(&&*long),
+                _ => false,
+            };
             // TENURE_KIND is what `run` tells its command.
             let meant = meant || long == "kind";
             assert_eq!(line.contains(&variable), !meant && long != "help", "{command}: {line}");

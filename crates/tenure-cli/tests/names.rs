@@ -99,6 +99,52 @@ fn leaders_and_onces_are_found_by_their_names() {
 }
 
 #[test]
+fn what_a_once_left_is_shown_and_forgotten_when_that_is_meant() {
+    let stage = Stage::new("names-forget");
+    let mut all = Transcript::new(&stage);
+    assert_eq!(all.run("forget webhook:42").exit, Some(1));
+    all.run("forget webhook:42 --fence 7").failed(1);
+    all.run("once webhook:42 -- echo paid").worked();
+    let shown = all.run("show webhook:42");
+    let fence = shown.worked().rsplit_once("fence ").unwrap().1.trim().to_owned();
+    all.run("show webhook:42 --json").worked();
+    all.run("ls -q").worked();
+    all.run("wait webhook:42 -n --kind once").worked();
+    assert_eq!(all.run("forget webhook:42").exit, Some(1));
+    all.run("forget webhook:42 --fence 7 --done").failed(1);
+    all.run(&format!("forget webhook:42 --fence {fence}")).failed(1);
+    all.run("once webhook:42 -- echo again").worked();
+    all.run(&format!("forget webhook:42 --fence {fence} --done")).worked();
+    assert_eq!(all.run("show webhook:42").exit, Some(1));
+    all.run("once webhook:42 -- echo again").worked();
+
+    let run = stage.with_library(async |tenure| {
+        let Begun::Mine(run) = tenure.once("nightly").owner("web-1:7").begin().await.unwrap()
+        else {
+            panic!("it is ours");
+        };
+        run
+    });
+    let fence = run.fence();
+    assert_eq!(all.run("forget nightly").exit, Some(1));
+    all.run(&format!("forget nightly --fence {fence}")).failed(1);
+    drop(run);
+    eventually("nobody is at it", || stage.run(&["show", "nightly"]).stdout.contains("unsettled"));
+    all.run("show nightly").worked();
+    all.run("show nightly --json").worked();
+    assert_eq!(all.run("forget nightly").exit, Some(1));
+    all.run("once nightly -- true").failed(76);
+    all.run(&format!("forget nightly --fence {fence} --json")).worked();
+    all.run("once nightly -- echo tonight").worked();
+    // A lock of that name is another thing.
+    let _lock = stage.hold("nightly");
+    all.run("show nightly").failed(64);
+    all.run("show nightly --kind once -q").worked();
+    all.run("wait nightly -n").failed(75);
+    all.compare_tables("names-forget");
+}
+
+#[test]
 fn wait_ends_when_the_name_is_free_and_takes_nothing() {
     let stage = Stage::new("names-wait");
     let mut all = Transcript::new(&stage);

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Fence, Finding, Grant, Leave, Left, Name, Note, Once,
-    Order, Page, Profile, Renewal, Renewed, Result, Scope, Space, Step, Turn, Turns, Verdict,
+    Ack, Broken, Claim, ClaimId, Engine, Fence, Finding, Forgotten, Grant, Leave, Left, Name, Note,
+    Once, OnceRecord, Order, Page, Profile, Renewal, Renewed, Result, Scope, Space, Step, Turn,
+    Turns, Verdict,
 };
 
 /// In which way an engine is wrong.
@@ -89,6 +90,10 @@ pub enum Wrong {
     IgnoresContent,
     /// What a once left is kept for ever.
     KeepsForEver,
+    /// Says that a once is forgotten, and remembers it.
+    ForgetsNothing,
+    /// Forgets whatever is known of a once, also if it has changed since it was seen.
+    ForgetsWhatWasNotSeen,
     /// Elections and locks share their names.
     MixesSpaces,
     /// Nobody hears what a leader says.
@@ -97,7 +102,7 @@ pub enum Wrong {
 
 impl Wrong {
     /// All of them.
-    pub const ALL: [Wrong; 40] = [
+    pub const ALL: [Wrong; 42] = [
         Wrong::GrantsTwice,
         Wrong::LetsTriesBarge,
         Wrong::ForgetsTheLine,
@@ -136,6 +141,8 @@ impl Wrong {
         Wrong::NeverReruns,
         Wrong::IgnoresContent,
         Wrong::KeepsForEver,
+        Wrong::ForgetsNothing,
+        Wrong::ForgetsWhatWasNotSeen,
         Wrong::MixesSpaces,
         Wrong::HidesTheValue,
     ];
@@ -456,6 +463,18 @@ impl Engine for Mutant {
                 Step::ready(Ok(Broken::Done))
             }
             _ => self.right.break_hold(name, fence, note),
+        }
+    }
+
+    fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
+        match self.how {
+            Wrong::ForgetsNothing => Step::ready(Ok(Forgotten::Done)),
+            Wrong::ForgetsWhatWasNotSeen => {
+                let page = now(self.right.inspect(&Scope::Name(name.clone())));
+                let known = page.ok().and_then(|mut page| page.views.pop()?.record);
+                self.right.forget(name, known.as_ref().unwrap_or(seen))
+            }
+            _ => self.right.forget(name, seen),
         }
     }
 

@@ -113,6 +113,9 @@ cases! {
     onces::a_turn_that_nobody_took_leaves_no_doubt, exclusive: false, needs: |_| true;
     onces::an_older_doubt_is_not_undone, exclusive: false, needs: |_| true;
     onces::what_a_once_left_does_not_wait_for_hold_for, exclusive: false, needs: |_| true;
+    onces::what_is_remembered_of_a_once_is_shown, exclusive: false, needs: |_| true;
+    onces::a_once_that_is_forgotten_is_run_by_the_next, exclusive: false, needs: |_| true;
+    onces::what_has_changed_since_it_was_seen_is_not_forgotten, exclusive: false, needs: |_| true;
     elections::everyone_sees_who_leads, exclusive: false, needs: |_| true;
     elections::leaders_follow_each_other_and_terms_rise, exclusive: false, needs: |_| true;
     elections::a_leader_that_is_not_heard_of_any_more_is_followed, exclusive: false, needs: |_| true;

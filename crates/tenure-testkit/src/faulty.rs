@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Finding, Grant, Leave, Left,
-    Moment, Name, Note, Page, Place, Profile, Renewal, Renewed, Result, Scope, Step, Turn, Turns,
-    Verdict, World,
+    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Finding, Forgotten, Grant, Leave,
+    Left, Moment, Name, Note, OnceRecord, Page, Place, Profile, Renewal, Renewed, Result, Scope,
+    Step, Turn, Turns, Verdict, World,
 };
 
 use crate::rng::Rng;
@@ -387,6 +387,12 @@ impl Engine for Faulty {
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
         let (name, note) = (name.clone(), note.clone());
         let act = move |engine: &dyn Engine| engine.break_hold(&name, fence, &note);
+        Step::pending(self.carry(act, |_, done, _| done))
+    }
+
+    fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
+        let (name, seen) = (name.clone(), seen.clone());
+        let act = move |engine: &dyn Engine| engine.forget(&name, &seen);
         Step::pending(self.carry(act, |_, done, _| done))
     }
 

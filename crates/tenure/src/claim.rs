@@ -410,6 +410,42 @@ pub enum Broken {
     MovedOn,
 }
 
+/// What is remembered of work that is done once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct OnceRecord {
+    /// The fence of whoever started it last.
+    pub fence: Fence,
+    /// What it left; `None` while it runs, and if whoever started it never said how it ended.
+    pub outcome: Option<Outcome>,
+    /// How long ago it was settled, or was started if it was not.
+    pub age: Duration,
+    /// How long it is still remembered. What runs is remembered at least until its end.
+    pub remaining: Duration,
+}
+
+impl OnceRecord {
+    /// A record that is kept for `keep` in all, and for `remaining` from now on.
+    pub fn new(
+        fence: Fence,
+        outcome: Option<Outcome>,
+        keep: Duration,
+        remaining: Duration,
+    ) -> OnceRecord {
+        OnceRecord { fence, outcome, age: keep.saturating_sub(remaining), remaining }
+    }
+}
+
+/// What became of an attempt to forget a once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Forgotten {
+    /// It is forgotten: whoever asks next runs it.
+    Done,
+    /// It is not as it was seen any more: it runs, or was settled, started again or forgotten. Nothing
+    /// was changed.
+    MovedOn,
+}
+
 /// What an engine pushes.
 #[derive(Clone, Debug)]
 pub enum Turn {

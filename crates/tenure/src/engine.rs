@@ -23,9 +23,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use crate::claim::{
-    Broken, Claim, ClaimId, Details, Ended, FIRST_LIFE, Fence, Grant, Holder, Leave, Left, Note,
-    Once, Outcome, PLACE_LIFE, Place, Renewal, Renewed, Settle, Ticket, Turn, Verdict, Waiter,
-    look_again,
+    Broken, Claim, ClaimId, Details, Ended, FIRST_LIFE, Fence, Forgotten, Grant, Holder, Leave,
+    Left, Note, Once, OnceRecord, Outcome, PLACE_LIFE, Place, Renewal, Renewed, Settle, Ticket,
+    Turn, Verdict, Waiter, look_again,
 };
 pub use crate::clock::{Alarm, Job, SystemWorld, World};
 pub use crate::error::{Error, ErrorKind, Result};
@@ -115,10 +115,18 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// - The holder hears of it by push, and by the answer to its next contact.
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken>;
 
+    /// Forgets what is known of a once, if that is what `seen` shows: the same fence, and settled or not.
+    ///
+    /// # Behavior
+    /// - What runs is not forgotten, and neither is what has changed since.
+    /// - Whoever asks afterwards finds nothing, and runs it.
+    fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten>;
+
     /// Shows who holds and who waits. Never shows a claim id.
     ///
     /// # Behavior
-    /// - Names that nobody uses are absent.
+    /// - Names that nobody uses are absent, unless they are asked for by [name](Scope::Name) and there
+    ///   is a record of a once.
     /// - A page of names is ordered by name.
     fn inspect(&self, scope: &Scope) -> Step<Page>;
 
@@ -252,6 +260,15 @@ pub struct View {
     pub holders: Vec<Holder>,
     /// Who waits, in order.
     pub waiters: Vec<Waiter>,
+    /// Of a once, what is remembered; absent from lists of names.
+    pub record: Option<OnceRecord>,
+}
+
+impl View {
+    /// Whether anyone holds it or waits for it.
+    pub fn is_used(&self) -> bool {
+        !self.holders.is_empty() || !self.waiters.is_empty()
+    }
 }
 
 /// An answer that is at hand, or on its way.

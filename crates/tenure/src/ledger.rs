@@ -14,8 +14,8 @@ mod shelf;
 use std::time::Duration;
 
 use crate::claim::{
-    Broken, Claim, ClaimId, Ended, FIRST_LIFE, Fence, Leave, Left, Note, Once, Outcome, PLACE_LIFE,
-    Settle, Ticket,
+    Broken, Claim, ClaimId, Ended, FIRST_LIFE, Fence, Forgotten, Leave, Left, Note, Once, Outcome,
+    PLACE_LIFE, Settle, Ticket,
 };
 use crate::moment::Moment;
 
@@ -228,6 +228,24 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         (self.say)(&hold, Word::Ended(Ended::Broken(note.clone())));
         self.admit(None)?;
         Ok(Broken::Done)
+    }
+
+    /// Someone has seen what is known of a once, and wants it to be forgotten: if it is still that, and
+    /// nobody is at it.
+    pub fn forget(&mut self, fence: Fence, settled: bool) -> Result<Forgotten, S::Error> {
+        self.expire()?;
+        let idle = self.shelf.totals()?.held == 0;
+        let forgotten = match self.shelf.record(self.now)? {
+            Some(record)
+                if idle && record.fence == fence && record.outcome.is_some() == settled =>
+            {
+                self.shelf.set_record(None)?;
+                Forgotten::Done
+            }
+            _ => Forgotten::MovedOn,
+        };
+        self.admit(None)?;
+        Ok(forgotten)
     }
 
     /// An operator changes how many units there are; not while a claim is here for which that is fixed.

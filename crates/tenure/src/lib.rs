@@ -77,7 +77,9 @@ pub mod fencing;
 pub mod idempotency;
 pub mod ledger;
 
-pub use claim::{Broken, Details, Ended, Fence, Holder, Note, Outcome, Waiter};
+pub use claim::{
+    Broken, Details, Ended, Fence, Forgotten, Holder, Note, OnceRecord, Outcome, Waiter,
+};
 pub use client::Tenure;
 pub use detached::Detached;
 pub use engine::View;

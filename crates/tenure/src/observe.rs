@@ -33,7 +33,7 @@ pub(crate) use self::worker::Worker;
 use self::adviser::Adviser;
 use self::groups::{group, group_of, kind};
 use self::queue::Queue;
-use crate::claim::{Claim, Ended, Fence, Grant, Note};
+use crate::claim::{Claim, Ended, Fence, Grant, Note, OnceRecord};
 use crate::clock::World;
 use crate::error::Error;
 use crate::moment::Moment;
@@ -492,6 +492,13 @@ impl Reporter {
     /// The outcome of a once comes after its hold was lost; it counts unless someone began again.
     pub(crate) fn settled_late(&self, stake: &Stake) {
         about!(warn, "once.settled_late", self, &stake.claim, fence = stake.fence().get());
+    }
+
+    /// Someone had the record of a once forgotten: it may be done again.
+    pub(crate) fn forgotten(&self, name: &Name, record: &OnceRecord) {
+        let (group, engine, fence) = (group(name), &*self.engine, record.fence.get());
+        let settled = record.outcome.is_some();
+        warn!(target: TARGET, event = "once.forgotten", %name, group, engine, fence, settled);
     }
 
     /// An operator broke a hold; its holder says for itself what it lost.

@@ -71,6 +71,10 @@ impl Engine for Hasty {
         self.memory.break_hold(name, fence, note)
     }
 
+    fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
+        self.memory.forget(name, seen)
+    }
+
     fn inspect(&self, scope: &Scope) -> Step<Page> {
         self.memory.inspect(scope)
     }

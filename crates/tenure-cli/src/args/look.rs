@@ -1,7 +1,7 @@
-//! `tenure ls`, `show`, `watch`, `wait`, `break` and `doctor`: looking at names and at the engine, and
+//! `tenure ls`, `show`, `watch`, `wait`, `break`, `forget` and `doctor`: looking at names and at the engine, and
 //! stepping in.
 
-use clap::{Arg, Command};
+use clap::{Arg, ArgAction, Command};
 use tenure::Fence;
 use tenure::engine::Space;
 
@@ -9,6 +9,7 @@ use super::Named;
 use super::define::{flag, option, spoken, word};
 use super::given::Given;
 use crate::commands::break_hold::Break;
+use crate::commands::forget::Forget;
 use crate::failure::{Failure, USAGE};
 
 const WATCH: &str = "\
@@ -20,13 +21,13 @@ const DOCTOR: &str = "\
 Looks at what locks depend on: settings, rights, room, speed. Nothing is claimed and nothing is changed. A
 warning is a weakness to know about; a problem means that locks cannot be relied on, or do not work.";
 
-pub(super) fn define_commands() -> [Command; 6] {
+pub(super) fn define_commands() -> [Command; 7] {
     let prefix = || word("prefix", "PREFIX", "Only names that begin with this");
     let name = || word("name", "NAME", "Which name").required(true);
     [
         Command::new("ls").about("Show who holds what, and who waits").arg(prefix()),
         Command::new("show")
-            .about("Show who holds a name and who waits for it; exit code 1 if nobody does")
+            .about("Show who holds a name and who waits for it, or what a once left; exit code 1 if nothing is known")
             .arg(name())
             .arg(kind()),
         Command::new("watch")
@@ -55,6 +56,17 @@ pub(super) fn define_commands() -> [Command; 6] {
             .arg(kind())
             .arg(spoken("fence", "N", "The fence of the hold to break, as `tenure show` has it"))
             .arg(spoken("reason", "TEXT", "Why, for the holder and for the log")),
+        Command::new("forget")
+            .about("Forget work that was done once; without --fence, say first what that would mean")
+            .after_help("None of them is taken from a variable: it must be meant.")
+            .arg(word("name", "KEY", "Which work, as `tenure once` calls it").required(true))
+            .arg(spoken("fence", "N", "The fence of the run to forget, as `tenure show` has it"))
+            .arg(
+                Arg::new("done")
+                    .long("done")
+                    .action(ArgAction::SetTrue)
+                    .help("Also if it was done: it will be done a second time"),
+            ),
         Command::new("doctor")
             .about("Say whether the engine is fit for locks; exit code 1 if it is not")
             .after_help(DOCTOR)
@@ -104,4 +116,13 @@ pub(super) fn read_break(given: &Given<'_>) -> Result<Break, Failure> {
         (None, _) => None,
     };
     Ok(Break { named, meant })
+}
+
+pub(super) fn read_forget(given: &Given<'_>) -> Result<Forget, Failure> {
+    let given = given.spoken_only();
+    Ok(Forget {
+        name: given.name()?,
+        fence: given.number("fence", 1..=(1 << 53))?.map(Fence::new),
+        done: given.is_spoken("done"),
+    })
 }

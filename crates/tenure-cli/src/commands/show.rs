@@ -14,7 +14,7 @@ use crate::output::json::Object;
 use crate::output::{clean, quoted, span};
 use crate::settings::Settings;
 
-/// Shows who holds a name and who waits for it. Nobody is an answer too: no.
+/// Shows who holds a name and who waits for it, or what a once left. Nothing is an answer too: no.
 pub(crate) async fn run(
     named: &Named,
     settings: &Settings,
@@ -22,7 +22,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Stop> {
     let tenure = engine::connect(settings).await?;
     let name = &*named.name;
-    match names::find(named, &tenure, settings).await? {
+    match names::find_known(named, &tenure, settings).await? {
         None if settings.json.value => {
             let free = Object::versioned().text("name", name).text("state", "free");
             writeln!(out, "{}", free.end())?;
@@ -45,12 +45,15 @@ pub(crate) async fn run(
     }
 }
 
-/// Everything about a name that somebody holds or waits for.
+/// Everything about a name of which something is known.
 pub(crate) fn show(view: &View, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let name = quoted(settings.short_name(view.name.as_str()));
     writeln!(out, "{name}: {}, {}", facts::kind(view), facts::state(view))?;
     for holder in &view.holders {
         show_holder(holder, view, out)?;
+    }
+    if let Some(record) = view.record.as_ref().filter(|_| !view.is_used()) {
+        writeln!(out, "              {}, fence {}", facts::remembered(record), record.fence)?;
     }
     for (ahead, waiter) in view.waiters.iter().enumerate() {
         let (who, waited) = (facts::who(&waiter.details), span(waiter.waited));

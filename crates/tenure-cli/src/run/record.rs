@@ -78,6 +78,11 @@ impl Written {
         }
     }
 
+    /// How many bytes were written in all.
+    pub(super) fn whole(&self) -> u64 {
+        self.whole
+    }
+
     /// What is left of it, in order.
     pub(super) fn into_pieces(self) -> VecDeque<Piece> {
         self.pieces
@@ -118,7 +123,8 @@ impl Record {
         })
     }
 
-    fn read(bytes: &[u8]) -> Option<Record> {
+    /// What was kept by this command.
+    pub(super) fn read(bytes: &[u8]) -> Option<Record> {
         let (&[kind, number], rest) = bytes.strip_prefix(MARK)?.split_first_chunk()?;
         let ending = match kind {
             0 => Ending::Code(number),

@@ -320,7 +320,7 @@ fn filtered(text: &str, stage: &Stage) -> String {
         (r"\d\d:\d\d:\d\d(\.\d+)?Z", "[TIME]"),
         (r"\(\d+\.\d+ ms\)", "([TRIP] ms)"),
         (
-            r#""(held_ms|leads_ms|left_ms|waited_ms|renewed_ms_ago|oldest_wait_ms)":\d+"#,
+            r#""(held_ms|leads_ms|left_ms|waited_ms|renewed_ms_ago|oldest_wait_ms|age_ms|kept_ms)":\d+"#,
             r#""$1":[MS]"#,
         ),
         (r"[\d.]+ ms (p50|p99)", "[MS] $1"),
@@ -333,6 +333,7 @@ fn filtered(text: &str, stage: &Stage) -> String {
         (r"\(after [^)]*\)", "(after [TIME])"),
         (r"\b[\d.]+m?s( left| ago)\b", "[SPAN]$1"),
         (r"\b(held|for|since) [\d.]+m?s\b", "$1 [SPAN]"),
+        (r"for another [\dhms]+", "for another [SPAN]"),
         (r"\([\d.]+m?s\)", "([SPAN])"),
     ];
     let apply = |text: String, (pattern, with): &(&str, &str)| {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use tenure::{Begun, Done, ErrorKind, Once, Outcome, Released, Run};
+use tenure::{
+    Begun, Done, ErrorKind, Fence, Forgotten, Once, OnceRecord, Outcome, Released, Run, Tenure,
+};
 
 use super::locks::poll_once;
 use super::{Kit, SECOND, lasting, unrenewed};
@@ -186,4 +188,73 @@ pub(super) async fn what_a_once_left_does_not_wait_for_hold_for(kit: Kit) {
     let settled = begin(once).await.settle("at once").await;
     assert_eq!(settled.expect("settled"), Released::InTime);
     assert_eq!(*replayed(unwanted(two.once(&name)).await), *b"at once");
+}
+
+async fn record(client: &Tenure, name: &str) -> Option<OnceRecord> {
+    client.once(name).inspect().await.expect("an answer").and_then(|view| view.record)
+}
+
+async fn forget(client: &Tenure, name: &str, seen: &OnceRecord) -> Forgotten {
+    client.once(name).forget(seen).await.expect("an answer")
+}
+
+pub(super) async fn what_is_remembered_of_a_once_is_shown(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    assert_eq!(record(&two, &name).await, None);
+    let run = begin(one.once(&name).keep(SECOND * 100)).await;
+    let running = record(&two, &name).await.expect("it was started");
+    assert_eq!((running.fence, running.outcome), (run.fence(), None));
+    let fence = run.fence();
+    run.settle("paid").await.expect("settled");
+    kit.sleep(SECOND).await;
+    let view = two.once(&name).inspect().await.expect("an answer").expect("it is remembered");
+    assert!(!view.is_used(), "nobody is at it: {view:?}");
+    let settled = view.record.expect("a record");
+    assert_eq!((settled.fence, settled.outcome.as_deref()), (fence, Some(&b"paid"[..])));
+    // A busy machine may be late.
+    assert!(settled.age > SECOND / 2 && settled.age < SECOND * 60, "{settled:?}");
+    assert!(settled.remaining > SECOND * 40 && settled.remaining < SECOND * 100, "{settled:?}");
+    let listed = two.list(&name).await.expect("an answer");
+    assert!(listed.is_empty(), "lists are of those who hold and wait: {listed:?}");
+}
+
+pub(super) async fn a_once_that_is_forgotten_is_run_by_the_next(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    begin(one.once(&name)).await.settle("wrong").await.expect("settled");
+    let seen = record(&two, &name).await.expect("a record");
+    assert_eq!(forget(&two, &name, &seen).await, Forgotten::Done);
+    assert_eq!(one.once(&name).inspect().await.expect("an answer"), None, "nothing is left");
+    assert_eq!(forget(&two, &name, &seen).await, Forgotten::MovedOn, "it is not there any more");
+    // Two that were never settled, one after the other: no doubt is left of either.
+    drop(begin(one.once(&name)).await);
+    drop(kit.soon("the second run", begin(two.once(&name).rerun(true))).await);
+    let forgotten = async {
+        loop {
+            let seen = record(&one, &name).await.expect("a record");
+            assert_eq!(seen.outcome, None);
+            // It is left in the background.
+            if forget(&one, &name, &seen).await == Forgotten::Done {
+                return;
+            }
+            kit.sleep(Duration::from_millis(20)).await;
+        }
+    };
+    kit.soon("it is forgotten", forgotten).await;
+    begin(two.once(&name)).await.undo().await.expect("undone");
+    begin(one.once(&name)).await.settle("right").await.expect("settled");
+    assert_eq!(*replayed(unwanted(two.once(&name)).await), *b"right");
+}
+
+pub(super) async fn what_has_changed_since_it_was_seen_is_not_forgotten(kit: Kit) {
+    let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
+    let run = begin(one.once(&name)).await;
+    let running = record(&two, &name).await.expect("a record");
+    assert_eq!(forget(&two, &name, &running).await, Forgotten::MovedOn, "somebody is at it");
+    run.settle("paid").await.expect("settled");
+    // Whoever saw it unsettled must not make it be done twice.
+    assert_eq!(forget(&two, &name, &running).await, Forgotten::MovedOn, "it is settled");
+    let mut other = record(&two, &name).await.expect("a record");
+    other.fence = Fence::new(other.fence.get() - 1);
+    assert_eq!(forget(&two, &name, &other).await, Forgotten::MovedOn, "that was another run");
+    assert_eq!(*replayed(unwanted(two.once(&name)).await), *b"paid");
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Fence, Finding, Leave, Left, Name, Note, Page, Profile,
-    Renewal, Renewed, Scope, Step, Turns, Verdict, View,
+    Ack, Broken, Claim, ClaimId, Engine, Fence, Finding, Forgotten, Leave, Left, Name, Note,
+    OnceRecord, Page, Profile, Renewal, Renewed, Scope, Step, Turns, Verdict, View,
 };
 use tenure::engines::file::File;
 
@@ -73,6 +73,10 @@ impl Engine for Recording {
 
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
         self.file.break_hold(name, fence, note)
+    }
+
+    fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
+        self.file.forget(name, seen)
     }
 
     fn inspect(&self, scope: &Scope) -> Step<Page> {

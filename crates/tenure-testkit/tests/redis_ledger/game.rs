@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::engine::{
-    Broken, Claim, ClaimId, Details, Engine, ErrorKind, Fence, Grant, Leave, Left, Moment, Name,
-    Note, Once, Page, Place, Renewal, Renewed, Scope, Settle, Space, SystemWorld, Ticket, Turn,
-    Verdict, World, look_again,
+    Broken, Claim, ClaimId, Details, Engine, ErrorKind, Fence, Forgotten, Grant, Leave, Left,
+    Moment, Name, Note, Once, OnceRecord, Outcome, Page, Place, Renewal, Renewed, Scope, Settle,
+    Space, SystemWorld, Ticket, Turn, Verdict, View, World, look_again,
 };
 use tenure_testkit::rng::Rng;
 
@@ -156,7 +156,7 @@ impl Game {
             Op::Claim(who, _) | Op::Keep(who, _) | Op::Renew(who, ..) | Op::Leave { who, .. } => {
                 self.plan.actors[who].process
             }
-            Op::Break(_) | Op::Resize(_) => 0,
+            Op::Break(_) | Op::Forget(..) | Op::Resize(_) => 0,
         }
     }
 
@@ -184,6 +184,11 @@ impl Game {
             Op::Break(which) => {
                 let note = Note { by: "an operator".to_owned(), reason: "stuck\n2 5".to_owned() };
                 Request::Break(fence(0, which), note)
+            }
+            Op::Forget(who, which, settled) => {
+                let outcome = settled.then(|| Outcome::from(&b""[..]));
+                let (keep, left) = (Duration::ZERO, Duration::ZERO);
+                Request::Forget(OnceRecord::new(fence(who, which), outcome, keep, left))
             }
             Op::Resize(capacity) => Request::Resize(capacity),
         }
@@ -308,7 +313,8 @@ impl Game {
         let page = self.town.processes[0].engine().inspect(&Scope::Name(self.name.clone())).await;
         let Page { views, more } = page.map_err(|error| format!("inspect: {error}"))?;
         same("more names", &more, &false)?;
-        let shown = views.into_iter().next().map(|view| Shown {
+        let used = views.into_iter().find(View::is_used);
+        let shown = used.map(|view| Shown {
             capacity: view.capacity,
             holders: view.holders,
             waiters: view.waiters,
@@ -383,6 +389,11 @@ async fn ask(engine: &dyn Engine, name: &Name, request: &Request) -> Said {
         Request::Break(fence, note) => match engine.break_hold(name, *fence, note).await {
             Ok(Broken::Done) => Said::Done,
             Ok(Broken::MovedOn) => Said::MovedOn,
+            Err(error) => Said::Odd(format!("{error:?}")),
+        },
+        Request::Forget(seen) => match engine.forget(name, seen).await {
+            Ok(Forgotten::Done) => Said::Done,
+            Ok(Forgotten::MovedOn) => Said::MovedOn,
             Err(error) => Said::Odd(format!("{error:?}")),
         },
         Request::Resize(capacity) => match engine.resize(name, *capacity).await {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::engine::{
-    Broken, Claim, ClaimId, Details, Fence, Holder, Leave, Left, Moment, Note, Outcome, Waiter,
+    Broken, Claim, ClaimId, Details, Fence, Forgotten, Holder, Leave, Left, Moment, Note,
+    OnceRecord, Outcome, Waiter,
 };
 use tenure::ledger::{self, Answer, Entry, Ledger, Line, Process, Shelf};
 
@@ -20,6 +21,7 @@ pub(crate) enum Request {
     Renew { id: ClaimId, fence: Fence, ttl: Duration },
     Leave(Leave),
     Break(Fence, Note),
+    Forget(OnceRecord),
     Resize(u32),
 }
 
@@ -182,6 +184,8 @@ impl Model {
             Heard::Left(Left::Gone(ended)) => return Said::Gone(Some(ended)),
             Heard::Broken(Broken::Done) | Heard::Resized(true) => return Said::Done,
             Heard::Broken(Broken::MovedOn) => return Said::MovedOn,
+            Heard::Forgotten(Forgotten::Done) => return Said::Done,
+            Heard::Forgotten(Forgotten::MovedOn) => return Said::MovedOn,
             Heard::Resized(false) => return Said::Conflict(None),
         };
         let renews = matches!(request, Request::Keep(_) | Request::Renew { .. });
@@ -241,6 +245,7 @@ enum Heard {
     Answer(Answer),
     Left(Left),
     Broken(Broken),
+    Forgotten(Forgotten),
     Resized(bool),
 }
 
@@ -255,6 +260,9 @@ fn act<W: FnMut(&Entry, ledger::Word) -> bool>(
         Request::Renew { id, fence, ttl } => Heard::Answer(ledger.renew(id, *fence, *ttl)?),
         Request::Leave(leave) => Heard::Left(ledger.leave(leave)?),
         Request::Break(fence, note) => Heard::Broken(ledger.break_hold(*fence, note)?),
+        Request::Forget(seen) => {
+            Heard::Forgotten(ledger.forget(seen.fence, seen.outcome.is_some())?)
+        }
         Request::Resize(capacity) => Heard::Resized(ledger.resize(*capacity)?),
     })
 }

@@ -84,6 +84,8 @@ pub(crate) enum Op {
         settle: Option<(Which, bool)>,
     },
     Break(Which),
+    /// What is known of the once of this fence, settled or not.
+    Forget(usize, Which, bool),
     Resize(u32),
 }
 
@@ -247,6 +249,7 @@ fn op(rng: &mut Rng, shape: Shape, actors: usize) -> Op {
                 .chance(if shape.once { 700 } else { 30 })
                 .then(|| (own_fence(rng), rng.chance(600))),
         },
+        89..=91 if shape.once => Op::Forget(who, which(rng, actors), rng.chance(500)),
         89..=94 => Op::Break(match rng.chance(850) {
             true => Which::Of(who),
             false => Which::Never,
@@ -276,6 +279,9 @@ impl Display for Op {
                 }
             }
             Op::Break(which) => write!(f, "break {which:?}"),
+            Op::Forget(who, which, settled) => {
+                write!(f, "forget {which:?} of {who}, settled: {settled}")
+            }
             Op::Resize(capacity) => write!(f, "resize to {capacity}"),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::asks::ask;
 use super::driver::Driver;
-use crate::claim::{Broken, Ended, Fence, Outcome};
+use crate::claim::{Broken, Ended, Fence, Forgotten, OnceRecord, Outcome};
 use crate::engine::View;
 use crate::error::{Error, ErrorKind, Result};
 use crate::primitives::{self, CAMPAIGN_AGAIN, Done, Leader};
@@ -204,6 +204,11 @@ impl Once {
     /// Who is at it and who waits for its outcome; `None` if nobody is, done or not.
     pub fn inspect(&self) -> Result<Option<View>> {
         self.driver.wait(self.inner.inspect())
+    }
+
+    /// Forgets what is remembered of it. See [`Once::forget`](crate::Once::forget).
+    pub fn forget(&self, seen: &OnceRecord) -> Result<Forgotten> {
+        self.driver.wait(self.inner.forget(seen))
     }
 
     /// Ends a run by force. See [`Once::break_run`](crate::Once::break_run).

@@ -29,7 +29,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::claim::{
-    Broken, Claim, ClaimId, Ended, Fence, Leave, Left, Note, Renewal, Renewed, Verdict,
+    Broken, Claim, ClaimId, Ended, Fence, Forgotten, Leave, Left, Note, OnceRecord, Renewal,
+    Renewed, Verdict,
 };
 use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns};
 use crate::error::{Error, ErrorKind, Result};
@@ -223,6 +224,11 @@ impl Engine for File {
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
         let (name, note) = (name.clone(), note.clone());
         self.ask(Kind::Plain, move |desk| desk.break_hold(&name, fence, &note))
+    }
+
+    fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
+        let (name, seen) = (name.clone(), seen.clone());
+        self.ask(Kind::Plain, move |desk| desk.forget(&name, &seen))
     }
 
     fn detach(&self, _name: &Name, id: &ClaimId) -> Step<()> {

@@ -14,9 +14,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Found;
 
-use super::words::{holder, renewed, turn, verdict, waiter};
+use super::words::{holder, record as record_of, renewed, turn, verdict, waiter};
 use crate::claim::{
-    Broken, Claim, ClaimId, Details, Fence, Holder, Leave, Left, Note, Renewal, Renewed, Verdict,
+    Broken, Claim, ClaimId, Details, Fence, Forgotten, Holder, Leave, Left, Note, OnceRecord,
+    Renewal, Renewed, Verdict,
 };
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns, View};
@@ -222,8 +223,10 @@ impl Table {
             line.holders().into_iter().filter(live).map(|found| holder(found, now)).collect();
         let waiters: Vec<_> =
             line.waiters().into_iter().filter(live).map(|found| waiter(found, now)).collect();
-        let used = !holders.is_empty() || !waiters.is_empty();
-        used.then(|| View { name: name.clone(), capacity: totals.capacity, holders, waiters })
+        let Ok(record) = line.record(now);
+        let record = record.map(|known| record_of(known, now));
+        let view = View { name: name.clone(), capacity: totals.capacity, holders, waiters, record };
+        (view.is_used() || view.record.is_some()).then_some(view)
     }
 }
 
@@ -277,6 +280,12 @@ impl Engine for Memory {
         Step::ready(Ok(self.step(name, |ledger| ledger.break_hold(fence, note), |done, _, _| done)))
     }
 
+    fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
+        let settled = seen.outcome.is_some();
+        let act = |ledger: &mut MemoryLedger<'_>| ledger.forget(seen.fence, settled);
+        Step::ready(Ok(self.step(name, act, |done, _, _| done)))
+    }
+
     fn inspect(&self, scope: &Scope) -> Step<Page> {
         let now = self.world.now();
         let page = match scope {
@@ -292,7 +301,8 @@ impl Engine for Memory {
                 for shard in &self.shards {
                     let table = shard.0.lock().unwrap_or_else(PoisonError::into_inner);
                     let names = table.lines.iter().map(|(name, _)| name).filter(|name| fits(name));
-                    views.extend(names.filter_map(|name| table.view(name, now)));
+                    let used = names.filter_map(|name| table.view(name, now)).filter(View::is_used);
+                    views.extend(used.map(|view| View { record: None, ..view }));
                 }
                 views.sort_by(|a, b| a.name.cmp(&b.name));
                 let more = views.len() > *limit;

@@ -31,7 +31,10 @@ use std::time::Duration;
 
 pub use config::{Address, AfterRestart, RedisConfig, Secret, Tls, Topology};
 
-use crate::claim::{Broken, Claim, ClaimId, Fence, Leave, Left, Note, Renewal, Renewed, Verdict};
+use crate::claim::{
+    Broken, Claim, ClaimId, Fence, Forgotten, Leave, Left, Note, OnceRecord, Renewal, Renewed,
+    Verdict,
+};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns};
 use crate::error::Result;
@@ -201,6 +204,10 @@ impl Engine for Redis {
 
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
         self.steps.break_hold(name, fence, note)
+    }
+
+    fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
+        self.steps.forget(name, seen)
     }
 
     fn inspect(&self, scope: &Scope) -> Step<Page> {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::claim::{
-    Claim, Details, Ended, Fence, Grant, Holder, Place, Renewed, Ticket, Turn, Verdict, Waiter,
-    look_again,
+    Claim, Details, Ended, Fence, Grant, Holder, OnceRecord, Place, Renewed, Ticket, Turn, Verdict,
+    Waiter, look_again,
 };
 use crate::error::Result;
-use crate::ledger::{Answer, Entry, Word};
+use crate::ledger::{Answer, Entry, Record, Word};
 use crate::moment::Moment;
 
 /// What is pushed for a word that was said at `now`.
@@ -90,6 +90,12 @@ pub(super) fn holder((entry, details): (Entry, Arc<Details>), now: Moment) -> Ho
         remaining: now.until(entry.until),
         details,
     }
+}
+
+/// What is known of a once, as others may see it.
+pub(super) fn record(record: Record, now: Moment) -> OnceRecord {
+    let Record { fence, outcome, keep, until, .. } = record;
+    OnceRecord::new(fence, outcome, keep, now.until(until))
 }
 
 /// Someone who waits, as others may see it.

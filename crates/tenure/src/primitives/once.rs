@@ -6,7 +6,9 @@ use ring::digest::{SHA256, digest};
 
 use crate::acquire::Ending;
 use crate::ask::Draft;
-use crate::claim::{Broken, Fence, Holder, Leave, Once as Terms, Outcome, Settle};
+use crate::claim::{
+    Broken, Fence, Forgotten, Holder, Leave, Once as Terms, OnceRecord, Outcome, Settle,
+};
 use crate::client::Handle;
 use crate::engine::View;
 use crate::error::{Error, Result};
@@ -172,12 +174,41 @@ impl Once {
         })
     }
 
-    /// Who is at it and who waits for its outcome; `None` if nobody is, done or not.
+    /// Who is at it, who waits for its outcome, and what is [remembered](View::record) of it; `None` if
+    /// nothing is known.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn inspect(&self) -> Result<Option<View>> {
         self.handle.core.view(&self.ask.claim.name).await
+    }
+
+    /// Forgets what is remembered of it, if that is still what [`inspect`](Once::inspect) showed and nobody
+    /// is at it: whoever asks next runs it.
+    ///
+    /// For work that was found not to have been done although it is unsettled or settled, and for keys
+    /// that are used again. If it *was* done, it is done a second time.
+    ///
+    /// ```
+    /// # async fn example() -> tenure::Result<()> {
+    /// # let tenure = tenure::Tenure::connect("memory:").await?;
+    /// # let charge = async |_| Ok::<_, std::convert::Infallible>("paid 42");
+    /// # let _ = tenure.once("webhook:42").run(charge).await?;
+    /// let once = tenure.once("webhook:42");
+    /// if let Some(record) = once.inspect().await?.and_then(|view| view.record) {
+    ///     println!("settled: {:?}, {:?} ago", record.outcome.is_some(), record.age);
+    ///     once.forget(&record).await?;
+    /// }
+    /// assert!(once.inspect().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
+    /// # Cancel safety
+    /// What was sent may happen although the future was dropped.
+    pub async fn forget(&self, seen: &OnceRecord) -> Result<Forgotten> {
+        self.handle.core.forget(&self.ask.claim.name, seen).await
     }
 
     /// Ends a run by force, as [`Tenure::break_hold`](crate::Tenure::break_hold) ends a hold. The work

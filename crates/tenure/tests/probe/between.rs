@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Leave, Left, Name, Note, Page,
-    Profile, Renewal, Renewed, Result, Scope, Step, Turn, Turns, Verdict,
+    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Forgotten, Leave, Left, Name,
+    Note, OnceRecord, Page, Profile, Renewal, Renewed, Result, Scope, Step, Turn, Turns, Verdict,
 };
 use tenure::engines::memory::Memory;
 
@@ -179,6 +179,10 @@ impl Engine for Between {
 
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
         self.memory.break_hold(name, fence, note)
+    }
+
+    fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
+        self.memory.forget(name, seen)
     }
 
     fn inspect(&self, scope: &Scope) -> Step<Page> {

@@ -59,6 +59,7 @@ fn view(
         capacity,
         holders: holders.iter().map(holder).collect(),
         waiters: waiters.iter().enumerate().map(waiter).collect(),
+        record: None,
     }
 }
 

@@ -16,10 +16,11 @@ use super::sockets::{Reach, Sockets};
 use super::statements as sql;
 use super::wire::Said;
 use crate::claim::{
-    Broken, Claim, ClaimId, FIRST_LIFE, Fence, Leave, Left, Note, Renewal, Renewed, Verdict,
+    Broken, Claim, ClaimId, FIRST_LIFE, Fence, Forgotten, Leave, Left, Note, OnceRecord, Renewal,
+    Renewed, Verdict,
 };
 use crate::engine::{Page, Scope, View};
-use crate::engines::words::{holder, renewed, verdict, waiter};
+use crate::engines::words::{holder, record as record_of, renewed, verdict, waiter};
 use crate::error::Result;
 use crate::ledger::{Answer, Entry, Ledger, Process, Shelf, State, Word};
 use crate::moment::Moment;
@@ -210,6 +211,11 @@ impl Desk<'_> {
         self.step(name, None, |ledger| ledger.break_hold(fence, note), |done, _| Ok(done))
     }
 
+    pub(super) fn forget(&mut self, name: &Name, seen: &OnceRecord) -> Kept<Forgotten> {
+        let settled = seen.outcome.is_some();
+        self.step(name, None, |ledger| ledger.forget(seen.fence, settled), |done, _| Ok(done))
+    }
+
     /// The hold goes on without this client.
     pub(super) fn detach(&mut self, id: &ClaimId) -> Kept<()> {
         self.db.prepare_cached(sql::DETACH_CLAIM)?.execute(params![id.to_bytes()]).map(drop)
@@ -352,7 +358,9 @@ impl Desk<'_> {
                 let more = names.len() > *limit;
                 let mut views = Vec::new();
                 for text in names.iter().take(*limit) {
-                    views.extend(self.view(&Name::unchecked(*space, text))?);
+                    let view = self.view(&Name::unchecked(*space, text))?;
+                    let used = view.filter(View::is_used);
+                    views.extend(used.map(|view| View { record: None, ..view }));
                 }
                 Ok(Page { views, more })
             }
@@ -364,6 +372,7 @@ impl Desk<'_> {
             let now = self.now;
             let rows = Rows::load(self.db, &mut self.numbers, name)?;
             let (Some(id), capacity) = (rows.id, rows.totals()?.capacity) else { return Ok(None) };
+            let record = rows.record(now)?.map(|known| record_of(known, now));
             let mut select = self.db.prepare_cached(sql::SHOWN)?;
             let shown = select.query_map([id], read_shown)?.collect::<Kept<Vec<_>>>()?;
             let clients = rows.clients()?;
@@ -374,12 +383,10 @@ impl Desk<'_> {
             let live = shown.into_iter().filter(|(entry, _)| entry.until > now);
             let held = |(entry, _): &(Entry, _)| matches!(entry.state, State::Held { .. });
             let (holders, waiters): (Vec<_>, Vec<_>) = live.partition(held);
-            if holders.is_empty() && waiters.is_empty() {
-                return Ok(None);
-            }
             let holders = holders.into_iter().map(|found| holder(found, now)).collect();
             let waiters = waiters.into_iter().map(|found| waiter(found, now)).collect();
-            return Ok(Some(View { name: name.clone(), capacity, holders, waiters }));
+            let view = View { name: name.clone(), capacity, holders, waiters, record };
+            return Ok((view.is_used() || view.record.is_some()).then_some(view));
         }
     }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::refusal::Refusal;
 use super::resp::Value;
 use super::wire::{Layout, decode_details};
-use crate::claim::{ClaimId, Details, Ended, Fence, Holder, Left, Note, Outcome, Ticket, Waiter};
+use crate::claim::{
+    ClaimId, Details, Ended, Fence, Holder, Left, Note, OnceRecord, Outcome, Ticket, Waiter,
+};
 use crate::engine::View;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -278,7 +280,7 @@ pub(super) fn read_view(name: Name, value: Value) -> Result<Option<View>> {
         let reason = "a key under the namespace is not tenure's";
         Error::new(ErrorKind::Conflict, reason).next("give tenure a namespace of its own")
     })?;
-    Ok(Some(view).filter(|view| !view.holders.is_empty() || !view.waiters.is_empty()))
+    Ok(Some(view).filter(|view| view.is_used() || view.record.is_some()))
 }
 
 /// The plain form: one holder.
@@ -299,12 +301,25 @@ fn alone(name: Name, items: &[Value]) -> Option<View> {
         remaining: Duration::from_millis(left),
         details: Arc::new(decode_details(fields.next()?)?),
     };
-    Some(View { name, capacity: capacity as u32, holders: vec![holder], waiters: Vec::new() })
+    let (capacity, holders, waiters) = (capacity as u32, vec![holder], Vec::new());
+    Some(View { name, capacity, holders, waiters, record: None })
+}
+
+/// The record of a once: fence, keep, end, whether it is settled with the fingerprint, and the outcome.
+fn read_record(text: &[u8], now: u64) -> Option<OnceRecord> {
+    let mut fields = text.splitn(5, |byte| *byte == b' ');
+    let mut field = || -> Option<u64> { std::str::from_utf8(fields.next()?).ok()?.parse().ok() };
+    let (fence, keep, until) = (Fence::new(field()?), field()?, field()?);
+    let settled = fields.next()?.starts_with(b"1");
+    let outcome = fields.next().filter(|_| settled).map(Outcome::from);
+    let remaining = Duration::from_millis(until.saturating_sub(now));
+    Some(OnceRecord::new(fence, outcome, Duration::from_millis(keep), remaining))
 }
 
 /// The hash: everyone.
 fn crowd(name: Name, now: u64, all: &[Value]) -> Option<View> {
-    let mut view = View { name, capacity: 0, holders: Vec::new(), waiters: Vec::new() };
+    let (holders, waiters) = (Vec::new(), Vec::new());
+    let mut view = View { name, capacity: 0, holders, waiters, record: None };
     let pairs =
         || all.chunks_exact(2).filter_map(|pair| Some((pair[0].as_bytes()?, pair[1].as_bytes()?)));
     let mut holds: HashMap<&[u8], &[u8]> = pairs()
@@ -338,6 +353,9 @@ fn crowd(name: Name, now: u64, all: &[Value]) -> Option<View> {
             details: entry.details(),
         });
     }
+    let held = !view.holders.is_empty();
+    let record = pairs().find(|(field, _)| *field == b"#r").map(|(_, text)| read_record(text, now));
+    view.record = record.flatten().filter(|record| held || !record.remaining.is_zero());
     view.holders.sort_by_key(|holder| holder.fence);
     view.waiters.sort_by_key(|waiter| waiter.ticket);
     Some(view)

@@ -12,6 +12,7 @@ pub(super) enum Script {
     Renew,
     Leave,
     Break,
+    Forget,
     Resize,
     Tick,
     View,
@@ -24,18 +25,19 @@ macro_rules! with_line {
     };
 }
 
-const TEXTS: [&str; 8] = [
+const TEXTS: [&str; 9] = [
     with_line!("claim_alone", "line", "claim"),
     with_line!("renew_alone", "line", "renew"),
     with_line!("leave_alone", "line", "leave"),
     with_line!("line", "break"),
+    with_line!("line", "forget"),
     with_line!("line", "resize"),
     with_line!("line", "tick"),
     include_str!("lua/view.lua"),
     include_str!("lua/hello.lua"),
 ];
 
-static HASHES: LazyLock<[[u8; 40]; 8]> = LazyLock::new(|| TEXTS.map(|text| sha1(text.as_bytes())));
+static HASHES: LazyLock<[[u8; 40]; 9]> = LazyLock::new(|| TEXTS.map(|text| sha1(text.as_bytes())));
 
 impl Script {
     /// What the step does, for messages.
@@ -45,6 +47,7 @@ impl Script {
             Script::Renew => "renewal",
             Script::Leave => "leave",
             Script::Break => "break",
+            Script::Forget => "forget",
             Script::Resize => "resize",
             Script::Tick => "tick",
             Script::View => "view",

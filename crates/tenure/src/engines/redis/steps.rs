@@ -14,8 +14,8 @@ use super::resp::Value;
 use super::roads::{Roads, beside};
 use super::wire::{By, Request};
 use crate::claim::{
-    Broken, Claim, ClaimId, Ended, Fence, Grant, Leave, Left, Note, Place, Renewal, Renewed,
-    Verdict, look_again,
+    Broken, Claim, ClaimId, Ended, Fence, Forgotten, Grant, Leave, Left, Note, OnceRecord, Place,
+    Renewal, Renewed, Verdict, look_again,
 };
 use crate::engine::Step;
 use crate::error::{Error, ErrorKind, Result};
@@ -366,6 +366,15 @@ impl Steps {
             Answer::Done => Ok(Broken::Done),
             Answer::MovedOn => Ok(Broken::MovedOn),
             answer => Err(answer::strange("break", answer.kind())),
+        })
+    }
+
+    pub(super) fn forget(self: &Arc<Steps>, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
+        let request = self.shared.layout.forget(name, seen);
+        self.ask(request, name, |answer| match answer {
+            Answer::Done => Ok(Forgotten::Done),
+            Answer::MovedOn => Ok(Forgotten::MovedOn),
+            answer => Err(answer::strange("forget", answer.kind())),
         })
     }
 

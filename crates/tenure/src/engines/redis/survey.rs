@@ -48,14 +48,15 @@ impl Steps {
             self.shared.know_map().await?;
             match scope {
                 Scope::Name(name) => {
-                    let views = self.views(vec![name], 1).await?;
+                    let views = self.views(vec![name], 1, |_| true).await?;
                     Ok(Page { views, more: false })
                 }
                 Scope::Prefix { space, prefix, after, limit } => {
                     let pattern = self.shared.layout.pattern(space, &prefix);
                     let mut names = self.scan(&pattern).await?;
                     names.retain(|name| after.as_ref().is_none_or(|after| name > after));
-                    let mut views = self.views(names, limit).await?;
+                    let mut views = self.views(names, limit, View::is_used).await?;
+                    views.iter_mut().for_each(|view| view.record = None);
                     let more = views.len() > limit;
                     views.truncate(limit);
                     Ok(Page { views, more })
@@ -64,8 +65,13 @@ impl Steps {
         })
     }
 
-    /// The names that are used, in order, at least until there are more than `limit`.
-    async fn views(&self, names: Vec<Name>, limit: usize) -> Result<Vec<View>> {
+    /// The names that are wanted, in order, at least until there are more than `limit`.
+    async fn views(
+        &self,
+        names: Vec<Name>,
+        limit: usize,
+        wanted: fn(&View) -> bool,
+    ) -> Result<Vec<View>> {
         let mut views = Vec::new();
         for some in names.chunks(256) {
             // All are asked before the first is waited for.
@@ -77,7 +83,7 @@ impl Steps {
             }
             for (name, flight) in asked {
                 let value = self.land_plain(flight).await?;
-                views.extend(answer::read_view(name.clone(), value)?);
+                views.extend(answer::read_view(name.clone(), value)?.filter(wanted));
             }
             if views.len() > limit {
                 break;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::config::{AfterRestart, RedisConfig, Topology};
 use super::resp;
 use super::scripts::Script;
-use crate::claim::{Claim, ClaimId, Details, Fence, Leave, Note, Once, Settle, Ticket};
+use crate::claim::{Claim, ClaimId, Details, Fence, Leave, Note, Once, OnceRecord, Settle, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Name, Space};
 
@@ -329,6 +329,13 @@ impl Layout {
         let mut request = self.begin(Script::Break, name, Keys::All, "");
         request.number(fence.get());
         request.arg(format!("{}\n{}", note.by.replace('\n', " "), note.reason).as_bytes());
+        request
+    }
+
+    pub(super) fn forget(&self, name: &Name, seen: &OnceRecord) -> Request {
+        let mut request = self.begin(Script::Forget, name, Keys::All, "");
+        request.number(seen.fence.get());
+        request.arg(if seen.outcome.is_some() { b"o" } else { b"" });
         request
     }
 

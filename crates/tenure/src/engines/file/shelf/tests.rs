@@ -15,7 +15,7 @@ use rusqlite::Connection;
 
 use self::script::Request;
 use super::*;
-use crate::claim::{Broken, Left};
+use crate::claim::{Broken, Forgotten, Left};
 use crate::ledger::{Answer, Ledger, Line, MOVES, Word};
 use crate::name::Space;
 
@@ -29,6 +29,7 @@ enum Heard {
     Answer(Answer),
     Left(Left),
     Broken(Broken),
+    Forgotten(Forgotten),
     Resized(bool),
     Nothing,
 }
@@ -189,6 +190,7 @@ fn walk<S: Shelf>(
         Request::Renew(id, fence, ttl) => Heard::Answer(ledger.renew(id, *fence, *ttl)?),
         Request::Leave(leave) => Heard::Left(ledger.leave(leave)?),
         Request::Break(fence, note) => Heard::Broken(ledger.break_hold(*fence, note)?),
+        Request::Forget(fence, settled) => Heard::Forgotten(ledger.forget(*fence, *settled)?),
         Request::Resize(capacity) => Heard::Resized(ledger.resize(*capacity)?),
         Request::Tick | Request::Bury(_) => {
             ledger.tick()?;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::{Both, Heard};
 use crate::claim::{
-    Broken, Claim, ClaimId, Details, Ended, Fence, Leave, Left, Note, Once, Settle, Ticket,
+    Broken, Claim, ClaimId, Details, Ended, Fence, Forgotten, Leave, Left, Note, Once, Settle,
+    Ticket,
 };
 use crate::ledger::{Answer, Process};
 use crate::moment::Moment;
@@ -28,6 +29,7 @@ pub(super) enum Request {
     Renew(ClaimId, Fence, Duration),
     Leave(Leave),
     Break(Fence, Note),
+    Forget(Fence, bool),
     Resize(u32),
     Tick,
     /// The process is gone.
@@ -36,7 +38,9 @@ pub(super) enum Request {
 }
 
 /// What a run must have met to mean something.
-pub(super) const EVERYTHING: [&str; 17] = [
+pub(super) const EVERYTHING: [&str; 19] = [
+    "forgotten",
+    "not forgotten",
     "granted",
     "granted for a first life",
     "waiting",
@@ -195,10 +199,11 @@ impl Script {
                 });
                 Request::Leave(leave)
             }
-            80..88 => {
+            80..86 => {
                 let note = Note { by: "ops".to_owned(), reason: "stuck".to_owned() };
                 Request::Break(self.fence(who), note)
             }
+            86..88 => Request::Forget(self.fence(who), self.rng.one_in(2)),
             88..91 => Request::Resize(1 + self.rng.below(6) as u32),
             91..95 => Request::Tick,
             95..98 => Request::Bury(PROCESSES[1 + self.rng.below(3) as usize]),
@@ -293,6 +298,8 @@ fn kind(heard: &Heard) -> &'static str {
         Heard::Left(Left::Gone(_)) => "gone",
         Heard::Broken(Broken::Done) => "done",
         Heard::Broken(Broken::MovedOn) => "moved on",
+        Heard::Forgotten(Forgotten::Done) => "forgotten",
+        Heard::Forgotten(Forgotten::MovedOn) => "not forgotten",
         Heard::Resized(true) => "resized",
         Heard::Resized(false) => "not resized",
         Heard::Nothing => "nothing",
