@@ -8,13 +8,15 @@
 //! the command itself dies with the keeper, and what it started is killed by whoever is about to start a
 //! command next on this host (`registry`).
 //!
-//! - `front`, `guard`, `keeper`: the three; `link` is what they share; `line` is where the keeper waits.
+//! - `front`, `guard`, `keeper`: the three; `link` is what they share; `line` is where the keeper waits,
+//!   and `before` what it waits for when it holds.
 //! - `held` is what it holds; `settle` what it says of work that is done once, `record` what is kept of
 //!   that, `passing` where it is read from.
 //! - `watch` decides when the command is stopped; `command`, `tree` and `terminal` are what it needs.
 //! - `events`, `signals`, `clock`: what the keeper hears. `report`, `loss`: what is said in the end, `log`
 //!   all along.
 
+mod before;
 mod clock;
 mod command;
 mod events;

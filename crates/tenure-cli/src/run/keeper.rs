@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::process::{Pid, getpid, set_child_subreaper, setpgid};
-use tenure::{Ended, Hold, Options, Released};
+use tenure::{Hold, Options, Released};
 
 use super::command::Command;
 use super::events::{Event, Events};
@@ -22,8 +22,8 @@ use super::passing::Passing;
 use super::registry::{self, Note};
 use super::report::{MAX_RUN, Outcome, Report, late, not_started};
 use super::terminal::Terminal;
-use super::watch::{Limits, STUCK, Watch, Watched, Why};
-use super::{clock, log, quiet, signals, tree};
+use super::watch::{Limits, Watch, Watched, Why};
+use super::{clock, log, quiet, signals};
 use crate::args::Run;
 use crate::args::claim::Kind;
 use crate::args::run::{Program, Purpose};
@@ -38,8 +38,6 @@ use crate::within;
 const NAME: &std::ffi::CStr = c"hold-keeper";
 /// How long a candidate whose command ended by itself leaves the lead to others.
 const RESTART: Duration = Duration::from_secs(1);
-/// How often what was abandoned is looked at until it is gone.
-const ABANDONED: Duration = Duration::from_millis(5);
 
 /// What the keeper has from before the fork.
 pub(super) struct Start<'a> {
@@ -130,7 +128,7 @@ pub(super) struct Keeper<'a> {
     slate: Slate,
     inherited: Inherited,
     /// The front was stopped: nothing is started until it goes on.
-    paused: bool,
+    pub(super) paused: bool,
     /// What is written, where that is passed on and not the command's own.
     pub(super) passing: Option<Passing>,
 }
@@ -246,56 +244,6 @@ impl Keeper<'_> {
                 (report, Rest::Nothing)
             }
         }
-    }
-
-    /// A job that was stopped before it began begins when it goes on.
-    async fn until_not_paused(&mut self, hold: &Hold, options: &Options) -> Result<(), Report> {
-        while self.paused {
-            let event = tokio::select! {
-                event = self.events.next() => event,
-                ended = hold.lost() => return Err(self.lost_before_start(ended, hold, options)),
-            };
-            if let Some(off) = self.heed(event) {
-                return Err(off.report());
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends what is left of commands whose `tenure` was killed: one of them may have held this name.
-    async fn until_nothing_is_abandoned(
-        &mut self,
-        hold: &Hold,
-        options: &Options,
-    ) -> Result<(), Report> {
-        let began = clock::now();
-        let mut said = false;
-        loop {
-            let left = registry::end_abandoned();
-            if left.is_empty() {
-                return Ok(());
-            }
-            if !said && clock::now() > began + STUCK {
-                said = true;
-                let left = tree::shown(&left);
-                self.settings.notes().say(&format!(
-                    "waits for what is left of a command whose tenure was killed: {left}; it was killed, \
-                     and does not end"
-                ));
-            }
-            let waited = tokio::select! {
-                waited = self.unless_called_off(tokio::time::sleep(ABANDONED)) => waited,
-                ended = hold.lost() => return Err(self.lost_before_start(ended, hold, options)),
-            };
-            waited.map_err(CalledOff::report)?;
-        }
-    }
-
-    fn lost_before_start(&self, ended: Ended, hold: &Hold, options: &Options) -> Report {
-        let (name, fence) = (&self.run.asking.name, hold.fence().get());
-        let failure = Loss::Ended(ended).failure(name, fence, options.ttl, true);
-        let again = self.run.leads().then_some(Duration::ZERO);
-        Report { again, ..Report::not_run(Outcome::Lost, failure) }
     }
 
     async fn run_command(&mut self, hold: &Hold, options: &Options) -> Result<Watched, Report> {
@@ -453,7 +401,7 @@ impl Keeper<'_> {
     }
 
     /// What an event means while no command runs.
-    fn heed(&mut self, event: Event) -> Option<CalledOff> {
+    pub(super) fn heed(&mut self, event: Event) -> Option<CalledOff> {
         match event {
             Event::FrontGone => return Some(CalledOff::FrontGone),
             Event::Signal(signal) if signals::is_an_end(signal) => {

@@ -1,0 +1,70 @@
+//! Between the grant and the start of the command: what the keeper waits for while it holds already.
+
+use std::time::Duration;
+
+use tenure::{Ended, Hold, Options};
+
+use super::keeper::{CalledOff, Keeper};
+use super::loss::Loss;
+use super::report::{Outcome, Report};
+use super::watch::STUCK;
+use super::{clock, registry, tree};
+
+/// How often what was abandoned is looked at until it is gone.
+const ABANDONED: Duration = Duration::from_millis(5);
+
+impl Keeper<'_> {
+    /// A job that was stopped before it began begins when it goes on.
+    pub(super) async fn until_not_paused(
+        &mut self,
+        hold: &Hold,
+        options: &Options,
+    ) -> Result<(), Report> {
+        while self.paused {
+            let event = tokio::select! {
+                event = self.events.next() => event,
+                ended = hold.lost() => return Err(self.lost_before_start(ended, hold, options)),
+            };
+            if let Some(off) = self.heed(event) {
+                return Err(off.report());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what is left of commands whose `tenure` was killed: one of them may have held this name.
+    pub(super) async fn until_nothing_is_abandoned(
+        &mut self,
+        hold: &Hold,
+        options: &Options,
+    ) -> Result<(), Report> {
+        let began = clock::now();
+        let mut said = false;
+        loop {
+            let left = registry::end_abandoned();
+            if left.is_empty() {
+                return Ok(());
+            }
+            if !said && clock::now() > began + STUCK {
+                said = true;
+                let left = tree::shown(&left);
+                self.settings.notes().say(&format!(
+                    "waits for what is left of a command whose tenure was killed: {left}; it was killed, \
+                     and does not end"
+                ));
+            }
+            let waited = tokio::select! {
+                waited = self.unless_called_off(tokio::time::sleep(ABANDONED)) => waited,
+                ended = hold.lost() => return Err(self.lost_before_start(ended, hold, options)),
+            };
+            waited.map_err(CalledOff::report)?;
+        }
+    }
+
+    fn lost_before_start(&self, ended: Ended, hold: &Hold, options: &Options) -> Report {
+        let (name, fence) = (&self.run.asking.name, hold.fence().get());
+        let failure = Loss::Ended(ended).failure(name, fence, options.ttl, true);
+        let again = self.run.leads().then_some(Duration::ZERO);
+        Report { again, ..Report::not_run(Outcome::Lost, failure) }
+    }
+}
