@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use self::open::{Opened, open};
 use crate::ask::Draft;
-use crate::claim::{Broken, Ended, Fence, Forgotten, Note, OnceRecord};
+use crate::claim::{Broken, Ended, Fence, Note};
 use crate::clock::{SystemWorld, World};
 use crate::engine::{Engine, Page, Profile, Scope, Turns, View};
 use crate::error::{Error, ErrorKind, Result};
@@ -381,19 +381,6 @@ impl Core {
             self.slots.reporter.broken(name, fence, &note);
         }
         Ok(broken)
-    }
-
-    pub(crate) async fn forget(&self, name: &Name, seen: &OnceRecord) -> Result<Forgotten> {
-        let asked = async {
-            name.check()?;
-            self.open()?;
-            self.engine.forget(name, seen).await
-        };
-        let forgotten = asked.await.map_err(|error| self.explain(error, "forget", name))?;
-        if forgotten == Forgotten::Done {
-            self.slots.reporter.forgotten(name, seen);
-        }
-        Ok(forgotten)
     }
 
     /// Refuses work for a closed or forked connection. After a fork nothing else may be touched:

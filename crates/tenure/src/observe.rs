@@ -10,6 +10,7 @@ mod groups;
 mod holding;
 #[cfg(feature = "metrics")]
 pub mod meters;
+mod pairs;
 mod queue;
 mod waiting;
 mod worker;
@@ -19,7 +20,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::field::{DisplayValue, display};
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span, debug, enabled, error, info, warn};
 
@@ -32,6 +32,7 @@ pub(crate) use self::worker::Worker;
 
 use self::adviser::Adviser;
 use self::groups::{group, group_of, kind};
+use self::pairs::pairs;
 use self::queue::Queue;
 use crate::claim::{Claim, Ended, Fence, Grant, Note, OnceRecord};
 use crate::clock::World;
@@ -84,39 +85,6 @@ macro_rules! about_blocked {
     }};
 }
 use about_blocked;
-
-/// Pairs as an object of JSON, which every reader of logs can read; none if there are none.
-fn pairs(pairs: &[(String, String)]) -> Option<DisplayValue<Pairs<'_>>> {
-    (!pairs.is_empty()).then(|| display(Pairs(pairs)))
-}
-
-struct Pairs<'a>(&'a [(String, String)]);
-
-impl fmt::Display for Pairs<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, (key, value)) in self.0.iter().enumerate() {
-            let begin = if number == 0 { "{" } else { "," };
-            write!(f, "{begin}{}:{}", Quoted(key), Quoted(value))?;
-        }
-        f.write_str("}")
-    }
-}
-
-struct Quoted<'a>(&'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"")?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                c if c.is_control() => write!(f, "\\u{:04x}", u32::from(c))?,
-                c => write!(f, "{c}")?,
-            }
-        }
-        f.write_str("\"")
-    }
-}
 
 fn millis(duration: Duration) -> u64 {
     duration.as_millis() as u64

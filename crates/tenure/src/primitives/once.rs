@@ -208,7 +208,17 @@ impl Once {
     /// # Cancel safety
     /// What was sent may happen although the future was dropped.
     pub async fn forget(&self, seen: &OnceRecord) -> Result<Forgotten> {
-        self.handle.core.forget(&self.ask.claim.name, seen).await
+        let (core, name) = (&self.handle.core, &self.ask.claim.name);
+        let asked = async {
+            name.check()?;
+            core.open()?;
+            core.engine.forget(name, seen).await
+        };
+        let forgotten = asked.await.map_err(|error| core.explain(error, "forget", name))?;
+        if forgotten == Forgotten::Done {
+            core.slots.reporter.forgotten(name, seen);
+        }
+        Ok(forgotten)
     }
 
     /// Ends a run by force, as [`Tenure::break_hold`](crate::Tenure::break_hold) ends a hold. The work
