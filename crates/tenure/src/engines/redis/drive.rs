@@ -106,7 +106,7 @@ impl Link {
                 drop(watch);
                 // One that is dropped at once, again and again, is no better than none.
                 let lasted = self.shared.world.now().since(since) > LONGEST_PAUSE;
-                *failures = if lasted { 0 } else { (*failures + 1).min(3) };
+                *failures = if lasted { 0 } else { *failures + 1 };
                 broken
             }
             Err(error) => {
@@ -346,8 +346,29 @@ fn not_the_one() -> Error {
     Error::new(ErrorKind::Unavailable, "the server is not the primary any more")
 }
 
-/// Doubles up to a second, spread so that a thousand clients do not come back together.
+/// Doubles up to a second, and the second half is spread so that a thousand clients do not come back
+/// together.
 fn pause(failures: u32, longest: Duration, random: u64) -> Duration {
     let longest = (SHORTEST_PAUSE * (1 << failures.min(6))).min(longest);
-    longest.mul_f64((random % 1000) as f64 / 1000.0)
+    longest / 2 + longest.mul_f64((random % 1000) as f64 / 2000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_second_and_are_spread() {
+        let range = |failures| [0, 999].map(|random| pause(failures, LONGEST_PAUSE, random));
+        let mut before = Duration::ZERO;
+        for failures in 0..6 {
+            let [least, most] = range(failures);
+            assert!(least >= before && least < most, "{failures}: {least:?} to {most:?}");
+            before = least;
+        }
+        for failures in [6, 100] {
+            let [least, most] = range(failures);
+            assert!(least >= LONGEST_PAUSE / 2 && most <= LONGEST_PAUSE, "{least:?} to {most:?}");
+        }
+    }
 }
