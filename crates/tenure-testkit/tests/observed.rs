@@ -154,7 +154,8 @@ async fn a_password_that_is_refused_is_not_repeated() {
     let url = server.url().replace("redis://", &format!("redis://:{ENCODED}@"));
     let refused = Tenure::connect(&url).await.unwrap_err();
     let unknown = Tenure::connect(&url.replace("redis://", "reddis://")).await.unwrap_err();
-    let nobody = Tenure::connect(&format!("redis://:{ENCODED}@127.0.0.1:1")).await.unwrap_err();
+    let nobody = Tenure::connect(&format!("redis://:{ENCODED}@127.0.0.1:1")).await.unwrap();
+    let nobody = nobody.health().await.unwrap_err();
     let unread = Tenure::connect(&format!("redis://:{PASSWORD}@127.0.0.1")).await.unwrap_err();
     let said = format!("{refused:?} {refused} {unknown:?} {unknown} {nobody:?} {nobody}");
     let said = format!("{said} {unread:?} {unread}");

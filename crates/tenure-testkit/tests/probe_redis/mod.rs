@@ -43,6 +43,12 @@ pub(crate) async fn connect(url: &str) -> Tenure {
     soon(Tenure::connect(url)).await.expect("a server that answers")
 }
 
+/// Connects to a server that must be there, which connecting alone does not ask for.
+pub(crate) async fn reach(url: &str) -> Result<Tenure> {
+    let tenure = Tenure::connect(url).await?;
+    tenure.health().await.map(|_| tenure)
+}
+
 /// The engine itself, for what the public API never asks.
 pub(crate) async fn engine(url: &str) -> Arc<dyn Engine> {
     let (config, _) = RedisConfig::from_url(url).expect("a good URL");

@@ -96,7 +96,7 @@ async fn a_server_that_forgets_is_a_weakness() {
 async fn a_replica_is_a_problem_that_names_its_primary_and_connecting_to_it_is_refused() {
     let primary = fit().start().unwrap();
     let replica = fit().replica_of(primary.port()).start().unwrap();
-    assert!(within(secs(10), Tenure::connect(&replica.url())).await.is_err());
+    assert!(within(secs(10), reach(&replica.url())).await.is_err());
     let found = examined(&replica.url()).await;
     let named = format!("redis://127.0.0.1:{}", primary.port());
     says(one(&found, "role"), Mark::Problem, &["is a replica of 127.0.0.1", &named]);

@@ -57,7 +57,7 @@ async fn s67_a_server_that_loads_its_data_is_waited_for() {
     });
     let mut seen = false;
     while !seen && !restart.is_finished() {
-        let refused = Tenure::connect(&url).await.err();
+        let refused = reach(&url).await.err();
         seen = refused.is_some_and(|error| error.to_string().contains("loading"));
     }
     assert!(seen, "it was never seen loading");
@@ -124,7 +124,7 @@ async fn s71_a_server_that_may_evict_is_refused_if_that_was_asked_for() {
     // It is warned of by default.
     drop(connect(&server.url()).await.mutex("x").acquire().await.unwrap());
     let strict = format!("{}?require=noeviction", server.url());
-    let error = Tenure::connect(&strict).await.unwrap_err();
+    let error = reach(&strict).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("noeviction"), "{error}");
     server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).unwrap();
@@ -172,9 +172,9 @@ async fn s78_a_replica_is_refused_and_the_reason_said() {
     let primary = server();
     let replica = Redis::build().replica_of(primary.port()).start().unwrap();
     tenure_testkit::servers::eventually("in sync", BOUND, || replica.is_synced_replica()).unwrap();
-    let error = within(secs(10), Tenure::connect(&replica.url())).await.unwrap_err();
+    let error = within(secs(10), reach(&replica.url())).await.unwrap_err();
     assert!(error.to_string().contains("replica"), "{error}");
-    let error = Tenure::connect(&primary.url().replace("redis://", "redis-cluster://")).await;
+    let error = reach(&primary.url().replace("redis://", "redis-cluster://")).await;
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Unsupported);
 }
 

@@ -1,6 +1,6 @@
 //! TLS and sockets.
 
-use tenure::{ErrorKind, Tenure};
+use tenure::ErrorKind;
 use tenure_testkit::proxy::{Direction, Proxy};
 use tenure_testkit::servers::{Certificates, Redis};
 
@@ -25,10 +25,10 @@ async fn s82_tls_with_an_authority_of_its_own_works_and_nothing_goes_in_plain_te
     let ca = certificates.ca_path();
     works(&format!("{}?ca={}", server.url(), ca.display())).await;
     // The roots of the system do not know it, and plain text is not understood.
-    let error = within(secs(10), Tenure::connect(&server.url())).await.unwrap_err();
+    let error = within(secs(10), reach(&server.url())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     let plain = server.url().replace("rediss://", "redis://");
-    let error = within(secs(10), Tenure::connect(&plain)).await.unwrap_err();
+    let error = within(secs(10), reach(&plain)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
@@ -38,7 +38,7 @@ async fn s82_a_certificate_that_is_not_good_is_refused() {
     for bad in [good.expired(), good.other_name(), good.other_authority()] {
         let server = Redis::build().tls(&bad).start().unwrap();
         let url = format!("{}?ca={}", server.url(), good.ca_path().display());
-        let error = within(secs(10), Tenure::connect(&url)).await.unwrap_err();
+        let error = within(secs(10), reach(&url)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(!error.is_retryable());
     }
@@ -55,7 +55,7 @@ async fn s82_a_client_certificate_is_shown_where_the_server_wants_one() {
     works(&with(certificates.client_path(), certificates.client_key_path())).await;
     let other = with(certificates.other_client_path(), certificates.other_client_key_path());
     for refused in [url.clone(), other] {
-        let error = within(secs(10), Tenure::connect(&refused)).await.unwrap_err();
+        let error = within(secs(10), reach(&refused)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     }
 }
@@ -68,7 +68,7 @@ async fn s82_tls_never_falls_back_to_plain_text() {
     let certificates = Certificates::new().unwrap();
     let ca = certificates.ca_path();
     let url = format!("rediss://127.0.0.1:{}?ca={}&connect_timeout=1s", proxy.port(), ca.display());
-    assert!(within(secs(10), Tenure::connect(&url)).await.is_err());
+    assert!(within(secs(10), reach(&url)).await.is_err());
     // Something was sent, and it was no command that the server took.
     assert!(proxy.bytes(Direction::Upstream) > 0);
     assert_eq!(calls(&server, "hello"), 0);
@@ -84,7 +84,7 @@ async fn a_socket_in_the_file_system_works_and_one_that_is_gone_is_named() {
     drop(soon(tenure.mutex("y").acquire()).await.unwrap());
     assert!(hold.is_live());
     let gone = format!("{}.gone", server.url());
-    let error = within(secs(10), Tenure::connect(&gone)).await.unwrap_err();
+    let error = within(secs(10), reach(&gone)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("unixsocket"), "{error}");
 }

@@ -135,7 +135,7 @@ async fn s80_each_right_is_needed_and_a_missing_one_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s80_a_wrong_password_is_denied_and_one_that_was_changed_back_works() {
     let server = server_of(Flavour::Debian);
-    let error = within(secs(10), Tenure::connect(&url(&server, "wrong"))).await.unwrap_err();
+    let error = within(secs(10), reach(&url(&server, "wrong"))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(!error.to_string().contains("wrong@"), "{error}");
     let tenure = connect(&url(&server, "secret")).await;

@@ -95,7 +95,7 @@ async fn s85_without_sentinels_the_connection_that_is_there_goes_on() {
     drop(soon(tenure.mutex("y").acquire()).await.unwrap());
     pause(ms(2500)).await;
     assert!(hold.is_live());
-    let error = within(secs(12), Tenure::connect(&servers.url())).await.unwrap_err();
+    let error = within(secs(12), reach(&servers.url())).await.unwrap_err();
     assert_eq!(error.kind(), tenure::ErrorKind::Unavailable, "{error}");
 }
 
@@ -106,7 +106,7 @@ async fn s85_one_sentinel_that_hangs_does_not_keep_the_others_from_answering() {
     let tenure = within(secs(8), Tenure::connect(&servers.url())).await.unwrap();
     drop(soon(tenure.mutex("x").acquire()).await.unwrap());
     let unknown = servers.url().replace(servers.service(), "nobody");
-    let error = within(secs(12), Tenure::connect(&unknown)).await.unwrap_err();
+    let error = within(secs(12), reach(&unknown)).await.unwrap_err();
     assert!(error.to_string().contains("nobody"), "{error}");
     servers.sentinels()[0].resume().unwrap();
 }

@@ -1,6 +1,7 @@
 //! The numbers of holds that the engine did not grant.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use crate::claim::Fence;
 use crate::name::Name;
@@ -14,7 +15,7 @@ const REMEMBERED: usize = 8192;
 /// engine gave to somebody else meanwhile. Something that checks fences then accepts its writes until
 /// someone with a newer grant has written. Of a name that is not known here the number is 0, which such a
 /// thing refuses as soon as anyone has written at all.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct LastFences {
     new: HashMap<Name, Fence>,
     /// Those before them, until there are as many new ones again.
@@ -36,6 +37,12 @@ impl LastFences {
 
     pub(super) fn last(&self, name: &Name) -> Fence {
         self.new.get(name).or_else(|| self.old.get(name)).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for LastFences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LastFences(of {} names)", self.new.len() + self.old.len())
     }
 }
 
