@@ -16,7 +16,6 @@ mod waiting;
 mod worker;
 
 use std::borrow::Borrow;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 

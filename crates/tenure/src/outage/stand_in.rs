@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::claim::{
-    Broken, Claim, ClaimId, Ended, Fence, Grant, Leave, Left, Note, Renewal, Renewed, Verdict,
+    Broken, Claim, ClaimId, Ended, Fence, Forgotten, Grant, Leave, Left, Note, OnceRecord, Renewal,
+    Renewed, Verdict,
 };
 use crate::clock::World;
 use crate::engine::{Engine, Page, Profile, Scope, Step, Turns};
@@ -88,6 +89,10 @@ impl Engine for StandIn {
 
     fn break_hold(&self, _: &Name, _: Fence, _: &Note) -> Step<Broken> {
         Step::ready(Ok(Broken::MovedOn))
+    }
+
+    fn forget(&self, _: &Name, _: &OnceRecord) -> Step<Forgotten> {
+        Step::ready(Ok(Forgotten::MovedOn))
     }
 
     fn inspect(&self, _: &Scope) -> Step<Page> {
