@@ -288,6 +288,53 @@ fn a_booking_service_answers_logs_and_ends() {
 }
 
 #[test]
+fn services_wait_for_an_engine_that_is_not_there_and_say_so() {
+    let redis = Redis::build().start().unwrap();
+    redis.kill().unwrap();
+    let start = |name: &str| {
+        let mut service = Example::command(name);
+        let service = Example::spawn(service.env("TENURE_URL", redis.url()).env("PORT", "0"));
+        service.says("engine.down");
+        let port = after(&service.says("listening on"), "127.0.0.1:").to_owned();
+        (service, port)
+    };
+    let ((booking, one), (worker, other)) = (start("booking"), start("worker"));
+    let order = |table: u32| format!(r#"{{"table": {table}, "time": "19:00", "guest": "Ann"}}"#);
+    let is_down = || {
+        for port in [&one, &other] {
+            let (head, body) = ask(port, "GET /health", "", "");
+            assert!(head.contains("503 Service Unavailable"), "{head} {body}");
+        }
+        let (head, body) = ask(&one, "POST /book", "", &order(1));
+        assert!(head.contains("503 Service Unavailable"), "{head} {body}");
+    };
+    let is_up = |table: u32| {
+        booking.says("engine.up");
+        for port in [&one, &other] {
+            let (head, body) = ask(port, "GET /health", "", "");
+            assert!(head.contains("200 OK"), "{head} {body}");
+        }
+        let (head, body) = ask(&one, "POST /book", "", &order(table));
+        assert!(head.contains("201 Created"), "{head} {body}");
+        worker.says("leads: starting work");
+    };
+    is_down();
+    redis.restart().unwrap();
+    is_up(1);
+
+    // The same when it goes away later.
+    redis.kill().unwrap();
+    is_down();
+    booking.says("engine.down");
+    redis.restart().unwrap();
+    is_up(2);
+    for service in [booking, worker] {
+        service.signal(Signal::TERM);
+        service.ends();
+    }
+}
+
+#[test]
 fn a_booking_service_that_was_not_told_its_engine_warns() {
     let mut service = Example::command("booking");
     let service = Example::spawn(service.env_remove("TENURE_URL").env("PORT", "0"));
