@@ -328,6 +328,8 @@ impl Tenure {
         }
         // The lines do not depend on how the engine says goodbye.
         let _ = core.engine.close().await;
+        // Whoever ends after this has told its last releases.
+        core.slots.reporter.finish();
     }
 }
 

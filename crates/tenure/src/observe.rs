@@ -148,6 +148,11 @@ impl Reporter {
         }
     }
 
+    /// Waits a moment for what is not said yet.
+    pub(crate) fn finish(&self) {
+        self.queue.finish();
+    }
+
     /// Says it at once, or has it said: if this thread must not run what is foreign, and behind what is
     /// not said yet.
     fn say(self: &Arc<Self>, say: impl FnOnce(&Reporter) + Send + 'static) {

@@ -22,6 +22,8 @@ use super::{Holding, TARGET, measure};
 const MOST: usize = 4096;
 /// A thread that has had nothing to say for this long ends.
 const IDLE: Duration = Duration::from_secs(5);
+/// How long a connection that is closed waits for what was not said yet.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 
 struct Report {
     say: Box<dyn FnOnce(Option<Arc<Holding>>) + Send>,
@@ -32,6 +34,7 @@ struct Report {
 pub(super) struct Queue {
     state: Mutex<State>,
     more: Condvar,
+    less: Condvar,
     /// How many are not said yet, with the one that is being said.
     unsaid: AtomicUsize,
 }
@@ -80,6 +83,13 @@ impl Queue {
         self.more.notify_one();
     }
 
+    /// Waits until everything was said, so that a process that ends has told its last events; but not for
+    /// long, because whoever listens may be stuck.
+    pub(super) fn finish(&self) {
+        let unsaid = |_: &mut State| self.unsaid.load(SeqCst) > 0;
+        drop(self.less.wait_timeout_while(self.state(), LAST_WORDS, unsaid));
+    }
+
     /// Sees to it that there is a thread.
     fn runs(self: &Arc<Queue>, state: &mut State) -> bool {
         if !state.running {
@@ -108,6 +118,7 @@ impl Queue {
             for ended in ended {
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(ended)));
             }
+            self.less.notify_all();
         }
     }
 
