@@ -96,7 +96,8 @@ async fn s18_waits_that_are_shorter_than_a_step_end_and_leave_nothing() {
             let answer = ask.await;
             assert!(now().since(began) < wait + secs(5));
             if let Err(error) = answer {
-                assert_eq!(error.kind(), ErrorKind::WaitOver, "{error}");
+                let kinds = [ErrorKind::WaitOver, ErrorKind::Unavailable];
+                assert!(kinds.contains(&error.kind()), "{error}");
             }
         }));
     }
