@@ -163,8 +163,11 @@ impl Stake {
             Some(every) if !grant.first_life => (grant.sent + every).min(grant.start_by),
             _ => grant.renew_by,
         };
-        let share = (self.claim.id.bits() >> 48) as u32;
-        at - grant.sent.until(at) / 8 * share / (1 << 16)
+        let (share, span) = ((self.claim.id.bits() >> 48) as u32, grant.sent.until(at));
+        let at = (at - span / 8 * share / (1 << 16)).as_nanos();
+        // And with others on a beat: to be woken for each alone costs more than to renew it.
+        let beat = (span.as_nanos() as u64 / 128).max(1).next_power_of_two() / 2;
+        Moment::from_nanos(at - at % beat.max(1))
     }
 
     /// A request was sent, and its answer is not at hand.
