@@ -94,6 +94,8 @@ cases! {
     steps::a_pushed_turn_has_a_first_life, exclusive: false, needs: |p| p.push;
     steps::a_ticket_brings_back_the_place, exclusive: false, needs: |p| p.order == Order::Arrival;
     steps::fences_go_on_above_what_was_seen, exclusive: false, needs: |_| true;
+    steps::a_fence_that_nobody_can_have_seen_is_refused, exclusive: false, needs: |_| true;
+    steps::a_once_has_not_begun_before_its_turn_is_taken, exclusive: false, needs: |p| p.push;
     steps::a_broken_hold_says_so_when_renewed, exclusive: false, needs: |_| true;
     sharing::weights_add_up_to_the_capacity, exclusive: false, needs: |p| p.sharing;
     sharing::a_big_ask_is_not_passed_by_small_ones, exclusive: false, needs: |p| p.sharing;

@@ -17,9 +17,13 @@ mod holding;
 mod losing;
 #[path = "redis_faults/outages.rs"]
 mod outages;
+#[path = "redis_faults/passing.rs"]
+mod passing;
 mod probe_redis;
 #[path = "redis_faults/processes.rs"]
 mod processes;
+#[path = "redis_faults/rights.rs"]
+mod rights;
 #[path = "redis_faults/states.rs"]
 mod states;
 #[path = "redis_faults/waiting.rs"]

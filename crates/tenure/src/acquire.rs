@@ -254,7 +254,7 @@ impl Asked {
                 }
                 Heard::Confirmed(Err(error)) => self.failed(error, now)?,
                 Heard::Event(Event::Turn(Turn::Granted(grant))) => {
-                    if self.start(grant, now) {
+                    if self.start_on_push(grant, now) {
                         return Ok(End::Held);
                     }
                 }
@@ -362,6 +362,15 @@ impl Asked {
             self.spins = 0;
         }
         event.map(Heard::Event)
+    }
+
+    /// The engine notes that a once has begun when its turn is taken, not when it is pushed: such a
+    /// one is renewed first.
+    fn start_on_push(&mut self, mut grant: Grant, now: Moment) -> bool {
+        if self.stake().claim.once.is_some() {
+            grant.start_by = Moment::ORIGIN;
+        }
+        self.start(grant, now)
     }
 
     /// Starts on a grant, or has it renewed first if it is old. Returns whether it started.

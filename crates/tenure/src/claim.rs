@@ -189,6 +189,13 @@ impl Claim {
         error.next("use another name for other work, or send what was sent the first time")
     }
 
+    pub(crate) fn no_numbers() -> Error {
+        let reason = "there are no numbers left for fences, which stay below 2^53";
+        let next =
+            "is the highest fence that was seen, or the engine's counter, what it should be?";
+        Error::new(ErrorKind::Conflict, reason).next(next)
+    }
+
     pub(crate) fn capacity_is_fixed() -> Error {
         let reason = "the name is used with a capacity that is fixed, as by a mutex";
         Error::new(ErrorKind::Conflict, reason).next("give the semaphore a name of its own")

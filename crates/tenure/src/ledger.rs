@@ -9,13 +9,14 @@
 //! the step atomic. Moments here are the engine's.
 
 mod line;
+mod once;
 mod shelf;
 
 use std::time::Duration;
 
 use crate::claim::{
-    Broken, Claim, ClaimId, Ended, FIRST_LIFE, Fence, Forgotten, Leave, Left, Note, Once, Outcome,
-    PLACE_LIFE, Settle, Ticket,
+    Broken, Claim, ClaimId, Ended, FIRST_LIFE, Fence, Leave, Left, Note, Outcome, PLACE_LIFE,
+    Settle, Ticket,
 };
 use crate::moment::Moment;
 
@@ -26,6 +27,12 @@ pub use shelf::{Entry, Process, Record, Shelf, State, Totals, Trace};
 pub const MOVES: u32 = 512;
 /// How long a claim that left in doubt is remembered.
 pub const TOMB_LIFE: Duration = Duration::from_secs(60);
+/// The highest number that is given: with one more, a fence would not fit into a double any more.
+pub const HIGHEST_NUMBER: u64 = (1 << 53) - 1;
+/// After a push, the last of so many who wait is told when to look, besides the next.
+pub const FAR: u32 = 64;
+/// How much later than the next in line.
+pub const FAR_LATER: Duration = Duration::from_millis(100);
 /// How long a capacity that was set by force is remembered by an idle name.
 pub const RESIZED_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -49,6 +56,8 @@ pub enum Word {
     LookAgain,
     /// Ask again if you have heard nothing until then: the one before you may not take its turn.
     LookAt(Moment),
+    /// Nothing: only whether you can be reached is of interest.
+    AreYouThere,
 }
 
 /// The answer to a claim or a renewal.
@@ -73,6 +82,8 @@ pub enum Answer {
         floor: Fence,
         /// When the first hold ends.
         next_end: Moment,
+        /// Units enough for it are free, and one before it that needs more of them holds it up.
+        held_up: bool,
     },
     /// It cannot be granted now, and you did not want to wait.
     Busy,
@@ -93,6 +104,8 @@ pub enum Answer {
     Left,
     /// The hold is no more.
     Gone(Ended),
+    /// There are no numbers left to give.
+    Exhausted,
 }
 
 /// One step on one name.
@@ -101,12 +114,16 @@ pub struct Ledger<'a, S, W> {
     now: Moment,
     say: W,
     moves: u32,
+    /// Someone asks for a place in line: whoever holds it up must be there.
+    asks: bool,
+    /// Who was found to be there, so that nobody is asked twice.
+    is_there: Option<ClaimId>,
 }
 
 impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     /// A step at `now`. `say` tells a claim something and answers whether it was reached.
     pub fn new(shelf: &'a mut S, now: Moment, say: W) -> Ledger<'a, S, W> {
-        Ledger { shelf, now, say, moves: MOVES }
+        Ledger { shelf, now, say, moves: MOVES, asks: false, is_there: None }
     }
 
     /// Whether the step stopped at its bound, and should be run again.
@@ -127,17 +144,26 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         }
         // Numbers go on above a ticket that comes back, too: it must not be given a second time.
         let ticket = Fence::new(claim.ticket.unwrap_or_default().get());
-        self.shelf.raise_numbers(claim.seen.max(ticket))?;
+        let floor = claim.seen.max(ticket);
+        if exhausted(floor.get()) {
+            return Ok(Answer::Exhausted);
+        }
+        self.shelf.raise_numbers(floor)?;
         self.expire()?;
         // Any claim is contact, whatever becomes of it, and must not pass the places it brings back.
         if process != 0 {
             self.shelf.reach(process, true)?;
         }
         let known = self.shelf.find(&claim.id)?;
-        if let Some(Entry { state: State::Held { .. }, .. }) = known {
+        if let Some(hold @ Entry { state: State::Held { .. }, .. }) = known {
+            let over = if in_hand { self.take(&hold)? } else { None };
             self.admit(None)?;
-            return self.answer(&claim.id);
+            return over.map_or_else(|| self.answer(&claim.id), Ok);
         }
+        if exhausted(self.shelf.last_number()?) {
+            return Ok(Answer::Exhausted);
+        }
+        self.asks = true;
         if let Some(answer) = self.done_before(claim)? {
             if known.is_some() {
                 self.shelf.remove(&claim.id)?;
@@ -163,12 +189,15 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     pub fn renew(&mut self, id: &ClaimId, fence: Fence, ttl: Duration) -> Result<Answer, S::Error> {
         self.expire()?;
         let answer = match self.shelf.find(id)? {
-            Some(hold) if hold.holds(fence) => {
-                if !ttl.is_zero() {
+            Some(hold) if hold.holds(fence) && ttl.is_zero() => self.answer(id)?,
+            Some(hold) if hold.holds(fence) => match self.take(&hold)? {
+                // The claim itself must ask for what a once left.
+                Some(_) => Answer::Gone(Ended::Expired),
+                None => {
                     self.prolong(hold, fence, ttl)?;
+                    self.answer(id)?
                 }
-                self.answer(id)?
-            }
+            },
             _ => Answer::Gone(self.why_gone(id)?),
         };
         self.admit(None)?;
@@ -196,6 +225,13 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         }
         // While it still holds: its record may be older than `keep`, and counts for as long as that.
         if let Some(settle) = &leave.settle {
+            // Who says how it ended has begun it.
+            if let Some(hold) = self.shelf.find(&leave.id)?
+                && settle.outcome.is_some()
+                && hold.holds(settle.fence)
+            {
+                self.take(&hold)?;
+            }
             self.settle(settle)?;
         } else if leave.unbegun
             && let Some(hold) = self.shelf.find(&leave.id)?
@@ -228,24 +264,6 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         (self.say)(&hold, Word::Ended(Ended::Broken(note.clone())));
         self.admit(None)?;
         Ok(Broken::Done)
-    }
-
-    /// Someone has seen what is known of a once, and wants it to be forgotten: if it is still that, and
-    /// nobody is at it.
-    pub fn forget(&mut self, fence: Fence, settled: bool) -> Result<Forgotten, S::Error> {
-        self.expire()?;
-        let idle = self.shelf.totals()?.held == 0;
-        let forgotten = match self.shelf.record(self.now)? {
-            Some(record)
-                if idle && record.fence == fence && record.outcome.is_some() == settled =>
-            {
-                self.shelf.set_record(None)?;
-                Forgotten::Done
-            }
-            _ => Forgotten::MovedOn,
-        };
-        self.admit(None)?;
-        Ok(forgotten)
     }
 
     /// An operator changes how many units there are; not while a claim is here for which that is fixed.
@@ -342,7 +360,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         }
         let fence = Fence::new(self.shelf.next_number()?);
         let hold = self.granted(place, fence, in_hand);
-        self.started(&hold)?;
+        self.begins(&hold, in_hand)?;
         self.shelf.add(hold, &claim.details)?;
         let first_life = matches!(hold.state, State::Held { first_life: true, .. });
         Ok(Some(Answer::Granted { fence, remaining: self.now.until(hold.until), first_life }))
@@ -350,8 +368,8 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
 
     /// The walk: waiting claims by ticket, while they fit.
     fn admit(&mut self, asker: Option<(ClaimId, bool)>) -> Result<(), S::Error> {
-        let mut pushed = false;
-        while self.moves > 0 {
+        let mut pushed = None;
+        while self.moves > 0 && self.shelf.last_number()? < HIGHEST_NUMBER {
             let Some(head) = self.shelf.head()? else { break };
             if self.dismiss(&head)? {
                 continue;
@@ -363,6 +381,12 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
                 continue;
             }
             if head.weight > capacity.saturating_sub(held) {
+                let asks = asker.is_some_and(|(id, _)| id == head.id);
+                if held < capacity && !asks && self.is_missing(&head) {
+                    self.moves -= 1;
+                    self.shelf.change(Entry { state: State::Aside, ..head })?;
+                    continue;
+                }
                 break;
             }
             self.moves -= 1;
@@ -374,20 +398,49 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             // Who asks hears it by the answer; all others must be reached.
             let heard =
                 asks.is_some() || (self.say)(&head, Word::Granted { fence, life, first_life });
-            pushed |= heard && asks.is_none();
             if heard {
-                self.started(&hold)?;
+                if asks.is_none() {
+                    pushed = Some(head.process);
+                }
+                self.begins(&hold, asks.is_some_and(|(_, in_hand)| in_hand))?;
                 self.shelf.change(hold)?;
             } else {
                 self.shelf.change(Entry { state: State::Aside, ..head })?;
             }
         }
-        // Who comes next knows only when the hold before would have ended. If the turn that was
-        // just pushed is not taken, it must look when that has run out, and not long after.
-        if pushed && let (Some(next), Some(end)) = (self.shelf.head()?, self.shelf.next_end()?) {
-            (self.say)(&next, Word::LookAt(end));
+        match pushed {
+            Some(process) => self.tell_when_to_look(process),
+            None => Ok(()),
+        }
+    }
+
+    /// A turn was pushed to `process`. Those behind know only when the hold before would have ended.
+    /// If the turn is not taken, someone must look when it has run out, and not long after: the next
+    /// in line, and one far behind, in case that the next does not react either. The last to come is
+    /// the one that was last known to live.
+    fn tell_when_to_look(&mut self, process: Process) -> Result<(), S::Error> {
+        let (Some(next), Some(end)) = (self.shelf.head()?, self.shelf.next_end()?) else {
+            return Ok(());
+        };
+        (self.say)(&next, Word::LookAt(end));
+        if let Some(far) = self.shelf.last_of(FAR)?
+            && far.process != next.process
+            && far.process != process
+        {
+            (self.say)(&far, Word::LookAt(end + FAR_LATER));
         }
         Ok(())
+    }
+
+    /// Whether one that holds up who asks cannot be reached. Nobody hands over to it, so that nobody
+    /// else would find out.
+    fn is_missing(&mut self, head: &Entry) -> bool {
+        if !self.asks || self.is_there == Some(head.id) {
+            return false;
+        }
+        let there = (self.say)(head, Word::AreYouThere);
+        self.is_there = there.then_some(head.id);
+        !there
     }
 
     /// The entry as a hold.
@@ -397,62 +450,12 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         Entry { since: self.now, until: self.now + life, state, ..place }
     }
 
-    /// Writes down that a once has begun: only when its holder knows, for nobody else will run it.
-    fn started(&mut self, hold: &Entry) -> Result<(), S::Error> {
-        let Some(Once { keep, content, .. }) = hold.once else { return Ok(()) };
-        let (fence, until) = (hold.fence(), self.now + keep);
-        let doubt = self.shelf.record(self.now)?.is_some_and(|before| before.outcome.is_none());
-        self.shelf.set_record(Some(Record { fence, keep, until, content, doubt, outcome: None }))
-    }
-
-    /// Answers a waiting claim of a once that needs no turn any more.
-    fn dismiss(&mut self, head: &Entry) -> Result<bool, S::Error> {
-        let Some(once) = head.once else { return Ok(false) };
-        let is_free = self.shelf.totals()?.held == 0;
-        let word = match self.shelf.record(self.now)? {
-            // The answer to its next question is for itself alone.
-            Some(record) if is_free && !once.agrees(record.content) => Word::LookAgain,
-            Some(Record { outcome: Some(outcome), .. }) => Word::Settled(outcome),
-            Some(_) if is_free && !once.rerun => Word::LookAgain,
-            _ => return Ok(false),
-        };
-        self.moves -= 1;
-        self.shelf.remove(&head.id)?;
-        (self.say)(head, word);
-        Ok(true)
-    }
-
     /// Ends a waiting claim that can never fit.
     fn refuse(&mut self, place: &Entry, capacity: u32) -> Result<(), S::Error> {
         self.moves -= 1;
         self.shelf.remove(&place.id)?;
         (self.say)(place, Word::Ended(Ended::Conflict { capacity }));
         Ok(())
-    }
-
-    fn done_before(&self, claim: &Claim) -> Result<Option<Answer>, S::Error> {
-        let Some(once) = claim.once else { return Ok(None) };
-        Ok(match self.shelf.record(self.now)? {
-            Some(record) if !once.agrees(record.content) => Some(Answer::OtherContent),
-            Some(Record { outcome: Some(outcome), .. }) => Some(Answer::Settled(outcome)),
-            Some(_) if !once.rerun && self.shelf.totals()?.held == 0 => Some(Answer::Unsettled),
-            _ => None,
-        })
-    }
-
-    /// Counts also after the ttl, so that a slow holder resolves its own doubt.
-    fn settle(&mut self, settle: &Settle) -> Result<(), S::Error> {
-        let Some(record) = self.shelf.record(self.now)? else { return Ok(()) };
-        let stays = settle.outcome.is_none() && record.doubt;
-        if record.fence != settle.fence || record.outcome.is_some() || stays {
-            return Ok(());
-        }
-        let settled = settle.outcome.clone().map(|outcome| Record {
-            until: self.now + record.keep,
-            outcome: Some(outcome),
-            ..record
-        });
-        self.shelf.set_record(settled)
     }
 
     fn answer(&self, id: &ClaimId) -> Result<Answer, S::Error> {
@@ -466,11 +469,18 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             State::Waiting | State::Aside => Answer::Waiting {
                 ticket: entry.ticket,
                 ahead: self.shelf.ahead(entry.ticket)?,
+                held_up: self.is_held_up(&entry)?,
                 // Every grant from now on gets a higher number than any given so far.
                 floor: Fence::new(self.shelf.last_number()?),
                 next_end: self.shelf.next_end()?.unwrap_or(Moment::FAR),
             },
         })
+    }
+
+    fn is_held_up(&self, place: &Entry) -> Result<bool, S::Error> {
+        let Totals { capacity, held, .. } = self.shelf.totals()?;
+        let fits = place.weight <= capacity.saturating_sub(held);
+        Ok(fits && self.shelf.head()?.is_some_and(|head| head.ticket < place.ticket))
     }
 
     fn why_gone(&self, id: &ClaimId) -> Result<Ended, S::Error> {
@@ -479,4 +489,9 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             _ => Ended::Expired,
         })
     }
+}
+
+/// Whether no ticket and no fence are left above `number`.
+fn exhausted(number: u64) -> bool {
+    number > HIGHEST_NUMBER - 2
 }

@@ -119,7 +119,7 @@ pub(super) async fn all_is_all_or_nothing(kit: Kit) {
     assert!(tried.is_none());
     let wait = Duration::from_millis(100);
     let over = one.all([&c, &b, &a]).wait(wait).acquire().await.expect_err("c is held");
-    assert_eq!(over.kind(), ErrorKind::WaitOver);
+    assert_eq!(over.kind(), ErrorKind::WaitOver, "{over}");
     kit.unused(&one, &a).await;
     kit.unused(&one, &b).await;
     drop(blocker);

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
-    Broken, Claim, ClaimId, Ended, Engine, FIRST_LIFE, Fence, Grant, Leave, Left, Name, Note,
-    Place, Renewal, Renewed, Scope, Space, Ticket, Turn, Turns, Verdict,
+    Broken, Claim, ClaimId, Ended, Engine, FIRST_LIFE, Fence, Grant, Leave, Left, Name, Note, Once,
+    Place, Renewal, Renewed, Scope, Settle, Space, Ticket, Turn, Turns, Verdict,
 };
 
 use super::{Kit, SECOND};
@@ -294,6 +294,46 @@ pub(super) async fn fences_go_on_above_what_was_seen(kit: Kit) {
     second.seen = Fence::new(before.get() + 1000);
     assert!(raw.granted(&second).await.fence > second.seen);
     raw.leave(second.id, false).await;
+}
+
+pub(super) async fn a_fence_that_nobody_can_have_seen_is_refused(kit: Kit) {
+    let raw = Raw::new(kit);
+    let mut claim = raw.new_claim(SECOND * 30);
+    for seen in [(1 << 53) - 1, 1 << 53, u64::MAX] {
+        claim.seen = Fence::new(seen);
+        let refused = raw.engine.claim(&claim).await;
+        assert!(refused.is_err(), "with {seen}: {refused:?}");
+    }
+    // Nothing was raised by it.
+    claim.seen = Fence::default();
+    let fence = raw.granted(&claim).await.fence;
+    assert!(fence.get() < 1 << 52, "{fence}");
+    raw.leave(claim.id, false).await;
+}
+
+pub(super) async fn a_once_has_not_begun_before_its_turn_is_taken(kit: Kit) {
+    let raw = Raw::new(kit);
+    let once = Once { keep: SECOND * 600, rerun: false, content: 0 };
+    let claim = || {
+        let mut claim = raw.new_claim(SECOND * 30);
+        claim.once = Some(once);
+        claim
+    };
+    let (a, b, c, d) = (claim(), claim(), claim(), claim());
+    let a_fence = raw.granted(&a).await.fence;
+    raw.waiting(&b).await;
+    let undo = Settle { fence: a_fence, outcome: None };
+    let undone = Leave { settle: Some(undo), ..Leave::new(raw.name.clone(), a.id) };
+    raw.engine.leave(&undone).await.expect("an answer");
+    let turn = raw.pushed(b.id).await;
+    // Nobody takes it, so that nothing has begun.
+    raw.kit.sleep(FIRST_LIFE + SECOND / 2).await;
+    let next = raw.granted(&c).await;
+    assert!(next.fence > turn.fence);
+    raw.leave(c.id, false).await;
+    // That one was asked for, and never settled.
+    let verdict = raw.engine.claim(&d).await.expect("an answer");
+    assert!(matches!(verdict, Verdict::Unsettled), "{verdict:?}");
 }
 
 pub(super) async fn a_broken_hold_says_so_when_renewed(kit: Kit) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tenure::engine::{Engine, Moment, SystemWorld, World};
+use tenure::engine::{ClaimId, Engine, Moment, Name, SystemWorld, Turn, Turns, World};
 use tenure::engines::redis::RedisConfig;
 use tenure::{Hold, Result, Tenure, View};
 use tenure_testkit::proxy::Proxy;
@@ -53,6 +53,26 @@ pub(crate) async fn reach(url: &str) -> Result<Tenure> {
 pub(crate) async fn engine(url: &str) -> Arc<dyn Engine> {
     let (config, _) = RedisConfig::from_url(url).expect("a good URL");
     Arc::new(tenure::engines::redis::Redis::connect(config).await.expect("a server"))
+}
+
+/// Someone who takes every turn that is pushed, and does nothing with it.
+#[derive(Debug, Default)]
+pub(crate) struct Taker;
+
+impl Turns for Taker {
+    fn deliver(&self, _: &Name, _: &ClaimId, _: Turn) -> bool {
+        true
+    }
+
+    fn look_again(&self, _: u32) {}
+}
+
+/// The engine itself, with someone who takes turns.
+pub(crate) async fn engine_with_taker(url: &str) -> (Arc<dyn Engine>, Arc<Taker>) {
+    let (engine, taker) = (engine(url).await, Arc::new(Taker));
+    let turns: Arc<dyn Turns> = taker.clone();
+    engine.attach(Arc::downgrade(&turns));
+    (engine, taker)
 }
 
 /// The clock that goes on in sleep, the same for all processes of the machine.

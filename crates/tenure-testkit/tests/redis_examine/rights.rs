@@ -8,10 +8,10 @@ use tenure_testkit::servers::{Cluster, Flavour, Fsync, Redis};
 use super::{examined, one, only, says};
 use crate::probe_redis::*;
 
-/// The least that a user needs, as docs/engines/redis.md shows it.
+/// The least that a user needs, as docs/engines/redis.md shows it, without what only shows less.
 const RIGHTS: &str = "resetkeys ~tenure:* resetchannels &tenure:* -@all +hello +info +role +ping \
-    +select +subscribe +publish +eval +evalsha +scan +wait +time +get +set +del +pttl +pexpire +persist \
-    +hget +hmget +hset +hsetnx +hdel +hincrby +hgetall +hexists \
+    +select +subscribe +publish +eval +evalsha +scan +wait +time +get +set +del +pttl +pexpire \
+    +hget +hmget +hset +hdel +hincrby +hgetall \
     +zadd +zrem +zcard +zcount +zrangebyscore";
 const RIGHTS_IN_A_CLUSTER: &str = "+ssubscribe +spublish +asking +cluster|slots";
 /// Without these nobody comes in; with the last two, not with these credentials to this database.

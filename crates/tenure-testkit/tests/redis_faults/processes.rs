@@ -54,7 +54,11 @@ struct Other {
 
 impl Other {
     fn start(server: &Redis, name: &str, ttl: u64) -> Other {
-        let diary = server.directory().join(format!("diary-{name}"));
+        Other::start_as(server, name, ttl, 0)
+    }
+
+    fn start_as(server: &Redis, name: &str, ttl: u64, number: usize) -> Other {
+        let diary = server.directory().join(format!("diary-{name}-{number}"));
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "processes::other_process"])
             .env(ORDER, format!("{} {name} {ttl}", server.url()))
@@ -187,6 +191,30 @@ async fn s28_the_turn_of_a_stopped_waiter_passes_on_and_it_comes_back_to_the_lin
     let fence = next.fence().get();
     next.release().await.unwrap();
     assert!(other.until("held").await.0 > fence);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s28_two_stopped_waiters_in_a_row_cost_a_first_life_each() {
+    let server = server();
+    let tenure = connect(&server.url()).await;
+    let hold = tenure.mutex("x").acquire().await.unwrap();
+    let mut stopped = Vec::new();
+    for count in 1..=2 {
+        stopped.push(Other::start_as(&server, "x", 30_000, count));
+        until_waiting(&tenure, "x", count).await;
+    }
+    // One that is behind them, in a third process: another client.
+    let third = connect(&server.url()).await;
+    let next = wait_for(&third, "x", secs(30));
+    until_waiting(&tenure, "x", 3).await;
+    stopped.iter().for_each(|other| other.signal(Signal::STOP));
+    let released = now();
+    hold.release().await.unwrap();
+    // Twice two seconds, and not until the next contact.
+    let next = served(next).await;
+    let waited = now().since(released);
+    assert!(waited < secs(10), "{waited:?}");
+    drop(next);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tenure::engine::{Claim, ClaimId, Leave, Left, Scope, Verdict};
 use tenure_testkit::servers::Flavour;
 
 use super::game::Game;
@@ -144,7 +145,7 @@ async fn six_hundred_that_are_too_heavy_are_told() {
 
 #[tokio::test]
 async fn every_digit_of_a_number_counts() {
-    for first in [1_u64 << 50, (1 << 51) + 1, (1 << 53) - 10_001] {
+    for first in [(1_u64 << 51) - 1001, (1 << 52) + 1, (1 << 53) - 10_001] {
         let mut stage = Stage::new(MUTEX, vec![actor(0, 1), actor(1, 1), actor(0, 1)]).await;
         let part = town::part(&stage.game.name);
         // The first step finds a server that it does not know, and counts from the clock.
@@ -172,6 +173,55 @@ async fn every_digit_of_a_number_counts() {
             stage.game.forget_numbers();
         }
     }
+}
+
+#[tokio::test]
+async fn a_partition_that_is_lost_makes_no_fence_fall() {
+    let shared = Shape { capacity: 2, fixed: false, once: false };
+    for (shape, holders) in [(MUTEX, 1), (shared, 2)] {
+        let actors = (0..6).map(|at| actor(at % 2, 1)).collect();
+        let mut stage = Stage::new(shape, actors).await;
+        let part = town::part(&stage.game.name);
+        // Ahead of the clock, as after a step back.
+        stage.step(leaves(5)).await;
+        let ahead = (stage.town.now() + 3_600_000) * 1000;
+        stage.town.command(&["HSET", &part, "n", &ahead.to_string()]);
+        for who in 0..5 {
+            stage.take(claims(who)).await;
+        }
+        for (leaver, next) in (0..).zip(holders..5) {
+            stage.town.command(&["DEL", &part]);
+            let before = stage.game.last_fence(next - 1);
+            stage.step(leaves(leaver)).await;
+            let fence = stage.game.last_fence(next);
+            assert!(fence > before && before > ahead, "{fence} after {before}, {shape:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn numbers_are_refused_before_they_are_rounded() {
+    let mut stage = Stage::new(MUTEX, vec![actor(0, 1), actor(1, 1), actor(0, 1)]).await;
+    stage.step(leaves(2)).await;
+    let part = town::part(&stage.game.name);
+    stage.town.command(&["HSET", &part, "n", &((1_u64 << 53) - 5).to_string()]);
+    let Said::Granted { fence, .. } = stage.step(claims(0)).await else { panic!("held") };
+    assert_eq!(fence, (1 << 53) - 3);
+    // Two more are left, for a ticket and a fence; the first of them goes into the line.
+    let engine = stage.town.processes[1].engine().clone();
+    let mut claim = Claim::new(stage.game.name.clone(), ClaimId::from_bytes([7; 16]));
+    assert!(matches!(engine.claim(&claim).await, Ok(Verdict::Waiting(_))));
+    claim.id = ClaimId::from_bytes([8; 16]);
+    for _ in 0..3 {
+        let refused = engine.claim(&claim).await.unwrap_err();
+        assert!(refused.to_string().contains("no numbers left"), "{refused}");
+    }
+    // Who holds is let go, and nobody is granted a number that there is not.
+    let ended = Leave::new(stage.game.name.clone(), stage.game.id_of(0));
+    let ours = stage.town.processes[0].engine().clone();
+    assert_eq!(ours.leave(&ended).await.unwrap(), Left::Released);
+    let page = ours.inspect(&Scope::Name(stage.game.name.clone())).await.unwrap();
+    assert!(page.views.iter().all(|view| view.holders.is_empty()), "{page:?}");
 }
 
 #[tokio::test]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::engine::{
-    Broken, Claim, ClaimId, Details, Engine, ErrorKind, Fence, Forgotten, Grant, Leave, Left,
-    Moment, Name, Note, Once, OnceRecord, Outcome, Page, Place, Renewal, Renewed, Scope, Settle,
-    Space, SystemWorld, Ticket, Turn, Verdict, View, World, look_again,
+    Broken, Claim, ClaimId, Details, Ended, Engine, ErrorKind, Fence, Forgotten, Grant, Leave,
+    Left, Moment, Name, Note, Once, OnceRecord, Outcome, Page, Place, Renewal, Renewed, Scope,
+    Settle, Space, SystemWorld, Ticket, Turn, Verdict, View, World, look_again,
 };
 use tenure_testkit::rng::Rng;
 
@@ -140,6 +140,10 @@ impl Game {
     /// The last fence that the claim was given, by Redis.
     pub(crate) fn last_fence(&self, who: usize) -> u64 {
         REDIS(self.fence(who, Which::Own))
+    }
+
+    pub(crate) fn id_of(&self, who: usize) -> ClaimId {
+        self.players[who].id
     }
 
     /// Numbers begin anew.
@@ -361,6 +365,14 @@ fn number(process: usize) -> u64 {
     process as u64 + 1
 }
 
+/// The server's clock goes in steps here, which the engine says instead of what they ended.
+fn gone(ended: Ended) -> Said {
+    match ended {
+        Ended::ClockStep { .. } => Said::Gone(Some(Ended::Expired)),
+        ended => Said::Gone(Some(ended)),
+    }
+}
+
 async fn ask(engine: &dyn Engine, name: &Name, request: &Request) -> Said {
     match request {
         Request::Claim(claim) => match engine.claim(claim).await {
@@ -383,7 +395,7 @@ async fn ask(engine: &dyn Engine, name: &Name, request: &Request) -> Said {
         Request::Leave(leave) => match engine.leave(leave).await {
             Ok(Left::Released) => Said::Released,
             Ok(Left::Quit) => Said::Quit,
-            Ok(Left::Gone(ended)) => Said::Gone(Some(ended)),
+            Ok(Left::Gone(ended)) => gone(ended),
             Err(error) => Said::Odd(format!("{error:?}")),
         },
         Request::Break(fence, note) => match engine.break_hold(name, *fence, note).await {
@@ -412,7 +424,7 @@ async fn renew(engine: &dyn Engine, renewal: Renewal) -> Said {
     match engine.renew(shard, &[renewal]).await.map(|mut all| (all.pop(), all.is_empty())) {
         Ok((Some(Renewed::Held(grant)), true)) => granted(&grant),
         Ok((Some(Renewed::Waiting(place)), true)) => waiting(place),
-        Ok((Some(Renewed::Gone(ended)), true)) => Said::Gone(Some(ended)),
+        Ok((Some(Renewed::Gone(ended)), true)) => gone(ended),
         other => Said::Odd(format!("{other:?}")),
     }
 }

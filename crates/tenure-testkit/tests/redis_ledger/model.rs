@@ -195,14 +195,16 @@ impl Model {
                 remaining: remaining.as_millis() as Millis,
                 first_life,
             },
-            Answer::Waiting { ticket, ahead, floor, next_end } => Said::Waiting {
-                ticket: ticket.get(),
-                ahead,
-                floor: floor.get(),
-                next_end: (next_end < Moment::FAR)
-                    .then(|| moment(self.now).until(next_end).as_millis() as Millis),
-                holders: first.to_vec(),
-            },
+            Answer::Waiting { ticket, ahead, floor, next_end, held_up } => {
+                let end = moment(self.now).until(next_end).as_millis() as Millis;
+                let end = (next_end < Moment::FAR).then_some(end);
+                // Who is held up looks every two seconds, for each that is ahead.
+                let look = held_up.then(|| 2000 * Millis::from(ahead.min(10)));
+                let look = look.map(|look| look - 1 - 5 * Millis::from(ahead.min(40)));
+                let next_end = end.into_iter().chain(look).min();
+                let (ticket, floor) = (ticket.get(), floor.get());
+                Said::Waiting { ticket, ahead, floor, next_end, holders: first.to_vec() }
+            }
             Answer::Conflict { capacity } if renews => {
                 Said::Gone(Some(tenure::Ended::Conflict { capacity }))
             }
@@ -215,15 +217,17 @@ impl Model {
             Answer::Unsettled => Said::Unsettled,
             Answer::OtherContent => Said::OtherContent,
             Answer::Left => Said::Left,
+            Answer::Exhausted => Said::Odd("exhausted".to_owned()),
         }
     }
 
-    /// The name as it is; what has ended is not shown.
+    /// The name as it is; what has ended is not shown, nor who waits and cannot be reached.
     pub(crate) fn show(&self) -> Shown {
         let now = moment(self.now);
         let lives = |(entry, _): &(Entry, _)| entry.until > now;
         let holders = self.line.holders().into_iter().filter(lives);
-        let waiters = self.line.waiters().into_iter().filter(lives);
+        let heard = |(entry, _): &(Entry, _)| !self.deaf.contains(&entry.process);
+        let waiters = self.line.waiters().into_iter().filter(lives).filter(heard);
         let holders: Vec<_> = holders.map(|it| holder(it, now)).collect();
         let waiters: Vec<_> = waiters
             .map(|(entry, details)| Waiter {
@@ -293,6 +297,7 @@ fn pushed(
             known.remove(&entry.id);
             Some(Word::Settled(bytes(outcome)))
         }
+        ledger::Word::AreYouThere => None,
         ledger::Word::LookAgain => is_known.then_some(Word::LookAgain),
     }
 }

@@ -198,7 +198,9 @@ impl Said {
         if !vague || ahead < ahead_l {
             same("how many are ahead", ahead, ahead_l)?;
         }
-        same("when the first hold ends", next_end, next_end_l)?;
+        if !vague || ahead == ahead_l {
+            same("when to look", next_end, next_end_l)?;
+        }
         numbers.pair("ticket", (*ticket, *ticket_l))?;
         numbers.floor((*floor, *floor_l))?;
         one_of(holders, any, numbers)

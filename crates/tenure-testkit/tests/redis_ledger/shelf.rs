@@ -80,6 +80,10 @@ impl Shelf for ByProcess<'_> {
         self.line.head()
     }
 
+    fn last_of(&self, most: u32) -> Sure<Option<Entry>> {
+        self.line.last_of(most)
+    }
+
     fn ahead(&self, ticket: Ticket) -> Sure<u32> {
         self.line.ahead(ticket)
     }

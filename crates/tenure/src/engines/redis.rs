@@ -14,6 +14,7 @@ mod handshake;
 mod link;
 mod parcel;
 mod push;
+mod pushed;
 mod refusal;
 mod resp;
 mod roads;
@@ -81,6 +82,7 @@ pub(super) struct Shared {
     callers: OnceLock<Weak<Steps>>,
     pid: u32,
     warned: AtomicBool,
+    warned_of_muteness: AtomicBool,
 }
 
 impl Redis {
@@ -126,6 +128,7 @@ impl Redis {
             callers: OnceLock::new(),
             pid: std::process::id(),
             warned: AtomicBool::new(false),
+            warned_of_muteness: AtomicBool::new(false),
             config,
         });
         let redis = Redis::on(shared, Duty::Data);
@@ -368,6 +371,17 @@ impl Shared {
 
     fn random(&self) -> u64 {
         self.world.mint().map(|id| id.bits()).unwrap_or_default()
+    }
+
+    fn warn_of_muteness(&self) {
+        if !self.warned_of_muteness.swap(true, Relaxed) {
+            let (engine, channels) = (&self.profile.label, self.layout.channels());
+            tracing::warn!(
+                %engine,
+                channels,
+                "engine.may_not_publish: this user may not publish, so that those who wait are served late"
+            );
+        }
     }
 
     fn warn_of_eviction(&self, policy: &str) {

@@ -18,7 +18,8 @@ pub(super) fn turn(word: Word, now: Moment) -> Turn {
         }
         Word::Ended(ended) => Turn::Ended(ended),
         Word::Settled(outcome) => Turn::Settled(outcome),
-        Word::LookAgain => Turn::LookAgain,
+        // That one can be reached is all that was asked; to look does no harm.
+        Word::LookAgain | Word::AreYouThere => Turn::LookAgain,
         Word::LookAt(end) => Turn::LookAt(look_again(end, 0)),
     }
 }
@@ -34,7 +35,7 @@ pub(super) fn verdict(
         Answer::Granted { fence, remaining, first_life } => {
             Verdict::Granted(Grant::new(fence, now, remaining, first_life))
         }
-        Answer::Waiting { ticket, ahead, floor, next_end } => {
+        Answer::Waiting { ticket, ahead, floor, next_end, .. } => {
             Verdict::Waiting(place(ticket, ahead, floor, next_end, now, first()))
         }
         Answer::Busy => Verdict::Busy(first()),
@@ -47,6 +48,7 @@ pub(super) fn verdict(
             return Err(Claim::conflict((claim.weight, claim.capacity), capacity));
         }
         Answer::Gone(ended) => return Err(ended.into()),
+        Answer::Exhausted => return Err(Claim::no_numbers()),
     })
 }
 
@@ -60,11 +62,12 @@ pub(super) fn renewed(
         Answer::Granted { fence, remaining, first_life } => {
             Renewed::Held(Grant::new(fence, now, remaining, first_life))
         }
-        Answer::Waiting { ticket, ahead, floor, next_end } => {
+        Answer::Waiting { ticket, ahead, floor, next_end, .. } => {
             Renewed::Waiting(place(ticket, ahead, floor, next_end, now, first()))
         }
         Answer::Conflict { capacity } => Renewed::Gone(Ended::Conflict { capacity }),
         Answer::Gone(ended) => Renewed::Gone(ended),
+        Answer::Exhausted => Renewed::Unknown(Claim::no_numbers()),
         // The claim itself must ask for what a once left.
         _ => Renewed::Gone(Ended::Expired),
     }

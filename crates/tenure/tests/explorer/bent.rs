@@ -127,6 +127,10 @@ impl Shelf for Bent {
         }
     }
 
+    fn last_of(&self, most: u32) -> Sure<Option<Entry>> {
+        self.line.last_of(most)
+    }
+
     fn ahead(&self, ticket: Ticket) -> Sure<u32> {
         if self.has(Fault::NobodyIsAhead) { Ok(0) } else { self.line.ahead(ticket) }
     }

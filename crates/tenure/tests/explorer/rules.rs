@@ -1,7 +1,7 @@
 //! What must hold after every step, whatever happened before it.
 
 use tenure::engine::{Broken, Ended, FIRST_LIFE, Fence, Left, Moment};
-use tenure::ledger::{Answer, Entry, State, Word};
+use tenure::ledger::{Answer, Entry, FAR_LATER, State, Word};
 
 use super::action::Action;
 use super::world::{Done, Facts, Reply, Setting, TTL, World, whose};
@@ -61,6 +61,7 @@ impl<'a> Step<'a> {
         self.no_more_is_held_than_there_is()?;
         self.nobody_is_overtaken()?;
         self.no_turn_is_lost()?;
+        self.only_the_living_hold_up_who_asks()?;
         self.what_is_over_is_gone()?;
         self.fences_rise()?;
         self.then_held()?;
@@ -109,6 +110,19 @@ impl<'a> Step<'a> {
         let free = self.after.capacity.saturating_sub(self.now.weight_held());
         let head = self.now.in_line().min_by_key(|place| place.ticket);
         must!(head.is_none_or(|head| head.weight > free), "the head of the line fits and waits");
+        Ok(())
+    }
+
+    fn only_the_living_hold_up_who_asks(&self) -> Verdict {
+        let Reply::Claimed(Answer::Waiting { .. } | Answer::Busy) = &self.done.reply else {
+            return Ok(());
+        };
+        let free = self.after.capacity.saturating_sub(self.now.weight_held());
+        let head = self.now.in_line().min_by_key(|place| place.ticket).map(|head| whose(&head.id));
+        if let Some(head) = head.filter(|head| free > 0 && self.asks != Some(*head)) {
+            let deaf = self.before.actors[head].deaf;
+            must!(!deaf, "who asks is held up by one who cannot be reached");
+        }
         Ok(())
     }
 
@@ -234,7 +248,13 @@ impl<'a> Step<'a> {
                 }
                 Word::LookAt(at) => {
                     let end = self.now.held.iter().map(|hold| hold.until).min();
-                    must!(end == Some(*at), "one was told to look when nothing ends")
+                    let later = end.map(|end| end + FAR_LATER);
+                    must!([end, later].contains(&Some(*at)), "told to look when nothing ends")
+                }
+                Word::AreYouThere => {
+                    let free = self.after.capacity.saturating_sub(self.now.weight_held());
+                    let asks = self.asks.is_some() && self.asks != Some(whose(&to.id));
+                    must!(asks && (free > 0 || !heard), "{} was asked for nothing", self.named(to));
                 }
                 other => return Err(format!("{} heard {other:?}", self.named(to))),
             }
@@ -295,12 +315,13 @@ impl<'a> Step<'a> {
                     && held.until == self.after.now + *remaining
                     && (!new || *remaining == life && first_life == (life < TTL))
             }
-            (Answer::Waiting { ticket, ahead, floor, next_end }, Some(place)) => {
+            (Answer::Waiting { ticket, ahead, floor, next_end, held_up }, Some(place)) => {
                 let before = self.now.in_line().filter(|other| other.ticket < place.ticket).count();
                 let ends = self.now.held.iter().map(|hold| hold.until).min();
                 place.ticket == *ticket
                     && place.state == State::Waiting
                     && before == *ahead as usize
+                    && *held_up == (before > 0 && weight <= free)
                     && *floor >= self.after.highest
                     && *next_end == ends.unwrap_or(Moment::FAR)
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure::engine::Moment;
 use tenure::ledger::MOVES;
 
-use super::language::Script;
+use super::language::{Script, check};
 
 const CROWD: u32 = MOVES + 88;
 
@@ -131,4 +131,22 @@ fn heard(script: &mut Script, step: &str) -> (usize, bool) {
     script.run(step);
     let report = script.take_report().concat();
     (report.matches("hears").count() + report.matches("misses").count(), report.contains("; more"))
+}
+
+#[test]
+fn numbers_end_below_two_to_the_53_and_are_never_rounded() {
+    check(
+        "a claims seen 9007199254740990; a claims ticket 9007199254740990; b claims; b leaves
+         c claims seen 9007199254740988; d claims; c renews; c leaves; d claims",
+        "a: no numbers left
+         a: no numbers left
+         b: holds 2 for 30s
+         b: released
+         c: holds 9007199254740990 for 30s
+         d: no numbers left
+         c: holds 9007199254740990 for 30s
+         c: released
+         d: no numbers left
+         = nobody",
+    );
 }

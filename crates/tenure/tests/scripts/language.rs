@@ -218,8 +218,13 @@ impl Script {
         let (deaf, hints, now) = (&self.deaf, self.hints, self.now);
         let mut say = |entry: &Entry, word: Word| {
             let heard = !deaf.contains(&who_is(&entry.id));
-            // When to look is no news; one script of its own asks for it.
-            if hints || !matches!(word, Word::LookAt(_)) {
+            // When to look is no news, nor that one is there; scripts of their own ask for it.
+            let is_news = match word {
+                Word::LookAt(_) => false,
+                Word::AreYouThere => !heard,
+                _ => true,
+            };
+            if hints || is_news {
                 said.push((who_is(&entry.id), word, heard));
             }
             heard
@@ -382,6 +387,7 @@ fn shown(answer: &Answer) -> String {
         Answer::OtherContent => "other content".to_owned(),
         Answer::Left => "left".to_owned(),
         Answer::Gone(why) => format!("gone, {}", ended(why)),
+        Answer::Exhausted => "no numbers left".to_owned(),
     }
 }
 
@@ -393,7 +399,8 @@ fn told(word: &Word, now: Moment) -> String {
         Word::Ended(why) => format!("ended, {}", ended(why)),
         Word::Settled(outcome) => format!("settled {}", String::from_utf8_lossy(outcome)),
         Word::LookAgain => "look again".to_owned(),
-        Word::LookAt(at) => format!("look in {}s", now.until(*at).as_secs()),
+        Word::LookAt(at) => format!("look in {:?}", now.until(*at)),
+        Word::AreYouThere => "are you there?".to_owned(),
     }
 }
 

@@ -254,3 +254,70 @@ fn an_older_doubt_is_not_undone_by_who_ran_it_again() {
          = nobody; remembers for 60s",
     );
 }
+
+#[test]
+fn a_turn_that_nobody_took_has_begun_nothing() {
+    check(
+        "a claims once 60s; b claims once 60s; c claims once 60s; a leaves undone; 2s pass; look
+         show; c renews; d claims once 60s; c leaves; d claims",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         c: waits with 4, 1 ahead
+         a: released; b hears granted 5 for at first 2s
+         look: done; c hears granted 6 for at first 2s
+         = c holds 6 for at first 2s
+         c: holds 6 for 30s
+         d: waits with 7, 0 ahead
+         c: released; d hears look again
+         d: unsettled
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn a_turn_is_taken_by_asking_again_and_not_by_keeping_the_place() {
+    check(
+        "a claims once 60s; b claims once 60s; a leaves undone; b keeps; show; b claims; show; b leaves
+         c claims once 60s",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         a: released; b hears granted 4 for at first 2s
+         b: holds 4 for at first 2s
+         = b holds 4 for at first 2s
+         b: holds 4 for at first 2s
+         = b holds 4 for at first 2s; remembers for 60s
+         b: released
+         c: unsettled
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn a_late_settle_counts_until_the_turn_of_the_next_one_is_taken() {
+    check(
+        "a claims once 60s for 5s; b claims once 60s rerun; 5s pass; look; a leaves done late
+         b renews; b claims",
+        "a: holds 2 for 5s
+         b: waits with 3, 0 ahead
+         look: done; b hears granted 4 for at first 2s
+         a: gone, expired
+         b: gone, expired
+         b: settled late
+         = nobody; remembers for 60s",
+    );
+}
+
+#[test]
+fn what_was_forgotten_does_not_come_back_with_a_turn() {
+    check(
+        "a claims once 3s for 10s; b claims once 3s; 5s pass; a leaves; b renews; b leaves undone
+         c claims once 3s",
+        "a: holds 2 for 10s
+         b: waits with 3, 0 ahead
+         a: released; b hears granted 4 for at first 2s
+         b: holds 4 for 30s
+         b: released
+         c: holds 6 for 30s
+         = c holds 6 for 30s; remembers for 3s",
+    );
+}

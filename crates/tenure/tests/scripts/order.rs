@@ -228,3 +228,20 @@ fn the_next_in_line_hears_when_a_pushed_turn_runs_out() {
          = b holds 6 for at first 2s, c waits, d waits",
     );
 }
+
+#[test]
+fn a_row_of_waiters_that_do_not_react_costs_a_first_life_each() {
+    let mut script = Script::default();
+    script.hints = true;
+    script.check(
+        "a@1 claims; b@2 claims; c@3 claims; d@4 claims; a leaves; 2100ms pass; d keeps; 2s pass; d claims",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         c: waits with 4, 1 ahead
+         d: waits with 5, 2 ahead
+         a: released; b hears granted 6 for at first 2s; c hears look in 2s; d hears look in 2.1s
+         d: waits with 5, 0 ahead; c hears granted 7 for at first 2s; d hears look in 2s
+         d: holds 8 for 30s
+         = d holds 8 for 30s",
+    );
+}

@@ -1,6 +1,6 @@
 //! Those who cannot be reached, and how they come back.
 
-use super::language::check;
+use super::language::{Script, check};
 
 #[test]
 fn who_does_not_hear_its_turn_is_set_aside_and_the_next_one_gets_it() {
@@ -211,5 +211,32 @@ fn who_only_asks_after_a_hold_does_not_bring_back_its_process() {
          = a holds 2 for 4s, c is aside
          a: holds 2 for 9s; c hears granted 6 for at first 2s
          = a holds 2 for 9s, c holds 6 for at first 2s",
+    );
+}
+
+#[test]
+fn one_that_is_gone_and_does_not_fit_holds_up_nobody() {
+    let readers = "a@1 claims 1 of 9; b@2 claims 9 of 9; c@3 claims 1 of 9";
+    check(
+        &format!("{readers}; b is deaf; d@4 tries 1 of 9; b hears; b@2 keeps"),
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         c: waits with 4, 1 ahead
+         d: holds 7 for 30s; b misses are you there?; c hears granted 5 for at first 2s
+         b: waits with 3, 0 ahead
+         = a holds 2 for 30s, c holds 5 for at first 2s, d holds 7 for 30s, b x9 waits",
+    );
+    let mut script = Script::default();
+    script.hints = true;
+    script.check(
+        &format!("{readers}; d@4 tries 1 of 9; a renews; c keeps; a leaves"),
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         c: waits with 4, 1 ahead; b hears are you there?
+         d: busy; b hears are you there?
+         a: holds 2 for 30s
+         c: waits with 4, 1 ahead; b hears are you there?
+         a: released; b hears granted 5 for at first 2s; c hears look in 2s
+         = b x9 holds 5 for at first 2s, c waits",
     );
 }

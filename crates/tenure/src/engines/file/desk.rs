@@ -105,7 +105,7 @@ impl Desk<'_> {
             settled |= matches!(word, Word::Settled(_));
             let reached =
                 entry.process == *own || entry.process != 0 && reach.of(entry.process, sockets);
-            if reached {
+            if reached && word != Word::AreYouThere {
                 if matches!(word, Word::Granted { .. }) {
                     granted = Some((entry.process, entry.weight));
                 }

@@ -290,6 +290,13 @@ impl Shelf for Rows<'_> {
         self.one(sql::HEAD, params![self.id])
     }
 
+    fn last_of(&self, most: u32) -> Kept<Option<Entry>> {
+        if self.known.totals.waiting < 2 {
+            return self.head();
+        }
+        self.one(sql::LAST_OF, params![self.id, most])
+    }
+
     fn ahead(&self, ticket: Ticket) -> Kept<u32> {
         let mut select = self.db.prepare_cached(sql::AHEAD)?;
         select.query_row(params![self.id, ticket.get() as i64], |row| row.get(0))

@@ -61,7 +61,7 @@ fn write_one(said: &Said, out: &mut Vec<u8>) {
             out.extend((life.as_nanos() as u64).to_le_bytes());
             out.push(u8::from(*first_life));
         }
-        Word::LookAgain => out.push(1),
+        Word::LookAgain | Word::AreYouThere => out.push(1),
         Word::LookAt(at) => {
             out.push(2);
             out.extend(at.as_nanos().to_le_bytes());

@@ -1,14 +1,14 @@
 //! What a script answered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::refusal::Refusal;
 use super::resp::Value;
-use super::wire::{Layout, decode_details};
+use super::wire::decode_details;
 use crate::claim::{
-    ClaimId, Details, Ended, Fence, Holder, Left, Note, OnceRecord, Outcome, Ticket, Waiter,
+    Details, Ended, Fence, Holder, Left, Note, OnceRecord, Outcome, Ticket, Waiter,
 };
 use crate::engine::View;
 use crate::error::{Error, ErrorKind, Result};
@@ -48,18 +48,28 @@ pub(super) struct Standing {
     /// When the first hold ends.
     pub(super) next_end: Option<Duration>,
     pub(super) holder: Option<Holder>,
+    /// Units enough for it are free, and one before it that needs more of them holds it up.
+    pub(super) held_up: bool,
 }
 
-/// Reads an answer, and whether the step stopped at its bound and should go on. `ttl` is what was
-/// asked for: a claim that is alone is answered with its fence and nothing else. `None` if no script of
-/// ours gives such an answer.
-pub(super) fn read(value: &Value, ttl: Duration) -> Option<(Answer, bool)> {
+/// What an answer says besides.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Marks {
+    /// The step stopped at its bound, and should go on.
+    pub(super) more: bool,
+    /// This user may not publish, so that somebody was not told of its turn.
+    pub(super) mute: bool,
+}
+
+/// Reads an answer. `ttl` is what was asked for: a claim that is alone is answered with its fence and
+/// nothing else. `None` if no script of ours gives such an answer.
+pub(super) fn read(value: &Value, ttl: Duration) -> Option<(Answer, Marks)> {
     match value {
         // Only a release can be answered with a number as low as this.
-        Value::Int(1) => Some((Answer::Released, false)),
+        Value::Int(1) => Some((Answer::Released, Marks::default())),
         Value::Int(fence) => {
             let fence = Fence::new(*fence as u64);
-            Some((Answer::Granted { fence, remaining: ttl, first_life: false }, false))
+            Some((Answer::Granted { fence, remaining: ttl, first_life: false }, Marks::default()))
         }
         Value::List(items) => read_list(items),
         _ => None,
@@ -110,7 +120,7 @@ pub(super) enum FirstLook {
 pub(super) fn first_look(value: &Value) -> FirstLook {
     if let Value::Error(text) = value {
         return match Refusal::read(text) {
-            Refusal::Denied | Refusal::Foreign => FirstLook::Refused,
+            Refusal::Denied | Refusal::Foreign | Refusal::Exhausted => FirstLook::Refused,
             _ => FirstLook::Other,
         };
     }
@@ -123,7 +133,7 @@ pub(super) fn first_look(value: &Value) -> FirstLook {
                 None => FirstLook::Other,
             }
         }
-        Some(b'B' | b'F' | b'C' | b'S' | b'U' | b'L' | b'X') => FirstLook::Refused,
+        Some(b'B' | b'F' | b'C' | b'S' | b'U' | b'O' | b'L' | b'X') => FirstLook::Refused,
         _ => FirstLook::Other,
     }
 }
@@ -160,12 +170,9 @@ impl Answer {
     }
 }
 
-fn read_list(items: &[Value]) -> Option<(Answer, bool)> {
-    let code = items.first()?.as_str()?;
-    let (code, more) = match code.strip_suffix('+') {
-        Some(code) => (code, true),
-        None => (code, false),
-    };
+fn read_list(items: &[Value]) -> Option<(Answer, Marks)> {
+    let (code, marks) = items.first()?.as_str()?.split_at_checked(1)?;
+    let marks = Marks { more: marks.contains('+'), mute: marks.contains('!') };
     let rest = &items[1..];
     let answer = match code {
         "G" => Answer::Granted {
@@ -179,6 +186,7 @@ fn read_list(items: &[Value]) -> Option<(Answer, bool)> {
             floor: Fence::new(number(rest, 2)?),
             next_end: millis(rest, 3),
             holder: holder(rest.get(4..)?),
+            held_up: number(rest, 7) == Some(1),
         }),
         "B" => Answer::Busy(holder(rest)),
         "F" => Answer::Full,
@@ -197,7 +205,7 @@ fn read_list(items: &[Value]) -> Option<(Answer, bool)> {
         "M" => Answer::MovedOn,
         _ => return None,
     };
-    Some((answer, more))
+    Some((answer, marks))
 }
 
 pub(super) fn read_note(text: &[u8]) -> Note {
@@ -270,10 +278,13 @@ pub(super) fn read_view(name: Name, value: Value) -> Result<Option<View>> {
         Value::List(items) => items,
         value => return Err(strange("view", &shape(&value))),
     };
-    let view = match items.len() {
-        0 => return Ok(None),
-        2 => number(&items, 0).zip(items[1].as_list()).and_then(|(now, all)| crowd(name, now, all)),
-        3 => alone(name, &items),
+    let view = match items.as_slice() {
+        [] => return Ok(None),
+        [now, fields, heard] if fields.as_list().is_some() => now
+            .as_int()
+            .zip(fields.as_list())
+            .and_then(|(now, all)| crowd(name, now as u64, all, &silent(heard))),
+        items @ [_, _, _] => alone(name, items),
         _ => None,
     };
     let view = view.ok_or_else(|| {
@@ -316,8 +327,18 @@ fn read_record(text: &[u8], now: u64) -> Option<OnceRecord> {
     Some(OnceRecord::new(fence, outcome, Duration::from_millis(keep), remaining))
 }
 
-/// The hash: everyone.
-fn crowd(name: Name, now: u64, all: &[Value]) -> Option<View> {
+/// The processes that nobody hears, by the channels that were asked for: they are gone, or on their way
+/// back to their places.
+fn silent(heard: &Value) -> HashSet<&[u8]> {
+    let pairs = heard.as_list().unwrap_or_default().chunks_exact(2);
+    let silent = pairs.filter(|pair| pair[1].as_int() == Some(0));
+    silent
+        .filter_map(|pair| pair[0].as_bytes()?.last_chunk::<16>().map(<[u8; 16]>::as_slice))
+        .collect()
+}
+
+/// The hash: everyone, but those who wait and cannot be reached.
+fn crowd(name: Name, now: u64, all: &[Value], silent: &HashSet<&[u8]>) -> Option<View> {
     let (holders, waiters) = (Vec::new(), Vec::new());
     let mut view = View { name, capacity: 0, holders, waiters, record: None };
     let pairs =
@@ -331,7 +352,8 @@ fn crowd(name: Name, now: u64, all: &[Value]) -> Option<View> {
     let mut parts = totals.splitn(7, |byte| *byte == b' ');
     view.capacity = std::str::from_utf8(parts.next()?).ok()?.parse().unwrap_or_default();
     // The hold of the whole capacity, if there is one, and whose it is.
-    if let Some((hold, id)) = parts.nth(5).and_then(|whole| whole.split_last_chunk::<16>()) {
+    let whole = parts.nth(5).and_then(|whole| whole.split_last_chunk::<16>());
+    if let Some((hold, id)) = whole.filter(|(hold, _)| !hold.is_empty()) {
         holds.insert(id, hold.strip_suffix(b" ")?);
     }
     for (field, text) in pairs() {
@@ -344,6 +366,9 @@ fn crowd(name: Name, now: u64, all: &[Value]) -> Option<View> {
         }
         if entry.fence > 0 {
             view.holders.push(entry.holder(now));
+            continue;
+        }
+        if text.get(..16).is_some_and(|process| silent.contains(process)) {
             continue;
         }
         view.waiters.push(Waiter {
@@ -359,87 +384,6 @@ fn crowd(name: Name, now: u64, all: &[Value]) -> Option<View> {
     view.holders.sort_by_key(|holder| holder.fence);
     view.waiters.sort_by_key(|waiter| waiter.ticket);
     Some(view)
-}
-
-/// What a push says.
-#[derive(Debug)]
-pub(super) enum Push {
-    /// The waiting claim with this ticket holds; the one with the other should look if it has heard
-    /// nothing when the time is over.
-    Granted {
-        partition: u16,
-        ticket: Ticket,
-        fence: Fence,
-        life: Duration,
-        first_life: bool,
-        following: Option<(Ticket, Duration)>,
-    },
-    AskAgain {
-        partition: u16,
-        ticket: Ticket,
-    },
-    LookAt {
-        partition: u16,
-        ticket: Ticket,
-        after: Duration,
-    },
-    /// A claim that is no more.
-    Ended {
-        name: Name,
-        id: ClaimId,
-        how: HowEnded,
-    },
-}
-
-#[derive(Debug)]
-pub(super) enum HowEnded {
-    Ended(Ended),
-    Settled(Outcome),
-}
-
-pub(super) fn read_push(layout: &Layout, text: &[u8]) -> Option<Push> {
-    if let Some(rest) = text.strip_prefix(b"E ") {
-        return read_end(layout, rest);
-    }
-    let mut fields = std::str::from_utf8(text).ok()?.split(' ');
-    let kind = fields.next()?;
-    let mut field = || -> Option<u64> { fields.next()?.parse().ok() };
-    let partition = field()? as u16;
-    let ticket = Ticket::new(field()?);
-    Some(match kind {
-        "G" => Push::Granted {
-            partition,
-            ticket,
-            fence: Fence::new(field()?),
-            life: Duration::from_millis(field()?),
-            first_life: field()? == 1,
-            following: field()
-                .zip(field())
-                .map(|(ticket, after)| (Ticket::new(ticket), Duration::from_millis(after))),
-        },
-        "A" => Push::AskAgain { partition, ticket },
-        "L" => Push::LookAt { partition, ticket, after: Duration::from_millis(field()?) },
-        _ => return None,
-    })
-}
-
-/// Kind, id, length of the key, the key, and what is to be said.
-fn read_end(layout: &Layout, text: &[u8]) -> Option<Push> {
-    let (kind, rest) = (text.get(..2)?, text.get(2..)?);
-    let (id, rest) = (rest.get(..16)?, rest.get(16..)?);
-    let space = rest.iter().position(|byte| *byte == b' ')?;
-    let length: usize = std::str::from_utf8(&rest[..space]).ok()?.parse().ok()?;
-    let (key, said) = rest[space + 1..].split_at_checked(length)?;
-    let how = match kind {
-        b"S " => HowEnded::Settled(Arc::from(said)),
-        b"C " => HowEnded::Ended(Ended::Conflict {
-            capacity: std::str::from_utf8(said).ok()?.parse().ok()?,
-        }),
-        b"B " => HowEnded::Ended(Ended::Broken(read_note(said))),
-        _ => return None,
-    };
-    let id = ClaimId::from_bytes(id.try_into().ok()?);
-    Some(Push::Ended { name: layout.name_of(key)?, id, how })
 }
 
 #[cfg(test)]
@@ -479,5 +423,17 @@ mod tests {
         let settled = Answer::Settled(Arc::from(b"paid".as_slice()));
         let error = left(settled).unwrap_err().to_string();
         assert!(error.contains("to a leave, settled"), "{error}");
+    }
+
+    #[test]
+    fn a_claim_that_was_refused_is_forgotten_whatever_the_reason() {
+        for code in ["B", "F", "C", "S", "U", "O", "L", "X", "O+", "B!"] {
+            let answer = Value::List(vec![Value::Bytes(code.as_bytes().into())]);
+            assert!(matches!(first_look(&answer), FirstLook::Refused), "{code}");
+        }
+        for text in ["NUMBERS there are no numbers left", "NOPERM this user may not"] {
+            let answer = Value::Error(text.into());
+            assert!(matches!(first_look(&answer), FirstLook::Refused), "{text}");
+        }
     }
 }

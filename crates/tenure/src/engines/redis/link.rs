@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::Shared;
-use super::answer::{self, FirstLook};
+use super::answer::{self, FirstLook, Marks};
 use super::clock::ServerClock;
 use super::config::Address;
 use super::halves::Writer;
@@ -230,6 +230,9 @@ impl Link {
         for (_, parcel) in backlog {
             parcel.fail(&self.shared, error);
         }
+        if error.kind() == ErrorKind::Denied && self.duty == Duty::Data {
+            self.shared.all_ask_again();
+        }
     }
 
     /// An answer to the oldest command.
@@ -255,8 +258,8 @@ impl Link {
             }
             Reply::Left(ack, leave) => self.has_left(ack, leave, value),
             Reply::Ticked(name) => {
-                if let Some((_, true)) = answer::read(&value, Duration::ZERO) {
-                    self.tick(name);
+                if let Some((_, marks)) = answer::read(&value, Duration::ZERO) {
+                    self.go_on(name, marks);
                 }
             }
             Reply::Hello(partition) if matches!(value, Value::Error(_)) => {
@@ -293,12 +296,20 @@ impl Link {
         }
         match answer::read(&value, Duration::ZERO) {
             None => drop(ack),
-            Some((answer, more)) => {
-                if more {
-                    self.tick(leave.name);
-                }
+            Some((answer, marks)) => {
+                self.go_on(leave.name, marks);
                 ack.done(answer::left(answer));
             }
+        }
+    }
+
+    /// Sees to what an answer says besides.
+    pub(super) fn go_on(self: &Arc<Link>, name: Name, Marks { more, mute }: Marks) {
+        if more {
+            self.tick(name);
+        }
+        if mute {
+            self.shared.warn_of_muteness();
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use foldhash::fast::RandomState;
 
 use super::Shared;
-use super::answer::{HowEnded, Push, read_push};
 use super::link::{Link, Parcel, Reply};
+use super::pushed::{HowEnded, Push, read_push};
 use super::wire::By;
 use crate::claim::{ClaimId, Fence, Grant, Leave, Ticket, Turn, look_again};
 use crate::clock::World;
@@ -162,6 +162,10 @@ impl Places {
         None
     }
 
+    fn all(&self) -> Vec<(Name, ClaimId)> {
+        self.table().by_ticket.values().map(|spot| (spot.name.clone(), spot.id)).collect()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.table().by_ticket.is_empty()
     }
@@ -203,6 +207,7 @@ impl Shared {
                 push @ (Push::AskAgain { partition, ticket }
                 | Push::LookAt { partition, ticket, .. }),
             ) => self.for_place(link, Early { at: (partition, ticket), heard: now, base, push }),
+            Some(Push::AreYouThere) => {}
             None => observe::strange_push(&self.profile.label),
         }
     }
@@ -226,7 +231,7 @@ impl Shared {
                 Turn::Granted(grant)
             }
             Push::LookAt { after, .. } => Turn::LookAt(look_again(heard + after, 0)),
-            Push::AskAgain { .. } | Push::Ended { .. } => Turn::LookAgain,
+            Push::AskAgain { .. } | Push::Ended { .. } | Push::AreYouThere => Turn::LookAgain,
         };
         let granted = if let Turn::Granted(grant) = &turn { Some(grant.fence) } else { None };
         let taken = self.deliver(&spot.name, &spot.id, turn);
@@ -236,6 +241,13 @@ impl Shared {
             let request = self.layout.leave(&leave, true);
             let parcel = Parcel::new(Reply::Ticked(leave.name));
             link.send(&request, Parcel { by: By::Text, ..parcel });
+        }
+    }
+
+    /// This user may not listen, so that no turn is heard of: everyone who waits asks.
+    pub(super) fn all_ask_again(&self) {
+        for (name, id) in self.places.all() {
+            self.deliver(&name, &id, Turn::LookAgain);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a server says instead of doing what it was asked.
 
 use super::config::Address;
+use crate::claim::Claim;
 use crate::error::{Error, ErrorKind};
 
 /// The classes of refusals, by what is to be done about them.
@@ -24,6 +25,8 @@ pub(super) enum Refusal {
     Denied,
     /// A key is not what we would have put there.
     Foreign,
+    /// There are no numbers left to give.
+    Exhausted,
     /// Anything else.
     Other,
 }
@@ -45,6 +48,7 @@ impl Refusal {
             "LOADING" | "BUSY" | "CLUSTERDOWN" | "OOM" | "MISCONF" => Refusal::NotNow,
             "NOPERM" | "NOAUTH" | "WRONGPASS" => Refusal::Denied,
             "WRONGTYPE" | "FOREIGN" => Refusal::Foreign,
+            "NUMBERS" => Refusal::Exhausted,
             _ if text.contains("max number of clients") => Refusal::NotNow,
             _ if text.contains("The user executing the script") => Refusal::Denied,
             // A script that fails wraps what stopped it.
@@ -74,7 +78,8 @@ impl Refusal {
                 error(ErrorKind::Conflict, "a key under the namespace is not tenure's")
                     .next("give tenure a namespace of its own")
             }
-            // A script may have failed halfway.
+            Refusal::Exhausted => Claim::no_numbers(),
+            // What it was is not known.
             Refusal::Other => error(ErrorKind::Internal, "the server refuses").in_doubt(),
         }
     }

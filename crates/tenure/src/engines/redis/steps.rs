@@ -14,8 +14,8 @@ use super::resp::Value;
 use super::roads::{Roads, beside};
 use super::wire::{By, Request};
 use crate::claim::{
-    Broken, Claim, ClaimId, Ended, Fence, Forgotten, Grant, Leave, Left, Note, OnceRecord, Place,
-    Renewal, Renewed, Verdict, look_again,
+    Broken, Claim, ClaimId, Ended, FIRST_LIFE, Fence, Forgotten, Grant, Leave, Left, Note,
+    OnceRecord, Place, Renewal, Renewed, Verdict, look_again,
 };
 use crate::engine::Step;
 use crate::error::{Error, ErrorKind, Result};
@@ -88,7 +88,7 @@ impl Steps {
                 || Error::new(ErrorKind::Unavailable, "the connection was closed").in_doubt();
             let Heard { value, sent } = (&mut flight.heard).await.map_err(|_| lost())??;
             let Value::Error(text) = value else {
-                let (answer, more) = answer::read(&value, ttl).ok_or_else(|| {
+                let (answer, marks) = answer::read(&value, ttl).ok_or_else(|| {
                     answer::strange(flight.request.step(), &answer::shape(&value))
                 })?;
                 match &answer {
@@ -100,9 +100,7 @@ impl Steps {
                     }
                     _ => {}
                 }
-                if more {
-                    flight.link.tick(name.clone());
-                }
+                flight.link.go_on(name.clone(), marks);
                 let replicas = match flight.replicas.take() {
                     Some(replicas) => {
                         let counted = replicas.await.map_err(|_| lost())??;
@@ -398,9 +396,13 @@ fn place(landed: Landed) -> Result<Place> {
     let Answer::Waiting(standing) = answer else {
         return Err(answer::strange("claim", answer.kind()));
     };
-    let Standing { ticket, ahead, floor, next_end, holder } = standing;
+    let Standing { ticket, ahead, floor, next_end, holder, held_up } = standing;
     let next_end = next_end.map_or(Moment::FAR, |left| sent + left);
-    let look_again = look_again(next_end, ahead);
+    let mut look_again = look_again(next_end, ahead);
+    if held_up {
+        // Should the one that holds it up die, nobody hears of it: those right behind find out.
+        look_again = look_again.min(sent + FIRST_LIFE * ahead.min(10));
+    }
     Ok(Place { ticket, ahead, floor, asked_at: sent, look_again, holder })
 }
 

@@ -199,6 +199,11 @@ impl Layout {
         }
     }
 
+    /// What the channels begin with.
+    pub(super) fn channels(&self) -> &str {
+        &self.channels
+    }
+
     /// Any key of the partition, for its slot.
     pub(super) fn tag(&self, partition: u16) -> &str {
         &self.tags[usize::from(partition)]

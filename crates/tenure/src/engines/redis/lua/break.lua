@@ -1,6 +1,8 @@
 -- An operator ends the hold with this fence.
 -- KEYS: name, line, partition
 -- ARGV: 1 terms, 2 fence, 3 by .. '\n' .. reason
+local wrong = ready()
+if wrong then return wrong end
 unfold()
 call('HDEL', K, '~')
 expire()

@@ -13,9 +13,8 @@ if alone and alone.til > now then
   if capacity ~= cap or weight > cap then return { 'C', cap } end
   if weight > cap - alone.weight and not may_wait then return { 'B', holder() } end
 end
-if not raise(math.max(tonumber(ARGV[6]), ticket ~= '' and tonumber(ticket) or 0)) then
-  return redis.error_reply('AHEAD the number is more than a day ahead')
-end
+local wrong = ready(math.max(tonumber(ARGV[6]), ticket ~= '' and tonumber(ticket) or 0))
+if wrong then return wrong end
 unfold()
 expire(true)
 reach(process)
@@ -33,9 +32,18 @@ end
 
 local e = find(id)
 if e and e.fence ~= '0' then
+  local told, outcome
+  if in_hand then told, outcome = take(e) end
   admit()
-  return granted(e)
+  if not told then return granted(e) end
+  save()
+  return { more(told), outcome }
 end
+if (last and last - 2 or highest) > HIGHEST - 2 then
+  save()
+  return redis.error_reply('NUMBERS there are no numbers left')
+end
+asks = true
 local told, outcome = done_before(keep, rerun, true)
 if told then
   if e then drop(e) end
@@ -71,7 +79,7 @@ else
     details = ARGV[7] }
   add(e)
   if next_now then
-    grant(e, last and int(last) or number(), in_hand and ttl or math.min(ttl, FIRST_LIFE))
+    grant(e, last and int(last) or number(), in_hand and ttl or math.min(ttl, FIRST_LIFE), in_hand)
     return granted(e)
   end
 end
@@ -85,5 +93,8 @@ if e.fence ~= '0' then return granted(e) end
 local before = call('ZCOUNT', Z, '1000000000000000', '(' .. e.ticket)
 local first = first_end()
 local look = first and first.til - now or resume and math.max(0, resume - now) or -1
+-- Units enough for it are free, and one before it that needs more of them holds it up.
+local held_up = granting and before > 0 and e.weight <= cap - held and 1 or 0
 save()
-return { more('W'), e.ticket, before, int(highest), look, holder() }
+local claim, hold, at = holder()
+return { more('W'), e.ticket, before, int(highest), look, claim, hold, at, held_up }

@@ -8,16 +8,17 @@ local mode = ARGV[2]
 if mode ~= '' then
   local call, id = redis.call, ARGV[3]
   last = call('HINCRBY', KEYS[3], 'n', '2')
-  if last > 1000000000000002 and last - 2 >= tonumber(ARGV[6]) then
-    local totals = (mode == 'j' or mode == 'l') and redis.pcall('HGET', KEYS[1], '#')
+  if last > 1000000000000002 and last <= 9007199254740991 and last - 2 >= tonumber(ARGV[6]) then
+    local found = (mode == 'j' or mode == 'l') and redis.pcall('HMGET', KEYS[1], '#', id)
     -- Nobody here: one number for the ticket, one for the fence, and the plain form of a name.
-    if not totals and mode ~= 'l' and call('SET', KEYS[1], id .. ARGV[4] .. ' ' .. ARGV[5]
+    if mode ~= 'l' and not (found and (found.err or found[1])) and call('SET', KEYS[1], id .. ARGV[4] .. ' ' .. ARGV[5]
       .. string.format(' 0 %d ', last) .. ARGV[7], 'NX', 'PX', ARGV[5]) then
       return last
     end
-    totals = totals or mode == 'q' and redis.pcall('HGET', KEYS[1], '#')
+    found = found or mode == 'q' and redis.pcall('HMGET', KEYS[1], '#', id)
+    local totals = found and not found[2] and found[1]
     local cap, expiry, hold, ends
-    if type(totals) == 'string' then
+    if totals then
       cap, expiry, hold, ends = totals:match('^(%d+) 0 %1 0 0 (%d+) ((%d+) %d+ %d %d+) ')
     end
     local capacity, process, rest, weight = ARGV[4]:match('^(%d+) (%x+) ((%d+) .*)$')
@@ -27,15 +28,16 @@ if mode ~= '' then
       local time = call('TIME')
       local now = time[1] * 1000 + math.floor(time[2] / 1000)
       local ticket, til = string.format('%d', last - 1), string.format('%d', now + 60000)
-      if ends - now > 0 and expiry - now > 65000 and call('HSETNX', KEYS[1], id, process .. ' '
-        .. ticket .. ' ' .. rest .. ' ' .. ARGV[5] .. string.format(' -1 0 %d ', now) .. til .. ' '
-        .. ARGV[7]) == 1 then
+      if ends - now > 0 and expiry - now > 65000 then
+        -- Two members for each that waits, and the one that is always there.
+        local before = (call('ZCARD', KEYS[2]) - 1) / 2
+        local holder = call('HGET', KEYS[1], totals:sub(-16)) or ''
+        -- In this order: a place without its claim, should this user not be let on, is none.
         call('ZADD', KEYS[2], ticket, 'w' .. id .. process .. ticket .. til .. weight .. ' '
           .. ARGV[5], '10' .. til, 'p' .. id)
-        -- Two members for each that waits, and the one that is always there.
-        local before = (call('ZCARD', KEYS[2]) - 3) / 2
-        return { 'W', ticket, before, string.format('%d', last), ends - now,
-          call('HGET', KEYS[1], totals:sub(-16)) or '', hold, now }
+        call('HSET', KEYS[1], id, process .. ' ' .. ticket .. ' ' .. rest .. ' ' .. ARGV[5]
+          .. string.format(' -1 0 %d ', now) .. til .. ' ' .. ARGV[7])
+        return { 'W', ticket, before, string.format('%d', last), ends - now, holder, hold, now }
       end
     end
   end

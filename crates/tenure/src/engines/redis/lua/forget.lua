@@ -2,6 +2,8 @@
 -- is at it.
 -- KEYS: name, line, partition
 -- ARGV: 1 terms, 2 fence, 3 'o' if it was settled
+local wrong = ready()
+if wrong then return wrong end
 unfold()
 call('HDEL', K, '~')
 expire()

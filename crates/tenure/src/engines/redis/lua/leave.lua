@@ -1,5 +1,7 @@
 local id, how, only, settles = ARGV[3], ARGV[4] or '', ARGV[5] or '', ARGV[6] or ''
 local in_doubt, unbegun = how:find('d', 1, true), how:find('u', 1, true)
+local wrong = ready()
+if wrong then return wrong end
 unfold()
 call('HDEL', K, '~')
 expire()
@@ -15,6 +17,8 @@ if only ~= '' and not (e and e.fence == only) then
 end
 -- While it still holds: its record may be older than `keep`, and counts for as long as that.
 if settles == '' and unbegun and e then settles = e.fence end
+-- Who says how it ended has begun it.
+if ARGV[7] == 'o' and e and e.fence == settles and take(e) then e = nil end
 if settles ~= '' then
   local fence, keep, outcome, content, doubt = record()
   if fence == settles and not outcome then
@@ -32,5 +36,5 @@ if in_doubt then
 end
 admit()
 save()
-if moves == 0 then answer[1] = answer[1]:sub(1, 1) .. '+' end
+answer[1] = more(answer[1]:sub(1, 1))
 return answer

@@ -17,9 +17,9 @@ if ARGV[2] == 'h' then
   -- One holds the whole of it, and nothing else is to be seen to: to the first in line.
   local call = redis.call
   local totals = redis.pcall('HGET', KEYS[1], '#')
-  local cap, expiry, ends, at
+  local cap, expiry, ends, held, at
   if type(totals) == 'string' then
-    cap, expiry, ends, at = totals:match('^(%d+) 0 %1 0 0 (%d+) (%d+) %d+ %d %d+ ()')
+    cap, expiry, ends, held, at = totals:match('^(%d+) 0 %1 0 0 (%d+) (%d+) (%d+) %d %d+ ()')
   end
   if cap and totals:sub(at) == ARGV[3] then
     local time = call('TIME')
@@ -27,31 +27,53 @@ if ARGV[2] == 'h' then
     local line = call('ZRANGEBYSCORE', KEYS[2], '1000000000000000', '+inf', 'LIMIT', '0', '2')
     local head = line[1] or ''
     local after = line[2] or head
+    local members = line[2] and call('ZCARD', KEYS[2])
     local asked, ttl = head:match('^(%d+) (%d+)$', 63)
     if asked == cap and head:sub(50, 62) - now > 0 and after:sub(50, 62) - now > 0
       and ends - now > 0 then
       local flags, channel, partition = ARGV[1]:match('^(%S+) (%S+) (%d+) ')
-      local id, process = head:sub(2, 17), head:sub(18, 33)
-      -- A server whose memory is full refuses this one, and then it goes the long way.
-      local number = redis.pcall('HINCRBY', KEYS[3], 'n', '1')
-      local life = math.min(tonumber(ttl), 2000)
-      local first = life < tonumber(ttl) and ' 1 ' or ' 0 '
-      local fence = type(number) == 'number' and string.format('%d', number) or ''
-      local text = 'G ' .. partition .. ' ' .. head:sub(34, 49) .. ' ' .. fence .. ' ' .. life .. first
-      -- Who comes next is told when that runs out: the one before may not take its turn.
-      local heir = line[2] and line[2]:sub(18, 33)
-      local hint = heir and line[2]:sub(34, 49) .. ' ' .. life
-      if heir == process then text = text .. hint end
-      local publish = flags == '-s' and 'SPUBLISH' or 'PUBLISH'
-      if fence ~= '' and call(publish, channel .. process, text) > 0 then
-        call('HDEL', KEYS[1], ARGV[3])
+      local id, process, ticket = head:sub(2, 17), head:sub(18, 33), head:sub(34, 49)
+      -- Above all that the name has given and the server's clock, whatever became of the partition.
+      local given = redis.pcall('HGET', KEYS[3], 'n')
+      local number = math.max(type(given) == 'string' and tonumber(given) or 0, tonumber(held),
+        ticket + 1, time[1] * 1000000 + time[2] - 1) + 1
+      local fence = string.format('%d', number)
+      -- What this user may not do is found out first; before 7.0 by trying, in a form that changes nothing.
+      local may = redis.acl_check_cmd or function(...) return type(redis.pcall(...)) == 'number' end
+      -- A server whose memory is full refuses the last of these, and then it goes the long way.
+      if type(given) == 'string' and given >= held and number <= 9007199254740991
+        and may('HDEL', KEYS[1], '~') and may('ZREM', KEYS[2], '~')
+        and type(redis.pcall('HSET', KEYS[3], 'n', fence)) == 'number' then
+        local life = math.min(tonumber(ttl), 2000)
+        local first = life < tonumber(ttl) and ' 1 ' or ' 0 '
+        local text = 'G ' .. partition .. ' ' .. ticket .. ' ' .. fence .. ' ' .. life .. first
+        -- Who comes next is told when that runs out: the one before may not take its turn.
+        local heir = line[2] and line[2]:sub(18, 33)
+        local hint = heir and line[2]:sub(34, 49) .. ' ' .. life
+        if heir == process then text = text .. hint end
+        local publish = flags == '-s' and 'SPUBLISH' or 'PUBLISH'
+        -- Kept before it is said, and taken back if nobody has heard it.
         call('HSET', KEYS[1], '#', cap .. ' 0 ' .. cap .. ' 0 0 ' .. expiry .. string.format(' %d ',
           now + life) .. fence .. first .. string.format('%d ', now) .. id)
-        call('ZREM', KEYS[2], head, 'p' .. id)
-        if heir and heir ~= process then
-          call(publish, channel .. heir, 'L ' .. partition .. ' ' .. hint)
+        local heard = redis.pcall(publish, channel .. process, text)
+        if type(heard) == 'number' and heard > 0 then
+          call('HDEL', KEYS[1], ARGV[3])
+          call('ZREM', KEYS[2], head, 'p' .. id)
+          if heir and heir ~= process then
+            redis.pcall(publish, channel .. heir, 'L ' .. partition .. ' ' .. hint)
+          end
+          -- And one far behind, in case that neither of them reacts: two members for each that waits.
+          local most = members and math.min((members - 3) / 2, 64) or 0
+          local far = most > 1 and call('ZRANGEBYSCORE', KEYS[2], '1000000000000000', '+inf', 'LIMIT',
+            string.format('%d', most - 1), '1')[1]
+          if far and far:sub(18, 33) ~= process and far:sub(18, 33) ~= heir
+            and far:sub(50, 62) - now > 0 then
+            redis.pcall(publish, channel .. far:sub(18, 33), 'L ' .. partition .. ' '
+              .. far:sub(34, 49) .. ' ' .. life + 100)
+          end
+          return 1
         end
-        return 1
+        call('HSET', KEYS[1], '#', totals)
       end
     end
   end

@@ -2,7 +2,8 @@
 --   name  absent | plain: one holder alone, id .. "capacity process weight fixed ttl since fence
 --         details", where the key's own expiry is the end of the hold and since 0 is end - ttl
 --         | a hash: '#' totals ("capacity resized held memory away expiry", and " end fence first
---         since id" of a hold that took the whole capacity), '#r' the record of a once,
+--         since id" of a hold that took the whole capacity, or else " top", the highest fence that the
+--         name has given), '#r' the record of a once,
 --         id -> claim ("process ticket weight fixed ttl keep rerun since end details", the last
 --         two of its place, and rerun followed by the fingerprint of the content, if it has one), 'f' .. id -> any other hold ("end fence first since"), 't' .. id -> trace,
 --         '!' .. process -> that process cannot be reached
@@ -10,7 +11,8 @@
 --         holds, 1e14 + end 'p' .. id places, 2e14 + end 't' .. id traces, ticket 'w' .. spot
 --         waiting, 3e14 the member that is always there; a spot is id .. process .. ticket .. end .. "weight ttl", or 'o' of a once
 -- Reads come first, then a write that changes nothing or a number that may go to waste: a server
--- that refuses writes must refuse before anything was said. Numbers reach strings by '%d' only,
+-- that refuses writes must refuse before anything was said. What this user may not do is found out
+-- before that, by `ready`: no step stops between its first write and its last. Numbers reach strings by '%d' only,
 -- and commands as strings: a number is printed with all its digits, which takes longer than most steps.
 --   partition  a hash: 'n' the highest number given, 'run' the server's run, 'at' when it was first
 --         seen after another, 'old' the highest number then, 'nb' not before when anything is granted
@@ -28,13 +30,20 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now < TICKETS / 1000 then
   return redis.error_reply('CLOCK the clock of the server is before 2001')
 end
+local wall = time[1] * 1000000 + time[2]
 local moves, need, granting, resume = 512, 0, true, nil
+-- This user may not publish. Someone asks for a place in line, and who was found to be there.
+local mute, asks, there
 local cap, resized, held, memory, away, expiry = 0, 0, 0, 0, 0, 0
-local cache, alone, whole, totals, highest, lined = {}, nil, nil, nil, nil, nil
+local cache, alone, whole, totals, highest, lined, was_lined = {}, nil, nil, nil, nil, nil, nil
+-- The highest fence that the name has given, and the highest number of all: more does not fit a double.
+local top, HIGHEST = 0, 9007199254740991
 
 local function int(n) return string.format('%d', n) end
 
-local function more(code) return moves > 0 and code or code .. '+' end
+local function more(code)
+  return code .. (moves > 0 and '' or '+') .. (mute and '!' or '')
+end
 
 -- The line begins with a member that stays: too long for the compact form, in which each look would
 -- walk the whole line, and there so that no step finds it gone halfway.
@@ -126,7 +135,6 @@ local function unfold()
   local e = alone
   alone = nil
   call('ZCARD', Z)
-  call('PERSIST', K)
   call('DEL', K)
   add(e)
 end
@@ -151,27 +159,65 @@ local function gone(id)
   return { more('X') }
 end
 
--- Raises the numbers to what is said to have been seen. Below 1e15 the server has lost its memory;
--- more than a day ahead nobody can have seen, and the answer is false.
+-- Raises the numbers to what is said to have been seen, and to what the name itself has given: the
+-- server may have lost the partition and kept the name. Below 1e15 it has lost its memory; more than a
+-- day ahead nobody can have seen.
 local function raise(seen)
   local given = last and last - 2 or tonumber(call('HGET', P, 'n') or 0)
+  if not given then return 'FOREIGN the key of this partition is not ours' end
   highest = last or given
-  if given >= TICKETS and given >= seen then return true end
-  local wall = time[1] * 1000000 + time[2]
-  if seen > wall + 86400000000 then return false end
-  local lost = given < TICKETS
-  highest, last = math.max(given, seen, lost and wall or 0), nil
-  call('HSET', P, 'n', int(highest))
-  if lost and flags:find('n', 1, true) then
-    call('HSET', P, 'nb', int(now + longest))
+  if given < TICKETS or given < seen or given < top then
+    if seen > wall + 86400000000 and given < HIGHEST - 2 then return 'AHEAD the number is more than a day ahead' end
+    local lost = given < TICKETS
+    if lost or given < top then
+      -- Nor may it repeat what those who wait have been given.
+      local line = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf')
+      if line[1] then top = math.max(top, line[#line]:sub(34, 49) + 1) end
+    end
+    given = math.max(given, seen, top, lost and wall or 0)
+    highest, last = given, nil
+    call('HSET', P, 'n', int(highest))
+    if lost and flags:find('n', 1, true) then
+      call('HSET', P, 'nb', int(now + longest))
+    end
   end
-  return true
+  -- One for a ticket and one for a fence.
+  if given > HIGHEST - 2 then granting = false end
 end
 
--- What a claim had reserved goes to waste once a higher number is given.
-local function number()
+-- All that this user may not do is refused here. Before 7.0 that is found out by trying, in forms that
+-- change nothing. `seen`, of a claim: the numbers go on above it.
+local function ready(seen)
+  local wrong = P and raise(seen or 0)
+  if wrong then return redis.error_reply(wrong) end
+  local may, spare = redis.acl_check_cmd, K .. '~'
+  if not may then
+    may = function(...)
+      call(...)
+      return true
+    end
+    -- A write that a full server does not refuse, so that it refuses none of what follows; a claim it may.
+    if not seen then call('HDEL', spare, '~') end
+  end
+  local missing = not may('HSET', P or K, 'n', int(highest or 0)) and 'HSET'
+    or not may('HDEL', spare, '~') and 'HDEL' or not may('HMGET', spare, '~') and 'HMGET'
+    or not may('DEL', spare) and 'DEL' or not may('PEXPIRE', spare, '1') and 'PEXPIRE'
+    or not may('ZADD', Z, 'XX', '1', '~') and 'ZADD' or not may('ZREM', Z, '~') and 'ZREM'
+    or not may('ZCARD', Z) and 'ZCARD' or not may('ZCOUNT', Z, '0', '0') and 'ZCOUNT'
+    or not may('ZRANGEBYSCORE', Z, '0', '0') and 'ZRANGEBYSCORE'
+  if missing then
+    return redis.error_reply('NOPERM this user may not run ' .. missing .. ' on keys of tenure')
+  end
+end
+
+-- The next number, never behind the server's clock: a partition that was lost, or comes back from
+-- elsewhere, must not repeat what was given meanwhile. If it is for a place, it is above its ticket and
+-- the number after that, which was reserved with it.
+-- What a claim had reserved goes to waste.
+local function number(ticket)
   last = nil
-  highest = call('HINCRBY', P, 'n', '1')
+  highest = math.max(highest, wall - 1, (ticket or 0) + 1) + 1
+  call('HSET', P, 'n', int(highest))
   return int(highest)
 end
 
@@ -200,8 +246,13 @@ local function aside(e)
   call('ZADD', Z, '-' .. e.ticket, 'a' .. spot(e))
 end
 
+-- Whether it was heard. Where this user may not publish, nobody hears anything.
 local function say(e, text)
-  return call(flags:find('s', 1, true) and 'SPUBLISH' or 'PUBLISH', channel .. e.process, text) > 0
+  local publish = flags:find('s', 1, true) and 'SPUBLISH' or 'PUBLISH'
+  local heard = redis.pcall(publish, channel .. e.process, text)
+  if type(heard) == 'number' then return heard > 0 end
+  mute = true
+  return false
 end
 
 local function ended(from, limit)
@@ -296,18 +347,43 @@ local function done_before(keep, rerun, asks)
   if rerun:sub(1, 1) == '0' and held == 0 then return 'U' end
 end
 
-local function grant(e, fence, life)
+-- A once has begun if its owner is there to hear of it (`in_hand`). If it was only told, it begins when
+-- the turn is taken, and what is over must not count again while it is held.
+local function grant(e, fence, life, in_hand)
   local place = 'w' .. spot(e)
   local before, _, outcome
   if e.keep >= 0 then before, _, outcome = record() end
   e.since, e.til, e.fence, e.first = now, now + life, fence, life < e.ttl and '1' or '0'
   held = held + e.weight
-  if e.keep >= 0 then
+  top = math.max(top, tonumber(fence))
+  if e.keep >= 0 and in_hand then
     set_record(fence, e.keep, e.rerun:sub(2), before and not outcome)
+  elseif e.keep >= 0 and not before then
+    call('HDEL', K, '#r')
   end
   put(e, true)
   -- Only now: a line that is empty for a moment would lose its expiry.
   call('ZREM', Z, place, 'p' .. e.id)
+end
+
+-- The owner of a hold takes it: a once has begun, unless it is over meanwhile. Then the hold ends, and
+-- this is what its owner is told.
+local function take(e)
+  if e.keep < 0 then return end
+  local fence, _, outcome, content = record()
+  if fence == e.fence then return end
+  local own = e.rerun:sub(2)
+  local told
+  if fence and own ~= content and own ~= '' and content ~= '' then
+    told = 'O'
+  elseif outcome then
+    told = 'S'
+  end
+  if told then
+    drop(e)
+    return told, outcome
+  end
+  set_record(e.fence, e.keep, own, fence)
 end
 
 -- Ends a claim that is not this step's own; what it was is no secret any more.
@@ -324,15 +400,24 @@ local function first_end()
   return e
 end
 
-local function look_at(e)
+-- Tells a claim to look when the first hold has ended, and so much later.
+local function tell_to_look(e, later)
   local first = first_end()
-  return e.ticket .. ' ' .. int(math.max(0, (first and first.til or now) - now))
+  local after = math.max(0, (first and first.til or now) - now) + later
+  say(e, 'L ' .. partition .. ' ' .. e.ticket .. ' ' .. int(after))
+end
+
+-- The claim that stands so many behind the head.
+local function behind(count)
+  local member = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', int(count), '1')[1]
+  local e = member and known(member)
+  if e and e.til > now then return e end
 end
 
 -- A turn by push: yours, for a first life. The next in line, `heir`, is told with it when to look if
 -- both live in one process.
 local function push(e, heir)
-  local fence = number()
+  local fence = number(e.ticket)
   local life = math.min(e.ttl, FIRST_LIFE)
   local text = table.concat({ 'G', partition, e.ticket, fence, int(life),
     life < e.ttl and 1 or 0 }, ' ')
@@ -356,19 +441,45 @@ local function just_up()
   end
 end
 
--- The walk: waiting claims by ticket, while they fit. `asker` hears of its turn by the answer. Whoever
--- comes next after a push is told when that turn runs out: the one before may not take it.
+-- Nobody can be granted it for now. Someone who can hear must look when that is over: those who cannot
+-- will when they are back.
+local function look_later(asker)
+  local line = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '64')
+  for _, member in ipairs(line) do
+    local e = known(member)
+    local text = e and 'L ' .. partition .. ' ' .. e.ticket .. ' ' .. int(math.max(0, resume - now))
+    if text and (e.id == asker or say(e, text)) then return end
+  end
+end
+
+-- Whether one that holds up who asks cannot be reached: nobody hands over to it, so that nobody else
+-- would find out.
+local function is_missing(e)
+  if not asks or there == e.id then return false end
+  if say(e, 'P') then
+    there = e.id
+    return false
+  end
+  return not mute and not just_up()
+end
+
+-- A turn was pushed to `process`. If it is not taken, someone must look when it has run out: the next in
+-- line (`hinted`: it knows), and one far behind, in case that the next does not react either.
+local function tell_when_to_look(process, hinted)
+  local next = behind(0)
+  if not next then return end
+  if not hinted then tell_to_look(next, 0) end
+  local most = math.min(call('ZCOUNT', Z, '1000000000000000', '+inf'), 64)
+  local far = most > 1 and behind(most - 1)
+  if far and far.process ~= next.process and far.process ~= process then tell_to_look(far, 100) end
+end
+
+-- The walk: waiting claims by ticket, while they fit. `asker` hears of its turn by the answer.
 local function admit(asker, in_hand)
   local pushed, hinted
-  if resume and not granting and held < cap then
-    -- Whoever left would have told the first in line: it looks when grants begin.
-    local head = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '1')[1]
-    local e = head and known(head)
-    if e and e.id ~= asker then
-      say(e, table.concat({ 'L', partition, e.ticket, int(math.max(0, resume - now)) }, ' '))
-    end
-  end
-  while granting and moves > 0 and held < cap do
+  -- Whoever left would have told the next in line: someone looks when grants begin.
+  if resume and not granting and held < cap then look_later(asker) end
+  while granting and moves > 0 and held < cap and highest < HIGHEST do
     local heads = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '2')
     local e, heir = heads[1] and known(heads[1]), heads[2] and known(heads[2])
     if not heads[1] then return end
@@ -385,7 +496,7 @@ local function admit(asker, in_hand)
     elseif heir and heir.til <= now then
       moves = moves - 1
       drop(heir)
-    elseif e.id ~= asker and away > 0 and call('HEXISTS', K, '!' .. e.process) == 1 then
+    elseif e.id ~= asker and away > 0 and call('HGET', K, '!' .. e.process) then
       moves = moves - 1
       aside(e)
     elseif told then
@@ -400,29 +511,30 @@ local function admit(asker, in_hand)
     elseif e.weight > cap then
       tell_end(e, 'C ' .. e.id .. #K .. ' ' .. K .. cap)
     elseif e.weight > cap - held then
-      break
+      if e.id == asker or not is_missing(e) then break end
+      moves = moves - 1
+      unreachable(e.process)
+      aside(e)
     elseif e.id == asker then
       moves = moves - 1
-      grant(e, number(), in_hand and e.ttl or math.min(e.ttl, FIRST_LIFE))
+      grant(e, number(e.ticket), in_hand and e.ttl or math.min(e.ttl, FIRST_LIFE), in_hand)
     else
       moves = moves - 1
       local comes_next = heir and heir.weight > cap - held - e.weight
       local heard, together = push(e, comes_next and heir)
       if heard then
-        pushed, hinted = true, together
-      elseif just_up() then
+        pushed, hinted = e.process, together
+      elseif mute then
         return
+      elseif just_up() then
+        return look_later(asker)
       else
         unreachable(e.process)
         aside(e)
       end
     end
   end
-  if pushed and not hinted then
-    local head = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '1')[1]
-    local e = head and known(head)
-    if e then say(e, 'L ' .. partition .. ' ' .. look_at(e)) end
-  end
+  if pushed then tell_when_to_look(pushed, hinted) end
 end
 
 local function waiting()
@@ -445,11 +557,10 @@ local function save()
   local extend = expiry < need + 5000 or held == 0
   if extend then expiry = need + (used and 50000 or 0) end
   local text = table.concat({ cap, int(resized), held, int(memory), away, int(expiry) }, ' ')
-  if whole then text = text .. ' ' .. whole.text .. ' ' .. whole.id end
+  text = text .. ' ' .. (whole and whole.text .. ' ' .. whole.id or int(top))
   if text ~= totals then call('HSET', K, '#', text) end
   if extend then call('PEXPIRE', K, int(expiry - now)) end
-  -- The line may have been empty for a moment, and is then another one, with no expiry.
-  if extend or call('PTTL', Z) == -1 then call('PEXPIRE', Z, int(expiry - now)) end
+  if extend or not was_lined then call('PEXPIRE', Z, int(expiry - now)) end
 end
 
 -- Who holds, or the one that ends first of those; and the time, to count from.
@@ -461,26 +572,31 @@ end
 
 totals = redis.pcall('HGET', K, '#')
 if type(totals) == 'table' then
+  if not totals.err:find('WRONGTYPE', 1, true) then return totals end
   local plain = call('GET', K)
   local c, process, w, f, ttl, since, fence, at =
     plain:match('^(%d+) (%x+) (%d+) (%d) (%d+) (%d+) (%d+) ()', 17)
   if not c then return redis.error_reply('FOREIGN the key of this name is not ours') end
   local til = now + call('PTTL', K)
   since = tonumber(since)
-  cap = tonumber(c)
+  cap, top = tonumber(c), tonumber(fence)
   alone = { id = plain:sub(1, 16), ticket = int(tonumber(fence) - 1), weight = tonumber(w),
     fixed = f, ttl = tonumber(ttl), process = process, keep = -1, rerun = '0',
     since = since > 0 and since or til - ttl, til = til, fence = fence, first = '0',
     details = plain:sub(at) }
 elseif totals then
   lined = call('ZCARD', Z) > 0
+  was_lined = lined
   local c, r, h, m, a, x, at = totals:match('^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)()')
   cap, resized, held, memory, away, expiry =
     tonumber(c), tonumber(r), tonumber(h), tonumber(m), tonumber(a), tonumber(x)
-  if at < #totals then
+  if #totals - at > 17 then
     local id = totals:sub(-16)
-    local til = totals:match('^ (%d+)', at)
+    local til, fence = totals:match('^ (%d+) (%d+)', at)
     whole = { id = id, til = tonumber(til), text = totals:sub(at + 1, -18) }
+    top = tonumber(fence)
+  else
+    top = tonumber(totals:sub(at + 1)) or 0
   end
 end
 if not totals then

@@ -13,12 +13,13 @@ if type(plain) == 'string' then
   if left < 1 then return { 'X' } end
   if ARGV[4] == '0' then return { 'G', fence, left, 0 } end
   local life = math.max(left, tonumber(ARGV[4]))
+  local time = since == '0' and redis.call('TIME')
   redis.call('PEXPIRE', KEYS[1], string.format('%d', life))
-  if since == '0' then
-    -- Until now its beginning was its end less its ttl.
-    local time = redis.call('TIME')
+  if time then
+    -- Until now its beginning was its end less its ttl. Should this user not be let on, it only seems to
+    -- have begun later.
     since = string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000) + left - ttl)
-    redis.call('SET', KEYS[1], plain:sub(1, 16) ..
+    redis.pcall('SET', KEYS[1], plain:sub(1, 16) ..
       table.concat({ head, since, fence, rest }, ' '), 'KEEPTTL')
   end
   return { 'G', fence, life, 0 }

@@ -1,6 +1,8 @@
 -- An operator changes how many units there are; not while that is fixed for a claim.
 -- KEYS: name, line, partition
 -- ARGV: 1 terms, 2 capacity
+local wrong = ready()
+if wrong then return wrong end
 unfold()
 call('HDEL', K, '~')
 expire(true)

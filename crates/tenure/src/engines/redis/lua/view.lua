@@ -1,8 +1,22 @@
--- The name as it is. It only reads.
+-- The name as it is, and how many hear each process that has claims here. It only reads.
 -- KEYS: name
+-- ARGV: 1 terms
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local plain = redis.pcall('GET', KEYS[1])
 if not plain then return {} end
 if type(plain) == 'string' then return { now, redis.call('PTTL', KEYS[1]), plain } end
-return { now, redis.call('HGETALL', KEYS[1]) }
+local fields = redis.call('HGETALL', KEYS[1])
+local flags, channel = ARGV[1]:match('^(%S+) (%S+) ')
+local channels, known = {}, {}
+for at = 1, #fields, 2 do
+  local process = #fields[at] == 16 and fields[at + 1]:match('^%x+')
+  if process and not known[process] and #channels < 4000 then
+    known[process] = true
+    channels[#channels + 1] = channel .. process
+  end
+end
+local how = flags:find('s', 1, true) and 'SHARDNUMSUB' or 'NUMSUB'
+-- A user that may not ask sees all of them.
+local heard = redis.pcall('PUBSUB', how, unpack(channels))
+return { now, fields, heard.err and {} or heard }

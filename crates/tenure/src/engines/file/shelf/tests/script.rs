@@ -289,6 +289,7 @@ fn kind(heard: &Heard) -> &'static str {
             Answer::Unsettled => "unsettled",
             Answer::OtherContent => "other content",
             Answer::Left => "left",
+            Answer::Exhausted => "exhausted",
             Answer::Gone(Ended::Broken(_)) => "broken",
             Answer::Gone(_) => "gone",
         },

@@ -1,0 +1,101 @@
+//! Work that is done once: when it begins, when it is over, and what those who come for it are told.
+
+use super::{Answer, Entry, Ledger, Record, Shelf, Word};
+use crate::claim::{Claim, Fence, Forgotten, Once, Settle};
+
+impl<S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
+    /// Someone has seen what is known of a once, and wants it to be forgotten: if it is still that, and
+    /// nobody is at it.
+    pub fn forget(&mut self, fence: Fence, settled: bool) -> Result<Forgotten, S::Error> {
+        self.expire()?;
+        let idle = self.shelf.totals()?.held == 0;
+        let forgotten = match self.shelf.record(self.now)? {
+            Some(record)
+                if idle && record.fence == fence && record.outcome.is_some() == settled =>
+            {
+                self.shelf.set_record(None)?;
+                Forgotten::Done
+            }
+            _ => Forgotten::MovedOn,
+        };
+        self.admit(None)?;
+        Ok(forgotten)
+    }
+
+    /// A claim is granted. A once has begun if its owner is there to hear of it; if it was only told,
+    /// it begins when the turn is taken, and what is over must not count again while it is held.
+    pub(super) fn begins(&mut self, hold: &Entry, in_hand: bool) -> Result<(), S::Error> {
+        match hold.once {
+            Some(_) if in_hand => self.begun(hold),
+            Some(_) if self.shelf.record(self.now)?.is_none() => self.shelf.set_record(None),
+            _ => Ok(()),
+        }
+    }
+
+    /// The owner of a hold takes it: a once has begun, unless it is over meanwhile. Then the hold
+    /// ends, and this is what its owner is told.
+    pub(super) fn take(&mut self, hold: &Entry) -> Result<Option<Answer>, S::Error> {
+        let Some(once) = hold.once else { return Ok(None) };
+        let over = match self.shelf.record(self.now)? {
+            Some(record) if record.fence == hold.fence() => return Ok(None),
+            Some(record) if !once.agrees(record.content) => Some(Answer::OtherContent),
+            Some(Record { outcome: Some(outcome), .. }) => Some(Answer::Settled(outcome)),
+            _ => None,
+        };
+        match over {
+            Some(_) => drop(self.shelf.remove(&hold.id)?),
+            None => self.begun(hold)?,
+        }
+        Ok(over)
+    }
+
+    /// Writes down that a once has begun.
+    fn begun(&mut self, hold: &Entry) -> Result<(), S::Error> {
+        let Some(Once { keep, content, .. }) = hold.once else { return Ok(()) };
+        let (fence, until) = (hold.fence(), self.now + keep);
+        let doubt = self.shelf.record(self.now)?.is_some_and(|before| before.outcome.is_none());
+        self.shelf.set_record(Some(Record { fence, keep, until, content, doubt, outcome: None }))
+    }
+
+    /// Answers a waiting claim of a once that needs no turn any more.
+    pub(super) fn dismiss(&mut self, head: &Entry) -> Result<bool, S::Error> {
+        let Some(once) = head.once else { return Ok(false) };
+        let is_free = self.shelf.totals()?.held == 0;
+        let word = match self.shelf.record(self.now)? {
+            // The answer to its next question is for itself alone.
+            Some(record) if is_free && !once.agrees(record.content) => Word::LookAgain,
+            Some(Record { outcome: Some(outcome), .. }) => Word::Settled(outcome),
+            Some(_) if is_free && !once.rerun => Word::LookAgain,
+            _ => return Ok(false),
+        };
+        self.moves -= 1;
+        self.shelf.remove(&head.id)?;
+        (self.say)(head, word);
+        Ok(true)
+    }
+
+    pub(super) fn done_before(&self, claim: &Claim) -> Result<Option<Answer>, S::Error> {
+        let Some(once) = claim.once else { return Ok(None) };
+        Ok(match self.shelf.record(self.now)? {
+            Some(record) if !once.agrees(record.content) => Some(Answer::OtherContent),
+            Some(Record { outcome: Some(outcome), .. }) => Some(Answer::Settled(outcome)),
+            Some(_) if !once.rerun && self.shelf.totals()?.held == 0 => Some(Answer::Unsettled),
+            _ => None,
+        })
+    }
+
+    /// Counts also after the ttl, so that a slow holder resolves its own doubt.
+    pub(super) fn settle(&mut self, settle: &Settle) -> Result<(), S::Error> {
+        let Some(record) = self.shelf.record(self.now)? else { return Ok(()) };
+        let stays = settle.outcome.is_none() && record.doubt;
+        if record.fence != settle.fence || record.outcome.is_some() || stays {
+            return Ok(());
+        }
+        let settled = settle.outcome.clone().map(|outcome| Record {
+            until: self.now + record.keep,
+            outcome: Some(outcome),
+            ..record
+        });
+        self.shelf.set_record(settled)
+    }
+}
