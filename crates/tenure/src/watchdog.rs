@@ -76,6 +76,8 @@ async fn rounds(core: Arc<Core>, alarm: &mut dyn Alarm) {
     let (on_the_way, to_send) = (Vec::new(), BTreeMap::new());
     let mut errands = Errands { core, on_the_way, under_way: 0, to_send, lifeline: None };
     let mut probes = Probes::default();
+    // Before anything is sent: the engine may look after the callers' connections from here, too.
+    own_way(&errands.core, &mut errands.lifeline);
     loop {
         errands.send_out();
         errands.core.lines.pass_on(errands.core.world.now());

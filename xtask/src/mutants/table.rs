@@ -28,6 +28,8 @@ const LISTENERS: &[&str] = &["--test", "listeners", "a_listener_that_blocks"];
 const TIMERS: &[&str] = &["--lib", "turn::"];
 /// Pushes of a Redis, without one.
 const PUSHES: &[&str] = &["--lib", "redis::push::"];
+/// Several runtimes that share a connection.
+const RUNTIMES: &[&str] = &["--test", "runtimes"];
 /// Outages on virtual time.
 const OUTAGES: &[&str] = &["--test", "outage", "seeds"];
 /// This process's own line.
@@ -119,6 +121,13 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         find: "early.heard >= base",
         replace: "early.heard >= Moment::ORIGIN",
         tests: PUSHES,
+    },
+    Mutation {
+        breaks: "a connection whose runtime does not run is read by nobody",
+        file: "crates/tenure/src/engines/redis/guard.rs",
+        find: "if count > MOST_MISSED {",
+        replace: "if count > 1000 * MOST_MISSED {",
+        tests: RUNTIMES,
     },
     Mutation {
         breaks: "a dropped hold is not released",

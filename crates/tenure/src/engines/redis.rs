@@ -9,6 +9,7 @@ mod clock;
 mod config;
 mod drive;
 mod examine;
+mod guard;
 mod halves;
 mod handshake;
 mod link;
@@ -43,6 +44,7 @@ use crate::name::Name;
 use crate::observe;
 use crate::turn::Ack;
 use clock::Clocks;
+use guard::Attention;
 use link::{Duty, Link, Parcel, Reply, Target};
 use push::Places;
 use refusal::Refusal;
@@ -75,6 +77,7 @@ pub(super) struct Shared {
     /// When all connections were last made anew.
     reconnected: AtomicU64,
     links: Mutex<Vec<Weak<Link>>>,
+    attention: Attention,
     clocks: Clocks,
     /// The last change of the primary that a sentinel has told.
     switch: Mutex<Option<Switch>>,
@@ -123,6 +126,7 @@ impl Redis {
             highest_seen: AtomicU64::new(0),
             reconnected: AtomicU64::new(0),
             links: Mutex::default(),
+            attention: Attention::default(),
             clocks: Clocks::default(),
             switch: Mutex::default(),
             callers: OnceLock::new(),
@@ -218,6 +222,7 @@ impl Engine for Redis {
     }
 
     fn lifeline(&self) -> Option<Arc<dyn Engine>> {
+        self.steps.shared.guard();
         Some(Arc::new(Redis::on(self.steps.shared.clone(), Duty::Lifeline)))
     }
 

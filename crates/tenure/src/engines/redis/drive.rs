@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use super::config::Address;
 use super::halves::{self, Reader};
 use super::handshake::Greeting;
-use super::link::{Duty, Link, Phase, Reply};
+use super::link::{Duty, Link, Phase, Reply, State};
 use super::refusal::Refusal;
 use super::resp::{Frame, Parser};
 use super::stream;
@@ -21,6 +21,7 @@ use crate::clock::World;
 use crate::error::{Error, ErrorKind, Result};
 use crate::moment::Moment;
 use crate::observe;
+use crate::system;
 
 /// A link on which claims wait is asked for a sign of life this often.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -31,12 +32,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const READ: usize = 16 << 10;
 
 /// Whoever waits for this link hears of it when its runtime goes away.
-struct Driving(Arc<Link>);
+struct Driving(Arc<Link>, u64);
 
 impl Drop for Driving {
     fn drop(&mut self) {
         let error = Error::new(ErrorKind::Unavailable, "the runtime of the connection has ended");
-        self.0.is_down(&error, Phase::Idle);
+        self.0.is_down(self.1, &error, Phase::Idle);
     }
 }
 
@@ -51,47 +52,63 @@ impl Drop for Watch {
 
 impl Link {
     /// Connects, serves, and connects again.
-    pub(super) fn drive(self: Arc<Link>) -> impl Future<Output = ()> + Send {
-        let driving = Driving(self);
+    ///
+    /// `driver` is the number of this task: once another has the next, nothing of the link is this one's.
+    pub(super) fn drive(self: Arc<Link>, driver: u64) -> impl Future<Output = ()> + Send {
+        let driving = Driving(self, driver);
         async move {
             let link = &driving.0;
-            let mut failures = 0;
-            while !link.is_closed() {
-                let broken = link.serve(&mut failures).await;
-                let Some(error) = broken.filter(|_| !link.is_closed()) else { return };
-                observe::connection_lost(&link.shared.profile.label, &error);
-                // Just after a break what comes is kept for the next connection.
-                let phase = match failures {
-                    0 | 1 => Phase::Connecting,
-                    _ => Phase::Down(error.copy()),
-                };
-                link.is_down(&error, phase);
-                if failures > 0 && link.shared.is_cluster {
-                    // Its slots may have been taken over.
-                    let _ = link.shared.learn_map().await;
+            let mut drives = std::pin::pin!(link.keep_up(driver));
+            let mut begins = true;
+            poll_fn(|cx| {
+                if std::mem::take(&mut begins) {
+                    link.driver.begins(cx.waker().clone());
                 }
-                let longest = LONGEST_PAUSE.min(link.shared.config.connect_timeout / 2);
-                sleep(pause(failures, longest, link.shared.random())).await;
-                link.no_longer_down();
-            }
+                link.driver.runs();
+                drives.as_mut().poll(cx)
+            })
+            .await;
         }
     }
 
-    fn is_closed(&self) -> bool {
-        matches!(self.state().phase, Phase::Closed)
+    async fn keep_up(self: &Arc<Link>, driver: u64) {
+        let link = self;
+        let mut failures = 0;
+        while link.goes_on(driver) {
+            let broken = link.serve(driver, &mut failures).await;
+            let Some(error) = broken.filter(|_| link.goes_on(driver)) else { return };
+            observe::connection_lost(&link.shared.profile.label, &error);
+            // Just after a break what comes is kept for the next connection.
+            let phase = match failures {
+                0 | 1 => Phase::Connecting,
+                _ => Phase::Down(error.copy()),
+            };
+            link.is_down(driver, &error, phase);
+            if failures > 0 && link.shared.is_cluster {
+                // Its slots may have been taken over.
+                let _ = link.shared.learn_map().await;
+            }
+            let longest = LONGEST_PAUSE.min(link.shared.config.connect_timeout / 2);
+            sleep(pause(failures, longest, link.shared.random())).await;
+            link.no_longer_down(driver);
+        }
     }
 
-    fn no_longer_down(&self) {
-        let mut state = self.state();
+    fn goes_on(&self, driver: u64) -> bool {
+        self.state_of(driver).is_some_and(|state| !matches!(state.phase, Phase::Closed))
+    }
+
+    fn no_longer_down(&self, driver: u64) {
+        let Some(mut state) = self.state_of(driver) else { return };
         if let Phase::Down(_) = state.phase {
             state.phase = Phase::Connecting;
         }
     }
 
     /// One connection, from its making to its end. `None`: it is not needed any more.
-    async fn serve(self: &Arc<Link>, failures: &mut u32) -> Option<Error> {
+    async fn serve(self: &Arc<Link>, driver: u64, failures: &mut u32) -> Option<Error> {
         let limit = self.shared.config.connect_timeout;
-        let connected = match timeout(limit, self.connect()).await {
+        let connected = match timeout(limit, self.connect(driver)).await {
             Ok(connected) => connected,
             Err(_) => {
                 let reason = format!("the server did not answer within {limit:?}");
@@ -102,7 +119,7 @@ impl Link {
             Ok((reader, greeting)) => {
                 let since = self.shared.world.now();
                 let watch = greeting.primary.and_then(|primary| self.watch(primary));
-                let broken = self.run(reader, greeting.parser).await;
+                let broken = self.run(driver, reader, greeting.parser).await;
                 drop(watch);
                 // One that is dropped at once, again and again, is no better than none.
                 let lasted = self.shared.world.now().since(since) > LONGEST_PAUSE;
@@ -116,10 +133,10 @@ impl Link {
         }
     }
 
-    async fn connect(self: &Arc<Link>) -> Result<(Reader, Greeting)> {
+    async fn connect(self: &Arc<Link>, driver: u64) -> Result<(Reader, Greeting)> {
         let (stream, greeting) = self.shared.reach(&self.target, self.duty).await?;
         let (reader, writer) = halves::split(stream);
-        self.is_up(writer, &greeting);
+        self.is_up(driver, writer, &greeting);
         Ok((reader, greeting))
     }
 
@@ -136,17 +153,24 @@ impl Link {
         })))
     }
 
-    async fn run(self: &Arc<Link>, reader: Reader, parser: Parser) -> Option<Error> {
+    async fn run(self: &Arc<Link>, driver: u64, reader: Reader, parser: Parser) -> Option<Error> {
         let timer = Box::pin(sleep(self.shared.config.command_timeout));
         let room = vec![0; READ].into_boxed_slice();
         let base = Moment::ORIGIN;
-        let mut run = Run { link: self, reader, parser, room, timer, base, stepped_back: false };
+        let lent_until = match self.duty != Duty::Lifeline && system::is_own_thread() {
+            true => self.driver.stays_until(self.shared.world.now()),
+            false => Moment::FAR,
+        };
+        let (link, stepped_back) = (self, false);
+        let mut run =
+            Run { link, driver, reader, parser, room, timer, base, stepped_back, lent_until };
         poll_fn(|cx| run.poll(cx)).await
     }
 }
 
 struct Run<'a> {
     link: &'a Arc<Link>,
+    driver: u64,
     reader: Reader,
     parser: Parser,
     room: Box<[u8]>,
@@ -155,6 +179,8 @@ struct Run<'a> {
     /// happened later than that.
     base: Moment,
     stepped_back: bool,
+    /// Where the watchdog's thread drives what is a caller's: when that may have it back.
+    lent_until: Moment,
 }
 
 impl Run<'_> {
@@ -185,7 +211,7 @@ impl Run<'_> {
             while let Some(frame) = self.parser.next().map_err(malformed)? {
                 self.hear(frame)?;
             }
-            self.link.state().last_heard = self.link.shared.world.now();
+            self.state()?.last_heard = self.link.shared.world.now();
         }
     }
 
@@ -193,7 +219,7 @@ impl Run<'_> {
         let link = self.link;
         match frame {
             Frame::Reply(value) => {
-                let Some(pending) = link.state().pending.pop_front() else {
+                let Some(pending) = self.state()?.pending.pop_front() else {
                     let reason = "the server answered what was not asked";
                     return Err(Error::new(ErrorKind::Internal, reason));
                 };
@@ -213,7 +239,7 @@ impl Run<'_> {
                     }
                     b"ssubscribe" => {
                         // Its confirmation comes in the place of an answer.
-                        let mut state = link.state();
+                        let mut state = self.state()?;
                         let front = state.pending.front().map(|pending| &pending.reply);
                         if let Some(&Reply::Subscribed(partition)) = front {
                             state.pending.pop_front();
@@ -235,7 +261,7 @@ impl Run<'_> {
 
     /// Writes what has gathered. `false`: the link is closed.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool> {
-        let mut state = self.link.state();
+        let Some(mut state) = self.link.state_of(self.driver) else { return Ok(false) };
         let state = &mut *state;
         state.waker = Some(cx.waker().clone());
         let closed = matches!(state.phase, Phase::Closed);
@@ -272,6 +298,9 @@ impl Run<'_> {
         if let (Err(error), _) | (_, Poll::Ready(Err(error))) = (result, flushed) {
             return Err(self.explain(&error));
         }
+        if done && self.lent_until != Moment::FAR && self.gives_back(state) {
+            return Ok(false);
+        }
         Ok(!(closed && done))
     }
 
@@ -281,7 +310,7 @@ impl Run<'_> {
         let limit = link.shared.longest_answer();
         let mut rang = false;
         loop {
-            let mut state = link.state();
+            let Some(mut state) = link.state_of(self.driver) else { return Poll::Ready(None) };
             if state.timed && !rang {
                 drop(state);
                 if self.timer.as_mut().poll(cx).is_pending() {
@@ -328,6 +357,24 @@ impl Run<'_> {
         }
     }
 
+    /// The state, unless another task drives the link by now.
+    fn state(&self) -> Result<MutexGuard<'_, State>> {
+        self.link.state_of(self.driver).ok_or_else(not_ours)
+    }
+
+    /// Nothing is under way and nobody waits: the next connection is made where it is asked for.
+    fn gives_back(&self, state: &mut State) -> bool {
+        let shared = &self.link.shared;
+        let free = !state.is_under_way() && !shared.someone_waits();
+        let back =
+            free && matches!(state.phase, Phase::Up) && shared.world.now() >= self.lent_until;
+        if back {
+            self.link.driver.next(state);
+            state.end();
+        }
+        back
+    }
+
     fn explain(&self, error: &std::io::Error) -> Error {
         match &self.link.target {
             super::link::Target::Fixed(address) => stream::explain(address, error),
@@ -340,6 +387,10 @@ impl Run<'_> {
 
 fn malformed(what: super::resp::Malformed) -> Error {
     Error::new(ErrorKind::Unavailable, what.to_string()).next("is this a Redis?")
+}
+
+fn not_ours() -> Error {
+    Error::new(ErrorKind::Unavailable, "another task has taken the connection over")
 }
 
 fn not_the_one() -> Error {

@@ -2,7 +2,8 @@
 //!
 //! Commands are queued by whoever asks, in the order in which they ask, from any thread; the first one
 //! on a quiet wire is written on the spot, the others are gathered by the task that reads. That task
-//! lives on the runtime of the first caller; when that runtime goes, the next call starts another.
+//! lives on the runtime of the first caller; when that runtime goes, the next call starts another, and when
+//! it does not run, the watchdog's takes over (see `guard`).
 //! A connection that breaks fails what was sent on it as in doubt: nothing is ever sent twice.
 
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ use super::Shared;
 use super::answer::{self, FirstLook, Marks};
 use super::clock::ServerClock;
 use super::config::Address;
+use super::guard::Driver;
 use super::halves::Writer;
 use super::handshake::Greeting;
 pub(super) use super::parcel::{Heard, Parcel, Reply};
@@ -54,6 +56,7 @@ pub(super) struct Link {
     pub(super) target: Target,
     pub(super) duty: Duty,
     pub(super) clock: Arc<ServerClock>,
+    pub(super) driver: Driver,
     state: Mutex<State>,
 }
 
@@ -107,8 +110,9 @@ pub(super) struct Pending {
 
 impl Link {
     pub(super) fn new(shared: Arc<Shared>, target: Target, duty: Duty) -> Arc<Link> {
-        let clock = shared.clock_of(&target);
-        let link = Arc::new(Link { shared, target, duty, clock, state: Mutex::default() });
+        let (clock, driver) = (shared.clock_of(&target), Driver::default());
+        let state = Mutex::default();
+        let link = Arc::new(Link { shared, target, duty, clock, driver, state });
         link.shared.links().push(Arc::downgrade(&link));
         link
     }
@@ -117,8 +121,17 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The state, if that task still drives the link.
+    pub(super) fn state_of(&self, driver: u64) -> Option<MutexGuard<'_, State>> {
+        let state = self.state();
+        self.driver.is(driver).then_some(state)
+    }
+
     /// Sends it in the order of calls. Failures reach whoever hears the answer.
     pub(super) fn send(self: &Arc<Link>, request: &Request, parcel: Parcel) {
+        if self.duty != Duty::Lifeline {
+            self.shared.be_guarded();
+        }
         let mut state = self.state();
         match &state.phase {
             Phase::Up => {
@@ -139,9 +152,10 @@ impl Link {
                 };
                 state.phase = Phase::Connecting;
                 state.backlog.push((request.clone(), parcel));
+                let driver = self.driver.next(&state);
                 drop(state);
                 // A runtime that is shutting down drops it at once, which takes the lock.
-                runtime.spawn(self.clone().drive());
+                runtime.spawn(self.clone().drive(driver));
             }
             Phase::Down(error) => {
                 let error = error.copy();
@@ -160,8 +174,9 @@ impl Link {
         let mut state = self.state();
         if let (Phase::Idle, Ok(runtime)) = (&state.phase, Handle::try_current()) {
             state.phase = Phase::Connecting;
+            let driver = self.driver.next(&state);
             drop(state);
-            runtime.spawn(self.clone().drive());
+            runtime.spawn(self.clone().drive(driver));
         }
     }
 
@@ -186,10 +201,10 @@ impl Link {
     }
 
     /// There is a connection: what was asked for meanwhile goes out.
-    pub(super) fn is_up(self: &Arc<Link>, writer: Writer, greeting: &Greeting) {
+    pub(super) fn is_up(self: &Arc<Link>, driver: u64, writer: Writer, greeting: &Greeting) {
         let (run_id, primary) = (greeting.run_id.clone(), greeting.primary.clone());
         let now = self.shared.world.now();
-        let mut state = self.state();
+        let Some(mut state) = self.state_of(driver) else { return };
         if matches!(state.phase, Phase::Closed) {
             return;
         }
@@ -216,8 +231,8 @@ impl Link {
     }
 
     /// There is no connection any more, or none was made: everyone hears why.
-    pub(super) fn is_down(&self, error: &Error, phase: Phase) {
-        let mut state = self.state();
+    pub(super) fn is_down(&self, driver: u64, error: &Error, phase: Phase) {
+        let Some(mut state) = self.state_of(driver) else { return };
         let closed = matches!(state.phase, Phase::Closed);
         let State { pending, backlog, unwritten, run_id, .. } = std::mem::take(&mut *state);
         state.run_id = run_id;
@@ -410,6 +425,17 @@ impl State {
             return false;
         };
         self.written(written)
+    }
+
+    /// Whether something was asked and not answered.
+    pub(super) fn is_under_way(&self) -> bool {
+        !(self.pending.is_empty() && self.out.is_empty() && self.backlog.is_empty())
+    }
+
+    /// Ends the connection, so that the next one is driven by whoever asks next.
+    pub(super) fn end(&mut self) {
+        let run_id = std::mem::take(&mut self.run_id);
+        *self = State { run_id, ..State::default() };
     }
 
     /// Returns whether everything is written.
