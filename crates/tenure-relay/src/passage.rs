@@ -4,17 +4,17 @@
 //! same transaction twice has one effect, so an answer that got lost is found out under the lane, by
 //! looking for the hash and by sending again.
 
+mod submit;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use alloy_primitives::U256;
-use serde_json::Value;
 use tenure::{ErrorKind, Hold, OnOutage, Protection};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::config::{Gap, Repeats};
-use crate::envelope::{Json, Reply};
 use crate::gap::{NotYet, Patience};
 use crate::in_flight::{InFlight, Member, next};
 use crate::lane::{Lanes, Outcome, Turn};
@@ -23,14 +23,9 @@ use crate::node::{Account, Want};
 use crate::refusal::Refusal;
 use crate::repeat::Client;
 use crate::transaction::Transaction;
-use crate::upstream::NoAnswer;
-use crate::verdict::Verdict;
 
-/// The first pause before an unknown outcome is looked into, and the longest.
-const FIRST_LOOK: Duration = Duration::from_millis(50);
-const LAST_LOOK: Duration = Duration::from_secs(2);
-/// So many times no, with a look for the hash after each, is no.
-const SURE_AFTER: u32 = 3;
+/// How often a transaction of unknown outcome is looked for once its lane has moved on.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// One transaction on its way.
 pub(crate) struct Passage {
@@ -294,110 +289,6 @@ impl Passage {
         }
     }
 
-    /// Hands it to a node, until it is known what became of it.
-    async fn submit(&mut self) -> Outcome {
-        let (mut pause, mut unheard, mut refused) = (FIRST_LOOK, false, 0);
-        loop {
-            let was_submitted = std::mem::replace(&mut self.is_submitted, true);
-            let no = match self.lanes.nodes.submit(&self.transaction).await {
-                Ok((Reply::Result(hash), _)) if self.is_own(&hash) => {
-                    return Outcome::Accepted(self.transaction.hash);
-                }
-                Ok((Reply::Result(_), _)) => {
-                    unheard = true;
-                    None
-                }
-                Ok((Reply::Error { code, message, raw }, is_its_own)) => {
-                    match Verdict::of(code, &message, data_of(&raw).as_ref()) {
-                        Verdict::No if !unheard && is_its_own => {
-                            return self.rejected(&message, raw);
-                        }
-                        Verdict::No | Verdict::Unlisted if !is_its_own => {
-                            Some((message, raw, Verdict::Trouble))
-                        }
-                        verdict => Some((message, raw, verdict)),
-                    }
-                }
-                Err(NoAnswer::NotSent(refusal)) => {
-                    self.is_submitted = was_submitted;
-                    // Whoever has had an answer relies on it: then it is tried again.
-                    if !was_submitted && self.answer.is_some() {
-                        return Outcome::Refused(refusal);
-                    }
-                    None
-                }
-                Err(NoAnswer::Unknown(refusal)) => {
-                    let reason = refusal.message();
-                    tracing::debug!(event = "relay.unknown", hash = %self.transaction.hash, reason);
-                    unheard = true;
-                    None
-                }
-            };
-            // At once where the node has decided: the transaction is there by now, or will not be.
-            let verdict = no.as_ref().map(|(_, _, verdict)| *verdict);
-            if refused > 0 || matches!(verdict, None | Some(Verdict::Trouble | Verdict::No)) {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LAST_LOOK);
-            }
-            let known = self.lanes.nodes.knows(self.transaction.hash).await;
-            if known == Ok(true) {
-                let had_before = matches!(verdict, Some(Verdict::Known | Verdict::NonceUsed));
-                return match no {
-                    Some((_, raw, _)) if had_before && !self.is_new && !was_submitted => {
-                        self.had_before(raw).await
-                    }
-                    _ => Outcome::Accepted(self.transaction.hash),
-                };
-            }
-            let Some((message, raw, verdict)) = no else { continue };
-            refused += 1;
-            if known == Ok(false) && !unheard {
-                let is_no = match verdict {
-                    Verdict::NonceUsed => true,
-                    // A used nonce may be its own, where the node finds transactions later than it counts.
-                    Verdict::Unlisted => self.nonce_is_free().await,
-                    Verdict::Known | Verdict::Trouble | Verdict::No => false,
-                };
-                if is_no || refused >= SURE_AFTER {
-                    return self.rejected(&message, raw);
-                }
-            }
-            // An attempt that was not heard of may still arrive.
-            if unheard && refused >= SURE_AFTER {
-                let hash = self.transaction.hash;
-                return Outcome::Refused(Refusal::OutcomeUnknown { hash, why: message });
-            }
-        }
-    }
-
-    /// The node has it from an earlier request, and said this.
-    async fn had_before(&self, said: Json) -> Outcome {
-        match self.is_same_client().await {
-            Ok(true) => Outcome::Repeated(self.transaction.hash),
-            Ok(false) => Outcome::Collided(said),
-            Err(refusal) => Outcome::Refused(refusal),
-        }
-    }
-
-    async fn nonce_is_free(&self) -> bool {
-        let Transaction { sender, nonce, .. } = self.transaction;
-        let account = self.lanes.nodes.account(sender, Want::default()).await;
-        account.is_ok_and(|account| account.count <= nonce)
-    }
-
-    fn is_own(&self, hash: &Json) -> bool {
-        let own = format!("\"{:#x}\"", self.transaction.hash);
-        hash.as_str().eq_ignore_ascii_case(&own)
-    }
-
-    fn rejected(&self, message: &str, raw: Json) -> Outcome {
-        if message.to_lowercase().contains("nonce") {
-            meters::wrong_nonce(self.chain_id());
-            self.lanes.recent.forget(self.transaction.sender);
-        }
-        Outcome::Rejected(raw)
-    }
-
     /// Out of the lane until the nonce is next, so that those before it can pass.
     async fn step_out(&mut self, next: u64) -> Result<(), Refusal> {
         let Transaction { sender, nonce, .. } = self.transaction;
@@ -467,7 +358,7 @@ impl Passage {
         let nodes = &self.lanes.nodes;
         let found = async {
             loop {
-                tokio::time::sleep(LAST_LOOK).await;
+                tokio::time::sleep(LOOK_EVERY).await;
                 let account = nodes.account(sender, Want::default()).await;
                 let is_used = account.is_ok_and(|account| account.count > nonce);
                 if is_used || matches!(nodes.knows(hash).await, Ok(true)) {
@@ -508,12 +399,6 @@ fn can_pay(transaction: &Transaction, account: &Account) -> Result<(), Refusal> 
         });
     }
     Ok(())
-}
-
-/// What an error object says beside its message.
-fn data_of(error: &Json) -> Option<Value> {
-    let mut error: Value = serde_json::from_slice(error.as_bytes()).ok()?;
-    error.get_mut("data").map(Value::take)
 }
 
 fn why(outcome: &Outcome) -> String {

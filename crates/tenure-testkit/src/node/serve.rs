@@ -104,6 +104,14 @@ async fn treat(
     reply(wire, shared, conduct, answers, &body["id"]).await
 }
 
+fn with_wrong_ids(answers: &mut Value) {
+    let all = match answers {
+        Value::Array(all) => all.iter_mut().collect(),
+        one => vec![one],
+    };
+    all.into_iter().for_each(|answer| answer["id"] = json!(900_913));
+}
+
 async fn reply(
     wire: &mut Wire,
     shared: &Shared,
@@ -112,11 +120,7 @@ async fn reply(
     id: &Value,
 ) -> io::Result<bool> {
     if conduct == Conduct::WrongId {
-        let all = match &mut answers {
-            Value::Array(all) => all.iter_mut().collect(),
-            one => vec![one],
-        };
-        all.into_iter().for_each(|answer| answer["id"] = json!(900_913));
+        with_wrong_ids(&mut answers);
     }
     let text = answers.to_string();
     let body = text.as_bytes();

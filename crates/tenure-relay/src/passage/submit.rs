@@ -1,0 +1,168 @@
+//! The submission: a transaction is handed to a node, again if need be, until it is known what became of
+//! it.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Passage;
+use crate::envelope::{Json, Reply};
+use crate::lane::Outcome;
+use crate::meters;
+use crate::node::Want;
+use crate::refusal::Refusal;
+use crate::transaction::Transaction;
+use crate::upstream::NoAnswer;
+use crate::verdict::Verdict;
+
+/// The first pause before an unknown outcome is looked into, and the longest.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+const LAST_LOOK: Duration = Duration::from_secs(2);
+/// So many times no, with a look for the hash after each, is no.
+const SURE_AFTER: u32 = 3;
+
+/// What came of one attempt.
+enum Attempt {
+    Over(Outcome),
+    /// The node cannot have it from this attempt.
+    NotSent,
+    /// The node may have it.
+    Unheard,
+    /// The node said something other than yes.
+    No(No),
+}
+
+/// What a node said, and what it means by it.
+struct No {
+    message: String,
+    raw: Json,
+    verdict: Verdict,
+}
+
+impl Passage {
+    /// Hands it to a node, until it is known what became of it.
+    pub(super) async fn submit(&mut self) -> Outcome {
+        let (mut pause, mut unheard, mut refused) = (FIRST_LOOK, false, 0);
+        loop {
+            let was_submitted = self.is_submitted;
+            let no = match self.attempt(unheard).await {
+                Attempt::Over(outcome) => return outcome,
+                Attempt::NotSent => None,
+                Attempt::Unheard => {
+                    unheard = true;
+                    None
+                }
+                Attempt::No(no) => Some(no),
+            };
+            // At once where the node has decided: the transaction is there by now, or will not be.
+            let verdict = no.as_ref().map(|no| no.verdict);
+            if refused > 0 || matches!(verdict, None | Some(Verdict::Trouble | Verdict::No)) {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LAST_LOOK);
+            }
+            let known = self.lanes.nodes.knows(self.transaction.hash).await;
+            if known == Ok(true) {
+                return match no {
+                    Some(no) if no.had_before() && !self.is_new && !was_submitted => {
+                        self.had_before(no.raw).await
+                    }
+                    _ => Outcome::Accepted(self.transaction.hash),
+                };
+            }
+            let Some(no) = no else { continue };
+            refused += 1;
+            if known == Ok(false) && !unheard {
+                let is_final = match no.verdict {
+                    Verdict::NonceUsed => true,
+                    // A used nonce may be its own, where the node finds transactions later than it counts.
+                    Verdict::Unlisted => self.nonce_is_free().await,
+                    Verdict::Known | Verdict::Trouble | Verdict::No => false,
+                };
+                if is_final || refused >= SURE_AFTER {
+                    return self.rejected(no);
+                }
+            }
+            // An attempt that was not heard of may still arrive.
+            if unheard && refused >= SURE_AFTER {
+                let hash = self.transaction.hash;
+                return Outcome::Refused(Refusal::OutcomeUnknown { hash, why: no.message });
+            }
+        }
+    }
+
+    /// Hands it to a node once. `unheard`: an earlier attempt was not answered.
+    async fn attempt(&mut self, unheard: bool) -> Attempt {
+        let was_submitted = std::mem::replace(&mut self.is_submitted, true);
+        match self.lanes.nodes.submit(&self.transaction).await {
+            Ok((Reply::Result(hash), _)) if self.is_own(&hash) => {
+                Attempt::Over(Outcome::Accepted(self.transaction.hash))
+            }
+            Ok((Reply::Result(_), _)) => Attempt::Unheard,
+            Ok((Reply::Error { code, message, raw }, is_its_own)) => {
+                let verdict = match Verdict::of(code, &message, data_of(&raw).as_ref()) {
+                    Verdict::No | Verdict::Unlisted if !is_its_own => Verdict::Trouble,
+                    verdict => verdict,
+                };
+                let no = No { message, raw, verdict };
+                match verdict {
+                    Verdict::No if !unheard => Attempt::Over(self.rejected(no)),
+                    _ => Attempt::No(no),
+                }
+            }
+            Err(NoAnswer::NotSent(refusal)) => {
+                self.is_submitted = was_submitted;
+                // Whoever has had an answer relies on it: then it is tried again.
+                match !was_submitted && self.answer.is_some() {
+                    true => Attempt::Over(Outcome::Refused(refusal)),
+                    false => Attempt::NotSent,
+                }
+            }
+            Err(NoAnswer::Unknown(refusal)) => {
+                let reason = refusal.message();
+                tracing::debug!(event = "relay.unknown", hash = %self.transaction.hash, reason);
+                Attempt::Unheard
+            }
+        }
+    }
+
+    /// The node has it from an earlier request, and said this.
+    async fn had_before(&self, said: Json) -> Outcome {
+        match self.is_same_client().await {
+            Ok(true) => Outcome::Repeated(self.transaction.hash),
+            Ok(false) => Outcome::Collided(said),
+            Err(refusal) => Outcome::Refused(refusal),
+        }
+    }
+
+    async fn nonce_is_free(&self) -> bool {
+        let Transaction { sender, nonce, .. } = self.transaction;
+        let account = self.lanes.nodes.account(sender, Want::default()).await;
+        account.is_ok_and(|account| account.count <= nonce)
+    }
+
+    fn is_own(&self, hash: &Json) -> bool {
+        let own = format!("\"{:#x}\"", self.transaction.hash);
+        hash.as_str().eq_ignore_ascii_case(&own)
+    }
+
+    fn rejected(&self, no: No) -> Outcome {
+        if no.message.to_lowercase().contains("nonce") {
+            meters::wrong_nonce(self.chain_id());
+            self.lanes.recent.forget(self.transaction.sender);
+        }
+        Outcome::Rejected(no.raw)
+    }
+}
+
+impl No {
+    /// Whether it says that the node has the transaction, or that another has its nonce.
+    fn had_before(&self) -> bool {
+        matches!(self.verdict, Verdict::Known | Verdict::NonceUsed)
+    }
+}
+
+/// What an error object says beside its message.
+fn data_of(error: &Json) -> Option<Value> {
+    let mut error: Value = serde_json::from_slice(error.as_bytes()).ok()?;
+    error.get_mut("data").map(Value::take)
+}
