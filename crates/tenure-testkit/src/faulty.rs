@@ -50,6 +50,17 @@ impl Faults {
     };
 }
 
+/// Something that went wrong on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// A link broke.
+    Cut,
+    /// A push was lost.
+    LostPush,
+    /// A push came so much later.
+    LatePush(Duration),
+}
+
 /// An engine behind a bad network.
 #[derive(Clone)]
 pub struct Faulty {
@@ -71,6 +82,7 @@ struct Shared {
     /// sent, with its floor: the base of a turn that comes by push. An answer that found the grant is no
     /// base: the grant is older than it.
     contacts: Mutex<HashMap<ClaimId, Option<(Moment, Fence)>>>,
+    mishaps: Arc<Mutex<Vec<(Moment, Mishap)>>>,
     pushes: OnceLock<Arc<Pushes>>,
 }
 
@@ -114,9 +126,15 @@ impl Faulty {
             is_dead: Box::new(is_dead),
             data: data.clone(),
             contacts: Mutex::default(),
+            mishaps: Arc::default(),
             pushes: OnceLock::new(),
         };
         Faulty { shared: Arc::new(shared), link: data }
+    }
+
+    /// What went wrong, and when by the clock of the network; it grows.
+    pub fn mishaps(&self) -> Arc<Mutex<Vec<(Moment, Mishap)>>> {
+        self.shared.mishaps.clone()
     }
 
     /// Decides over a request at the moment it is sent.
@@ -135,6 +153,7 @@ impl Faulty {
             twice: rng.chance(shared.faults.duplicate),
         };
         if cut {
+            shared.went_wrong(Mishap::Cut);
             // What was on the old link may come later than what the new one brings.
             arrival = arrival + rng.micros(0, 3_000_000);
             link.epoch += 1;
@@ -211,6 +230,10 @@ fn unavailable(reason: &str) -> Error {
 }
 
 impl Shared {
+    fn went_wrong(&self, mishap: Mishap) {
+        lock(&self.mishaps).push((self.network.now(), mishap));
+    }
+
     fn latency(&self) -> Duration {
         let (low, high) = self.faults.latency;
         lock(&self.rng).micros(low, high)
@@ -278,12 +301,15 @@ impl Turns for Pushes {
             return false;
         }
         if lock(&shared.rng).chance(shared.faults.lost_push) {
+            shared.went_wrong(Mishap::LostPush);
             return true;
         }
         let epoch = lock(&shared.data).epoch;
         let mut delay = shared.answer_delay(&shared.data);
         if lock(&shared.rng).chance(shared.faults.late_push) {
-            delay += lock(&shared.rng).micros(0, 5_000_000);
+            let late = lock(&shared.rng).micros(0, 5_000_000);
+            shared.went_wrong(Mishap::LatePush(late));
+            delay += late;
         }
         let (name, id) = (name.clone(), *id);
         let network = shared.network.clone();

@@ -1,15 +1,23 @@
 //! Scenarios for the simulation: a seed makes processes, workers, a name or two and a network, and
 //! plays the production core over them on virtual time. Everything that is seen is judged.
 
+mod liveness;
+mod others;
+mod server;
+mod worker;
+
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::engine::{Engine, Scope, Space};
-use tenure::engines::memory::Memory;
-use tenure::{ErrorKind, Hold, Tenure};
+use tenure::Tenure;
+use tenure::engine::{Engine, Moment, Name, PLACE_LIFE, Scope, Space};
 
-use crate::faulty::{Faults, Faulty};
+use self::liveness::{Asker, Liveness, Mishaps};
+use self::others::Onces;
+use self::server::Server;
+use self::worker::Worker;
+use crate::faulty::{Faults, Faulty, Mishap};
 use crate::judge::{Record, Rules, judge};
 use crate::rng::Rng;
 use crate::sim::{OUTSIDE, Process, Sim};
@@ -24,6 +32,10 @@ pub struct Scenario {
     pub faults: Faults,
     /// Whether processes are paused and killed, and holds broken.
     pub nemesis: bool,
+    /// Whether the server is restarted, and may lose its memory.
+    restarts: bool,
+    /// Whether those who come next are stopped, two or three in a row, in front of others who wait.
+    rows: bool,
     processes: u32,
     workers: u32,
     rounds: u32,
@@ -52,6 +64,22 @@ pub struct Report {
     pub over: u64,
     /// Holds that were detached and gone on with.
     pub passed_on: u64,
+    /// How often two or more that came next were stopped.
+    pub stopped: u64,
+    /// How often the server lost its memory.
+    pub forgot: u64,
+    /// Terms that somebody led.
+    pub led: u64,
+    /// Holds of several names.
+    pub several: u64,
+    /// Works that were begun once, those that were found done, and those that nobody knows about.
+    pub ran: u64,
+    /// See `ran`.
+    pub replayed: u64,
+    /// See `ran`.
+    pub unsettled: u64,
+    /// The longest that a name was free although someone waited who would have reacted.
+    pub longest_free: Duration,
 }
 
 impl Scenario {
@@ -68,12 +96,14 @@ impl Scenario {
             late_push: rng.between(0, 300),
             ..perfect
         };
-        let (faults, nemesis) = match seed % 4 {
+        let (faults, nemesis) = match seed % 8 {
             0 => (perfect, false),
-            1 => (bad, false),
-            2 => (Faults { lost_push: 1000, ..bad }, rng.chance(500)),
+            1 | 5 => (bad, false),
+            2 | 6 => (Faults { lost_push: 1000, ..bad }, rng.chance(500)),
+            4 => (perfect, true),
             _ => (bad, true),
         };
+        let (rows, restarts) = (seed % 8 == 4, matches!(seed % 8, 5 | 7));
         let kind = match rng.between(0, 3) {
             0 | 1 => Kind::Mutex,
             2 => Kind::Semaphore(rng.between(1, 4) as u32),
@@ -82,24 +112,47 @@ impl Scenario {
         let processes = rng.between(1, 3) as u32;
         let workers = rng.between(1, 3) as u32;
         let (rounds, names) = (rng.between(1, 4) as u32, rng.between(1, 2));
-        Scenario { seed, faults, nemesis, processes, workers, rounds, names, kind, ttl }
+        // A long ttl: nobody looks by itself for as long as that. Many processes: some go on.
+        let (ttl, processes, names) = match rows {
+            true => (ttl * 20, processes + 3, 1),
+            false => (ttl, processes, names),
+        };
+        Scenario {
+            seed,
+            faults,
+            nemesis,
+            restarts,
+            rows,
+            processes,
+            workers,
+            rounds,
+            names,
+            kind,
+            ttl,
+        }
     }
 
     fn strict(&self) -> bool {
-        self.seed.is_multiple_of(4)
+        self.seed.is_multiple_of(8)
+    }
+
+    /// Where every push is lost, everyone is served in the end, but nobody soon.
+    fn serves_soon(&self) -> bool {
+        self.faults.lost_push < 1000 && !self.rows
     }
 
     /// Plays it. An error says what was wrong.
     pub fn play(&self) -> Result<Report, String> {
         let sim = Sim::new(self.seed);
         let truth = sim.process(OUTSIDE);
-        let engine = Arc::new(Memory::in_world(truth.world(), 0));
+        let engine = Arc::new(Server::new(truth.clone()));
         let play = Arc::new(Play {
             scenario: self.clone(),
             sim: sim.clone(),
             truth: truth.clone(),
             engine,
             seen: Mutex::default(),
+            mishaps: Mutex::default(),
         });
         let limit = Duration::from_secs(3600);
         let end = sim.run(limit, run(play.clone()));
@@ -110,9 +163,10 @@ impl Scenario {
         }
         let allowed = self.faults.latency.1 * 6 + 1000;
         let free_for = if self.strict() { Duration::from_micros(allowed) } else { Duration::MAX };
+        seen.report.longest_free = seen.liveness.longest;
         let broken = std::mem::take(&mut seen.broken);
         let mut history = std::mem::take(&mut seen.history);
-        history.retain(|record| !broken.contains(&record.fence));
+        history.retain(|record| !broken.contains(&(record.name.clone(), record.fence)));
         let found = judge(&history, Rules { order: self.strict(), free_for });
         seen.wrong.extend(found.iter().map(|violation| format!("{violation:?}")));
         match seen.wrong.first() {
@@ -126,8 +180,9 @@ struct Play {
     scenario: Scenario,
     sim: Sim,
     truth: Arc<dyn Stage>,
-    engine: Arc<Memory>,
+    engine: Arc<Server>,
     seen: Mutex<Seen>,
+    mishaps: Mutex<Vec<Arc<Mutex<Vec<(Moment, Mishap)>>>>>,
 }
 
 #[derive(Default)]
@@ -136,10 +191,25 @@ struct Seen {
     report: Report,
     history: Vec<Record>,
     running: u32,
-    live: HashMap<String, Vec<(Weak<Hold>, u32)>>,
-    broken: HashSet<u64>,
+    live: HashMap<String, Vec<Inside>>,
+    onces: Onces,
+    /// The names and fences of those that were broken.
+    broken: HashSet<(String, u64)>,
     /// The highest fence that was used under a live hold, of exclusive names.
     used: HashMap<String, u64>,
+    liveness: Liveness,
+    /// Which process each of them is of.
+    askers: HashMap<Asker, Process>,
+    /// When processes were stopped or killed, and holds broken.
+    strikes: Mishaps,
+}
+
+/// Somebody who holds. `look` says whether the hold is live by the clock of its holder; nothing if it is
+/// gone.
+struct Inside {
+    weight: u32,
+    fence: u64,
+    look: Box<dyn Fn() -> Option<bool> + Send>,
 }
 
 /// Counts a worker as running, until it ends or is killed.
@@ -162,8 +232,14 @@ async fn run(play: Arc<Play>) {
     while quiet < 2 {
         play.truth.sleep(rng.micros(1000, 400_000)).await;
         play.check_live();
-        if play.scenario.nemesis && rng.chance(300) {
+        play.check_served();
+        if play.scenario.rows && rng.chance(50) {
+            play.stop_a_row(&mut rng);
+        } else if play.scenario.nemesis && rng.chance(if play.scenario.rows { 5 } else { 300 }) {
             next = play.strike(next, &mut rng);
+        }
+        if play.scenario.restarts && rng.chance(20) {
+            play.restart_server(&mut rng);
         }
         quiet = if play.seen().running == 0 { quiet + 1 } else { 0 };
     }
@@ -179,7 +255,12 @@ impl Play {
 
     fn start_process(self: &Arc<Self>, process: Process, rng: &mut Rng) {
         let offset = Duration::from_secs(rng.between(0, 100_000));
-        self.sim.set_clock(process, offset, rng.between(9_970, 10_030));
+        // A hundredth is what holds allow for.
+        let speed = match rng.between(0, 3) {
+            0 => [9_905, 10_095][rng.between(0, 1) as usize],
+            _ => rng.between(9_970, 10_030),
+        };
+        self.sim.set_clock(process, offset, speed);
         let stage = self.sim.process(process);
         let tenure = self.client(process, rng);
         let elsewhere = self.client(process, rng);
@@ -200,12 +281,16 @@ impl Play {
         let engine: Arc<dyn Engine> = self.engine.clone();
         let (network, faults) = (self.truth.clone(), self.scenario.faults);
         let faulty = Faulty::new(engine, network, world.clone(), faults, rng.fork(), dead);
+        let mut mishaps = self.mishaps.lock().unwrap_or_else(PoisonError::into_inner);
+        mishaps.push(faulty.mishaps());
+        drop(mishaps);
         Tenure::in_world(Arc::new(faulty), world)
     }
 
     /// Something bad happens to someone.
     fn strike(self: &Arc<Self>, next: Process, rng: &mut Rng) -> Process {
         let victim = rng.between(1, u64::from(next) - 1) as Process;
+        self.seen().strikes.push((self.truth.now(), Duration::from_secs(1)));
         match rng.between(0, 3) {
             0 | 1 => self.sim.pause(victim, rng.micros(10_000, 5_000_000)),
             2 if next < 6 && !self.sim.is_dead(victim) => {
@@ -220,13 +305,94 @@ impl Play {
         next
     }
 
+    /// Those who come next stand still, so that their turns run out one after the other.
+    fn stop_a_row(self: &Arc<Self>, rng: &mut Rng) {
+        let Some(view) = self.view(rng.between(1, self.scenario.names)) else { return };
+        let owners = view.waiters.iter().filter_map(|waiter| waiter.details.owner.parse().ok());
+        let count = rng.between(2, 3) as usize;
+        let mut seen = self.seen();
+        let row: HashSet<Process> = owners
+            .take(count)
+            .filter_map(|asker: Asker| seen.askers.get(&asker).copied())
+            .collect();
+        // Somebody must be left to wait, and somebody to hand over.
+        if row.len() < 2 || view.waiters.len() <= count {
+            return;
+        }
+        // One row after the other, or each would be explained by the next.
+        if row.iter().any(|process| self.sim.is_paused(*process)) {
+            return;
+        }
+        seen.report.stopped += 1;
+        for process in row {
+            seen.strikes.push((self.truth.now(), Duration::ZERO));
+            self.sim.pause(process, rng.micros(5_000_000, 60_000_000));
+        }
+    }
+
+    /// Half of the time it forgets.
+    fn restart_server(&self, rng: &mut Rng) {
+        let longest = self.scenario.ttl;
+        let forgets = rng.chance(500).then_some(longest);
+        let mut seen = self.seen();
+        // Nobody is served before, and connections are made anew.
+        let cost = forgets.unwrap_or_default() + Duration::from_secs(5);
+        seen.strikes.push((self.truth.now(), cost));
+        if forgets.is_some() {
+            seen.report.forgot += 1;
+            seen.onces.forgotten();
+        }
+        drop(seen);
+        self.engine.restart(forgets);
+    }
+
+    fn view(&self, number: u64) -> Option<tenure::View> {
+        let name = Name::new(Space::Lock, &format!("n{number}")).ok()?;
+        self.engine.glance(&name)
+    }
+
+    /// Nobody who could be served waits for longer than what went wrong explains.
+    fn check_served(&self) {
+        if !self.scenario.serves_soon() {
+            return;
+        }
+        let now = self.truth.now();
+        let mut seen = self.seen();
+        let mut mishaps = seen.strikes.clone();
+        for of_client in self.mishaps.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let of_client = of_client.lock().unwrap_or_else(PoisonError::into_inner);
+            let cost = |mishap: Mishap| match mishap {
+                // The request may come so late, and its caller waits so long for an answer.
+                Mishap::Cut => Duration::from_secs(5),
+                // Whoever was not told looks when the hold before would have ended.
+                Mishap::LostPush => self.scenario.ttl + Duration::from_secs(1),
+                Mishap::LatePush(late) => late.max(Duration::from_secs(1)),
+            };
+            mishaps.extend(of_client.iter().map(|(at, mishap)| (*at, cost(*mishap))));
+        }
+        // Who comes next is told when the turn before it runs out. If it stands still too, others find
+        // that out when they next confirm their places.
+        let unnoticed = if self.scenario.rows { PLACE_LIFE / 3 } else { Duration::ZERO };
+        let Seen { liveness, askers, wrong, .. } = &mut *seen;
+        let reacts = |asker: Asker| {
+            let process = askers.get(&asker).copied().unwrap_or(OUTSIDE);
+            !self.sim.is_dead(process) && !self.sim.is_paused(process)
+        };
+        for number in 1..=self.scenario.names {
+            if let Some(view) = self.view(number) {
+                wrong.extend(liveness.look(&view, now, &mishaps, unnoticed, reacts));
+            }
+        }
+    }
+
     fn break_one(self: &Arc<Self>) {
         let play = self.clone();
         self.truth.start(Box::pin(async move {
             let operator = Tenure::in_world(play.engine.clone(), play.truth.world());
             for view in operator.list("").await.unwrap_or_default() {
                 if let Some(holder) = view.holders.first() {
-                    play.seen().broken.insert(holder.fence.get());
+                    let name = view.name.as_str().to_owned();
+                    play.seen().broken.insert((name, holder.fence.get()));
                     let _ = operator.break_hold(view.name.as_str(), holder.fence, "drill").await;
                 }
             }
@@ -239,10 +405,11 @@ impl Play {
         let capacity = self.scenario.capacity();
         let mut wrong = Vec::new();
         for (name, holds) in &seen.live {
-            let alive = holds.iter().filter_map(|(hold, weight)| Some((hold.upgrade()?, *weight)));
-            let inside: Vec<_> = alive
-                .filter(|(hold, _)| hold.is_live() && !seen.broken.contains(&hold.fence().get()))
-                .map(|(hold, weight)| (hold.fence(), weight))
+            let capacity = if name.starts_with('n') { capacity } else { 1 };
+            let live = holds.iter().filter(|inside| (inside.look)() == Some(true));
+            let inside: Vec<_> = live
+                .map(|inside| (inside.fence, inside.weight))
+                .filter(|(fence, _)| !seen.broken.contains(&(name.clone(), *fence)))
                 .collect();
             let held: u64 = inside.iter().map(|(_, weight)| u64::from(*weight)).sum();
             if held > u64::from(capacity) {
@@ -253,11 +420,12 @@ impl Play {
     }
 
     async fn check_empty(&self) {
-        let scope =
-            Scope::Prefix { space: Space::Lock, prefix: String::new(), after: None, limit: 10 };
-        match self.engine.inspect(&scope).await {
-            Ok(page) if page.views.is_empty() => {}
-            left => self.seen().wrong.push(format!("left behind: {left:?}")),
+        for space in [Space::Lock, Space::Election, Space::Once] {
+            let scope = Scope::Prefix { space, prefix: String::new(), after: None, limit: 10 };
+            match self.engine.inspect(&scope).await {
+                Ok(page) if page.views.is_empty() => {}
+                left => self.seen().wrong.push(format!("left behind: {left:?}")),
+            }
         }
     }
 }
@@ -272,192 +440,6 @@ impl Scenario {
     }
 }
 
-struct Worker {
-    stage: Arc<dyn Stage>,
-    tenure: Tenure,
-    /// With connections of its own, for holds that are passed on.
-    elsewhere: Tenure,
-    process: Process,
-    rng: Rng,
-}
-
-impl Worker {
-    async fn work(mut self, running: Running) {
-        let play = running.0.clone();
-        for _ in 0..play.scenario.rounds {
-            self.stage.sleep(self.rng.micros(0, 300_000)).await;
-            self.round(&play).await;
-        }
-    }
-
-    async fn round(&mut self, play: &Arc<Play>) {
-        let name = format!("n{}", self.rng.between(1, play.scenario.names));
-        let capacity = play.scenario.capacity();
-        let weight = match play.scenario.kind {
-            Kind::RwLock if self.rng.chance(700) => 1,
-            Kind::RwLock => capacity,
-            _ => self.rng.between(1, u64::from(capacity)) as u32,
-        };
-        let asked = play.truth.now();
-        let ask = self.ask(play, &name, weight);
-        let patience = match self.rng.chance(200) {
-            true => self.rng.micros(0, 2_000_000),
-            false => Duration::from_secs(3000),
-        };
-        match self.stage.within(patience, ask).await {
-            None => play.seen().report.dropped += 1,
-            Some(Ok(hold)) => {
-                let granted = play.truth.now();
-                let joined = asked + Duration::from_micros(play.scenario.faults.latency.1 + 1);
-                let record = Record {
-                    process: self.process,
-                    name,
-                    weight,
-                    capacity,
-                    asked,
-                    joined: joined.min(granted),
-                    granted,
-                    ended: granted,
-                    freed: granted,
-                    fence: hold.fence().get(),
-                    excused: !play.scenario.strict(),
-                };
-                self.hold(play, hold, record).await;
-            }
-            Some(Err(error)) if error.kind() == ErrorKind::WaitOver => {
-                play.seen().report.over += 1;
-            }
-            Some(Err(error)) => {
-                // A wait that is over before an answer can have come says nothing of others.
-                let trip = Duration::from_micros(play.scenario.faults.latency.1) * 2;
-                let too_soon = play.truth.now().since(asked) <= trip;
-                let excused =
-                    error.kind() == ErrorKind::Unavailable && (too_soon || !play.scenario.strict());
-                if !excused {
-                    play.seen().wrong.push(format!("an ask failed: {error:?}"));
-                }
-            }
-        }
-    }
-
-    fn ask(
-        &mut self,
-        play: &Play,
-        name: &str,
-        weight: u32,
-    ) -> impl Future<Output = tenure::Result<Hold>> + Send + use<> {
-        let mut options = self.tenure.defaults();
-        options.ttl = play.scenario.ttl;
-        options.renew = self.rng.chance(850);
-        options.wait = self.rng.chance(150).then(|| self.rng.micros(1, 3_000_000));
-        let max_hold = options.ttl * self.rng.between(1, 3) as u32;
-        options.max_hold = self.rng.chance(150).then_some(max_hold);
-        let capacity = play.scenario.capacity();
-        let future: std::pin::Pin<Box<dyn Future<Output = tenure::Result<Hold>> + Send>> =
-            match play.scenario.kind {
-                Kind::Mutex => Box::pin(self.tenure.mutex(name).options(options).join()),
-                Kind::Semaphore(capacity) => {
-                    let semaphore = self.tenure.semaphore(name, capacity).options(options);
-                    Box::pin(semaphore.join_many(weight))
-                }
-                Kind::RwLock if weight == capacity => {
-                    Box::pin(self.tenure.rwlock(name).options(options).join_write())
-                }
-                Kind::RwLock => Box::pin(self.tenure.rwlock(name).options(options).join_read()),
-            };
-        future
-    }
-
-    /// Uses the hold for a while, with effects that check that it is alone.
-    async fn hold(&mut self, play: &Arc<Play>, hold: Hold, mut record: Record) {
-        let hold = Arc::new(hold);
-        {
-            let mut seen = play.seen();
-            seen.report.granted += 1;
-            if play.scenario.strict() && !hold.is_live() {
-                seen.wrong.push(format!("{}: a hold was dead on arrival", record.name));
-            }
-            let live = seen.live.entry(record.name.clone()).or_default();
-            live.retain(|(hold, _)| hold.strong_count() > 0);
-            live.push((Arc::downgrade(&hold), record.weight));
-        }
-        let longest = if self.rng.chance(200) { 3 } else { 1 };
-        for _ in 0..self.rng.between(1, 3) {
-            if !self.effect(play, &hold, &mut record) {
-                break;
-            }
-            if self.rng.chance(100) {
-                let _ = hold.extend(play.scenario.ttl).await;
-            }
-            let span = play.scenario.ttl.as_micros() as u64 * longest / 2;
-            self.stage.sleep(self.rng.micros(0, span)).await;
-        }
-        self.effect(play, &hold, &mut record);
-        let hold = match (Arc::into_inner(hold), self.rng.chance(150)) {
-            (Some(hold), true) => self.pass_on(play, hold, &mut record).await,
-            (hold, _) => hold,
-        };
-        record.freed = play.truth.now();
-        play.seen().history.push(record);
-        match hold {
-            Some(hold) if self.rng.chance(667) => drop(hold.release().await),
-            hold => drop(hold),
-        }
-    }
-
-    /// Detaches the hold, and goes on with it by another client or by the same one.
-    async fn pass_on(&mut self, play: &Arc<Play>, hold: Hold, record: &mut Record) -> Option<Hold> {
-        let since = play.truth.now();
-        let detached = hold.detach().await.ok()?;
-        let span = play.scenario.ttl.as_micros() as u64 * 6 / 5;
-        self.stage.sleep(self.rng.micros(0, span)).await;
-        let to = if self.rng.chance(700) { &self.elsewhere } else { &self.tenure };
-        let attached = to.attach(&detached).await;
-        let ended = play.truth.now();
-        let mut seen = play.seen();
-        match attached {
-            Ok(hold) => {
-                seen.report.passed_on += 1;
-                drop(seen);
-                self.effect(play, &hold, record);
-                Some(hold)
-            }
-            Err(error) => {
-                // Until its ttl has nearly run out nobody but an operator can have ended it.
-                let broken = seen.broken.contains(&record.fence);
-                let too_early = ended < since + play.scenario.ttl * 4 / 5 && !broken;
-                if error.kind() != ErrorKind::Unavailable && too_early {
-                    let wrong = format!("{}: a detached hold was gone: {error}", record.name);
-                    seen.wrong.push(wrong);
-                }
-                None
-            }
-        }
-    }
-
-    /// One use of what the hold protects. Returns whether the hold was live.
-    fn effect(&self, play: &Play, hold: &Hold, record: &mut Record) -> bool {
-        play.check_live();
-        let mut seen = play.seen();
-        if !hold.is_live() {
-            seen.report.lost += 1;
-            return false;
-        }
-        record.ended = play.truth.now();
-        let fence = hold.fence().get();
-        if record.weight == record.capacity && !seen.broken.contains(&fence) {
-            let highest = seen.used.entry(record.name.clone()).or_default();
-            if fence < *highest {
-                let wrong = format!("{}: fence {fence} was used after {highest}", record.name);
-                seen.wrong.push(wrong);
-            } else {
-                *highest = fence;
-            }
-        }
-        true
-    }
-}
-
 impl std::ops::Add for Report {
     type Output = Report;
 
@@ -468,6 +450,14 @@ impl std::ops::Add for Report {
             dropped: self.dropped + other.dropped,
             over: self.over + other.over,
             passed_on: self.passed_on + other.passed_on,
+            stopped: self.stopped + other.stopped,
+            forgot: self.forgot + other.forgot,
+            led: self.led + other.led,
+            several: self.several + other.several,
+            ran: self.ran + other.ran,
+            replayed: self.replayed + other.replayed,
+            unsettled: self.unsettled + other.unsettled,
+            longest_free: self.longest_free.max(other.longest_free),
         }
     }
 }

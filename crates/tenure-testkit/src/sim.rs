@@ -122,6 +122,12 @@ impl Sim {
         drop(doomed);
     }
 
+    /// Whether a process stands still.
+    pub fn is_paused(&self, process: Process) -> bool {
+        let state = self.state();
+        state.paused.get(&process).is_some_and(|until| *until > state.now)
+    }
+
     /// Whether a process was killed.
     pub fn is_dead(&self, process: Process) -> bool {
         self.state().dead.contains(&process)

@@ -44,9 +44,12 @@ fn every_seed_is_judged_clean() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // The seeds must have met what they are for.
     if count >= 1000 {
-        let Report { granted, lost, dropped, over, passed_on } = total;
+        let Report { granted, lost, dropped, over, passed_on, stopped, forgot, .. } = total;
+        let Report { led, several, ran, replayed, unsettled, .. } = total;
         assert!(granted > count && lost > count / 20 && dropped > count / 20 && over > count / 100);
-        assert!(passed_on > count / 10);
+        assert!(passed_on > count / 10 && stopped > count / 100);
+        assert!(forgot > count / 100 && led > count / 20 && several > count / 20);
+        assert!(ran > count / 20 && replayed > count / 100 && unsettled > count / 200);
     }
 }
 

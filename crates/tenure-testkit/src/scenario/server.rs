@@ -1,0 +1,140 @@
+//! The engine of a scenario: memory that can be restarted, and lose what it knew.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tenure::engine::{
+    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Leave, Left, Moment, Name, Note,
+    Page, Profile, Renewal, Renewed, Scope, Step, Turns, Verdict, View,
+};
+use tenure::engines::memory::Memory;
+
+use crate::stage::Stage;
+
+/// Lines in memory. After it has forgotten them it grants nothing until all that was held may have
+/// ended, as `after_restart=wait` does.
+#[derive(Debug)]
+pub(super) struct Server {
+    truth: Arc<dyn Stage>,
+    profile: Profile,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    memory: Arc<Memory>,
+    clients: Vec<Weak<dyn Turns>>,
+    waits_until: Moment,
+}
+
+impl Server {
+    pub(super) fn new(truth: Arc<dyn Stage>) -> Server {
+        let memory = Server::empty(&truth);
+        let profile = memory.profile().clone();
+        let state = State { memory, clients: Vec::new(), waits_until: Moment::ORIGIN };
+        Server { truth, profile, state: Mutex::new(state) }
+    }
+
+    /// Numbers begin with the clock, so that they go on rising.
+    fn empty(truth: &Arc<dyn Stage>) -> Arc<Memory> {
+        Arc::new(Memory::in_world(truth.world(), truth.now().as_nanos() / 1000))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memory(&self) -> Arc<Memory> {
+        self.state().memory.clone()
+    }
+
+    /// Connections break; with `forgets`, all is gone that was known, and nobody is served before the
+    /// longest hold has ended.
+    pub(super) fn restart(&self, forgets: Option<Duration>) {
+        let mut state = self.state();
+        if let Some(longest) = forgets {
+            state.memory = Server::empty(&self.truth);
+            state.waits_until = self.truth.now() + longest;
+            state.clients.iter().for_each(|client| state.memory.attach(client.clone()));
+        }
+        let clients = state.clients.clone();
+        drop(state);
+        for client in clients.iter().filter_map(Weak::upgrade) {
+            client.look_again(0);
+        }
+    }
+}
+
+impl Engine for Server {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn attach(&self, turns: Weak<dyn Turns>) {
+        let mut state = self.state();
+        state.memory.attach(turns.clone());
+        state.clients.push(turns);
+    }
+
+    fn claim(&self, claim: &Claim) -> Step<Verdict> {
+        let (memory, waits_until) = {
+            let state = self.state();
+            (state.memory.clone(), state.waits_until)
+        };
+        if self.truth.now() < waits_until {
+            let error = Error::new(ErrorKind::Unavailable, "it waits for holds from before");
+            return Step::ready(Err(error));
+        }
+        memory.claim(claim)
+    }
+
+    fn shard(&self, name: &Name) -> u32 {
+        self.memory().shard(name)
+    }
+
+    fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
+        if self.truth.now() < self.state().waits_until {
+            // A place would be one in line, and perhaps the first.
+            let error = || Error::new(ErrorKind::Unavailable, "it waits for holds from before");
+            let answers = batch.iter().map(|_| Renewed::Unknown(error()));
+            return Step::ready(Ok(answers.collect()));
+        }
+        self.memory().renew(shard, batch)
+    }
+
+    fn leave(&self, leave: &Leave) -> Step<Left> {
+        self.memory().leave(leave)
+    }
+
+    fn leave_soon(&self, leave: Leave, done: Ack) {
+        self.memory().leave_soon(leave, done);
+    }
+
+    fn detach(&self, name: &Name, id: &ClaimId) -> Step<()> {
+        self.memory().detach(name, id)
+    }
+
+    fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
+        self.memory().resize(name, capacity)
+    }
+
+    fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
+        self.memory().break_hold(name, fence, note)
+    }
+
+    fn inspect(&self, scope: &Scope) -> Step<Page> {
+        self.memory().inspect(scope)
+    }
+
+    fn glance(&self, name: &Name) -> Option<View> {
+        self.memory().glance(name)
+    }
+
+    fn health(&self) -> Step<()> {
+        self.memory().health()
+    }
+
+    fn close(&self) -> Step<()> {
+        Step::ready(Ok(()))
+    }
+}
