@@ -36,7 +36,11 @@ const OUTAGES: &[&str] = &["--test", "outage", "seeds"];
 const OWN_LINE: &[&str] =
     &["--test", "outage", "--", "no_business_of_the_engine", "nobody_takes_passes_on"];
 
-/// Ways to break the core, each of which a test must notice.
+/// The scripts against the ledger, step by step, on a real server.
+const SCRIPTS: &[&str] =
+    &["--test", "redis_ledger", "--", "--exact", "every_script_goes_as_the_ledger_says"];
+
+/// Ways to break the core and the engines, each of which a test must notice.
 pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "whoever would go on alone does not stand in this process's own line",
@@ -261,5 +265,61 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         find: "held.leave_at = since + self.terms.hold_for;\n                return (None, None);",
         replace: "Stake::leaving(Some(held.good_until))",
         tests: CONFORMANCE,
+    },
+    Mutation {
+        breaks: "a script grants to the first in line although it does not fit",
+        file: "crates/tenure/src/engines/redis/lua/line.lua",
+        find: "elseif e.weight > cap - held then",
+        replace: "elseif e.weight > cap + held then",
+        tests: SCRIPTS,
+    },
+    Mutation {
+        breaks: "a script lets anyone end a hold",
+        file: "crates/tenure/src/engines/redis/lua/leave_alone.lua",
+        find: "if plain:sub(1, 16) ~= ARGV[3] then return { 'X' } end",
+        replace: "",
+        tests: SCRIPTS,
+    },
+    Mutation {
+        breaks: "a server that has forgotten a script is not told it again",
+        file: "crates/tenure/src/engines/redis/steps.rs",
+        find: "Ok(self.launch_on(link, request, Manner { with_text: true, ..manner }))",
+        replace: "Ok(self.launch_on(link, request, Manner { with_text: false, ..manner }))",
+        tests: &["--test", "redis_faults", "s66_"],
+    },
+    Mutation {
+        breaks: "nobody looks again when the connection that brings turns was lost",
+        file: "crates/tenure/src/engines/redis/link.rs",
+        find: "self.shared.look_again_in(0);",
+        replace: "",
+        tests: &["--test", "redis_faults", "s19_"],
+    },
+    Mutation {
+        breaks: "a renewal counts at a server that is not the primary any more",
+        file: "crates/tenure/src/engines/redis/steps.rs",
+        find: "Some((link, heard)) => steps.shared.confirm(&link, heard).await.err(),",
+        replace: "Some(_) => None,",
+        tests: &["--test", "redis_topologies", "s84_a_holder_that_cannot_hear_the_sentinels"],
+    },
+    Mutation {
+        breaks: "nobody hears from the sentinels that another server takes over",
+        file: "crates/tenure/src/engines/redis/drive.rs",
+        find: "let watch = greeting.primary.and_then(|primary| self.watch(primary));",
+        replace: "let watch: Option<Watch> = None;",
+        tests: &["--test", "failovers", "sentinels_planned"],
+    },
+    Mutation {
+        breaks: "the claims of a process that was killed stay in a file",
+        file: "crates/tenure/src/engines/file/desk.rs",
+        find: "rows.remove(&id)?;",
+        replace: "",
+        tests: &["--test", "file_faults", "s111_the_next_is_served_at_once"],
+    },
+    Mutation {
+        breaks: "what is known of a once is not on the disk before anyone acts on it",
+        file: "crates/tenure/src/engines/file/store.rs",
+        find: "self.journal.sync_data().map_err(|error| unsynced(&error))?;",
+        replace: "",
+        tests: &["--test", "run", "power_cut"],
     },
 ];
