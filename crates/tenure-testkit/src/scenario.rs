@@ -6,7 +6,7 @@ mod others;
 mod server;
 mod worker;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -312,7 +312,7 @@ impl Play {
         let last = owners.clone().last();
         let count = rng.between(2, 3) as usize;
         let mut seen = self.seen();
-        let row: HashSet<Process> = owners
+        let row: BTreeSet<Process> = owners
             .take(count)
             .filter_map(|asker: Asker| seen.askers.get(&asker).copied())
             .collect();

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Leave, Left, Moment, Name, Note,
-    Page, Profile, Renewal, Renewed, Scope, Step, Turns, Verdict, View,
+    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Forgotten, Leave, Left, Moment,
+    Name, Note, OnceRecord, Page, Profile, Renewal, Renewed, Scope, Step, Turns, Verdict, View,
 };
 use tenure::engines::memory::Memory;
 
@@ -120,6 +120,10 @@ impl Engine for Server {
 
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
         self.memory().break_hold(name, fence, note)
+    }
+
+    fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
+        self.memory().forget(name, seen)
     }
 
     fn inspect(&self, scope: &Scope) -> Step<Page> {
