@@ -112,8 +112,10 @@ impl Liveness {
         self.longest = waited.max(self.longest);
         let met: Vec<_> = mishaps.iter().filter(|(at, _)| *at + FELT > since).collect();
         let cost: Duration = met.iter().map(|(_, cost)| *cost).sum();
-        let allowed =
-            FIRST_LIFE + (FIRST_LIFE + unnoticed) * absent + Duration::from_secs(1) + cost;
+        // One that goes on again has cost its turn, too.
+        let at_least = if unnoticed.is_zero() { 0 } else { 2 };
+        let missed = (FIRST_LIFE + unnoticed) * absent.max(at_least);
+        let allowed = FIRST_LIFE + missed + Duration::from_secs(1) + cost;
         let is_new = waited > allowed && !std::mem::replace(&mut wait.told, waited > allowed);
         is_new.then(|| {
             let faults = met.len();
