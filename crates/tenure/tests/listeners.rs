@@ -8,7 +8,7 @@ mod probe;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, Once};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 
@@ -20,12 +20,12 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 /// The listener is the process's, so the tests run one by one.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
+async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
+    static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing::subscriber::set_global_default(Listener).unwrap());
     meters::keep();
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ONE.lock().await
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -141,7 +141,7 @@ async fn lives_on(mood: Mood) {
 
 #[tokio::test]
 async fn a_listener_that_blocks_stops_no_renewal_and_no_word_of_a_loss() {
-    let _alone = alone();
+    let _alone = alone().await;
     let before = told("lock.lost");
     lives_on(Mood::Blocks).await;
     until("what was held back is told", || told("lock.lost") > before);
@@ -149,14 +149,14 @@ async fn a_listener_that_blocks_stops_no_renewal_and_no_word_of_a_loss() {
 
 #[tokio::test]
 async fn a_listener_that_panics_stops_no_renewal_and_no_word_of_a_loss() {
-    let _alone = alone();
+    let _alone = alone().await;
     lives_on(Mood::Panics).await;
 }
 
 /// What does not fit is dropped, and said to have been; what lasted as long as the holds ends all the same.
 #[tokio::test]
 async fn what_a_slow_listener_misses_is_counted_and_gauges_come_back() {
-    let _alone = alone();
+    let _alone = alone().await;
     let tenure = Tenure::with_engine(Between::new());
     let ask = |i: u32| tenure.mutex(format!("many:{i}")).ttl(ms(900)).renew(false);
     let blocked = in_mood(Mood::Blocks);
@@ -176,7 +176,7 @@ async fn what_a_slow_listener_misses_is_counted_and_gauges_come_back() {
 /// An engine that panics on the watchdog's thread costs a try, and not the holds.
 #[tokio::test]
 async fn an_engine_that_panics_once_loses_nothing() {
-    let _alone = alone();
+    let _alone = alone().await;
     let engine = Between::new();
     let tenure = Tenure::with_engine(engine.clone());
     let hold = now(tenure.mutex("a").ttl(ms(900)).acquire()).unwrap();
@@ -198,7 +198,7 @@ impl Wake for Bomb {
 
 #[tokio::test]
 async fn a_waker_that_panics_costs_nobody_else() {
-    let _alone = alone();
+    let _alone = alone().await;
     let engine = Between::new();
     let tenure = Tenure::with_engine(engine.clone());
     let brief = now(tenure.mutex("a").ttl(ms(100)).renew(false).acquire()).unwrap();
