@@ -288,13 +288,6 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: &["--test", "redis_faults", "s66_"],
     },
     Mutation {
-        breaks: "nobody looks again when the connection that brings turns was lost",
-        file: "crates/tenure/src/engines/redis/link.rs",
-        find: "self.shared.look_again_in(0);",
-        replace: "",
-        tests: &["--test", "redis_faults", "s19_"],
-    },
-    Mutation {
         breaks: "a renewal counts at a server that is not the primary any more",
         file: "crates/tenure/src/engines/redis/steps.rs",
         find: "Some((link, heard)) => steps.shared.confirm(&link, heard).await.err(),",

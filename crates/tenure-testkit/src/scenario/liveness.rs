@@ -112,10 +112,7 @@ impl Liveness {
         self.longest = waited.max(self.longest);
         let met: Vec<_> = mishaps.iter().filter(|(at, _)| *at + FELT > since).collect();
         let cost: Duration = met.iter().map(|(_, cost)| *cost).sum();
-        // One that goes on again has cost its turn, too.
-        let at_least = if unnoticed.is_zero() { 0 } else { 2 };
-        let missed = (FIRST_LIFE + unnoticed) * absent.max(at_least);
-        let allowed = FIRST_LIFE + missed + Duration::from_secs(1) + cost;
+        let allowed = allowed(absent, unnoticed) + cost;
         let is_new = waited > allowed && !std::mem::replace(&mut wait.told, waited > allowed);
         is_new.then(|| {
             let faults = met.len();
@@ -125,4 +122,11 @@ impl Liveness {
             )
         })
     }
+}
+
+/// How long a name may be free with so many in front that do not react.
+fn allowed(absent: u32, unnoticed: Duration) -> Duration {
+    // One that goes on again has cost its turn, too.
+    let at_least = if unnoticed.is_zero() { 0 } else { 2 };
+    FIRST_LIFE + (FIRST_LIFE + unnoticed) * absent.max(at_least) + Duration::from_secs(1)
 }
