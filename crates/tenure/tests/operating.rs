@@ -211,7 +211,10 @@ fn leaders_and_onces_are_inspected_and_broken_in_their_own_space() {
     assert_eq!(fence(now(once.inspect()).unwrap()), run.fence());
     assert_eq!(now(once.break_run(term.number(), "a slip")).unwrap(), Broken::MovedOn);
     assert_eq!(now(once.break_run(run.fence(), "it hangs")).unwrap(), Broken::Done);
-    assert_eq!(now(once.inspect()).unwrap(), None);
+    let left = now(once.inspect()).unwrap().unwrap();
+    assert_eq!((left.holders.len(), left.waiters.len()), (0, 0));
+    let record = left.record.unwrap();
+    assert_eq!((record.fence, record.outcome), (run.fence(), None));
     assert!(!run.hold().is_live() && term.is_live() && lock.is_live());
     assert!(matches!(now(once.clone().begin()).unwrap(), Begun::Unsettled));
     // Its holder knows how it ended, and nobody has begun again.

@@ -117,7 +117,8 @@ pub(super) async fn all_is_all_or_nothing(kit: Kit) {
     let blocker = held(two.mutex(&c).acquire().await);
     let tried = one.all([&b, &a, &c]).try_acquire().await.expect("an answer");
     assert!(tried.is_none());
-    let wait = Duration::from_millis(100);
+    // Long enough for answers to the first two on a busy engine.
+    let wait = Duration::from_secs(2);
     let over = one.all([&c, &b, &a]).wait(wait).acquire().await.expect_err("c is held");
     assert_eq!(over.kind(), ErrorKind::WaitOver, "{over}");
     kit.unused(&one, &a).await;

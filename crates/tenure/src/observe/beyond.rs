@@ -63,6 +63,15 @@ pub(crate) fn may_evict(engine: &str, policy: &str) {
     });
 }
 
+/// The server's clock was set forward.
+pub(crate) fn clock_stepped(engine: &str, step: Duration) {
+    let (engine, step_ms) = (engine.to_owned(), millis(step));
+    queue::say(move || {
+        let event = "engine.clock_stepped";
+        warn!(target: TARGET, event, engine, step_ms, "holds may have ended early");
+    });
+}
+
 /// The watchdog panicked, which only an engine can make it do, and goes on.
 pub(crate) fn watchdog_panicked(reason: &str) {
     let reason = reason.to_owned();

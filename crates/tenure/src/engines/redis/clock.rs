@@ -16,6 +16,7 @@ use super::resp::Value;
 use super::wire::Request;
 use crate::clock::World;
 use crate::moment::Moment;
+use crate::observe;
 
 /// A server that keeps holds is asked for the time this often: clocks drift apart, and that is no step.
 const ASK_EVERY: Duration = Duration::from_secs(5);
@@ -109,9 +110,7 @@ impl Link {
         let Some(shown) = read_time(value) else { return };
         let to = self.shared.world.now();
         if let Some(step) = self.clock.note(Reading { from, to, shown }) {
-            let engine = &self.shared.profile.label;
-            let step_ms = step.as_millis() as u64;
-            tracing::warn!(%engine, step_ms, "engine.clock_stepped: holds may have ended early");
+            observe::clock_stepped(&self.shared.profile.label, step);
         }
     }
 

@@ -24,6 +24,7 @@ if settles ~= '' then
   if fence == settles and not outcome then
     if ARGV[7] == 'o' then
       set_record(fence, keep, content, doubt, ARGV[8])
+      settled = true
     elseif not doubt then
       call('HDEL', K, '#r')
     end

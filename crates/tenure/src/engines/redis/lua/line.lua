@@ -474,12 +474,15 @@ local function tell_when_to_look(process, hinted)
   if far and far.process ~= next.process and far.process ~= process then tell_to_look(far, 100) end
 end
 
+-- This step has settled a once. Whoever waits for it is told, also while a turn that was pushed is not taken.
+local settled
+
 -- The walk: waiting claims by ticket, while they fit. `asker` hears of its turn by the answer.
 local function admit(asker, in_hand)
   local pushed, hinted
   -- Whoever left would have told the next in line: someone looks when grants begin.
   if resume and not granting and held < cap then look_later(asker) end
-  while granting and moves > 0 and held < cap and highest < HIGHEST do
+  while granting and moves > 0 and (held < cap or settled) and highest < HIGHEST do
     local heads = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '2')
     local e, heir = heads[1] and known(heads[1]), heads[2] and known(heads[2])
     if not heads[1] then return end

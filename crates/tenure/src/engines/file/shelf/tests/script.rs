@@ -203,7 +203,7 @@ impl Script {
                 let note = Note { by: "ops".to_owned(), reason: "stuck".to_owned() };
                 Request::Break(self.fence(who), note)
             }
-            86..88 => Request::Forget(self.fence(who), self.rng.one_in(2)),
+            86..88 => Request::Forget(self.last_fence(who), self.rng.one_in(2)),
             88..91 => Request::Resize(1 + self.rng.below(6) as u32),
             91..95 => Request::Tick,
             95..98 => Request::Bury(PROCESSES[1 + self.rng.below(3) as usize]),
@@ -229,6 +229,17 @@ impl Script {
             (claim.capacity, claim.fixed) = (1 + self.rng.below(4) as u32, self.rng.one_in(2));
         }
         claim
+    }
+
+    /// The last fence of its name, mostly: that of what a once left.
+    fn last_fence(&mut self, who: usize) -> Fence {
+        if self.rng.one_in(4) {
+            return self.fence(who);
+        }
+        let name = self.actors[who].name;
+        let same = self.actors.iter().filter(|actor| actor.name == name);
+        let fences = same.flat_map(|actor| actor.fences.iter().copied());
+        fences.max().unwrap_or(Fence::new(0))
     }
 
     /// Its own last fence, mostly; else one that it had before, or another's, or nobody's.
