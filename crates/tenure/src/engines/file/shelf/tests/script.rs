@@ -177,6 +177,9 @@ impl Script {
 
     fn request(&mut self, who: usize) -> Request {
         let (name, id) = (self.names[self.actors[who].name].clone(), id(who));
+        if self.actors[who].once.is_some() && self.rng.one_in(6) {
+            return Request::Forget(self.last_fence(who), self.rng.one_in(2));
+        }
         match self.rng.below(100) {
             0..50 => {
                 let in_hand = !self.rng.one_in(4);
@@ -203,9 +206,8 @@ impl Script {
                 let note = Note { by: "ops".to_owned(), reason: "stuck".to_owned() };
                 Request::Break(self.fence(who), note)
             }
-            86..88 => Request::Forget(self.last_fence(who), self.rng.one_in(2)),
-            88..91 => Request::Resize(1 + self.rng.below(6) as u32),
-            91..95 => Request::Tick,
+            86..90 => Request::Resize(1 + self.rng.below(6) as u32),
+            90..95 => Request::Tick,
             95..98 => Request::Bury(PROCESSES[1 + self.rng.below(3) as usize]),
             _ => Request::Detach(id),
         }
