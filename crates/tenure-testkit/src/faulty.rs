@@ -68,6 +68,9 @@ pub struct Faulty {
     link: Arc<Mutex<Link>>,
 }
 
+/// What went wrong for a client, and when.
+pub type MishapLog = Arc<Mutex<Vec<(Moment, Mishap)>>>;
+
 struct Shared {
     engine: Arc<dyn Engine>,
     /// Where messages travel: it outlives the client.
@@ -82,7 +85,7 @@ struct Shared {
     /// sent, with its floor: the base of a turn that comes by push. An answer that found the grant is no
     /// base: the grant is older than it.
     contacts: Mutex<HashMap<ClaimId, Option<(Moment, Fence)>>>,
-    mishaps: Arc<Mutex<Vec<(Moment, Mishap)>>>,
+    mishaps: MishapLog,
     pushes: OnceLock<Arc<Pushes>>,
 }
 
@@ -133,7 +136,7 @@ impl Faulty {
     }
 
     /// What went wrong, and when by the clock of the network; it grows.
-    pub fn mishaps(&self) -> Arc<Mutex<Vec<(Moment, Mishap)>>> {
+    pub fn mishaps(&self) -> MishapLog {
         self.shared.mishaps.clone()
     }
 

@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure::Tenure;
-use tenure::engine::{Engine, Moment, Name, PLACE_LIFE, Scope, Space};
+use tenure::engine::{Engine, Name, PLACE_LIFE, Scope, Space};
 
 use self::liveness::{Asker, Liveness, Mishaps};
 use self::others::Onces;
 use self::server::Server;
 use self::worker::Worker;
-use crate::faulty::{Faults, Faulty, Mishap};
+use crate::faulty::{Faults, Faulty, Mishap, MishapLog};
 use crate::judge::{Record, Rules, judge};
 use crate::rng::Rng;
 use crate::sim::{OUTSIDE, Process, Sim};
@@ -182,7 +182,7 @@ struct Play {
     truth: Arc<dyn Stage>,
     engine: Arc<Server>,
     seen: Mutex<Seen>,
-    mishaps: Mutex<Vec<Arc<Mutex<Vec<(Moment, Mishap)>>>>>,
+    mishaps: Mutex<Vec<MishapLog>>,
 }
 
 #[derive(Default)]
@@ -309,7 +309,7 @@ impl Play {
     fn stop_a_row(self: &Arc<Self>, rng: &mut Rng) {
         let Some(view) = self.view(rng.between(1, self.scenario.names)) else { return };
         let owners = view.waiters.iter().filter_map(|waiter| waiter.details.owner.parse().ok());
-        let last = owners.clone().last();
+        let last = owners.clone().next_back();
         let count = rng.between(2, 3) as usize;
         let mut seen = self.seen();
         let row: BTreeSet<Process> = owners
