@@ -247,8 +247,8 @@ enum Outcome {
 fn outcome(error: &TransportError) -> Outcome {
     match error {
         RpcError::ErrorResp(said) => {
-            let data = said.try_data_as::<serde_json::Value>().and_then(Result::ok);
-            match Verdict::of(said.code, &said.message, data.as_ref()) {
+            let data = said.try_data_as::<String>().and_then(Result::ok);
+            match Verdict::of(said.code, &said.message, data.as_deref()) {
                 Verdict::Known => Outcome::Known,
                 Verdict::NonceUsed => Outcome::Used,
                 Verdict::Trouble | Verdict::Unlisted => Outcome::Unknown,

@@ -6,8 +6,6 @@
 
 use std::sync::LazyLock;
 
-use serde_json::Value;
-
 /// What an error says about a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Verdict {
@@ -67,9 +65,8 @@ fn rows() -> impl Iterator<Item = Row> {
 
 impl Verdict {
     /// Reads an error object. Some nodes put the reason into `data`.
-    pub(crate) fn of(code: i64, message: &str, data: Option<&Value>) -> Verdict {
-        let data = data.and_then(Value::as_str).unwrap_or_default();
-        let said = format!("{message} {data}").to_lowercase();
+    pub(crate) fn of(code: i64, message: &str, data: Option<&str>) -> Verdict {
+        let said = format!("{message} {}", data.unwrap_or_default()).to_lowercase();
         match WORDS.iter().find(|(_, words)| contains(&said, words)) {
             Some((verdict, _)) => *verdict,
             None if TROUBLE.contains(&code) => Verdict::Trouble,
@@ -104,7 +101,7 @@ mod tests {
             let passed_on = format!("call failed: {message}");
             assert_eq!(Verdict::of(code, message, None), row.verdict, "{node}: {message}");
             assert_eq!(Verdict::of(code, &passed_on, None), row.verdict, "{node}: {passed_on}");
-            let (data, outer) = (Value::from(format!("\"{message}\"")), "Invalid parameters: tx");
+            let (data, outer) = (format!("\"{message}\""), "Invalid parameters: tx");
             assert_eq!(Verdict::of(-32602, outer, Some(&data)), row.verdict, "{node}: {message}");
         }
     }

@@ -99,7 +99,7 @@ impl Passage {
             }
             Ok((Reply::Result(_), _)) => Attempt::Unheard,
             Ok((Reply::Error { code, message, raw }, is_its_own)) => {
-                let verdict = match Verdict::of(code, &message, data_of(&raw).as_ref()) {
+                let verdict = match Verdict::of(code, &message, data_of(&raw).as_deref()) {
                     Verdict::No | Verdict::Unlisted if !is_its_own => Verdict::Trouble,
                     verdict => verdict,
                 };
@@ -162,7 +162,7 @@ impl No {
 }
 
 /// What an error object says beside its message.
-fn data_of(error: &Json) -> Option<Value> {
-    let mut error: Value = serde_json::from_slice(error.as_bytes()).ok()?;
-    error.get_mut("data").map(Value::take)
+fn data_of(error: &Json) -> Option<String> {
+    let error: Value = serde_json::from_slice(error.as_bytes()).ok()?;
+    Some(error.get("data")?.as_str()?.to_owned())
 }
