@@ -126,7 +126,7 @@ pub(super) async fn a_claim_is_found_and_not_prolonged(kit: Kit) {
 
 pub(super) async fn a_waiting_claim_keeps_its_ticket(kit: Kit) {
     let raw = Raw::new(kit);
-    let (a, b, c) = (raw.new_claim(SECOND), raw.new_claim(SECOND * 9), raw.new_claim(SECOND * 9));
+    let [a, b, c] = [(); 3].map(|()| raw.new_claim(SECOND * 9));
     raw.granted(&a).await;
     let b_place = raw.waiting(&b).await;
     let c_place = raw.waiting(&c).await;

@@ -14,12 +14,22 @@ pub struct Folder {
 impl Folder {
     /// Makes one; the purpose becomes part of its name.
     pub fn new(purpose: &str) -> Result<Folder, ServerError> {
+        Folder::below(&std::env::temp_dir(), purpose)
+    }
+
+    /// Makes one in memory, where there is such a place: for tests that many steps share, and that are not
+    /// about a disk and how long it takes.
+    pub fn in_memory(purpose: &str) -> Result<Folder, ServerError> {
+        Folder::below(Path::new("/dev/shm"), purpose).or_else(|_| Folder::new(purpose))
+    }
+
+    fn below(base: &Path, purpose: &str) -> Result<Folder, ServerError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         loop {
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
             // Short: the path of a Unix socket has at most 108 bytes.
             let name = format!("tenure-{purpose}-{}-{count}", std::process::id());
-            let path = std::env::temp_dir().join(name);
+            let path = base.join(name);
             match std::fs::create_dir(&path) {
                 Ok(()) => return Ok(Folder { path }),
                 // Left behind by a killed process that had our id.
