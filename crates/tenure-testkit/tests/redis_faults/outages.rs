@@ -121,10 +121,11 @@ async fn a_claim_that_stands_in_line_keeps_its_ticket_through_an_outage() {
     let hold = near.mutex("x").ttl(secs(60)).acquire().await.unwrap();
     let first = wait_for(&far, "x", secs(30));
     until_waiting(&near, "x", 1).await;
-    proxy.refuse().unwrap();
-    proxy.reset();
     let second = wait_for(&near, "x", secs(30));
     until_waiting(&near, "x", 2).await;
+    // From now on the first one is not shown: it cannot be heard.
+    proxy.refuse().unwrap();
+    proxy.reset();
     // Far longer than a claim without a place would be kept.
     pause(ms(1500)).await;
     assert!(!first.is_finished());
