@@ -423,7 +423,7 @@ impl Kept {
     /// then ends without a release: what is left of the ttl stands in.
     async fn linger(self, events: &mut Events) {
         quiet::let_go_of_everything();
-        // Nobody who waits for what this session started waits for this.
+        // Nobody who waits for what this process started waits for this.
         let _ = rustix::process::setsid();
         let mut lost = self.hold.lost();
         loop {
