@@ -122,7 +122,9 @@ fn after_a_pause_of_all_the_command_is_killed_first_of_all(stage: &Stage) {
     kill_process(keeper, Signal::CONT).unwrap();
     until("the command is gone", || !lives(command));
     // The keeper goes on by itself; it, and with it the others, may have ended by now.
-    [guard, holder.pid()].iter().for_each(|pid| drop(kill_process(*pid, Signal::CONT)));
+    for pid in [guard, holder.pid()] {
+        let _ = kill_process(pid, Signal::CONT);
+    }
     let ended = holder.end();
     assert_eq!(ended.code, Some(79), "{}", ended.err);
     assert!(ended.err.contains("LOST \"x\""), "{}", ended.err);
