@@ -1,7 +1,8 @@
-//! Locks, semaphores, leaders and once-only work across tasks, processes and machines.
+//! Distributed locks: mutexes, semaphores, read-write locks, leader election and run-once jobs, across
+//! tasks, processes and machines.
 //!
-//! First come, first served; handed over by push; every grant with a fence that rises; renewed in the
-//! background, and lost, audibly, before anyone else can have it.
+//! Waiters are served in order, and told when it is their turn. Locks are renewed in the background, and
+//! reported as lost before anyone else can be granted them. Every grant has a fence, a number that rises.
 //!
 //! ```
 //! # async fn example() -> tenure::Result<()> {
