@@ -220,7 +220,18 @@ impl IdempotencyLayer {
         let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
         let head = format!("{} {target}\n", parts.method);
         let content = [head.as_bytes(), body].concat();
-        self.tenure.once(name).keep(self.keep).rerun(self.rerun).wait(self.wait).content(content)
+        self.tenure.once(name).keep(self.keep).rerun(self.rerun).content(content)
+    }
+
+    /// Whose the request is to handle. Only a request that is being handled is waited for: when the engine
+    /// cannot be reached, the client hears of it within a second.
+    async fn begin(&self, name: &str, parts: &Parts, body: &[u8]) -> crate::Result<Begun> {
+        match self.once(name, parts, body).wait(Duration::ZERO).begin().await {
+            Ok(Begun::InProgress(_)) if !self.wait.is_zero() => {
+                self.once(name, parts, body).wait(self.wait).begin().await
+            }
+            begun => begun,
+        }
     }
 
     /// Settles the run with an answer, unless the answer leaves open what was done.
@@ -301,7 +312,7 @@ where
                 return Ok(refusal::too_long(layer.longest_body).into_response());
             };
             let body = body.to_bytes();
-            let run = match layer.once(&name, &parts, &body).begin().await {
+            let run = match layer.begin(&name, &parts, &body).await {
                 Ok(Begun::Mine(run)) => run,
                 Ok(Begun::Replayed(outcome)) => return Ok(answer::replay(&outcome)),
                 Ok(Begun::InProgress(_)) => return Ok(refusal::in_progress().into_response()),
