@@ -18,11 +18,11 @@ use tracing::Span;
 use self::fences::LastFences;
 pub(crate) use self::stand_in::StandIn;
 use crate::claim::{Fence, Verdict};
-use crate::client::Core;
+use crate::client::{Core, Tenure};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::moment::Moment;
-use crate::name::Name;
+use crate::name::{Name, Space};
 use crate::observe;
 use crate::options::OnOutage;
 use crate::stake::{Stake, Todo};
@@ -208,6 +208,24 @@ impl Core {
             |stake: &Arc<Stake>| stake.outage() != OnOutage::Closed && stake.ticket().is_some();
         let all = self.slots.all().into_iter().filter(waits);
         all.map(|stake| (self.engine.shard(&stake.claim.name), stake.claim.name.clone())).collect()
+    }
+}
+
+impl Tenure {
+    /// Whether the engine can be reached for this name, as far as this connection knows: what
+    /// `tenure_engine_up` shows. Nobody is asked; [`health`](Tenure::health) asks.
+    pub fn is_reachable(&self, name: impl AsRef<str>) -> bool {
+        !self.handle.core.is_down(&Name::unchecked(Space::Lock, name.as_ref()))
+    }
+
+    /// Has the watchdog ask whether the engine is there, as if a claim had missed an answer, and returns at
+    /// once. A service that must notice an outage while nobody claims anything calls it every few seconds;
+    /// `engine.down`, `tenure_engine_up` and [`is_reachable`](Tenure::is_reachable) say what came of it.
+    pub fn probe(&self) {
+        let core = &self.handle.core;
+        if core.open().is_ok() && core.be_watched().is_ok() {
+            core.doubt(&Name::unchecked(Space::Lock, "probe"));
+        }
     }
 }
 
