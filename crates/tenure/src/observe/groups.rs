@@ -1,7 +1,7 @@
 //! How names are grouped where their number must stay small: in metrics, in logs, by the adviser.
 //!
 //! Names are without number (wallets, tables), so that what is counted goes by the part before the
-//! first `:`. Only so many groups are told apart; a program whose names have no such part ends in
+//! first `:`, without a namespace before it (`prod/`). Only so many groups are told apart; a program whose names have no such part ends in
 //! [`OTHER`] and keeps its memory.
 
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ pub(super) const MOST_GROUPS: usize = 200;
 /// The group of all names that came too late for one of their own.
 pub(super) const OTHER: &str = "_other";
 
-/// The group of a name: what stands before its first `:`, or all of it.
+/// The group of a name: what stands before its first `:`, or all of it; without what ends in `/` there.
 pub(super) fn group(name: &Name) -> &'static str {
     group_of(name.as_str())
 }
@@ -25,7 +25,8 @@ pub(super) fn group(name: &Name) -> &'static str {
 /// The group of a name that was not checked.
 pub(super) fn group_of(name: &str) -> &'static str {
     static GROUPS: LazyLock<Bounded> = LazyLock::new(Bounded::default);
-    GROUPS.known(name.split_once(':').map_or(name, |(group, _)| group))
+    let group = name.split_once(':').map_or(name, |(group, _)| group);
+    GROUPS.known(group.rsplit_once('/').map_or(group, |(_, group)| group))
 }
 
 /// What a claim is for, in a word.
@@ -84,6 +85,9 @@ mod tests {
             ("wallet:0xab", "wallet"),
             ("wallet:0xab:eth", "wallet"),
             ("backup", "backup"),
+            ("prod/wallet:0xab", "wallet"),
+            ("prod/eu/backup", "backup"),
+            ("wallet:0xab/cd", "wallet"),
             (":x", ""),
         ] {
             assert_eq!(group(&Name::new(Space::Lock, name).unwrap()), says);
