@@ -33,7 +33,7 @@ pub(crate) use define::variable_of;
 pub(crate) use demo::{Demo, Proof, name_of, proof_named};
 pub(crate) use given::{Found, Given, Source, Variables, is_bare, no_unit};
 #[cfg(feature = "relay")]
-pub(crate) use relay::Relay;
+pub(crate) use relay::{Listening, Relay};
 pub(crate) use run::Run;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;

@@ -1,8 +1,20 @@
 //! `tenure relay` as it is installed: it says where it listens, serves, keeps secrets and stops.
 #![cfg(feature = "relay")]
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+#![allow(clippy::print_stdout, reason = "figures are for whoever runs it")]
 
 mod stage;
+
+#[path = "relay/access.rs"]
+mod access;
+#[path = "relay/board.rs"]
+mod board;
+#[path = "relay/limits.rs"]
+mod limits;
+#[path = "relay/numbers.rs"]
+mod numbers;
+#[path = "relay/outage.rs"]
+mod outage;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -26,13 +38,23 @@ fn node() -> ScriptedNode {
 fn start(stage: &Stage, args: &[&str]) -> (Running, String) {
     let args = [&["relay", "--listen", "127.0.0.1:0"], args].concat();
     let mut relay = stage.start(&args);
+    let address = listens(&mut relay);
+    (relay, address)
+}
+
+/// Where it listens.
+fn listens(relay: &mut Running) -> String {
+    let line = first_line(relay);
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split(',').next());
+    address.unwrap_or_else(|| panic!("where does it listen? {line:?}")).to_owned()
+}
+
+fn first_line(relay: &mut Running) -> String {
     let mut line = String::new();
     // Byte by byte, so that nothing of what follows is taken away.
     let output = relay.stdout.as_mut().unwrap();
     BufReader::with_capacity(1, output).read_line(&mut line).unwrap();
-    let address = line.split("http://").nth(1).and_then(|rest| rest.split(',').next());
-    let address = address.unwrap_or_else(|| panic!("where does it listen? {line:?}")).to_owned();
-    (relay, address)
+    line.trim_end().to_owned()
 }
 
 fn exchange(address: &str, request: &str) -> String {
@@ -52,18 +74,34 @@ fn get(address: &str, path: &str) -> String {
 }
 
 fn call(address: &str, method: &str, params: &str) -> String {
+    call_with(address, "", method, params)
+}
+
+/// The same with lines of the head, each with its end.
+fn call_with(address: &str, head: &str, method: &str, params: &str) -> String {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
     let length = body.len();
+    let host = if head.contains("host: ") { String::new() } else { format!("host: {address}\r\n") };
     exchange(
         address,
         &format!(
-            "POST / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+            "POST / HTTP/1.1\r\n{host}{head}connection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
         ),
     )
 }
 
 fn send(address: &str) -> String {
-    call(address, "eth_sendRawTransaction", &format!(r#"["{RAW}"]"#))
+    send_with(address, "")
+}
+
+fn send_with(address: &str, head: &str) -> String {
+    call_with(address, head, "eth_sendRawTransaction", &format!(r#"["{RAW}"]"#))
+}
+
+/// The value of a metric, by its name and labels as they are written.
+fn metric(metrics: &str, name: &str) -> Option<f64> {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map(|value| value.parse().unwrap())
 }
 
 fn stop(relay: &Running) {

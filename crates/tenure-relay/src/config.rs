@@ -54,6 +54,10 @@ pub struct Config {
     pub max_answer: usize,
     /// The most connections at a time.
     pub max_connections: usize,
+    /// The most bytes of all request bodies together, not counting the first 64 KiB of each.
+    pub max_bodies: usize,
+    /// How long a client may take to send a body, and to take an answer.
+    pub client_within: Duration,
 }
 
 /// What happens to a transaction whose nonce is above the sender's next.
@@ -116,6 +120,8 @@ impl Config {
             limits: Limits::default(),
             max_answer: 25 << 20,
             max_connections: 1024,
+            max_bodies: 64 << 20,
+            client_within: Duration::from_secs(30),
         }
     }
 
@@ -149,8 +155,13 @@ impl Config {
 
     /// The same with times that the clock can count to.
     pub(crate) fn bounded(mut self) -> Config {
-        let times =
-            [&mut self.max_hold, &mut self.ttl, &mut self.unknown_for, &mut self.answer_within];
+        let times = [
+            &mut self.max_hold,
+            &mut self.ttl,
+            &mut self.unknown_for,
+            &mut self.answer_within,
+            &mut self.client_within,
+        ];
         for time in times {
             *time = (*time).min(LONGEST);
         }

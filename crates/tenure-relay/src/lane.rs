@@ -5,11 +5,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use alloy_primitives::{Address, B256};
-use tenure::{Hold, Tenure};
+use tenure::{Error, ErrorKind, Hold, OnOutage, Tenure};
 use tokio::sync::oneshot;
 
+use crate::access::Caller;
 use crate::config::Config;
 use crate::envelope::Json;
 use crate::gap::Gaps;
@@ -21,6 +23,10 @@ use crate::refusal::Refusal;
 use crate::repeat::Client;
 use crate::transaction::Transaction;
 use crate::upstream::Nodes;
+
+/// How long a transaction waits for an engine that is known to be down: the library asks it twice a second
+/// whether it is back.
+const DOWN_FOR: Duration = Duration::from_millis(600);
 
 /// What all transactions of a relay share.
 pub(crate) struct Lanes {
@@ -56,11 +62,13 @@ impl Lanes {
         self: &Arc<Self>,
         transaction: Transaction,
         client: Option<Client>,
+        caller: &Caller,
     ) -> oneshot::Receiver<Outcome> {
         let turn = self.join(&transaction);
         let (answer, answered) = oneshot::channel();
-        let passage = Passage::new(self.clone(), transaction, client, answer);
-        let passes = self.passing.enter();
+        let from = caller.name.clone();
+        let passage = Passage::new(self.clone(), transaction, client, from, answer);
+        let passes = (self.passing.enter(), caller.passing().map(Passing::enter));
         tokio::spawn(async move {
             passage.pass(turn).await;
             drop(passes);
@@ -71,17 +79,36 @@ impl Lanes {
     /// A place at the end of the lane; none where order is not kept.
     pub(crate) fn join(&self, transaction: &Transaction) -> Option<Turn> {
         let config = &self.config;
-        let lane = config
-            .ordering
-            .then(|| self.tenure.mutex(self.name("lane", &address(transaction.sender))));
-        let lane = lane?
+        if !config.ordering {
+            return None;
+        }
+        let name = self.name("lane", &address(transaction.sender));
+        let is_down = config.on_outage == OnOutage::Closed && !self.tenure.is_reachable(&name);
+        let lane = self
+            .tenure
+            .mutex(&name)
             .ttl(config.ttl)
             .max_hold(config.max_hold)
             .max_waiters(config.per_sender)
             .on_outage(config.on_outage)
             .meta("nonce", transaction.nonce.to_string())
             .meta("hash", transaction.hash.to_string());
-        Some(Box::pin(lane.join()))
+        let turn = lane.join();
+        if !is_down {
+            return Some(Box::pin(turn));
+        }
+        let tenure = self.tenure.clone();
+        Some(Box::pin(async move {
+            // The engine may be back, and not known to be.
+            tokio::pin!(turn);
+            if let Ok(hold) = tokio::time::timeout(DOWN_FOR, &mut turn).await {
+                return hold;
+            }
+            match tenure.is_reachable(&name) {
+                true => turn.await,
+                false => Err(Error::new(ErrorKind::Unavailable, "the engine is out of reach")),
+            }
+        }))
     }
 
     pub(crate) fn in_flight(&self, sender: Address) -> InFlight {

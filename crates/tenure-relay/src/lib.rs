@@ -1,6 +1,8 @@
 //! An Ethereum JSON-RPC relay that keeps each sender's transactions in order across instances, and
 //! nonces for signers.
 
+#[cfg(feature = "relay")]
+mod access;
 #[cfg(feature = "alloy")]
 pub mod alloy;
 #[cfg(feature = "relay")]
@@ -40,9 +42,10 @@ mod verdict;
 
 #[cfg(feature = "relay")]
 pub use self::{
+    access::Access,
     config::{Config, Gap, Repeats},
     relay::Relay,
-    server::Server,
+    server::{Server, Tls},
     upstream::{Address, chain_id},
 };
 

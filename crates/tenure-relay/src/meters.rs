@@ -1,30 +1,64 @@
 //! The relay's own numbers. What happens in the lanes themselves is told by the library, with the group
 //! `lane`: waiting and holding times, who waits, what ran into max hold, work without the engine.
+//!
+//! Labels are bounded: chains and nodes are the operator's, clients are the names of tokens, and of methods
+//! only those that are known here are told apart.
+
+mod methods;
 
 use std::time::Duration;
 
-use metrics::{counter, gauge, histogram};
+use metrics::{Label, counter, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use tenure::Protection;
+use tenure::{Protection, Tenure};
 
 use crate::passing::Passing;
 
+const TRANSACTIONS: &str = "tenure_relay_transactions_total";
+const UNPROTECTED: &str = "tenure_relay_unprotected_total";
+const WRONG_NONCE: &str = "tenure_nonce_wrong_nonce_total";
+const GAPS: &str = "tenure_nonce_gaps_total";
+const CALLS: &str = "tenure_relay_calls_total";
+const FAILOVERS: &str = "tenure_relay_node_failovers_total";
+const FAILURES: &str = "tenure_relay_node_failures_total";
+const UNAUTHORIZED: &str = "tenure_relay_unauthorized_total";
+const LIMITED: &str = "tenure_relay_limited_total";
+
 /// Name, what it counts.
-const COUNTERS: [(&str, &str); 4] = [
-    ("tenure_relay_transactions_total", "Transactions by what became of them."),
+const COUNTERS: [(&str, &str); 9] = [
+    (TRANSACTIONS, "Transactions by what became of them."),
+    (UNPROTECTED, "Turns that the engine did not give, by what protected them."),
+    (WRONG_NONCE, "Transactions refused for a nonce that was used or not next."),
+    (GAPS, "Transactions that came before the ones before them."),
+    (CALLS, "Calls that came, by method."),
     (
-        "tenure_relay_unprotected_total",
-        "Turns that the engine did not give, by what protected them.",
+        FAILOVERS,
+        "Requests that went to this node because one before it in the list did not answer.",
     ),
-    (
-        "tenure_nonce_wrong_nonce_total",
-        "Transactions refused for a nonce that was used or not next.",
-    ),
-    ("tenure_nonce_gaps_total", "Transactions that came before the ones before them."),
+    (FAILURES, "Requests that this node did not answer, or not so that it could be used."),
+    (UNAUTHORIZED, "Requests without a token that is known."),
+    (LIMITED, "Requests and transactions refused for a limit of their client."),
 ];
 const IN_FLIGHT: &str = "tenure_relay_in_flight";
 const OLDEST: &str = "tenure_relay_oldest_in_flight_seconds";
+const NODE_UP: &str = "tenure_relay_node_up";
 const SECONDS: &str = "tenure_relay_transaction_seconds";
+const NODE_SECONDS: &str = "tenure_relay_node_seconds";
+
+/// What can become of a transaction.
+const OUTCOMES: [&str; 6] = ["accepted", "repeated", "collided", "rejected", "refused", "unknown"];
+
+/// Counters of the library that alerts are made of: label, values.
+const OF_LANES: [(&str, &str, &[&str]); 4] = [
+    ("tenure_acquisitions_total", "outcome", &["granted", "error"]),
+    (
+        "tenure_lost_total",
+        "reason",
+        &["expired", "broken", "max_hold", "conflict", "forgotten", "clock_step", "elsewhere"],
+    ),
+    ("tenure_expired_before_release_total", "", &[""]),
+    ("tenure_max_hold_releases_total", "", &[""]),
+];
 
 /// Makes the numbers of this process readable: the library's and the relay's.
 ///
@@ -45,8 +79,47 @@ pub fn install() -> Result<PrometheusHandle, String> {
     }
     metrics::describe_gauge!(IN_FLIGHT, "Transactions that have arrived and have no outcome yet.");
     metrics::describe_gauge!(OLDEST, "For how long the oldest of them has been on its way.");
+    metrics::describe_gauge!(NODE_UP, "Whether this node answered when it was last asked.");
     metrics::describe_histogram!(SECONDS, "From arrival to outcome, by what it was.");
+    metrics::describe_histogram!(NODE_SECONDS, "From a request to the head of this node's answer.");
     Ok(handle)
+}
+
+/// Every counter is there from the start: a rate of what is not there yet is no rate, and an alert on it
+/// never fires for the first one.
+pub(crate) fn start<'a>(chain_id: u64, tenure: &Tenure, nodes: impl Iterator<Item = &'a str>) {
+    let chain = chain_id.to_string();
+    for outcome in OUTCOMES {
+        counter!(TRANSACTIONS, "chain" => chain.clone(), "outcome" => outcome).increment(0);
+    }
+    for by in ["local", "none"] {
+        counter!(UNPROTECTED, "chain" => chain.clone(), "protection" => by).increment(0);
+    }
+    for end in ["closed", "refused"] {
+        counter!(GAPS, "chain" => chain.clone(), "end" => end).increment(0);
+    }
+    counter!(WRONG_NONCE, "chain" => chain.clone()).increment(0);
+    for method in methods::STARTED {
+        counter!(CALLS, "chain" => chain.clone(), "method" => method).increment(0);
+    }
+    counter!(UNAUTHORIZED).increment(0);
+    for node in nodes {
+        counter!(FAILOVERS, "node" => node.to_owned()).increment(0);
+        counter!(FAILURES, "node" => node.to_owned()).increment(0);
+    }
+    for (name, label, values) in OF_LANES {
+        for value in values {
+            let mut labels = vec![
+                Label::new("engine", tenure.profile().label.clone()),
+                Label::from_static_parts("kind", "lock"),
+                Label::from_static_parts("group", "lane"),
+            ];
+            if !label.is_empty() {
+                labels.push(Label::from_static_parts(label, value));
+            }
+            counter!(name, labels).increment(0);
+        }
+    }
 }
 
 /// What is measured when someone looks.
@@ -57,19 +130,53 @@ pub(crate) fn look(chain_id: u64, passing: &Passing) {
 
 pub(crate) fn ended(chain_id: u64, outcome: &'static str, took: Duration) {
     let chain = chain_id.to_string();
-    counter!(COUNTERS[0].0, "chain" => chain.clone(), "outcome" => outcome).increment(1);
+    counter!(TRANSACTIONS, "chain" => chain.clone(), "outcome" => outcome).increment(1);
     histogram!(SECONDS, "chain" => chain, "outcome" => outcome).record(took);
 }
 
 pub(crate) fn unprotected(chain_id: u64, by: Protection) {
     let by = if by == Protection::Local { "local" } else { "none" };
-    counter!(COUNTERS[1].0, "chain" => chain_id.to_string(), "protection" => by).increment(1);
+    counter!(UNPROTECTED, "chain" => chain_id.to_string(), "protection" => by).increment(1);
 }
 
 pub(crate) fn wrong_nonce(chain_id: u64) {
-    counter!(COUNTERS[2].0, "chain" => chain_id.to_string()).increment(1);
+    counter!(WRONG_NONCE, "chain" => chain_id.to_string()).increment(1);
 }
 
 pub(crate) fn gap(chain_id: u64, what: &'static str) {
-    counter!(COUNTERS[3].0, "chain" => chain_id.to_string(), "end" => what).increment(1);
+    counter!(GAPS, "chain" => chain_id.to_string(), "end" => what).increment(1);
+}
+
+/// A call has come.
+pub(crate) fn called(chain_id: u64, method: &str) {
+    let method = methods::known(method);
+    counter!(CALLS, "chain" => chain_id.to_string(), "method" => method).increment(1);
+}
+
+/// A request came without a token that is known.
+pub(crate) fn unauthorized() {
+    counter!(UNAUTHORIZED).increment(1);
+}
+
+/// A client came to one of its limits.
+pub(crate) fn limited(client: &str, limit: &'static str) {
+    counter!(LIMITED, "client" => client.to_owned(), "limit" => limit).increment(1);
+}
+
+/// A node has answered, in its way, after so long.
+pub(crate) fn node_answered(node: &str, took: Duration) {
+    histogram!(NODE_SECONDS, "node" => node.to_owned()).record(took);
+}
+
+pub(crate) fn node_is_up(node: &str, is_up: bool) {
+    gauge!(NODE_UP, "node" => node.to_owned()).set(if is_up { 1.0 } else { 0.0 });
+}
+
+pub(crate) fn node_failed(node: &str) {
+    counter!(FAILURES, "node" => node.to_owned()).increment(1);
+}
+
+/// A node was asked in the place of one before it.
+pub(crate) fn failover(node: &str) {
+    counter!(FAILOVERS, "node" => node.to_owned()).increment(1);
 }

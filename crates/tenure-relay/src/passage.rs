@@ -32,7 +32,11 @@ pub(crate) struct Passage {
     lanes: Arc<Lanes>,
     transaction: Transaction,
     client: Option<Client>,
+    /// Who sent it, for the log.
+    from: Arc<str>,
     arrived: Instant,
+    /// When its turn came last.
+    turn_at: Option<Instant>,
     /// How long it still waits for those before it, once it came too early.
     patience: Option<Patience>,
     /// Taken when the answer has been given.
@@ -60,6 +64,7 @@ impl Passage {
         lanes: Arc<Lanes>,
         transaction: Transaction,
         client: Option<Client>,
+        from: Arc<str>,
         answer: oneshot::Sender<Outcome>,
     ) -> Passage {
         let (arrived, answer) = (Instant::now(), Some(answer));
@@ -67,7 +72,9 @@ impl Passage {
             lanes,
             transaction,
             client,
+            from,
             arrived,
+            turn_at: None,
             patience: None,
             answer,
             is_shown: false,
@@ -87,6 +94,7 @@ impl Passage {
                 },
                 None => None,
             };
+            self.turn_at = Some(Instant::now());
             let visit = self.visit(hold.as_ref()).await;
             // Not in the set any more when the next one looks at it, whose turn comes before anything
             // else is done.
@@ -338,8 +346,7 @@ impl Passage {
                 event = "relay.failed_late", %sender, nonce, %hash, outcome = class, reason
             );
         }
-        let ms = self.arrived.elapsed().as_millis() as u64;
-        tracing::debug!(event = "relay.ended", %sender, nonce, %hash, outcome = class, ms);
+        self.log(&outcome);
         if ["accepted", "repeated"].contains(&class) {
             self.lanes.gaps.accepted(sender, nonce);
         }
@@ -350,6 +357,22 @@ impl Passage {
                 drop(member);
             });
         }
+    }
+
+    /// One line a transaction: what became of it, how long it waited for its turn, and how long it took in
+    /// all.
+    fn log(&self, outcome: &Outcome) {
+        let Transaction { sender, nonce, hash, .. } = self.transaction;
+        let reason = match outcome {
+            Outcome::Refused(refusal) => refusal.name(),
+            _ => "",
+        };
+        let took = |until: Instant| until.duration_since(self.arrived).as_millis() as u64;
+        tracing::info!(
+            event = "relay.transaction", sender = %format_args!("{sender:#x}"), nonce, %hash, outcome = class_of(outcome),
+            reason = (!reason.is_empty()).then_some(reason), client = &*self.from,
+            wait_ms = self.turn_at.map(took), ms = took(Instant::now()),
+        );
     }
 
     /// It still counts as on its way until it is found, or another has its nonce.

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 /// | -32603 | `internal` | a fault of the relay |
 /// | -32000 | `nonce_too_low`, `nonce_gap`, `nonce_max`, `fee_too_low`, `tip_above_fee`, `gas_too_low`, `insufficient_funds`, `no_account`, `already_known` | the chain would not take it as things are |
 /// | -32003 | `type_refused`, `chain_id`, `unprotected`, `high_s`, `too_large` | a rule of this relay or of Ethereum forbids it |
-/// | -32005 | `line_full`, `engine_down`, `batch_too_long`, `body_too_large`, `busy`, `shutting_down` | a limit is reached, or no order can be promised |
+/// | -32005 | `line_full`, `engine_down`, `batch_too_long`, `body_too_large`, `busy`, `rate_limited`, `shutting_down` | a limit is reached, or no order can be promised |
 /// | -32002 | `node_unreachable`, `bad_reply` | the node did not answer, or not in JSON-RPC |
 /// | -32050 | `outcome_unknown` | the transaction may or may not have reached the node |
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,8 +129,13 @@ pub enum Refusal {
         /// How many bytes it may have.
         limit: usize,
     },
-    /// The relay has as much to do as it takes on.
-    Busy,
+    /// The relay has as much to do as it takes on: of what.
+    Busy(&'static str),
+    /// The client has asked for more than it may.
+    RateLimited {
+        /// How long until it may ask again.
+        wait: Duration,
+    },
     /// The relay is about to stop, and begins nothing.
     ShuttingDown,
     /// The node could not be asked.
@@ -190,6 +195,7 @@ impl Refusal {
             | Refusal::MethodDenied(_)
             | Refusal::BatchTooLong { .. }
             | Refusal::BodyTooLarge { .. }
+            | Refusal::RateLimited { .. }
             | Refusal::Internal(_)
             | Refusal::BadReply(_)
             | Refusal::NodeUnreachable(_) => None,
@@ -253,7 +259,8 @@ impl Refusal {
             Refusal::EngineDown(_) => (-32005, "engine_down"),
             Refusal::BatchTooLong { .. } => (-32005, "batch_too_long"),
             Refusal::BodyTooLarge { .. } => (-32005, "body_too_large"),
-            Refusal::Busy => (-32005, "busy"),
+            Refusal::Busy(_) => (-32005, "busy"),
+            Refusal::RateLimited { .. } => (-32005, "rate_limited"),
             Refusal::ShuttingDown => (-32005, "shutting_down"),
             Refusal::NodeUnreachable(_) => (-32002, "node_unreachable"),
             Refusal::BadReply(_) => (-32002, "bad_reply"),
@@ -287,9 +294,10 @@ impl Refusal {
             Refusal::Unprotected => "sign it with the chain id (EIP-155)",
             Refusal::HighS => "sign it with the lower s (EIP-2)",
             Refusal::TooLarge { .. } => "make it shorter, or split it",
-            Refusal::LineFull { .. } | Refusal::Busy | Refusal::EngineDown(_) => {
-                "send it again later"
-            }
+            Refusal::LineFull { .. }
+            | Refusal::Busy(_)
+            | Refusal::RateLimited { .. }
+            | Refusal::EngineDown(_) => "send it again later",
             Refusal::BatchTooLong { .. } | Refusal::BodyTooLarge { .. } => "split it",
             Refusal::ShuttingDown | Refusal::NodeUnreachable(_) | Refusal::BadReply(_) => {
                 "try again, here or at another relay"
@@ -383,7 +391,10 @@ impl Refusal {
                 write!(f, "batch too large: {items} items, limit {limit}")
             }
             Refusal::BodyTooLarge { limit } => write!(f, "content length too large: limit {limit}"),
-            Refusal::Busy => f.write_str("limit exceeded: the relay is busy"),
+            Refusal::Busy(why) => write!(f, "limit exceeded: {why}"),
+            Refusal::RateLimited { wait } => {
+                write!(f, "limit exceeded: too many calls, try again in {} ms", wait.as_millis())
+            }
             Refusal::ShuttingDown => f.write_str("the relay is shutting down"),
             _ => f.write_str(self.name()),
         }

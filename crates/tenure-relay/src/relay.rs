@@ -1,6 +1,7 @@
 //! Requests: what is passed on as it is, what goes through a lane, and what is refused.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
@@ -10,10 +11,12 @@ use hyper::{Response, StatusCode};
 use tenure::Tenure;
 use tokio::sync::oneshot;
 
+use crate::access::Caller;
 use crate::config::Config;
 use crate::envelope::{self, Bad, Call, Incoming, Json, Reply, read_replies};
 use crate::gap::Gaps;
 use crate::lane::{Lanes, Outcome};
+use crate::meters;
 use crate::passage::class_of;
 use crate::passing::Passing;
 use crate::recent::Recent;
@@ -43,6 +46,13 @@ pub struct Relay {
     pub(crate) lanes: Arc<Lanes>,
 }
 
+/// Where a request came from.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    headers: &'a HeaderMap,
+    caller: &'a Caller,
+}
+
 /// What becomes of one call of a batch.
 enum Part {
     /// It goes through a lane; its place there is taken.
@@ -61,6 +71,7 @@ impl Relay {
         let config = config.bounded();
         config.check()?;
         let nodes = Nodes::new(&config)?;
+        meters::start(config.rules.chain_id, tenure, nodes.seen().map(|(host, _)| host));
         let (tenure, recent) = (tenure.clone(), Recent::default());
         let (gaps, passing) = (Gaps::default(), Passing::default());
         Ok(Relay { lanes: Arc::new(Lanes { config, tenure, nodes, gaps, passing, recent }) })
@@ -75,21 +86,34 @@ impl Relay {
     }
 
     /// Answers one request body.
-    pub(crate) async fn answer(&self, headers: &HeaderMap, body: Bytes) -> Answer {
-        match envelope::read(&body, &self.lanes.config.limits) {
-            Err(refusal) => json(envelope::refuse(&Json::null(), &refusal)),
-            Ok(Incoming::One(call)) => self.one(headers, body, call).await,
-            Ok(Incoming::Batch(calls)) => self.batch(headers, body, calls).await,
+    pub(crate) async fn answer(&self, headers: &HeaderMap, caller: &Caller, body: Bytes) -> Answer {
+        let incoming = match envelope::read(&body, &self.lanes.config.limits) {
+            Ok(incoming) => incoming,
+            Err(refusal) => return json(envelope::refuse(&Json::null(), &refusal)),
+        };
+        let calls = match &incoming {
+            Incoming::One(_) => 1,
+            Incoming::Batch(calls) => calls.len(),
+        };
+        if let Err(refusal) = caller.may_call(calls) {
+            return too_fast(&incoming, &refusal);
+        }
+        let request = Origin { headers, caller };
+        match incoming {
+            Incoming::One(call) => self.one(request, body, call).await,
+            Incoming::Batch(calls) => self.batch(request, body, calls).await,
         }
     }
 
-    async fn one(&self, headers: &HeaderMap, body: Bytes, call: Result<Call, Bad>) -> Answer {
+    async fn one(&self, from: Origin<'_>, body: Bytes, call: Result<Call, Bad>) -> Answer {
         let call = match call {
             Ok(call) => call,
             Err(Bad { id, refusal }) => return json(envelope::refuse(&id, &refusal)),
         };
-        match self.begin(headers, &call) {
-            Part::Passed => self.pass(headers, body, &call.id.unwrap_or_else(Json::null)).await,
+        match self.begin(from, &call) {
+            Part::Passed => {
+                self.pass(from.headers, body, &call.id.unwrap_or_else(Json::null)).await
+            }
             part => {
                 let (answer, outcome) = finish(part, call.id).await;
                 let mut answer = json(answer.unwrap_or_default());
@@ -102,21 +126,16 @@ impl Relay {
     }
 
     /// Every place in a lane is taken here, in the order of the array, before anything is waited for.
-    async fn batch(
-        &self,
-        headers: &HeaderMap,
-        body: Bytes,
-        calls: Vec<Result<Call, Bad>>,
-    ) -> Answer {
+    async fn batch(&self, from: Origin<'_>, body: Bytes, calls: Vec<Result<Call, Bad>>) -> Answer {
         let parts: Vec<Part> = calls
             .iter()
             .map(|call| match call {
-                Ok(call) => self.begin(headers, call),
+                Ok(call) => self.begin(from, call),
                 Err(bad) => Part::Refused(bad.refusal.clone()),
             })
             .collect();
         if parts.iter().all(|part| matches!(part, Part::Passed)) {
-            return self.pass(headers, body, &Json::null()).await;
+            return self.pass(from.headers, body, &Json::null()).await;
         }
         let is_passed = |part: &Part| matches!(part, Part::Passed);
         let passed: Vec<&Call> = calls
@@ -142,23 +161,39 @@ impl Relay {
     }
 
     /// Whatever goes through a lane has its place there when this returns.
-    fn begin(&self, headers: &HeaderMap, call: &Call) -> Part {
+    fn begin(&self, from: Origin<'_>, call: &Call) -> Part {
+        let chain_id = self.lanes.config.rules.chain_id;
+        meters::called(chain_id, &call.method);
         if self.lanes.config.denies(&call.method) {
             return Part::Refused(Refusal::MethodDenied(call.method.clone()));
         }
         if !call.method.eq_ignore_ascii_case(SEND) {
             return Part::Passed;
         }
-        if self.lanes.passing.count() >= self.lanes.config.max_in_flight {
-            return Part::Refused(Refusal::Busy);
-        }
-        match decode(call.params.as_ref(), &self.lanes.config.rules) {
-            Ok(Decoded::Ordered(transaction)) => {
-                let hash = transaction.hash;
-                Part::InLane(self.lanes.enter(transaction, Client::of(headers)), hash)
+        match self.take(from, call) {
+            Ok(part) => part,
+            Err(refusal) => {
+                // Whatever has a place in a lane is told of at its end.
+                let (client, reason) = (&*from.caller.name, refusal.name());
+                meters::ended(chain_id, "refused", Duration::ZERO);
+                tracing::info!(event = "relay.transaction", outcome = "refused", reason, client);
+                Part::Refused(refusal)
             }
-            Ok(Decoded::Passed) => Part::Passed,
-            Err(refusal) => Part::Refused(refusal),
+        }
+    }
+
+    /// Takes the place of a transaction in its lane.
+    fn take(&self, from: Origin<'_>, call: &Call) -> Result<Part, Refusal> {
+        if self.lanes.passing.count() >= self.lanes.config.max_in_flight {
+            return Err(Refusal::Busy("the relay has as many transactions on their way as it may"));
+        }
+        from.caller.may_send()?;
+        match decode(call.params.as_ref(), &self.lanes.config.rules)? {
+            Decoded::Ordered(transaction) => {
+                let (hash, client) = (transaction.hash, Client::of(from.headers));
+                Ok(Part::InLane(self.lanes.enter(transaction, client, from.caller), hash))
+            }
+            Decoded::Passed => Ok(Part::Passed),
         }
     }
 
@@ -191,6 +226,21 @@ impl Relay {
         };
         replies.unwrap_or_else(|refusal| vec![Err(refusal); ids.len()])
     }
+}
+
+/// The client has asked for more than it may: libraries know the status, and try again later.
+fn too_fast(incoming: &Incoming, refusal: &Refusal) -> Answer {
+    let id = match incoming {
+        Incoming::One(Ok(call)) => call.id.clone(),
+        _ => None,
+    };
+    let mut answer = json(envelope::refuse(&id.unwrap_or_else(Json::null), refusal));
+    *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    if let Refusal::RateLimited { wait } = refusal {
+        let seconds = HeaderValue::from(wait.as_secs() + 1);
+        answer.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
+    answer
 }
 
 /// Waits for what was begun; the answer, and what became of a transaction. A notification gets no answer,

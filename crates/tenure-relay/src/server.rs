@@ -1,45 +1,58 @@
-//! HTTP: who may ask, how much at once, and whether all is well.
-//!
-//! `POST /` is the node. `GET /healthz` says that the process lives, `GET /readyz` whether it can do
-//! its work: the engine answers, or may be missed, and a node does. `GET /metrics` has the numbers.
+//! HTTP server: who may connect, how many at a time, and how it ends. What is answered is in `desk`.
+
+mod bodies;
+mod desk;
+mod origin;
+mod stream;
+mod tls;
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HOST, HeaderMap};
 use hyper::service::service_fn;
-use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::PrometheusHandle;
-use serde_json::json;
-use tenure::OnOutage;
+use ring::digest::{SHA256, digest};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::envelope::{self, Json};
-use crate::meters;
-use crate::refusal::Refusal;
-use crate::relay::{Answer, Relay, json, with_status};
+use self::bodies::Bodies;
+use self::desk::{Desk, Door};
+use self::origin::{Hosts, Origins};
+use self::stream::{Impatient, Waited};
+pub use self::tls::Tls;
+use crate::access::Access;
+use crate::relay::Relay;
 
 /// How long a client may take for the head of a request, and so how long it may be idle.
 const HEAD_WITHIN: Duration = Duration::from_secs(120);
-/// How long a client may take for the body.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// How long the engine and a node may take for their parts of `/readyz`.
-const HEALTH_WITHIN: Duration = Duration::from_secs(2);
-/// How often old numbers are tidied up.
+/// The same for those who come when all connections are taken.
+const HEAD_WITHIN_RESERVE: Duration = Duration::from_secs(5);
+/// How long a client may take to agree on TLS.
+const TLS_WITHIN: Duration = Duration::from_secs(10);
+/// So many more are let in when all connections are taken: they may ask how the relay is.
+const RESERVE: usize = 16;
+/// The most connections to the address for health and metrics.
+const ADMIN_CONNECTIONS: usize = 64;
+/// The most that is kept of a request while it is read, beside its body; so the longest head.
+const MOST_BUFFERED: usize = 64 << 10;
+/// How often old numbers are tidied up, and the engine is looked at.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// A relay that listens.
 pub struct Server {
     relay: Relay,
     listener: TcpListener,
+    admin: Option<TcpListener>,
     metrics: Option<PrometheusHandle>,
+    access: Access,
+    tls: Option<Tls>,
+    hosts: Vec<String>,
+    origins: Vec<String>,
 }
 
 impl Server {
@@ -51,13 +64,67 @@ impl Server {
     /// # Cancel safety
     /// May be dropped at any await point.
     pub async fn bind(relay: Relay, listen: SocketAddr) -> std::io::Result<Server> {
-        Ok(Server { relay, listener: TcpListener::bind(listen).await?, metrics: None })
+        let listener = TcpListener::bind(listen).await?;
+        let (access, hosts, origins) = (Access::default(), Vec::new(), Vec::new());
+        Ok(Server {
+            relay,
+            listener,
+            admin: None,
+            metrics: None,
+            access,
+            tls: None,
+            hosts,
+            origins,
+        })
+    }
+
+    /// Answers `/healthz`, `/readyz` and `/metrics` here, over plain HTTP and without asking for a token.
+    /// The other address has JSON-RPC and `/healthz` then.
+    ///
+    /// # Errors
+    /// If the address cannot be had.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await point.
+    pub async fn with_admin(mut self, listen: SocketAddr) -> std::io::Result<Server> {
+        self.admin = Some(TcpListener::bind(listen).await?);
+        Ok(self)
     }
 
     /// Shows these numbers at `/metrics`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: PrometheusHandle) -> Server {
         self.metrics = Some(metrics);
+        self
+    }
+
+    /// Only these may ask.
+    #[must_use]
+    pub fn with_access(mut self, access: Access) -> Server {
+        self.access = access;
+        self
+    }
+
+    /// Speaks TLS.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Tls) -> Server {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Names by which clients call the relay, beside addresses; `*` is any. It does not matter where tokens
+    /// or certificates are asked for.
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: Vec<String>) -> Server {
+        self.hosts = hosts;
+        self
+    }
+
+    /// Origins whose pages may use the relay from a browser (CORS), such as `https://app.example`; `*` is
+    /// any.
+    #[must_use]
+    pub fn with_origins(mut self, origins: Vec<String>) -> Server {
+        self.origins = origins;
         self
     }
 
@@ -69,224 +136,193 @@ impl Server {
         self.listener.local_addr()
     }
 
+    /// Where it answers for health and metrics, if that is an address of its own.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn admin_address(&self) -> std::io::Result<Option<SocketAddr>> {
+        self.admin.as_ref().map(TcpListener::local_addr).transpose()
+    }
+
     /// Serves until `stop` ends; then accepts nobody, finishes what was begun, and returns.
     ///
     /// # Cancel safety
     /// Dropping it hangs up on everyone. Transactions that have a place in a lane go on.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Server { relay, listener, metrics } = self;
-        let is_local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
-        let config = &relay.lanes.config;
-        let longest = config.max_hold + config.answer_within;
-        let room = Arc::new(Semaphore::new(config.max_connections));
-        let desk = Arc::new(Desk { relay, metrics, is_local });
+        let Server { relay, listener, admin, metrics, access, tls, hosts, origins } = self;
+        let config = relay.lanes.config.clone();
+        let shows_who = !access.is_open() || tls.as_ref().is_some_and(|tls| tls.asks_clients);
+        let hosts_of = |listener: &TcpListener| match listener.local_addr() {
+            Ok(address) => Hosts::new(hosts.clone(), address),
+            Err(_) => Hosts::new(Vec::new(), SocketAddr::from(([127, 0, 0, 1], 0))),
+        };
+        let desk = Arc::new(Desk {
+            door: if admin.is_some() { Door::Calls } else { Door::All },
+            hosts: if shows_who { Hosts::Any } else { hosts_of(&listener) },
+            bodies: Bodies::new(config.max_bodies, config.limits.bytes, config.client_within),
+            origins: Origins::new(origins),
+            metrics: metrics.clone(),
+            relay: relay.clone(),
+            access,
+        });
+        let main = Entrance::new(listener, config.max_connections, tls);
+        let admin = admin.map(|listener| {
+            let desk = Desk {
+                door: Door::Admin,
+                hosts: hosts_of(&listener),
+                bodies: Bodies::new(0, 0, config.client_within),
+                origins: Origins::new(Vec::new()),
+                metrics: metrics.clone(),
+                relay: relay.clone(),
+                access: Access::default(),
+            };
+            (Entrance::new(listener, ADMIN_CONNECTIONS, None), Arc::new(desk))
+        });
         let (stopping, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut upkeep = tokio::time::interval(UPKEEP);
         tokio::pin!(stop);
         loop {
-            tokio::select! {
+            let (guest, desk) = tokio::select! {
                 biased;
                 () = &mut stop => break,
-                _ = connections.join_next(), if !connections.is_empty() => {}
-                _ = upkeep.tick() => desk.metrics.iter().for_each(PrometheusHandle::run_upkeep),
-                accepted = accept(&listener, &room) => {
-                    let (stream, place) = accepted;
-                    let (desk, stopped) = (desk.clone(), stopped.clone());
-                    connections.spawn(async move {
-                        serve(desk, stream, stopped).await;
-                        drop(place);
-                    });
+                _ = connections.join_next(), if !connections.is_empty() => continue,
+                _ = upkeep.tick() => {
+                    metrics.iter().for_each(PrometheusHandle::run_upkeep);
+                    // So that an outage shows also while nobody sends anything.
+                    relay.lanes.tenure.probe();
+                    continue;
                 }
-            }
+                accepted = accept_admin(admin.as_ref()) => accepted,
+                guest = main.accept() => (guest, desk.clone()),
+            };
+            let stopped = stopped.clone();
+            connections.spawn(serve(desk, guest, stopped));
         }
-        drop(listener);
+        drop((main, admin));
         stopping.send_replace(true);
         // Whoever does not read its answer is not waited for.
         let ended = async { while connections.join_next().await.is_some() {} };
+        let longest = config.max_hold + config.answer_within;
         let _ = tokio::time::timeout(longest, ended).await;
     }
 }
 
-/// The next connection, when there is room for it.
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> (TcpStream, Option<tokio::sync::OwnedSemaphorePermit>) {
-    // It is never closed.
-    let place = room.clone().acquire_owned().await.ok();
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return (stream, place),
-            // Out of descriptors, most likely: there will be some again.
-            Err(error) => {
-                tracing::warn!(event = "relay.accept", %error);
-                tokio::time::sleep(Duration::from_millis(50)).await;
+/// A listening socket, and how many may come in.
+struct Entrance {
+    listener: TcpListener,
+    room: Arc<Semaphore>,
+    /// For those who find no room.
+    reserve: Arc<Semaphore>,
+    tls: Option<Tls>,
+}
+
+/// A connection that was accepted, and its place.
+struct Guest {
+    stream: TcpStream,
+    from: SocketAddr,
+    tls: Option<Tls>,
+    is_in_reserve: bool,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl Entrance {
+    fn new(listener: TcpListener, room: usize, tls: Option<Tls>) -> Entrance {
+        let [room, reserve] = [room, RESERVE].map(|places| Arc::new(Semaphore::new(places)));
+        Entrance { listener, room, reserve, tls }
+    }
+
+    /// The next connection, with a place or with one of the reserve.
+    async fn accept(&self) -> Guest {
+        // It is never closed.
+        let spare = self.reserve.clone().acquire_owned().await.ok();
+        let (stream, from) = loop {
+            match self.listener.accept().await {
+                Ok(accepted) => break accepted,
+                // Out of descriptors, most likely: there will be some again.
+                Err(error) => {
+                    tracing::warn!(event = "relay.accept", %error);
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
             }
-        }
+        };
+        let place = self.room.clone().try_acquire_owned().ok();
+        let (is_in_reserve, tls) = (place.is_none(), self.tls.clone());
+        Guest { stream, from, tls, is_in_reserve, _place: place.or(spare) }
     }
 }
 
-async fn serve(desk: Arc<Desk>, stream: TcpStream, mut stopped: watch::Receiver<bool>) {
+async fn accept_admin(admin: Option<&(Entrance, Arc<Desk>)>) -> (Guest, Arc<Desk>) {
+    match admin {
+        Some((entrance, desk)) => (entrance.accept().await, desk.clone()),
+        None => std::future::pending().await,
+    }
+}
+
+async fn serve(desk: Arc<Desk>, guest: Guest, stopped: watch::Receiver<bool>) {
+    let Guest { stream, from, tls, is_in_reserve, _place } = guest;
     // It only costs time if it does not work.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(|request| {
-        let desk = desk.clone();
-        async move { Ok::<_, Infallible>(desk.answer(request).await) }
-    });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
-        .serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let told = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        _ = told => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let from: Arc<str> = from.ip().to_canonical().to_string().into();
+    let waited = Waited::default();
+    let stream = Impatient::new(stream, desk.relay.lanes.config.client_within, waited.clone());
+    let session = Session { desk, from, is_in_reserve, waited, stopped };
+    let Some(tls) = tls else { return session.run(stream).await };
+    match tokio::time::timeout(TLS_WITHIN, tls.acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let from = shown.map(|certificate| named(certificate));
+            let from = from.unwrap_or_else(|| session.from.clone());
+            Session { from, ..session }.run(stream).await;
         }
-    };
-    if let Err(error) = ended {
-        tracing::trace!(event = "relay.hung_up", %error);
+        Ok(Err(error)) => tracing::debug!(event = "relay.tls", from = %session.from, %error),
+        Err(_) => tracing::debug!(event = "relay.tls", from = %session.from, error = "too slow"),
     }
 }
 
-struct Desk {
-    relay: Relay,
-    metrics: Option<PrometheusHandle>,
-    /// Whether only this machine can reach it.
-    is_local: bool,
+/// What a client is called that shows a certificate: the beginning of its SHA-256 fingerprint.
+fn named(certificate: &[u8]) -> Arc<str> {
+    let digest = digest(&SHA256, certificate);
+    let begins = digest.as_ref().get(..8).unwrap_or_default();
+    format!("cert:{}", alloy_primitives::hex::encode(begins)).into()
 }
 
-impl Desk {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
-        if self.is_local && !names_this_machine(request.headers()) {
-            let why = "this relay is for its own machine: the Host must say so\n";
-            return with_status(StatusCode::MISDIRECTED_REQUEST, "text/plain", why);
-        }
-        match (request.method(), request.uri().path()) {
-            (&Method::POST, "/") => self.rpc(request).await,
-            (&Method::GET, "/healthz") => with_status(StatusCode::OK, "text/plain", "ok\n"),
-            (&Method::GET, "/readyz") => self.ready().await,
-            (&Method::GET, "/metrics") => self.metrics(),
-            (_, "/" | "/healthz" | "/readyz" | "/metrics") => {
-                with_status(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "JSON-RPC is POST /\n")
-            }
-            _ => with_status(StatusCode::NOT_FOUND, "text/plain", "JSON-RPC is POST /\n"),
-        }
-    }
+/// One connection.
+struct Session {
+    desk: Arc<Desk>,
+    /// Who is at the other end.
+    from: Arc<str>,
+    is_in_reserve: bool,
+    waited: Waited,
+    stopped: watch::Receiver<bool>,
+}
 
-    async fn rpc(&self, request: Request<Incoming>) -> Answer {
-        // A page in a browser can post anything but this without being asked who it is.
-        if !is_json(request.headers()) {
-            let why = "the content type must be application/json\n";
-            return with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, "text/plain", why);
-        }
-        let limit = self.relay.lanes.config.limits.bytes;
-        let (head, body) = request.into_parts();
-        let body = Limited::new(body, limit).collect();
-        let refusal = match tokio::time::timeout(BODY_WITHIN, body).await {
-            Ok(Ok(body)) => return self.relay.answer(&head.headers, body.to_bytes()).await,
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                Refusal::BodyTooLarge { limit }
-            }
-            Ok(Err(_)) => Refusal::InvalidRequest("the body broke off"),
-            Err(_) => Refusal::InvalidRequest("the body took too long"),
-        };
-        json(envelope::refuse(&Json::null(), &refusal))
-    }
-
-    async fn ready(&self) -> Answer {
-        let lanes = &self.relay.lanes;
-        let config = &lanes.config;
-        // Asked and not remembered: whoever asks wants to know how it is now.
-        let (engine, node) = tokio::join!(
-            tokio::time::timeout(HEALTH_WITHIN, lanes.tenure.health()),
-            tokio::time::timeout(HEALTH_WITHIN, lanes.nodes.answer())
-        );
-        let (is_up, node) = (matches!(engine, Ok(Ok(_))), node == Ok(true));
-        let can_do_without = !config.ordering || config.on_outage != OnOutage::Closed;
-        let ready = node && (is_up || can_do_without);
-        let nodes = lanes.nodes.seen();
-        let body = json!({
-            "ready": ready,
-            "engine": { "up": is_up },
-            "ordering": config.ordering,
-            "protection": protection(config.ordering, is_up, config.on_outage),
-            "nodes": nodes
-                .map(|(host, answers)| json!({ "host": host, "answers": answers }))
-                .collect::<Vec<_>>(),
+impl Session {
+    async fn run(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let Session { desk, from, is_in_reserve, waited, mut stopped } = self;
+        let service = service_fn(|request| {
+            let (desk, from) = (desk.clone(), from.clone());
+            waited.restart();
+            async move { Ok::<_, Infallible>(desk.answer(request, &from, is_in_reserve).await) }
         });
-        let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        with_status(status, "application/json", format!("{body}\n"))
-    }
-
-    fn metrics(&self) -> Answer {
-        let lanes = &self.relay.lanes;
-        lanes.tenure.measure_ages();
-        meters::look(lanes.config.rules.chain_id, &lanes.passing);
-        match &self.metrics {
-            Some(metrics) => {
-                with_status(StatusCode::OK, "text/plain; version=0.0.4", metrics.render())
+        let head_within = if is_in_reserve { HEAD_WITHIN_RESERVE } else { HEAD_WITHIN };
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(head_within)
+            .keep_alive(!is_in_reserve)
+            .max_buf_size(MOST_BUFFERED)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let told = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = told => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
             }
-            None => with_status(StatusCode::NOT_FOUND, "text/plain", "there are none\n"),
-        }
-    }
-}
-
-/// What stands between two transactions of one sender right now.
-fn protection(ordering: bool, is_up: bool, on_outage: OnOutage) -> &'static str {
-    match on_outage {
-        _ if !ordering => "none",
-        _ if is_up => "engine",
-        OnOutage::Local => "local",
-        OnOutage::Open => "none",
-        _ => "refused",
-    }
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/json")
-}
-
-/// A page that had its name point to this machine would say that name.
-fn names_this_machine(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(HOST) else { return true };
-    let Ok(host) = host.to_str() else { return false };
-    let Ok(host) = host.parse::<hyper::http::uri::Authority>() else { return false };
-    let host = host.host().trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = |address: IpAddr| address.is_loopback();
-    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_names_of_this_machine_are_taken_from_this_machine() {
-        let with = |host: &'static str| {
-            HeaderMap::from_iter([(HOST, hyper::header::HeaderValue::from_static(host))])
         };
-        for good in ["localhost", "LOCALHOST:8545", "127.0.0.1:1", "127.1.2.3", "[::1]:80"] {
-            assert!(names_this_machine(&with(good)), "{good}");
+        if let Err(error) = ended {
+            tracing::trace!(event = "relay.hung_up", %error);
         }
-        for bad in ["example.org", "localhost.example.org:1", "10.0.0.1", "", "a b"] {
-            assert!(!names_this_machine(&with(bad)), "{bad}");
-        }
-        assert!(names_this_machine(&HeaderMap::new()));
-    }
-
-    #[test]
-    fn json_has_several_spellings() {
-        let with = |kind: &'static str| {
-            HeaderMap::from_iter([(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind))])
-        };
-        assert!(is_json(&with("application/json")));
-        assert!(is_json(&with("Application/JSON; charset=utf-8")));
-        assert!(!is_json(&with("text/plain")) && !is_json(&HeaderMap::new()));
     }
 }

@@ -8,7 +8,7 @@ mod body;
 mod node;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -24,6 +24,7 @@ pub(crate) use self::body::Bounded;
 use self::node::Node;
 use crate::config::Config;
 use crate::envelope::{Json, Reply, read_reply};
+use crate::meters;
 use crate::node::{BaseFee, quantity};
 use crate::refusal::Refusal;
 
@@ -107,11 +108,12 @@ impl Nodes {
         let (node, response) = self.send(headers, body).await.map_err(NoAnswer::into_refusal)?;
         let status = response.status();
         if status.is_redirection() {
-            node.failed();
-            return Err(unusable(&node, "it answers with a redirect"));
+            let why = "it answers with a redirect";
+            node.failed(why);
+            return Err(unusable(&node, why));
         }
         match is_trouble(status) {
-            true => node.failed(),
+            true => node.failed(&format!("HTTP {}", status.as_u16())),
             false => node.answered(),
         }
         Ok(response.map(|body| Bounded::new(body, self.max_answer, self.answer_within)))
@@ -122,7 +124,7 @@ impl Nodes {
         let (node, response) = self.send(&HeaderMap::new(), body).await?;
         let heard = self.hear(&node, response, MOST_OF_AN_ANSWER).await?;
         match heard.is_in_trouble {
-            true => node.failed(),
+            true => node.failed("HTTP 5xx or 429"),
             false => node.answered(),
         }
         Ok(heard)
@@ -145,11 +147,12 @@ impl Nodes {
             match asked.await.map_err(NoAnswer::into_refusal) {
                 Ok(answer) => match read(&answer) {
                     Ok(read) => {
+                        self.count_failover(&node);
                         node.answered();
                         return Ok(read);
                     }
                     Err(refusal) => {
-                        node.failed();
+                        node.failed(&refusal.message());
                         last = refusal;
                     }
                 },
@@ -184,12 +187,23 @@ impl Nodes {
                 continue;
             }
             match self.post(&node, headers, body.clone()).await {
-                Ok(response) => return Ok((node, response)),
+                Ok(response) => {
+                    self.count_failover(&node);
+                    return Ok((node, response));
+                }
                 Err(NoAnswer::NotSent(refusal)) => last = refusal,
                 Err(unknown) => return Err(unknown),
             }
         }
         Err(NoAnswer::NotSent(last))
+    }
+
+    /// A node that is not the first was asked because of those before it.
+    fn count_failover(&self, node: &Node) {
+        let host = node.address.host();
+        if self.nodes.first().is_some_and(|first| first.address.host() != host) {
+            meters::failover(host);
+        }
     }
 
     /// Those that answer come first; the others are still better than none.
@@ -206,11 +220,15 @@ impl Nodes {
         body: Bytes,
     ) -> Result<Response<hyper::body::Incoming>, NoAnswer> {
         let request = request(node, headers, body);
+        let began = Instant::now();
         match tokio::time::timeout(self.answer_within, self.http.request(request)).await {
-            Ok(Ok(response)) => Ok(response),
+            Ok(Ok(response)) => {
+                meters::node_answered(node.address.host(), began.elapsed());
+                Ok(response)
+            }
             Ok(Err(error)) => {
-                node.failed();
                 let refusal = unreachable(node, &error);
+                node.failed(&refusal.message());
                 // A connection that could not be made has carried nothing.
                 if error.is_connect() {
                     return Err(NoAnswer::NotSent(refusal));
@@ -218,8 +236,9 @@ impl Nodes {
                 Err(NoAnswer::Unknown(refusal))
             }
             Err(_) => {
-                node.failed();
-                Err(NoAnswer::Unknown(self.too_slow(node)))
+                let refusal = self.too_slow(node);
+                node.failed(&refusal.message());
+                Err(NoAnswer::Unknown(refusal))
             }
         }
     }
@@ -233,8 +252,9 @@ impl Nodes {
         let status = response.status();
         let heard = self.hear(node, response, most).await?;
         if heard.is_in_trouble {
-            node.failed();
-            return Err(NoAnswer::Unknown(says_http(node, status)));
+            let refusal = says_http(node, status);
+            node.failed(&refusal.message());
+            return Err(NoAnswer::Unknown(refusal));
         }
         Ok(heard.body)
     }
@@ -251,20 +271,23 @@ impl Nodes {
         let body = match tokio::time::timeout(self.answer_within, body).await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(_)) => {
-                node.failed();
-                return Err(NoAnswer::Unknown(unusable(node, "it broke off, or is too long")));
+                let why = "it broke off, or is too long";
+                node.failed(why);
+                return Err(NoAnswer::Unknown(unusable(node, why)));
             }
             Err(_) => {
-                node.failed();
-                return Err(NoAnswer::Unknown(self.too_slow(node)));
+                let refusal = self.too_slow(node);
+                node.failed(&refusal.message());
+                return Err(NoAnswer::Unknown(refusal));
             }
         };
         // What nobody asked to be packed is not unpacked. Some nodes answer errors with 4xx: what counts
         // then is whether it is an answer.
         let is_json = body.first().is_some_and(|first| matches!(first, b'{' | b'['));
         if is_packed || !is_json || status.is_redirection() {
-            node.failed();
-            return Err(NoAnswer::Unknown(says_http(node, status)));
+            let refusal = says_http(node, status);
+            node.failed(&refusal.message());
+            return Err(NoAnswer::Unknown(refusal));
         }
         Ok(Heard { body, is_in_trouble: is_trouble(status) })
     }
@@ -285,8 +308,8 @@ impl Nodes {
             return Ok(());
         }
         // It is asked again, in case that someone repairs it; but not all the time.
-        node.failed();
         let reason = format!("it is of chain {chain_id}, not of chain {}", self.chain_id);
+        node.failed(&reason);
         Err(unusable(node, &reason))
     }
 
@@ -302,7 +325,7 @@ impl Nodes {
             Err(refusal) => Err(refusal),
         };
         // That it answers this does not mean yet that it is well.
-        chain_id.inspect_err(|_| node.failed())
+        chain_id.inspect_err(|refusal| node.failed(&refusal.message()))
     }
 }
 

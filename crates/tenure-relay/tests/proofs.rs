@@ -5,6 +5,8 @@
 
 mod probe;
 
+#[path = "proofs/access.rs"]
+mod access;
 #[path = "proofs/failover.rs"]
 mod failover;
 #[path = "proofs/flood.rs"]

@@ -124,6 +124,11 @@ impl<'a> Given<'a> {
         }
     }
 
+    /// What only a variable can say: a secret, which the command line would show to others.
+    pub(crate) fn secret(&self, name: &str) -> Option<OsString> {
+        self.variable(name)
+    }
+
     /// A word in its place, which must be text. No variable stands for it.
     pub(crate) fn word(&self, name: &'static str) -> Result<Option<String>, Failure> {
         if !self.is_spoken(name) {

@@ -1,6 +1,7 @@
 //! `tenure relay`: where the node is, and how order is kept before it.
 
-use std::net::SocketAddr;
+mod listening;
+
 use std::time::Duration;
 
 use clap::{ArgAction, Command};
@@ -8,6 +9,7 @@ use tenure::OnOutage;
 use tenure_relay::transaction::{Gas, UnknownTypes, Unprotected};
 use tenure_relay::{Address, Config, Gap, Repeats};
 
+pub(crate) use self::listening::Listening;
 use super::define::{flag, option};
 use super::given::Given;
 use crate::failure::{CONFIGURATION, Failure, USAGE};
@@ -21,7 +23,8 @@ each other.
 A transaction that comes before the one before it waits for that (--gap hold), is refused, or is forwarded
 all the same. While the engine is down nothing is sent (--on-outage closed), order is kept within this relay
 (local), or not at all (open; counted). GET /readyz is 503 while the relay cannot work, /metrics has the
-numbers. Error codes and the rest: docs/relay.md.
+numbers. On an address that other machines can reach, it needs TLS and either tokens or client certificates,
+or --insecure where the network is trusted. Error codes and the rest: docs/relay.md.
 
   tenure relay --upstream http://127.0.0.1:8545
   TENURE_URL=redis://redis:6379 TENURE_UPSTREAM=https://node/v2/SECRET tenure relay --listen 127.0.0.1:9545";
@@ -29,7 +32,7 @@ numbers. Error codes and the rest: docs/relay.md.
 /// The relay that was asked for.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    pub(crate) listen: SocketAddr,
+    pub(crate) listening: Listening,
     pub(crate) nodes: Vec<Address>,
     /// The node is asked if nobody says.
     pub(crate) chain_id: Option<u64>,
@@ -57,6 +60,8 @@ struct Changes {
     pass_unknown: bool,
     denied: Option<Vec<String>>,
     max_connections: Option<u64>,
+    max_bodies: Option<u64>,
+    client_within: Option<Duration>,
 }
 
 const ON_OR_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
@@ -66,10 +71,9 @@ const GAS: [(&str, Gas); 3] =
     [("prague", Gas::Prague), ("shanghai", Gas::Shanghai), ("off", Gas::Unchecked)];
 const REPEATS: [(&str, Repeats); 2] =
     [("same-client", Repeats::SameClient), ("anyone", Repeats::Anyone)];
-const LISTEN: &str = "127.0.0.1:9545";
 
 pub(super) fn define() -> Command {
-    Command::new("relay")
+    let command = Command::new("relay")
         .about("Keep each sender's Ethereum transactions in order, in front of a node")
         .after_help(MORE)
         .arg(
@@ -82,13 +86,8 @@ pub(super) fn define() -> Command {
                  variable instead",
             )
             .action(ArgAction::Append),
-        )
-        .arg(option("listen", None, "ADDRESS", "Where to listen [default: 127.0.0.1:9545]"))
-        .arg(flag(
-            "insecure",
-            None,
-            "Listen also where other machines can ask, without TLS and without asking who they are",
-        ))
+        );
+    listening::define(command)
         .arg(option("chain-id", None, "N", "The chain [default: the node is asked]"))
         .arg(option("ordering", None, "on|off", "Whether a sender's transactions stand in line [default: on]"))
         .arg(option("gap", None, "WHAT", "hold, refuse or forward a nonce that is not next [default: hold]"))
@@ -109,11 +108,13 @@ pub(super) fn define() -> Command {
         .arg(flag("pass-unknown", None, "Pass transactions of unknown types on, without a lane"))
         .arg(option("deny", None, "METHODS", "Methods to refuse, by commas; admin_* is all of them [default: what is for operators, and other ways to send raw transactions]"))
         .arg(option("connections", None, "N", "The most connections at a time [default: 1024]"))
+        .arg(option("bodies", None, "MIB", "The most of long request bodies at a time, in MiB [default: 64]"))
+        .arg(option("client-within", None, "D", "How long a client may take to send a body, and to take an answer [default: 30s]"))
 }
 
 impl Relay {
     pub(super) fn read(given: &Given<'_>) -> Result<Relay, Failure> {
-        let listen = read_listen(given)?;
+        let listening = Listening::read(given)?;
         let switch = |name| Ok(given.choice(name, &ON_OR_OFF)?.map(|found| found.value));
         let denied =
             given.text("deny")?.map(|found| words(&found.value).map(String::from).collect());
@@ -136,9 +137,11 @@ impl Relay {
             pass_unknown: given.flag("pass-unknown")?.value,
             denied,
             max_connections: given.number("connections", 1..=1_000_000)?,
+            max_bodies: given.number("bodies", 1..=1_000_000)?,
+            client_within: given.some_time("client-within")?,
         };
         let (nodes, chain_id) = (read_nodes(given)?, given.number("chain-id", 1..=u64::MAX)?);
-        Ok(Relay { listen, nodes, chain_id, changes })
+        Ok(Relay { listening, nodes, chain_id, changes })
     }
 
     /// How long a node may take for an answer.
@@ -147,7 +150,7 @@ impl Relay {
     }
 
     /// What it comes to for this chain.
-    pub(crate) fn config(self, chain_id: u64, ns: Option<String>) -> Config {
+    pub(crate) fn config(self, chain_id: u64, ns: Option<String>) -> (Config, Listening) {
         let changes = self.changes;
         let mut config = Config::new(self.nodes, chain_id);
         config.ns = ns;
@@ -173,7 +176,9 @@ impl Relay {
         }
         set(&mut config.denied, changes.denied);
         set(&mut config.max_connections, changes.max_connections.map(|most| most as usize));
-        config
+        set(&mut config.max_bodies, changes.max_bodies.map(|most| (most as usize) << 20));
+        set(&mut config.client_within, changes.client_within);
+        (config, self.listening)
     }
 }
 
@@ -207,25 +212,6 @@ fn read_nodes(given: &Given<'_>) -> Result<Vec<Address>, Failure> {
         return Err(Failure::new(USAGE, "no node is named", why, help));
     }
     Ok(nodes)
-}
-
-/// Where nobody is asked who they are, others are not let in by accident.
-fn read_listen(given: &Given<'_>) -> Result<SocketAddr, Failure> {
-    let said = given.text("listen")?;
-    let said = said.as_ref().map_or(LISTEN, |found| &found.value);
-    let Ok(listen) = said.parse::<SocketAddr>() else {
-        let why = "it takes an IP address and a port";
-        return Err(given.unreadable("listen", said.as_ref(), why, LISTEN));
-    };
-    if !listen.ip().is_loopback() && !given.flag("insecure")?.value {
-        return Err(Failure::new(
-            USAGE,
-            format!("{listen} can be reached by other machines"),
-            "the relay has no TLS and asks nobody who they are",
-            "put a proxy that does in front of it, or say --insecure where the network is trusted",
-        ));
-    }
-    Ok(listen)
 }
 
 fn read_gap(given: &Given<'_>) -> Result<Gap, Failure> {

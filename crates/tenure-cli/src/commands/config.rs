@@ -13,7 +13,7 @@ use crate::output::{clean, table};
 use crate::settings::{COLORS, FORMATS, LEVELS, Settings};
 
 /// Variables that are no setting: `run` gives them to its command, or other commands take them.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     "TENURE_NAME",
     "TENURE_FENCE",
     "TENURE_KIND",
@@ -21,6 +21,7 @@ const OTHERS: [&str; 7] = [
     "TENURE_WITHIN",
     "TENURE_RUN",
     "TENURE_CLAIM",
+    "TENURE_TOKENS",
 ];
 
 /// What is shown where there is no value.
@@ -39,6 +40,12 @@ struct Row {
 pub(crate) fn run(settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     let mut rows = of_all_commands(settings);
     rows.extend(of_some_commands(settings));
+    if cfg!(feature = "relay") && settings.log_level.source == Source::Default {
+        // It serves others, and says more.
+        let (setting, value) = ("relay log-level".to_owned(), "info".to_owned());
+        let variable = variable_of("log-level");
+        rows.push(Row { setting, value, from: from(Source::Default), variable });
+    }
     if settings.json.value {
         for Row { setting, value, from, variable } in &rows {
             let value = Some(&**value).filter(|value| *value != NONE);
@@ -102,15 +109,25 @@ fn word<T: PartialEq>(words: &[(&str, T)], value: T) -> String {
 fn of_some_commands(settings: &Settings) -> Vec<Row> {
     let from_url: BTreeMap<_, _> = settings.address.fields().into_iter().collect();
     let mut rows: Vec<Row> = Vec::new();
+    let mut defaults: BTreeMap<String, String> = BTreeMap::new();
     let words = args::define();
-    for arg in words.get_subcommands().flat_map(|words| words.get_arguments()) {
+    let args = words
+        .get_subcommands()
+        .flat_map(|command| command.get_arguments().map(move |arg| (command.get_name(), arg)));
+    for (command, arg) in args {
         let Some((setting, default)) = described(arg) else { continue };
-        if rows.iter().any(|row| row.setting == setting) {
-            continue;
-        }
-        let variable = variable_of(&setting);
+        let (variable, in_url) =
+            (variable_of(&setting), from_url.get(&setting.replace('-', "_")).cloned());
         let said = std::env::var_os(&variable).map(|value| value.to_string_lossy().into_owned());
-        let in_url = from_url.get(&setting.replace('-', "_")).cloned();
+        // A command with a default of its own, which what the URL says for all others does not change.
+        let (setting, in_url) = match defaults.get(&setting) {
+            Some(known) if *known == default || default == NONE => continue,
+            Some(_) => (format!("{command} {setting}"), None),
+            None => {
+                defaults.insert(setting.clone(), default.clone());
+                (setting, in_url)
+            }
+        };
         let (value, from) = match (said, in_url) {
             // Whoever reads its node's URL aloud reads its key aloud.
             (Some(_), _) if setting == "upstream" => ("set".to_owned(), "variable"),

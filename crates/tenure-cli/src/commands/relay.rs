@@ -1,13 +1,14 @@
 //! `tenure relay`: stands in front of a node until it is told to stop.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use tenure_relay::{Relay, Server};
+use tenure_relay::{Access, Relay, Server, Tls};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::args;
+use crate::args::{self, Listening};
 use crate::engine;
 use crate::failure::{
     CANNOT_CREATE, CONFIGURATION, Exit, Failure, INTERNAL, OK, Stop, UNREACHABLE,
@@ -27,26 +28,31 @@ pub(crate) async fn run(
     let metrics = tenure_relay::meters::install().map_err(internal)?;
     let tenure = engine::connect_alone(settings).await?;
     let chain_id = chain_id(&asked).await?;
-    let listen = asked.listen;
+    let (access, tls) = (asked.listening.access()?, asked.listening.tls()?);
     let ns = settings.ns.as_ref().map(|ns| ns.value.clone());
-    let config = asked.config(chain_id, ns);
+    let (config, listening) = asked.config(chain_id, ns);
     let longest = config.max_hold;
     config.check().map_err(|why| {
         let help = "change --max-hold or --ttl, or the variables TENURE_MAX_HOLD and TENURE_TTL";
         Failure::new(CONFIGURATION, "these settings do not fit together", why, help)
     })?;
     let relay = Relay::new(config, &tenure).map_err(internal)?;
-    let server = Server::bind(relay.clone(), listen).await.map_err(|error| {
-        let help = "choose another with `--listen`";
-        Failure::new(CANNOT_CREATE, format!("cannot listen on {listen}"), error.to_string(), help)
-    })?;
-    let address = server.address()?;
+    // Before anyone knows that it listens, and may tell it to stop.
+    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let server = bind(relay.clone(), listening, access, tls).await?;
+    let (address, admin) = (server.address()?, server.admin_address()?.map(|at| at.to_string()));
     match settings.json.value {
         true => {
             let object = Object::versioned().text("listening", &address.to_string());
-            writeln!(out, "{}", object.text("chain_id", &chain_id.to_string()).end())?;
+            let object = object.text("chain_id", &chain_id.to_string());
+            writeln!(out, "{}", object.maybe_text("admin", admin.as_deref()).end())?;
         }
-        false => writeln!(out, "listening on http://{address}, chain {chain_id}")?,
+        false => {
+            let admin = admin.map(|at| format!(", health and metrics on http://{at}"));
+            let admin = admin.unwrap_or_default();
+            writeln!(out, "listening on {scheme}://{address}, chain {chain_id}{admin}")?;
+        }
     }
     out.flush()?;
     let (told, stop) = oneshot::channel();
@@ -58,9 +64,7 @@ pub(crate) async fn run(
         tenure.close().await;
     };
     let told_twice = async {
-        let (interrupt, terminate) =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-        let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
+        let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
             return std::future::pending().await;
         };
         told_to_stop(&mut interrupt, &mut terminate).await;
@@ -72,6 +76,30 @@ pub(crate) async fn run(
         () = told_twice => settings.notes().say("stopped before everything was finished"),
     }
     Ok(OK)
+}
+
+async fn bind(
+    relay: Relay,
+    listening: Listening,
+    access: Access,
+    tls: Option<Tls>,
+) -> Result<Server, Failure> {
+    let Listening { listen, admin, hosts, origins, .. } = listening;
+    let cannot = |address: SocketAddr, flag: &str| {
+        let (what, help) =
+            (format!("cannot listen on {address}"), format!("choose another with `{flag}`"));
+        move |error: std::io::Error| Failure::new(CANNOT_CREATE, what, error.to_string(), help)
+    };
+    let server = Server::bind(relay, listen).await.map_err(cannot(listen, "--listen"))?;
+    let server = server.with_access(access).with_hosts(hosts).with_origins(origins);
+    let server = match tls {
+        Some(tls) => server.with_tls(tls),
+        None => server,
+    };
+    match admin {
+        Some(at) => server.with_admin(at).await.map_err(cannot(at, "--admin-listen")),
+        None => Ok(server),
+    }
 }
 
 /// The chain that was named, or the node's. A node of another chain is found out here, not with every

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Address;
+use crate::meters;
 
 /// So many failures in a row, and others are asked first.
 const FAILURES: u32 = 3;
@@ -21,10 +22,12 @@ struct Seen {
     chain_id: Option<u64>,
     failures: u32,
     rests_until: Option<Instant>,
+    failing_since: Option<Instant>,
 }
 
 impl Node {
     pub(super) fn new(address: Address) -> Node {
+        meters::node_is_up(address.host(), true);
         Node { address, seen: Mutex::default() }
     }
 
@@ -55,16 +58,34 @@ impl Node {
     /// It has given an answer that can be used.
     pub(super) fn answered(&self) {
         let mut seen = self.seen();
+        let (failures, since) = (seen.failures, seen.failing_since.take());
         (seen.failures, seen.rests_until) = (0, None);
+        drop(seen);
+        let (Some(since), node) = (since, self.address.host()) else { return };
+        meters::node_is_up(node, true);
+        if failures >= FAILURES {
+            let down_ms = since.elapsed().as_millis() as u64;
+            tracing::info!(event = "node.up", node, down_ms);
+        }
     }
 
-    /// It has given none.
-    pub(super) fn failed(&self) {
+    /// It has given none, or none that can be used.
+    pub(super) fn failed(&self, why: &str) {
         let mut seen = self.seen();
         seen.failures = seen.failures.saturating_add(1);
         if let Some(further) = seen.failures.checked_sub(FAILURES) {
             let rest = REST.saturating_mul(1 << further.min(5)).min(LONGEST_REST);
             seen.rests_until = Some(Instant::now() + rest);
+        }
+        seen.failing_since.get_or_insert_with(Instant::now);
+        let failures = seen.failures;
+        drop(seen);
+        let node = self.address.host();
+        meters::node_failed(node);
+        meters::node_is_up(node, false);
+        // One that fails now and then is not worth two lines each time.
+        if failures == FAILURES {
+            tracing::warn!(event = "node.down", node, reason = why);
         }
     }
 

@@ -1,0 +1,48 @@
+//! Redis is down, and the relay says so: in the log, in its numbers, and to whoever sends.
+
+use std::time::{Duration, Instant};
+
+use tenure_testkit::servers::Redis;
+
+use crate::stage::{Stage, eventually};
+use crate::{HASH, get, metric, node, send, start, stop};
+
+#[test]
+fn an_outage_is_logged_once_shown_and_answered_fast() {
+    let (node, redis) = (node(), Redis::build().start().unwrap());
+    let stage = Stage::new("relay-outage").with("TENURE_URL", &redis.url());
+    let (relay, address) = start(&stage, &["--upstream", &node.url()]);
+    let name = format!(r#"tenure_engine_up{{engine="{}/0"}}"#, redis.url());
+    let up = || metric(&get(&address, "/metrics"), &name);
+    assert_eq!(up(), Some(1.0), "{}", get(&address, "/metrics"));
+
+    // Nobody sends anything: it shows all the same.
+    redis.kill().unwrap();
+    let began = Instant::now();
+    eventually("the gauge says so", || up() == Some(0.0));
+    println!("seen after {:?} without a transaction", began.elapsed());
+    let took: Vec<_> = (0..5)
+        .map(|_| {
+            let began = Instant::now();
+            let refused = send(&address);
+            assert!(refused.contains(r#""reason":"engine_down""#), "{refused}");
+            began.elapsed()
+        })
+        .collect();
+    println!("refused after {took:?}");
+    // Far below the 5 s of an engine that may still answer.
+    assert!(took.iter().all(|took| *took < Duration::from_secs(2)), "{took:?}");
+    assert!(took.iter().min() < Some(&Duration::from_secs(1)), "{took:?}");
+    assert!(node.sent().is_empty());
+
+    redis.restart().unwrap();
+    eventually("the gauge says that it is back", || up() == Some(1.0));
+    let sent = send(&address);
+    assert!(sent.contains(HASH), "{sent}");
+    stop(&relay);
+    let ended = relay.ended();
+    for event in ["engine.down", "engine.up"] {
+        let many = ended.stderr.lines().filter(|line| line.contains(event)).count();
+        assert_eq!(many, 1, "{event}: {}", ended.stderr);
+    }
+}

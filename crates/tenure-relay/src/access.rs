@@ -1,0 +1,232 @@
+//! Who may ask: bearer tokens, each with a name and limits of its own.
+//!
+//! A token is a secret. Only its SHA-256 digest is kept, all digests are compared in constant time, and
+//! nothing here shows or logs one.
+
+mod rate;
+
+use std::fmt;
+use std::sync::Arc;
+
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use ring::digest::{SHA256, digest};
+use subtle::{Choice, ConstantTimeEq};
+
+use self::rate::Rate;
+use crate::meters;
+use crate::passing::Passing;
+use crate::refusal::Refusal;
+
+/// The shortest token that is taken: 128 bits in base64.
+const SHORTEST: usize = 22;
+const HASHED: &str = "sha256:";
+
+/// The tokens of those who may ask. Without one, everybody may.
+#[derive(Clone, Debug, Default)]
+pub struct Access(Vec<Arc<Token>>);
+
+struct Token {
+    name: Arc<str>,
+    digest: [u8; 32],
+    rate: Option<Rate>,
+    max_in_flight: Option<usize>,
+    passing: Passing,
+}
+
+/// Whoever sent a request. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// The name of the token, or else where the request came from.
+    pub(crate) name: Arc<str>,
+    token: Option<Arc<Token>>,
+}
+
+impl Access {
+    /// Reads tokens, one a line: a name, the token or `sha256:` and its digest in hex, and limits:
+    /// `rate=N` (calls a second) and `in-flight=N` (transactions at a time). What follows `#` is left out.
+    ///
+    /// ```
+    /// let lines = "shop 4f7d0a1e9b6c4c1f8a52d3e6b7f80911 rate=50 in-flight=20 # the web shop\n";
+    /// assert!(tenure_relay::Access::from_lines(lines).is_ok());
+    /// ```
+    ///
+    /// # Errors
+    /// Which line cannot be read, and why; never what is in it.
+    pub fn from_lines(lines: &str) -> Result<Access, String> {
+        let mut tokens: Vec<Arc<Token>> = Vec::new();
+        for (number, line) in (1..).zip(lines.lines()) {
+            let line = line.split('#').next().unwrap_or_default();
+            let mut words = line.split_whitespace();
+            let Some(name) = words.next() else { continue };
+            let token = Token::read(name, words).map_err(|why| format!("line {number}: {why}"))?;
+            if tokens.iter().any(|other| other.name == token.name || other.digest == token.digest) {
+                return Err(format!("line {number}: this name or token is there already"));
+            }
+            tokens.push(Arc::new(token));
+        }
+        match tokens.is_empty() {
+            true => Err("there is no token in it".to_owned()),
+            false => Ok(Access(tokens)),
+        }
+    }
+
+    /// Whether anybody may ask.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whose request this is; `None` if it has no token that is known. `from` is where it came from.
+    pub(crate) fn caller(&self, headers: &HeaderMap, from: &Arc<str>) -> Option<Caller> {
+        if self.is_open() {
+            return Some(Caller { name: from.clone(), token: None });
+        }
+        let token = headers.get(AUTHORIZATION).and_then(|said| bearer(said.as_bytes()));
+        let digest = digest(&SHA256, token.unwrap_or_default());
+        // All are looked at, so that how long it takes says nothing.
+        let mut found: Option<&Arc<Token>> = None;
+        for known in &self.0 {
+            let is_same: Choice = known.digest[..].ct_eq(digest.as_ref());
+            if bool::from(is_same) {
+                found = Some(known);
+            }
+        }
+        let token = token.and(found)?.clone();
+        Some(Caller { name: token.name.clone(), token: Some(token) })
+    }
+}
+
+impl Token {
+    fn read<'a>(name: &str, mut words: impl Iterator<Item = &'a str>) -> Result<Token, String> {
+        let Some(secret) = words.next() else {
+            return Err("a name and a token are needed".to_owned());
+        };
+        let digest = match secret.strip_prefix(HASHED) {
+            Some(hex) => {
+                alloy_primitives::hex::decode(hex).ok().and_then(|digest| digest.try_into().ok())
+            }
+            None if secret.len() < SHORTEST => {
+                return Err(format!("a token has at least {SHORTEST} characters"));
+            }
+            None => digest(&SHA256, secret.as_bytes()).as_ref().try_into().ok(),
+        };
+        let digest = digest.ok_or("a digest of SHA-256 is 64 hex digits")?;
+        let mut token = Token {
+            name: name.into(),
+            digest,
+            rate: None,
+            max_in_flight: None,
+            passing: Passing::default(),
+        };
+        for limit in words {
+            let (kind, most) = limit.split_once('=').ok_or("a limit is rate=N or in-flight=N")?;
+            let most: u32 = most.parse().map_err(|_| "a limit is a whole number")?;
+            match kind {
+                _ if most == 0 => return Err("a limit is at least 1".to_owned()),
+                "rate" => token.rate = Some(Rate::new(most)),
+                "in-flight" => token.max_in_flight = Some(most as usize),
+                _ => return Err("known limits: rate, in-flight".to_owned()),
+            }
+        }
+        Ok(token)
+    }
+}
+
+impl Caller {
+    /// Whether it may make so many calls now.
+    pub(crate) fn may_call(&self, calls: usize) -> Result<(), Refusal> {
+        let Some(rate) = self.token.as_ref().and_then(|token| token.rate.as_ref()) else {
+            return Ok(());
+        };
+        rate.take(calls, std::time::Instant::now()).map_err(|wait| {
+            meters::limited(&self.name, "rate");
+            Refusal::RateLimited { wait }
+        })
+    }
+
+    /// Whether it may have one more transaction on its way.
+    pub(crate) fn may_send(&self) -> Result<(), Refusal> {
+        let Some(token) = &self.token else { return Ok(()) };
+        if token.max_in_flight.is_some_and(|most| token.passing.count() >= most) {
+            meters::limited(&self.name, "in_flight");
+            return Err(Refusal::Busy(
+                "this client has as many transactions on their way as it may",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Where its transactions on their way are counted.
+    pub(crate) fn passing(&self) -> Option<&Passing> {
+        self.token.as_ref().map(|token| &token.passing)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The token of an `Authorization` header.
+fn bearer(said: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = said.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "4f7d0a1e9b6c4c1f8a52d3e6b7f80911";
+
+    fn with(said: &str) -> HeaderMap {
+        HeaderMap::from_iter([(AUTHORIZATION, said.parse().unwrap())])
+    }
+
+    #[test]
+    fn a_token_is_known_by_its_text_or_by_its_digest() {
+        let from: Arc<str> = "127.0.0.1".into();
+        let hex = alloy_primitives::hex::encode(digest(&SHA256, TOKEN.as_bytes()));
+        for lines in [format!("shop {TOKEN}"), format!("# who\n\nshop sha256:{hex} rate=5 # x\n")] {
+            let access = Access::from_lines(&lines).unwrap();
+            for said in [format!("Bearer {TOKEN}"), format!("bearer  {TOKEN} ")] {
+                assert_eq!(&*access.caller(&with(&said), &from).unwrap().name, "shop");
+            }
+            let wrong = [
+                "Bearer".to_owned(),
+                "Bearer ".to_owned(),
+                TOKEN.to_owned(),
+                format!("Basic {TOKEN}"),
+                format!("Bearer {TOKEN}0"),
+                format!("Bearer sha256:{hex}"),
+            ];
+            for said in wrong {
+                assert!(access.caller(&with(&said), &from).is_none(), "{said}");
+            }
+            assert!(access.caller(&HeaderMap::new(), &from).is_none());
+            assert!(!format!("{access:?}").contains(TOKEN));
+        }
+        let open = Access::default();
+        assert_eq!(&*open.caller(&HeaderMap::new(), &from).unwrap().name, "127.0.0.1");
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_named_and_not_shown() {
+        for (lines, why) in [
+            ("", "no token"),
+            ("shop", "line 1"),
+            ("shop short", "at least 22"),
+            ("# a\nshop sha256:abcd", "line 2"),
+            (&format!("shop {TOKEN} rate"), "rate=N"),
+            (&format!("shop {TOKEN} rate=0"), "at least 1"),
+            (&format!("shop {TOKEN} rate=x"), "whole number"),
+            (&format!("shop {TOKEN} speed=3"), "known limits"),
+            (&format!("shop {TOKEN}\nshop {TOKEN}1"), "line 2"),
+            (&format!("shop {TOKEN}\npay {TOKEN}"), "line 2"),
+        ] {
+            let error = Access::from_lines(lines).unwrap_err();
+            assert!(error.contains(why) && !error.contains(TOKEN), "{lines}: {error}");
+        }
+    }
+}

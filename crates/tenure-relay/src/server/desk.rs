@@ -1,0 +1,226 @@
+//! What is answered: `POST /` is the node. `GET /healthz` says that the process lives, `GET /readyz` whether
+//! it can do its work: the engine answers, or may be missed, and a node does. `GET /metrics` has the numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde_json::json;
+use tenure::OnOutage;
+
+use super::bodies::Bodies;
+use super::origin::{self, Hosts, Origins};
+use crate::access::{Access, Caller};
+use crate::envelope::{self, Json};
+use crate::meters;
+use crate::refusal::Refusal;
+use crate::relay::{Answer, Relay, json, with_status};
+
+/// How long the engine and a node may take for their parts of `/readyz`.
+const HEALTH_WITHIN: Duration = Duration::from_secs(2);
+
+const LOOK: &str = "GET, HEAD";
+const NO_WEBSOCKET: &str = "WebSocket is not supported: use HTTP, POST / with application/json. For \
+                            subscriptions connect to the node itself; transactions are sent here\n";
+
+/// What can be asked for at an address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Door {
+    All,
+    /// JSON-RPC, and whether the process lives.
+    Calls,
+    /// Health and metrics.
+    Admin,
+}
+
+/// What is behind an address.
+pub(super) struct Desk {
+    pub(super) door: Door,
+    pub(super) relay: Relay,
+    pub(super) metrics: Option<PrometheusHandle>,
+    pub(super) access: Access,
+    pub(super) hosts: Hosts,
+    pub(super) origins: Origins,
+    pub(super) bodies: Bodies,
+}
+
+impl Desk {
+    /// Answers a request of `from`. Where all connections are taken, only those are answered who ask how the
+    /// relay is.
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        from: &Arc<str>,
+        is_in_reserve: bool,
+    ) -> Answer {
+        if !self.hosts.accept(request.headers()) {
+            let why = "this relay does not know itself by this Host: see --hosts\n";
+            return plain(StatusCode::MISDIRECTED_REQUEST, why);
+        }
+        let origin = self.origins.known(request.headers());
+        let mut answer = match request.uri().path() {
+            "/" if self.door != Door::Admin => match is_in_reserve {
+                true => too_many(),
+                false => self.calls(request, from, origin.is_some()).await,
+            },
+            path @ ("/healthz" | "/readyz" | "/metrics") => self.look(path, &request, from).await,
+            _ => plain(StatusCode::NOT_FOUND, "JSON-RPC is POST /\n"),
+        };
+        if let Some(origin) = origin {
+            origin::allow(origin, answer.headers_mut());
+        }
+        answer
+    }
+
+    async fn calls(&self, request: Request<Incoming>, from: &Arc<str>, may_ask: bool) -> Answer {
+        let headers = request.headers();
+        match *request.method() {
+            Method::POST => match self.access.caller(headers, from) {
+                Some(caller) => self.rpc(request, &caller).await,
+                None => who_are_you(from),
+            },
+            Method::OPTIONS if may_ask && origin::is_preflight(headers) => {
+                let mut answer = plain(StatusCode::NO_CONTENT, "");
+                origin::allow_sending(answer.headers_mut());
+                answer
+            }
+            _ if wants_websocket(headers) => plain(StatusCode::NOT_IMPLEMENTED, NO_WEBSOCKET),
+            _ => not_allowed(if may_ask { "POST, OPTIONS" } else { "POST" }),
+        }
+    }
+
+    async fn rpc(&self, request: Request<Incoming>, caller: &Caller) -> Answer {
+        // A page in a browser can post anything but this without being asked who it is.
+        if !is_json(request.headers()) {
+            let why = "the content type must be application/json\n";
+            return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
+        }
+        let (head, body) = request.into_parts();
+        match self.bodies.read(body).await {
+            Ok(body) => self.relay.answer(&head.headers, caller, body.bytes.clone()).await,
+            Err(refusal) => json(envelope::refuse(&Json::null(), &refusal)),
+        }
+    }
+
+    /// How the relay is. Nobody need say who they are to hear that it lives.
+    async fn look(&self, path: &str, request: &Request<Incoming>, from: &Arc<str>) -> Answer {
+        if self.door == Door::Calls && path != "/healthz" {
+            return plain(StatusCode::NOT_FOUND, "it is at the address for health and metrics\n");
+        }
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return not_allowed(LOOK);
+        }
+        if path != "/healthz" && self.access.caller(request.headers(), from).is_none() {
+            return who_are_you(from);
+        }
+        match path {
+            "/healthz" => plain(StatusCode::OK, "ok\n"),
+            "/readyz" => self.ready().await,
+            _ => self.metrics(),
+        }
+    }
+
+    async fn ready(&self) -> Answer {
+        let lanes = &self.relay.lanes;
+        let config = &lanes.config;
+        // Asked and not remembered: whoever asks wants to know how it is now.
+        let (engine, node) = tokio::join!(
+            tokio::time::timeout(HEALTH_WITHIN, lanes.tenure.health()),
+            tokio::time::timeout(HEALTH_WITHIN, lanes.nodes.answer())
+        );
+        let (is_up, node) = (matches!(engine, Ok(Ok(_))), node == Ok(true));
+        let can_do_without = !config.ordering || config.on_outage != OnOutage::Closed;
+        let ready = node && (is_up || can_do_without);
+        let nodes = lanes.nodes.seen();
+        let body = json!({
+            "ready": ready,
+            "engine": { "up": is_up },
+            "ordering": config.ordering,
+            "protection": protection(config.ordering, is_up, config.on_outage),
+            "nodes": nodes
+                .map(|(host, answers)| json!({ "host": host, "answers": answers }))
+                .collect::<Vec<_>>(),
+        });
+        let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        with_status(status, "application/json", format!("{body}\n"))
+    }
+
+    fn metrics(&self) -> Answer {
+        let lanes = &self.relay.lanes;
+        lanes.tenure.measure_ages();
+        meters::look(lanes.config.rules.chain_id, &lanes.passing);
+        match &self.metrics {
+            Some(metrics) => {
+                with_status(StatusCode::OK, "text/plain; version=0.0.4", metrics.render())
+            }
+            None => plain(StatusCode::NOT_FOUND, "there are none\n"),
+        }
+    }
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Answer {
+    with_status(status, "text/plain", text)
+}
+
+fn not_allowed(allowed: &'static str) -> Answer {
+    let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "JSON-RPC is POST /\n");
+    answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+fn who_are_you(from: &str) -> Answer {
+    meters::unauthorized();
+    tracing::debug!(event = "relay.unauthorized", client = from);
+    let why = "a token is needed, in the header Authorization: Bearer TOKEN\n";
+    let mut answer = plain(StatusCode::UNAUTHORIZED, why);
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    answer
+}
+
+fn too_many() -> Answer {
+    let refusal = Refusal::Busy("all connections are taken");
+    let mut answer = json(envelope::refuse(&Json::null(), &refusal));
+    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
+}
+
+/// What stands between two transactions of one sender right now.
+fn protection(ordering: bool, is_up: bool, on_outage: OnOutage) -> &'static str {
+    match on_outage {
+        _ if !ordering => "none",
+        _ if is_up => "engine",
+        OnOutage::Local => "local",
+        OnOutage::Open => "none",
+        _ => "refused",
+    }
+}
+
+fn wants_websocket(headers: &HeaderMap) -> bool {
+    let upgrade = headers.get(header::UPGRADE).and_then(|to| to.to_str().ok()).unwrap_or_default();
+    upgrade.split(',').any(|to| to.trim().eq_ignore_ascii_case("websocket"))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_several_spellings() {
+        let with = |kind: &'static str| {
+            HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(kind))])
+        };
+        assert!(is_json(&with("application/json")));
+        assert!(is_json(&with("Application/JSON; charset=utf-8")));
+        assert!(!is_json(&with("text/plain")) && !is_json(&HeaderMap::new()));
+    }
+}
