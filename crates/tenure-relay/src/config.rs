@@ -38,6 +38,10 @@ pub struct Config {
     pub pending_set: bool,
     /// How long to follow a transaction whose outcome is unknown when its lane has moved on.
     pub unknown_for: Duration,
+    /// Whether nonces are reserved for signers that ask.
+    pub nonces: bool,
+    /// How long a nonce stays reserved for a signer that does not say how long.
+    pub nonces_for: Duration,
     /// How long a node may take for an answer.
     pub answer_within: Duration,
     /// Refuse what cannot be included in a block at the base fee of the latest one.
@@ -112,6 +116,8 @@ impl Config {
             answer_early: false,
             pending_set: true,
             unknown_for: Duration::from_secs(60),
+            nonces: false,
+            nonces_for: Duration::from_secs(5),
             answer_within: Duration::from_secs(10),
             check_fee: true,
             check_balance: false,
@@ -145,6 +151,12 @@ impl Config {
         if max_hold < ttl {
             return Err(format!(
                 "the max hold ({max_hold:?}) is shorter than the ttl ({ttl:?}), so no lane could be taken"
+            ));
+        }
+        if self.nonces && self.nonces_for > self.unknown_for {
+            return Err(format!(
+                "a nonce would stay reserved for {:?}, longer than what may have been sent ({:?})",
+                self.nonces_for, self.unknown_for
             ));
         }
         if self.nodes.is_empty() {

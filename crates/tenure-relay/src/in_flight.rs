@@ -19,6 +19,10 @@ const TTL: Duration = Duration::from_secs(10);
 
 const NONCE: &str = "nonce";
 const HASH: &str = "hash";
+/// What a signer that asks over the network calls its reservation: a digest.
+pub(crate) const ID: &str = "id";
+/// The turn in which the nonce was handed out: the fence of its hold.
+pub(crate) const TURN: &str = "turn";
 
 /// The transactions of one sender on one chain that are on their way.
 ///
@@ -101,9 +105,22 @@ impl InFlight {
     /// # Cancel safety
     /// May be dropped at any await point: within one round trip of a reachable engine no member remains.
     pub async fn join(&self, nonce: u64, hash: Option<B256>) -> Result<Member> {
+        self.join_with(nonce, hash, &[]).await
+    }
+
+    /// The same, with more to be said of it.
+    pub(crate) async fn join_with(
+        &self,
+        nonce: u64,
+        hash: Option<B256>,
+        more: &[(&str, String)],
+    ) -> Result<Member> {
         let mut unit = self.unit().meta(NONCE, nonce.to_string());
         if let Some(hash) = hash {
             unit = unit.meta(HASH, hash.to_string());
+        }
+        for (key, value) in more {
+            unit = unit.meta(*key, value);
         }
         Ok(Member { nonce, hash, hold: self.enter(unit).await? })
     }
@@ -153,8 +170,10 @@ pub(crate) fn name_of(what: &str, chain_id: u64, account: Address) -> String {
 pub(crate) fn seen(unit: &Holder) -> Option<Seen> {
     let nonce = said(unit, NONCE)?.parse().ok()?;
     let hash = said(unit, HASH).and_then(|hash| hash.parse().ok());
+    let id = said(unit, ID).map(str::to_owned);
+    let turn = said(unit, TURN).and_then(|turn| turn.parse().ok()).map(Fence::new);
     let Holder { fence, held_for: age, remaining, details, .. } = unit.clone();
-    Some(Seen { nonce, hash, owner: details.owner.clone(), age, remaining, fence })
+    Some(Seen { nonce, hash, owner: details.owner.clone(), age, remaining, fence, id, turn })
 }
 
 /// What a unit was joined with.
@@ -186,6 +205,10 @@ pub struct Seen {
     pub remaining: Duration,
     /// The number of its unit: whoever joined later has a higher one.
     pub fence: Fence,
+    /// What a signer that asked over the network calls it.
+    pub(crate) id: Option<String>,
+    /// The turn in which it was handed out.
+    pub(crate) turn: Option<Fence>,
 }
 
 /// A transaction of this process that is on its way. Dropping it leaves, a little later than
@@ -241,6 +264,8 @@ mod tests {
             age: Duration::ZERO,
             remaining: TTL,
             fence: Fence::new(1),
+            id: None,
+            turn: None,
         };
         nonces.iter().map(seen).collect()
     }

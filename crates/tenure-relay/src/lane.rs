@@ -21,6 +21,7 @@ use crate::passing::Passing;
 use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::repeat::Client;
+use crate::signers::Signers;
 use crate::transaction::Transaction;
 use crate::upstream::Nodes;
 
@@ -36,6 +37,7 @@ pub(crate) struct Lanes {
     pub(crate) gaps: Gaps,
     pub(crate) passing: Passing,
     pub(crate) recent: Recent,
+    pub(crate) signers: Signers,
 }
 
 /// What the sender of a transaction is told.
@@ -63,11 +65,12 @@ impl Lanes {
         transaction: Transaction,
         client: Option<Client>,
         caller: &Caller,
+        reserves: bool,
     ) -> oneshot::Receiver<Outcome> {
         let turn = self.join(&transaction);
         let (answer, answered) = oneshot::channel();
         let from = caller.name.clone();
-        let passage = Passage::new(self.clone(), transaction, client, from, answer);
+        let passage = Passage::new(self.clone(), transaction, client, from, reserves, answer);
         let passes = (self.passing.enter(), caller.passing().map(Passing::enter));
         tokio::spawn(async move {
             passage.pass(turn).await;

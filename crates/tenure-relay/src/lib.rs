@@ -34,6 +34,8 @@ mod repeat;
 #[cfg(feature = "relay")]
 mod server;
 #[cfg(feature = "relay")]
+mod signers;
+#[cfg(feature = "relay")]
 pub mod transaction;
 #[cfg(feature = "relay")]
 mod upstream;

@@ -146,7 +146,7 @@ fn base_fee_of(block: &Json) -> Result<Option<u128>, Refusal> {
     }
 }
 
-fn number<N: TryFrom<U256>>(text: &str) -> Option<N> {
+pub(crate) fn number<N: TryFrom<U256>>(text: &str) -> Option<N> {
     let digits = text.strip_prefix("0x").filter(|digits| !digits.is_empty())?;
     N::try_from(U256::from_str_radix(digits, 16).ok()?).ok()
 }

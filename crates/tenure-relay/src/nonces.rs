@@ -9,6 +9,8 @@ mod error;
 mod lane;
 mod meters;
 mod own;
+#[cfg(feature = "relay")]
+mod remote;
 mod reserved;
 mod standing;
 
@@ -27,6 +29,8 @@ pub use self::standing::Standing;
 
 pub(crate) use self::lane::Lane;
 use self::own::Slot;
+#[cfg(feature = "relay")]
+pub(crate) use self::remote::{Ask, Given};
 
 /// How long things last. Everyone who reserves for an account should say the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -22,6 +22,7 @@ use crate::meters;
 use crate::node::{Account, Want};
 use crate::refusal::Refusal;
 use crate::repeat::Client;
+use crate::signers::Written;
 use crate::transaction::Transaction;
 
 /// How often a transaction of unknown outcome is looked for once its lane has moved on.
@@ -50,6 +51,10 @@ pub(crate) struct Passage {
     is_new: bool,
     /// What says that it was sent by this client.
     remembered: Option<Hold>,
+    /// Its client sends with nonces that it has reserved, and means to replace nothing.
+    reserves: bool,
+    /// What says so to other signers.
+    written: Option<Written>,
 }
 
 /// What came of one turn.
@@ -65,6 +70,7 @@ impl Passage {
         transaction: Transaction,
         client: Option<Client>,
         from: Arc<str>,
+        reserves: bool,
         answer: oneshot::Sender<Outcome>,
     ) -> Passage {
         let (arrived, answer) = (Instant::now(), Some(answer));
@@ -82,6 +88,8 @@ impl Passage {
             is_submitted: false,
             is_new: false,
             remembered: None,
+            reserves,
+            written: None,
         }
     }
 
@@ -116,6 +124,10 @@ impl Passage {
                 },
             }
         };
+        if self.reserves {
+            let written = self.written.take();
+            self.lanes.settle(&self.transaction, written, &outcome).await;
+        }
         self.end(outcome);
     }
 
@@ -176,6 +188,12 @@ impl Passage {
         }
         if let Err(refusal) = self.remember().await {
             return Visit::Over(Outcome::Refused(refusal));
+        }
+        if self.reserves {
+            match self.lanes.write_down(&self.transaction).await {
+                Ok(written) => self.written = Some(written),
+                Err(refusal) => return Visit::Over(Outcome::Refused(refusal)),
+            }
         }
         // Whoever repeats what another has sent hears that from the node.
         if self.lanes.config.answer_early && self.is_new {
@@ -238,7 +256,7 @@ impl Passage {
         if nodes.knows(hash).await? {
             return self.is_same_client().await;
         }
-        if nonce < nodes.mined(sender).await? {
+        if self.reserves || nonce < nodes.mined(sender).await? {
             meters::wrong_nonce(self.chain_id());
             return Err(Refusal::NonceTooLow { next: account.count, nonce });
         }

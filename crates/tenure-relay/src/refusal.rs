@@ -17,10 +17,10 @@ use serde_json::{Map, Value, json};
 /// |---|---|---|
 /// | -32700 | `parse` | the body is not JSON |
 /// | -32600 | `invalid_request` | JSON, but no JSON-RPC 2.0 call |
-/// | -32601 | `method_denied` | a method that this relay does not pass on |
-/// | -32602 | `bad_params`, `undecodable` | not one parameter, or not a transaction |
+/// | -32601 | `method_denied`, `nonces_off` | a method that this relay does not pass on, or not without `--nonces on` |
+/// | -32602 | `bad_params`, `undecodable` | not the parameters of the method, or not a transaction |
 /// | -32603 | `internal` | a fault of the relay |
-/// | -32000 | `nonce_too_low`, `nonce_gap`, `nonce_max`, `fee_too_low`, `tip_above_fee`, `gas_too_low`, `insufficient_funds`, `no_account`, `already_known` | the chain would not take it as things are |
+/// | -32000 | `nonce_too_low`, `nonce_gap`, `nonce_max`, `fee_too_low`, `tip_above_fee`, `gas_too_low`, `insufficient_funds`, `no_account`, `already_known`, `reservation_ended` | the chain would not take it as things are |
 /// | -32003 | `type_refused`, `chain_id`, `unprotected`, `high_s`, `too_large` | a rule of this relay or of Ethereum forbids it |
 /// | -32005 | `line_full`, `engine_down`, `batch_too_long`, `body_too_large`, `busy`, `rate_limited`, `shutting_down` | a limit is reached, or no order can be promised |
 /// | -32002 | `node_unreachable`, `bad_reply` | the node did not answer, or not in JSON-RPC |
@@ -138,6 +138,10 @@ pub enum Refusal {
     },
     /// The relay is about to stop, and begins nothing.
     ShuttingDown,
+    /// This relay does not reserve nonces.
+    NoncesOff,
+    /// The signer has no reservation by that name any more: someone else may have its nonce.
+    ReservationEnded,
     /// The node could not be asked.
     NodeUnreachable(String),
     /// What the node sent is no answer.
@@ -193,6 +197,8 @@ impl Refusal {
             Refusal::Parse(_)
             | Refusal::InvalidRequest(_)
             | Refusal::MethodDenied(_)
+            | Refusal::NoncesOff
+            | Refusal::ReservationEnded
             | Refusal::BatchTooLong { .. }
             | Refusal::BodyTooLarge { .. }
             | Refusal::RateLimited { .. }
@@ -262,6 +268,8 @@ impl Refusal {
             Refusal::Busy(_) => (-32005, "busy"),
             Refusal::RateLimited { .. } => (-32005, "rate_limited"),
             Refusal::ShuttingDown => (-32005, "shutting_down"),
+            Refusal::NoncesOff => (-32601, "nonces_off"),
+            Refusal::ReservationEnded => (-32000, "reservation_ended"),
             Refusal::NodeUnreachable(_) => (-32002, "node_unreachable"),
             Refusal::BadReply(_) => (-32002, "bad_reply"),
             Refusal::OutcomeUnknown { .. } => (-32050, "outcome_unknown"),
@@ -272,9 +280,10 @@ impl Refusal {
         match self {
             Refusal::Parse(_) | Refusal::InvalidRequest(_) => "send a JSON-RPC 2.0 call",
             Refusal::MethodDenied(_) => "ask a node that offers this method",
-            Refusal::BadParams(_) | Refusal::Undecodable(_) => {
-                "send one signed transaction as a 0x-prefixed hex string"
-            }
+            Refusal::BadParams(_) => "send the parameters that the method takes",
+            Refusal::Undecodable(_) => "send one signed transaction as a 0x-prefixed hex string",
+            Refusal::NoncesOff => "start the relay with --nonces on, or ask another one",
+            Refusal::ReservationEnded => "do not send with it; reserve a nonce anew",
             Refusal::Internal(_) => "look at the log of the relay",
             Refusal::NonceTooLow { .. } => "sign it again with the expected nonce",
             Refusal::NonceGap { .. } => {
@@ -381,7 +390,11 @@ impl Refusal {
                     (_, None) => f.write_str(": tx cost is above 2^256-1"),
                 }
             }
-            Refusal::NoAccount(sender) => write!(f, "sender account not found: {sender:#x}"),
+            // As geth says it of an account that has nothing: libraries know these words.
+            Refusal::NoAccount(sender) => write!(
+                f,
+                "insufficient funds for gas * price + value: account {sender:#x} has never been seen"
+            ),
             Refusal::AlreadyKnown(_) => f.write_str("already known"),
             Refusal::LineFull { limit } => {
                 write!(f, "limit exceeded: {limit} transactions of this sender wait already")
@@ -394,6 +407,10 @@ impl Refusal {
             Refusal::Busy(why) => write!(f, "limit exceeded: {why}"),
             Refusal::RateLimited { wait } => {
                 write!(f, "limit exceeded: too many calls, try again in {} ms", wait.as_millis())
+            }
+            Refusal::NoncesOff => f.write_str("this relay does not reserve nonces"),
+            Refusal::ReservationEnded => {
+                f.write_str("the reservation has ended, and someone else may have the nonce")
             }
             Refusal::ShuttingDown => f.write_str("the relay is shutting down"),
             _ => f.write_str(self.name()),

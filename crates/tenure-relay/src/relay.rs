@@ -1,5 +1,6 @@
 //! Requests: what is passed on as it is, what goes through a lane, and what is refused.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,10 +23,13 @@ use crate::passing::Passing;
 use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::repeat::Client;
+use crate::signers::{Asked, Signers, Turns};
 use crate::transaction::{Decoded, decode};
 use crate::upstream::Nodes;
 
 const SEND: &str = "eth_sendRawTransaction";
+/// In the URL of clients that send with nonces that they have reserved.
+const RESERVES: &str = "nonces=reserve";
 
 /// What may go on to a node, and what may come back. Credentials of the client are not the node's.
 const PASSED: [HeaderName; 4] =
@@ -51,12 +55,16 @@ pub struct Relay {
 struct Origin<'a> {
     headers: &'a HeaderMap,
     caller: &'a Caller,
+    /// Of a client that sends with nonces that it was given here.
+    turns: Option<&'a Turns>,
 }
 
 /// What becomes of one call of a batch.
 enum Part {
     /// It goes through a lane; its place there is taken.
     InLane(oneshot::Receiver<Outcome>, alloy_primitives::B256),
+    /// It is about nonces, and answered here.
+    Nonces(Pin<Box<dyn Future<Output = Result<Json, Refusal>> + Send>>),
     /// It is passed on with the others.
     Passed,
     Refused(Refusal),
@@ -74,7 +82,9 @@ impl Relay {
         meters::start(config.rules.chain_id, tenure, nodes.seen().map(|(host, _)| host));
         let (tenure, recent) = (tenure.clone(), Recent::default());
         let (gaps, passing) = (Gaps::default(), Passing::default());
-        Ok(Relay { lanes: Arc::new(Lanes { config, tenure, nodes, gaps, passing, recent }) })
+        let signers = Signers::default();
+        let lanes = Lanes { config, tenure, nodes, gaps, passing, recent, signers };
+        Ok(Relay { lanes: Arc::new(lanes) })
     }
 
     /// Waits until no transaction is on its way.
@@ -85,8 +95,14 @@ impl Relay {
         self.lanes.passing.none_left().await;
     }
 
-    /// Answers one request body.
-    pub(crate) async fn answer(&self, headers: &HeaderMap, caller: &Caller, body: Bytes) -> Answer {
+    /// Answers one request body. `query` is that of its URL.
+    pub(crate) async fn answer(
+        &self,
+        headers: &HeaderMap,
+        query: Option<&str>,
+        caller: &Caller,
+        body: Bytes,
+    ) -> Answer {
         let incoming = match envelope::read(&body, &self.lanes.config.limits) {
             Ok(incoming) => incoming,
             Err(refusal) => return json(envelope::refuse(&Json::null(), &refusal)),
@@ -98,7 +114,9 @@ impl Relay {
         if let Err(refusal) = caller.may_call(calls) {
             return too_fast(&incoming, &refusal);
         }
-        let request = Origin { headers, caller };
+        let reserves = query.is_some_and(|query| query.split('&').any(|part| part == RESERVES));
+        let turns = reserves.then(Turns::default);
+        let request = Origin { headers, caller, turns: turns.as_ref() };
         match incoming {
             Incoming::One(call) => self.one(request, body, call).await,
             Incoming::Batch(calls) => self.batch(request, body, calls).await,
@@ -167,6 +185,14 @@ impl Relay {
         if self.lanes.config.denies(&call.method) {
             return Part::Refused(Refusal::MethodDenied(call.method.clone()));
         }
+        match Asked::read(call, from.turns.is_some(), &self.lanes) {
+            Some(Ok(asked)) => {
+                let turns = from.turns.cloned().unwrap_or_default();
+                return Part::Nonces(Box::pin(asked.answer(self.lanes.clone(), turns)));
+            }
+            Some(Err(refusal)) => return Part::Refused(refusal),
+            None => {}
+        }
         if !call.method.eq_ignore_ascii_case(SEND) {
             return Part::Passed;
         }
@@ -184,6 +210,9 @@ impl Relay {
 
     /// Takes the place of a transaction in its lane.
     fn take(&self, from: Origin<'_>, call: &Call) -> Result<Part, Refusal> {
+        if from.turns.is_some() && !self.lanes.config.nonces {
+            return Err(Refusal::NoncesOff);
+        }
         if self.lanes.passing.count() >= self.lanes.config.max_in_flight {
             return Err(Refusal::Busy("the relay has as many transactions on their way as it may"));
         }
@@ -191,7 +220,9 @@ impl Relay {
         match decode(call.params.as_ref(), &self.lanes.config.rules)? {
             Decoded::Ordered(transaction) => {
                 let (hash, client) = (transaction.hash, Client::of(from.headers));
-                Ok(Part::InLane(self.lanes.enter(transaction, client, from.caller), hash))
+                let reserves = from.turns.is_some();
+                let answer = self.lanes.enter(transaction, client, from.caller, reserves);
+                Ok(Part::InLane(answer, hash))
             }
             Decoded::Passed => Ok(Part::Passed),
         }
@@ -260,6 +291,14 @@ async fn finish(part: Part, id: Option<Json>) -> (Option<Bytes>, Option<&'static
                 Outcome::Refused(refusal) => envelope::refuse_transaction(&id, &refusal, &hash),
             });
             (answer, Some(class))
+        }
+        Part::Nonces(answer) => {
+            let answer = answer.await;
+            let written = |id| match answer {
+                Ok(result) => envelope::answer(&id, &result),
+                Err(refusal) => envelope::refuse(&id, &refusal),
+            };
+            (id.map(written), None)
         }
         Part::Refused(refusal) => (id.map(|id| envelope::refuse(&id, &refusal)), None),
         Part::Passed => (None, None),

@@ -23,6 +23,8 @@ mod nonces;
 mod order;
 #[path = "proofs/outages.rs"]
 mod outages;
+#[path = "proofs/reservations.rs"]
+mod reservations;
 #[path = "proofs/stop.rs"]
 mod stop;
 #[path = "proofs/verdicts.rs"]

@@ -38,6 +38,8 @@ fn all() -> Vec<Refusal> {
         Refusal::Busy("why"),
         Refusal::RateLimited { wait: Duration::from_millis(250) },
         Refusal::ShuttingDown,
+        Refusal::NoncesOff,
+        Refusal::ReservationEnded,
         Refusal::NodeUnreachable(why()),
         Refusal::BadReply(why()),
         Refusal::OutcomeUnknown { hash: B256::repeat_byte(7), why: why() },

@@ -52,6 +52,8 @@ struct Changes {
     repeats: Option<Repeats>,
     answer_early: bool,
     pending_set: Option<bool>,
+    nonces: Option<bool>,
+    nonces_for: Option<Duration>,
     answer_within: Option<Duration>,
     check_fee: Option<bool>,
     check_balance: Option<bool>,
@@ -100,6 +102,8 @@ pub(super) fn define() -> Command {
         .arg(option("in-flight", None, "N", "The most transactions on their way here [default: 10000]"))
         .arg(flag("async", None, "Answer with the hash as soon as the checks are passed"))
         .arg(option("pending", None, "on|off", "Show transactions on their way, and count them as sent [default: on]"))
+        .arg(option("nonces", None, "on|off", "Reserve nonces for signers that ask [default: off]"))
+        .arg(option("nonces-for", None, "D", "How long a nonce stays reserved for a signer that does not say how long [default: 5s]"))
         .arg(option("upstream-within", None, "D", "How long a node may take for an answer [default: 10s]"))
         .arg(option("check-fee", None, "on|off", "Refuse what pays less than the base fee [default: on]"))
         .arg(option("check-balance", None, "on|off", "Refuse what the sender cannot pay for [default: off]"))
@@ -129,6 +133,8 @@ impl Relay {
             repeats: given.choice("repeats", &REPEATS)?.map(|found| found.value),
             answer_early: given.flag("async")?.value,
             pending_set: switch("pending")?,
+            nonces: switch("nonces")?,
+            nonces_for: given.some_time("nonces-for")?,
             answer_within: given.some_time("upstream-within")?,
             check_fee: switch("check-fee")?,
             check_balance: switch("check-balance")?,
@@ -164,6 +170,8 @@ impl Relay {
         set(&mut config.repeats, changes.repeats);
         config.answer_early = changes.answer_early;
         set(&mut config.pending_set, changes.pending_set);
+        set(&mut config.nonces, changes.nonces);
+        set(&mut config.nonces_for, changes.nonces_for);
         set(&mut config.answer_within, changes.answer_within);
         set(&mut config.check_fee, changes.check_fee);
         set(&mut config.check_balance, changes.check_balance);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use alloy_primitives::{Address, B256};
-use tenure::Tenure;
+use tenure::{Hold, Tenure};
 use tokio::runtime::Handle;
 use tracing::debug;
 
@@ -16,7 +16,7 @@ use super::meters::Meter;
 use super::own::{Own, Slot};
 use super::standing::COUNT;
 use super::{Chain, NonceError, Standing, Terms};
-use crate::in_flight::{InFlight, name_of};
+use crate::in_flight::{InFlight, Member, name_of};
 
 /// The line in which reservations of an account are made: for order and few collisions. What keeps a
 /// nonce from being given twice is the second look, so that a lost turn does no harm and a short ttl no
@@ -32,25 +32,37 @@ type Result<T> = std::result::Result<T, NonceError>;
 /// The nonces of one account on one chain.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    tenure: Tenure,
+    pub(super) tenure: Tenure,
     account: Address,
     line: String,
     terms: Terms,
     /// Nonces that someone has.
-    taken: InFlight,
+    pub(super) taken: InFlight,
     /// Transactions with their hashes.
-    sent: InFlight,
+    pub(super) sent: InFlight,
     meter: Meter,
     own: Arc<Mutex<Own>>,
 }
 
 impl Lane {
     pub(crate) fn new(tenure: &Tenure, chain_id: u64, account: Address, terms: Terms) -> Lane {
-        let set = InFlight::called(tenure, name_of("reserved", chain_id, account));
+        Lane::below(tenure, "", chain_id, account, terms)
+    }
+
+    /// The same, with something in front of its names.
+    pub(crate) fn below(
+        tenure: &Tenure,
+        prefix: &str,
+        chain_id: u64,
+        account: Address,
+        terms: Terms,
+    ) -> Lane {
+        let name = |what: &str| format!("{prefix}{}", name_of(what, chain_id, account));
+        let set = InFlight::called(tenure, name("reserved"));
         Lane {
             tenure: tenure.clone(),
             account,
-            line: name_of("nonces", chain_id, account),
+            line: name("nonces"),
             taken: set.clone().ttl(terms.ttl).max_hold(terms.reserved_for.max(terms.ttl)),
             sent: set.ttl(terms.reserved_for).unrenewed(),
             meter: Meter::new(chain_id, format!("{account:#x}")),
@@ -59,14 +71,13 @@ impl Lane {
         }
     }
 
-    fn own(&self) -> MutexGuard<'_, Own> {
+    pub(super) fn own(&self) -> MutexGuard<'_, Own> {
         lock(&self.own)
     }
 
     /// Takes the lowest nonce that nobody has.
     pub(crate) async fn reserve(&self, chain: &impl Chain) -> Result<Slot> {
-        let line = self.tenure.mutex(&self.line).ttl(TURN).max_hold(LONGEST_TURN);
-        let turn = line.acquire().await?;
+        let turn = self.stand_in_line().await?;
         loop {
             let standing = self.look(chain).await?;
             if let Some(slot) = self.take(chain, standing.next(), &standing).await? {
@@ -74,6 +85,11 @@ impl Lane {
                 return Ok(slot);
             }
         }
+    }
+
+    pub(super) async fn stand_in_line(&self) -> Result<Hold> {
+        let line = self.tenure.mutex(&self.line).ttl(TURN).max_hold(LONGEST_TURN);
+        Ok(line.acquire().await?)
     }
 
     /// Takes this nonce, if nobody has it.
@@ -90,6 +106,17 @@ impl Lane {
         earlier: &Standing,
     ) -> Result<Option<Slot>> {
         let member = self.taken.join(nonce, None).await?;
+        self.confirm(chain, member, earlier).await
+    }
+
+    /// Looks again after a unit was joined: the nonce is taken, unless someone else has it.
+    pub(super) async fn confirm(
+        &self,
+        chain: &impl Chain,
+        member: Member,
+        earlier: &Standing,
+    ) -> Result<Option<Slot>> {
+        let nonce = member.nonce();
         let standing = self.read(chain).await?.after(earlier);
         // The clock last: a process that was stopped anywhere above has been forgotten by the others.
         if standing.is_anothers(nonce, member.hold().fence()) || !member.is_live() {
@@ -101,7 +128,7 @@ impl Lane {
     }
 
     /// Looks how everything stands, and lets go of what needs no keeping.
-    pub(super) async fn look(&self, chain: &impl Chain) -> Result<Standing> {
+    pub(crate) async fn look(&self, chain: &impl Chain) -> Result<Standing> {
         let mut standing = self.read(chain).await?;
         self.forget_below(standing.count).await?;
         if self.resolve(chain).await? {

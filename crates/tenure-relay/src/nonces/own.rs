@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use alloy_primitives::B256;
-use tenure::Hold;
+use tenure::{Fence, Hold};
 
 use crate::in_flight::Member;
 
@@ -89,6 +89,22 @@ impl Own {
 
     pub(super) fn forget_below(&mut self, count: u64) {
         self.kept.retain(|kept| kept.slot.nonce >= count);
+    }
+
+    /// Takes out the unit with this number, if it is this process's.
+    pub(super) fn remove(&mut self, fence: Fence) -> Option<Member> {
+        let is_it = |member: &mut Member| member.hold().fence() == fence;
+        let found = self.kept.iter_mut().find_map(|kept| {
+            let Slot { taken, sent, .. } = &mut kept.slot;
+            taken.take_if(is_it).or_else(|| sent.take_if(is_it))
+        });
+        self.kept.retain(|kept| kept.slot.taken.is_some() || kept.slot.sent.is_some());
+        found
+    }
+
+    /// Nothing here is anyone's any more.
+    pub(super) fn is_idle(&self) -> bool {
+        self.kept.iter().all(Kept::is_over)
     }
 
     /// What was waited for long enough.

@@ -78,6 +78,23 @@ impl Standing {
         (self.count..highest).filter(is_free).take(MOST_GAPS).collect()
     }
 
+    /// Whether it is neither used nor anyone's.
+    pub(super) fn is_free(&self, nonce: u64) -> bool {
+        nonce >= self.count && self.in_flight.iter().all(|seen| seen.nonce != nonce)
+    }
+
+    /// The reservation that a signer calls this.
+    pub(super) fn of(&self, id: &str) -> Option<&Seen> {
+        self.units.iter().find(|unit| unit.id.as_deref() == Some(id))
+    }
+
+    /// Nonces that were handed out in an earlier turn, and not sent: the next turn has begun.
+    pub(super) fn end_turns_before(&mut self, turn: Fence) {
+        let is_over = |unit: &&Seen| unit.turn.is_some_and(|other| other < turn);
+        let over: Vec<Fence> = self.units.iter().filter(is_over).map(|unit| unit.fence).collect();
+        over.into_iter().for_each(|unit| self.give_up(unit));
+    }
+
     /// Whether the nonce that was joined for with `own` is someone else's, or used.
     ///
     /// Of two that join for the same nonce, the one that sees the other's lower fence steps back; the
@@ -85,7 +102,12 @@ impl Standing {
     pub(super) fn is_anothers(&self, nonce: u64, own: Fence) -> bool {
         let others = |seen: &&Seen| seen.nonce == nonce && seen.fence != own;
         let before = |seen: &Seen| seen.fence < own || seen.hash.is_some();
-        nonce < self.count || self.units.iter().filter(others).any(before)
+        // The same signer asked twice at the same time: what came first counts.
+        let id = self.units.iter().find(|seen| seen.fence == own).and_then(|seen| seen.id.as_ref());
+        let is_had = |seen: &Seen| id.is_some() && seen.id.as_ref() == id && seen.fence < own;
+        nonce < self.count
+            || self.units.iter().filter(others).any(before)
+            || self.units.iter().any(is_had)
     }
 }
 

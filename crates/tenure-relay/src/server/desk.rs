@@ -100,7 +100,10 @@ impl Desk {
         }
         let (head, body) = request.into_parts();
         match self.bodies.read(body).await {
-            Ok(body) => self.relay.answer(&head.headers, caller, body.bytes.clone()).await,
+            Ok(body) => {
+                let (query, bytes) = (head.uri.query(), body.bytes.clone());
+                self.relay.answer(&head.headers, query, caller, bytes).await
+            }
             Err(refusal) => json(envelope::refuse(&Json::null(), &refusal)),
         }
     }

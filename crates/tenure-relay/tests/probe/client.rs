@@ -15,6 +15,7 @@ pub(crate) struct Client {
     host: SocketAddr,
     /// What it is known again by.
     key: Option<String>,
+    path: &'static str,
 }
 
 /// What came back.
@@ -43,7 +44,7 @@ impl Client {
     pub(crate) async fn connect(host: SocketAddr) -> Client {
         let stream = TcpStream::connect(host).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Client { stream: BufReader::new(stream), host, key: None }
+        Client { stream: BufReader::new(stream), host, key: None, path: "/" }
     }
 
     /// The same, with an `Idempotency-Key` on every request.
@@ -52,14 +53,20 @@ impl Client {
         self
     }
 
+    /// The same, with nonces that it has reserved.
+    pub(crate) fn reserving(mut self) -> Client {
+        self.path = "/?nonces=reserve";
+        self
+    }
+
     /// Writes a request and returns before it is answered.
     pub(crate) async fn write(&mut self, body: &str) -> Result<()> {
-        let (host, length) = (self.host, body.len());
+        let (host, path, length) = (self.host, self.path, body.len());
         let key = self.key.as_ref().map(|key| format!("idempotency-key: {key}\r\n"));
         let key = key.unwrap_or_default();
         // In one write, so that it arrives as one.
         let request = format!(
-            "POST / HTTP/1.1\r\nhost: {host}\r\n{key}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+            "POST {path} HTTP/1.1\r\nhost: {host}\r\n{key}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
         );
         self.stream.get_mut().write_all(request.as_bytes()).await
     }
