@@ -9,6 +9,7 @@ use crate::torture::Torture;
 pub(crate) const HELP: &str = "\
 usage: cargo xtask <command>
 
+  set-up           install what the tests need, and nothing else
   test [--all]     everything that a change needs; --all adds the slow tests and the mutants
   tidy             who imports whom, how long files and functions are, what docs must say
   api [--write]    compare the public API with docs/api.txt, or write that file anew
@@ -25,6 +26,8 @@ usage: cargo xtask <command>
 pub(crate) enum Command {
     /// Say what there is.
     Help,
+    /// What the tests need.
+    SetUp,
     /// Everything that a change needs.
     Test {
         /// Also what is slow.
@@ -56,6 +59,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
     };
     match command.as_str() {
         "help" | "--help" | "-h" => Ok(Command::Help),
+        "set-up" => no_options(rest).map(|()| Command::SetUp),
         "test" => Ok(Command::Test { all: flag(rest, "--all")? }),
         "tidy" => no_options(rest).map(|()| Command::Tidy),
         "api" => Ok(Command::Api { write: flag(rest, "--write")? }),

@@ -50,6 +50,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Help => println!("{}", args::HELP),
+        Command::SetUp => setup::run()?,
         Command::Test { all } => test::run(all)?,
         Command::Tidy => tidy::run()?,
         Command::Api { write } => api::run(write)?,

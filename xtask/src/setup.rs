@@ -3,6 +3,7 @@
 //! A fresh machine should need no reading: what can be installed is installed, and for the rest the
 //! failure says exactly what to type.
 
+mod libraries;
 mod servers;
 
 use std::os::unix::fs::MetadataExt;
@@ -25,8 +26,9 @@ const NEEDED: &[Needed] = &[
     Needed { program: "redis-server", package: "redis-server", reason: "tests start it" },
     Needed { program: "postgres", package: "postgresql", reason: "tests start it" },
     Needed { program: "setpriv", package: "util-linux", reason: "servers of tests end with it" },
-    Needed { program: "python3", package: "python3", reason: "it unpacks other servers" },
+    Needed { program: "python3", package: "python3", reason: "tests run web3.py" },
     Needed { program: "pip3", package: "python3-pip", reason: "it fetches other servers" },
+    Needed { program: "node", package: "nodejs", reason: "tests run ethers, viem and hardhat" },
     Needed { program: "npm", package: "npm", reason: "it fetches a node of Ethereum" },
 ];
 
@@ -47,7 +49,8 @@ pub(crate) fn run() -> Result<(), Failure> {
     if !missing.is_empty() {
         install(&missing)?;
     }
-    servers::run()
+    servers::run()?;
+    libraries::run()
 }
 
 fn install(missing: &[&Needed]) -> Result<(), Failure> {

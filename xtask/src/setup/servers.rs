@@ -79,7 +79,7 @@ pub(super) fn run() -> Result<(), Failure> {
 }
 
 /// Where the test kit looks.
-fn folder() -> PathBuf {
+pub(super) fn folder() -> PathBuf {
     let chosen = std::env::var_os("TENURE_SERVERS").map(PathBuf::from);
     chosen.unwrap_or_else(|| workspace::scratch().join("servers"))
 }

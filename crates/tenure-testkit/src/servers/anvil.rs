@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::flavour::{fetched, not_installed};
 use super::process::Process;
-use super::{Folder, ServerError, http, ports};
+use super::{Folder, RealNode, ServerError, http, ports};
 
 /// How long it may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -124,7 +124,7 @@ impl AnvilBuild {
 }
 
 const PROGRAM: &str = "anvil-1.7.1/anvil";
-const LOG: &str = "server.log";
+pub(super) const LOG: &str = "server.log";
 
 /// A node of its own, with its own chain. Dropping it kills it and removes its folder.
 #[derive(Debug)]
@@ -202,12 +202,22 @@ impl Anvil {
     }
 }
 
+impl RealNode for Anvil {
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn chain(&self) -> u64 {
+        self.chain
+    }
+}
+
 /// A number as nodes write it: `"0x1f"`.
-fn number(value: &Value) -> Option<u64> {
+pub(super) fn number(value: &Value) -> Option<u64> {
     u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
 }
 
-fn call(port: u16, method: &str, params: &Value) -> Result<Value, ServerError> {
+pub(super) fn call(port: u16, method: &str, params: &Value) -> Result<Value, ServerError> {
     let ask = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let body = http::post(port, "/", &ask.to_string())?;
     let answer: Value = serde_json::from_str(&body)
@@ -219,7 +229,7 @@ fn call(port: u16, method: &str, params: &Value) -> Result<Value, ServerError> {
     }
 }
 
-fn log_of(folder: &Folder) -> String {
+pub(super) fn log_of(folder: &Folder) -> String {
     let log = std::fs::read_to_string(folder.path().join(LOG)).unwrap_or_default();
     let lines: Vec<_> = log.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")

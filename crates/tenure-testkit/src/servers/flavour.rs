@@ -53,7 +53,7 @@ pub(crate) fn not_installed(what: &str) -> ServerError {
     ))
 }
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("TENURE_SERVERS") {
         return PathBuf::from(folder);
     }

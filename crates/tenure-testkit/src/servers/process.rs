@@ -38,6 +38,9 @@ impl Process {
                 command.env(name, value);
             }
         }
+        if let Some(folder) = program.get_current_dir() {
+            command.current_dir(folder);
+        }
         let shared =
             |log: &File| log.try_clone().map_err(ServerError::during("cannot share a log"));
         command.stdin(Stdio::null()).stdout(shared(log)?).stderr(shared(log)?);

@@ -1,0 +1,107 @@
+//! The libraries of other languages that people talk to nodes with, and a second node: what their users do
+//! with the relay is tried in every run.
+//!
+//! Each language has a list of packages with their hashes in `crates/tenure-relay/tests/libraries`; they are
+//! installed again when that list changes. `crates/tenure-testkit/src/servers/libraries.rs` looks for them
+//! where this file puts them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::servers;
+use crate::failure::Failure;
+use crate::workspace;
+
+const LISTS: &str = "crates/tenure-relay/tests/libraries";
+
+/// The packages of one language.
+struct Language {
+    /// The folder that they are in, below that of the servers.
+    folder: &'static str,
+    /// What says which they are; copied there, so that a change is noticed.
+    list: &'static str,
+    /// What else is needed to install them.
+    more: &'static [&'static str],
+    install: fn(&Path) -> Result<(), Failure>,
+    /// What to do if they cannot be installed.
+    next: &'static str,
+}
+
+const LANGUAGES: &[Language] = &[
+    Language {
+        folder: "javascript",
+        list: "package-lock.json",
+        more: &["package.json", "none/package.json"],
+        install: with_npm,
+        next: "install Node.js 18 or later with npm, and see that it can reach its registry",
+    },
+    Language {
+        folder: "python",
+        list: "requirements.txt",
+        more: &[],
+        install: with_pip,
+        next: "install Python 3.11 to 3.14 with pip, and see that it can reach its index",
+    },
+];
+
+/// Installs what is missing, or not as it is listed.
+pub(super) fn run() -> Result<(), Failure> {
+    let lists = workspace::root().join(LISTS);
+    for language in LANGUAGES {
+        let folder = servers::folder().join(language.folder);
+        let listed = read(&lists.join(language.list))?;
+        if fs::read(folder.join(language.list)).is_ok_and(|installed| installed == listed) {
+            continue;
+        }
+        println!("      installing the packages of {}", language.folder);
+        install(language, &lists, &folder).map_err(|failure| failure.next(language.next))?;
+    }
+    Ok(())
+}
+
+/// Beside its place, so that it moves there in one step: what is there is whole.
+fn install(language: &Language, lists: &Path, folder: &Path) -> Result<(), Failure> {
+    let mut scratch = folder.as_os_str().to_owned();
+    scratch.push(format!(".part-{}", std::process::id()));
+    let scratch = PathBuf::from(scratch);
+    let cannot = |what: &str, error: std::io::Error| {
+        Failure::new(format!("cannot {what} {}: {error}", folder.display()))
+    };
+    fs::create_dir_all(&scratch).map_err(|error| cannot("make", error))?;
+    let installed = (|| {
+        for file in language.more.iter().chain([&language.list]) {
+            let (text, copy) = (read(&lists.join(file))?, scratch.join(file));
+            fs::create_dir_all(copy.parent().unwrap_or(&scratch))
+                .and_then(|()| fs::write(&copy, text))
+                .map_err(|error| cannot("write", error))?;
+        }
+        (language.install)(&scratch)?;
+        if folder.exists() {
+            fs::remove_dir_all(folder).map_err(|error| cannot("remove", error))?;
+        }
+        fs::rename(&scratch, folder).map_err(|error| cannot("write", error))
+    })();
+    let _ = fs::remove_dir_all(&scratch);
+    installed
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(file).map_err(|error| Failure::new(format!("cannot read {}: {error}", file.display())))
+}
+
+/// Nothing in the packages is run.
+fn with_npm(folder: &Path) -> Result<(), Failure> {
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"]);
+    workspace::run(npm.current_dir(folder).stdout(Stdio::null()))
+}
+
+fn with_pip(folder: &Path) -> Result<(), Failure> {
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);
+    pip.args(["--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes"]);
+    pip.args(["--no-warn-conflicts", "--root-user-action=ignore"]);
+    pip.arg("--target").arg(folder).arg("--requirement").arg(folder.join("requirements.txt"));
+    workspace::run(pip.stdout(Stdio::null()))
+}
