@@ -24,6 +24,8 @@ pub(crate) struct Asking {
     pub(crate) wait: Wait,
     /// How long the hold lasts without renewal.
     pub(crate) ttl: Option<Duration>,
+    /// How often it is renewed.
+    pub(crate) renew_every: Option<Duration>,
     /// The longest that it is renewed for.
     pub(crate) max_hold: Option<Duration>,
     /// The shortest that the name stays taken.
@@ -132,6 +134,7 @@ impl Asking {
             kind: Kind::Lock,
             wait: Wait::Forever,
             ttl: given.some_time("ttl")?,
+            renew_every: None,
             max_hold: None,
             hold_for: None,
             owner: said(given, "owner")?,

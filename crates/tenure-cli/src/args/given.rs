@@ -253,7 +253,7 @@ impl<'a> Given<'a> {
 fn example(name: &str) -> &'static str {
     match name {
         "interval" => "250ms",
-        "kill-after" => "5s",
+        "kill-after" | "renew-every" => "5s",
         _ => "30s",
     }
 }

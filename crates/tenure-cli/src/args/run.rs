@@ -155,12 +155,18 @@ pub(super) fn define() -> Command {
 }
 
 /// What to run, and how it is ended.
-pub(super) fn define_program() -> [Arg; 6] {
+pub(super) fn define_program() -> [Arg; 7] {
     let default = "a third of the ttl, at most 10s";
     let kill_after =
         format!("How long CMD may take to end before it is killed [default: {default}]");
     [
         option("shell", Some('c'), "LINE", "Run this line by `sh -c` instead of a command"),
+        option(
+            "renew-every",
+            None,
+            "D",
+            "How often the hold is renewed [default: a third of the ttl]",
+        ),
         option("kill-after", Some('k'), "D", &kill_after),
         option("signal", None, "SIG", "What CMD is asked to end with [default: TERM]"),
         option(
@@ -202,10 +208,11 @@ impl Run {
     /// With what [`define_program`] defines.
     pub(super) fn new(
         given: &Given<'_>,
-        asking: Asking,
+        mut asking: Asking,
         program: Program,
         purpose: Purpose,
     ) -> Result<Run, Failure> {
+        asking.renew_every = given.some_time("renew-every")?;
         let run = Run {
             program,
             purpose,
@@ -406,13 +413,14 @@ mod tests {
     fn everything_can_be_said() {
         let run = parsed(
             "run -w 1m30s -j 3 -E 0 -t 60 -k 500ms --signal sigint --max-hold 2h --max-run 1h \
-             --hold-for 40s --on-lost warn --leftovers end --owner ada --meta a=b --meta c=d=e --json-status s x -c ls",
+             --renew-every 5s --hold-for 40s --on-lost warn --leftovers end --owner ada --meta a=b --meta c=d=e --json-status s x -c ls",
         );
         assert!(matches!(&run.program, Program::Shell(line) if line == "ls"), "{run:?}");
         let Asking { name, kind, wait, ttl, max_hold, hold_for, owner, meta, .. } = &run.asking;
         assert_eq!((&**name, *kind, *wait), ("x", Kind::Slots(3), Wait::Limit(SECOND * 90)));
         assert_eq!((*ttl, *max_hold), (Some(SECOND * 60), Some(SECOND * 7200)));
         assert_eq!((*hold_for, owner.as_deref()), (Some(SECOND * 40), Some("ada")));
+        assert_eq!(run.asking.renew_every, Some(SECOND * 5));
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(*meta, [pair("a", "b"), pair("c", "d=e")]);
         assert_eq!((run.conflict_exit_code, run.signal), (0, Signal::INT));
