@@ -70,3 +70,18 @@ fn what_was_started_by_whoever_waited_is_not_started_again() {
     assert_eq!(cut.code, Some(76), "{}{}", cut.out, cut.err);
     assert_eq!(stage.read("runs").lines().count(), 1);
 }
+
+/// Whoever settled it may not have come to the disk yet: what is shown is there first.
+#[test]
+fn what_a_once_has_left_is_on_the_disk_before_it_is_shown() {
+    let stage = stage();
+    assert_eq!(start(&stage, &["once", "before", "--", "true"]).end().code, Some(0));
+    // This one's disk is another.
+    assert_eq!(stage.end(&["once", "k", "--", "true"]).code, Some(0));
+    let cut = after(&stage, "disk", &["show", "k"]);
+    assert_eq!(cut.code, Some(1), "it is not there yet: {}{}", cut.out, cut.err);
+    let shown = start(&stage, &["show", "k"]).end();
+    assert_eq!(shown.code, Some(0), "{}{}", shown.out, shown.err);
+    let cut = after(&stage, "disk", &["show", "k"]);
+    assert_eq!(cut.code, Some(0), "{}{}", cut.out, cut.err);
+}

@@ -344,8 +344,10 @@ impl Desk<'_> {
     pub(super) fn inspect(&mut self, scope: &Scope) -> Kept<Page> {
         match scope {
             Scope::Name(name) => {
-                let views = self.view(name)?.into_iter().collect();
-                Ok(Page { views, more: false })
+                let view = self.view(name)?;
+                // Whoever hears what a once has left acts on it.
+                self.out.must_last |= view.as_ref().is_some_and(|view| view.record.is_some());
+                Ok(Page { views: view.into_iter().collect(), more: false })
             }
             Scope::Prefix { space, prefix, after, limit } => {
                 let after = after.as_ref().map_or("", Name::as_str);
