@@ -22,6 +22,8 @@ macro_rules! on_every_engine {
 
 #[path = "run/codes.rs"]
 mod codes;
+#[path = "run/dead.rs"]
+mod dead;
 #[path = "run/elect.rs"]
 mod elect;
 #[path = "run/lost.rs"]
