@@ -21,7 +21,9 @@ use self::begun::Begun;
 pub(crate) use self::ending::Ending;
 use self::ending::{End, Who, not_asked_for};
 use crate::ask::{Draft, check_units};
-use crate::claim::{Claim, Ended, Grant, Place, Renewal, Renewed, Turn, Verdict};
+use crate::claim::{
+    Claim, Ended, Fence, Grant, Leave, Left, Place, Renewal, Renewed, Settle, Turn, Verdict,
+};
 use crate::client::{Core, Handle};
 use crate::engine::Step;
 use crate::error::{Error, Result};
@@ -130,6 +132,8 @@ struct Asked {
     ring_at: Moment,
     /// How often in a row the engine's answer led to another question at once.
     spins: u32,
+    /// A once: the last grant that was heard, and came too late to be started on.
+    unstarted: Option<Fence>,
 }
 
 /// An engine that answers at once, and wrongly, must not keep the thread.
@@ -143,12 +147,15 @@ enum Request {
     Claim(Step<Verdict>),
     /// A turn that is too old to start on: renew first.
     Confirm(Step<Vec<Renewed>>),
+    /// A turn of a once that was not started on: the engine forgets that it was given.
+    Undo(Step<Left>),
 }
 
 enum Heard {
     OurTurn,
     Verdict(Result<Verdict>),
     Confirmed(Result<Vec<Renewed>>),
+    Undone(Result<Left>),
     Event(Event),
 }
 
@@ -170,6 +177,7 @@ impl Asked {
             doubt_at: Moment::FAR,
             ring_at: Moment::FAR,
             spins: 0,
+            unstarted: None,
         };
         if asks {
             asked.asks(started);
@@ -239,8 +247,13 @@ impl Asked {
                         self.refused();
                         return Ok(End::Busy(holder));
                     }
+                    Verdict::Unsettled if self.unstarted.is_some() => self.undo(now),
                     verdict => return self.ended_before(verdict),
                 },
+                Heard::Undone(Ok(_)) => {
+                    self.unstarted = None;
+                    self.ask_again(now);
+                }
                 Heard::Confirmed(Ok(answers)) => {
                     if self.confirmed(answers, now)? {
                         return Ok(End::Held);
@@ -252,7 +265,9 @@ impl Asked {
                     }
                     self.failed(error, now)?;
                 }
-                Heard::Confirmed(Err(error)) => self.failed(error, now)?,
+                Heard::Confirmed(Err(error)) | Heard::Undone(Err(error)) => {
+                    self.failed(error, now)?;
+                }
                 Heard::Event(Event::Turn(Turn::Granted(grant))) => {
                     if self.start_on_push(grant, now) {
                         return Ok(End::Held);
@@ -348,6 +363,7 @@ impl Asked {
             Request::Line(place) => place.poll_turn(cx).map(|()| Heard::OurTurn),
             Request::Claim(step) => Pin::new(step).poll(cx).map(Heard::Verdict),
             Request::Confirm(step) => Pin::new(step).poll(cx).map(Heard::Confirmed),
+            Request::Undo(step) => Pin::new(step).poll(cx).map(Heard::Undone),
         };
         if answer.is_ready() {
             if let Request::Line(place) = std::mem::replace(&mut self.request, Request::None) {
@@ -380,6 +396,9 @@ impl Asked {
             self.hold.start(grant, now, now.since(self.waiting.started), &span);
             return true;
         }
+        if self.stake().claim.once.is_some() {
+            self.unstarted = Some(grant.fence);
+        }
         if self.may_ask_at_once(now) {
             self.asks(now);
             let core = self.core().clone();
@@ -390,6 +409,17 @@ impl Asked {
             self.request = Request::Confirm(core.engine.renew(shard, &[renewal]));
         }
         false
+    }
+
+    /// The engine says that it was begun and never settled. If that was this claim, whose caller has never
+    /// heard of its turn, it was not: the engine forgets it, and is asked again.
+    fn undo(&mut self, now: Moment) {
+        let Some(fence) = self.unstarted else { return };
+        self.asks(now);
+        let Claim { name, id, .. } = &self.stake().claim;
+        let settle = Some(Settle { fence, outcome: None });
+        let leave = Leave { settle, ..Leave::new(name.clone(), *id) };
+        self.request = Request::Undo(self.core().engine.leave(&leave));
     }
 
     fn ask_again(&mut self, now: Moment) {

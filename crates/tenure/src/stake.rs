@@ -77,6 +77,7 @@ impl Stake {
             left_at: Moment::FAR,
             holding: None,
             settle: None,
+            guessed: false,
         };
         Stake { ask, state: Mutex::new(state), timer: Timer::default() }
     }

@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Wake};
 use std::time::Duration;
 
+use probe::between::Between;
 use probe::{memory, ms, now, poll_once, waiting};
 use tenure::engine::*;
 use tenure::engines::memory::Memory;
-use tenure::{Released, Tenure};
+use tenure::{Begun, Released, Tenure};
 
 /// An engine in which an operator is faster than the answer to a claim, and a push as late as the test
 /// wants it.
@@ -194,4 +195,22 @@ fn whoever_stops_watching_a_hold_leaves_nothing_with_it() {
         }
     }
     assert_eq!(ALIVE.load(SeqCst), 0, "wakers of futures that are gone");
+}
+
+/// The engine noted that it has begun when it granted it, but nobody has.
+#[test]
+fn a_once_whose_grant_is_heard_too_late_was_not_begun() {
+    let engine = Between::new();
+    engine.answer_late(1);
+    let tenure = Tenure::with_engine(engine.clone());
+    let asking = waiting(tenure.once("a").ttl(ms(100)).begin());
+    engine.answer_late(0);
+    // Its caller stands still for longer than the hold lasts.
+    std::thread::sleep(ms(300));
+    let begun = now(asking).unwrap();
+    assert!(matches!(begun, Begun::Mine(_)), "{begun:?}");
+    // What another has begun, and never settled, stays so.
+    drop(begun);
+    let another = now(tenure.once("a").begin()).unwrap();
+    assert!(matches!(another, Begun::Unsettled), "{another:?}");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure::engine::Moment;
-use tenure::{Ended, Hold, Released, Tenure};
+use tenure::{Begun, Ended, Hold, Released, Tenure};
 use tenure_testkit::proxy::Direction;
 use tenure_testkit::servers::{Fsync, Redis};
 use tokio::task::JoinSet;
@@ -29,6 +29,38 @@ async fn s46_a_hold_whose_keys_are_deleted_is_lost_as_forgotten_for_good() {
     assert_eq!(hold.release().await.unwrap(), Released::Late);
     assert!(next.is_live());
     assert_eq!(next.release().await.unwrap(), Released::InTime);
+}
+
+/// The first leave was never answered. That alone does not say that it has settled anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn s73_what_a_server_has_forgotten_is_not_said_to_be_settled_in_time() {
+    for forgets in [false, true] {
+        let server = server();
+        let proxy = proxy(&server);
+        let tenure = connect(&through(&proxy, "")).await;
+        let Begun::Mine(run) = tenure.once("x").begin().await.unwrap() else {
+            panic!("nobody was before it")
+        };
+        // It arrives, and its answer is lost; or it never arrives.
+        let lost = if forgets { Direction::Upstream } else { Direction::Downstream };
+        let sent = proxy.bytes(Direction::Upstream);
+        proxy.swallow(lost);
+        let settled = tokio::spawn(run.settle(b"done"));
+        until("it was sent", async || proxy.bytes(Direction::Upstream) > sent).await;
+        if forgets {
+            server.command(&["FLUSHALL"]).unwrap();
+        } else {
+            let watch = connect(&server.url()).await;
+            until("it has arrived", async || {
+                let view = soon(watch.once("x").inspect()).await.unwrap();
+                view.and_then(|view| view.record).is_some_and(|record| record.outcome.is_some())
+            })
+            .await;
+        }
+        proxy.pass().unwrap();
+        let released = soon(settled).await.unwrap().unwrap();
+        assert_eq!(released, if forgets { Released::Late } else { Released::InTime });
+    }
 }
 
 /// A holder and four waiters, each with a connection of its own.

@@ -44,7 +44,7 @@ impl Asked {
     }
 
     fn is_asking(&self) -> bool {
-        matches!(self.request, Request::Claim(_) | Request::Confirm(_))
+        matches!(self.request, Request::Claim(_) | Request::Confirm(_) | Request::Undo(_))
     }
 
     pub(super) fn try_later(&mut self, now: Moment) {

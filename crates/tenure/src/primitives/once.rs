@@ -9,12 +9,12 @@ use crate::ask::Draft;
 use crate::claim::{
     Broken, Fence, Forgotten, Holder, Leave, Once as Terms, OnceRecord, Outcome, Settle,
 };
-use crate::client::Handle;
+use crate::client::{Core, Handle};
 use crate::engine::View;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::options::setters;
-use crate::stake::Released;
+use crate::stake::{Released, Stake};
 
 /// The longest outcome, in bytes.
 pub const LONGEST_OUTCOME: usize = 64 * 1024;
@@ -297,7 +297,8 @@ impl Run {
         if hold.is_live() {
             stake.settle(settle.clone());
             // What became of it must be known: this waits as long as the hold lasts.
-            if hold.release_and_wait(true).await? == Released::InTime {
+            let in_time = hold.release_and_wait(true).await? == Released::InTime;
+            if in_time && (!stake.is_guessed() || is_kept(&core, &stake, &settle).await) {
                 return Ok(Released::InTime);
             }
         }
@@ -306,4 +307,12 @@ impl Run {
         let leave = Leave { settle: Some(settle), ..Leave::new(name, id) };
         core.engine.leave(&leave).await.map(|_| Released::Late).map_err(explain)
     }
+}
+
+/// Whether the engine says that it knows what was settled.
+async fn is_kept(core: &Core, stake: &Stake, settle: &Settle) -> bool {
+    // What did not happen leaves nothing behind.
+    let Some(outcome) = &settle.outcome else { return true };
+    let record = core.view(&stake.claim.name).await.ok().flatten().and_then(|view| view.record);
+    record.is_some_and(|it| it.fence == settle.fence && it.outcome.as_ref() == Some(outcome))
 }

@@ -80,13 +80,18 @@ impl Stake {
     pub(crate) fn left(&self, left: Left, now: Moment, todo: &mut Todo) -> Option<Released> {
         let mut state = self.state();
         let Phase::Leaving(leaving) = &state.phase else { return None };
+        let mut guessed = false;
         let released = leaving.good_until.map(|good_until| match left {
             _ if state.lost.is_some() => Released::Late,
             Left::Released => Released::InTime,
             // The first leave freed it and its answer was lost.
-            Left::Gone(Ended::Expired) if leaving.tries > 1 && now < good_until => Released::InTime,
+            Left::Gone(Ended::Expired) if leaving.tries > 1 && now < good_until => {
+                guessed = true;
+                Released::InTime
+            }
             Left::Quit | Left::Gone(_) => Released::Late,
         });
+        state.guessed = guessed;
         state.phase = Phase::Over(released);
         todo.call(&mut state.observers);
         todo.holding = state.holding.take();
@@ -125,6 +130,12 @@ impl Stake {
                 Poll::Pending
             }
         }
+    }
+
+    /// Whether nothing but a leave that was never answered says that it was left in time. The engine may as
+    /// well have forgotten it.
+    pub(crate) fn is_guessed(&self) -> bool {
+        self.state().guessed
     }
 
     /// Whether its leave was sent and not answered.
