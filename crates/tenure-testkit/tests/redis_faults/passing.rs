@@ -138,3 +138,19 @@ async fn s46_databases_that_are_swapped_and_swapped_back_make_no_fence_fall() {
     let after = holders(&tenure, "x").await[0];
     assert!(after > meanwhile.get(), "{after} after {meanwhile}");
 }
+
+/// It has seen nothing of what was given meanwhile, and asks for a name that is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn s46_databases_that_are_swapped_and_swapped_back_make_no_fence_fall_for_a_newcomer() {
+    let server = server();
+    let tenure = connect(&server.url()).await;
+    let before = tenure.mutex("x").acquire().await.unwrap().fence();
+    server.command(&["SWAPDB", "0", "1"]).unwrap();
+    let meanwhile = tenure.mutex("x").acquire().await.unwrap().fence();
+    assert!(meanwhile > before);
+    server.command(&["SWAPDB", "0", "1"]).unwrap();
+    until_free(&tenure, "x").await;
+    let newcomer = connect(&server.url()).await;
+    let after = newcomer.mutex("x").acquire().await.unwrap().fence();
+    assert!(after > meanwhile, "{after} after {meanwhile}");
+}

@@ -141,6 +141,26 @@ async fn a_user_that_may_not_publish_any_more_still_releases_and_the_line_stays(
     }
 }
 
+/// Whoever waits cannot be told by such a user, but knows that there is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_for_a_user_that_may_not_publish_asks_more_often() {
+    for flavour in [Flavour::Debian, Flavour::Redis62] {
+        let server = server_of(flavour);
+        set_user(&server, "-publish");
+        let (ours, theirs) = (connect(&url(&server)).await, connect(&server.url()).await);
+        let hold = ours.mutex("x").acquire().await.unwrap();
+        let asked = calls(&server, "evalsha");
+        let waits = wait_for(&theirs, "x", secs(30));
+        until_waiting(&theirs, "x", 1).await;
+        until("it has looked", async || calls(&server, "evalsha") >= asked + 2).await;
+        let released = now();
+        assert_eq!(soon(hold.release()).await.unwrap(), Released::InTime);
+        drop(served(waits).await);
+        // Not at its next contact, which is 20 s after the last.
+        assert!(now().since(released) < secs(8), "{:?}", now().since(released));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_may_not_listen_any_more_asks_again_and_again() {
     let server = server_of(Flavour::Debian);

@@ -372,6 +372,8 @@ impl Layout {
         request.joined(&[tag, b"p"]);
         request.arg(run_id.as_bytes());
         request.arg(self.longest.as_bytes());
+        request.arg(if self.sharded { &b"SPUBLISH"[..] } else { b"PUBLISH" });
+        request.arg(self.channel(partition).as_bytes());
         request
     }
 

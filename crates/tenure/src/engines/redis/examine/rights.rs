@@ -83,8 +83,10 @@ impl Rights<'_> {
             commands.push(("spublish", vec!["SPUBLISH", self.channel, ""]));
             commands.push(("cluster|slots", vec!["CLUSTER", "SLOTS"]));
             commands.push(("asking", vec!["ASKING"]));
+            commands.push(("pubsub|shardnumsub", vec!["PUBSUB", "SHARDNUMSUB", self.channel]));
         } else {
             commands.push(("publish", vec!["PUBLISH", self.channel, ""]));
+            commands.push(("pubsub|numsub", vec!["PUBSUB", "NUMSUB", self.channel]));
         }
         if self.waits_for_replicas {
             commands.push(("wait", vec!["WAIT", "0", "1"]));
@@ -120,11 +122,23 @@ impl Rights<'_> {
         tried.denied.iter().for_each(|right| line += &format!(" +{right}"));
         // What is there is not looked at where keys are out of reach: all is granted at once.
         let what = format!("user {user} may not use {}", missing.join(", "));
-        let only_slower = tried.denied == ["evalsha"] && !tried.keys && !tried.channels;
-        let finding = match only_slower {
-            true => Finding::warning("rights", what)
-                .why("every step is asked for twice, the second time with the whole script"),
-            false => Finding::problem("rights", what).why("claims fail as soon as they need it"),
+        let weakness = |right: &str| match right {
+            "evalsha" => {
+                Some("every step is asked for twice, the second time with the whole script")
+            }
+            "pubsub|numsub" | "pubsub|shardnumsub" => {
+                Some("a process that was killed while it waited is shown for up to a minute")
+            }
+            _ => None,
+        };
+        let weaknesses: Option<Vec<_>> = tried.denied.iter().map(|right| weakness(right)).collect();
+        let finding = match weaknesses {
+            Some(whys) if !tried.keys && !tried.channels => {
+                Finding::warning("rights", what).why(whys.join("; "))
+            }
+            _ if tried.is_silent() => Finding::problem("rights", what)
+                .why("whoever waits hears nothing of its turn, and comes late"),
+            _ => Finding::problem("rights", what).why("claims fail as soon as they need it"),
         };
         finding.fix(format!("{} ACL SETUSER {user}{line}", redis_cli(address)))
     }
@@ -143,6 +157,12 @@ fn scripts(tried: &Tried) -> Finding {
 }
 
 impl Tried {
+    /// All works but what is said to those who wait.
+    fn is_silent(&self) -> bool {
+        let to_others = ["publish", "spublish", "subscribe", "ssubscribe"];
+        !self.keys && self.denied.iter().all(|right| to_others.contains(right))
+    }
+
     fn take(&mut self, right: &'static str, answer: &Value) {
         let Value::Error(text) = answer else { return };
         if text.starts_with("NOPERM") {

@@ -93,6 +93,9 @@ if e.fence ~= '0' then return granted(e) end
 local before = call('ZCOUNT', Z, '1000000000000000', '(' .. e.ticket)
 local first = first_end()
 local look = first and first.til - now or resume and math.max(0, resume - now) or -1
+-- Someone may leave without a word: for an hour after the last that was seen.
+local mute_at = call('HGET', P, 'mute')
+if mute_at and time[1] - mute_at < 3600 then look = look < 0 and 2000 or math.min(look, 2000) end
 -- Units enough for it are free, and one before it that needs more of them holds it up.
 local held_up = granting and before > 0 and e.weight <= cap - held and 1 or 0
 save()
