@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure::Tenure;
-use tenure::engine::{Engine, Name, PLACE_LIFE, Scope, Space};
+use tenure::engine::{Engine, Name, Scope, Space};
 
 use self::liveness::{Asker, Liveness, Mishaps};
 use self::others::Onces;
@@ -34,7 +34,7 @@ pub struct Scenario {
     pub nemesis: bool,
     /// Whether the server is restarted, and may lose its memory.
     restarts: bool,
-    /// Whether those who come next are stopped, two or three in a row, in front of others who wait.
+    /// Whether those who come next are stopped, two to five in a row, in front of others who wait.
     rows: bool,
     processes: u32,
     workers: u32,
@@ -262,29 +262,31 @@ impl Play {
         };
         self.sim.set_clock(process, offset, speed);
         let stage = self.sim.process(process);
-        let tenure = self.client(process, rng);
-        let elsewhere = self.client(process, rng);
+        let (tenure, mishaps) = self.client(process, rng);
+        let (elsewhere, _) = self.client(process, rng);
         for _ in 0..self.scenario.workers {
             self.seen().running += 1;
             let running = Running(self.clone());
             let rng = rng.fork();
             let (tenure, elsewhere) = (tenure.clone(), elsewhere.clone());
-            let worker = Worker { stage: stage.clone(), tenure, elsewhere, process, rng };
+            let (on, mishaps) = (stage.clone(), mishaps.clone());
+            let worker = Worker { stage: on, tenure, mishaps, elsewhere, process, rng };
             stage.start(Box::pin(worker.work(running)));
         }
     }
 
-    /// A client of a process, with connections of its own.
-    fn client(&self, process: Process, rng: &mut Rng) -> Tenure {
+    /// A client of a process, with connections of its own, and what goes wrong on them.
+    fn client(&self, process: Process, rng: &mut Rng) -> (Tenure, MishapLog) {
         let (sim, world) = (self.sim.clone(), self.sim.process(process).world());
         let dead = move || sim.is_dead(process);
         let engine: Arc<dyn Engine> = self.engine.clone();
         let (network, faults) = (self.truth.clone(), self.scenario.faults);
         let faulty = Faulty::new(engine, network, world.clone(), faults, rng.fork(), dead);
+        let log = faulty.mishaps();
         let mut mishaps = self.mishaps.lock().unwrap_or_else(PoisonError::into_inner);
-        mishaps.push(faulty.mishaps());
+        mishaps.push(log.clone());
         drop(mishaps);
-        Tenure::in_world(Arc::new(faulty), world)
+        (Tenure::in_world(Arc::new(faulty), world), log)
     }
 
     /// Something bad happens to someone.
@@ -305,20 +307,18 @@ impl Play {
         next
     }
 
-    /// Those who come next stand still, so that their turns run out one after the other.
+    /// Those who come next stand still, so that their turns run out one after the other; half of the time
+    /// the one that came last does, too. At least one that waits goes on.
     fn stop_a_row(self: &Arc<Self>, rng: &mut Rng) {
         let Some(view) = self.view(rng.between(1, self.scenario.names)) else { return };
         let owners = view.waiters.iter().filter_map(|waiter| waiter.details.owner.parse().ok());
-        let last = owners.clone().next_back();
-        let count = rng.between(2, 3) as usize;
         let mut seen = self.seen();
-        let row: BTreeSet<Process> = owners
-            .take(count)
-            .filter_map(|asker: Asker| seen.askers.get(&asker).copied())
-            .collect();
-        // Who comes next and who came last are told to look after a turn that nobody takes.
-        let last = last.and_then(|asker| seen.askers.get(&asker));
-        if row.len() < 2 || last.is_none_or(|last| row.contains(last)) {
+        let processes: Vec<Process> =
+            owners.filter_map(|asker: Asker| seen.askers.get(&asker).copied()).collect();
+        let count = rng.between(2, 5) as usize;
+        let last = processes.last().filter(|_| rng.chance(500));
+        let row: BTreeSet<Process> = processes.iter().take(count).chain(last).copied().collect();
+        if row.len() < 2 || processes.iter().all(|process| row.contains(process)) {
             return;
         }
         // One row after the other, or each would be explained by the next.
@@ -372,9 +372,6 @@ impl Play {
             };
             mishaps.extend(of_client.iter().map(|(at, mishap)| (*at, cost(*mishap))));
         }
-        // Who comes next is told when the turn before it runs out. If it stands still too, others find
-        // that out when they next confirm their places.
-        let unnoticed = if self.scenario.rows { PLACE_LIFE / 3 } else { Duration::ZERO };
         let Seen { liveness, askers, wrong, .. } = &mut *seen;
         let reacts = |asker: Asker| {
             let process = askers.get(&asker).copied().unwrap_or(OUTSIDE);
@@ -382,7 +379,7 @@ impl Play {
         };
         for number in 1..=self.scenario.names {
             if let Some(view) = self.view(number) {
-                wrong.extend(liveness.look(&view, now, &mishaps, unnoticed, reacts));
+                wrong.extend(liveness.look(&view, now, &mishaps, reacts));
             }
         }
     }

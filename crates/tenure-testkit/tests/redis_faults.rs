@@ -1,6 +1,7 @@
 //! What can go wrong between a client and one Redis, on real servers behind a real, bad network.
 //!
 //! Tests carry the number of their scenario. Each has a server of its own.
+#![allow(clippy::print_stdout, reason = "how long it took is worth reading")]
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 #[path = "redis_faults/amnesia.rs"]

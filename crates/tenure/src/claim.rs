@@ -278,6 +278,16 @@ pub struct Place {
     pub holder: Option<Holder>,
 }
 
+impl Place {
+    /// The same for one for which there are units enough, while one before it waits for more of them. Should
+    /// that one die or give up, nobody hears of it: those right behind find out.
+    pub(crate) fn held_up(mut self) -> Place {
+        let look = self.asked_at + FIRST_LIFE * self.ahead.min(10);
+        self.look_again = self.look_again.min(look);
+        self
+    }
+}
+
 /// When a waiter with `ahead` others before it should look, if the next hold ends at `next_end`.
 ///
 /// Staggered, because the moment is the same for all processes that wait.

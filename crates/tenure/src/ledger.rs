@@ -29,10 +29,12 @@ pub const MOVES: u32 = 512;
 pub const TOMB_LIFE: Duration = Duration::from_secs(60);
 /// The highest number that is given: with one more, a fence would not fit into a double any more.
 pub const HIGHEST_NUMBER: u64 = (1 << 53) - 1;
-/// After a push, the last of so many who wait is told when to look, besides the next.
+/// After a push, so many of the first in line are told when to look if the turn is not taken.
+pub const TOLD: usize = 8;
+/// And so is the last of so many who wait.
 pub const FAR: u32 = 64;
-/// How much later than the next in line.
-pub const FAR_LATER: Duration = Duration::from_millis(100);
+/// How much later than the one before it each of them looks.
+pub const TOLD_APART: Duration = Duration::from_millis(25);
 /// How long a capacity that was set by force is remembered by an idle name.
 pub const RESIZED_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -118,12 +120,14 @@ pub struct Ledger<'a, S, W> {
     asks: bool,
     /// Who was found to be there, so that nobody is asked twice.
     is_there: Option<ClaimId>,
+    /// What ends with this step was held so briefly that the others were told not long ago.
+    brief: bool,
 }
 
 impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     /// A step at `now`. `say` tells a claim something and answers whether it was reached.
     pub fn new(shelf: &'a mut S, now: Moment, say: W) -> Ledger<'a, S, W> {
-        Ledger { shelf, now, say, moves: MOVES, asks: false, is_there: None }
+        Ledger { shelf, now, say, moves: MOVES, asks: false, is_there: None, brief: false }
     }
 
     /// Whether the step stopped at its bound, and should be run again.
@@ -239,7 +243,10 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             self.settle(&Settle { fence: hold.fence(), outcome: None })?;
         }
         let left = match self.shelf.remove(&leave.id)? {
-            Some(Entry { state: State::Held { .. }, .. }) => Left::Released,
+            Some(hold @ Entry { state: State::Held { .. }, .. }) => {
+                self.brief = self.moves == MOVES && is_same_second(hold.since, self.now);
+                Left::Released
+            }
             Some(_) => Left::Quit,
             None => Left::Gone(self.why_gone(&leave.id)?),
         };
@@ -416,18 +423,31 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
 
     /// A turn was pushed to `process`. Those behind know only when the hold before would have ended.
     /// If the turn is not taken, someone must look when it has run out, and not long after: the next
-    /// in line, and one far behind, in case that the next does not react either. The last to come is
-    /// the one that was last known to live.
+    /// in line, and others in case that the next does not react either. A process looks for all of its
+    /// claims. The last to come is the one that was last known to live.
+    ///
+    /// The others are told no more than once a second for each name: whoever looks too early is
+    /// answered when to look again.
     fn tell_when_to_look(&mut self, process: Process) -> Result<(), S::Error> {
         let (Some(next), Some(end)) = (self.shelf.head()?, self.shelf.next_end()?) else {
             return Ok(());
         };
         (self.say)(&next, Word::LookAt(end));
-        if let Some(far) = self.shelf.last_of(FAR)?
-            && far.process != next.process
-            && far.process != process
-        {
-            (self.say)(&far, Word::LookAt(end + FAR_LATER));
+        if self.brief || self.shelf.totals()?.waiting < 2 {
+            return Ok(());
+        }
+        let mut told = vec![process, next.process];
+        let line = self.shelf.first(FAR)?;
+        let last = line.len().saturating_sub(1);
+        let mut at = end;
+        for (place, other) in line.iter().enumerate().skip(1) {
+            // Where all live together it is not known who reacts.
+            let known = other.process != 0 && told.contains(&other.process);
+            if !known && (place < TOLD || place == last) {
+                at = at + TOLD_APART;
+                told.push(other.process);
+                (self.say)(other, Word::LookAt(at));
+            }
         }
         Ok(())
     }
@@ -489,6 +509,11 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             _ => Ended::Expired,
         })
     }
+}
+
+/// Of all holds that end without a pause between them, one a second does not lie within a second.
+fn is_same_second(since: Moment, now: Moment) -> bool {
+    since.as_nanos() / 1_000_000_000 == now.as_nanos() / 1_000_000_000
 }
 
 /// Whether no ticket and no fence are left above `number`.

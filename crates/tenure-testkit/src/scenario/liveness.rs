@@ -62,18 +62,19 @@ impl Liveness {
     }
 
     /// Looks at a name; what is wrong, if someone was kept waiting for too long. `reacts` says whether
-    /// the process of an asker runs, `unnoticed` how long it may take until someone finds that one in
-    /// line does not.
+    /// the process of an asker runs.
     pub(super) fn look(
         &mut self,
         view: &View,
         now: Moment,
         mishaps: &Mishaps,
-        unnoticed: Duration,
         reacts: impl Fn(Asker) -> bool,
     ) -> Option<String> {
         let name = view.name.as_str();
-        let in_hand = |it: &&Holder| self.in_hand.contains(&(name.to_owned(), it.fence.get()));
+        // One that lasts longer than a pushed turn was taken by a process that was stopped right after.
+        let in_hand = |it: &&Holder| {
+            it.remaining > FIRST_LIFE || self.in_hand.contains(&(name.to_owned(), it.fence.get()))
+        };
         let held = view.holders.iter().filter(in_hand);
         let held: u64 = held.map(|it| u64::from(it.weight)).sum();
         let free = u64::from(view.capacity).saturating_sub(held);
@@ -112,7 +113,7 @@ impl Liveness {
         self.longest = waited.max(self.longest);
         let met: Vec<_> = mishaps.iter().filter(|(at, _)| *at + FELT > since).collect();
         let cost: Duration = met.iter().map(|(_, cost)| *cost).sum();
-        let allowed = allowed(absent, unnoticed) + cost;
+        let allowed = allowed(absent) + cost;
         let is_new = waited > allowed && !std::mem::replace(&mut wait.told, waited > allowed);
         is_new.then(|| {
             let faults = met.len();
@@ -124,9 +125,8 @@ impl Liveness {
     }
 }
 
-/// How long a name may be free with so many in front that do not react.
-fn allowed(absent: u32, unnoticed: Duration) -> Duration {
-    // One that goes on again has cost its turn, too.
-    let at_least = if unnoticed.is_zero() { 0 } else { 2 };
-    FIRST_LIFE + (FIRST_LIFE + unnoticed) * absent.max(at_least) + Duration::from_secs(1)
+/// How long a name may be free with so many in front that do not react: a first life for each, found out by
+/// whoever was told to look, which is not at once, and by a clock that may be slow.
+fn allowed(absent: u32) -> Duration {
+    (FIRST_LIFE + Duration::from_millis(250)) * (absent + 1) + Duration::from_secs(1)
 }

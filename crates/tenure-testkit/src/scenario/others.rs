@@ -2,13 +2,14 @@
 //! do work that is to be done once.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tenure::engine::Moment;
 use tenure::{Begun, ErrorKind, Released, Result, Run};
 
 use super::{Inside, Play, Worker};
+use crate::faulty::Mishap;
 
 /// What is known of the works that are to be done once, by name.
 #[derive(Debug, Default)]
@@ -71,6 +72,12 @@ impl Worker {
         if !excused {
             play.seen().wrong.push(format!("an ask failed: {error:?}"));
         }
+    }
+
+    /// Whether a connection of its client broke since then.
+    fn was_cut_off(&self, since: Moment) -> bool {
+        let mishaps = self.mishaps.lock().unwrap_or_else(PoisonError::into_inner);
+        mishaps.iter().any(|(at, mishap)| *at >= since && *mishap == Mishap::Cut)
     }
 
     async fn stay(&mut self, play: &Arc<Play>) {
@@ -136,7 +143,8 @@ impl Worker {
         let begun = self.tenure.once(&name).options(options).begin().await;
         let outdated = play.seen().onces.forgotten != asked;
         let unheard = matches!(&begun, Err(error) if error.kind() == ErrorKind::Unavailable);
-        let certain = !outdated && !unheard;
+        // Or one of its requests was never answered, which may have been a yes whatever it heard then.
+        let certain = !outdated && !unheard && !self.was_cut_off(since);
         play.once(&name, |work| work.unknown -= u32::from(certain));
         match begun {
             // Whoever holds it left or will leave what nobody can judge.
@@ -156,8 +164,14 @@ impl Worker {
             Ok(Begun::Unsettled) => {
                 let mut seen = play.seen();
                 seen.report.unsettled += 1;
-                if seen.onces.works.get(&name).is_some_and(|work| work.settled.is_some()) {
+                let work = seen.onces.works.entry(name.clone()).or_default();
+                let settled = work.settled.is_some();
+                let unbegun = work.begun == 0 && work.unknown == 0;
+                if settled {
                     seen.wrong.push(format!("{name}: unsettled, although an outcome was left"));
+                }
+                if unbegun {
+                    seen.wrong.push(format!("{name}: unsettled, and nobody has begun it"));
                 }
             }
             Ok(Begun::InProgress(_)) => {}

@@ -7,6 +7,7 @@ use tenure::{ErrorKind, Hold, Tenure};
 
 use super::liveness::Asker;
 use super::{Inside, Kind, Play, Running};
+use crate::faulty::MishapLog;
 use crate::judge::Record;
 use crate::rng::Rng;
 use crate::sim::Process;
@@ -15,6 +16,8 @@ use crate::stage::Stage;
 pub(super) struct Worker {
     pub(super) stage: Arc<dyn Stage>,
     pub(super) tenure: Tenure,
+    /// What goes wrong on the way to the engine.
+    pub(super) mishaps: MishapLog,
     /// With connections of its own, for holds that are passed on.
     pub(super) elsewhere: Tenure,
     pub(super) process: Process,

@@ -1,5 +1,7 @@
 //! Processes that stand still: holders, waiters, and whoever is in the middle of a step.
 
+use std::time::Duration;
+
 use tenure::{Ended, ErrorKind, Released};
 
 use crate::probe_file::*;
@@ -49,6 +51,46 @@ async fn s28_the_turn_of_a_stopped_waiter_passes_on_and_it_comes_back_to_the_lin
     let fence = next.fence().get();
     next.release().await.unwrap();
     assert!(other.hears("held a").await.fence() > fence);
+}
+
+/// However many of them, and although the one that came last is stopped, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn s28_stopped_waiters_in_a_row_cost_a_first_life_each() {
+    let ground = Ground::new();
+    let (two, three, five) =
+        tokio::join!(stopped_row(&ground, 2), stopped_row(&ground, 3), stopped_row(&ground, 5));
+    for (count, waited) in [two, three, five] {
+        // Two seconds each, and not until the next contact.
+        println!("{count} in a row that were stopped: {waited:?}");
+        assert!(waited < secs(2) * count + secs(4), "{waited:?} for {count}");
+    }
+}
+
+/// How long the first that reacts waits behind so many that are stopped.
+async fn stopped_row(ground: &Ground, count: u32) -> (u32, Duration) {
+    let name = format!("x{count}");
+    let tenure = ground.connect().await;
+    let hold = tenure.mutex(&name).acquire().await.unwrap();
+    let mut stopped = Vec::new();
+    for number in 0..count as usize {
+        let mut other = Other::on(ground).await;
+        other.tell(&format!("claim a {name} 30000"));
+        until_waiting(&tenure, &name, number + 1).await;
+        stopped.push(other);
+    }
+    // One that is behind them: another client.
+    let client = ground.connect().await;
+    let next = wait_for(&client, &name, secs(30));
+    until_waiting(&tenure, &name, count as usize + 1).await;
+    let mut last = Other::on(ground).await;
+    last.tell(&format!("claim a {name} 30000"));
+    until_waiting(&tenure, &name, count as usize + 2).await;
+    stopped.push(last);
+    stopped.iter().for_each(Other::stop);
+    let released = now();
+    hold.release().await.unwrap();
+    drop(within(secs(60), next).await.unwrap().unwrap());
+    (count, now().since(released))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tenure::Tenure;
@@ -10,7 +11,7 @@ use tenure_testkit::servers::{Clock, Redis};
 
 use crate::probe_redis::*;
 
-/// What the other process reads: URL, name and ttl in milliseconds.
+/// What the other process reads: URL, name, ttl in milliseconds, weight and capacity.
 const ORDER: &str = "TENURE_TEST_ORDER";
 /// Where it writes what happens to it, a line each.
 const DIARY: &str = "TENURE_TEST_DIARY";
@@ -22,6 +23,7 @@ fn other_process() {
     let mut words = order.split(' ');
     let mut word = || words.next().expect("an order").to_owned();
     let (url, name, ttl) = (word(), word(), word().parse().expect("milliseconds"));
+    let (weight, capacity): (u32, u32) = (word().parse().unwrap(), word().parse().unwrap());
     let note = |line: String| {
         use std::io::Write;
         let mut file = std::fs::File::options().append(true).create(true).open(&diary).unwrap();
@@ -31,7 +33,11 @@ fn other_process() {
     runtime.block_on(async {
         let tenure = Tenure::connect(&url).await.unwrap();
         loop {
-            let hold = tenure.mutex(&name).ttl(ms(ttl)).acquire().await.unwrap();
+            let hold = match capacity {
+                1 => tenure.mutex(&name).ttl(ms(ttl)).acquire().await,
+                _ => tenure.semaphore(&name, capacity).ttl(ms(ttl)).acquire_many(weight).await,
+            };
+            let hold = hold.unwrap();
             let (mut last, fence) = (Moment::ORIGIN, hold.fence().get());
             let mut noted = false;
             // The clock is read before the question: it was live at that moment or later.
@@ -58,10 +64,20 @@ impl Other {
     }
 
     fn start_as(server: &Redis, name: &str, ttl: u64, number: usize) -> Other {
+        Other::start_for(server, name, ttl, number, (1, 1))
+    }
+
+    fn start_for(
+        server: &Redis,
+        name: &str,
+        ttl: u64,
+        number: usize,
+        (weight, capacity): (u32, u32),
+    ) -> Other {
         let diary = server.directory().join(format!("diary-{name}-{number}"));
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "processes::other_process"])
-            .env(ORDER, format!("{} {name} {ttl}", server.url()))
+            .env(ORDER, format!("{} {name} {ttl} {weight} {capacity}", server.url()))
             .env(DIARY, &diary)
             .stdout(Stdio::null())
             .spawn()
@@ -151,6 +167,59 @@ async fn s26_the_line_passes_over_a_waiter_that_was_killed() {
     }
 }
 
+/// A head that does not fit is handed nothing: those behind it must find out that it is dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn s26_one_that_wanted_many_units_and_was_killed_holds_up_nobody() {
+    let server = server();
+    let tenure = connect(&server.url()).await;
+    let units = || tenure.semaphore("x", 4);
+    let held = units().acquire_many(2).await.unwrap();
+    let mut wide = Other::start_for(&server, "x", 30_000, 0, (4, 4));
+    until_waiting(&tenure, "x", 1).await;
+    let behind = [(); 2].map(|()| tokio::spawn(units().join()));
+    until_waiting(&tenure, "x", 3).await;
+    assert!(
+        units().try_acquire().await.unwrap().is_none(),
+        "it waits for its turn, and comes first"
+    );
+    wide.kill();
+    // The server knows it as soon as it has seen that the connection is closed.
+    until_waiting(&tenure, "x", 2).await;
+    let asked = now();
+    // Whoever asks finds out, and serves those who wait; then there are none left.
+    let newcomer = soon(units().try_acquire()).await.unwrap();
+    assert!(newcomer.is_none(), "those who were there before it come first");
+    let mut served = Vec::new();
+    for waiter in behind {
+        served.push(within(secs(10), waiter).await.unwrap().unwrap());
+    }
+    let took = now().since(asked);
+    println!("units behind a dead waiter were taken after {took:?}");
+    // Not when they would have looked by themselves, which is after two seconds.
+    assert!(took < ms(1500), "{took:?}");
+    drop((held, served));
+}
+
+/// The same, and nobody else asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn s26_those_behind_a_dead_waiter_find_that_out_by_themselves() {
+    let server = server();
+    let tenure = connect(&server.url()).await;
+    let units = || tenure.semaphore("x", 4);
+    let held = units().acquire_many(2).await.unwrap();
+    let mut wide = Other::start_for(&server, "x", 30_000, 0, (4, 4));
+    until_waiting(&tenure, "x", 1).await;
+    let behind = [(); 2].map(|()| tokio::spawn(units().join()));
+    until_waiting(&tenure, "x", 3).await;
+    wide.kill();
+    let killed = now();
+    for waiter in behind {
+        drop(within(secs(12), waiter).await.unwrap().unwrap());
+    }
+    println!("units behind a dead waiter were taken after {:?}", now().since(killed));
+    drop(held);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn s26_the_line_moves_on_also_where_the_server_has_just_come_up() {
     let server = server();
@@ -193,28 +262,40 @@ async fn s28_the_turn_of_a_stopped_waiter_passes_on_and_it_comes_back_to_the_lin
     assert!(other.until("held").await.0 > fence);
 }
 
+/// However many of them, and although the one that came last is stopped, too.
 #[tokio::test(flavor = "multi_thread")]
-async fn s28_two_stopped_waiters_in_a_row_cost_a_first_life_each() {
+async fn s28_stopped_waiters_in_a_row_cost_a_first_life_each() {
     let server = server();
-    let tenure = connect(&server.url()).await;
-    let hold = tenure.mutex("x").acquire().await.unwrap();
-    let mut stopped = Vec::new();
-    for count in 1..=2 {
-        stopped.push(Other::start_as(&server, "x", 30_000, count));
-        until_waiting(&tenure, "x", count).await;
+    let (two, three, five) =
+        tokio::join!(stopped_row(&server, 2), stopped_row(&server, 3), stopped_row(&server, 5));
+    for (count, waited) in [two, three, five] {
+        // Two seconds each, and not until the next contact.
+        println!("{count} in a row that were stopped: {waited:?}");
+        assert!(waited < secs(2) * count + secs(4), "{waited:?} for {count}");
     }
-    // One that is behind them, in a third process: another client.
-    let third = connect(&server.url()).await;
-    let next = wait_for(&third, "x", secs(30));
-    until_waiting(&tenure, "x", 3).await;
+}
+
+/// How long the first that reacts waits behind so many that are stopped.
+async fn stopped_row(server: &Redis, count: u32) -> (u32, Duration) {
+    let name = format!("x{count}");
+    let tenure = connect(&server.url()).await;
+    let hold = tenure.mutex(&name).acquire().await.unwrap();
+    let mut stopped = Vec::new();
+    for number in 0..count as usize {
+        stopped.push(Other::start_as(server, &name, 30_000, number));
+        until_waiting(&tenure, &name, number + 1).await;
+    }
+    // One that is behind them, in a process of its own: another client.
+    let client = connect(&server.url()).await;
+    let next = wait_for(&client, &name, secs(30));
+    until_waiting(&tenure, &name, count as usize + 1).await;
+    stopped.push(Other::start_as(server, &name, 30_000, count as usize));
+    until_waiting(&tenure, &name, count as usize + 2).await;
     stopped.iter().for_each(|other| other.signal(Signal::STOP));
     let released = now();
     hold.release().await.unwrap();
-    // Twice two seconds, and not until the next contact.
-    let next = served(next).await;
-    let waited = now().since(released);
-    assert!(waited < secs(10), "{waited:?}");
-    drop(next);
+    drop(within(secs(60), next).await.unwrap().unwrap());
+    (count, now().since(released))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,6 +34,30 @@ async fn s19_a_push_that_is_lost_costs_a_reconnect_and_no_more() {
     }
 }
 
+/// Its turn came and went while it could not be reached: it asks when it can, and not when it would have.
+#[tokio::test(flavor = "multi_thread")]
+async fn s19_a_waiter_whose_connection_was_lost_asks_as_soon_as_it_has_another() {
+    let server = server();
+    let proxy = proxy(&server);
+    let (ours, theirs) = (connect(&server.url()).await, connect(&through(&proxy, "")).await);
+    let hold = ours.mutex("x").acquire().await.unwrap();
+    let asked = calls(&server, "evalsha");
+    let waiter = wait_for(&theirs, "x", secs(30));
+    until_waiting(&ours, "x", 1).await;
+    // From the first look on it asks of its own accord every twenty seconds.
+    until("it has looked", async || calls(&server, "evalsha") >= asked + 2).await;
+    proxy.refuse().unwrap();
+    proxy.reset();
+    until("it cannot be reached", async || {
+        view(&ours, "x").await.is_some_and(|view| view.waiters.is_empty())
+    })
+    .await;
+    hold.release().await.unwrap();
+    assert!(view(&ours, "x").await.is_none(), "nobody could be told");
+    proxy.pass().unwrap();
+    drop(within(secs(8), waiter).await.unwrap().unwrap());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn s34_a_waiter_that_loses_its_connections_keeps_its_place() {
     let server = server();

@@ -80,8 +80,8 @@ impl Shelf for ByProcess<'_> {
         self.line.head()
     }
 
-    fn last_of(&self, most: u32) -> Sure<Option<Entry>> {
-        self.line.last_of(most)
+    fn first(&self, most: u32) -> Sure<Vec<Entry>> {
+        self.line.first(most)
     }
 
     fn ahead(&self, ticket: Ticket) -> Sure<u32> {

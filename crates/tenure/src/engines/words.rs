@@ -35,8 +35,9 @@ pub(super) fn verdict(
         Answer::Granted { fence, remaining, first_life } => {
             Verdict::Granted(Grant::new(fence, now, remaining, first_life))
         }
-        Answer::Waiting { ticket, ahead, floor, next_end, .. } => {
-            Verdict::Waiting(place(ticket, ahead, floor, next_end, now, first()))
+        Answer::Waiting { ticket, ahead, floor, next_end, held_up } => {
+            let place = place(ticket, ahead, floor, next_end, now, first());
+            Verdict::Waiting(if held_up { place.held_up() } else { place })
         }
         Answer::Busy => Verdict::Busy(first()),
         Answer::Settled(outcome) => Verdict::Settled(outcome),
@@ -62,8 +63,9 @@ pub(super) fn renewed(
         Answer::Granted { fence, remaining, first_life } => {
             Renewed::Held(Grant::new(fence, now, remaining, first_life))
         }
-        Answer::Waiting { ticket, ahead, floor, next_end, .. } => {
-            Renewed::Waiting(place(ticket, ahead, floor, next_end, now, first()))
+        Answer::Waiting { ticket, ahead, floor, next_end, held_up } => {
+            let place = place(ticket, ahead, floor, next_end, now, first());
+            Renewed::Waiting(if held_up { place.held_up() } else { place })
         }
         Answer::Conflict { capacity } => Renewed::Gone(Ended::Conflict { capacity }),
         Answer::Gone(ended) => Renewed::Gone(ended),

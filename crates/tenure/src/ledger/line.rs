@@ -314,10 +314,9 @@ impl<N: Numbers> Shelf for Line<N> {
         Ok(first.map(|spot| spot.entry))
     }
 
-    fn last_of(&self, most: u32) -> Result<Option<Entry>, Infallible> {
-        let last = self.waiting.len().min(most as usize).checked_sub(1);
-        let last = last.and_then(|at| self.waiting.get(at));
-        Ok(last.and_then(|(_, id)| self.placed.find(id)).map(|spot| spot.entry))
+    fn first(&self, most: u32) -> Result<Vec<Entry>, Infallible> {
+        let first = self.waiting.iter().take(most as usize);
+        Ok(first.filter_map(|(_, id)| self.placed.find(id)).map(|spot| spot.entry).collect())
     }
 
     fn ahead(&self, ticket: Ticket) -> Result<u32, Infallible> {

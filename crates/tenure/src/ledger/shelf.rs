@@ -121,8 +121,8 @@ pub trait Shelf {
 
     /// The waiting claim with the lowest ticket.
     fn head(&self) -> Result<Option<Entry>, Self::Error>;
-    /// The last of the first `most` waiting claims.
-    fn last_of(&self, most: u32) -> Result<Option<Entry>, Self::Error>;
+    /// The first `most` waiting claims, by ticket.
+    fn first(&self, most: u32) -> Result<Vec<Entry>, Self::Error>;
     /// How many wait with a lower ticket.
     fn ahead(&self, ticket: Ticket) -> Result<u32, Self::Error>;
     /// When the first of the holds ends.

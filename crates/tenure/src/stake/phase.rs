@@ -12,6 +12,10 @@ use crate::observe::Holding;
 use crate::options::Terms;
 
 const SOONEST_LOOK: Duration = Duration::from_millis(5);
+/// How soon one that has come to a line looks again. Those who stood there before may have been told when
+/// a turn runs out that nobody takes, and are told again within a second; this one was not. If it has not run
+/// out yet, the answer says when it does.
+const FIRST_LOOK: Duration = Duration::from_millis(2500);
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -41,6 +45,8 @@ pub(super) struct State {
     pub(super) holding: Option<Arc<Holding>>,
     /// What became of a once.
     pub(super) settle: Option<Settle>,
+    /// That it was left in time follows from a leave that was never answered.
+    pub(super) guessed: bool,
 }
 
 #[derive(Debug)]
@@ -177,18 +183,15 @@ impl State {
         }
     }
 
-    /// When the place needs contact: to be kept, or because a push may have been lost. Any contact
-    /// moves the whole line, so that only the foremost need look.
+    /// When the place needs contact: to be kept, because a push may have been lost, or because the
+    /// engine said so. Any contact moves the whole line, so that for lost pushes only the foremost need look.
     pub(super) fn asking_contact(&self, foremost: bool) -> Moment {
         match &self.phase {
-            Phase::Asking(Asking { turn: None, place: Some(place), contact_at, .. })
+            Phase::Asking(Asking { turn: None, place: Some(place), contact_at, hint, .. })
                 if !self.in_flight =>
             {
-                if foremost {
-                    place.look_again.min(*contact_at)
-                } else {
-                    *contact_at
-                }
+                let look = if foremost { place.look_again } else { *hint };
+                look.min(*contact_at)
             }
             _ => Moment::FAR,
         }
@@ -202,6 +205,9 @@ impl Asking {
             place.look_again = place.look_again.min(self.hint);
         } else {
             self.hint = Moment::FAR;
+        }
+        if self.place.is_none() {
+            place.look_again = place.look_again.min(now + FIRST_LOOK);
         }
         // An engine that says "look now" and then has nothing to show must not be asked in circles.
         place.look_again = place.look_again.max(now + SOONEST_LOOK);

@@ -229,6 +229,7 @@ impl Stake {
             }
             (Phase::Asking(asking), Renewed::Unknown(_)) => {
                 asking.contact_at = now + Duration::from_millis(500);
+                asking.hint = asking.hint.max(asking.contact_at);
                 if let Some(place) = &mut asking.place {
                     place.look_again = place.look_again.max(asking.contact_at);
                 }
@@ -278,5 +279,65 @@ fn why_gone(ended: Ended, now: Moment, good_until: Moment, attached: bool) -> En
         (true, true) => Ended::Elsewhere,
         (true, false) => Ended::Forgotten,
         (false, _) => ended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ask::Draft;
+    use crate::claim::{Place, Ticket};
+    use crate::error::{Error, ErrorKind};
+    use crate::name::{Name, Space};
+    use crate::options::Options;
+
+    fn at(millis: u64) -> Moment {
+        Moment::ORIGIN + Duration::from_millis(millis)
+    }
+
+    fn place(asked: u64) -> Place {
+        let (ticket, floor) = (Ticket::new(2), Fence::new(1));
+        let asked_at = at(asked);
+        Place { ticket, ahead: 1, floor, asked_at, look_again: at(90_000), holder: None }
+    }
+
+    /// Whether it asks, and when it is to be looked at again. Another claim of its process stands before it.
+    fn look(stake: &Stake, now: u64) -> (Option<Renewal>, Moment) {
+        let mut todo = Todo::default();
+        let next = stake.look(at(now), false, &mut todo);
+        (todo.renew.and_then(|_| stake.renewal(Fence::default())), next)
+    }
+
+    /// The one before it may be of the very process that does not take its turn.
+    #[test]
+    fn one_that_is_told_looks_although_another_of_its_process_stands_before_it() {
+        let name = Name::new(Space::Lock, "x").unwrap();
+        let stake = Draft::new(name, &Options::new("me".into())).into_stake();
+        stake.stands(place(100_000), at(100_000));
+        assert!(look(&stake, 101_000).0.is_none(), "nobody has said anything");
+        assert!(stake.deliver(Turn::LookAt(at(102_000)), &mut Todo::default()));
+        let (early, next) = look(&stake, 101_999);
+        assert!(early.is_none());
+        assert_eq!(next, at(102_000));
+        let asked = look(&stake, 102_000).0.unwrap();
+        // Not in circles, where no answer comes.
+        let unknown = || Renewed::Unknown(Error::new(ErrorKind::Unavailable, "no answer"));
+        stake.renewed(&asked, unknown(), at(102_001), &mut Todo::default());
+        assert!(look(&stake, 102_400).0.is_none());
+        let asked = look(&stake, 102_501).0.unwrap();
+        // And no more, where one did.
+        stake.renewed(&asked, Renewed::Waiting(place(102_501)), at(102_502), &mut Todo::default());
+        let (none, next) = look(&stake, 103_600);
+        assert!(none.is_none());
+        assert_eq!(next, at(122_502));
+    }
+
+    /// Whoever has just come was not told when the turn of one before it runs out.
+    #[test]
+    fn one_that_has_just_come_looks_again_soon_and_then_when_it_is_said_to() {
+        let name = Name::new(Space::Lock, "x").unwrap();
+        let stake = Draft::new(name, &Options::new("me".into())).into_stake();
+        assert_eq!(stake.stands(place(10_000), at(10_000)), at(12_500));
+        assert_eq!(stake.stands(place(12_500), at(12_500)), at(32_500));
     }
 }

@@ -245,6 +245,8 @@ mod tests {
         let stake = stake(number);
         let (ticket, floor) = (Ticket::new(ticket), Fence::new(1));
         let place = Place { ticket, ahead: 0, floor, asked_at: at(100), look_again, holder: None };
+        // Not for the first time, after which it would look sooner.
+        stake.stands(place.clone(), at(100));
         stake.stands(place, at(100));
         stake
     }

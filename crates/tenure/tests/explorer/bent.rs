@@ -127,8 +127,8 @@ impl Shelf for Bent {
         }
     }
 
-    fn last_of(&self, most: u32) -> Sure<Option<Entry>> {
-        self.line.last_of(most)
+    fn first(&self, most: u32) -> Sure<Vec<Entry>> {
+        self.line.first(most)
     }
 
     fn ahead(&self, ticket: Ticket) -> Sure<u32> {

@@ -1,7 +1,7 @@
 //! What must hold after every step, whatever happened before it.
 
 use tenure::engine::{Broken, Ended, FIRST_LIFE, Fence, Left, Moment};
-use tenure::ledger::{Answer, Entry, FAR_LATER, State, Word};
+use tenure::ledger::{Answer, Entry, State, TOLD, TOLD_APART, Word};
 
 use super::action::Action;
 use super::world::{Done, Facts, Reply, Setting, TTL, World, whose};
@@ -248,8 +248,8 @@ impl<'a> Step<'a> {
                 }
                 Word::LookAt(at) => {
                     let end = self.now.held.iter().map(|hold| hold.until).min();
-                    let later = end.map(|end| end + FAR_LATER);
-                    must!([end, later].contains(&Some(*at)), "told to look when nothing ends")
+                    let latest = end.map(|end| end + TOLD_APART * TOLD as u32);
+                    must!(end <= Some(*at) && Some(*at) <= latest, "told to look when nothing ends")
                 }
                 Word::AreYouThere => {
                     let free = self.after.capacity.saturating_sub(self.now.weight_held());

@@ -234,14 +234,62 @@ fn a_row_of_waiters_that_do_not_react_costs_a_first_life_each() {
     let mut script = Script::default();
     script.hints = true;
     script.check(
-        "a@1 claims; b@2 claims; c@3 claims; d@4 claims; a leaves; 2100ms pass; d keeps; 2s pass; d claims",
+        "a@1 claims; b@2 claims; c@3 claims; d@4 claims; 1s pass; a leaves; 2100ms pass; d keeps; 2s pass; d claims",
         "a: holds 2 for 30s
          b: waits with 3, 0 ahead
          c: waits with 4, 1 ahead
          d: waits with 5, 2 ahead
-         a: released; b hears granted 6 for at first 2s; c hears look in 2s; d hears look in 2.1s
+         a: released; b hears granted 6 for at first 2s; c hears look in 2s; d hears look in 2.025s
          d: waits with 5, 0 ahead; c hears granted 7 for at first 2s; d hears look in 2s
          d: holds 8 for 30s
          = d holds 8 for 30s",
+    );
+}
+
+/// Any of them may be the first that reacts. A process looks for all of its claims.
+#[test]
+fn the_first_eight_and_the_last_hear_when_a_pushed_turn_runs_out() {
+    let mut script = Script::default();
+    script.hints = true;
+    let others = "fghijklmn".chars().map(|who| format!("; {who}@{} claims", who as u32));
+    let others: String = others.collect();
+    let waits = (5..=15).map(|ticket| {
+        let who = ('a'..).nth(ticket - 2).unwrap();
+        format!("{who}: waits with {ticket}, {} ahead\n", ticket - 3)
+    });
+    let waits: String = waits.collect();
+    let said = "a: released; b hears granted 16 for at first 2s; c hears look in 2s; \
+                f hears look in 2.025s; g hears look in 2.05s; h hears look in 2.075s; \
+                i hears look in 2.1s; j hears look in 2.125s; n hears look in 2.15s";
+    script.check(
+        &format!(
+            "a@1 claims; b@2 claims; c@3 claims; d@3 claims; e@2 claims{others}; 1s pass; a leaves"
+        ),
+        &format!(
+            "a: holds 2 for 30s
+             b: waits with 3, 0 ahead
+             c: waits with 4, 1 ahead
+             {waits}{said}
+             = b holds 16 for at first 2s, c waits, d waits, e waits, f waits, g waits, h waits, \
+             i waits, j waits, k waits, l waits, m waits, n waits"
+        ),
+    );
+}
+
+/// On a busy name the others are told once a second, and not with every turn.
+#[test]
+fn only_the_next_hears_of_a_turn_after_a_brief_hold() {
+    let mut script = Script::default();
+    script.hints = true;
+    script.check(
+        "a@1 claims; b@2 claims; c@3 claims; d@4 claims; e@5 claims; 900ms pass; a leaves; 200ms pass; b leaves",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         c: waits with 4, 1 ahead
+         d: waits with 5, 2 ahead
+         e: waits with 6, 3 ahead
+         a: released; b hears granted 7 for at first 2s; c hears look in 2s
+         b: released; c hears granted 8 for at first 2s; d hears look in 2s; e hears look in 2.025s
+         = c holds 8 for at first 2s, d waits, e waits",
     );
 }

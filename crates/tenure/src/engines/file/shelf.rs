@@ -290,11 +290,8 @@ impl Shelf for Rows<'_> {
         self.one(sql::HEAD, params![self.id])
     }
 
-    fn last_of(&self, most: u32) -> Kept<Option<Entry>> {
-        if self.known.totals.waiting < 2 {
-            return self.head();
-        }
-        self.one(sql::LAST_OF, params![self.id, most])
+    fn first(&self, most: u32) -> Kept<Vec<Entry>> {
+        self.several(sql::FIRST, params![self.id, most])
     }
 
     fn ahead(&self, ticket: Ticket) -> Kept<u32> {

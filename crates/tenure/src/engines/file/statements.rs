@@ -65,12 +65,10 @@ pub(super) const HEAD: &str = "
     SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep, once_rerun,
            since, until, once_content
     FROM claim WHERE name = ?1 AND state = 0 ORDER BY ticket LIMIT 1";
-pub(super) const LAST_OF: &str = "
-    SELECT * FROM (
-        SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep,
-               once_rerun, since, until, once_content
-        FROM claim WHERE name = ?1 AND state = 0 ORDER BY ticket LIMIT ?2)
-    ORDER BY ticket DESC LIMIT 1";
+pub(super) const FIRST: &str = "
+    SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep, once_rerun,
+           since, until, once_content
+    FROM claim WHERE name = ?1 AND state = 0 ORDER BY ticket LIMIT ?2";
 pub(super) const AHEAD: &str =
     "SELECT count(*) FROM claim WHERE name = ?1 AND state = 0 AND ticket < ?2";
 pub(super) const BEFORE: &str = "

@@ -14,8 +14,8 @@ use super::resp::Value;
 use super::roads::{Roads, beside};
 use super::wire::{By, Request};
 use crate::claim::{
-    Broken, Claim, ClaimId, Ended, FIRST_LIFE, Fence, Forgotten, Grant, Leave, Left, Note,
-    OnceRecord, Place, Renewal, Renewed, Verdict, look_again,
+    Broken, Claim, ClaimId, Ended, Fence, Forgotten, Grant, Leave, Left, Note, OnceRecord, Place,
+    Renewal, Renewed, Verdict, look_again,
 };
 use crate::engine::Step;
 use crate::error::{Error, ErrorKind, Result};
@@ -398,12 +398,9 @@ fn place(landed: Landed) -> Result<Place> {
     };
     let Standing { ticket, ahead, floor, next_end, holder, held_up } = standing;
     let next_end = next_end.map_or(Moment::FAR, |left| sent + left);
-    let mut look_again = look_again(next_end, ahead);
-    if held_up {
-        // Should the one that holds it up die, nobody hears of it: those right behind find out.
-        look_again = look_again.min(sent + FIRST_LIFE * ahead.min(10));
-    }
-    Ok(Place { ticket, ahead, floor, asked_at: sent, look_again, holder })
+    let look_again = look_again(next_end, ahead);
+    let place = Place { ticket, ahead, floor, asked_at: sent, look_again, holder };
+    Ok(if held_up { place.held_up() } else { place })
 }
 
 /// What of a claim its answer needs.

@@ -17,20 +17,22 @@ if ARGV[2] == 'h' then
   -- One holds the whole of it, and nothing else is to be seen to: to the first in line.
   local call = redis.call
   local totals = redis.pcall('HGET', KEYS[1], '#')
-  local cap, expiry, ends, held, at
+  local cap, expiry, ends, held, since, at
   if type(totals) == 'string' then
-    cap, expiry, ends, held, at = totals:match('^(%d+) 0 %1 0 0 (%d+) (%d+) (%d+) %d %d+ ()')
+    cap, expiry, ends, held, since, at =
+      totals:match('^(%d+) 0 %1 0 0 (%d+) (%d+) (%d+) %d (%d+) ()')
   end
   if cap and totals:sub(at) == ARGV[3] then
     local time = call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
-    local line = call('ZRANGEBYSCORE', KEYS[2], '1000000000000000', '+inf', 'LIMIT', '0', '2')
+    local line = call('ZRANGEBYSCORE', KEYS[2], '1000000000000000', '+inf', 'LIMIT', '0', '3')
     local head = line[1] or ''
     local after = line[2] or head
-    local members = line[2] and call('ZCARD', KEYS[2])
+    -- Once a second more than the next are told when to look, on the long way.
+    local next_only = not line[3] or math.floor(since / 1000) == math.floor(now / 1000)
     local asked, ttl = head:match('^(%d+) (%d+)$', 63)
     if asked == cap and head:sub(50, 62) - now > 0 and after:sub(50, 62) - now > 0
-      and ends - now > 0 then
+      and ends - now > 0 and next_only then
       local flags, channel, partition = ARGV[1]:match('^(%S+) (%S+) (%d+) ')
       local id, process, ticket = head:sub(2, 17), head:sub(18, 33), head:sub(34, 49)
       -- Above all that the name has given and the server's clock, whatever became of the partition.
@@ -61,15 +63,6 @@ if ARGV[2] == 'h' then
           call('ZREM', KEYS[2], head, 'p' .. id)
           if heir and heir ~= process then
             redis.pcall(publish, channel .. heir, 'L ' .. partition .. ' ' .. hint)
-          end
-          -- And one far behind, in case that neither of them reacts: two members for each that waits.
-          local most = members and math.min((members - 3) / 2, 64) or 0
-          local far = most > 1 and call('ZRANGEBYSCORE', KEYS[2], '1000000000000000', '+inf', 'LIMIT',
-            string.format('%d', most - 1), '1')[1]
-          if far and far:sub(18, 33) ~= process and far:sub(18, 33) ~= heir
-            and far:sub(50, 62) - now > 0 then
-            redis.pcall(publish, channel .. far:sub(18, 33), 'L ' .. partition .. ' '
-              .. far:sub(34, 49) .. ' ' .. life + 100)
           end
           return 1
         end

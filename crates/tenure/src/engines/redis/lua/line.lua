@@ -15,7 +15,8 @@
 -- before that, by `ready`: no step stops between its first write and its last. Numbers reach strings by '%d' only,
 -- and commands as strings: a number is printed with all its digits, which takes longer than most steps.
 --   partition  a hash: 'n' the highest number given, 'run' the server's run, 'at' when it was first
---         seen after another, 'old' the highest number then, 'nb' not before when anything is granted
+--         seen after another, 'old' the highest number then, 'nb' not before when anything is granted,
+--         'mute' when a user was last seen that may not publish, in seconds
 local K, Z, P = KEYS[1], KEYS[2], KEYS[3]
 -- The terms, first argument of every step: flags (w may wait, h in hand, n wait after a restart,
 -- s sharded channels, f or s another server may take over), the channels' prefix, the partition, the
@@ -251,6 +252,7 @@ local function say(e, text)
   local publish = flags:find('s', 1, true) and 'SPUBLISH' or 'PUBLISH'
   local heard = redis.pcall(publish, channel .. e.process, text)
   if type(heard) == 'number' then return heard > 0 end
+  if P and not mute then call('HSET', P, 'mute', time[1]) end
   mute = true
   return false
 end
@@ -400,20 +402,6 @@ local function first_end()
   return e
 end
 
--- Tells a claim to look when the first hold has ended, and so much later.
-local function tell_to_look(e, later)
-  local first = first_end()
-  local after = math.max(0, (first and first.til or now) - now) + later
-  say(e, 'L ' .. partition .. ' ' .. e.ticket .. ' ' .. int(after))
-end
-
--- The claim that stands so many behind the head.
-local function behind(count)
-  local member = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', int(count), '1')[1]
-  local e = member and known(member)
-  if e and e.til > now then return e end
-end
-
 -- A turn by push: yours, for a first life. The next in line, `heir`, is told with it when to look if
 -- both live in one process.
 local function push(e, heir)
@@ -463,15 +451,27 @@ local function is_missing(e)
   return not mute and not just_up()
 end
 
+-- What ends with this step was held so briefly that the others were told not long ago.
+local brief
+
 -- A turn was pushed to `process`. If it is not taken, someone must look when it has run out: the next in
--- line (`hinted`: it knows), and one far behind, in case that the next does not react either.
+-- line (`hinted`: it knows), and others, in case that the next does not react either: one claim for each
+-- process of the first eight, and the last of 64. These are told no more than once a second.
 local function tell_when_to_look(process, hinted)
-  local next = behind(0)
-  if not next then return end
-  if not hinted then tell_to_look(next, 0) end
-  local most = math.min(call('ZCOUNT', Z, '1000000000000000', '+inf'), 64)
-  local far = most > 1 and behind(most - 1)
-  if far and far.process ~= next.process and far.process ~= process then tell_to_look(far, 100) end
+  local line = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', brief and '1' or '64')
+  if not line[1] then return end
+  local first = first_end()
+  local after = math.max(0, (first and first.til or now) - now)
+  local told, later = {}, 0
+  for at, member in ipairs(line) do
+    local to, ticket = member:sub(18, 33), member:sub(34, 49)
+    if (at <= 8 or at == #line) and not told[to] and member:sub(50, 62) - now > 0 then
+      if later > 0 or not hinted then
+        say({ process = to }, 'L ' .. partition .. ' ' .. ticket .. ' ' .. int(after + later))
+      end
+      told[to], told[process], later = true, true, later + 25
+    end
+  end
 end
 
 -- This step has settled a once. Whoever waits for it is told, also while a turn that was pushed is not taken.
