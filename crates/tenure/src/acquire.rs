@@ -239,21 +239,12 @@ impl Asked {
                 self.retry_at = Moment::FAR;
             }
             match heard {
-                Heard::Verdict(Ok(verdict)) => match self.heard(verdict) {
-                    Verdict::Granted(grant) if self.start(grant, now) => return Ok(End::Held),
-                    Verdict::Granted(_) => {}
-                    Verdict::Waiting(place) => self.stand(place, now),
-                    Verdict::Busy(holder) => {
-                        self.refused();
-                        return Ok(End::Busy(holder));
+                Heard::Verdict(Ok(verdict)) => {
+                    if let Some(end) = self.heard(verdict, now)? {
+                        return Ok(end);
                     }
-                    Verdict::Unsettled if self.unstarted.is_some() => self.undo(now),
-                    verdict => return self.ended_before(verdict),
-                },
-                Heard::Undone(Ok(_)) => {
-                    self.unstarted = None;
-                    self.ask_again(now);
                 }
+                Heard::Undone(Ok(_)) => self.undone(now),
                 Heard::Confirmed(Ok(answers)) => {
                     if self.confirmed(answers, now)? {
                         return Ok(End::Held);
@@ -329,10 +320,21 @@ impl Asked {
         matches!(self.request, Request::Line(_))
     }
 
-    fn heard(&mut self, verdict: Verdict) -> Verdict {
+    /// The engine has answered the claim. Returns how the wait ended, if it did.
+    fn heard(&mut self, verdict: Verdict, now: Moment) -> Result<Option<End>> {
         self.has_answered();
         self.stake().answered();
-        verdict
+        match verdict {
+            Verdict::Granted(grant) => return Ok(self.start(grant, now).then_some(End::Held)),
+            Verdict::Waiting(place) => self.stand(place, now),
+            Verdict::Busy(holder) => {
+                self.refused();
+                return Ok(Some(End::Busy(holder)));
+            }
+            Verdict::Unsettled if self.unstarted.is_some() => self.undo(now),
+            verdict => return self.ended_before(verdict).map(Some),
+        }
+        Ok(None)
     }
 
     fn stand(&mut self, place: Place, now: Moment) {
@@ -420,6 +422,11 @@ impl Asked {
         let settle = Some(Settle { fence, outcome: None });
         let leave = Leave { settle, ..Leave::new(name.clone(), *id) };
         self.request = Request::Undo(self.core().engine.leave(&leave));
+    }
+
+    fn undone(&mut self, now: Moment) {
+        self.unstarted = None;
+        self.ask_again(now);
     }
 
     fn ask_again(&mut self, now: Moment) {

@@ -11,6 +11,7 @@
 mod line;
 mod once;
 mod shelf;
+mod telling;
 
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use crate::moment::Moment;
 
 pub use line::{Line, Numbers};
 pub use shelf::{Entry, Process, Record, Shelf, State, Totals, Trace};
+pub use telling::{FAR, TOLD, TOLD_APART};
 
 /// The most claims that one step ends, admits or sets aside.
 pub const MOVES: u32 = 512;
@@ -29,12 +31,6 @@ pub const MOVES: u32 = 512;
 pub const TOMB_LIFE: Duration = Duration::from_secs(60);
 /// The highest number that is given: with one more, a fence would not fit into a double any more.
 pub const HIGHEST_NUMBER: u64 = (1 << 53) - 1;
-/// After a push, so many of the first in line are told when to look if the turn is not taken.
-pub const TOLD: usize = 8;
-/// And so is the last of so many who wait.
-pub const FAR: u32 = 64;
-/// How much later than the one before it each of them looks.
-pub const TOLD_APART: Duration = Duration::from_millis(25);
 /// How long a capacity that was set by force is remembered by an idle name.
 pub const RESIZED_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -244,7 +240,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         }
         let left = match self.shelf.remove(&leave.id)? {
             Some(hold @ Entry { state: State::Held { .. }, .. }) => {
-                self.brief = self.moves == MOVES && is_same_second(hold.since, self.now);
+                self.brief = self.moves == MOVES && telling::is_same_second(hold.since, self.now);
                 Left::Released
             }
             Some(_) => Left::Quit,
@@ -421,48 +417,6 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         }
     }
 
-    /// A turn was pushed to `process`. Those behind know only when the hold before would have ended.
-    /// If the turn is not taken, someone must look when it has run out, and not long after: the next
-    /// in line, and others in case that the next does not react either. A process looks for all of its
-    /// claims. The last to come is the one that was last known to live.
-    ///
-    /// The others are told no more than once a second for each name: whoever looks too early is
-    /// answered when to look again.
-    fn tell_when_to_look(&mut self, process: Process) -> Result<(), S::Error> {
-        let (Some(next), Some(end)) = (self.shelf.head()?, self.shelf.next_end()?) else {
-            return Ok(());
-        };
-        (self.say)(&next, Word::LookAt(end));
-        if self.brief || self.shelf.totals()?.waiting < 2 {
-            return Ok(());
-        }
-        let mut told = vec![process, next.process];
-        let line = self.shelf.first(FAR)?;
-        let last = line.len().saturating_sub(1);
-        let mut at = end;
-        for (place, other) in line.iter().enumerate().skip(1) {
-            // Where all live together it is not known who reacts.
-            let known = other.process != 0 && told.contains(&other.process);
-            if !known && (place < TOLD || place == last) {
-                at = at + TOLD_APART;
-                told.push(other.process);
-                (self.say)(other, Word::LookAt(at));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether one that holds up who asks cannot be reached. Nobody hands over to it, so that nobody
-    /// else would find out.
-    fn is_missing(&mut self, head: &Entry) -> bool {
-        if !self.asks || self.is_there == Some(head.id) {
-            return false;
-        }
-        let there = (self.say)(head, Word::AreYouThere);
-        self.is_there = there.then_some(head.id);
-        !there
-    }
-
     /// The entry as a hold.
     fn granted(&self, place: Entry, fence: Fence, in_hand: bool) -> Entry {
         let life = if in_hand { place.ttl } else { place.ttl.min(FIRST_LIFE) };
@@ -509,11 +463,6 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             _ => Ended::Expired,
         })
     }
-}
-
-/// Of all holds that end without a pause between them, one a second does not lie within a second.
-fn is_same_second(since: Moment, now: Moment) -> bool {
-    since.as_nanos() / 1_000_000_000 == now.as_nanos() / 1_000_000_000
 }
 
 /// Whether no ticket and no fence are left above `number`.

@@ -295,8 +295,8 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: &["--test", "redis_faults", "s19_"],
     },
     Mutation {
-        breaks: "after a turn that nobody takes only the next in line looks",
-        file: "crates/tenure/src/ledger.rs",
+        breaks: "after a turn that nobody takes only the next in line looks, and the last",
+        file: "crates/tenure/src/ledger/telling.rs",
         find: "if !known && (place < TOLD || place == last) {",
         replace: "if !known && place == last {",
         tests: SIMULATION,
