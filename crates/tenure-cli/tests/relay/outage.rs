@@ -2,25 +2,37 @@
 
 use std::time::{Duration, Instant};
 
-use tenure_testkit::servers::Redis;
+use tenure_testkit::servers::{Redis, ServerError};
 
 use crate::stage::{Stage, eventually};
 use crate::{HASH, get, metric, node, send, start, stop};
 
 #[test]
-fn an_outage_is_logged_once_shown_and_answered_fast() {
+fn an_engine_that_is_killed_is_logged_once_shown_and_answered_fast() {
+    through_an_outage("killed", Redis::kill, Redis::restart);
+}
+
+/// Its connections are open, and nothing comes.
+#[test]
+fn so_is_one_that_hangs() {
+    through_an_outage("hung", Redis::pause, Redis::resume);
+}
+
+type Act = fn(&Redis) -> Result<(), ServerError>;
+
+fn through_an_outage(name: &str, goes: Act, comes_back: Act) {
     let (node, redis) = (node(), Redis::build().start().unwrap());
-    let stage = Stage::new("relay-outage").with("TENURE_URL", &redis.url());
+    let stage = Stage::new(&format!("relay-outage-{name}")).with("TENURE_URL", &redis.url());
     let (relay, address) = start(&stage, &["--upstream", &node.url()]);
-    let name = format!(r#"tenure_engine_up{{engine="{}/0"}}"#, redis.url());
-    let up = || metric(&get(&address, "/metrics"), &name);
+    let gauge = format!(r#"tenure_engine_up{{engine="{}/0"}}"#, redis.url());
+    let up = || metric(&get(&address, "/metrics"), &gauge);
     assert_eq!(up(), Some(1.0), "{}", get(&address, "/metrics"));
 
     // Nobody sends anything: it shows all the same.
-    redis.kill().unwrap();
+    goes(&redis).unwrap();
     let began = Instant::now();
     eventually("the gauge says so", || up() == Some(0.0));
-    println!("seen after {:?} without a transaction", began.elapsed());
+    println!("{name}: seen after {:?} without a transaction", began.elapsed());
     let took: Vec<_> = (0..5)
         .map(|_| {
             let began = Instant::now();
@@ -29,13 +41,13 @@ fn an_outage_is_logged_once_shown_and_answered_fast() {
             began.elapsed()
         })
         .collect();
-    println!("refused after {took:?}");
+    println!("{name}: refused after {took:?}");
     // Far below the 5 s of an engine that may still answer.
     assert!(took.iter().all(|took| *took < Duration::from_secs(2)), "{took:?}");
     assert!(took.iter().min() < Some(&Duration::from_secs(1)), "{took:?}");
     assert!(node.sent().is_empty());
 
-    redis.restart().unwrap();
+    comes_back(&redis).unwrap();
     eventually("the gauge says that it is back", || up() == Some(1.0));
     let sent = send(&address);
     assert!(sent.contains(HASH), "{sent}");

@@ -46,6 +46,29 @@ async fn closed_is_an_error_within_its_patience_and_is_the_default() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
+/// Nobody claims anything, before the outage or in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_finds_an_outage_while_nobody_claims() {
+    let server = server();
+    let tenure = connect(&server.url()).await;
+    let until = async |is_so: bool| {
+        soon(async {
+            while tenure.is_reachable("x") != is_so {
+                tenure.probe();
+                pause(ms(20)).await;
+            }
+        })
+        .await;
+    };
+    assert!(tenure.is_reachable("x"));
+    for hung in [false, true] {
+        if hung { server.pause() } else { server.kill() }.unwrap();
+        until(false).await;
+        if hung { server.resume() } else { server.restart() }.unwrap();
+        until(true).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn local_keeps_this_process_in_order_and_goes_back_by_itself() {
     let server = server();
