@@ -76,6 +76,16 @@ impl Access {
         self.0.is_empty()
     }
 
+    /// The same, where those who are also in `before` go on with what they have on its way.
+    pub(crate) fn instead_of(mut self, before: &Access) -> Access {
+        for token in self.0.iter_mut().filter_map(Arc::get_mut) {
+            if let Some(known) = before.0.iter().find(|known| known.name == token.name) {
+                token.passing = known.passing.clone();
+            }
+        }
+        self
+    }
+
     /// Whose request this is; `None` if it has no token that is known. `from` is where it came from.
     pub(crate) fn caller(&self, headers: &HeaderMap, from: &Arc<str>) -> Option<Caller> {
         if self.is_open() {

@@ -47,7 +47,7 @@ pub use self::{
     access::Access,
     config::{Config, Gap, Repeats},
     relay::Relay,
-    server::{Server, Tls},
+    server::{Credentials, Server, Tls},
     upstream::{Address, chain_id},
 };
 

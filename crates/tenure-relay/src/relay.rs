@@ -68,6 +68,8 @@ enum Part {
     /// It is passed on with the others.
     Passed,
     Refused(Refusal),
+    /// A transaction that was refused before it had a place.
+    RefusedOnArrival(Refusal),
 }
 
 impl Relay {
@@ -203,7 +205,7 @@ impl Relay {
                 let (client, reason) = (&*from.caller.name, refusal.name());
                 meters::ended(chain_id, "refused", Duration::ZERO);
                 tracing::info!(event = "relay.transaction", outcome = "refused", reason, client);
-                Part::Refused(refusal)
+                Part::RefusedOnArrival(refusal)
             }
         }
     }
@@ -301,6 +303,9 @@ async fn finish(part: Part, id: Option<Json>) -> (Option<Bytes>, Option<&'static
             (id.map(written), None)
         }
         Part::Refused(refusal) => (id.map(|id| envelope::refuse(&id, &refusal)), None),
+        Part::RefusedOnArrival(refusal) => {
+            (id.map(|id| envelope::refuse(&id, &refusal)), Some("refused"))
+        }
         Part::Passed => (None, None),
     }
 }

@@ -1,6 +1,7 @@
 //! HTTP server: who may connect, how many at a time, and how it ends. What is answered is in `desk`.
 
 mod bodies;
+mod credentials;
 mod desk;
 mod origin;
 mod stream;
@@ -21,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use self::bodies::Bodies;
+pub use self::credentials::Credentials;
 use self::desk::{Desk, Door};
 use self::origin::{Hosts, Origins};
 use self::stream::{Impatient, Waited};
@@ -49,8 +51,7 @@ pub struct Server {
     listener: TcpListener,
     admin: Option<TcpListener>,
     metrics: Option<PrometheusHandle>,
-    access: Access,
-    tls: Option<Tls>,
+    credentials: Credentials,
     hosts: Vec<String>,
     origins: Vec<String>,
 }
@@ -65,17 +66,8 @@ impl Server {
     /// May be dropped at any await point.
     pub async fn bind(relay: Relay, listen: SocketAddr) -> std::io::Result<Server> {
         let listener = TcpListener::bind(listen).await?;
-        let (access, hosts, origins) = (Access::default(), Vec::new(), Vec::new());
-        Ok(Server {
-            relay,
-            listener,
-            admin: None,
-            metrics: None,
-            access,
-            tls: None,
-            hosts,
-            origins,
-        })
+        let (hosts, origins, credentials) = (Vec::new(), Vec::new(), Credentials::default());
+        Ok(Server { relay, listener, admin: None, metrics: None, credentials, hosts, origins })
     }
 
     /// Answers `/healthz`, `/readyz` and `/metrics` here, over plain HTTP and without asking for a token.
@@ -98,18 +90,17 @@ impl Server {
         self
     }
 
-    /// Only these may ask.
+    /// Only these may ask, and, if it is given, over TLS.
     #[must_use]
-    pub fn with_access(mut self, access: Access) -> Server {
-        self.access = access;
+    pub fn with_access(mut self, access: Access, tls: Option<Tls>) -> Server {
+        self.credentials = Credentials::new(access, tls);
         self
     }
 
-    /// Speaks TLS.
+    /// What was said by [`with_access`](Server::with_access), to be changed while it runs.
     #[must_use]
-    pub fn with_tls(mut self, tls: Tls) -> Server {
-        self.tls = Some(tls);
-        self
+    pub fn credentials(&self) -> Credentials {
+        self.credentials.clone()
     }
 
     /// Names by which clients call the relay, beside addresses; `*` is any. It does not matter where tokens
@@ -149,23 +140,22 @@ impl Server {
     /// # Cancel safety
     /// Dropping it hangs up on everyone. Transactions that have a place in a lane go on.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Server { relay, listener, admin, metrics, access, tls, hosts, origins } = self;
+        let Server { relay, listener, admin, metrics, credentials, hosts, origins } = self;
         let config = relay.lanes.config.clone();
-        let shows_who = !access.is_open() || tls.as_ref().is_some_and(|tls| tls.asks_clients);
         let hosts_of = |listener: &TcpListener| match listener.local_addr() {
             Ok(address) => Hosts::new(hosts.clone(), address),
             Err(_) => Hosts::new(Vec::new(), SocketAddr::from(([127, 0, 0, 1], 0))),
         };
         let desk = Arc::new(Desk {
             door: if admin.is_some() { Door::Calls } else { Door::All },
-            hosts: if shows_who { Hosts::Any } else { hosts_of(&listener) },
+            hosts: if credentials.ask() { Hosts::Any } else { hosts_of(&listener) },
             bodies: Bodies::new(config.max_bodies, config.limits.bytes, config.client_within),
             origins: Origins::new(origins),
             metrics: metrics.clone(),
             relay: relay.clone(),
-            access,
+            credentials: credentials.clone(),
         });
-        let main = Entrance::new(listener, config.max_connections, tls);
+        let main = Entrance::new(listener, config.max_connections, credentials);
         let admin = admin.map(|listener| {
             let desk = Desk {
                 door: Door::Admin,
@@ -174,9 +164,10 @@ impl Server {
                 origins: Origins::new(Vec::new()),
                 metrics: metrics.clone(),
                 relay: relay.clone(),
-                access: Access::default(),
+                credentials: Credentials::default(),
             };
-            (Entrance::new(listener, ADMIN_CONNECTIONS, None), Arc::new(desk))
+            let open = Credentials::default();
+            (Entrance::new(listener, ADMIN_CONNECTIONS, open), Arc::new(desk))
         });
         let (stopping, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
@@ -214,7 +205,7 @@ struct Entrance {
     room: Arc<Semaphore>,
     /// For those who find no room.
     reserve: Arc<Semaphore>,
-    tls: Option<Tls>,
+    credentials: Credentials,
 }
 
 /// A connection that was accepted, and its place.
@@ -227,9 +218,9 @@ struct Guest {
 }
 
 impl Entrance {
-    fn new(listener: TcpListener, room: usize, tls: Option<Tls>) -> Entrance {
+    fn new(listener: TcpListener, room: usize, credentials: Credentials) -> Entrance {
         let [room, reserve] = [room, RESERVE].map(|places| Arc::new(Semaphore::new(places)));
-        Entrance { listener, room, reserve, tls }
+        Entrance { listener, room, reserve, credentials }
     }
 
     /// The next connection, with a place or with one of the reserve.
@@ -247,7 +238,7 @@ impl Entrance {
             }
         };
         let place = self.room.clone().try_acquire_owned().ok();
-        let (is_in_reserve, tls) = (place.is_none(), self.tls.clone());
+        let (is_in_reserve, tls) = (place.is_none(), self.credentials.tls());
         Guest { stream, from, tls, is_in_reserve, _place: place.or(spare) }
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tenure_relay::{Access, Relay, Server, Tls};
+use tenure_relay::{Access, Credentials, Relay, Server, Tls};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -40,7 +40,9 @@ pub(crate) async fn run(
     // Before anyone knows that it listens, and may tell it to stop.
     let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let server = bind(relay.clone(), listening, access, tls).await?;
+    let hangup = listening.has_files().then(|| signal(SignalKind::hangup()));
+    let server = bind(relay.clone(), &listening, access, tls).await?;
+    let reads_again = read_again(hangup.and_then(Result::ok), listening, server.credentials());
     let (address, admin) = (server.address()?, server.admin_address()?.map(|at| at.to_string()));
     match settings.json.value {
         true => {
@@ -74,31 +76,46 @@ pub(crate) async fn run(
     tokio::select! {
         () = serves => {}
         () = told_twice => settings.notes().say("stopped before everything was finished"),
+        () = reads_again => {}
     }
     Ok(OK)
 }
 
 async fn bind(
     relay: Relay,
-    listening: Listening,
+    listening: &Listening,
     access: Access,
     tls: Option<Tls>,
 ) -> Result<Server, Failure> {
-    let Listening { listen, admin, hosts, origins, .. } = listening;
+    let (listen, admin) = (listening.listen, listening.admin);
     let cannot = |address: SocketAddr, flag: &str| {
         let (what, help) =
             (format!("cannot listen on {address}"), format!("choose another with `{flag}`"));
         move |error: std::io::Error| Failure::new(CANNOT_CREATE, what, error.to_string(), help)
     };
     let server = Server::bind(relay, listen).await.map_err(cannot(listen, "--listen"))?;
-    let server = server.with_access(access).with_hosts(hosts).with_origins(origins);
-    let server = match tls {
-        Some(tls) => server.with_tls(tls),
-        None => server,
-    };
+    let server = server.with_access(access, tls).with_hosts(listening.hosts.clone());
+    let server = server.with_origins(listening.origins.clone());
     match admin {
         Some(at) => server.with_admin(at).await.map_err(cannot(at, "--admin-listen")),
         None => Ok(server),
+    }
+}
+
+/// Reads the files of tokens and certificates again on SIGHUP, for ever. What cannot be read changes
+/// nothing.
+async fn read_again(hangup: Option<Signal>, listening: Listening, credentials: Credentials) {
+    let Some(mut hangup) = hangup else { return std::future::pending().await };
+    while hangup.recv().await.is_some() {
+        match listening.access().and_then(|access| Ok((access, listening.tls()?))) {
+            Ok((access, tls)) => {
+                credentials.replace(access, tls);
+                tracing::info!(event = "relay.credentials");
+            }
+            Err(Failure { what, why, .. }) => {
+                tracing::error!(event = "relay.credentials", reason = format!("{what}: {why}"));
+            }
+        }
     }
 }
 

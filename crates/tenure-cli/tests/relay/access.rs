@@ -93,6 +93,36 @@ fn tokens_that_cannot_be_read_stop_the_start_and_are_not_shown() {
 }
 
 #[test]
+fn tokens_can_be_exchanged_while_it_runs() {
+    let (node, stage) = (node(), Stage::new("relay-tokens-again"));
+    let file = stage.folder().join("tokens");
+    std::fs::write(&file, format!("shop {SHOP}\n")).unwrap();
+    let with = ["--upstream", &node.url(), "--tokens-file", file.to_str().unwrap()];
+    let (relay, address) = start(&stage, &with);
+    assert!(asks(&address, &bearer(SHOP)) && !asks(&address, &bearer(DESK)));
+    let pid = rustix::process::Pid::from_child(&relay);
+    let read_again = || {
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    };
+    std::fs::write(&file, format!("desk {DESK}\n")).unwrap();
+    read_again();
+    eventually("the new one is let in", || asks(&address, &bearer(DESK)));
+    assert!(!asks(&address, &bearer(SHOP)), "the old one is not");
+    // What cannot be read changes nothing, and is said.
+    std::fs::write(&file, "desk planted\n").unwrap();
+    read_again();
+    read_again();
+    assert!(asks(&address, &bearer(DESK)));
+    std::fs::write(&file, format!("shop {SHOP}\n")).unwrap();
+    read_again();
+    eventually("the other is let in again", || asks(&address, &bearer(SHOP)));
+    stop(&relay);
+    let ended = relay.ended();
+    assert_eq!(ended.exit, Some(0), "{ended:?}");
+    assert!(!ended.stderr.contains("planted"), "{ended:?}");
+}
+
+#[test]
 fn a_client_has_limits_of_its_own() {
     let node = node();
     let lines = format!("shop {SHOP} rate=3\ndesk {DESK} in-flight=1\n");

@@ -61,7 +61,8 @@ fn the_board_shows_what_the_relay_tells() {
     node.next("test_echo", Conduct::Html(502));
     call(&address, "test_echo", "[]");
     let head = format!("authorization: Bearer {token}\r\n");
-    while !call_with(&limited, &head, "test_echo", "[]").starts_with("HTTP/1.1 429") {}
+    let is_refused = |_| call_with(&limited, &head, "test_echo", "[]").starts_with("HTTP/1.1 429");
+    assert!((0..20).any(is_refused), "beyond its rate a client is refused");
     let of_limited = format!("GET /metrics HTTP/1.1\r\n{head}connection: close\r\n\r\n");
     let metrics = get(&address, "/metrics") + &crate::exchange(&limited, &of_limited);
     let told = told(&metrics);

@@ -74,6 +74,7 @@ fn half_sent_bodies_share_a_bounded_room() {
         held.push(stream);
         most = most.max(memory(&relay));
     }
+    println!("a hundred half-sent bodies: from {before} to {most} MiB");
     assert!(most < before + 100, "from {before} to {most} MiB");
     // A short one passes meanwhile; a long one hears why it does not.
     assert!(call(&address, ECHO, "[8]").contains("[8]"));

@@ -54,7 +54,9 @@ fn a_transaction_is_one_line_of_the_log() {
     let (node, stage) = (node(), Stage::new("relay-lines").with("TENURE_LOG_FORMAT", "json"));
     let (relay, address) = start(&stage, &["--upstream", &node.url()]);
     assert!(send(&address).contains(HASH));
-    assert!(call(&address, "eth_sendRawTransaction", r#"["0xzz"]"#).contains("bad_params"));
+    let refused = call(&address, "eth_sendRawTransaction", r#"["0xzz"]"#);
+    assert!(refused.contains("bad_params"), "{refused}");
+    assert!(refused.contains("tenure-outcome: refused\r\n"), "{refused}");
     stop(&relay);
     let ended = relay.ended();
     let lines = events(&ended.stderr, "relay.transaction");

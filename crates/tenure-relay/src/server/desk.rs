@@ -12,8 +12,9 @@ use serde_json::json;
 use tenure::OnOutage;
 
 use super::bodies::Bodies;
+use super::credentials::Credentials;
 use super::origin::{self, Hosts, Origins};
-use crate::access::{Access, Caller};
+use crate::access::Caller;
 use crate::envelope::{self, Json};
 use crate::meters;
 use crate::refusal::Refusal;
@@ -41,7 +42,7 @@ pub(super) struct Desk {
     pub(super) door: Door,
     pub(super) relay: Relay,
     pub(super) metrics: Option<PrometheusHandle>,
-    pub(super) access: Access,
+    pub(super) credentials: Credentials,
     pub(super) hosts: Hosts,
     pub(super) origins: Origins,
     pub(super) bodies: Bodies,
@@ -78,7 +79,7 @@ impl Desk {
     async fn calls(&self, request: Request<Incoming>, from: &Arc<str>, may_ask: bool) -> Answer {
         let headers = request.headers();
         match *request.method() {
-            Method::POST => match self.access.caller(headers, from) {
+            Method::POST => match self.credentials.caller(headers, from) {
                 Some(caller) => self.rpc(request, &caller).await,
                 None => who_are_you(from),
             },
@@ -116,7 +117,7 @@ impl Desk {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return not_allowed(LOOK);
         }
-        if path != "/healthz" && self.access.caller(request.headers(), from).is_none() {
+        if path != "/healthz" && self.credentials.caller(request.headers(), from).is_none() {
             return who_are_you(from);
         }
         match path {

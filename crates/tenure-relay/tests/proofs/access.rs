@@ -64,7 +64,7 @@ async fn start(node: &str, tls: Tls, access: Access) -> (SocketAddr, JoinHandle<
     let tenure = Tenure::connect("memory:").await.unwrap();
     let relay = Relay::new(config(node), &tenure).unwrap();
     let server = Server::bind(relay, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-    let server = server.with_tls(tls).with_access(access);
+    let server = server.with_access(access, Some(tls));
     let address = server.address().unwrap();
     (address, tokio::spawn(server.run(std::future::pending())))
 }

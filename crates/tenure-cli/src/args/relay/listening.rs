@@ -109,6 +109,11 @@ impl Listening {
         ))
     }
 
+    /// Whether there is something to read again.
+    pub(crate) fn has_files(&self) -> bool {
+        self.tokens_file.is_some() || self.tls.is_some()
+    }
+
     /// Who may ask.
     pub(crate) fn access(&self) -> Result<Access, Failure> {
         let Some(path) = &self.tokens_file else { return Ok(self.access.clone()) };
