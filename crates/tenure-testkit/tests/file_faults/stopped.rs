@@ -86,6 +86,8 @@ async fn stopped_row(ground: &Ground, count: u32) -> (u32, Duration) {
     last.tell(&format!("claim a {name} 30000"));
     until_waiting(&tenure, &name, count as usize + 2).await;
     stopped.push(last);
+    // By then all have looked for the first time; of their own accord they ask again after twenty seconds.
+    pause(LOOKED).await;
     stopped.iter().for_each(Other::stop);
     let released = now();
     hold.release().await.unwrap();

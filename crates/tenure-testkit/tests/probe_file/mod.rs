@@ -23,6 +23,9 @@ pub(crate) const BOUND: Duration = Duration::from_secs(30);
 /// What happens at once happens within this, on such a machine; far below any ttl that is used with it.
 pub(crate) const AT_ONCE: Duration = Duration::from_secs(3);
 
+/// Whoever comes to a line looks again before this has passed, and then every twenty seconds.
+pub(crate) const LOOKED: Duration = Duration::from_secs(3);
+
 pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }

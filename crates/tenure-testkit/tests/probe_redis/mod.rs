@@ -17,6 +17,9 @@ use tokio::task::JoinHandle;
 /// Longer than anything takes that works at all, on a machine that has other things to do.
 pub(crate) const BOUND: Duration = Duration::from_secs(20);
 
+/// Whoever comes to a line looks again before this has passed, and then every twenty seconds.
+pub(crate) const LOOKED: Duration = Duration::from_secs(3);
+
 pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }

@@ -291,6 +291,8 @@ async fn stopped_row(server: &Redis, count: u32) -> (u32, Duration) {
     until_waiting(&tenure, &name, count as usize + 1).await;
     stopped.push(Other::start_as(server, &name, 30_000, count as usize));
     until_waiting(&tenure, &name, count as usize + 2).await;
+    // By then all have looked for the first time; of their own accord they ask again after twenty seconds.
+    pause(LOOKED).await;
     stopped.iter().for_each(|other| other.signal(Signal::STOP));
     let released = now();
     hold.release().await.unwrap();
