@@ -1,6 +1,8 @@
-//! The relay beside the way to the node without it, in one run: 50 senders in parallel, and one alone.
+//! The relay beside the way to the node without it, in one run: 50 senders in parallel, one alone, and one whose
+//! transactions come all at once, to one relay and to three.
 //!
-//! Node, Redis, relay and clients share the machine: what the relay costs in CPU, the others lack.
+//! Node, Redis, relay and clients share the machine: what the relay costs in CPU, the others lack. On a machine that
+//! is busy with other things, CPU is the figure to go by.
 
 #[allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "a client of the tests")]
 #[path = "../../crates/tenure-relay/tests/probe/client.rs"]
@@ -16,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use client::Client;
 use serde_json::json;
+use tenure_testkit::rng::Rng;
 use tenure_testkit::servers::{Anvil, Redis};
 use wallet::{Raw, Wallet};
 
@@ -27,6 +30,8 @@ const SENDERS: u64 = 50;
 const EACH: u64 = 40;
 /// How many the one alone sends.
 const ALONE: u64 = 200;
+/// How many come at once.
+const BURST: u64 = 1000;
 
 /// What is measured: no relay, or a relay with these arguments.
 const KINDS: [(&str, Option<&[&str]>); 5] = [
@@ -72,7 +77,11 @@ pub(crate) fn run() {
             }
         }
     }
-    print(&rates, &times, &costs);
+    let bursts = [1, 3].map(|relays| {
+        let burst = |round| runtime.block_on(burst(relays, round));
+        (0..ROUNDS).map(burst).collect::<Vec<f64>>()
+    });
+    print(&rates, &times, &costs, &bursts);
 }
 
 /// Whose CPU is looked at.
@@ -89,7 +98,7 @@ fn cpu(process: Option<u32>) -> f64 {
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) * 1e4
 }
 
-fn print(rates: &Figures, times: &Figures, costs: &[[Vec<f64>; 4]; 5]) {
+fn print(rates: &Figures, times: &Figures, costs: &[[Vec<f64>; 4]; 5], bursts: &[Vec<f64>; 2]) {
     let mut table = Table::default();
     table.heading(&format!("{SENDERS} senders in parallel, {ROUNDS} rounds"));
     for (at, (kind, _)) in KINDS.iter().enumerate() {
@@ -98,6 +107,13 @@ fn print(rates: &Figures, times: &Figures, costs: &[[Vec<f64>; 4]; 5]) {
     for (at, (kind, _)) in KINDS.iter().enumerate().skip(1) {
         let share: Vec<f64> = rates[at].iter().zip(&rates[0]).map(|(it, of)| it / of).collect();
         table.row(kind, "of direct", (at == RELAY).then_some(Goal::AtLeast(0.8)), &share);
+    }
+    let all =
+        |costs: &[Vec<f64>; 4], round: usize| -> f64 { costs.iter().map(|it| it[round]).sum() };
+    for (at, (kind, _)) in KINDS.iter().enumerate().skip(1) {
+        let share = |round| all(&costs[0], round) / all(&costs[at], round);
+        let shares: Vec<f64> = (0..ROUNDS as usize).map(share).collect();
+        table.row(kind, "of direct, by CPU", None, &shares);
     }
     for (kind, costs) in KINDS.iter().zip(costs) {
         for (whose, values) in WHOSE.iter().zip(costs) {
@@ -110,9 +126,39 @@ fn print(rates: &Figures, times: &Figures, costs: &[[Vec<f64>; 4]; 5]) {
     }
     for (at, (kind, _)) in KINDS.iter().enumerate().skip(1) {
         let added: Vec<f64> = times[at].iter().zip(&times[0]).map(|(it, to)| it - to).collect();
-        table.row(kind, "ms added", (at == RELAY).then_some(Goal::AtMost(2.0)), &added);
+        table.row(kind, "ms added", (at == RELAY).then_some(Goal::AtMost(0.5)), &added);
     }
+    let [one, three] = bursts;
+    table.heading(&format!("one sender, {BURST} transactions at once"));
+    table.row("one relay", "transactions a second", None, one);
+    table.row("three relays", "transactions a second", Some(Goal::AtLeast(1000.0)), three);
+    let share: Vec<f64> = three.iter().zip(one).map(|(three, one)| three / one).collect();
+    table.row("three relays", "of one relay", Some(Goal::AtLeast(1.0 / 3.0)), &share);
     table.end();
+}
+
+/// Transactions a second of one sender, each written to a relay of its own choice before any is answered.
+async fn burst(relays: usize, round: u64) -> f64 {
+    let node = Anvil::build().start().expect("anvil starts");
+    let redis = Redis::build().start().expect("Redis starts");
+    let relays: Vec<Relay> = (0..relays).map(|_| Relay::start(&node, &redis, &[])).collect();
+    let (raws, mut rng) = (Purse { node: &node, wallets: 0 }.payments(BURST), Rng::new(round));
+    let mut clients = Vec::new();
+    for raw in &raws {
+        let at = rng.between(0, relays.len() as u64 - 1) as usize;
+        let mut client = Client::connect(relays[at].address).await;
+        client.call("eth_chainId", json!([])).await;
+        clients.push((client, raw));
+    }
+    let began = Instant::now();
+    for (client, raw) in &mut clients {
+        client.write(&client::send(raw.nonce, &raw.raw).to_string()).await.expect("it is written");
+    }
+    for (client, raw) in &mut clients {
+        let answer = client.read().await.expect("an answer").json();
+        assert_eq!(answer["result"], json!(raw.hash), "{}: {answer}", raw.nonce);
+    }
+    BURST as f64 / began.elapsed().as_secs_f64()
 }
 
 /// Transactions a second of all senders together.

@@ -63,6 +63,21 @@ pub(crate) async fn connect_alone(settings: &Settings) -> Result<Tenure, Failure
     connect_quietly(settings).await
 }
 
+/// The same for what may go on without the engine: then that need not be there yet.
+#[cfg(feature = "relay")]
+pub(crate) async fn connect_to_serve(
+    settings: &Settings,
+    needs_the_engine: bool,
+) -> Result<Tenure, Failure> {
+    if needs_the_engine {
+        return connect_alone(settings).await;
+    }
+    prepare(settings)?;
+    let began = Instant::now();
+    let connected = Tenure::connect(settings.address.url()?).await.and_then(closed);
+    connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
+}
+
 /// Connects for a claim, which waits for an engine that is not there yet as long as for its turn.
 pub(crate) async fn connect_to_claim(settings: &Settings) -> Result<Tenure, Failure> {
     check_shared(settings)?;

@@ -140,6 +140,29 @@ fn settings_that_do_not_fit_are_refused_at_the_start() {
     assert!(ended.stderr.contains("the node is of chain 31337, not 1"), "{ended:?}");
 }
 
+/// Where it may go on without the engine, it may also begin without it.
+#[test]
+fn without_the_engine_it_starts_if_it_may_work_without_it() {
+    // Nobody listens there.
+    let gone = "redis://127.0.0.1:1?connect_timeout=200ms";
+    for on_outage in ["local", "open"] {
+        let (node, stage) = (node(), Stage::new(&format!("relay-starts-{on_outage}")));
+        let stage = stage.with("TENURE_URL", gone);
+        let (relay, address) =
+            start(&stage, &["--upstream", &node.url(), "--on-outage", on_outage]);
+        let sent = send(&address);
+        assert!(sent.contains(&format!(r#""result":"{HASH}""#)), "{sent}");
+        let ready = get(&address, "/readyz");
+        assert!(ready.contains(r#""ready":true"#) && ready.contains(r#""up":false"#), "{ready}");
+        stop(&relay);
+        let ended = relay.ended();
+        assert_eq!(ended.exit, Some(0), "{ended:?}");
+    }
+    let (node, stage) = (node(), Stage::new("relay-starts-closed").with("TENURE_URL", gone));
+    let ended = stage.run(&["relay", "--listen", "127.0.0.1:0", "--upstream", &node.url()]);
+    assert!(ended.exit != Some(0) && ended.stderr.contains("unreachable"), "{ended:?}");
+}
+
 #[test]
 fn what_was_begun_is_finished_before_it_stops() {
     let (node, stage) = (node(), Stage::new("relay-stops"));

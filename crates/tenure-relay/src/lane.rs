@@ -1,7 +1,7 @@
 //! Lanes: a sender's transactions on one chain, one after the other.
 //!
 //! A lane is a mutex. The place in it is taken when a transaction arrives, before anything is waited
-//! for, and the rest goes on in a task of its own: whoever hangs up changes nothing.
+//! for, and the rest goes on whatever becomes of the client: whoever hangs up changes nothing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use tenure::{Error, ErrorKind, Hold, OnOutage, Tenure};
 use tokio::sync::oneshot;
 
 use crate::access::Caller;
-use crate::config::Config;
+use crate::config::{Config, Gap};
 use crate::envelope::Json;
-use crate::gap::Gaps;
 use crate::in_flight::InFlight;
+use crate::journey::Journey;
 use crate::passage::Passage;
 use crate::passing::Passing;
-use crate::recent::Recent;
+use crate::queue::{PASSED_ON_FOR, Place, Queues};
 use crate::refusal::Refusal;
 use crate::repeat::Client;
 use crate::signers::Signers;
@@ -34,9 +34,8 @@ pub(crate) struct Lanes {
     pub(crate) config: Config,
     pub(crate) tenure: Tenure,
     pub(crate) nodes: Nodes,
-    pub(crate) gaps: Gaps,
+    pub(crate) queues: Queues,
     pub(crate) passing: Passing,
-    pub(crate) recent: Recent,
     pub(crate) signers: Signers,
 }
 
@@ -58,50 +57,78 @@ pub(crate) enum Outcome {
 /// A place in a lane, until its turn comes.
 pub(crate) type Turn = Pin<Box<dyn Future<Output = tenure::Result<Hold>> + Send>>;
 
+/// How a transaction comes to its turn. Its place is taken.
+pub(crate) enum Way {
+    /// Where early ones are held, nonces are the order.
+    ByNonce(Place),
+    ByArrival(Turn),
+    /// Order is not kept.
+    Free,
+}
+
 impl Lanes {
-    /// Takes the place in the lane, now; the rest goes on by itself.
+    /// Takes the place in the lane, now.
     pub(crate) fn enter(
         self: &Arc<Self>,
         transaction: Transaction,
         client: Option<Client>,
         caller: &Caller,
         reserves: bool,
-    ) -> oneshot::Receiver<Outcome> {
-        let turn = self.join(&transaction);
+    ) -> Journey {
+        let way = self.way(&transaction);
         let (answer, answered) = oneshot::channel();
         let from = caller.name.clone();
         let passage = Passage::new(self.clone(), transaction, client, from, reserves, answer);
-        let passes = (self.passing.enter(), caller.passing().map(Passing::enter));
-        tokio::spawn(async move {
-            passage.pass(turn).await;
-            drop(passes);
-        });
-        answered
+        match way {
+            Ok(way) => {
+                let passes = (self.passing.enter(), caller.passing().map(Passing::enter));
+                let rest = async move {
+                    passage.pass(way).await;
+                    drop(passes);
+                };
+                Journey::new(Some(Box::pin(rest)), answered)
+            }
+            Err(refusal) => {
+                passage.end(Outcome::Refused(refusal));
+                Journey::new(None, answered)
+            }
+        }
     }
 
-    /// A place at the end of the lane; none where order is not kept.
-    pub(crate) fn join(&self, transaction: &Transaction) -> Option<Turn> {
-        let config = &self.config;
-        if !config.ordering {
-            return None;
+    fn way(&self, transaction: &Transaction) -> Result<Way, Refusal> {
+        let Config { ordering, gap, per_sender, .. } = self.config;
+        match gap {
+            _ if !ordering => Ok(Way::Free),
+            Gap::Hold(_) => {
+                let limit = per_sender as usize;
+                let place = self.queues.enter(transaction.sender, transaction.nonce, limit);
+                place.map(Way::ByNonce).ok_or(Refusal::LineFull { limit })
+            }
+            Gap::Forward | Gap::Refuse => Ok(Way::ByArrival(self.join(transaction))),
         }
+    }
+
+    /// A place at the end of the lane.
+    pub(crate) fn join(&self, transaction: &Transaction) -> Turn {
+        let config = &self.config;
         let name = self.name("lane", &address(transaction.sender));
         let is_down = config.on_outage == OnOutage::Closed && !self.tenure.is_reachable(&name);
         let lane = self
             .tenure
             .mutex(&name)
             .ttl(config.ttl)
-            .max_hold(config.max_hold)
+            // Whoever it is passed on to has its whole time, too.
+            .max_hold(config.max_hold + PASSED_ON_FOR)
             .max_waiters(config.per_sender)
             .on_outage(config.on_outage)
             .meta("nonce", transaction.nonce.to_string())
             .meta("hash", transaction.hash.to_string());
         let turn = lane.join();
         if !is_down {
-            return Some(Box::pin(turn));
+            return Box::pin(turn);
         }
         let tenure = self.tenure.clone();
-        Some(Box::pin(async move {
+        Box::pin(async move {
             // The engine may be back, and not known to be.
             tokio::pin!(turn);
             if let Ok(hold) = tokio::time::timeout(DOWN_FOR, &mut turn).await {
@@ -111,7 +138,7 @@ impl Lanes {
                 true => turn.await,
                 false => Err(Error::new(ErrorKind::Unavailable, "the engine is out of reach")),
             }
-        }))
+        })
     }
 
     pub(crate) fn in_flight(&self, sender: Address) -> InFlight {

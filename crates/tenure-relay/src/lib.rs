@@ -9,9 +9,9 @@ pub mod alloy;
 mod config;
 #[cfg(feature = "relay")]
 pub mod envelope;
-#[cfg(feature = "relay")]
-mod gap;
 pub mod in_flight;
+#[cfg(feature = "relay")]
+mod journey;
 #[cfg(feature = "relay")]
 mod lane;
 #[cfg(feature = "relay")]
@@ -24,7 +24,7 @@ mod passage;
 #[cfg(feature = "relay")]
 mod passing;
 #[cfg(feature = "relay")]
-mod recent;
+mod queue;
 #[cfg(feature = "relay")]
 pub mod refusal;
 #[cfg(feature = "relay")]

@@ -1,6 +1,6 @@
 //! What the relay itself asks a node.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use alloy_primitives::{Address, B256, U256, hex};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::envelope::{Json, Reply, batch, call, read_replies, read_reply};
 use crate::refusal::Refusal;
 use crate::transaction::Transaction;
-use crate::upstream::{NoAnswer, Nodes};
+use crate::upstream::{NoAnswer, Node, Nodes};
 
 /// For how long a base fee is taken to be that of the latest block.
 const FEE_LASTS: Duration = Duration::from_secs(1);
@@ -47,8 +47,12 @@ pub(crate) struct Account {
 }
 
 impl Nodes {
-    /// One request, however much is wanted.
-    pub(crate) async fn account(&self, sender: Address, want: Want) -> Result<Account, Refusal> {
+    /// One request, however much is wanted; and which node has answered it.
+    pub(crate) async fn account(
+        &self,
+        sender: Address,
+        want: Want,
+    ) -> Result<(Account, Arc<Node>), Refusal> {
         let pending = Json::of(&(format!("{sender:#x}"), "pending"));
         let mut calls = vec![("eth_getTransactionCount", pending.clone())];
         calls.extend(want.balance.then_some(("eth_getBalance", pending)));
@@ -58,7 +62,8 @@ impl Nodes {
         }
         let base_fee = base_fee.flatten();
         let mut account = Account { count: 0, balance: None, base_fee };
-        for ((method, _), result) in calls.iter().zip(self.results(&calls).await?) {
+        let (results, node) = self.results(&calls).await?;
+        for ((method, _), result) in calls.iter().zip(results) {
             match *method {
                 "eth_getTransactionCount" => account.count = quantity(&result)?,
                 "eth_getBalance" => account.balance = Some(quantity(&result)?),
@@ -68,25 +73,26 @@ impl Nodes {
                 }
             }
         }
-        Ok(account)
+        Ok((account, node))
     }
 
-    /// The account of one whose next nonce is known, if there is nothing else to ask for.
-    pub(crate) fn known(&self, next: u64, want: Want) -> Option<Account> {
-        let base_fee = if want.fee { self.base_fee.get()? } else { None };
-        (!want.balance).then_some(Account { count: next, balance: None, base_fee })
+    /// How many of its transactions this node has.
+    pub(crate) async fn count_at(&self, node: &Arc<Node>, sender: Address) -> Result<u64, Refusal> {
+        let (id, pending) = (Json::of(&1), Json::of(&(format!("{sender:#x}"), "pending")));
+        let read = |answer: &Bytes| quantity(&result(read_reply(answer, &id)?)?);
+        self.ask_one(node, call(&id, "eth_getTransactionCount", &pending), read).await
     }
 
     /// How many of its transactions are in blocks.
     pub(crate) async fn mined(&self, sender: Address) -> Result<u64, Refusal> {
         let latest = Json::of(&(format!("{sender:#x}"), "latest"));
-        let results = self.results(&[("eth_getTransactionCount", latest)]).await?;
+        let (results, _) = self.results(&[("eth_getTransactionCount", latest)]).await?;
         results.first().ok_or_else(|| no_number("nothing")).and_then(quantity)
     }
 
     /// Whether a node has this very transaction, mined or not.
     pub(crate) async fn knows(&self, hash: B256) -> Result<bool, Refusal> {
-        let results = self
+        let (results, _) = self
             .results(&[("eth_getTransactionByHash", Json::of(&[format!("{hash:#x}")]))])
             .await?;
         Ok(results.iter().all(|result| *result != Json::null()))
@@ -95,18 +101,19 @@ impl Nodes {
     /// What the node says, and whether it is the node that says it.
     pub(crate) async fn submit(
         &self,
+        node: &Arc<Node>,
         transaction: &Transaction,
     ) -> Result<(Reply, bool), NoAnswer> {
         let id = Json::of(&1);
         let params = Json::of(&[hex::encode_prefixed(&transaction.raw)]);
-        let heard = self.hand(call(&id, "eth_sendRawTransaction", &params)).await?;
+        let heard = self.hand(node, call(&id, "eth_sendRawTransaction", &params)).await?;
         // Whatever it is, the node has had the transaction in its hands.
         let reply = read_reply(&heard.body, &id).map_err(NoAnswer::Unknown)?;
         Ok((reply, !heard.is_in_trouble))
     }
 
     /// Several calls in one request, since each costs the way there and back.
-    async fn results(&self, calls: &[(&str, Json)]) -> Result<Vec<Json>, Refusal> {
+    async fn results(&self, calls: &[(&str, Json)]) -> Result<(Vec<Json>, Arc<Node>), Refusal> {
         let ids: Vec<Json> = (1..=calls.len()).map(|id| Json::of(&id)).collect();
         let write = |(id, (method, params)): (&Json, &(&str, Json))| call(id, method, params);
         let written: Vec<Bytes> = ids.iter().zip(calls).map(write).collect();

@@ -4,22 +4,23 @@
 //! same transaction twice has one effect, so an answer that got lost is found out under the lane, by
 //! looking for the hash and by sending again.
 
+mod check;
 mod submit;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use alloy_primitives::U256;
 use tenure::{ErrorKind, Hold, OnOutage, Protection};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::config::{Gap, Repeats};
-use crate::gap::{NotYet, Patience};
-use crate::in_flight::{InFlight, Member, next};
-use crate::lane::{Lanes, Outcome, Turn};
+use self::check::{Bad, Checked};
+use crate::config::Gap;
+use crate::in_flight::{InFlight, Member};
+use crate::lane::{Lanes, Outcome, Turn, Way};
 use crate::meters;
-use crate::node::{Account, Want};
+use crate::node::Want;
+use crate::queue::{Early, Lane, Place};
 use crate::refusal::Refusal;
 use crate::repeat::Client;
 use crate::signers::Written;
@@ -27,6 +28,15 @@ use crate::transaction::Transaction;
 
 /// How often a transaction of unknown outcome is looked for once its lane has moved on.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// What is answered sooner is in the lane alone, and does not join the pending set.
+const SHOWN_AFTER: Duration = Duration::from_millis(10);
+/// How long the engine may take for that where the outcome is unknown.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
+/// The first pause before a node that does not answer is asked again, and the longest.
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+const LAST_RETRY: Duration = Duration::from_millis(200);
+/// How often one that is too early looks again where there is no order.
+const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
 /// One transaction on its way.
 pub(crate) struct Passage {
@@ -38,12 +48,12 @@ pub(crate) struct Passage {
     arrived: Instant,
     /// When its turn came last.
     turn_at: Option<Instant>,
-    /// How long it still waits for those before it, once it came too early.
-    patience: Option<Patience>,
+    /// How it was when it last came too early.
+    early: Option<Early>,
+    was_early: bool,
     /// Taken when the answer has been given.
     answer: Option<oneshot::Sender<Outcome>>,
-    /// Whether it joins the pending set, and its place there.
-    is_shown: bool,
+    /// Its place in the pending set.
     member: Option<Member>,
     /// From here on a node may have it.
     is_submitted: bool,
@@ -81,9 +91,9 @@ impl Passage {
             from,
             arrived,
             turn_at: None,
-            patience: None,
+            early: None,
+            was_early: false,
             answer,
-            is_shown: false,
             member: None,
             is_submitted: false,
             is_new: false,
@@ -93,42 +103,95 @@ impl Passage {
         }
     }
 
-    pub(crate) async fn pass(mut self, mut turn: Option<Turn>) {
-        let outcome = loop {
-            let hold = match turn.take() {
-                Some(turn) => match turn.await {
-                    Ok(hold) => Some(hold),
-                    Err(error) => break Outcome::Refused(self.no_turn(&error)),
-                },
-                None => None,
-            };
-            self.turn_at = Some(Instant::now());
-            let visit = self.visit(hold.as_ref()).await;
-            // Not in the set any more when the next one looks at it, whose turn comes before anything
-            // else is done.
-            let is_known =
-                !matches!(&visit, Visit::Over(outcome) if class_of(outcome) == "unknown");
-            drop(self.member.take_if(|_| is_known));
-            if let Visit::Over(Outcome::Accepted(_) | Outcome::Repeated(_)) = &visit {
-                self.lanes.recent.accepted(self.transaction.sender, self.transaction.nonce);
-            }
-            drop(hold);
-            match visit {
-                Visit::Over(outcome) => {
-                    self.keep_remembered(&outcome).await;
-                    break outcome;
-                }
-                Visit::TooEarly(next) => match self.step_out(next).await {
-                    Ok(()) => turn = self.lanes.join(&self.transaction),
-                    Err(refusal) => break Outcome::Refused(refusal),
-                },
-            }
+    pub(crate) async fn pass(mut self, way: Way) {
+        let outcome = match way {
+            Way::ByNonce(place) => self.pass_by_nonce(place).await,
+            Way::ByArrival(turn) => self.pass_by_arrival(turn).await,
+            Way::Free => self.pass_free().await,
         };
+        self.keep_remembered(&outcome).await;
         if self.reserves {
             let written = self.written.take();
             self.lanes.settle(&self.transaction, written, &outcome).await;
         }
         self.end(outcome);
+    }
+
+    /// The lowest nonce here goes to the lane, again and again until it is next.
+    async fn pass_by_nonce(&mut self, mut place: Place) -> Outcome {
+        loop {
+            let lane = match place.turn().await {
+                Ok(Some(lane)) => lane,
+                Ok(None) => match self.lanes.join(&self.transaction).await {
+                    Ok(hold) => Lane::new(hold),
+                    Err(error) => {
+                        let refusal = self.no_turn(&error);
+                        place.refuse_all(&refusal);
+                        return Outcome::Refused(refusal);
+                    }
+                },
+                Err(refusal) => return Outcome::Refused(refusal),
+            };
+            let lane = match place.goes_behind(lane) {
+                Ok(()) => continue,
+                Err(lane) => lane,
+            };
+            match self.visit(Some(&lane.hold)).await {
+                Visit::Over(outcome) => {
+                    let class = class_of(&outcome);
+                    let next = self.transaction.nonce.saturating_add(1);
+                    let next = ["accepted", "repeated"].contains(&class).then_some(next);
+                    place.leave(Some(lane).filter(|_| class != "unknown"), next);
+                    return outcome;
+                }
+                Visit::TooEarly(next) => {
+                    let Gap::Hold(window) = self.lanes.config.gap else {
+                        return self.gap(next, Duration::ZERO);
+                    };
+                    match place.step_aside(next, lane, window).await {
+                        Ok(early) => self.early = Some(early),
+                        Err(waited) => return self.gap(next, waited),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The order of the lane is that of arrival at all relays.
+    async fn pass_by_arrival(&mut self, turn: Turn) -> Outcome {
+        match turn.await {
+            Ok(hold) => match self.visit(Some(&hold)).await {
+                Visit::Over(outcome) => outcome,
+                Visit::TooEarly(next) => self.gap(next, Duration::ZERO),
+            },
+            Err(error) => Outcome::Refused(self.no_turn(&error)),
+        }
+    }
+
+    /// Without order.
+    async fn pass_free(&mut self) -> Outcome {
+        let (mut last, mut until) = (0, self.arrived);
+        loop {
+            match (self.visit(None).await, self.lanes.config.gap) {
+                (Visit::Over(outcome), _) => return outcome,
+                (Visit::TooEarly(next), Gap::Hold(window)) => {
+                    if next > last || until == self.arrived {
+                        (last, until) = (next, Instant::now() + window);
+                    }
+                    if until <= Instant::now() {
+                        return self.gap(next, self.arrived.elapsed());
+                    }
+                    tokio::time::sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await;
+                }
+                (Visit::TooEarly(next), _) => return self.gap(next, Duration::ZERO),
+            }
+        }
+    }
+
+    fn gap(&self, next: u64, waited: Duration) -> Outcome {
+        let Transaction { sender, nonce, .. } = self.transaction;
+        let because = self.lanes.queues.why_missing(sender, next);
+        Outcome::Refused(Refusal::NonceGap { next, nonce, waited, because })
     }
 
     /// A client is known again for what it has sent, or may have, and not for what was refused.
@@ -142,13 +205,16 @@ impl Passage {
 
     /// What is done under the lane, for as long as it is held and no longer.
     async fn visit(&mut self, hold: Option<&Hold>) -> Visit {
+        self.turn_at = Some(Instant::now());
         // The set is kept under the lane. Without the engine there is none; nobody waits to hear that
         // again.
         let protection = hold.map(Hold::protection);
-        self.is_shown = self.lanes.config.pending_set && protection == Some(Protection::Engine);
+        let is_kept = self.lanes.config.pending_set && protection == Some(Protection::Engine);
         if let Some(protection) = protection.filter(|by| *by != Protection::Engine) {
             meters::unprotected(self.chain_id(), protection);
         }
+        let Transaction { sender, nonce, hash, .. } = self.transaction;
+        let in_flight = is_kept.then(|| self.lanes.in_flight(sender));
         let (max_hold, lost) = (self.lanes.config.max_hold, hold.map(Hold::lost));
         let lost = async {
             match lost {
@@ -156,13 +222,57 @@ impl Passage {
                 None => std::future::pending().await,
             }
         };
-        let cut_off = tokio::select! {
-            biased;
-            why = lost => why,
-            () = tokio::time::sleep(max_hold) => format!("no answer within {max_hold:?}"),
-            visit = self.work() => return visit,
+        let shown = async {
+            match &in_flight {
+                Some(in_flight) => {
+                    tokio::time::sleep(SHOWN_AFTER).await;
+                    in_flight.join(nonce, Some(hash)).await
+                }
+                None => std::future::pending().await,
+            }
         };
-        Visit::Over(Outcome::Refused(self.cut_off(cut_off)))
+        let mut member = None;
+        let visit = {
+            let (ends, works) = (tokio::time::sleep(max_hold), self.work(in_flight.as_ref()));
+            tokio::pin!(lost, ends, works, shown);
+            loop {
+                tokio::select! {
+                    biased;
+                    why = &mut lost => break Err(why),
+                    () = &mut ends => break Err(format!("no answer within {max_hold:?}")),
+                    visit = &mut works => break Ok(visit),
+                    joined = &mut shown, if member.is_none() => member = Some(joined.ok()),
+                }
+            }
+        };
+        self.member = member.flatten();
+        let visit = visit.unwrap_or_else(|why| Visit::Over(Outcome::Refused(self.cut_off(why))));
+        self.stays_shown(&visit, in_flight).await;
+        if let Visit::Over(outcome) = &visit {
+            if ["rejected", "refused"].contains(&class_of(outcome)) {
+                self.lanes.queues.refused(sender, nonce, why(outcome));
+            }
+        } else {
+            self.was_early = true;
+        }
+        visit
+    }
+
+    /// What has no outcome yet stays in the pending set, and nothing else.
+    async fn stays_shown(&mut self, visit: &Visit, in_flight: Option<InFlight>) {
+        let is_unknown = matches!(visit, Visit::Over(outcome) if class_of(outcome) == "unknown");
+        match (is_unknown, in_flight) {
+            (true, Some(in_flight)) if self.member.is_none() => {
+                let Transaction { nonce, hash, .. } = self.transaction;
+                // An engine that is gone is not waited for: the answer is.
+                let joined = tokio::time::timeout(SHOWN_WITHIN, in_flight.join(nonce, Some(hash)));
+                self.member = joined.await.ok().and_then(Result::ok);
+            }
+            (true, _) => {}
+            // Not in the set any more when the next one looks at it, whose turn comes before anything else is
+            // done.
+            (false, _) => self.member = None,
+        }
     }
 
     fn cut_off(&self, why: String) -> Refusal {
@@ -177,124 +287,57 @@ impl Passage {
         }
     }
 
-    async fn work(&mut self) -> Visit {
-        match self.check().await {
-            Ok(Checked::Good) => {}
-            Ok(Checked::Repeated) => {
-                return Visit::Over(Outcome::Repeated(self.transaction.hash));
+    async fn work(&mut self, in_flight: Option<&InFlight>) -> Visit {
+        let mut pause = FIRST_RETRY;
+        loop {
+            let gone = match self.check(in_flight).await {
+                Ok(Checked::Good(node)) => {
+                    if let Err(refusal) = self.remember().await {
+                        return Visit::Over(Outcome::Refused(refusal));
+                    }
+                    if self.reserves && self.written.is_none() {
+                        match self.lanes.write_down(&self.transaction).await {
+                            Ok(written) => self.written = Some(written),
+                            Err(refusal) => return Visit::Over(Outcome::Refused(refusal)),
+                        }
+                    }
+                    // Whoever repeats what another has sent hears that from the node.
+                    if self.lanes.config.answer_early && self.is_new {
+                        self.answer_with(Outcome::Accepted(self.transaction.hash));
+                    }
+                    match self.submit(&node).await {
+                        Ok(outcome) => return Visit::Over(outcome),
+                        // Another node may not have those before it: it is asked first.
+                        Err(refusal) => refusal,
+                    }
+                }
+                Ok(Checked::Repeated) => {
+                    return Visit::Over(Outcome::Repeated(self.transaction.hash));
+                }
+                Ok(Checked::TooEarly(next)) => return Visit::TooEarly(next),
+                Err(Bad::No(refusal)) => return Visit::Over(Outcome::Refused(refusal)),
+                Err(Bad::Unasked(refusal)) => refusal,
+            };
+            // It may be about to start again. Whoever has had an answer relies on it.
+            let until = self.arrived + self.lanes.config.answer_within;
+            if self.answer.is_some() && Instant::now() + pause > until {
+                return Visit::Over(Outcome::Refused(gone));
             }
-            Ok(Checked::TooEarly(next)) => return Visit::TooEarly(next),
-            Err(refusal) => return Visit::Over(Outcome::Refused(refusal)),
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LAST_RETRY);
         }
-        if let Err(refusal) = self.remember().await {
-            return Visit::Over(Outcome::Refused(refusal));
-        }
-        if self.reserves {
-            match self.lanes.write_down(&self.transaction).await {
-                Ok(written) => self.written = Some(written),
-                Err(refusal) => return Visit::Over(Outcome::Refused(refusal)),
-            }
-        }
-        // Whoever repeats what another has sent hears that from the node.
-        if self.lanes.config.answer_early && self.is_new {
-            self.answer_with(Outcome::Accepted(self.transaction.hash));
-        }
-        Visit::Over(self.submit().await)
     }
 
     /// From now on this client is known again for this transaction, if it says who it is.
     async fn remember(&mut self) -> Result<(), Refusal> {
-        let Some(client) = self.client.as_ref().filter(|_| self.is_new) else { return Ok(()) };
+        let is_known = self.remembered.is_some();
+        let client = self.client.as_ref().filter(|_| self.is_new && !is_known);
+        let Some(client) = client else { return Ok(()) };
         match self.lanes.remember(self.transaction.hash, client).await {
             Ok(remembered) => self.remembered = remembered,
             Err(error) => self.without_engine(&error)?,
         }
         Ok(())
-    }
-
-    /// Everything that takes a look at the chain.
-    async fn check(&mut self) -> Result<Checked, Refusal> {
-        let lanes = self.lanes.clone();
-        let (config, transaction) = (&lanes.config, &self.transaction);
-        let want = Want { balance: config.check_balance, fee: config.check_fee };
-        let in_flight = self.is_shown.then(|| lanes.in_flight(transaction.sender));
-        let account = async {
-            // Whoever is answered early is not told later that the node knows better, and whoever wants to be
-            // known again must be the first to send it.
-            let may_skip = !config.answer_early && self.client.is_none();
-            let is_next =
-                may_skip && lanes.recent.comes_before(transaction.sender, transaction.nonce);
-            match lanes.nodes.known(transaction.nonce, want).filter(|_| is_next) {
-                Some(account) => Ok((account, false)),
-                None => Ok((lanes.nodes.account(transaction.sender, want).await?, true)),
-            }
-        };
-        let (account, member) = tokio::join!(account, self.join(in_flight.as_ref()));
-        // Whatever is refused leaves the set again before the lane is free.
-        self.member = member?;
-        let (account, was_asked) = account?;
-        let transaction = &self.transaction;
-        self.is_new = was_asked && transaction.nonce >= account.count;
-        if transaction.nonce < account.count && self.is_repeated(&account).await? {
-            return Ok(Checked::Repeated);
-        }
-        can_pay(transaction, &account)?;
-        if transaction.nonce > account.count && config.gap != Gap::Forward {
-            let next = self.next(in_flight.as_ref()).await?;
-            if transaction.nonce > next {
-                return Ok(Checked::TooEarly(next));
-            }
-        }
-        Ok(Checked::Good)
-    }
-
-    /// Whether the node has this very transaction from the same client. Another that has its nonce may
-    /// still be replaced, as long as it is not in a block.
-    async fn is_repeated(&self, account: &Account) -> Result<bool, Refusal> {
-        let Transaction { sender, nonce, hash, .. } = self.transaction;
-        let nodes = &self.lanes.nodes;
-        if nodes.knows(hash).await? {
-            return self.is_same_client().await;
-        }
-        if self.reserves || nonce < nodes.mined(sender).await? {
-            meters::wrong_nonce(self.chain_id());
-            return Err(Refusal::NonceTooLow { next: account.count, nonce });
-        }
-        Ok(false)
-    }
-
-    async fn is_same_client(&self) -> Result<bool, Refusal> {
-        if self.lanes.config.repeats == Repeats::Anyone {
-            return Ok(true);
-        }
-        let Some(client) = &self.client else { return Ok(false) };
-        match self.lanes.was_sent_by(self.transaction.hash, client).await {
-            Ok(is_same) => Ok(is_same),
-            Err(error) => self.without_engine(&error).map(|()| false),
-        }
-    }
-
-    /// The first nonce that is neither counted nor on its way. The set first: what leaves it afterwards
-    /// is counted by then.
-    async fn next(&self, in_flight: Option<&InFlight>) -> Result<u64, Refusal> {
-        let members = match in_flight {
-            Some(in_flight) => match in_flight.members().await {
-                Ok(members) => members,
-                Err(error) => self.without_engine(&error).map(|()| Vec::new())?,
-            },
-            None => Vec::new(),
-        };
-        let account = self.lanes.nodes.account(self.transaction.sender, Want::default()).await?;
-        Ok(next(account.count, &members))
-    }
-
-    async fn join(&self, in_flight: Option<&InFlight>) -> Result<Option<Member>, Refusal> {
-        let Some(in_flight) = in_flight else { return Ok(None) };
-        let Transaction { nonce, hash, .. } = self.transaction;
-        match in_flight.join(nonce, Some(hash)).await {
-            Ok(member) => Ok(Some(member)),
-            Err(error) => self.without_engine(&error).map(|()| None),
-        }
     }
 
     /// Where work may go on without the engine, it also goes on without the pending set.
@@ -315,29 +358,6 @@ impl Passage {
         }
     }
 
-    /// Out of the lane until the nonce is next, so that those before it can pass.
-    async fn step_out(&mut self, next: u64) -> Result<(), Refusal> {
-        let Transaction { sender, nonce, .. } = self.transaction;
-        let lanes = self.lanes.clone();
-        let Gap::Hold(window) = lanes.config.gap else {
-            return Err(Refusal::NonceGap { next, nonce, waited: Duration::ZERO });
-        };
-        let patience = self.patience.get_or_insert_with(|| Patience::new(window, next));
-        patience.saw(next);
-        let count = || async {
-            let account = lanes.nodes.account(sender, Want::default()).await.ok()?;
-            Some(account.count)
-        };
-        let cap = lanes.config.per_sender as usize;
-        match lanes.gaps.wait(sender, nonce, next, patience, cap, count).await {
-            Ok(()) => Ok(()),
-            Err(NotYet::Full) => Err(Refusal::LineFull { limit: cap }),
-            Err(NotYet::Still(next)) => {
-                Err(Refusal::NonceGap { next, nonce, waited: self.arrived.elapsed() })
-            }
-        }
-    }
-
     fn answer_with(&mut self, outcome: Outcome) {
         if let Some(answer) = self.answer.take() {
             // Whoever asked may have hung up.
@@ -346,12 +366,12 @@ impl Passage {
     }
 
     /// The lane has moved on.
-    fn end(mut self, outcome: Outcome) {
+    pub(crate) fn end(mut self, outcome: Outcome) {
         let Transaction { sender, nonce, hash, .. } = self.transaction;
         let class = class_of(&outcome);
         let is_gap = matches!(outcome, Outcome::Refused(Refusal::NonceGap { .. }));
         meters::ended(self.chain_id(), class, self.arrived.elapsed());
-        if is_gap || self.patience.is_some() {
+        if is_gap || self.was_early {
             meters::gap(self.chain_id(), if is_gap { "refused" } else { "closed" });
         }
         if is_gap {
@@ -365,9 +385,6 @@ impl Passage {
             );
         }
         self.log(&outcome);
-        if ["accepted", "repeated"].contains(&class) {
-            self.lanes.gaps.accepted(sender, nonce);
-        }
         self.answer_with(outcome);
         if let Some(member) = self.member.take() {
             tokio::spawn(async move {
@@ -401,7 +418,7 @@ impl Passage {
             loop {
                 tokio::time::sleep(LOOK_EVERY).await;
                 let account = nodes.account(sender, Want::default()).await;
-                let is_used = account.is_ok_and(|account| account.count > nonce);
+                let is_used = account.is_ok_and(|(account, _)| account.count > nonce);
                 if is_used || matches!(nodes.knows(hash).await, Ok(true)) {
                     return;
                 }
@@ -413,33 +430,6 @@ impl Passage {
     fn chain_id(&self) -> u64 {
         self.lanes.config.rules.chain_id
     }
-}
-
-/// What the checks came to.
-enum Checked {
-    Good,
-    /// The node has this very transaction from the same client.
-    Repeated,
-    TooEarly(u64),
-}
-
-fn can_pay(transaction: &Transaction, account: &Account) -> Result<(), Refusal> {
-    if let Some(base_fee) = account.base_fee
-        && transaction.max_fee_per_gas < base_fee
-    {
-        return Err(Refusal::FeeTooLow { max_fee: transaction.max_fee_per_gas, base_fee });
-    }
-    let Some(balance) = account.balance else { return Ok(()) };
-    if balance < transaction.most_it_can_cost {
-        return Err(match balance == U256::ZERO && account.count == 0 {
-            true => Refusal::NoAccount(transaction.sender),
-            false => Refusal::InsufficientFunds {
-                balance: Some(balance),
-                cost: Some(transaction.most_it_can_cost),
-            },
-        });
-    }
-    Ok(())
 }
 
 fn why(outcome: &Outcome) -> String {

@@ -55,6 +55,8 @@ pub enum Refusal {
         nonce: u64,
         /// For how long the relay waited for the missing ones; zero where it does not wait.
         waited: Duration,
+        /// Why the next one was refused, where this relay has done that.
+        because: Option<String>,
     },
     /// The nonce is the highest there is, and no transaction may have it (EIP-2681).
     NonceMax,
@@ -229,6 +231,9 @@ impl Refusal {
             data.insert("nonce".to_owned(), format!("{nonce:#x}").into());
             data.insert("expected_nonce".to_owned(), format!("{next:#x}").into());
         }
+        if let Refusal::NonceGap { because: Some(because), .. } = self {
+            data.insert("missing_because".to_owned(), because.as_str().into());
+        }
         data.insert("next_step".to_owned(), self.next_step().into());
         Value::Object(data)
     }
@@ -362,12 +367,8 @@ impl Refusal {
             Refusal::NonceTooLow { next, nonce } => {
                 write!(f, "nonce too low: next nonce {next}, tx nonce {nonce}")
             }
-            Refusal::NonceGap { next, nonce, waited } => {
-                write!(f, "nonce too high: next nonce {next}, tx nonce {nonce}")?;
-                if !waited.is_zero() {
-                    write!(f, ", and those between did not come within {waited:?}")?;
-                }
-                Ok(())
+            Refusal::NonceGap { next, nonce, waited, because } => {
+                fmt_gap(f, *next, *nonce, *waited, because.as_deref())
             }
             Refusal::NonceMax => f.write_str("nonce has max value"),
             Refusal::FeeTooLow { max_fee, base_fee } => write!(
@@ -415,6 +416,23 @@ impl Refusal {
             Refusal::ShuttingDown => f.write_str("the relay is shutting down"),
             _ => f.write_str(self.name()),
         }
+    }
+}
+
+fn fmt_gap(
+    f: &mut fmt::Formatter<'_>,
+    next: u64,
+    nonce: u64,
+    waited: Duration,
+    because: Option<&str>,
+) -> fmt::Result {
+    write!(f, "nonce too high: next nonce {next}, tx nonce {nonce}")?;
+    if !waited.is_zero() {
+        write!(f, ", and those between did not come within {waited:?}")?;
+    }
+    match because {
+        Some(because) => write!(f, "; nonce {next} was refused: {because}"),
+        None => Ok(()),
     }
 }
 

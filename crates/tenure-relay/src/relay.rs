@@ -10,17 +10,16 @@ use http_body_util::{BodyExt, Full};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use tenure::Tenure;
-use tokio::sync::oneshot;
 
 use crate::access::Caller;
 use crate::config::Config;
 use crate::envelope::{self, Bad, Call, Incoming, Json, Reply, read_replies};
-use crate::gap::Gaps;
+use crate::journey::Journey;
 use crate::lane::{Lanes, Outcome};
 use crate::meters;
 use crate::passage::class_of;
 use crate::passing::Passing;
-use crate::recent::Recent;
+use crate::queue::Queues;
 use crate::refusal::Refusal;
 use crate::repeat::Client;
 use crate::signers::{Asked, Signers, Turns};
@@ -62,7 +61,7 @@ struct Origin<'a> {
 /// What becomes of one call of a batch.
 enum Part {
     /// It goes through a lane; its place there is taken.
-    InLane(oneshot::Receiver<Outcome>, alloy_primitives::B256),
+    InLane(Journey, alloy_primitives::B256),
     /// It is about nonces, and answered here.
     Nonces(Pin<Box<dyn Future<Output = Result<Json, Refusal>> + Send>>),
     /// It is passed on with the others.
@@ -82,11 +81,9 @@ impl Relay {
         config.check()?;
         let nodes = Nodes::new(&config)?;
         meters::start(config.rules.chain_id, tenure, nodes.seen().map(|(host, _)| host));
-        let (tenure, recent) = (tenure.clone(), Recent::default());
-        let (gaps, passing) = (Gaps::default(), Passing::default());
-        let signers = Signers::default();
-        let lanes = Lanes { config, tenure, nodes, gaps, passing, recent, signers };
-        Ok(Relay { lanes: Arc::new(lanes) })
+        let (tenure, signers) = (tenure.clone(), Signers::default());
+        let (queues, passing) = (Queues::default(), Passing::default());
+        Ok(Relay { lanes: Arc::new(Lanes { config, tenure, nodes, queues, passing, signers }) })
     }
 
     /// Waits until no transaction is on its way.
@@ -147,13 +144,19 @@ impl Relay {
 
     /// Every place in a lane is taken here, in the order of the array, before anything is waited for.
     async fn batch(&self, from: Origin<'_>, body: Bytes, calls: Vec<Result<Call, Bad>>) -> Answer {
-        let parts: Vec<Part> = calls
+        let mut parts: Vec<Part> = calls
             .iter()
             .map(|call| match call {
                 Ok(call) => self.begin(from, call),
                 Err(bad) => Part::Refused(bad.refusal.clone()),
             })
             .collect();
+        // Side by side.
+        for part in &mut parts {
+            if let Part::InLane(journey, _) = part {
+                journey.goes_alone();
+            }
+        }
         if parts.iter().all(|part| matches!(part, Part::Passed)) {
             return self.pass(from.headers, body, &Json::null()).await;
         }
@@ -282,7 +285,7 @@ async fn finish(part: Part, id: Option<Json>) -> (Option<Bytes>, Option<&'static
     match part {
         Part::InLane(outcome, hash) => {
             let why = || "a fault of the relay: it was left undone".to_owned();
-            let lost = |_| Outcome::Refused(Refusal::OutcomeUnknown { hash, why: why() });
+            let lost = || Outcome::Refused(Refusal::OutcomeUnknown { hash, why: why() });
             let outcome = outcome.await.unwrap_or_else(lost);
             let class = class_of(&outcome);
             let answer = id.map(|id| match outcome {

@@ -183,7 +183,7 @@ struct Asks<'a>(&'a Nodes);
 
 impl Chain for Asks<'_> {
     async fn count(&self, account: Address) -> Result<u64, ChainError> {
-        Ok(self.0.account(account, Want::default()).await?.count)
+        Ok(self.0.account(account, Want::default()).await?.0.count)
     }
 
     async fn knows(&self, hash: B256) -> Result<bool, ChainError> {

@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 pub use self::address::Address;
 pub(crate) use self::body::Bounded;
-use self::node::Node;
+pub(crate) use self::node::Node;
 use crate::config::Config;
 use crate::envelope::{Json, Reply, read_reply};
 use crate::meters;
@@ -119,10 +119,11 @@ impl Nodes {
         Ok(response.map(|body| Bounded::new(body, self.max_answer, self.answer_within)))
     }
 
-    /// Hands something to a node that must not be asked of a second one unheard.
-    pub(crate) async fn hand(&self, body: Bytes) -> Result<Heard, NoAnswer> {
-        let (node, response) = self.send(&HeaderMap::new(), body).await?;
-        let heard = self.hear(&node, response, MOST_OF_AN_ANSWER).await?;
+    /// Hands something to this node and no other.
+    pub(crate) async fn hand(&self, node: &Arc<Node>, body: Bytes) -> Result<Heard, NoAnswer> {
+        self.is_of_this_chain(node).await.map_err(NoAnswer::NotSent)?;
+        let response = self.post(node, &HeaderMap::new(), body).await?;
+        let heard = self.hear(node, response, MOST_OF_AN_ANSWER).await?;
         match heard.is_in_trouble {
             true => node.failed("HTTP 5xx or 429"),
             false => node.answered(),
@@ -131,35 +132,47 @@ impl Nodes {
     }
 
     /// Asks for something of the relay's own. Asking twice does no harm, so every node is asked until
-    /// one says what can be read.
+    /// one says what can be read; it is that one.
     pub(crate) async fn ask<T>(
         &self,
         body: Bytes,
         read: impl Fn(&Bytes) -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
+    ) -> Result<(T, Arc<Node>), Refusal> {
         let mut last = nobody();
         for node in self.in_order() {
-            let asked = async {
-                self.is_of_this_chain(&node).await.map_err(NoAnswer::NotSent)?;
-                let response = self.post(&node, &HeaderMap::new(), body.clone()).await?;
-                self.read(&node, response, MOST_OF_AN_ANSWER).await
-            };
-            match asked.await.map_err(NoAnswer::into_refusal) {
-                Ok(answer) => match read(&answer) {
-                    Ok(read) => {
-                        self.count_failover(&node);
-                        node.answered();
-                        return Ok(read);
-                    }
-                    Err(refusal) => {
-                        node.failed(&refusal.message());
-                        last = refusal;
-                    }
-                },
+            match self.ask_one(&node, body.clone(), &read).await {
+                Ok(read) => {
+                    self.count_failover(&node);
+                    return Ok((read, node));
+                }
                 Err(refusal) => last = refusal,
             }
         }
         Err(last)
+    }
+
+    /// Asks this node and no other.
+    pub(crate) async fn ask_one<T>(
+        &self,
+        node: &Arc<Node>,
+        body: Bytes,
+        read: impl Fn(&Bytes) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let asked = async {
+            self.is_of_this_chain(node).await.map_err(NoAnswer::NotSent)?;
+            let response = self.post(node, &HeaderMap::new(), body).await?;
+            self.read(node, response, MOST_OF_AN_ANSWER).await
+        };
+        let answer = asked.await.map_err(NoAnswer::into_refusal)?;
+        let answer = read(&answer).inspect_err(|refusal| node.failed(&refusal.message()))?;
+        node.answered();
+        Ok(answer)
+    }
+
+    /// The node that is asked after this one.
+    pub(crate) fn after(&self, node: &Arc<Node>) -> Arc<Node> {
+        let mut others = self.nodes.iter().skip_while(|other| !Arc::ptr_eq(other, node)).skip(1);
+        others.next().or(self.nodes.first()).unwrap_or(node).clone()
     }
 
     /// What is left of a client's batch: it may be anything, and its answer as long as any.

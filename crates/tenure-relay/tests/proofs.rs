@@ -11,6 +11,8 @@ mod access;
 mod failover;
 #[path = "proofs/flood.rs"]
 mod flood;
+#[path = "proofs/handover.rs"]
+mod handover;
 #[path = "proofs/hung.rs"]
 mod hung;
 #[path = "proofs/kinds.rs"]
@@ -25,6 +27,8 @@ mod order;
 mod outages;
 #[path = "proofs/reservations.rs"]
 mod reservations;
+#[path = "proofs/restart.rs"]
+mod restart;
 #[path = "proofs/stop.rs"]
 mod stop;
 #[path = "proofs/verdicts.rs"]

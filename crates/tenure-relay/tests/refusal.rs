@@ -18,7 +18,7 @@ fn all() -> Vec<Refusal> {
         Refusal::Undecodable(why()),
         Refusal::Internal(why()),
         Refusal::NonceTooLow { next: 5, nonce: 3 },
-        Refusal::NonceGap { next: 5, nonce: 7, waited: Duration::from_secs(2) },
+        Refusal::NonceGap { next: 5, nonce: 7, waited: Duration::from_secs(2), because: None },
         Refusal::NonceMax,
         Refusal::FeeTooLow { max_fee: 1, base_fee: 7 },
         Refusal::TipAboveFee { tip: 2, max_fee: 1 },
@@ -113,7 +113,7 @@ fn only_an_unknown_outcome_leaves_it_open_whether_the_nonce_is_used() {
     let hash = B256::repeat_byte(7);
     let unknown = Refusal::OutcomeUnknown { hash, why: "no answer".to_owned() };
     assert_eq!(unknown.data(None)["hash"], format!("{hash:#x}"));
-    let gap = Refusal::NonceGap { next: 5, nonce: 7, waited: Duration::ZERO };
+    let gap = Refusal::NonceGap { next: 5, nonce: 7, waited: Duration::ZERO, because: None };
     let data = gap.data(Some(&hash));
     assert_eq!(data["hash"], format!("{hash:#x}"));
     assert_eq!((&data["expected_nonce"], &data["nonce"]), (&"0x5".into(), &"0x7".into()));

@@ -155,6 +155,11 @@ impl Relay {
         self.changes.answer_within.unwrap_or(Config::new(Vec::new(), 0).answer_within)
     }
 
+    /// Whether nothing can be sent without the engine.
+    pub(crate) fn needs_the_engine(&self) -> bool {
+        self.changes.on_outage.unwrap_or(OnOutage::Closed) == OnOutage::Closed
+    }
+
     /// What it comes to for this chain.
     pub(crate) fn config(self, chain_id: u64, ns: Option<String>) -> (Config, Listening) {
         let changes = self.changes;

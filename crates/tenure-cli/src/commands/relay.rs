@@ -26,7 +26,7 @@ pub(crate) async fn run(
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {
     let metrics = tenure_relay::meters::install().map_err(internal)?;
-    let tenure = engine::connect_alone(settings).await?;
+    let tenure = engine::connect_to_serve(settings, asked.needs_the_engine()).await?;
     let chain_id = chain_id(&asked).await?;
     let (access, tls) = (asked.listening.access()?, asked.listening.tls()?);
     let ns = settings.ns.as_ref().map(|ns| ns.value.clone());

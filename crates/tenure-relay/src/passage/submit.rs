@@ -1,18 +1,20 @@
 //! The submission: a transaction is handed to a node, again if need be, until it is known what became of
 //! it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::Passage;
+use crate::config::Gap;
 use crate::envelope::{Json, Reply};
 use crate::lane::Outcome;
 use crate::meters;
 use crate::node::Want;
 use crate::refusal::Refusal;
 use crate::transaction::Transaction;
-use crate::upstream::NoAnswer;
+use crate::upstream::{NoAnswer, Node};
 use crate::verdict::Verdict;
 
 /// The first pause before an unknown outcome is looked into, and the longest.
@@ -24,8 +26,8 @@ const SURE_AFTER: u32 = 3;
 /// What came of one attempt.
 enum Attempt {
     Over(Outcome),
-    /// The node cannot have it from this attempt.
-    NotSent,
+    /// The node cannot have it from this attempt; why, if it was tried.
+    Unsent(Option<Refusal>),
     /// The node may have it.
     Unheard,
     /// The node said something other than yes.
@@ -40,14 +42,26 @@ struct No {
 }
 
 impl Passage {
-    /// Hands it to a node, until it is known what became of it.
-    pub(super) async fn submit(&mut self) -> Outcome {
+    /// Hands it to the node that was asked whether it is next, until it is known what became of it. An error
+    /// says that the node could not be reached, and that nobody has it from here.
+    pub(super) async fn submit(&mut self, node: &Arc<Node>) -> Result<Outcome, Refusal> {
         let (mut pause, mut unheard, mut refused) = (FIRST_LOOK, false, 0);
+        let (mut node, mut has_those_before) = (node.clone(), true);
+        let mut is_first = true;
         loop {
             let was_submitted = self.is_submitted;
-            let no = match self.attempt(unheard).await {
-                Attempt::Over(outcome) => return outcome,
-                Attempt::NotSent => None,
+            if !std::mem::take(&mut is_first) {
+                node = self.lanes.nodes.after(&node);
+                has_those_before = self.has_those_before(&node).await;
+            }
+            let attempt = match has_those_before {
+                true => self.attempt(&node, unheard).await,
+                false => Attempt::Unsent(None),
+            };
+            let no = match attempt {
+                Attempt::Over(outcome) => return Ok(outcome),
+                Attempt::Unsent(Some(refusal)) if !was_submitted => return Err(refusal),
+                Attempt::Unsent(_) => None,
                 Attempt::Unheard => {
                     unheard = true;
                     None
@@ -62,12 +76,12 @@ impl Passage {
             }
             let known = self.lanes.nodes.knows(self.transaction.hash).await;
             if known == Ok(true) {
-                return match no {
+                return Ok(match no {
                     Some(no) if no.had_before() && !self.is_new && !was_submitted => {
                         self.had_before(no.raw).await
                     }
                     _ => Outcome::Accepted(self.transaction.hash),
-                };
+                });
             }
             let Some(no) = no else { continue };
             refused += 1;
@@ -79,21 +93,21 @@ impl Passage {
                     Verdict::Known | Verdict::Trouble | Verdict::No => false,
                 };
                 if is_final || refused >= SURE_AFTER {
-                    return self.rejected(no);
+                    return Ok(self.rejected(no));
                 }
             }
             // An attempt that was not heard of may still arrive.
             if unheard && refused >= SURE_AFTER {
                 let hash = self.transaction.hash;
-                return Outcome::Refused(Refusal::OutcomeUnknown { hash, why: no.message });
+                return Ok(Outcome::Refused(Refusal::OutcomeUnknown { hash, why: no.message }));
             }
         }
     }
 
     /// Hands it to a node once. `unheard`: an earlier attempt was not answered.
-    async fn attempt(&mut self, unheard: bool) -> Attempt {
+    async fn attempt(&mut self, node: &Arc<Node>, unheard: bool) -> Attempt {
         let was_submitted = std::mem::replace(&mut self.is_submitted, true);
-        match self.lanes.nodes.submit(&self.transaction).await {
+        match self.lanes.nodes.submit(node, &self.transaction).await {
             Ok((Reply::Result(hash), _)) if self.is_own(&hash) => {
                 Attempt::Over(Outcome::Accepted(self.transaction.hash))
             }
@@ -111,11 +125,7 @@ impl Passage {
             }
             Err(NoAnswer::NotSent(refusal)) => {
                 self.is_submitted = was_submitted;
-                // Whoever has had an answer relies on it: then it is tried again.
-                match !was_submitted && self.answer.is_some() {
-                    true => Attempt::Over(Outcome::Refused(refusal)),
-                    false => Attempt::NotSent,
-                }
+                Attempt::Unsent(Some(refusal))
             }
             Err(NoAnswer::Unknown(refusal)) => {
                 let reason = refusal.message();
@@ -134,10 +144,17 @@ impl Passage {
         }
     }
 
+    /// Whether it would not be behind a gap there.
+    async fn has_those_before(&self, node: &Arc<Node>) -> bool {
+        let Transaction { sender, nonce, .. } = self.transaction;
+        let count = self.lanes.nodes.count_at(node, sender).await;
+        self.lanes.config.gap == Gap::Forward || count.is_ok_and(|count| count >= nonce)
+    }
+
     async fn nonce_is_free(&self) -> bool {
         let Transaction { sender, nonce, .. } = self.transaction;
         let account = self.lanes.nodes.account(sender, Want::default()).await;
-        account.is_ok_and(|account| account.count <= nonce)
+        account.is_ok_and(|(account, _)| account.count <= nonce)
     }
 
     fn is_own(&self, hash: &Json) -> bool {
@@ -148,7 +165,6 @@ impl Passage {
     fn rejected(&self, no: No) -> Outcome {
         if no.message.to_lowercase().contains("nonce") {
             meters::wrong_nonce(self.chain_id());
-            self.lanes.recent.forget(self.transaction.sender);
         }
         Outcome::Rejected(no.raw)
     }

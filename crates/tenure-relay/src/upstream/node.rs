@@ -12,7 +12,7 @@ const FAILURES: u32 = 3;
 const REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
-pub(super) struct Node {
+pub(crate) struct Node {
     pub(super) address: Address,
     seen: Mutex<Seen>,
 }

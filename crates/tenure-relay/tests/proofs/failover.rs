@@ -1,11 +1,13 @@
 //! Several nodes: who is asked when one is gone, answers nonsense, or is of another chain.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tenure_relay::Gap;
 use tenure_testkit::node::Conduct;
 
-use crate::probe::client::send;
+use crate::probe::client::{Client, send};
 use crate::probe::gate::Gate;
 use crate::probe::relays::{CHAIN, Instance, config, scripted};
 use crate::probe::wallet::Wallet;
@@ -80,7 +82,47 @@ async fn what_the_relay_itself_asks_is_asked_of_the_next_node() {
         assert_eq!(answer["result"], json!(raw.hash), "{conduct:?}: {answer}");
         assert_eq!(bad.calls(COUNT), asked + 1, "{conduct:?}");
     }
-    assert_eq!(good.calls(SEND), 0, "the first one could be reached");
+    assert_eq!((bad.calls(SEND), good.calls(SEND)), (0, 9), "it goes to the node that was asked");
+}
+
+/// The second node has nothing of what the first one had, and keeps whatever comes early.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_lacks_the_one_before_is_not_told_to_take_the_next() {
+    let (first, second) = (scripted(), scripted());
+    let mut config = config(&first.url());
+    config.nodes.push(second.url().parse().unwrap());
+    config.gap = Gap::Refuse;
+    let relay = Instance::alone(config).await;
+    let mut client = relay.client().await;
+    let raws = Wallet::fresh(1, CHAIN).pay_many(2);
+    assert_eq!(client.ask(&send(1, &raws[0].raw)).await["result"], json!(raws[0].hash));
+    assert_eq!(first.sent().len(), 1);
+    drop(first);
+    let answer = client.ask(&send(2, &raws[1].raw)).await;
+    assert_eq!(answer["error"]["data"]["reason"], json!("nonce_gap"), "{answer}");
+    assert_eq!(answer["error"]["data"]["expected_nonce"], json!("0x0"), "{answer}");
+    assert_eq!(second.calls(SEND), 0);
+}
+
+/// The first node says that it is next, and cannot be reached a moment later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_node_says_of_a_nonce_is_not_believed_of_another() {
+    let (first, second) = (scripted(), scripted());
+    let raws = Wallet::fresh(1, CHAIN).pay_many(2);
+    let mut direct = Client::connect((Ipv4Addr::LOCALHOST, first.port()).into()).await;
+    assert_eq!(direct.ask(&send(1, &raws[0].raw)).await["result"], json!(raws[0].hash));
+    for method in ["eth_chainId", COUNT] {
+        first.always(method, Conduct::AnswerAndClose);
+    }
+    // One connection for the chain id, one for the checks, none for the submission.
+    let gate = Gate::open(first.port(), 2);
+    let mut config = config(&gate.url());
+    config.nodes.push(second.url().parse().unwrap());
+    config.gap = Gap::Refuse;
+    let relay = Instance::alone(config).await;
+    let answer = relay.client().await.ask(&send(2, &raws[1].raw)).await;
+    assert_eq!(answer["error"]["data"]["reason"], json!("nonce_gap"), "{answer}");
+    assert_eq!(second.calls(SEND), 0);
 }
 
 /// What is no answer counts as a failure although something came back.

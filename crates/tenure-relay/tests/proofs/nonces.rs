@@ -176,8 +176,7 @@ async fn s137_a_pending_transaction_is_replaced_by_one_that_pays_more() {
     assert_eq!(reason(&late), "nonce_too_low", "{late}");
 }
 
-/// The node hangs while it is asked whether the gap is closed. Call 1 is the check, call 2 the look at
-/// what is next, call 3 the first of those that wait.
+/// The node hangs while it is asked again whether the gap is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s133_a_node_that_hangs_keeps_nobody_beyond_the_window() {
     let node = scripted();
@@ -210,6 +209,76 @@ async fn s133_what_was_sent_here_is_known_while_the_node_hangs() {
     assert_eq!(answer["result"], json!(raws[0].hash), "{answer}");
     let answer = tokio::time::timeout(LONG / 2, early.read()).await.expect("it is told");
     assert_eq!(answer.unwrap().json()["result"], json!(raws[1].hash));
+}
+
+/// A chain of a test that is set back: what was sent a moment ago is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_revert_the_node_is_asked_and_not_remembered() {
+    let node = Anvil::build().start().unwrap();
+    let raws = Wallet::rich(0, node.chain()).pay_many(2);
+    let mut config = config(&node.url());
+    config.gap = Gap::Refuse;
+    let relay = Instance::alone(config).await;
+    let mut client = relay.client().await;
+    let snapshot = node.rpc("evm_snapshot", json!([])).unwrap();
+    assert_eq!(client.ask(&send(1, &raws[0].raw)).await["result"], json!(raws[0].hash));
+    let mined = || node.nonce(&Wallet::rich(0, node.chain()).name(), "latest").unwrap() == 1;
+    eventually("it is mined", LONG, mined).unwrap();
+    assert_eq!(node.rpc("evm_revert", json!([snapshot])).unwrap(), json!(true));
+    let answer = client.ask(&send(2, &raws[1].raw)).await;
+    assert_eq!(reason(&answer), "nonce_gap", "{answer}");
+    assert_eq!(answer["error"]["data"]["expected_nonce"], json!("0x0"), "{answer}");
+    for raw in &raws {
+        assert_eq!(client.ask(&send(3, &raw.raw)).await["result"], json!(raw.hash));
+    }
+}
+
+/// Those behind one that is refused wait until another has filled its nonce.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_behind_a_refused_transaction_go_on_with_another_in_its_place() {
+    let node = scripted();
+    let mut config = config(&node.url());
+    config.gap = Gap::Hold(LONG);
+    let relay = Instance::alone(config).await;
+    let wallet = Wallet::fresh(1, CHAIN);
+    let raws = wallet.pay_many(4);
+    node.next(SEND, Conduct::Refuse(-32000, "insufficient funds".to_owned()));
+    let all: Vec<Value> = raws.iter().map(|raw| send(raw.nonce, &raw.raw)).collect();
+    let mut behind = relay.client().await;
+    behind.write(&Value::Array(all).to_string()).await.unwrap();
+    node.wait_for_calls(SEND, 1).unwrap();
+    let other = wallet.pay_of(0, 9);
+    assert_eq!(relay.client().await.ask(&send(9, &other.raw)).await["result"], json!(other.hash));
+    let answers = behind.read().await.unwrap().json();
+    assert_eq!(answers[0]["error"]["message"], json!("insufficient funds"), "{answers}");
+    for raw in &raws[1..] {
+        assert_eq!(answers[raw.nonce as usize]["result"], json!(raw.hash), "{answers}");
+    }
+}
+
+/// When nobody fills it, each is told which nonce is missing, and why it was refused. They are told at
+/// the same time: nobody waits for the patience of another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gap_says_which_nonce_is_missing_and_why() {
+    const WINDOW: Duration = Duration::from_secs(1);
+    let node = scripted();
+    let mut config = config(&node.url());
+    config.gap = Gap::Hold(WINDOW);
+    let relay = Instance::alone(config).await;
+    let raws = Wallet::fresh(1, CHAIN).pay_many(20);
+    node.next(SEND, Conduct::Refuse(-32000, "insufficient funds".to_owned()));
+    let all: Vec<Value> = raws.iter().map(|raw| send(raw.nonce, &raw.raw)).collect();
+    let began = Instant::now();
+    let answers = relay.client().await.ask(&Value::Array(all)).await;
+    assert!(began.elapsed() < WINDOW * 6, "one after the other: {:?}", began.elapsed());
+    for answer in &answers.as_array().unwrap()[1..] {
+        assert_eq!(reason(answer), "nonce_gap", "{answer}");
+        let error = &answer["error"];
+        assert_eq!(error["data"]["expected_nonce"], json!("0x0"), "{answer}");
+        let because = error["data"]["missing_because"].as_str().unwrap_or_default();
+        assert!(because.contains("insufficient funds"), "{answer}");
+        assert!(error["message"].as_str().unwrap().contains("nonce 0 was refused"), "{answer}");
+    }
 }
 
 /// What the node refused is not on its way any more when the one after it has its turn.

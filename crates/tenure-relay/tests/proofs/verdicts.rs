@@ -231,7 +231,9 @@ async fn what_could_not_be_sent_is_rejected_and_says_so() {
         node.always(method, Conduct::AnswerAndClose);
     }
     let gate = Gate::open(node.port(), 2);
-    let relay = Instance::alone(config(&gate.url())).await;
+    let mut config = config(&gate.url());
+    config.answer_within = WITHIN;
+    let relay = Instance::alone(config).await;
     let raw = Wallet::fresh(1, CHAIN).pay(0);
     for _ in 0..2 {
         let answer = relay.client().await.ask(&send(1, &raw.raw)).await;
