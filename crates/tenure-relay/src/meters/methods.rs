@@ -7,7 +7,7 @@ pub(super) const STARTED: [&str; 4] =
 const OTHER: &str = "other";
 
 /// What wallets and libraries call, in the order of the alphabet.
-const KNOWN: [&str; 45] = [
+const KNOWN: [&str; 49] = [
     "debug_traceTransaction",
     "eth_accounts",
     "eth_blobBaseFee",
@@ -49,6 +49,10 @@ const KNOWN: [&str; 45] = [
     "net_listening",
     "net_peerCount",
     "net_version",
+    "tenure_getNonces",
+    "tenure_releaseNonce",
+    "tenure_reserveNonce",
+    "tenure_sendingNonce",
     "txpool_content",
     "txpool_status",
     "web3_clientVersion",
