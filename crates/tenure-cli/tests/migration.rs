@@ -6,8 +6,12 @@
 mod stage;
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
 
-use stage::Stage;
+use stage::{Running, Stage};
+use tenure_testkit::node::{Conduct, Decoder, ScriptedNode};
 
 const TABLE: &str = include_str!("../../../docs/coming-from-relay.tsv");
 const GUIDE: &str = include_str!("../../../docs/coming-from.md");
@@ -63,6 +67,67 @@ fn every_setting_is_there_with_its_default() {
         }
     }
 }
+
+/// Everything that they count happens: a wait, a hold that is renewed, one that ends by max hold, and a waiter
+/// that dies.
+#[test]
+fn every_metric_is_there() {
+    let stage = Stage::new("migration-metrics");
+    let node = ScriptedNode::start(31337, Decoder::new(|_| None)).unwrap();
+    node.always("eth_sendRawTransaction", Conduct::Hang);
+    let (_one, one) = start(&stage, &node);
+    let (two, other) = start(&stage, &node);
+    let _first = send(&one);
+    stage::eventually("the node has it", || node.hanging() == 1);
+    let _waits = send(&other);
+    let waits = |address: &str| get(address, "/metrics").contains("tenure_waiters{");
+    stage::eventually("the second relay waits", || waits(&other));
+    drop(two);
+    let _next = send(&one);
+    let missing = || -> BTreeSet<&str> {
+        let metrics = get(&one, "/metrics");
+        let is_there = |ours: &str| metrics.contains(&format!("# TYPE {ours} "));
+        let ours = of_kind("metric").into_iter().map(|row| row.ours).filter(|ours| *ours != NONE);
+        ours.filter(|ours| !is_there(ours)).collect()
+    };
+    stage::eventually("every metric is there", || missing().is_empty());
+}
+
+/// Starts a relay that gives a lane up soon; where it listens. Killed on drop.
+fn start(stage: &Stage, node: &ScriptedNode) -> (Running, String) {
+    let url = node.url();
+    let times = ["--ttl", "1s", "--max-hold", "2s"];
+    let args = ["relay", "--listen", "127.0.0.1:0", "--upstream", &url];
+    let mut relay = stage.start(&[&args[..], &times[..]].concat());
+    let mut line = String::new();
+    BufReader::new(relay.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+    (relay, address.to_owned())
+}
+
+/// Sends a transaction, and does not wait for the answer.
+fn send(address: &str) -> TcpStream {
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"eth_sendRawTransaction","params":["{RAW}"]}}"#
+    );
+    let length = body.len();
+    let head = format!("POST / HTTP/1.0\r\nhost: {address}\r\ncontent-type: application/json");
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+    stream
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+/// The first payment of anvil's first account, for the chain 31337.
+const RAW: &str = "0x02f86d827a6980843b9aca008504a817c8008252089477777777777777777777777777777777777777770180c080a051da181abd5aeb3b088c631b0b83692bf8185aabddfa0a15040571e104e81ffba01028b830b3c036d252fad0567f557d3326c415dadeab629df9f20d2ecaf0afb9";
 
 #[test]
 fn the_guide_says_the_same() {

@@ -45,19 +45,25 @@ const LANGUAGES: &[Language] = &[
     },
 ];
 
-/// Installs what is missing, or not as it is listed.
+/// Installs what is missing, or not as it is listed; side by side, since most of it is waiting.
 pub(super) fn run() -> Result<(), Failure> {
+    std::thread::scope(|scope| {
+        let running: Vec<_> =
+            LANGUAGES.iter().map(|language| scope.spawn(|| bring_up_to_date(language))).collect();
+        let crashed = |_| Err(Failure::new("the installation panicked"));
+        running.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(crashed))
+    })
+}
+
+fn bring_up_to_date(language: &Language) -> Result<(), Failure> {
     let lists = workspace::root().join(LISTS);
-    for language in LANGUAGES {
-        let folder = servers::folder().join(language.folder);
-        let listed = read(&lists.join(language.list))?;
-        if fs::read(folder.join(language.list)).is_ok_and(|installed| installed == listed) {
-            continue;
-        }
-        println!("      installing the packages of {}", language.folder);
-        install(language, &lists, &folder).map_err(|failure| failure.next(language.next))?;
+    let folder = servers::folder().join(language.folder);
+    let listed = read(&lists.join(language.list))?;
+    if fs::read(folder.join(language.list)).is_ok_and(|installed| installed == listed) {
+        return Ok(());
     }
-    Ok(())
+    println!("      installing the packages of {}", language.folder);
+    install(language, &lists, &folder).map_err(|failure| failure.next(language.next))
 }
 
 /// Beside its place, so that it moves there in one step: what is there is whole.
