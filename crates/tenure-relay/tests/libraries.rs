@@ -41,6 +41,7 @@ async fn passes(node: &impl RealNode, mut command: Command, secret: &str) {
     let redis = Redis::build().start().unwrap();
     let mut config = config(&node.url());
     config.check_balance = true;
+    (config.nonces, config.nonces_for) = (true, Duration::from_secs(10));
     config.gap = Gap::Hold(Duration::from_secs(2));
     let relays = relays(&config, &redis, 3).await;
     let urls: Vec<String> =

@@ -42,4 +42,10 @@ await fails(wallet.sendTransaction({ ...plain, nonce: first + 99 }), (error) => 
 // A batch in which one call fails: the others have their answers.
 const mixed = await Promise.allSettled([relay.getBlockNumber(), relay.send("admin_peers", []), relay.getBalance(to)]);
 assert.deepEqual(mixed.map((one) => one.status), ["fulfilled", "rejected", "fulfilled"]);
+// Several processes that ask for a count and send with it; here, several wallets with one key.
+const reserving = relays.map((_, at) => new JsonRpcProvider(`${process.env.RELAYS.split(",")[at]}/?nonces=reserve`, undefined, { cacheTimeout: -1 }));
+const next = await wallet.getNonce();
+const payments = [...Array(12).keys()].map((at) => wallet.connect(reserving[at % reserving.length]).sendTransaction({ to, value: 100 + at }));
+const nonces = (await Promise.all(payments)).map((transaction) => transaction.nonce);
+assert.deepEqual(nonces.sort((a, b) => a - b), [...Array(12).keys()].map((at) => next + at));
 console.log("ethers: all as expected");

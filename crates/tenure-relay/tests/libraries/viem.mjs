@@ -46,4 +46,10 @@ await fails(wallets[0].sendTransaction({ ...plain, nonce: first + 99 }), "NonceT
 const poor = createWalletClient({ account: privateKeyToAccount(generatePrivateKey()), chain, transport: transport(urls[0]) });
 await fails(poor.sendTransaction({ ...plain, nonce: 0 }), "InsufficientFundsError");
 await fails(node.request({ method: "admin_peers" }), "MethodNotFoundRpcError");
+// Several processes that ask for a count and send with it; here, several wallets with one key.
+const reserving = urls.map((url) => createWalletClient({ account, chain, transport: transport(`${url}/?nonces=reserve`) }));
+const next = await count();
+const paid = await Promise.all([...Array(12).keys()].map((at) => reserving[at % urls.length].sendTransaction({ to, value: 100n + BigInt(at) })));
+assert.equal(new Set(paid).size, 12);
+assert.equal(await count(), next + 12);
 console.log("viem: all as expected");

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 
 from eth_account import Account
 from web3 import Web3
@@ -61,4 +62,21 @@ gap = fails(-32000, "nonce_gap", lambda: RELAY.eth.send_raw_transaction(sign(fir
 assert int(gap["data"]["expected_nonce"], 16) == first + 30
 poor = Account.from_key(secrets.token_bytes(32))
 fails(-32000, "no_account", lambda: RELAY.eth.send_raw_transaction(sign(0, poor).raw_transaction))
+
+
+# Several processes that ask for a count and send with it; here, several threads with one key.
+def pay(at):
+    relay = Web3(Web3.HTTPProvider(os.environ["RELAYS"].split(",")[at % len(RELAYS)] + "/?nonces=reserve"))
+    nonces = []
+    for _ in range(3):
+        nonce = relay.eth.get_transaction_count(WALLET.address, "pending")
+        relay.eth.send_raw_transaction(sign(nonce).raw_transaction)
+        nonces.append(nonce)
+    return nonces
+
+
+next_nonce = RELAY.eth.get_transaction_count(WALLET.address, "pending")
+with ThreadPoolExecutor(4) as threads:
+    given = sorted(nonce for nonces in threads.map(pay, range(4)) for nonce in nonces)
+assert given == list(range(next_nonce, next_nonce + 12)), given
 print("web3.py: all as expected")

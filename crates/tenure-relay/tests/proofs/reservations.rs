@@ -122,11 +122,12 @@ async fn what_is_never_sent_ends_by_its_time_and_is_the_next_that_anyone_gets() 
     let two = Two::start(|_| {}).await;
     let wallet = Wallet::fresh(1, CHAIN);
     let (mut one, mut other) = (two.client(0).await, two.client(1).await);
-    let lasts = SHORT.as_millis() as u64;
-    let short = json!([{ "from": wallet.name(), "id": "dies", "lasts_ms": lasts }]);
+    let lasts = Duration::from_secs(2);
+    let short =
+        json!([{ "from": wallet.name(), "id": "dies", "lasts_ms": lasts.as_millis() as u64 }]);
     assert_eq!(one.call("tenure_reserveNonce", short).await["result"]["nonce"], json!("0x0"));
     assert_eq!(reserve(&mut other, &wallet, "b").await, 1);
-    tokio::time::sleep(SHORT).await;
+    tokio::time::sleep(lasts).await;
     assert_eq!(reserve(&mut other, &wallet, "c").await, 0);
     // The signer was not dead, only slow: it is told.
     let late = json!([{ "from": wallet.name(), "id": "dies", "hash": wallet.pay(0).hash }]);
@@ -146,9 +147,9 @@ async fn what_may_have_been_sent_is_not_given_out_before_the_chain_is_asked() {
     let (mut one, mut other) = (two.client(0).await, two.client(1).await);
     assert_eq!(reserve(&mut one, &wallet, "a").await, 0);
     two.node.next(SEND, Conduct::Hang);
+    let began = std::time::Instant::now();
     one.write(&send(1, &wallet.pay(0).raw).to_string()).await.unwrap();
     eventually("the node has heard of it", LONG, || two.node.hanging() == 1).unwrap();
-    let began = std::time::Instant::now();
     two.engines[0].close().await;
     tokio::time::sleep(SHORT).await;
     // The reservation is over; the hash is not.
@@ -163,7 +164,7 @@ async fn what_may_have_been_sent_is_not_given_out_before_the_chain_is_asked() {
         }
         assert!(attempt < 600, "nobody gets it");
     };
-    assert!(given + Duration::from_millis(500) > unknown_for, "after {given:?}");
+    assert!(given >= unknown_for, "after {given:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

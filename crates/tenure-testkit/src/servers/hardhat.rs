@@ -13,6 +13,8 @@ use super::{Folder, ServerError, ports};
 
 /// How long it may take until it answers: it is started with everything that it is made of.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often another port is tried.
+const TRIES: usize = 5;
 const CHAIN: u64 = 31337;
 /// The accounts that have money are those of anvil. It makes a block for every transaction, and refuses what
 /// is not next.
@@ -57,6 +59,18 @@ pub struct Hardhat {
 impl Hardhat {
     /// Starts it and waits until it answers.
     pub fn start() -> Result<Hardhat, ServerError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match Hardhat::try_start() {
+                // Somebody else was faster with the port.
+                Err(error) if tries < TRIES && error.to_string().contains("EADDRINUSE") => {}
+                started => return started,
+            }
+        }
+    }
+
+    fn try_start() -> Result<Hardhat, ServerError> {
         let project = Javascript::project("hardhat")?;
         project.write("hardhat.config.js", CONFIG)?;
         let program = project.path().join("node_modules/hardhat/internal/cli/bootstrap.js");
