@@ -61,6 +61,10 @@ impl Asked {
         if let Some(what) = call.method.strip_prefix("tenure_") {
             return Some(own_method(what, call, lanes));
         }
+        if reserves && call.method.eq_ignore_ascii_case("eth_fillTransaction") {
+            // The node would choose the nonce, the same for everyone. Libraries ask for a count then.
+            return Some(Err(Refusal::MethodDenied(call.method.clone())));
+        }
         if reserves && call.method.eq_ignore_ascii_case("eth_getTransactionCount") {
             let (account, at): (String, String) = parse(call.params.as_ref())?;
             let account = account.parse().ok().filter(|_| at == "pending")?;

@@ -284,6 +284,9 @@ async fn a_count_that_nobody_sends_with_goes_to_the_next() {
     }
     let mut plain = two.relays[0].client().await;
     assert_eq!(count(&mut plain, &wallet).await, 0);
+    // A node that fills a transaction in would choose the nonce.
+    let filled = one.call("eth_fillTransaction", json!([{ "from": wallet.name() }])).await;
+    assert_eq!(reason(&filled), "method_denied", "{filled}");
 }
 
 /// A signer that was stopped for too long sends a nonce that another has by then. One of the two is told so;
