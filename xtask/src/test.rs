@@ -3,7 +3,6 @@
 //! The steps run one by one and the first failure ends the run: what follows a step that failed would
 //! only repeat its message in other words.
 
-use std::collections::BTreeSet;
 use std::thread;
 use std::time::Instant;
 
@@ -110,47 +109,14 @@ fn slow_tests() -> Result<(), Failure> {
 
 /// Plain `cargo test`: it is on every machine, and it runs the examples in the docs.
 ///
-/// Most tests wait for servers and processes most of the time, so they run in two lanes, side by side;
-/// the second is shown when it has ended. Both name tests of the whole workspace: one that is named by
-/// its package is built with other features, and so a second time.
+/// Most tests wait for servers and processes most of the time, so twice as many run at a time as there are
+/// cores.
 fn test_all(with: &[(&str, &str)]) -> Result<(), Failure> {
-    let test = |args: &[&str]| {
-        let all = ["test", "--workspace", "--all-features", "--locked"];
-        let mut command = workspace::cargo(all.into_iter().chain(args.iter().copied()));
-        command.envs(with.iter().copied());
-        command
-    };
-    workspace::run(&mut test(&["--no-run"]))?;
-    let paths = workspace::paths(&workspace::root())?;
-    let names = test_names(&paths);
-    let mut others = vec!["--lib", "--bins", "--examples"];
-    others
-        .extend(names.iter().filter(|name| !is_first_lane(name)).flat_map(|name| ["--test", name]));
-    let (mut first, mut second) = (test(&FIRST_LANE), test(&others));
-    thread::scope(|scope| {
-        let second = scope.spawn(move || workspace::run_aside(&mut second));
-        let first = workspace::run(&mut first);
-        let second = second.join().unwrap_or_else(|_| Err(Failure::new("a thread panicked")));
-        first.and(second)
-    })?;
-    workspace::run(&mut test(&["--doc"]))
-}
-
-/// The engines between processes: about half of the time.
-const FIRST_LANE: [&str; 4] = ["--test", "file*", "--test", "redis*"];
-
-fn is_first_lane(test: &str) -> bool {
-    test.starts_with("file") || test.starts_with("redis")
-}
-
-/// The test files of the crates, each name once.
-fn test_names(paths: &[String]) -> BTreeSet<&str> {
-    let tests = paths.iter().filter_map(|path| {
-        let (folder, file) = path.rsplit_once('/')?;
-        let of_a_crate = folder.ends_with("/tests") && !folder.contains("/src/");
-        file.strip_suffix(".rs").filter(|_| of_a_crate)
-    });
-    tests.collect()
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let args = ["test", "--workspace", "--all-features", "--locked", "--no-fail-fast"];
+    let mut tests = workspace::cargo(args);
+    tests.env("RUST_TEST_THREADS", (2 * cores).to_string()).envs(with.iter().copied());
+    workspace::run(&mut tests)
 }
 
 fn docs() -> Result<(), Failure> {
@@ -168,18 +134,5 @@ mod tests {
         let manifest =
             "[package]\nname = 1\n[features]\n# why\na = []\nb-c = []\n\n[lints]\ne = 1\n";
         assert_eq!(feature_names(manifest).collect::<Vec<_>>(), ["a", "b-c"]);
-    }
-
-    #[test]
-    fn tests_are_files_beside_the_sources_each_named_once() {
-        let paths = [
-            "crates/a/src/b/tests/c.rs",
-            "crates/a/tests/d.rs",
-            "crates/a/tests/d/e.rs",
-            "crates/f/tests/d.rs",
-            "crates/f/tests/g.rs",
-            "crates/f/tests/h.txt",
-        ];
-        assert_eq!(Vec::from_iter(test_names(&paths.map(str::to_owned))), ["d", "g"]);
     }
 }

@@ -7,6 +7,7 @@
 mod docs;
 mod imports;
 mod shape;
+mod test_files;
 
 use std::fmt;
 
@@ -161,6 +162,7 @@ const RULES: &[Rule] = &[
         may_import: &[WORDS, &["client", "observe", "primitives", "problem"]],
         because: "it is a once for requests, and uses what everyone can",
     },
+    Rule { module: "pages", may_import: &[], because: "the examples of the docs" },
     // Both.
     Rule {
         module: "client",
@@ -196,6 +198,9 @@ pub(crate) fn run() -> Result<(), Failure> {
     let sources = workspace::sources(&workspace::root(), shape::is_source)?;
     let mut findings = check(&sources)?;
     findings.extend(paths.iter().filter_map(|path| shape::check_name(path)));
+    findings.extend(test_files::check_programs(&sources));
+    let scenarios = workspace::read(&workspace::root(), test_files::SCENARIOS)?;
+    findings.extend(test_files::check_scenarios(&sources, &scenarios));
     findings.sort();
     if findings.is_empty() {
         return Ok(());

@@ -74,16 +74,16 @@ fn processes_of(test: &str, seed: u64) -> Result<(), Failure> {
 
 fn leaders() -> Result<(), Failure> {
     println!("leaders, killed");
-    let args = ["test", "--release", "--locked", "-p", "tenure-testkit", "--test", "leaders"];
+    let args = ["test", "--release", "--locked", "-p", "tenure-testkit", "--test", "engines"];
     let mut leaders = workspace::cargo(args);
-    workspace::run(leaders.args(["--", "--nocapture"]).env(KILLS.0, KILLS.1))
+    workspace::run(leaders.args(["leaders::", "--", "--nocapture"]).env(KILLS.0, KILLS.1))
 }
 
 fn commands() -> Result<(), Failure> {
     println!("commands under `tenure run`, killed and lost");
-    let args = ["test", "--release", "--locked", "-p", "tenure-cli", "--test", "run"];
+    let args = ["test", "--release", "--locked", "-p", "tenure-cli", "--test", "command"];
     let mut commands = workspace::cargo(args);
-    workspace::run(commands.env(ROUNDS.0, ROUNDS.1))
+    workspace::run(commands.arg("run::").env(ROUNDS.0, ROUNDS.1))
 }
 
 fn round(first: u64, count: u64) -> Result<(), Failure> {

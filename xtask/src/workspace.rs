@@ -88,19 +88,6 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     }
 }
 
-/// Runs a program to its end, and shows its output when it has ended.
-pub(crate) fn run_aside(command: &mut Command) -> Result<(), Failure> {
-    let shown = show(command);
-    let ended = command.output().map_err(|error| cannot_run(&shown, &error))?;
-    // In the order of the streams, not of the moments.
-    eprint!("{}", String::from_utf8_lossy(&ended.stderr));
-    print!("{}", String::from_utf8_lossy(&ended.stdout));
-    match ended.status.success() {
-        true => Ok(()),
-        false => Err(Failure::new(format!("`{shown}` ended with {}", ended.status))),
-    }
-}
-
 /// The failure of a program that could not even be started.
 pub(crate) fn cannot_run(shown: &str, error: &std::io::Error) -> Failure {
     Failure::new(format!("`{shown}` could not be started: {error}"))

@@ -1,9 +1,7 @@
 //! `tenure bench` on real engines, with real processes. What it measures is not judged here: that
 //! differs from machine to machine. That it measures, and leaves nothing behind, is.
 
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
-
-mod stage;
+use crate::stage;
 
 use std::fs;
 use std::process::{Child, Stdio};

@@ -1,8 +1,6 @@
 //! The real binary, as people and scripts meet it.
 
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
-
-mod stage;
+use crate::stage;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};

@@ -1,8 +1,6 @@
 //! `tenure demo` as people and scripts meet it: the proofs hold, and nothing stays of them.
 
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
-
-mod stage;
+use crate::stage;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! `tenure doctor` over the real binary: what it shows of servers that are fit, and of those that are not.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
-mod stage;
+use crate::stage;
 
 use std::net::TcpListener;
 

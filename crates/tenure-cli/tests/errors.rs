@@ -1,6 +1,6 @@
 //! Every message about what went wrong: what, why, and what next.
 
-mod stage;
+use crate::stage;
 
 use std::ffi::OsStr;
 use std::net::TcpListener;

@@ -1,8 +1,6 @@
 //! Every text of help, as people read it.
 
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
-
-mod stage;
+use crate::stage;
 
 use std::collections::BTreeSet;
 use std::path::Path;

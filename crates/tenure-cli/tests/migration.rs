@@ -1,9 +1,8 @@
 //! Coming from another relay: its settings and metrics, and what stands for them here, are a table that is
 //! held against the program and against the guide.
 #![cfg(feature = "relay")]
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
-mod stage;
+use crate::stage;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,6 +1,6 @@
 //! Looking at names and stepping in: `ls`, `show`, `watch`, `wait`, `break`.
 
-mod stage;
+use crate::stage;
 
 use std::io::Read;
 use std::sync::Arc;

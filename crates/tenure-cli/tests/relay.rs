@@ -1,19 +1,12 @@
 //! `tenure relay` as it is installed: it says where it listens, serves, keeps secrets and stops.
 #![cfg(feature = "relay")]
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
-#![allow(clippy::print_stdout, reason = "figures are for whoever runs it")]
 
-mod stage;
+use crate::stage;
 
-#[path = "relay/access.rs"]
 mod access;
-#[path = "relay/board.rs"]
 mod board;
-#[path = "relay/limits.rs"]
 mod limits;
-#[path = "relay/numbers.rs"]
 mod numbers;
-#[path = "relay/outage.rs"]
 mod outage;
 
 use std::io::{BufRead, BufReader, Read, Write};

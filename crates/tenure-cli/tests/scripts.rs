@@ -1,8 +1,6 @@
 //! Holds for scripts: `acquire`, `renew`, `release`, `check`.
 
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
-
-mod stage;
+use crate::stage;
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 //! Passwords and claims are never shown, at any level of the log (S126).
 
-mod stage;
+use crate::stage;
 
 use stage::{Ran, Stage, ran};
 use tenure_testkit::servers::Redis;

@@ -1,10 +1,9 @@
 //! `tenure top` over the real binary: one frame, and a terminal that `script` makes for it.
 
 #![cfg(feature = "top")]
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
-mod stage;
-mod typist;
+use crate::stage;
+use crate::typist;
 
 use std::process::Command;
 

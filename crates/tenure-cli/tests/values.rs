@@ -1,6 +1,6 @@
 //! What flags, variables and defaults come to, and what is refused.
 
-mod stage;
+use crate::stage;
 
 use stage::{Stage, ran};
 

@@ -1,11 +1,8 @@
 //! S147: processes that take nonces of one account and are killed and stopped at random moments. A chain
 //! that listens to them all checks that none has a nonce that is another's, and that none is left out.
 #![allow(clippy::print_stderr, reason = "the figures of a run are worth reading")]
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
-#[path = "allocators/chain.rs"]
 mod chain;
-#[path = "allocators/worker.rs"]
 mod worker;
 
 use std::process::{Child, Command, Stdio};
@@ -58,7 +55,7 @@ impl Worker {
         let sign = format!("{url} {} {}", chain.address(), rng.bits());
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(std::env::current_exe().unwrap());
-        command.args(["--exact", "worker", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "allocators::worker", "--nocapture", "--test-threads=1"]);
         command.env(SIGN, sign).stdout(Stdio::null()).stderr(Stdio::inherit());
         let life = rng.micros(100_000, 1_200_000);
         Worker { child: command.spawn().unwrap(), ends_at: Instant::now() + life }

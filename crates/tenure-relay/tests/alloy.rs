@@ -1,6 +1,5 @@
 //! Alloy's providers with nonces that processes share, on a real node.
 #![cfg(feature = "alloy")]
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::sync::Arc;
 use std::time::Duration;

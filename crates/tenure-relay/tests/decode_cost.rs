@@ -1,5 +1,5 @@
 //! What it costs to read a transaction and find out who sent it.
-
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 #![cfg(feature = "relay")]
 
 mod vectors;

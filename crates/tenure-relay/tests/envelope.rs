@@ -1,7 +1,6 @@
 //! Which bodies are calls, what the others are told, and what counts as a node's answer.
 
 #![cfg(feature = "relay")]
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use alloy_primitives::B256;
 use bytes::Bytes;

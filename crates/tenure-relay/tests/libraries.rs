@@ -1,13 +1,9 @@
 //! What people write: scripts of ethers, viem and web3.py, through relays, on two nodes by different makers.
 #![cfg(feature = "relay")]
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
-#![allow(clippy::print_stdout, reason = "figures are for whoever runs it")]
 
-mod probe;
+use crate::probe;
 
-#[path = "libraries/order.rs"]
 mod order;
-#[path = "libraries/payments.rs"]
 mod payments;
 
 use std::path::Path;

@@ -2,9 +2,8 @@
 //! is what it says it is. The fuzz targets do the same for as long as one likes.
 
 #![cfg(feature = "relay")]
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
-mod vectors;
+use crate::vectors;
 
 use alloy_consensus::TxEnvelope;
 use alloy_consensus::transaction::SignerRecoverable;

@@ -1,6 +1,5 @@
 //! Nonces of one account from several processes: in this file as several clients of one engine, with a
 //! chain that does what the test says.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};

@@ -4,7 +4,6 @@
 //! `TENURE_SLOW=1` kills them more often.
 #![cfg(feature = "alloy")]
 #![allow(clippy::print_stderr, reason = "the figures of a run are worth reading")]
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Lines, Write};

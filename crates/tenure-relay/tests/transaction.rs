@@ -2,7 +2,7 @@
 
 #![cfg(feature = "relay")]
 
-mod vectors;
+use crate::vectors;
 
 use alloy_consensus::{SignableTransaction, TxEip4844WithSidecar, TxLegacy};
 use alloy_eips::eip2930::{AccessList, AccessListItem};

@@ -1,7 +1,6 @@
 //! The examples of the library, run as their readers would: as processes, on a file and on a server.
 //!
 //! `cargo test` of the workspace builds them along; this test by itself runs what was built last.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};

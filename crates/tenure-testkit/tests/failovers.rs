@@ -4,18 +4,12 @@
 //! and waited for and others go from hand to hand. Every hold is written down as its owner sees it, and
 //! then the histories are compared.
 //!
-//! `TENURE_FAILOVERS=50 cargo test --workspace --all-features --test failovers -- --nocapture` plays 50 of
+//! `TENURE_FAILOVERS=50 cargo test --workspace --all-features --test engines failovers:: -- --nocapture` plays 50 of
 //! each kind with each setting, on several groups of servers side by side (`TENURE_GROUPS`, 3), and prints
 //! what it measured: the figures of docs/engines/redis.md. Ten minutes.
-#![allow(clippy::print_stdout, reason = "what was measured is worth reading")]
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
-#[path = "failovers/group.rs"]
 mod group;
-#[path = "failovers/history.rs"]
 mod history;
-mod probe_redis;
-#[path = "failovers/round.rs"]
 mod round;
 
 use std::time::Duration;

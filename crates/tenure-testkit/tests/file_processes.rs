@@ -20,7 +20,7 @@ fn a_file_conforms_for_several_processes_at_once() {
         Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "one_of_several", "--nocapture"])
+            .args(["--exact", "file_processes::one_of_several", "--nocapture"])
             .env(FILE, &path)
             .env(PREFIX, format!("process{number}/"))
             .stdout(Stdio::null())

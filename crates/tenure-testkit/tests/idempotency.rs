@@ -1,7 +1,6 @@
 //! The `Idempotency-Key` layer: real servers, several instances of one service on one engine.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
-mod probe_http;
+use crate::probe_http;
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};

@@ -2,8 +2,6 @@
 //! most one leads at a time, terms rise, and nobody waits for the next leader longer than ttl + 1 s.
 //!
 //! `TENURE_KILLS` says how many leaders die; killing a process kills all leaders in it.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
-#![allow(clippy::print_stdout, reason = "what the run met is worth reading")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -96,7 +94,7 @@ impl Candidates {
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "candidates", "--nocapture"])
+            .args(["--exact", "leaders::candidates", "--nocapture"])
             .env(URL, url)
             .env(JOURNAL, &journal)
             .stdout(Stdio::null())

@@ -1,5 +1,4 @@
 //! The node that misbehaves on command: that it behaves otherwise, and does what it is told.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};

@@ -1,6 +1,5 @@
 //! A hundred racers in four processes on one once, and what becomes of it when the first one is killed
 //! before or after its effect.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::convert::Infallible;
 use std::fs::{self, OpenOptions};
@@ -77,7 +76,7 @@ fn play(url: &str, dies: Dies, rerun: bool) -> (usize, Vec<String>) {
         Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "racers", "--nocapture"])
+            .args(["--exact", "onces::racers", "--nocapture"])
             .env(URL, url)
             .env(FOLDER, folder.path())
             .env(DIES, format!("{dies:?}"))

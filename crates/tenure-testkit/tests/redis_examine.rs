@@ -1,12 +1,8 @@
 //! Servers that are fit for locks, and servers that are not: each finding is provoked on a real one.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
-mod probe_redis;
-#[path = "redis_examine/rights.rs"]
+use crate::probe_redis;
 mod rights;
-#[path = "redis_examine/settings.rs"]
 mod settings;
-#[path = "redis_examine/topologies.rs"]
 mod topologies;
 
 use tenure::{Finding, Mark, Tenure};

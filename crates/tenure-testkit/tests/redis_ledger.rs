@@ -4,25 +4,15 @@
 //! The server's time stands still unless a script lets it pass, so that remaining times are compared
 //! to the millisecond. `TENURE_SCRIPTS` is how many, from `TENURE_FIRST_SEED`; a script that goes
 //! wrong is shortened and told, and its seed repeats it:
-//! `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo test -p tenure-testkit --test redis_ledger`.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
-#![allow(clippy::print_stdout, reason = "how many scripts there were is worth reading")]
+//! `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo test -p tenure-testkit --test engines redis_ledger::`.
 
-#[path = "redis_ledger/directed.rs"]
 mod directed;
-#[path = "redis_ledger/game.rs"]
 mod game;
-#[path = "redis_ledger/model.rs"]
 mod model;
-#[path = "redis_ledger/plan.rs"]
 mod plan;
-#[path = "redis_ledger/run.rs"]
 mod run;
-#[path = "redis_ledger/said.rs"]
 mod said;
-#[path = "redis_ledger/shelf.rs"]
 mod shelf;
-#[path = "redis_ledger/town.rs"]
 mod town;
 
 use std::time::Instant;

@@ -1,5 +1,4 @@
 //! A process with several runtimes shares one connection, and none of them can stop the others.
-#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 use std::sync::mpsc;
 use std::thread;

@@ -1,5 +1,4 @@
 //! The servers that tests start, the clock that they see and the network in front of them.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -74,7 +73,7 @@ fn a_killed_test_process_takes_its_servers_along() {
     }
     let file = std::env::temp_dir().join(format!("tenure-pid-{}", std::process::id()));
     let mut test = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_killed_test_process_takes_its_servers_along"])
+        .args(["--exact", "servers::a_killed_test_process_takes_its_servers_along"])
         .env("TENURE_TEST_PID_FILE", &file)
         .stdout(std::process::Stdio::null())
         .spawn()

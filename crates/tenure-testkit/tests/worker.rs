@@ -1,13 +1,8 @@
 //! Workers on every engine, and in processes that are stopped and killed.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
-#![allow(clippy::print_stdout, reason = "what the run met is worth reading")]
 
-#[path = "worker/outages.rs"]
 mod outages;
-#[path = "worker/processes.rs"]
 mod processes;
-#[path = "../../tenure/tests/working/mod.rs"]
-mod working;
+use crate::working;
 
 use std::time::Duration;
 

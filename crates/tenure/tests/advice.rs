@@ -1,7 +1,6 @@
 //! Which ttl would fit: what the adviser says of real holds, and when it keeps quiet.
-#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
-mod probe;
+use crate::probe;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

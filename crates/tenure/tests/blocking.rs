@@ -1,5 +1,4 @@
 //! The API for programs without a runtime: none of these tests has one.
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};

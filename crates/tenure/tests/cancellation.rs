@@ -1,7 +1,6 @@
 //! Whatever is dropped, at whatever moment: nothing of it remains, and the next in line is served.
-#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
-mod probe;
+use crate::probe;
 
 use std::future::Future;
 use std::sync::{Arc, Barrier, mpsc};

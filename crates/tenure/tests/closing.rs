@@ -1,6 +1,6 @@
 //! The end of a `Tenure` by `close`.
 
-mod probe;
+use crate::probe;
 
 use std::sync::Arc;
 use std::task::Poll;

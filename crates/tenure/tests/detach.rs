@@ -1,7 +1,6 @@
 //! A hold that is let go of here and gone on with there.
-#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
-mod probe;
+use crate::probe;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! What docs/observability.md says there is, is there; and what there is, it says.
-#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! What a hold does while it lasts: extend, max_hold, hold_for, run.
 
-mod probe;
+use crate::probe;
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};

@@ -6,9 +6,8 @@
 //! prints (`--nocapture`) is all there is in that setting, not a sample. Seconds are whole, and a ttl
 //! has three of them; a place does not age bit by bit, but ends at any moment. A violation is told
 //! with the shortest way to it. `TENURE_SLOW=1` adds larger settings, which take a minute or so.
-#![allow(clippy::print_stdout, reason = "how far the walk went is its result")]
 
-mod explorer;
+use crate::explorer;
 
 use explorer::{Fault, Setting, explore};
 

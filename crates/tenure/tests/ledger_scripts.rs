@@ -3,15 +3,13 @@
 //! A line of an expected text is one step: the answer, then what others hear. `=` is the state:
 //! holders by fence, then waiters by ticket, and for how long an idle name remembers something. The
 //! numbers of a name begin at 1; a claim takes one as its ticket and, when granted, one as its fence.
-//! `scripts/language.rs` says what the steps mean.
+//! `ledger_scripts/language.rs` says what the steps mean.
 
-mod scripts {
-    mod bounds;
-    mod capacity;
-    mod endings;
-    mod language;
-    mod once;
-    mod order;
-    mod reach;
-    mod time;
-}
+mod bounds;
+mod capacity;
+mod endings;
+mod language;
+mod once;
+mod order;
+mod reach;
+mod time;

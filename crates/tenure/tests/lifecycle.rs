@@ -1,6 +1,6 @@
 //! How holds end: by drop, by panic, by time, with their runtime; and what goes on without them.
 
-mod probe;
+use crate::probe;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

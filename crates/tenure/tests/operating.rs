@@ -1,6 +1,6 @@
 //! What an operator sees and does: inspect, list, break. And what nobody sees: claim ids.
 
-mod probe;
+use crate::probe;
 
 use probe::between::Between;
 use probe::{is_free, memory, ms, now, soon, view, waiting};

@@ -1,7 +1,6 @@
 //! Where options come from: the call, the environment, the URL, the defaults. In this order.
-#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
-mod probe;
+use crate::probe;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -27,7 +26,7 @@ fn inside(test: &str, variables: &[(&str, &OsStr)]) -> bool {
         child.env_remove(variable);
     }
     child.env(INSIDE, "1").envs(variables.iter().copied());
-    let output = child.args(["--exact", test]).output().unwrap();
+    let output = child.args(["--exact", &format!("options::{test}")]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
     false

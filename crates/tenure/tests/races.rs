@@ -1,8 +1,7 @@
 //! What happens between two steps: an end that comes before the grant it ends, a deadline that passes
 //! before anyone has looked, words that nobody takes.
-#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
-mod probe;
+use crate::probe;
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,6 +1,6 @@
 //! Semaphores, read-write locks and several names at once.
 
-mod probe;
+use crate::probe;
 
 use probe::{is_free, memory, ms, now, poll_once, soon, view, waiting};
 use tenure::{ErrorKind, Released};

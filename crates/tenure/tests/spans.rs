@@ -1,7 +1,6 @@
 //! The spans around a wait and around a hold, and how one leads from a waiter to its holder.
-#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
-mod probe;
+use crate::probe;
 
 use probe::between::Between;
 use probe::keeper::{Line, closed, expect, keep, lines, written};

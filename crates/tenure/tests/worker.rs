@@ -1,8 +1,7 @@
 //! One of many does the work, and another takes over: whatever the callbacks and the engine do.
-#![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
-mod probe;
-mod working;
+use crate::probe;
+use crate::working;
 
 use probe::between::Between;
 use probe::{memory, ms, soon};

@@ -17,9 +17,9 @@ pub(super) struct Mutation {
 /// The simulation notices most things.
 pub(super) const SIMULATION: &[&str] = &["--test", "simulation"];
 /// The conformance suite notices what is a promise about one call.
-const CONFORMANCE: &[&str] = &["--test", "memory", "virtual"];
+const CONFORMANCE: &[&str] = &["--test", "engines", "memory::memory_conforms_on_virtual_time"];
 /// What happens between two steps.
-pub(super) const RACES: &[&str] = &["--test", "races"];
+pub(super) const RACES: &[&str] = &["--test", "api", "races::"];
 /// One claim as its own process sees it.
 const STAKES: &[&str] = &["--lib", "stake::"];
 /// Whoever listens.
@@ -29,16 +29,16 @@ const TIMERS: &[&str] = &["--lib", "turn::"];
 /// Pushes of a Redis, without one.
 const PUSHES: &[&str] = &["--lib", "redis::push::"];
 /// Several runtimes that share a connection.
-const RUNTIMES: &[&str] = &["--test", "runtimes"];
+const RUNTIMES: &[&str] = &["--test", "engines", "runtimes::"];
 /// Outages on virtual time.
 const OUTAGES: &[&str] = &["--test", "outage", "seeds"];
 /// This process's own line.
 const OWN_LINE: &[&str] =
-    &["--test", "outage", "--", "no_business_of_the_engine", "nobody_takes_passes_on"];
+    &["--test", "api", "--", "no_business_of_the_engine", "nobody_takes_passes_on"];
 
 /// The scripts against the ledger, step by step, on a real server.
 const SCRIPTS: &[&str] =
-    &["--test", "redis_ledger", "--", "--exact", "every_script_goes_as_the_ledger_says"];
+    &["--test", "engines", "redis_ledger::every_script_goes_as_the_ledger_says"];
 
 /// Ways to break the core and the engines, each of which a test must notice.
 pub(super) const MUTATIONS: &[Mutation] = &[
@@ -285,7 +285,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         file: "crates/tenure/src/engines/redis/steps.rs",
         find: "Ok(self.launch_on(link, request, Manner { with_text: true, ..manner }))",
         replace: "Ok(self.launch_on(link, request, Manner { with_text: false, ..manner }))",
-        tests: &["--test", "redis_faults", "s66_"],
+        tests: &["--test", "engines", "redis_faults::states::s66_"],
     },
     Mutation {
         breaks: "nobody looks again when the connection that brings turns was lost",
@@ -320,27 +320,27 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         file: "crates/tenure/src/engines/redis/steps.rs",
         find: "Some((link, heard)) => steps.shared.confirm(&link, heard).await.err(),",
         replace: "Some(_) => None,",
-        tests: &["--test", "redis_topologies", "s84_a_holder_that_cannot_hear_the_sentinels"],
+        tests: &["--test", "engines", "s84_a_holder_that_cannot_hear_the_sentinels"],
     },
     Mutation {
         breaks: "nobody hears from the sentinels that another server takes over",
         file: "crates/tenure/src/engines/redis/drive.rs",
         find: "let watch = greeting.primary.and_then(|primary| self.watch(primary));",
         replace: "let watch: Option<Watch> = None;",
-        tests: &["--test", "failovers", "sentinels_planned"],
+        tests: &["--test", "engines", "failovers::sentinels_planned"],
     },
     Mutation {
         breaks: "the claims of a process that was killed stay in a file",
         file: "crates/tenure/src/engines/file/desk.rs",
         find: "rows.remove(&id)?;",
         replace: "",
-        tests: &["--test", "file_faults", "s111_the_next_is_served_at_once"],
+        tests: &["--test", "engines", "s111_the_next_is_served_at_once"],
     },
     Mutation {
         breaks: "what is known of a once is not on the disk before anyone acts on it",
         file: "crates/tenure/src/engines/file/store.rs",
         find: "self.journal.sync_data().map_err(|error| unsynced(&error))?;",
         replace: "",
-        tests: &["--test", "run", "power_cut"],
+        tests: &["--test", "command", "run::power_cut"],
     },
 ];

@@ -3,8 +3,8 @@
 use tenure_testkit::node::Conduct;
 use tenure_testkit::servers::Certificates;
 
+use super::{HASH, call, call_with, first_line, get, listens, node, send_with, start, stop};
 use crate::stage::{Stage, eventually};
-use crate::{HASH, call, call_with, first_line, get, listens, node, send_with, start, stop};
 
 const SHOP: &str = "planted-shop-4f7d0a1e9b6c4c1f8a52d3e6b7f80911";
 const DESK: &str = "planted-desk-7b1f8a52d3e6b7f809114f7d0a1e9b6c";
@@ -50,7 +50,7 @@ fn only_those_with_a_token_may_ask_and_no_token_is_seen() {
         assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
         assert!(get(&address, "/readyz").starts_with("HTTP/1.1 401"));
         assert!(get(&address, "/metrics").starts_with("HTTP/1.1 401"));
-        let metrics = crate::exchange(
+        let metrics = super::exchange(
             &address,
             &format!(
                 "GET /metrics HTTP/1.1\r\nhost: x.example\r\n{}connection: close\r\n\r\n",
@@ -58,7 +58,7 @@ fn only_those_with_a_token_may_ask_and_no_token_is_seen() {
             ),
         );
         assert!(
-            crate::metric(&metrics, "tenure_relay_unauthorized_total") >= Some(5.0),
+            super::metric(&metrics, "tenure_relay_unauthorized_total") >= Some(5.0),
             "{metrics}"
         );
         let line = std::fs::read(format!("/proc/{}/cmdline", relay.id())).unwrap();
@@ -147,13 +147,13 @@ fn a_client_has_limits_of_its_own() {
     assert!(asks(&address, &bearer(DESK)), "other calls pass");
     node.let_go();
     assert!(first.join().unwrap().contains(HASH));
-    let metrics = crate::exchange(
+    let metrics = super::exchange(
         &address,
         &format!("GET /metrics HTTP/1.1\r\n{}connection: close\r\n\r\n", bearer(DESK)),
     );
     for (client, limit) in [("shop", "rate"), ("desk", "in_flight")] {
         let name = format!(r#"tenure_relay_limited_total{{client="{client}",limit="{limit}"}}"#);
-        assert!(crate::metric(&metrics, &name) >= Some(1.0), "{name}: {metrics}");
+        assert!(super::metric(&metrics, &name) >= Some(1.0), "{name}: {metrics}");
     }
     stop(&relay);
     assert_eq!(relay.ended().exit, Some(0));

@@ -6,8 +6,8 @@ use regex_lite::Regex;
 use serde_json::Value;
 use tenure_testkit::node::Conduct;
 
+use super::{call, call_with, get, node, send, start};
 use crate::stage::{Stage, eventually};
-use crate::{call, call_with, get, node, send, start};
 
 const BOARD: &str = include_str!("../../../../contrib/grafana/tenure-relay.json");
 
@@ -64,7 +64,7 @@ fn the_board_shows_what_the_relay_tells() {
     let is_refused = |_| call_with(&limited, &head, "test_echo", "[]").starts_with("HTTP/1.1 429");
     assert!((0..20).any(is_refused), "beyond its rate a client is refused");
     let of_limited = format!("GET /metrics HTTP/1.1\r\n{head}connection: close\r\n\r\n");
-    let metrics = get(&address, "/metrics") + &crate::exchange(&limited, &of_limited);
+    let metrics = get(&address, "/metrics") + &super::exchange(&limited, &of_limited);
     let told = told(&metrics);
 
     let board: Value = serde_json::from_str(BOARD).unwrap();

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tenure_testkit::node::Conduct;
 
+use super::{call, exchange, get, node, start};
 use crate::stage::{Running, Stage, eventually};
-use crate::{call, exchange, get, node, start};
 
 const ECHO: &str = "test_echo";
 
@@ -182,8 +182,8 @@ fn a_page_may_ask_only_if_its_origin_is_named() {
         assert!(!answer.contains("access-control"), "{answer}");
     }
     let origin = "origin: https://b.example\r\n";
-    let answer = crate::call_with(&with, origin, ECHO, "[1]");
+    let answer = super::call_with(&with, origin, ECHO, "[1]");
     assert!(answer.contains("access-control-allow-origin: https://b.example\r\n"), "{answer}");
     assert!(answer.contains("access-control-expose-headers: tenure-outcome"), "{answer}");
-    assert!(!crate::call_with(&without, origin, ECHO, "[1]").contains("access-control"));
+    assert!(!super::call_with(&without, origin, ECHO, "[1]").contains("access-control"));
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tenure_testkit::node::Conduct;
 
+use super::{HASH, SENDER, call, get, metric, node, send, start, stop};
 use crate::stage::{Stage, eventually};
-use crate::{HASH, SENDER, call, get, metric, node, send, start, stop};
 
 #[test]
 fn counters_are_there_from_the_start() {
@@ -68,7 +68,7 @@ fn a_transaction_is_one_line_of_the_log() {
     assert!(line["ms"].is_u64() && line["wait_ms"].is_u64() && line["level"] == "info", "{line}");
     let line = &lines[1];
     assert_eq!((&line["outcome"], &line["reason"]), (&"refused".into(), &"bad_params".into()));
-    assert!(!ended.stderr.contains(crate::RAW), "the bytes are nobody's business");
+    assert!(!ended.stderr.contains(super::RAW), "the bytes are nobody's business");
 }
 
 #[test]

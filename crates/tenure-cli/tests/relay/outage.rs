@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use tenure_testkit::servers::{Redis, ServerError};
 
+use super::{HASH, get, metric, node, send, start, stop};
 use crate::stage::{Stage, eventually};
-use crate::{HASH, get, metric, node, send, start, stop};
 
 #[test]
 fn an_engine_that_is_killed_is_logged_once_shown_and_answered_fast() {

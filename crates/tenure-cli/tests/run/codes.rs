@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use crate::stage::{Stage, until};
+use crate::run::stage::{Stage, until};
 
 on_every_engine!(
     the_exit_code_is_the_commands_own,
@@ -169,9 +169,9 @@ fn a_name_stays_taken_for_hold_for_and_nobody_waits_for_that(stage: &Stage) {
     let view = stage.view("x").unwrap();
     let pid = view.holders[0].details.meta.iter().find(|(key, _)| key == "pid").unwrap();
     let mine = format!("hold-keeper of {}", pid.1);
-    let keeper = crate::stage::find(&mine).expect("the one that stays");
+    let keeper = crate::run::stage::find(&mine).expect("the one that stays");
     rustix::process::kill_process(keeper, rustix::process::Signal::TERM).unwrap();
-    until("it is gone", || !crate::stage::lives(keeper));
+    until("it is gone", || !crate::run::stage::lives(keeper));
 }
 
 fn what_others_see_of_it(stage: &Stage) {
@@ -335,7 +335,7 @@ fn a_ttl_that_is_too_short_for_the_commands_end_is_refused() {
     }
     let mut command = stage.tenure(&["run", "-k", "2s", "x", "--", "touch", "ran"]);
     command.env("TENURE_URL", format!("{}?ttl=5s", stage.url));
-    let ended = crate::stage::Ended::from(command.output().unwrap());
+    let ended = crate::run::stage::Ended::from(command.output().unwrap());
     assert_eq!(ended.code, Some(64), "the URL's own ttl counts: {}", ended.err);
     assert!(ended.err.starts_with("error[T014]"), "{}", ended.err);
     assert!(!stage.path("ran").exists());

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::stage::{Stage, Started, until};
+use crate::run::stage::{Stage, Started, until};
 
 on_every_engine!(
     who_waited_and_was_killed_is_not_shown,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::process::{Signal, kill_process};
 use tenure::Leader;
 
-use crate::stage::{Stage, Started, lives, rounds, until};
-use crate::survivors::{HOLDER, NEXT, PROCESSES};
+use crate::run::stage::{Stage, Started, lives, rounds, until};
+use crate::run::survivors::{HOLDER, NEXT, PROCESSES};
 
 on_every_engine!(
     a_signal_hands_over_at_once,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::{Signal, kill_process};
 use tenure::Broken;
 
-use crate::stage::{Stage, lives, until};
+use crate::run::stage::{Stage, lives, until};
 
 on_every_engine!(
     a_broken_hold_stops_everything_and_says_who_broke_it,
@@ -67,7 +67,7 @@ fn a_loss_can_be_only_warned_of(stage: &Stage) {
     let mut command =
         stage.tenure(&["run", "--on-lost", "warn", "x", "-c", "echo > ready; read a; exit 5"]);
     command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut holder = crate::stage::Started::new(command);
+    let mut holder = crate::run::stage::Started::new(command);
     stage.lines("ready", 1);
     break_hold(stage, "x");
     // Somebody else can have it now, and the command goes on.
@@ -149,7 +149,7 @@ fn an_engine_that_is_gone_at_the_end_does_not_change_the_code() {
     let stage = Stage::redis();
     let mut command = stage.tenure(&["run", "-t", "2s", "x", "-c", "echo > ready; read a; exit 4"]);
     command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut holder = crate::stage::Started::new(command);
+    let mut holder = crate::run::stage::Started::new(command);
     stage.lines("ready", 1);
     stage.redis.as_ref().unwrap().pause().unwrap();
     drop(holder.child().stdin.take());
@@ -167,7 +167,7 @@ fn a_closed_standard_error_changes_nothing() {
     let mut command =
         stage.tenure(&["run", "-v", "-t", "1500ms", "-k", "300ms", "x", "-c", STUBBORN]);
     command.stderr(std::process::Stdio::piped());
-    let mut holder = crate::stage::Started::new(command);
+    let mut holder = crate::run::stage::Started::new(command);
     drop(holder.child().stderr.take());
     let pids = stage.pids("pids", 2);
     stage.redis.as_ref().unwrap().pause().unwrap();
@@ -179,7 +179,7 @@ fn a_closed_standard_error_changes_nothing() {
     let mut command =
         stage.tenure(&["run", "-t", "1500ms", "x", "-c", "echo > ready; read a; exit 4"]);
     command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut holder = crate::stage::Started::new(command);
+    let mut holder = crate::run::stage::Started::new(command);
     drop(holder.child().stderr.take());
     stage.lines("ready", 1);
     stage.redis.as_ref().unwrap().kill().unwrap();

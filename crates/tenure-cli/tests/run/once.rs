@@ -4,8 +4,8 @@ use std::fs;
 
 use rustix::process::{Signal, kill_process};
 
-use crate::stage::{Ended, Stage, Started, lives, rounds, until};
-use crate::survivors::{HOLDER, PROCESSES};
+use crate::run::stage::{Ended, Stage, Started, lives, rounds, until};
+use crate::run::survivors::{HOLDER, PROCESSES};
 
 on_every_engine!(
     later_and_elsewhere_the_same_comes_out_and_nothing_runs,
@@ -194,7 +194,7 @@ fn busy_is_said_by_who_does_not_wait(stage: &Stage) {
     let line = "echo $$ >> runs; while ! [ -e go ]; do sleep 0.02; done; echo done";
     let first = stage.start(&["once", "k", "-c", line]);
     stage.lines("runs", 1);
-    for wait in [&["-n"][..], &["-w", "50ms"]] {
+    for wait in [&["-n"][..], &["-w", "1s"]] {
         let ended = stage.end(&[&["once", "k"], wait, &["--", "true"]].concat());
         assert_eq!(ended.code, Some(75), "{}", ended.err);
         assert!(ended.err.starts_with("error[T010]: busy: \"k\" run by "), "{}", ended.err);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use crate::stage::{Ended, Stage, Started, until};
+use crate::run::stage::{Ended, Stage, Started, until};
 
 /// A stage whose file has a second copy, `disk`, that gets only what is synced.
 fn stage() -> Stage {

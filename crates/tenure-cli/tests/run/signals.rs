@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, kill_process};
 
-use crate::stage::{Stage, Started, is_stopped, lives, until};
+use crate::run::stage::{Stage, Started, is_stopped, lives, until};
 
 on_every_engine!(
     a_signal_while_waiting_leaves_the_line,

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
-use crate::stage::{Stage, Started, descriptors};
+use crate::run::stage::{Stage, Started, descriptors};
 
 on_every_engine!(
     bytes_pass_both_ways_untouched,
@@ -59,7 +59,7 @@ fn no_descriptor_of_ours_reaches_the_command(stage: &Stage) {
     let line = "exec 7>seven; exec $TENURE run --json-status status x -- sh -c 'echo $$ > pid; exec sleep 600'";
     let started = Started::new(stage.shell_command(line));
     let command = stage.pids("pid", 1)[0];
-    crate::stage::until("it is `sleep`", || crate::stage::name_of(command) == "sleep");
+    crate::run::stage::until("it is `sleep`", || crate::run::stage::name_of(command) == "sleep");
     let all = descriptors(command).unwrap();
     let ours = |path: &std::path::Path| {
         let path = path.to_string_lossy();

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use rustix::process::{Pid, Signal, kill_process};
 use tenure_testkit::proxy::{Direction, Proxy};
 
-use crate::stage::{Ended, Stage, Started, lives, rounds, until};
+use crate::run::stage::{Ended, Stage, Started, lives, rounds, until};
 
 on_every_engine!(
     nothing_survives_the_front,

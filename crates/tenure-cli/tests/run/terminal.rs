@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::process::{ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
 
-use crate::stage::{Stage, Started, undisturbed, until};
+use crate::run::stage::{Stage, Started, undisturbed, until};
 
 /// Somebody at a terminal.
 struct Typist {

@@ -2,7 +2,6 @@
 //! that they did not put there, and transcripts that are compared with what is on file.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;

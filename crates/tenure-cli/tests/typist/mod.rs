@@ -1,7 +1,5 @@
 //! Somebody at a terminal, which `script` makes: types keys, and sees what is on the screen.
 
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
-
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};

@@ -9,7 +9,7 @@ use std::time::Instant;
 use alloy_primitives::{Address, B256};
 use tenure_relay::nonces::ChainError;
 
-use crate::worker::terms;
+use crate::allocators::worker::terms;
 
 /// What everyone said.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use tenure::Tenure;
 use tenure_relay::nonces::{Nonces, Reserved, Terms};
 use tenure_testkit::rng::Rng;
 
-use crate::chain::Client;
+use crate::allocators::chain::Client;
 
 /// Set in a process that is to be one: the engine, the chain, a seed.
 pub(crate) const SIGN: &str = "TENURE_TEST_ALLOCATOR";

@@ -138,7 +138,7 @@ pub(crate) struct RelayProcess {
 
 const ORDERS: &str = "TENURE_TEST_RELAY";
 /// The test that every binary with relays in processes has.
-pub(crate) const ENTRY: &str = "relay_process";
+pub(crate) const ENTRY: &str = "proofs::relay_process";
 const LISTENS: &str = "relay listens on ";
 
 impl RelayProcess {

@@ -1,6 +1,5 @@
 //! Signed transactions of each kind, and RLP written by hand for what no library would write.
 
-#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 #![allow(dead_code, reason = "no test needs all of them")]
 
 use alloy_consensus::crypto::secp256k1::sign_message;

@@ -8,8 +8,8 @@ use tenure::Tenure;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, block_in_place};
 
-use crate::group::{Group, How, Mode};
-use crate::history::History;
+use crate::failovers::group::{Group, How, Mode};
+use crate::failovers::history::History;
 use crate::probe_redis::*;
 
 const TTL: Duration = Duration::from_secs(2);

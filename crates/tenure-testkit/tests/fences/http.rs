@@ -8,8 +8,8 @@ use tenure::fencing::http::{Failure, FenceLayer, InProcess, Remember};
 use tenure::fencing::{GuardError, sqlite};
 use tenure_testkit::servers::Folder;
 
+use crate::fences::site::{Site, ask, get, put, send, stale};
 use crate::probe_file::{ms, pause, soon, until};
-use crate::site::{Site, ask, get, put, send, stale};
 
 async fn here() -> Site {
     Site::start().await

@@ -6,9 +6,12 @@ use std::io::{BufRead, Write};
 use tenure::{Fence, Tenure};
 use tenure_testkit::servers::{Flavour, Folder, Postgres, Redis};
 
-use crate::place::{Kind, NAME, Place};
+use crate::fences::place::{Kind, NAME, Place};
+use crate::fences::site::Site;
 use crate::probe_file::{Other, connect, secs, served, until_waiting, url, wait_for};
-use crate::site::Site;
+
+/// The variable by which the other process knows that it is this one.
+pub(crate) const SIGN: &str = "TENURE_TEST_PAUSED";
 
 /// The other process: it takes the lock, and writes when it is told to. It does not ask whether it
 /// still holds, for it may be stopped right after the answer.
@@ -50,7 +53,9 @@ fn say(line: &str) {
 
 async fn the_late_write_is_refused(engine: &str, place: &Place) {
     let tenure = connect(engine).await;
-    let mut other = Other::at(engine).await;
+    let mut other = Other::start_with(&[], &[(SIGN, "1".into())]).await;
+    other.tell(&format!("connect {engine}"));
+    other.hears("connected").await;
     let old = other.hears("held a").await.fence();
     other.tell(&format!("write in-time {}", place.line()));
     other.hears("wrote in-time").await;

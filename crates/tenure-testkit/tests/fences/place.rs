@@ -8,8 +8,8 @@ use tenure::fencing::{self, GuardError, Stale};
 use tenure_testkit::servers::Postgres;
 use tokio_postgres::NoTls;
 
+use crate::fences::site;
 use crate::probe_file::secs;
-use crate::site;
 
 /// The name that is guarded, and held.
 pub(crate) const NAME: &str = "report";

@@ -6,7 +6,7 @@ use tenure::fencing::postgres::{SCHEMA, guard};
 use tenure_testkit::servers::Postgres;
 use tokio_postgres::{Client, IsolationLevel};
 
-use crate::place::connect;
+use crate::fences::place::connect;
 use crate::probe_file::{soon, until};
 
 fn fence(number: u64) -> Fence {

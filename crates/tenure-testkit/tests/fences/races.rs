@@ -8,9 +8,9 @@ use tenure::Fence;
 use tenure_testkit::rng::Rng;
 use tenure_testkit::servers::{Folder, Postgres, Redis};
 
-use crate::place::{Kind, Place};
+use crate::fences::place::{Kind, Place};
+use crate::fences::site::Site;
 use crate::probe_file::soon;
-use crate::site::Site;
 
 const HIGHEST: u64 = 24;
 

@@ -76,7 +76,7 @@ impl Other {
     ) -> Other {
         let diary = server.directory().join(format!("diary-{name}-{number}"));
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "processes::other_process"])
+            .args(["--exact", "redis_faults::processes::other_process"])
             .env(ORDER, format!("{} {name} {ttl} {weight} {capacity}", server.url()))
             .env(DIARY, &diary)
             .stdout(Stdio::null())

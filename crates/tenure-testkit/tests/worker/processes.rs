@@ -115,7 +115,7 @@ impl Process {
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "processes::one_that_works", "--nocapture"])
+            .args(["--exact", "worker::processes::one_that_works", "--nocapture"])
             .env(URL, url)
             .env(TTL, ttl.as_millis().to_string())
             .env(JOURNAL, &journal)

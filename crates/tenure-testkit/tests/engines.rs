@@ -1,0 +1,39 @@
+//! The engines and the primitives under faults, in one program: one is linked faster than twenty.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+#![allow(clippy::print_stdout, reason = "figures are for whoever runs it")]
+
+mod examples;
+mod failovers;
+mod fences;
+mod file;
+mod file_faults;
+mod file_processes;
+mod idempotency;
+mod leaders;
+mod memory;
+mod node;
+mod onces;
+mod probe_file;
+mod probe_http;
+mod probe_redis;
+mod redis;
+mod redis_examine;
+mod redis_faults;
+mod redis_ledger;
+mod redis_topologies;
+mod runtimes;
+mod servers;
+mod worker;
+#[path = "../../tenure/tests/working/mod.rs"]
+mod working;
+
+/// Not a test: what others start as a process of its own.
+#[test]
+fn puppet() {
+    let has = |sign| std::env::var_os(sign).is_some();
+    if has(fences::paused::SIGN) {
+        fences::paused::play();
+    } else if has(probe_file::puppet::SIGN) {
+        probe_file::puppet::play();
+    }
+}

@@ -1,0 +1,21 @@
+//! The tests of the public API, in one program: one is linked faster than twenty.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+#![allow(clippy::print_stdout, reason = "figures are for whoever runs it")]
+
+mod blocking;
+mod cancellation;
+mod closing;
+mod detach;
+mod explorer;
+mod holding;
+mod ledger_explorer;
+mod ledger_scripts;
+mod lifecycle;
+mod operating;
+mod outage;
+mod probe;
+mod races;
+mod sharing;
+mod waiting;
+mod worker;
+mod working;

@@ -1,0 +1,18 @@
+//! What the library says about itself. A program of its own: its subscriber and its recorder hear everything that
+//! happens in their process.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+#![allow(clippy::print_stdout, reason = "figures are for whoever runs it")]
+
+mod advice;
+#[cfg(feature = "metrics")]
+mod documented;
+mod incident;
+mod logs;
+#[cfg(feature = "metrics")]
+#[path = "probe/meters.rs"]
+mod meters;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod options;
+mod probe;
+mod spans;
