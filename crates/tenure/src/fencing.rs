@@ -205,15 +205,3 @@ mod tests {
         assert!(!is_fence(fence(0)) && !is_fence(fence(END)) && !is_fence(fence(u64::MAX)));
     }
 }
-
-/// The examples of the page run as tests.
-#[cfg(all(
-    doctest,
-    feature = "fence-file",
-    feature = "fence-http",
-    feature = "fence-postgres",
-    feature = "fence-redis",
-    feature = "fence-sqlite"
-))]
-#[doc = include_str!("../../../docs/fencing.md")]
-struct Page;

@@ -355,8 +355,3 @@ where
         Ok(Ok(None)) | Err(_) => Ok(refusal::broke_off().into_response()),
     }
 }
-
-/// The examples of the page run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/once.md")]
-struct Page;

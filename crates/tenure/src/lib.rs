@@ -97,7 +97,5 @@ pub use primitives::{
 };
 pub use stake::Released;
 
-/// The examples of the README run as tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod pages;

@@ -293,8 +293,3 @@ impl fmt::Debug for Observer {
         write!(f, "Observer({:?})", self.name)
     }
 }
-
-/// The examples of the page run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../../docs/elections.md")]
-struct Page;
