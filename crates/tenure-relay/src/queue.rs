@@ -365,7 +365,10 @@ mod tests {
     const SHORT: Duration = Duration::from_secs(5);
 
     async fn lane() -> Lane {
-        let tenure = Tenure::connect("memory:").await.unwrap();
+        lane_of(&Tenure::connect("memory:").await.unwrap()).await
+    }
+
+    async fn lane_of(tenure: &Tenure) -> Lane {
         Lane::new(tenure.mutex("lane").acquire().await.unwrap())
     }
 
@@ -408,19 +411,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever_and_nobody_is_refused_while_the_line_moves() {
         let queues = Queues::default();
+        let tenure = Tenure::connect("memory:").await.unwrap();
         let mut early = queues.enter(SENDER, 20, 9).unwrap();
         let (began, mut looks) = (Instant::now(), 0);
         for next in 5..15 {
             let moved = Instant::now();
             while moved.elapsed() < SHORT * 4 / 5 {
                 early.turn().await.unwrap();
-                assert!(early.step_aside(next, lane().await, SHORT).await.is_ok(), "it moves");
+                assert!(
+                    early.step_aside(next, lane_of(&tenure).await, SHORT).await.is_ok(),
+                    "it moves"
+                );
                 looks += 1;
             }
         }
         assert!(began.elapsed() > SHORT * 7 && looks < 2000, "{looks} looks");
         let stopped = Instant::now();
-        while early.step_aside(14, lane().await, SHORT).await.is_ok() {
+        while early.step_aside(14, lane_of(&tenure).await, SHORT).await.is_ok() {
             early.turn().await.unwrap();
             assert!(stopped.elapsed() < SHORT * 2, "it ends");
         }

@@ -41,7 +41,8 @@ fn told(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
 fn the_board_shows_what_the_relay_tells() {
     let (node, stage) = (node(), Stage::new("relay-board"));
     let token = "4f7d0a1e9b6c4c1f8a52d3e6b7f80911";
-    let (_relay, address) = start(&stage, &["--upstream", &node.url()]);
+    // So that each stands in the lane by itself.
+    let (_relay, address) = start(&stage, &["--upstream", &node.url(), "--gap", "refuse"]);
     let stage = stage.with("TENURE_TOKENS", &format!("shop {token} rate=1"));
     let (_limited, limited) = start(&stage, &["--upstream", &node.url()]);
     // Something of everything, so that what is told only after it has happened is told.
