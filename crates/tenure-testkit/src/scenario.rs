@@ -372,6 +372,7 @@ impl Play {
             };
             mishaps.extend(of_client.iter().map(|(at, mishap)| (*at, cost(*mishap))));
         }
+        let hidden = if self.scenario.rows { 2 } else { 0 };
         let Seen { liveness, askers, wrong, .. } = &mut *seen;
         let reacts = |asker: Asker| {
             let process = askers.get(&asker).copied().unwrap_or(OUTSIDE);
@@ -379,7 +380,7 @@ impl Play {
         };
         for number in 1..=self.scenario.names {
             if let Some(view) = self.view(number) {
-                wrong.extend(liveness.look(&view, now, &mishaps, reacts));
+                wrong.extend(liveness.look(&view, now, &mishaps, hidden, reacts));
             }
         }
     }

@@ -7,7 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use tenure::engine::{FIRST_LIFE, Holder, Moment, View};
+use tenure::engine::{FIRST_LIFE, Holder, Moment, PLACE_LIFE, View};
+use tenure::ledger::TOLD;
 
 /// A fault may be felt so much later: a push or a request that is late.
 const FELT: Duration = Duration::from_secs(6);
@@ -62,12 +63,14 @@ impl Liveness {
     }
 
     /// Looks at a name; what is wrong, if someone was kept waiting for too long. `reacts` says whether
-    /// the process of an asker runs.
+    /// the process of an asker runs, `hidden` how many may have been before it that are not shown any
+    /// more: their places have ended, and whoever is behind them finds that out.
     pub(super) fn look(
         &mut self,
         view: &View,
         now: Moment,
         mishaps: &Mishaps,
+        hidden: u32,
         reacts: impl Fn(Asker) -> bool,
     ) -> Option<String> {
         let name = view.name.as_str();
@@ -113,7 +116,7 @@ impl Liveness {
         self.longest = waited.max(self.longest);
         let met: Vec<_> = mishaps.iter().filter(|(at, _)| *at + FELT > since).collect();
         let cost: Duration = met.iter().map(|(_, cost)| *cost).sum();
-        let allowed = allowed(absent) + cost;
+        let allowed = allowed(absent.max(hidden)) + cost;
         let is_new = waited > allowed && !std::mem::replace(&mut wait.told, waited > allowed);
         is_new.then(|| {
             let faults = met.len();
@@ -126,7 +129,9 @@ impl Liveness {
 }
 
 /// How long a name may be free with so many in front that do not react: a first life for each, found out by
-/// whoever was told to look, which is not at once, and by a clock that may be slow.
+/// whoever was told to look, which is not at once, and by a clock that may be slow. Where there are more than
+/// are told, it can be one that asks of its own accord.
 fn allowed(absent: u32) -> Duration {
-    (FIRST_LIFE + Duration::from_millis(250)) * (absent + 1) + Duration::from_secs(1)
+    let nobody_told = if absent as usize > TOLD { PLACE_LIFE / 3 } else { Duration::ZERO };
+    (FIRST_LIFE + Duration::from_millis(250)) * (absent + 1) + Duration::from_secs(1) + nobody_told
 }
