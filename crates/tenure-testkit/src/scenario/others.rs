@@ -144,7 +144,10 @@ impl Worker {
         let outdated = play.seen().onces.forgotten != asked;
         let unheard = matches!(&begun, Err(error) if error.kind() == ErrorKind::Unavailable);
         // Or one of its requests was never answered, which may have been a yes whatever it heard then.
-        let certain = !outdated && !unheard && !self.was_cut_off(since);
+        // And one that gave up may have been granted it, and be stopped before it can say that it left.
+        let gave_up = matches!(&begun, Err(_) | Ok(Begun::InProgress(_)));
+        let left = !gave_up || !play.scenario.nemesis;
+        let certain = !outdated && !unheard && left && !self.was_cut_off(since);
         play.once(&name, |work| work.unknown -= u32::from(certain));
         match begun {
             // Whoever holds it left or will leave what nobody can judge.
