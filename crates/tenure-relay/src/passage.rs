@@ -29,7 +29,7 @@ use crate::transaction::Transaction;
 /// How often a transaction of unknown outcome is looked for once its lane has moved on.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// What is answered sooner is in the lane alone, and does not join the pending set.
-const SHOWN_AFTER: Duration = Duration::from_millis(10);
+const SHOWN_AFTER: Duration = Duration::from_millis(100);
 /// How long the engine may take for that where the outcome is unknown.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 /// The first pause before a node that does not answer is asked again, and the longest.
