@@ -115,11 +115,10 @@ impl Liveness {
         let waited = since.until(now);
         self.longest = waited.max(self.longest);
         let met: Vec<_> = mishaps.iter().filter(|(at, _)| *at + FELT > since).collect();
-        let cost: Duration = met.iter().map(|(_, cost)| *cost).sum();
+        let (faults, cost) = (met.len(), met.iter().map(|(_, cost)| *cost).sum::<Duration>());
         let allowed = allowed(absent.max(hidden)) + cost;
         let is_new = waited > allowed && !std::mem::replace(&mut wait.told, waited > allowed);
         is_new.then(|| {
-            let faults = met.len();
             format!(
                 "{name}: free for {waited:?}, with {asker} in line, {absent} before it that do not \
                  react, and {faults} faults that explain {cost:?}"
