@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use alloy_primitives::B256;
-use tenure::{Fence, Hold};
+use tenure::Hold;
 
 use crate::in_flight::Member;
 
@@ -92,7 +92,8 @@ impl Own {
     }
 
     /// Takes out the unit with this number, if it is this process's.
-    pub(super) fn remove(&mut self, fence: Fence) -> Option<Member> {
+    #[cfg(feature = "relay")]
+    pub(super) fn remove(&mut self, fence: tenure::Fence) -> Option<Member> {
         let is_it = |member: &mut Member| member.hold().fence() == fence;
         let found = self.kept.iter_mut().find_map(|kept| {
             let Slot { taken, sent, .. } = &mut kept.slot;
@@ -103,6 +104,7 @@ impl Own {
     }
 
     /// Nothing here is anyone's any more.
+    #[cfg(feature = "relay")]
     pub(super) fn is_idle(&self) -> bool {
         self.kept.iter().all(Kept::is_over)
     }

@@ -79,16 +79,19 @@ impl Standing {
     }
 
     /// Whether it is neither used nor anyone's.
+    #[cfg(feature = "relay")]
     pub(super) fn is_free(&self, nonce: u64) -> bool {
         nonce >= self.count && self.in_flight.iter().all(|seen| seen.nonce != nonce)
     }
 
     /// The reservation that a signer calls this.
+    #[cfg(feature = "relay")]
     pub(super) fn of(&self, id: &str) -> Option<&Seen> {
         self.units.iter().find(|unit| unit.id.as_deref() == Some(id))
     }
 
     /// Nonces that were handed out in an earlier turn, and not sent: the next turn has begun.
+    #[cfg(feature = "relay")]
     pub(super) fn end_turns_before(&mut self, turn: Fence) {
         let is_over = |unit: &&Seen| unit.turn.is_some_and(|other| other < turn);
         let over: Vec<Fence> = self.units.iter().filter(is_over).map(|unit| unit.fence).collect();
