@@ -167,7 +167,11 @@ fn the_other_worker_takes_over_when_one_is_told_to_stop_and_when_one_is_killed()
 fn bookings_one_after_the_other_both_succeed() {
     everywhere(|place| {
         let said = Example::start(&place.url, "booking", &["sequential"]).ends();
-        assert_eq!(audit(&said), ["ACQUIRED", "RELEASED", "ACQUIRED", "RELEASED"], "{said:#?}");
+        for guest in ["ann", "bob"] {
+            // A release may be reported a moment after the next one has the lock.
+            let of_guest: Vec<_> = said.iter().filter(|it| it.contains(guest)).cloned().collect();
+            assert_eq!(audit(&of_guest), ["ACQUIRED", "RELEASED"], "{said:#?}");
+        }
         assert_eq!(count(&said, "wrote the booking"), 2, "{said:#?}");
         assert_eq!(count(&said, "Ann: Yes, Bob: Yes"), 1, "{said:#?}");
     });
@@ -309,9 +313,13 @@ fn services_wait_for_an_engine_that_is_not_there_and_say_so() {
     };
     let is_up = |table: u32| {
         booking.says("engine.up");
+        // Each of them finds it out by itself.
         for port in [&one, &other] {
-            let (head, body) = ask(port, "GET /health", "", "");
-            assert!(head.contains("200 OK"), "{head} {body}");
+            let began = Instant::now();
+            while !ask(port, "GET /health", "", "").0.contains("200 OK") {
+                assert!(began.elapsed() < Duration::from_secs(30), "{port} is not up");
+                std::thread::sleep(Duration::from_millis(20));
+            }
         }
         let (head, body) = ask(&one, "POST /book", "", &order(table));
         assert!(head.contains("201 Created"), "{head} {body}");

@@ -66,7 +66,8 @@ pub(super) async fn those_who_wait_for_a_once_get_its_outcome_by_push(kit: Kit) 
     let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
     let run = begin(one.once(&name).options(lasting(&one, 600))).await;
     let waits = kit.stage.spawn(unwanted(two.once(&name)));
-    kit.sleep(Duration::from_millis(50)).await;
+    // After the look that everyone takes soon after joining: now only a push brings it soon.
+    kit.sleep(SECOND * 3).await;
     // Long, and with every byte: it is data, not text.
     let outcome: Vec<u8> = (0..20_000).map(|n| (n % 251) as u8).collect();
     assert_eq!(run.settle(&outcome).await.expect("settled"), Released::InTime);
