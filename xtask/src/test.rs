@@ -24,9 +24,9 @@ fn steps(all: bool) -> Vec<Step> {
         Step { name: "format", next: "run `cargo fmt --all`", run: format },
         Step { name: "clippy", next: "fix the first warning above, and run again", run: clippy },
         Step {
-            name: "features",
+            name: "no features",
             next: "fix the first warning above, and run again",
-            run: features,
+            run: no_features,
         },
         Step { name: "tidy", next: "fix what is listed above", run: tidy::run },
         Step { name: "api", next: "see the difference above", run: api::check },
@@ -45,6 +45,8 @@ fn steps(all: bool) -> Vec<Step> {
         let slow = Step { name: "tests, with the slow ones", next, run: slow_tests };
         steps.retain(|step| step.name != "tests" && step.name != "mutants");
         steps.push(slow);
+        let next = "fix the first warning above, and run again";
+        steps.push(Step { name: "features", next, run: features });
         let next = "write a test that fails for what survived";
         steps.push(Step {
             name: "mutants",
@@ -78,18 +80,27 @@ fn clippy() -> Result<(), Failure> {
     workspace::run(clippy.args(["--locked", "--", "-D", "warnings"]))
 }
 
-/// Whether the libraries stand on each of their features alone: everywhere else all of them are on.
+/// Whether the libraries stand without any of their features: everywhere else all of them are on.
+fn no_features() -> Result<(), Failure> {
+    LIBRARIES.iter().try_for_each(|package| clippy_with(package, ""))
+}
+
+/// Whether they stand on each of their features alone.
 fn features() -> Result<(), Failure> {
-    for package in ["tenure", "tenure-relay"] {
+    for package in LIBRARIES {
         let manifest =
             workspace::read(&workspace::root(), &format!("crates/{package}/Cargo.toml"))?;
-        for feature in std::iter::once("").chain(feature_names(&manifest)) {
-            let args = ["clippy", "--quiet", "--locked", "--no-default-features", "-p", package];
-            let with = ["--features", feature, "--", "-D", "warnings"];
-            workspace::run(workspace::cargo(args).args(with))?;
-        }
+        feature_names(&manifest).try_for_each(|feature| clippy_with(package, feature))?;
     }
     Ok(())
+}
+
+const LIBRARIES: [&str; 2] = ["tenure", "tenure-relay"];
+
+fn clippy_with(package: &str, feature: &str) -> Result<(), Failure> {
+    let args = ["clippy", "--quiet", "--locked", "--no-default-features", "-p", package];
+    let with = ["--features", feature, "--", "-D", "warnings"];
+    workspace::run(workspace::cargo(args).args(with))
 }
 
 /// The features that a manifest names.
