@@ -169,8 +169,8 @@ fn bookings_one_after_the_other_both_succeed() {
         let said = Example::start(&place.url, "booking", &["sequential"]).ends();
         for guest in ["ann", "bob"] {
             // A release may be reported a moment after the next one has the lock.
-            let of_guest: Vec<_> = said.iter().filter(|it| it.contains(guest)).cloned().collect();
-            assert_eq!(audit(&of_guest), ["ACQUIRED", "RELEASED"], "{said:#?}");
+            let its: Vec<_> = said.iter().filter(|it| it.contains(guest)).cloned().collect();
+            assert_eq!(audit(&its), ["ACQUIRED", "RELEASED"], "{said:#?}");
         }
         assert_eq!(count(&said, "wrote the booking"), 2, "{said:#?}");
         assert_eq!(count(&said, "Ann: Yes, Bob: Yes"), 1, "{said:#?}");
@@ -313,9 +313,8 @@ fn services_wait_for_an_engine_that_is_not_there_and_say_so() {
     };
     let is_up = |table: u32| {
         booking.says("engine.up");
-        // Each of them finds it out by itself.
+        let began = Instant::now();
         for port in [&one, &other] {
-            let began = Instant::now();
             while !ask(port, "GET /health", "", "").0.contains("200 OK") {
                 assert!(began.elapsed() < Duration::from_secs(30), "{port} is not up");
                 std::thread::sleep(Duration::from_millis(20));
