@@ -112,7 +112,6 @@ impl Lanes {
     pub(crate) fn join(&self, transaction: &Transaction) -> Turn {
         let config = &self.config;
         let name = self.name("lane", &address(transaction.sender));
-        let is_down = config.on_outage == OnOutage::Closed && !self.tenure.is_reachable(&name);
         let lane = self
             .tenure
             .mutex(&name)
@@ -124,19 +123,21 @@ impl Lanes {
             .meta("nonce", transaction.nonce.to_string())
             .meta("hash", transaction.hash.to_string());
         let turn = lane.join();
-        if !is_down {
+        if config.on_outage != OnOutage::Closed {
             return Box::pin(turn);
         }
         let tenure = self.tenure.clone();
         Box::pin(async move {
-            // The engine may be back, and not known to be.
             tokio::pin!(turn);
-            if let Ok(hold) = tokio::time::timeout(DOWN_FOR, &mut turn).await {
-                return hold;
-            }
-            match tenure.is_reachable(&name) {
-                true => turn.await,
-                false => Err(Error::new(ErrorKind::Unavailable, "the engine is out of reach")),
+            loop {
+                // Whoever stands in line when the engine goes is refused like whoever comes later. One that
+                // comes now may find that it is back, before that is known.
+                if let Ok(hold) = tokio::time::timeout(DOWN_FOR, &mut turn).await {
+                    return hold;
+                }
+                if !tenure.is_reachable(&name) {
+                    return Err(Error::new(ErrorKind::Unavailable, "the engine is out of reach"));
+                }
             }
         })
     }

@@ -5,21 +5,18 @@
 #![cfg(feature = "alloy")]
 #![allow(clippy::print_stderr, reason = "the figures of a run are worth reading")]
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
 use tenure_testkit::rng::Rng;
 use tenure_testkit::servers::{Anvil, Folder, Redis};
 
+use crate::probe::payments::Payments;
+
 const SIGNERS: usize = 4;
 const PAYMENTS: u64 = 500;
-/// Anvil's first account, whose secret everybody knows.
-const WALLET: &str = "0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266";
+/// The secret of anvil's first account, which everybody knows.
 const SECRET: &str = "0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80";
 const PAID: &str = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
 
@@ -89,33 +86,10 @@ impl Drop for Signer {
     }
 }
 
-/// What is left to be paid, and what was.
-struct Work {
-    amounts: Mutex<Vec<u64>>,
-    paid: AtomicU64,
-    killed: AtomicU64,
-}
-
-impl Work {
-    fn take(&self) -> Option<u64> {
-        self.amounts.lock().unwrap_or_else(PoisonError::into_inner).pop()
-    }
-
-    /// Whether it is time for a kill: they are spread over the payments.
-    fn is_kill_due(&self) -> bool {
-        let due = |killed: u64| {
-            let at = (killed + 1) * PAYMENTS / (kills() + 1);
-            (killed < kills() && self.paid.load(Ordering::Relaxed) >= at).then_some(killed + 1)
-        };
-        self.killed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).is_ok()
-    }
-}
-
 fn prove(engine: &str, seed: u64) {
     let began = Instant::now();
     let node = Anvil::build().start().unwrap();
-    let (paid, killed) = (AtomicU64::new(0), AtomicU64::new(0));
-    let work = Work { amounts: Mutex::new((1..=PAYMENTS).rev().collect()), paid, killed };
+    let work = Payments::new(PAYMENTS, kills());
     std::thread::scope(|scope| {
         for number in 0..SIGNERS {
             let (work, node) = (&work, &node);
@@ -123,14 +97,13 @@ fn prove(engine: &str, seed: u64) {
             scope.spawn(move || pay(engine, node, work, rng));
         }
     });
-    let killed = work.killed.load(Ordering::Relaxed);
-    let mined = look_at_the_chain(&node, killed);
+    let (mined, killed) = (work.look_at_the_chain(&node), work.killed());
     let what = engine.split(':').next().unwrap();
     eprintln!("{what}: {mined} mined, {killed} kills, {:?}", began.elapsed());
 }
 
 /// One signer after another, each until it is killed.
-fn pay(engine: &str, node: &Anvil, work: &Work, mut rng: Rng) {
+fn pay(engine: &str, node: &Anvil, work: &Payments, mut rng: Rng) {
     let mut signer = Signer::start(engine, node);
     while let Some(amount) = work.take() {
         let mut is_paid = false;
@@ -145,7 +118,7 @@ fn pay(engine: &str, node: &Anvil, work: &Work, mut rng: Rng) {
                 }
             };
         }
-        work.paid.fetch_add(1, Ordering::Relaxed);
+        work.is_paid();
     }
     signer.ends();
 }
@@ -160,34 +133,4 @@ fn pays_while_it_is_killed(signer: &mut Signer, amount: u64, life: Duration) -> 
         });
         signer.pays(amount)
     })
-}
-
-/// Every nonce once, every payment, nothing that waits. Returns how many were mined.
-fn look_at_the_chain(node: &Anvil, killed: u64) -> u64 {
-    let pool = node.rpc("txpool_status", json!([])).unwrap();
-    assert_eq!((&pool["pending"], &pool["queued"]), (&json!("0x0"), &json!("0x0")), "{pool}");
-    let mined = node.nonce(WALLET, "latest").unwrap();
-    assert_eq!(node.nonce(WALLET, "pending").unwrap(), mined);
-    let (mut nonces, mut amounts) = (BTreeMap::new(), BTreeMap::new());
-    let last = number(&node.rpc("eth_blockNumber", json!([])).unwrap());
-    for block in 0..=last {
-        let block = node.rpc("eth_getBlockByNumber", json!([format!("{block:#x}"), true])).unwrap();
-        for transaction in block["transactions"].as_array().unwrap() {
-            assert_eq!(transaction["from"], WALLET);
-            *nonces.entry(number(&transaction["nonce"])).or_insert(0) += 1;
-            *amounts.entry(number(&transaction["value"])).or_insert(0) += 1;
-        }
-    }
-    assert!(nonces.values().all(|times| *times == 1), "{nonces:?}");
-    assert!(nonces.keys().copied().eq(0..mined), "{nonces:?}");
-    // Whoever was killed may have paid before it could say so; what fills gaps pays nothing.
-    amounts.remove(&0);
-    assert!(amounts.keys().copied().eq(1..=PAYMENTS), "{amounts:?}");
-    let twice: u64 = amounts.values().map(|times| times - 1).sum();
-    assert!(twice <= killed, "{twice} were paid twice");
-    mined
-}
-
-fn number(value: &Value) -> u64 {
-    u64::from_str_radix(value.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }

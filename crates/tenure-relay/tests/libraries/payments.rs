@@ -1,23 +1,19 @@
 //! The scripts that the guide prints: four processes of Node.js pay from one wallet through relays, and are
 //! killed at random. Every nonce is mined once, none is left out, and every payment is made.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
 use tenure_testkit::rng::Rng;
 use tenure_testkit::servers::{Anvil, Javascript, Redis};
 
 use super::{SECRETS, relays};
+use crate::probe::payments::Payments;
 use crate::probe::relays::{Instance, config};
 
 const SIGNERS: usize = 4;
 const PAYMENTS: u64 = 60;
-const WALLET: &str = "0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266";
 const PAID: &str = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
 
 /// A script of the guide.
@@ -67,8 +63,9 @@ async fn prove(script: Script, many: usize) {
     (config.nonces, config.nonces_for) = (true, script.lasts);
     let relays = relays(&config, &redis, many).await;
     let printed = Javascript::new(&printed(script.number)).unwrap();
-    tokio::task::block_in_place(|| pay_all(&printed, &relays, script.kills));
-    look_at_the_chain(&node, script.kills);
+    tokio::task::block_in_place(|| {
+        pay_all(&printed, &relays, script.kills).look_at_the_chain(&node);
+    });
 }
 
 /// A process of the script; killed on drop.
@@ -118,33 +115,9 @@ impl Drop for Signer {
     }
 }
 
-/// What is left to be paid, and what was.
-struct Work {
-    amounts: Mutex<Vec<u64>>,
-    paid: AtomicU64,
-    killed: AtomicU64,
-    kills: u64,
-}
-
-impl Work {
-    fn take(&self) -> Option<u64> {
-        self.amounts.lock().unwrap_or_else(PoisonError::into_inner).pop()
-    }
-
-    /// Whether it is time for a kill: they are spread over the payments.
-    fn is_kill_due(&self) -> bool {
-        let due = |killed: u64| {
-            let at = (killed + 1) * PAYMENTS / (self.kills + 1);
-            (killed < self.kills && self.paid.load(Ordering::Relaxed) >= at).then_some(killed + 1)
-        };
-        self.killed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).is_ok()
-    }
-}
-
-fn pay_all(script: &Javascript, relays: &[Instance], kills: u64) {
+fn pay_all(script: &Javascript, relays: &[Instance], kills: u64) -> Payments {
     let began = Instant::now();
-    let (paid, killed) = (AtomicU64::new(0), AtomicU64::new(0));
-    let work = Work { amounts: Mutex::new((1..=PAYMENTS).rev().collect()), paid, killed, kills };
+    let work = Payments::new(PAYMENTS, kills);
     std::thread::scope(|scope| {
         for number in 0..SIGNERS {
             let (work, relay) = (&work, &relays[number % relays.len()]);
@@ -152,13 +125,14 @@ fn pay_all(script: &Javascript, relays: &[Instance], kills: u64) {
             scope.spawn(move || pay(script, relay, work, rng));
         }
     });
-    let killed = work.killed.load(Ordering::Relaxed);
+    let killed = work.killed();
     println!("{} relays: {PAYMENTS} paid, {killed} kills, {:?}", relays.len(), began.elapsed());
     assert_eq!(killed, kills);
+    work
 }
 
 /// One signer after another, each until it is killed.
-fn pay(script: &Javascript, relay: &Instance, work: &Work, mut rng: Rng) {
+fn pay(script: &Javascript, relay: &Instance, work: &Payments, mut rng: Rng) {
     let mut signer = Signer::start(script, relay);
     while let Some(amount) = work.take() {
         if work.is_kill_due() {
@@ -170,30 +144,6 @@ fn pay(script: &Javascript, relay: &Instance, work: &Work, mut rng: Rng) {
         } else {
             assert!(signer.pays(amount), "it ended before it had paid");
         }
-        work.paid.fetch_add(1, Ordering::Relaxed);
+        work.is_paid();
     }
-}
-
-/// Every nonce once, every payment, nothing that waits.
-fn look_at_the_chain(node: &Anvil, killed: u64) {
-    let number = |value: &Value| {
-        u64::from_str_radix(value.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
-    };
-    let pool = node.rpc("txpool_status", json!([])).unwrap();
-    assert_eq!((&pool["pending"], &pool["queued"]), (&json!("0x0"), &json!("0x0")), "{pool}");
-    let (mut nonces, mut amounts) = (Vec::new(), BTreeMap::new());
-    let last = number(&node.rpc("eth_blockNumber", json!([])).unwrap());
-    for block in 0..=last {
-        let block = node.rpc("eth_getBlockByNumber", json!([format!("{block:#x}"), true])).unwrap();
-        for transaction in block["transactions"].as_array().unwrap() {
-            assert_eq!(transaction["from"], WALLET);
-            nonces.push(number(&transaction["nonce"]));
-            *amounts.entry(number(&transaction["value"])).or_insert(0_u64) += 1;
-        }
-    }
-    assert_eq!(nonces, (0..nonces.len() as u64).collect::<Vec<_>>());
-    assert!(amounts.keys().copied().eq(1..=PAYMENTS), "{amounts:?}");
-    // Whoever was killed may have paid before it could say so.
-    let twice: u64 = amounts.values().map(|times| times - 1).sum();
-    assert!(twice <= killed, "{twice} were paid twice");
 }

@@ -3,5 +3,6 @@
 
 pub(crate) mod client;
 pub(crate) mod gate;
+pub(crate) mod payments;
 pub(crate) mod relays;
 pub(crate) mod wallet;

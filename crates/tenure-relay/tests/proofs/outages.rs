@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure::OnOutage;
+use tenure::{OnOutage, Tenure};
 use tenure_relay::Gap;
 use tenure_testkit::node::Conduct;
 use tenure_testkit::servers::{Anvil, Redis, eventually};
@@ -111,6 +111,30 @@ async fn s141_closed_nothing_is_sent_while_the_engine_is_down_and_it_goes_on_by_
     let refused: u64 = senders.iter().map(|it| it.refused.load(Ordering::Acquire)).sum();
     println!("closed: {refused} refused, {:?} sent before and {:?} in all", before, counts());
     assert_eq!(client.get("/readyz").await.status, 200);
+}
+
+/// Who stands in line would keep its place until the engine is back; who sent the transaction would hear nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s141_closed_one_that_waits_in_its_lane_is_refused_when_the_engine_goes() {
+    let (node, redis) = (scripted(), Redis::build().start().unwrap());
+    let relay = RelayProcess::start(&Orders::new(&node.url(), &redis.url())).await;
+    let wallet = Wallet::fresh(1, CHAIN);
+    let tenure = Tenure::connect(&redis.url()).await.unwrap();
+    let lane = format!("lane:{CHAIN}:{}", wallet.name());
+    let held = tenure.mutex(&lane).acquire().await.unwrap();
+    let mut client = relay.client().await;
+    client.write(&send(1, &wallet.pay(0).raw).to_string()).await.unwrap();
+    loop {
+        let view = tenure.inspect(&lane).await.unwrap().unwrap();
+        if !view.waiters.is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    redis.kill().unwrap();
+    let answer = tokio::time::timeout(SOON, client.read()).await.expect("an answer").unwrap();
+    assert_eq!(answer.json()["error"]["data"]["reason"], "engine_down", "{}", answer.text());
+    drop(held);
 }
 
 /// Sixty at once, and Redis dies in the middle of them; sixty more, and it comes back.
