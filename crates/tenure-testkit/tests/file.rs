@@ -10,6 +10,7 @@ use tenure_testkit::stage::RealStage;
 /// Every client of a case opens the file for itself, as a process of its own would.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_conforms_with_a_client_for_each() {
+    let _alone = crate::ALONE.lock().await;
     let folder = Folder::in_memory("file").unwrap();
     let path = folder.path().join("locks.db");
     conformance::check(Arc::new(RealStage::here()), move || Arc::new(File::open(&path).unwrap()))

@@ -14,6 +14,7 @@ const PREFIX: &str = "TENURE_TEST_PREFIX";
 
 #[test]
 fn a_file_conforms_for_several_processes_at_once() {
+    let _alone = crate::ALONE.blocking_lock();
     let folder = Folder::new("file").unwrap();
     let path = folder.path().join("locks.db");
     let start = |number: usize| -> Child {

@@ -17,6 +17,7 @@ fn memory_conforms_on_virtual_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_conforms_on_real_time() {
+    let _alone = crate::ALONE.lock().await;
     let engine = Arc::new(Memory::new());
     conformance::check(Arc::new(RealStage::here()), move || engine.clone()).await;
 }

@@ -23,30 +23,35 @@ async fn conforms(url: String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_single_server_conforms() {
+    let _alone = crate::ALONE.lock().await;
     let server = servers::Redis::build().start().unwrap();
     conforms(server.url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_conform() {
+    let _alone = crate::ALONE.lock().await;
     let servers = servers::Sentinels::start(2).unwrap();
     conforms(servers.url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_conforms() {
+    let _alone = crate::ALONE.lock().await;
     let servers = servers::Cluster::start().unwrap();
     conforms(servers.url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_6_2_conforms() {
+    let _alone = crate::ALONE.lock().await;
     let server = servers::Redis::build().flavour(servers::Flavour::Redis62).start().unwrap();
     conforms(server.url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn valkey_conforms() {
+    let _alone = crate::ALONE.lock().await;
     let server = servers::Redis::build().flavour(servers::Flavour::Valkey).start().unwrap();
     conforms(server.url()).await;
 }

@@ -17,7 +17,7 @@ pub(super) struct Mutation {
 /// The simulation notices most things.
 pub(super) const SIMULATION: &[&str] = &["--test", "simulation"];
 /// The conformance suite notices what is a promise about one call.
-const CONFORMANCE: &[&str] = &["--test", "engines", "memory::memory_conforms_on_virtual_time"];
+const CONFORMANCE: &[&str] = &["--test", "conformance", "memory::memory_conforms_on_virtual_time"];
 /// What happens between two steps.
 pub(super) const RACES: &[&str] = &["--test", "api", "races::"];
 /// One claim as its own process sees it.

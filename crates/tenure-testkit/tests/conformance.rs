@@ -1,0 +1,11 @@
+//! Every engine against the suite. A program of its own, and one engine at a time: the suite plays all its cases at
+//! once, by real time, and keeps a machine busy.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
+
+mod file;
+mod file_processes;
+mod memory;
+mod redis;
+
+/// Whoever has it plays the suite.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
