@@ -309,10 +309,19 @@ impl Run {
     }
 }
 
+/// How often the engine is asked for that.
+const MOST_LOOKS: u32 = 3;
+
 /// Whether the engine says that it knows what was settled.
 async fn is_kept(core: &Core, stake: &Stake, settle: &Settle) -> bool {
     // What did not happen leaves nothing behind.
     let Some(outcome) = &settle.outcome else { return true };
-    let record = core.view(&stake.claim.name).await.ok().flatten().and_then(|view| view.record);
-    record.is_some_and(|it| it.fence == settle.fence && it.outcome.as_ref() == Some(outcome))
+    // The connection that lost the answer may be about to be made anew, and take this question along.
+    for _ in 0..MOST_LOOKS {
+        let Ok(view) = core.view(&stake.claim.name).await else { continue };
+        return view.and_then(|view| view.record).is_some_and(|record| {
+            record.fence == settle.fence && record.outcome.as_ref() == Some(outcome)
+        });
+    }
+    false
 }
