@@ -268,7 +268,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         breaks: "a script grants to the first in line although it does not fit",
-        file: "crates/tenure/src/engines/redis/lua/line.lua",
+        file: "crates/tenure/src/engines/redis/lua/line/admission.lua",
         find: "elseif e.weight > cap - held then",
         replace: "elseif e.weight > cap + held then",
         tests: SCRIPTS,
@@ -303,7 +303,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         breaks: "a script tells only the next in line when to look",
-        file: "crates/tenure/src/engines/redis/lua/line.lua",
+        file: "crates/tenure/src/engines/redis/lua/line/admission.lua",
         find: "if (at <= 8 or at == #line) and not told[to]",
         replace: "if at == 1 and not told[to]",
         tests: SCRIPTS,

@@ -124,13 +124,12 @@ async fn s141_closed_one_that_waits_in_its_lane_is_refused_when_the_engine_goes(
     let held = tenure.mutex(&lane).acquire().await.unwrap();
     let mut client = relay.client().await;
     client.write(&send(1, &wallet.pay(0).raw).to_string()).await.unwrap();
-    loop {
-        let view = tenure.inspect(&lane).await.unwrap().unwrap();
-        if !view.waiters.is_empty() {
-            break;
+    let waits = async {
+        while tenure.inspect(&lane).await.unwrap().unwrap().waiters.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    };
+    tokio::time::timeout(SOON, waits).await.expect("it waits in its lane");
     redis.kill().unwrap();
     let answer = tokio::time::timeout(SOON, client.read()).await.expect("an answer").unwrap();
     assert_eq!(answer.json()["error"]["data"]["reason"], "engine_down", "{}", answer.text());

@@ -19,20 +19,43 @@ pub(super) enum Script {
     Hello,
 }
 
-macro_rules! with_line {
-    ($($part:literal),+) => {
-        concat!("local last\n", $(include_str!(concat!("lua/", $part, ".lua"))),+)
+/// The rule, in the order in which its parts need each other.
+macro_rules! rule {
+    () => {
+        concat!(
+            include_str!("lua/line/kept.lua"),
+            include_str!("lua/line/numbers.lua"),
+            include_str!("lua/line/reach.lua"),
+            include_str!("lua/line/grants.lua"),
+            include_str!("lua/line/admission.lua")
+        )
+    };
+}
+
+/// A step: what can be done while a name has one holder alone, if there is such a part, then the rule, then
+/// what this step asks of it.
+macro_rules! step {
+    ($step:literal) => {
+        concat!("local last\n", rule!(), include_str!(concat!("lua/", $step, ".lua")))
+    };
+    ($alone:literal, $step:literal) => {
+        concat!(
+            "local last\n",
+            include_str!(concat!("lua/", $alone, ".lua")),
+            rule!(),
+            include_str!(concat!("lua/", $step, ".lua"))
+        )
     };
 }
 
 const TEXTS: [&str; 9] = [
-    with_line!("claim_alone", "line", "claim"),
-    with_line!("renew_alone", "line", "renew"),
-    with_line!("leave_alone", "line", "leave"),
-    with_line!("line", "break"),
-    with_line!("line", "forget"),
-    with_line!("line", "resize"),
-    with_line!("line", "tick"),
+    step!("claim_alone", "claim"),
+    step!("renew_alone", "renew"),
+    step!("leave_alone", "leave"),
+    step!("break"),
+    step!("forget"),
+    step!("resize"),
+    step!("tick"),
     include_str!("lua/view.lua"),
     include_str!("lua/hello.lua"),
 ];
