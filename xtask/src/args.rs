@@ -10,7 +10,9 @@ pub(crate) const HELP: &str = "\
 usage: cargo xtask <command>
 
   set-up           install what the tests need, and nothing else
-  test [--all]     everything that a change needs; --all adds the slow tests and the mutants
+  test [--all] [STEP]
+                   everything that a change needs, or one step of it (`cargo xtask test clippy`);
+                   --all adds the slow tests and the mutants
   tidy             who imports whom, how long files and functions are, what docs must say
   api [--write]    compare the public API with docs/api.txt, or write that file anew
   chart [--write]  compare the pictures of the docs with what draws them, or draw them anew
@@ -32,6 +34,8 @@ pub(crate) enum Command {
     Test {
         /// Also what is slow.
         all: bool,
+        /// The only step to run; empty for all of them.
+        only: String,
     },
     /// The rules that no compiler checks.
     Tidy,
@@ -60,7 +64,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
     match command.as_str() {
         "help" | "--help" | "-h" => Ok(Command::Help),
         "set-up" => no_options(rest).map(|()| Command::SetUp),
-        "test" => Ok(Command::Test { all: flag(rest, "--all")? }),
+        "test" => test(rest),
         "tidy" => no_options(rest).map(|()| Command::Tidy),
         "api" => Ok(Command::Api { write: flag(rest, "--write")? }),
         "chart" => Ok(Command::Chart { write: flag(rest, "--write")? }),
@@ -82,6 +86,12 @@ fn flag(rest: &[String], known: &str) -> Result<bool, String> {
         Some((first, rest)) if first == known => no_options(rest).map(|()| true),
         _ => no_options(rest).map(|()| false),
     }
+}
+
+fn test(rest: &[String]) -> Result<Command, String> {
+    let (options, words): (Vec<_>, Vec<_>) =
+        rest.iter().cloned().partition(|word| word.starts_with('-'));
+    Ok(Command::Test { all: flag(&options, "--all")?, only: words.join(" ") })
 }
 
 fn mutants(rest: &[String]) -> Result<Mutants, String> {
@@ -121,8 +131,10 @@ mod tests {
 
     #[test]
     fn each_command_is_read_with_its_options() {
-        assert_eq!(read("test"), Ok(Command::Test { all: false }));
-        assert_eq!(read("test --all"), Ok(Command::Test { all: true }));
+        let test = |all, only: &str| Ok(Command::Test { all, only: only.to_owned() });
+        assert_eq!(read("test"), test(false, ""));
+        assert_eq!(read("test --all"), test(true, ""));
+        assert_eq!(read("test no features"), test(false, "no features"));
         assert_eq!(read("api --write"), Ok(Command::Api { write: true }));
         assert_eq!(read("chart"), Ok(Command::Chart { write: false }));
         let about = |words: &str| Ok(Command::Mutants(Mutants::About(words.to_owned())));

@@ -51,7 +51,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Help => println!("{}", args::HELP),
         Command::SetUp => setup::run()?,
-        Command::Test { all } => test::run(all)?,
+        Command::Test { all, only } => test::run(all, &only)?,
         Command::Tidy => tidy::run()?,
         Command::Api { write } => api::run(write)?,
         Command::Chart { write } => chart::run(write)?,

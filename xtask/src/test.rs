@@ -3,7 +3,8 @@
 //! The steps run one by one and the first failure ends the run: what follows a step that failed would
 //! only repeat its message in other words.
 
-use std::thread;
+mod programs;
+
 use std::time::Instant;
 
 use crate::failure::Failure;
@@ -57,10 +58,20 @@ fn steps(all: bool) -> Vec<Step> {
     steps
 }
 
-/// Runs the steps, with `all` also what is slow.
-pub(crate) fn run(all: bool) -> Result<(), Failure> {
+/// Runs the steps, or `only` one of them; with `all` also what is slow.
+pub(crate) fn run(all: bool, only: &str) -> Result<(), Failure> {
     let began = Instant::now();
-    let steps = steps(all);
+    let mut steps = steps(all);
+    if !only.is_empty() {
+        let names: Vec<_> = steps.iter().map(|step| step.name).collect();
+        steps.retain(|step| step.name == only);
+        if steps.is_empty() {
+            let known = names.join(", ");
+            return Err(
+                Failure::new(format!("there is no step {only:?}")).next(format!("one of: {known}"))
+            );
+        }
+    }
     for (index, step) in steps.iter().enumerate() {
         println!("[{}/{}] {}", index + 1, steps.len(), step.name);
         let began = Instant::now();
@@ -111,23 +122,11 @@ fn feature_names(manifest: &str) -> impl Iterator<Item = &str> {
 }
 
 fn tests() -> Result<(), Failure> {
-    test_all(&[])
+    programs::run(&[])
 }
 
 fn slow_tests() -> Result<(), Failure> {
-    test_all(&[("TENURE_SLOW", "1")])
-}
-
-/// Plain `cargo test`: it is on every machine, and it runs the examples in the docs.
-///
-/// Most tests wait for servers and processes most of the time, so twice as many run at a time as there are
-/// cores.
-fn test_all(with: &[(&str, &str)]) -> Result<(), Failure> {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let args = ["test", "--workspace", "--all-features", "--locked", "--no-fail-fast"];
-    let mut tests = workspace::cargo(args);
-    tests.env("RUST_TEST_THREADS", (2 * cores).to_string()).envs(with.iter().copied());
-    workspace::run(&mut tests)
+    programs::run(&[("TENURE_SLOW", "1")])
 }
 
 fn docs() -> Result<(), Failure> {

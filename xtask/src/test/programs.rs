@@ -1,0 +1,138 @@
+//! The test programs, several at a time.
+//!
+//! Most tests wait for servers and processes most of the time: one program alone leaves half of the machine idle.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use crate::failure::Failure;
+use crate::workspace;
+
+/// What every call of cargo says, so that it finds everything built.
+const BUILD: [&str; 4] = ["test", "--workspace", "--all-features", "--locked"];
+/// The programs that take longest. They start first, so that none of them is left over at the end.
+const LONGEST: [&str; 6] =
+    ["engines", "command", "outage", "redis_torture", "conformance", "relay"];
+/// How many run at a time.
+const PROGRAMS: usize = 2;
+
+/// One call of cargo: what it is called, and what it runs.
+struct Job {
+    name: String,
+    args: Vec<String>,
+}
+
+/// Builds all test programs and runs them, with these variables set.
+pub(super) fn run(with: &[(&str, &str)]) -> Result<(), Failure> {
+    workspace::run(workspace::cargo(BUILD).arg("--no-run"))?;
+    let logs = workspace::scratch().join("test-output");
+    fs::create_dir_all(&logs)
+        .map_err(|error| Failure::new(format!("cannot make {}: {error}", logs.display())))?;
+    let jobs = Mutex::new(jobs(&workspace::paths(&workspace::root())?));
+    let failed = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..PROGRAMS {
+            scope.spawn(|| {
+                // Not in the head of the loop, where the lock would be held during its body.
+                let next = || lock(&jobs).pop_front();
+                while let Some(job) = next() {
+                    if let Err(failure) = job.run(&logs, with) {
+                        lock(&failed).push(failure.to_string());
+                    }
+                }
+            });
+        }
+    });
+    let failed = lock(&failed);
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(failed.join("\n"))),
+    }
+}
+
+/// The programs in `tests/` of every crate, the unit tests, and the examples in the docs.
+fn jobs(files: &[String]) -> VecDeque<Job> {
+    let program = |path: &String| {
+        let parts: Vec<_> = path.split('/').collect();
+        let ["crates", _, "tests", file] = parts[..] else { return None };
+        file.strip_suffix(".rs").map(str::to_owned)
+    };
+    let mut programs: Vec<_> = files.iter().filter_map(program).collect();
+    programs.sort_by_key(|name| {
+        let rank = LONGEST.iter().position(|longest| longest == name);
+        (rank.unwrap_or(LONGEST.len()), name.clone())
+    });
+    // One call runs all programs of the same name.
+    programs.dedup();
+    let job = |name: &str, args: &[&str]| Job {
+        name: name.to_owned(),
+        args: args.iter().map(ToString::to_string).collect(),
+    };
+    let mut jobs: VecDeque<_> = programs.iter().map(|name| job(name, &["--test", name])).collect();
+    jobs.push_back(job("unit tests", &["--lib", "--bins", "--examples"]));
+    jobs.push_back(job("examples in the docs", &["--doc"]));
+    jobs
+}
+
+impl Job {
+    /// Runs it to its end. What it prints is shown in one piece, not mixed with that of another.
+    fn run(&self, logs: &Path, with: &[(&str, &str)]) -> Result<(), Failure> {
+        let began = Instant::now();
+        let log = logs.join(format!("{}.log", self.name));
+        let cannot = |error| Failure::new(format!("cannot write {}: {error}", log.display()));
+        let output = File::create(&log).map_err(cannot)?;
+        let mut cargo = workspace::cargo(BUILD);
+        cargo.arg("--no-fail-fast").args(&self.args).envs(with.iter().copied());
+        cargo.env("RUST_TEST_THREADS", threads().to_string());
+        cargo.stdout(output.try_clone().map_err(cannot)?).stderr(output);
+        let ended = workspace::run(&mut cargo);
+        let printed = fs::read(&log).map_err(cannot)?;
+        let mut stdout = io::stdout().lock();
+        let shown = stdout.write_all(&printed).and_then(|()| {
+            writeln!(
+                stdout,
+                "      {} ended after {:.1} s",
+                self.name,
+                began.elapsed().as_secs_f64()
+            )
+        });
+        // Nobody may be there to read it.
+        drop(shown);
+        ended
+    }
+}
+
+/// How many tests of a program run at a time.
+fn threads() -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    cores + cores.div_ceil(2)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_is_run_once_and_the_longest_first() {
+        let files = [
+            "crates/a/tests/api.rs",
+            "crates/a/tests/api/part.rs",
+            "crates/b/tests/api.rs",
+            "crates/b/tests/engines.rs",
+            "crates/b/src/tests/none.rs",
+            "bench/tests.rs",
+        ];
+        let jobs = jobs(&files.map(str::to_owned));
+        let names: Vec<_> = jobs.iter().map(|job| job.name.as_str()).collect();
+        assert_eq!(names, ["engines", "api", "unit tests", "examples in the docs"]);
+    }
+}
