@@ -1,4 +1,4 @@
-//! The public API of the library as a text under review: `docs/api.txt`.
+//! The public API of the libraries as a text under review: `docs/api.txt`.
 //!
 //! The snapshot is made from the sources, with no compiler: names are resolved by hand, so that it
 //! shows what a user can name and not where it happens to be defined. Moving an item between private
@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 use crate::failure::Failure;
 use crate::workspace;
 
-/// The library, and the name its users know it by.
-const LIBRARY: (&str, &str) = ("crates/tenure/src/", "tenure");
+/// The libraries, and the names that their users know them by.
+const LIBRARIES: [(&str, &str); 2] =
+    [("crates/tenure/src/", "tenure"), ("crates/tenure-relay/src/", "tenure_relay")];
 /// Where the snapshot is kept.
 const SNAPSHOT: &str = "docs/api.txt";
 
@@ -46,7 +47,10 @@ pub(crate) fn check() -> Result<(), Failure> {
 
 /// The API as the sources have it now.
 fn present() -> Result<String, Failure> {
-    let (folder, name) = LIBRARY;
+    LIBRARIES.into_iter().map(|(folder, name)| of_library(folder, name)).collect()
+}
+
+fn of_library(folder: &str, name: &str) -> Result<String, Failure> {
     let wanted = |path: &str| path.starts_with(folder) && path.ends_with(".rs");
     let sources = workspace::sources(&workspace::root(), wanted)?;
     let below = |path: &str| path.strip_prefix(folder).unwrap_or(path).to_owned();
