@@ -93,7 +93,26 @@ fn clippy() -> Result<(), Failure> {
 
 /// Whether the libraries stand without any of their features: everywhere else all of them are on.
 fn no_features() -> Result<(), Failure> {
-    LIBRARIES.iter().try_for_each(|package| clippy_with(package, ""))
+    LIBRARIES.iter().try_for_each(|package| clippy_with(package, ""))?;
+    let tree = ["tree", "--locked", "--no-default-features", "-p", "tenure"];
+    let tree =
+        workspace::output(workspace::cargo(tree).args(["-e", "normal", "--prefix", "none"]))?;
+    match heavy_crates(&tree).as_slice() {
+        [] => Ok(()),
+        found => {
+            let found = found.join(", ");
+            Err(Failure::new(format!("a program that uses memory: alone compiles {found}")))
+        }
+    }
+}
+
+/// The crates in `tree` that belong to engines which a program can leave out.
+fn heavy_crates(tree: &str) -> Vec<&str> {
+    let crates = tree.lines().filter_map(|line| line.split_whitespace().next());
+    let is_heavy = |name: &&str| {
+        ["libsqlite3-sys", "redis", "ring", "rusqlite", "rustls", "sha1"].contains(name)
+    };
+    crates.filter(is_heavy).collect()
 }
 
 /// Whether they stand on each of their features alone.
@@ -103,7 +122,10 @@ fn features() -> Result<(), Failure> {
             workspace::read(&workspace::root(), &format!("crates/{package}/Cargo.toml"))?;
         feature_names(&manifest).try_for_each(|feature| clippy_with(package, feature))?;
     }
-    Ok(())
+    // What a build says that lacks an engine can be seen in such a build only.
+    let test =
+        ["test", "--locked", "--no-default-features", "-p", "tenure", "--lib", "client::open"];
+    workspace::run(&mut workspace::cargo(test))
 }
 
 const LIBRARIES: [&str; 2] = ["tenure", "tenure-relay"];
@@ -138,6 +160,13 @@ fn docs() -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn crates_of_engines_are_found_in_a_tree() {
+        let tree = "tenure v0.1.0 (/x)\nring v0.17.14\ntracing v0.1.44\nring v0.17.14 (*)\n";
+        assert_eq!(heavy_crates(tree), ["ring", "ring"]);
+        assert!(heavy_crates("rustix v1.1.6\nsha2 v0.11.1\n").is_empty());
+    }
 
     #[test]
     fn features_are_found_in_the_manifest() {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
 
@@ -85,6 +85,18 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
         Ok(())
     } else {
         Err(Failure::new(format!("`{shown}` ended with {status}")))
+    }
+}
+
+/// Runs a program to its end, and returns what it printed.
+pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
+    let shown = show(command);
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| cannot_run(&shown, &error))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(Failure::new(format!("`{shown}` ended with {}", output.status)))
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring::digest::{SHA256, digest};
+use sha2::{Digest, Sha256};
 
 use crate::ask::Draft;
 use crate::claim::{ClaimId, Ended, Fence, Grant, Renewal, Renewed};
@@ -127,8 +127,8 @@ fn parts(secret: &str) -> Option<Parts<'_>> {
 
 /// Tells one name from another, without showing it.
 fn fingerprint(name: &Name) -> String {
-    let hash = digest(&SHA256, name.as_str().as_bytes());
-    hash.as_ref().iter().take(4).fold("n".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    let hash = Sha256::digest(name.as_str());
+    hash.iter().take(4).fold("n".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 fn id(hex: &str) -> Option<ClaimId> {

@@ -36,6 +36,13 @@
 //!   that come along; [`ledger`] is the rule that they apply.
 //! - [`fencing`] makes databases, files and HTTP servers refuse a holder that comes too late.
 //!
+//! # Features
+//!
+//! The engines are features, all on by default: `file`, `redis` and `tls` (for `rediss://`). With
+//! `default-features = false` a program has `memory:` alone, and compiles neither SQLite nor rustls. Off by
+//! default are `metrics`, `idempotency`, and `fence-file`, `fence-http`, `fence-postgres`, `fence-redis` and
+//! `fence-sqlite` for [`fencing`].
+//!
 //! # What a lock cannot do
 //!
 //! A process can be stopped in the middle of its work and go on when its hold has long ended. No lock

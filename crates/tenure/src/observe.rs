@@ -25,6 +25,7 @@ use tracing::{Level, Span, debug, enabled, error, info, warn};
 pub use self::adviser::Advice;
 pub(crate) use self::beyond::*;
 pub(crate) use self::holding::Holding;
+#[cfg(feature = "file")]
 pub(crate) use self::queue::keep_apart;
 pub(crate) use self::waiting::Waiting;
 pub(crate) use self::worker::Worker;

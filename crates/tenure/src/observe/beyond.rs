@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
-use tracing::{debug, error, info, warn};
+#[cfg(any(feature = "file", feature = "redis"))]
+use tracing::debug;
+use tracing::{error, info, warn};
 
 #[cfg(feature = "metrics")]
 use super::meters;
-use super::{TARGET, group, group_of, measure, millis, queue};
+use super::{TARGET, group_of, measure, millis, queue};
 use crate::claim::Fence;
 use crate::error::Error;
-use crate::name::Name;
 
 /// Nobody said which engine to use. Once is enough.
 pub(crate) fn no_url() {
@@ -43,18 +44,21 @@ pub(crate) fn engine_up(engine: &str, down_for: Duration) {
 }
 
 /// A connection broke, or was not made.
+#[cfg(feature = "redis")]
 pub(crate) fn connection_lost(engine: &str, error: &Error) {
     let (engine, error) = (engine.to_owned(), error.to_string());
     queue::say(move || debug!(target: TARGET, event = "connection.lost", engine, reason = error));
 }
 
 /// The server pushed what nobody of ours pushes.
+#[cfg(feature = "redis")]
 pub(crate) fn strange_push(engine: &str) {
     let engine = engine.to_owned();
     queue::say(move || debug!(target: TARGET, event = "push.strange", engine));
 }
 
 /// The server may throw locks away.
+#[cfg(feature = "redis")]
 pub(crate) fn may_evict(engine: &str, policy: &str) {
     let (engine, policy) = (engine.to_owned(), policy.to_owned());
     queue::say(move || {
@@ -64,6 +68,7 @@ pub(crate) fn may_evict(engine: &str, policy: &str) {
 }
 
 /// The server's clock was set forward.
+#[cfg(feature = "redis")]
 pub(crate) fn clock_stepped(engine: &str, step: Duration) {
     let (engine, step_ms) = (engine.to_owned(), millis(step));
     queue::say(move || {
@@ -102,10 +107,11 @@ pub(crate) fn unsettled(why: &dyn std::fmt::Display) {
 }
 
 /// A waiter was passed over, because its process is gone or cannot be reached.
-pub(crate) fn passed_over(name: &Name) {
+#[cfg(feature = "file")]
+pub(crate) fn passed_over(name: &crate::name::Name) {
     let name = name.clone();
     queue::say(move || {
-        debug!(target: TARGET, event = "lock.passed_over", %name, group = group(&name));
+        debug!(target: TARGET, event = "lock.passed_over", %name, group = super::group(&name));
         measure!(passed_over(&name));
     });
 }

@@ -185,6 +185,7 @@ impl Ages {
     }
 }
 
+#[cfg(feature = "file")]
 pub(super) fn passed_over(name: &Name) {
     counter!("tenure_zombie_waiters_reaped_total", "group" => group(name)).increment(1);
 }

@@ -139,6 +139,7 @@ impl Queue {
 }
 
 /// From now on this thread, which is an engine's own, runs nothing foreign.
+#[cfg(feature = "file")]
 pub(crate) fn keep_apart() {
     Arc::<Queue>::default().keep_apart();
 }

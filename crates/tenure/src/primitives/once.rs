@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring::digest::{SHA256, digest};
+use sha2::{Digest, Sha256};
 
 use crate::acquire::Ending;
 use crate::ask::Draft;
@@ -106,8 +106,8 @@ impl Once {
     /// What the work is done with, such as the body of a request. The same name with other content is
     /// refused with `Conflict`. Only a hash of it is kept. Default: anything goes.
     pub fn content(self, content: impl AsRef<[u8]>) -> Once {
-        let hash = digest(&SHA256, content.as_ref());
-        let half = hash.as_ref().first_chunk().copied().unwrap_or_default();
+        let hash = Sha256::digest(content.as_ref());
+        let half = hash.first_chunk().copied().unwrap_or_default();
         // 0 would agree with anything.
         self.with(|terms| terms.content = u128::from_be_bytes(half).max(1))
     }

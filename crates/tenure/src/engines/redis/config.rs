@@ -154,16 +154,7 @@ impl fmt::Display for Address {
 
 impl RedisConfig {
     /// The schemes of the URLs that [`from_url`](RedisConfig::from_url) reads.
-    pub const SCHEMES: [&str; 8] = [
-        "redis",
-        "rediss",
-        "redis+unix",
-        "unix",
-        "redis-sentinel",
-        "rediss-sentinel",
-        "redis-cluster",
-        "rediss-cluster",
-    ];
+    pub const SCHEMES: [&str; 8] = crate::engines::REDIS_SCHEMES;
 
     /// The defaults.
     pub fn new(topology: Topology) -> RedisConfig {

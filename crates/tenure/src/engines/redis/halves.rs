@@ -5,21 +5,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
-use tokio::net::{TcpStream, tcp, unix};
-use tokio_rustls::client::TlsStream;
+use tokio::net::{tcp, unix};
 
-use super::stream::Stream;
+use super::stream::{Stream, TlsStream};
 
 pub(super) enum Reader {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
-    Tls(ReadHalf<TlsStream<TcpStream>>),
+    Tls(ReadHalf<TlsStream>),
 }
 
 pub(super) enum Writer {
     Tcp(tcp::OwnedWriteHalf),
     Unix(unix::OwnedWriteHalf),
-    Tls(WriteHalf<TlsStream<TcpStream>>),
+    Tls(WriteHalf<TlsStream>),
 }
 
 pub(super) fn split(stream: Stream) -> (Reader, Writer) {

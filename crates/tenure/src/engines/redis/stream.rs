@@ -3,6 +3,10 @@
 //! It owns how a connection is made and how its failures are told. It has no time-out: whoever
 //! connects knows how long there is.
 
+#[cfg(not(feature = "tls"))]
+#[path = "stream/no_tls.rs"]
+mod tls;
+#[cfg(feature = "tls")]
 mod tls;
 
 use std::io;
@@ -12,18 +16,17 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
-use tokio_rustls::client::TlsStream;
 
 use super::config::Address;
 use crate::error::{Error, ErrorKind, Result};
 
-pub(super) use tls::TlsSetup;
+pub(super) use tls::{TlsSetup, TlsStream};
 
 #[derive(Debug)]
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream>),
 }
 
 impl Stream {
@@ -40,7 +43,7 @@ impl Stream {
                 // Before the connection: a name that no certificate can have is not the server's fault.
                 let name = tls.name_for(host)?;
                 let plain = connect_tcp(address, host, *port).await?;
-                let encrypted = tls.connector.connect(name, plain).await;
+                let encrypted = tls.connect(name, plain).await;
                 let encrypted = encrypted.map_err(|error| explain(address, &error))?;
                 Ok(Stream::Tls(Box::new(encrypted)))
             }
@@ -160,4 +163,5 @@ impl AsyncWrite for Stream {
 }
 
 #[cfg(test)]
+#[cfg(feature = "tls")]
 mod tests;

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
@@ -17,10 +18,12 @@ use tokio_rustls::rustls::{
 use super::super::config::{Address, Tls};
 use crate::error::{Error, ErrorKind, Result};
 
+pub(in super::super) type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
+
 /// What every TLS connection of an engine shares.
 #[derive(Clone)]
 pub(in super::super) struct TlsSetup {
-    pub(super) connector: TlsConnector,
+    connector: TlsConnector,
     server_name: Option<ServerName<'static>>,
 }
 
@@ -64,6 +67,15 @@ impl TlsSetup {
             Some(name) => Ok(name.clone()),
             None => parse_name("the host", host),
         }
+    }
+
+    /// Speaks TLS over a connection.
+    pub(super) async fn connect(
+        &self,
+        name: ServerName<'static>,
+        plain: TcpStream,
+    ) -> io::Result<TlsStream> {
+        self.connector.connect(name, plain).await
     }
 }
 
