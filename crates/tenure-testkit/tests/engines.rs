@@ -10,6 +10,7 @@ mod idempotency;
 mod leaders;
 mod node;
 mod onces;
+mod probe;
 mod probe_file;
 mod probe_http;
 mod probe_redis;
@@ -18,6 +19,7 @@ mod redis_faults;
 mod redis_ledger;
 mod redis_topologies;
 mod runtimes;
+mod scenarios;
 mod servers;
 mod worker;
 #[path = "../../tenure/tests/working/mod.rs"]
@@ -29,7 +31,7 @@ fn puppet() {
     let has = |sign| std::env::var_os(sign).is_some();
     if has(fences::paused::SIGN) {
         fences::paused::play();
-    } else if has(probe_file::puppet::SIGN) {
-        probe_file::puppet::play();
+    } else if has(probe::puppet::SIGN) {
+        probe::puppet::play();
     }
 }

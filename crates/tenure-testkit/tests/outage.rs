@@ -16,6 +16,7 @@ mod load;
 mod patience;
 #[path = "outage/policies.rs"]
 mod policies;
+mod probe;
 mod probe_file;
 mod probe_redis;
 #[path = "outage/seeds.rs"]

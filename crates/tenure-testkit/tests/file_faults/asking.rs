@@ -1,10 +1,6 @@
 //! Claims: refused, dropped, repeated, many at once.
 
-use tenure::engine::{
-    Claim, ClaimId, Engine, Leave, Left, Name, Space, SystemWorld, Verdict, World,
-};
-use tenure::engines::file::File;
-use tenure::{Ended, ErrorKind, Tenure};
+use tenure::{ErrorKind, Tenure};
 use tenure_testkit::rng::Rng;
 
 use crate::probe_file::*;
@@ -22,47 +18,6 @@ async fn s10_a_ttl_that_cannot_be_kept_is_refused_before_anything_is_written() {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid, "{query}");
     }
     assert_eq!(ground.number("SELECT count(*) FROM name"), 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s14_a_dropped_waiter_leaves_the_line() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let hold = tenure.mutex("x").acquire().await.unwrap();
-    let mut rng = Rng::new(14);
-    for _ in 0..40 {
-        let line: Vec<_> = (0..10).map(|_| Box::pin(tenure.mutex("x").join())).collect();
-        pause(ms(rng.between(0, 6))).await;
-        drop(line);
-    }
-    until_waiting(&tenure, "x", 0).await;
-    hold.release().await.unwrap();
-    assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s15_a_turn_that_nobody_takes_is_passed_on_at_once() {
-    let ground = Ground::new();
-    let (ours, theirs) = (ground.connect().await, ground.connect().await);
-    let mut rng = Rng::new(15);
-    for round in 0..150 {
-        let hold = ours.mutex("x").acquire().await.unwrap();
-        let given_up = tokio::spawn(theirs.mutex("x").join());
-        let next = wait_for(&ours, "x", secs(30));
-        if round % 2 == 0 {
-            until_waiting(&ours, "x", 2).await;
-        }
-        let release = tokio::spawn(hold.release());
-        // Aimed at the moment of the hand-over.
-        for _ in 0..rng.between(0, 4000) {
-            std::hint::spin_loop();
-        }
-        given_up.abort();
-        drop(given_up);
-        // Far below the first life of a turn that nobody gave back.
-        drop(within(ms(1500), next).await.unwrap().unwrap());
-        soon(release).await.unwrap().unwrap();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,62 +63,6 @@ async fn s18_waits_that_are_shorter_than_a_step_end_and_leave_nothing() {
     assert!(tenure.mutex("shared").try_acquire().await.unwrap().is_some());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn s21_an_id_that_has_left_never_holds_again() {
-    let ground = Ground::new();
-    let engine = File::open(&ground.path).unwrap();
-    let id = || SystemWorld.mint().unwrap();
-    let name = Name::new(Space::Lock, "x").unwrap();
-    let claim = |id: ClaimId| Claim::new(name.clone(), id);
-    let (first, second) = (id(), id());
-    let leave = |id: ClaimId| Leave::new(name.clone(), id);
-    assert!(matches!(engine.claim(&claim(first)).await.unwrap(), Verdict::Granted(_)));
-    let left = engine.leave(&Leave { in_doubt: true, ..leave(first) }).await.unwrap();
-    assert_eq!(left, Left::Released);
-    // A duplicate of its request comes late: the name is free, and stays so; also for another client.
-    let another = File::open(&ground.path).unwrap();
-    assert!(matches!(another.claim(&claim(first)).await.unwrap(), Verdict::Left));
-    let Verdict::Granted(grant) = engine.claim(&claim(second)).await.unwrap() else {
-        panic!("the duplicate has taken it");
-    };
-    assert_eq!(engine.leave(&leave(first)).await.unwrap(), Left::Gone(Ended::Expired));
-    assert!(matches!(engine.claim(&claim(first)).await.unwrap(), Verdict::Left));
-    let Verdict::Granted(found) = engine.claim(&claim(second)).await.unwrap() else {
-        panic!("it holds");
-    };
-    assert_eq!(found.fence, grant.fence);
-    assert_eq!(engine.leave(&leave(second)).await.unwrap(), Left::Released);
-    assert_eq!(engine.leave(&leave(second)).await.unwrap(), Left::Gone(Ended::Expired));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s22_no_task_holds_twice_and_several_names_never_lock_up() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let hold = tenure.mutex("x").acquire().await.unwrap();
-    let error = tenure.mutex("x").wait(secs(1)).acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WaitOver);
-    assert!(error.to_string().contains("not re-entrant"), "{error}");
-    drop(hold);
-    let mut tasks = Vec::new();
-    for names in [["a", "b"], ["b", "a"]] {
-        let client = ground.connect().await;
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..50 {
-                client.all(names).acquire().await.unwrap().release().await.unwrap();
-            }
-        }));
-    }
-    for task in tasks {
-        soon(task).await.unwrap();
-    }
-    let taken = tenure.mutex("b").acquire().await.unwrap();
-    let error = tenure.all(["a", "b"]).wait(ms(100)).acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WaitOver, "{error}");
-    until_free(&tenure, "a").await;
-    assert!(taken.is_live());
-}
-
 /// Asks for names of its own, drops most of what it asked for, and checks what it is given.
 async fn ask_and_drop(tenure: Tenure, worker: u64, rounds: u64) {
     let mut rng = Rng::new(worker);
@@ -197,25 +96,6 @@ async fn s24_dropped_futures_never_shift_the_answers_of_others() {
         within(secs(60), worker).await.unwrap();
     }
     until("nothing is left", async || tenure.list("").await.unwrap().is_empty()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s35_a_full_line_says_so_at_once_and_takes_others_when_it_has_drained() {
-    let ground = Ground::new();
-    let (tenure, far) = (ground.connect().await, ground.connect().await);
-    let hold = tenure.mutex("x").acquire().await.unwrap();
-    let line: Vec<_> =
-        (0..10).map(|_| tokio::spawn(far.mutex("x").max_waiters(10).join())).collect();
-    until_waiting(&tenure, "x", 10).await;
-    for _ in 0..5 {
-        let error = within(AT_ONCE, tenure.mutex("x").max_waiters(10).acquire()).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
-    }
-    hold.release().await.unwrap();
-    for waiter in line {
-        drop(served(waiter).await);
-    }
-    drop(soon(tenure.mutex("x").max_waiters(10).acquire()).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -270,21 +150,6 @@ async fn s37_units_of_the_dead_come_back_and_never_twice() {
     ground.is_sound();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn s38_an_ask_that_can_never_be_served_is_refused_and_stops_nobody() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let all = tenure.semaphore("x", 3).acquire_many(3).await.unwrap();
-    let next = tokio::spawn(tenure.semaphore("x", 3).join());
-    until_waiting(&tenure, "x", 1).await;
-    let error = within(AT_ONCE, tenure.semaphore("x", 9).acquire_many(4)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-    let behind = tokio::spawn(tenure.semaphore("x", 3).join_many(2));
-    until_waiting(&tenure, "x", 2).await;
-    all.release().await.unwrap();
-    let _both = (served(next).await, served(behind).await);
-}
-
 /// A thousand in one line, in two clients: each hand-over tells those that it is about, and no more.
 #[tokio::test(flavor = "multi_thread")]
 async fn s41_a_long_line_is_handed_over_without_a_look_at_all_of_it() {
@@ -314,26 +179,4 @@ async fn s41_a_long_line_is_handed_over_without_a_look_at_all_of_it() {
     fences.dedup();
     assert_eq!(fences.len(), 1000);
     ground.is_sound();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s42_a_turn_that_someone_else_finds_is_pushed_to_its_owner() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let mut other = Other::on(&ground).await;
-    let dead = tenure.mutex("x").ttl(ms(600)).renew(false).acquire().await.unwrap();
-    let fence = dead.fence().get();
-    std::mem::forget(dead);
-    other.tell("claim a x 600000");
-    until_waiting(&tenure, "x", 1).await;
-    // Those who come after it ask all the time, and find that the hold has ended.
-    let asking = tokio::spawn(async move {
-        loop {
-            assert!(tenure.mutex("x").try_acquire().await.unwrap().is_none());
-            pause(ms(1)).await;
-        }
-    });
-    let held = other.hears("held a").await;
-    assert!(held.fence() > fence);
-    asking.abort();
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tenure::engine::{Engine, Name, Renewal, Renewed, Space};
 use tenure::engines::file::File;
-use tenure::{Broken, Ended, Fence, Hold, Released, Tenure};
+use tenure::{Ended, Hold, Released, Tenure};
 use tokio::task::JoinHandle;
 
 use crate::probe_file::*;
@@ -85,18 +85,6 @@ async fn s46_a_hold_that_the_file_does_not_know_is_lost() {
     assert!(!hold.is_live());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn s48_a_late_release_is_told_so_and_does_not_touch_the_next_owner() {
-    let ground = Ground::new();
-    let (far, near) = (ground.connect().await, ground.connect().await);
-    let late = far.mutex("x").ttl(ms(300)).renew(false).acquire().await.unwrap();
-    let next = soon(near.mutex("x").acquire()).await.unwrap();
-    assert!(next.fence() > late.fence());
-    assert_eq!(late.release().await.unwrap(), Released::Late);
-    assert_eq!(holders(&near, "x").await, [next.fence().get()]);
-    next.release().await.unwrap();
-}
-
 /// Nobody can be asked when the hold is dropped: the drop does not wait, and the release comes later.
 #[tokio::test(flavor = "multi_thread")]
 async fn s49_a_release_that_cannot_be_made_now_is_made_later() {
@@ -122,38 +110,6 @@ async fn s49_a_release_that_cannot_be_made_now_is_made_later() {
     assert!(now().since(began) < secs(12), "{:?}", now().since(began));
     drop(gate);
     until_free(&theirs, "y").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s50_a_broken_hold_hears_of_it_by_push_and_the_line_moves() {
-    let ground = Ground::new();
-    let operator = ground.connect().await;
-    let mut holder = Other::on(&ground).await;
-    holder.tell("claim a x 600000");
-    let fence = Fence::new(holder.hears("held a").await.fence());
-    let line: Vec<_> = (0..5).map(|_| wait_for(&operator, "x", secs(60))).collect();
-    until_waiting(&operator, "x", 5).await;
-    let broken = operator.break_hold("x", fence, "stuck").await.unwrap();
-    assert_eq!(broken, Broken::Done);
-    // Its next renewal would be minutes away.
-    let ended = holder.hears_within("ended a", AT_ONCE).await;
-    assert!(ended.0.contains("Broken") && ended.0.contains("stuck"), "{ended:?}");
-    assert_eq!(operator.break_hold("x", fence, "again").await.unwrap(), Broken::MovedOn);
-    for waiter in line {
-        assert!(served(waiter).await.fence() > fence);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s51_a_hold_ends_at_its_longest_although_its_process_lives() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let hold = tenure.mutex("x").ttl(ms(600)).max_hold(ms(1500)).acquire().await.unwrap();
-    let next = wait_for(&tenure, "x", secs(30));
-    pause(ms(1000)).await;
-    assert!(hold.is_live() && !next.is_finished());
-    assert_eq!(soon(hold.lost()).await, Ended::MaxHold);
-    assert!(served(next).await.fence() > hold.fence());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,6 @@
 //! Claims on a bad network: replies that are lost, refusals, requests that come twice.
 
-use tenure::engine::{Claim, ClaimId, Leave, Left, Name, Space, SystemWorld, Verdict, World};
-use tenure::{Ended, ErrorKind};
+use tenure::ErrorKind;
 use tenure_testkit::proxy::Direction;
 
 use crate::probe_redis::*;
@@ -134,64 +133,6 @@ async fn s20_a_release_while_the_waiter_is_still_connecting_is_not_missed() {
         drop(within(secs(8), waiter).await.unwrap().unwrap());
         proxy.pass().unwrap();
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s21_an_id_that_has_left_never_holds_again() {
-    let server = server();
-    let engine = engine(&server.url()).await;
-    let id = || SystemWorld.mint().unwrap();
-    let name = Name::new(Space::Lock, "x").unwrap();
-    let claim = |id: ClaimId| Claim::new(name.clone(), id);
-    let (first, second) = (id(), id());
-    let leave = |id: ClaimId| Leave::new(name.clone(), id);
-
-    assert!(matches!(engine.claim(&claim(first)).await.unwrap(), Verdict::Granted(_)));
-    let left = engine.leave(&Leave { in_doubt: true, ..leave(first) }).await.unwrap();
-    assert_eq!(left, Left::Released);
-    // A duplicate of its request comes late: the name is free, and stays so.
-    assert!(matches!(engine.claim(&claim(first)).await.unwrap(), Verdict::Left));
-    let Verdict::Granted(grant) = engine.claim(&claim(second)).await.unwrap() else {
-        panic!("the duplicate has taken it");
-    };
-    // Nor can the first one end what the second one has, nor stand in its line.
-    assert_eq!(engine.leave(&leave(first)).await.unwrap(), Left::Gone(Ended::Expired));
-    assert!(matches!(engine.claim(&claim(first)).await.unwrap(), Verdict::Left));
-    let Verdict::Granted(found) = engine.claim(&claim(second)).await.unwrap() else {
-        panic!("it holds");
-    };
-    assert_eq!(found.fence, grant.fence);
-    assert_eq!(engine.leave(&leave(second)).await.unwrap(), Left::Released);
-    assert_eq!(engine.leave(&leave(second)).await.unwrap(), Left::Gone(Ended::Expired));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s22_no_task_holds_twice_and_several_names_never_lock_up() {
-    let server = server();
-    let tenure = connect(&server.url()).await;
-    let hold = tenure.mutex("x").acquire().await.unwrap();
-    let error = tenure.mutex("x").wait(secs(1)).acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WaitOver);
-    assert!(error.to_string().contains("not re-entrant"), "{error}");
-    drop(hold);
-
-    let mut tasks = Vec::new();
-    for names in [["a", "b"], ["b", "a"]] {
-        let client = connect(&server.url()).await;
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..50 {
-                client.all(names).acquire().await.unwrap().release().await.unwrap();
-            }
-        }));
-    }
-    for task in tasks {
-        soon(task).await.unwrap();
-    }
-    let taken = tenure.mutex("b").acquire().await.unwrap();
-    let error = tenure.all(["a", "b"]).wait(ms(100)).acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WaitOver, "{error}");
-    until_free(&tenure, "a").await;
-    assert!(taken.is_live());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,52 +7,6 @@ use tenure_testkit::rng::Rng;
 use crate::probe_redis::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s14_a_dropped_waiter_leaves_the_line() {
-    let server = server();
-    let tenure = connect(&server.url()).await;
-    let hold = tenure.mutex("x").acquire().await.unwrap();
-    let mut rng = Rng::new(14);
-    for _ in 0..40 {
-        let mut line: Vec<_> = (0..10).map(|_| Box::pin(tenure.mutex("x").join())).collect();
-        for waiter in &mut line {
-            assert!(poll_once(waiter).is_pending());
-        }
-        pause(ms(rng.between(0, 6))).await;
-    }
-    until_waiting(&tenure, "x", 0).await;
-    hold.release().await.unwrap();
-    assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn s15_a_turn_that_nobody_takes_is_passed_on_at_once() {
-    let server = server();
-    let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
-    let mut rng = Rng::new(15);
-    for round in 0..400 {
-        let hold = ours.mutex("x").acquire().await.unwrap();
-        let mut given_up = Box::pin(theirs.mutex("x").join());
-        assert!(poll_once(&mut given_up).is_pending());
-        let next = wait_for(&ours, "x", secs(30));
-        if round % 2 == 0 {
-            until_waiting(&ours, "x", 2).await;
-        }
-        let release = tokio::spawn(hold.release());
-        // Aimed at the moment of the hand-over.
-        for _ in 0..rng.between(0, 2000) {
-            std::hint::spin_loop();
-        }
-        if rng.between(0, 3) == 0 {
-            let _ = poll_once(&mut given_up);
-        }
-        drop(given_up);
-        // Far below the first life of a turn that nobody gave back.
-        drop(within(ms(1500), next).await.unwrap().unwrap());
-        soon(release).await.unwrap().unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn s16_a_grant_that_arrives_after_its_future_was_dropped_is_given_back() {
     let server = server();
     let proxy = proxy(&server);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tenure::engine::Moment;
 
-use super::{BOUND, Ground, now, pause, puppet};
+use super::{BOUND, Site, now, pause, puppet};
 
 /// A process that does what it is told; killed on drop.
 pub(crate) struct Other {
@@ -20,8 +20,8 @@ pub(crate) struct Other {
 
 impl Other {
     /// Starts one, and connects it.
-    pub(crate) async fn on(ground: &Ground) -> Other {
-        Other::at(&ground.url()).await
+    pub(crate) async fn on(site: &impl Site) -> Other {
+        Other::at(&site.url()).await
     }
 
     pub(crate) async fn at(url: &str) -> Other {
@@ -121,10 +121,18 @@ impl Other {
 
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
-        // The signal is on its way until the state says so.
-        while !matches!(self.state(), 'T' | 'Z') {
+        // On a busy machine a thread of it may go on for a while.
+        while !self.is_stopped() {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        threads.expect("a process that is there").flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 'Z', 'X']))
+        })
     }
 
     pub(crate) fn go_on(&self) {
