@@ -1,6 +1,6 @@
 //! The rules that no compiler checks.
 //!
-//! Who may import whom is the table below; the files under `tidy/` read the sources and find what
+//! Who may import whom is the order below; the files under `tidy/` read the sources and find what
 //! breaks it, and what breaks the smaller rules. Everything is parsed, so that text in strings and
 //! comments never counts.
 
@@ -18,161 +18,66 @@ use crate::workspace::{self, Source};
 /// The sources of the library, which the import rules and the rules about docs are for.
 const LIBRARY: &str = "crates/tenure/src/";
 
-/// The words as plain data. Everyone may import them, and they import only each other.
-const WORDS: &[&str] = &["claim", "error", "moment", "name"];
-
-/// One row of the table: a module with its folder, and whom it may import.
-struct Rule {
-    module: &'static str,
-    may_import: &'static [&'static [&'static str]],
-    because: &'static str,
+/// The layers of a folder of the library, from the lowest to the highest. A module may import what stands
+/// before it in its folder, with everything below that, and nothing that stands beside or after it. The
+/// inside of a folder that has no list is one piece. `lib.rs` and the files that only open a folder declare
+/// and re-export, and import nothing.
+struct Folder {
+    name: &'static str,
+    layers: &'static [&'static [&'static str]],
 }
 
-/// Who may import whom in the library. A module may always import itself and its folder; a module
-/// that has no row may not exist. `lib.rs` only declares and re-exports, and is not looked at.
-const RULES: &[Rule] = &[
-    // The words.
-    Rule { module: "error", may_import: &[WORDS], because: "words import only words" },
-    Rule { module: "moment", may_import: &[WORDS], because: "words import only words" },
-    Rule { module: "name", may_import: &[WORDS], because: "words import only words" },
-    Rule { module: "claim", may_import: &[WORDS], because: "words import only words" },
-    Rule { module: "finding", may_import: &[], because: "plain data" },
-    // The rule.
-    Rule { module: "ledger", may_import: &[WORDS], because: "the ledger imports only words" },
-    // The seam between core and engines.
-    Rule { module: "system", may_import: &[], because: "below everything else" },
-    Rule {
-        module: "clock",
-        may_import: &[WORDS, &["system"]],
-        because: "the seam to the world knows nothing of locks",
-    },
-    Rule {
-        module: "engine",
-        may_import: &[WORDS, &["clock", "finding", "turn"]],
-        because: "the trait knows the words, the world and where turns go",
-    },
-    Rule {
-        module: "turn",
-        may_import: &[WORDS, &["clock", "engine", "observe", "stake", "system"]],
-        because: "the slots know the stakes in them, not who asks or holds",
-    },
-    Rule {
-        module: "engines",
-        may_import: &[WORDS, &["clock", "engine", "ledger", "observe", "system", "turn"]],
-        because: "engines see the trait, the words and the ledger, never who waits, holds or renews",
-    },
-    // The core.
-    Rule {
-        module: "ask",
-        may_import: &[WORDS, &["engine", "options", "stake"]],
-        because: "what is asked for is plain data, written where its stake keeps it",
-    },
-    Rule {
-        module: "stake",
-        may_import: &[WORDS, &["ask", "local", "observe", "options"]],
-        because: "a stake does no IO: it is told, and carries what ends with its hold",
-    },
-    Rule {
-        module: "local",
-        may_import: &[WORDS, &["clock", "system"]],
-        because: "the process's own line knows nothing of engines and of time that runs out",
-    },
-    Rule {
-        module: "outage",
-        may_import: &[
-            WORDS,
-            &["client", "clock", "engine", "hold", "observe", "options", "stake", "turn"],
+const FOLDERS: &[Folder] = &[
+    Folder {
+        name: "",
+        layers: &[
+            &["system"],
+            &["model"],
+            &["ledger"],
+            &["world"],
+            &["engine"],
+            &["observe"],
+            // The core sees engines only through the trait, and engines never see who waits or holds.
+            &["core", "engines"],
+            &["api"],
+            &["guards"],
+            &["pages"],
         ],
-        because: "it says whether the engine is there and who goes on, and leaves the asking to others",
     },
-    Rule {
-        module: "observe",
-        may_import: &[WORDS, &["ask", "clock", "options", "stake", "system"]],
-        because: "it says what happened and decides nothing",
-    },
-    Rule {
-        module: "options",
-        may_import: &[WORDS, &["engine"]],
-        because: "options are plain data, checked against the engine's profile",
-    },
-    Rule {
-        module: "hold",
-        may_import: &[WORDS, &["client", "observe", "options", "stake"]],
-        because: "the guard knows its stake, and engines only through the core",
-    },
-    Rule {
-        module: "acquire",
-        may_import: &[
-            WORDS,
-            &["ask", "client", "engine", "hold", "local", "observe", "options", "outage", "stake"],
+    Folder {
+        name: "model",
+        layers: &[
+            &["error", "finding", "moment", "profile"],
+            &["name"],
+            &["claim"],
+            &["view"],
+            &["options"],
         ],
-        because: "the waiting loop sees engines only through the trait",
     },
-    Rule {
-        module: "examine",
-        may_import: &[WORDS, &["client", "finding"]],
-        because: "it asks the engine through the core, and measures",
-    },
-    Rule {
-        module: "telemetry",
-        may_import: &[WORDS, &["client", "observe", "options"]],
-        because: "it passes on what a program wants told, and what it asks",
-    },
-    Rule {
-        module: "detached",
-        may_import: &[WORDS, &["ask", "client", "hold", "options", "stake"]],
-        because: "it passes a hold on, and sees engines only through the core",
-    },
-    Rule {
-        module: "watchdog",
-        may_import: &[
-            WORDS,
-            &[
-                "client", "clock", "engine", "observe", "options", "outage", "stake", "system",
-                "turn",
-            ],
+    Folder {
+        name: "core",
+        layers: &[
+            &["local_line", "request", "trace_source"],
+            &["claim_state"],
+            &["claim_table", "request_builder"],
+            &["outage"],
+            &["handle"],
+            &["reach"],
+            &["hold", "watchdog"],
+            &["acquire"],
         ],
-        because: "the watchdog carries what stakes decide, and sees engines only through the trait",
     },
-    Rule {
-        module: "primitives",
-        may_import: &[
-            WORDS,
-            &["acquire", "ask", "client", "engine", "hold", "observe", "options", "stake"],
+    Folder {
+        name: "api",
+        layers: &[
+            &["setters"],
+            &["primitives"],
+            &["tenure"],
+            &["detached", "examine", "telemetry"],
+            &["blocking"],
         ],
-        because: "primitives are thin: a weight and a capacity for an ask, and what they add",
     },
-    Rule {
-        module: "blocking",
-        may_import: &[
-            WORDS,
-            &["client", "detached", "engine", "finding", "hold", "options", "primitives", "stake"],
-        ],
-        because: "it waits for what the rest does, and does nothing itself",
-    },
-    // Beside the locks.
-    Rule {
-        module: "fencing",
-        may_import: &[WORDS, &["observe", "problem"]],
-        because: "what is written to knows the number and nothing of who holds",
-    },
-    Rule { module: "problem", may_import: &[], because: "a text with a status" },
-    Rule {
-        module: "idempotency",
-        may_import: &[WORDS, &["client", "observe", "primitives", "problem"]],
-        because: "it is a once for requests, and uses what everyone can",
-    },
-    Rule { module: "pages", may_import: &[], because: "the examples of the docs" },
-    // Both.
-    Rule {
-        module: "client",
-        may_import: &[
-            WORDS,
-            &["ask", "clock", "engine", "engines", "local", "observe", "options", "outage"],
-            &["primitives", "stake", "system", "telemetry", "turn", "watchdog"],
-        ],
-        because: "it puts the core and an engine together, and leaves the rest to them",
-    },
+    Folder { name: "guards", layers: &[&["problem"], &["fencing", "idempotency"]] },
 ];
 
 /// Something that breaks a rule, and where.
@@ -227,7 +132,7 @@ fn check(sources: &[Source]) -> Result<Vec<Finding>, Failure> {
         let in_tests = syntax::is_test_file(&source.path);
         findings.extend(shape::check_syntax(&source.path, &file, in_tests));
         if source.path.starts_with(LIBRARY) && !in_tests {
-            findings.extend(imports::check(&source.path, &file, &root, RULES));
+            findings.extend(imports::check(&source.path, &file, &root, FOLDERS));
             findings.extend(docs::check(&source.path, &file));
         }
     }

@@ -15,24 +15,25 @@
 //! 4. **Fences rise for ever**, through restarts, and tickets come from the same counter.
 //! 5. **State is bounded**: what a name leaves behind goes away by itself.
 
+use std::any::Any;
 use std::fmt::{self, Debug};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-pub use crate::claim::{
+pub use crate::model::claim::{
     Broken, Claim, ClaimId, Details, Ended, FIRST_LIFE, Fence, Forgotten, Grant, Holder, Leave,
     Left, Note, Once, OnceRecord, Outcome, PLACE_LIFE, Place, Renewal, Renewed, Settle, Ticket,
     Turn, Verdict, Waiter, look_again,
 };
-pub use crate::clock::{Alarm, Job, SystemWorld, World};
-pub use crate::error::{Error, ErrorKind, Result};
-pub use crate::finding::{Finding, Mark};
-pub use crate::moment::Moment;
-pub use crate::name::{LONGEST_NAME, Name, Space};
-pub use crate::turn::Ack;
+pub use crate::model::error::{Error, ErrorKind, Result};
+pub use crate::model::finding::{Finding, Mark};
+pub use crate::model::moment::Moment;
+pub use crate::model::name::{LONGEST_NAME, Name, Space};
+pub use crate::model::profile::{Order, Profile};
+pub use crate::model::view::{Page, Scope, View};
+pub use crate::world::{Alarm, Job, SystemWorld, World};
 
 /// Where lines are kept.
 pub trait Engine: Debug + Send + Sync + 'static {
@@ -174,103 +175,6 @@ pub trait Turns: Debug + Send + Sync {
     fn check_holds(&self, _shards: &[u32]) {}
 }
 
-/// What an engine promises.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Profile {
-    /// The engine's own word for itself, such as `memory`; never with a password in it.
-    pub label: String,
-    /// In which order waiters are served.
-    pub order: Order,
-    /// Whether turns are pushed, or found only by looking.
-    pub push: bool,
-    /// Whether more than one claim can hold a name at a time: semaphores and read-write locks.
-    pub sharing: bool,
-    /// The shortest ttl it can keep.
-    pub shortest_ttl: Duration,
-    /// The longest ttl it accepts.
-    pub longest_ttl: Duration,
-    /// How long a claim without a `wait` that had no answer yet is sent again before it fails.
-    pub patience: Duration,
-}
-
-impl Profile {
-    /// A profile with every promise: first come, first served, by push; ttl from 50 ms to 24 h;
-    /// 5 s of patience.
-    pub fn new(label: impl Into<String>) -> Profile {
-        Profile {
-            label: label.into(),
-            order: Order::Arrival,
-            push: true,
-            sharing: true,
-            shortest_ttl: Duration::from_millis(50),
-            longest_ttl: Duration::from_secs(24 * 60 * 60),
-            patience: Duration::from_secs(5),
-        }
-    }
-}
-
-/// In which order waiters are served.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum Order {
-    /// First come, first served.
-    Arrival,
-    /// First come, first served within a process.
-    PerProcess,
-    /// None.
-    None,
-}
-
-/// What to inspect.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Scope {
-    /// One name.
-    Name(Name),
-    /// The used names of a space that begin with `prefix`, in order, after `after`.
-    Prefix {
-        /// The space.
-        space: Space,
-        /// What the names begin with.
-        prefix: String,
-        /// Only names after this one.
-        after: Option<Name>,
-        /// At most this many.
-        limit: usize,
-    },
-}
-
-/// Some names, and whether there are more.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Page {
-    /// The names, in order.
-    pub views: Vec<View>,
-    /// Whether names follow after the last one.
-    pub more: bool,
-}
-
-/// One name as others may see it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct View {
-    /// The name.
-    pub name: Name,
-    /// Units there are.
-    pub capacity: u32,
-    /// Who holds, by fence.
-    pub holders: Vec<Holder>,
-    /// Who waits, in order.
-    pub waiters: Vec<Waiter>,
-    /// Of a once, what is remembered; absent from lists of names.
-    pub record: Option<OnceRecord>,
-}
-
-impl View {
-    /// Whether anyone holds it or waits for it.
-    pub fn is_used(&self) -> bool {
-        !self.holders.is_empty() || !self.waiters.is_empty()
-    }
-}
-
 /// An answer that is at hand, or on its way.
 ///
 /// Engines that answer at once return [`Step::ready`] and allocate nothing.
@@ -325,5 +229,58 @@ impl<T> Debug for Step<T> {
             Inner::Ready(_) => f.write_str("Step(ready)"),
             Inner::Pending(_) => f.write_str("Step(pending)"),
         }
+    }
+}
+
+/// Takes the engine's answer to a queued leave.
+///
+/// Dropping it says that there was no answer, and the watchdog sends the leave again.
+pub struct Ack(Option<Hears>);
+
+enum Hears {
+    Core(Arc<dyn LeaveAnswers>, Arc<dyn Any + Send + Sync>),
+    Function(Box<dyn FnOnce(Result<Left>) + Send>),
+}
+
+/// The core, which hears how the leave of a claim was answered.
+pub(crate) trait LeaveAnswers: Send + Sync {
+    /// The leave was answered, or never will be.
+    fn left(&self, claim: Arc<dyn Any + Send + Sync>, answer: Option<Left>);
+}
+
+impl Ack {
+    /// An acknowledgement for a claim of the core's. The core's own types stand above engines, so that
+    /// they are seen here only as what they do.
+    pub(crate) fn new(core: Arc<dyn LeaveAnswers>, claim: Arc<dyn Any + Send + Sync>) -> Ack {
+        Ack(Some(Hears::Core(core, claim)))
+    }
+
+    /// An acknowledgement that calls `heard`, for engines around engines. It is not called if the
+    /// acknowledgement is dropped.
+    pub fn from_fn(heard: impl FnOnce(Result<Left>) + Send + 'static) -> Ack {
+        Ack(Some(Hears::Function(Box::new(heard))))
+    }
+
+    /// The engine's answer.
+    pub fn done(mut self, answer: Result<Left>) {
+        match self.0.take() {
+            Some(Hears::Core(core, claim)) => core.left(claim, answer.ok()),
+            Some(Hears::Function(heard)) => heard(answer),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Ack {
+    fn drop(&mut self) {
+        if let Some(Hears::Core(core, claim)) = self.0.take() {
+            core.left(claim, None);
+        }
+    }
+}
+
+impl Debug for Ack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ack")
     }
 }

@@ -15,11 +15,11 @@ mod telling;
 
 use std::time::Duration;
 
-use crate::claim::{
+use crate::model::claim::{
     Broken, Claim, ClaimId, Ended, FIRST_LIFE, Fence, Leave, Left, Note, Outcome, PLACE_LIFE,
     Settle, Ticket,
 };
-use crate::moment::Moment;
+use crate::model::moment::Moment;
 
 pub use line::{Line, Numbers};
 pub use shelf::{Entry, Process, Record, Shelf, State, Totals, Trace};

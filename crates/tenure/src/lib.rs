@@ -52,57 +52,39 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("tenure runs on Linux only: it needs CLOCK_BOOTTIME and timerfd. See README.md.");
 
-mod acquire;
-mod ask;
-mod claim;
-mod client;
-mod clock;
-mod detached;
-mod error;
-mod examine;
-mod finding;
-mod hold;
-mod local;
-mod moment;
-mod name;
-mod observe;
-mod options;
-mod outage;
-mod primitives;
-#[cfg(any(feature = "fence-http", feature = "idempotency"))]
-mod problem;
-mod stake;
-mod system;
-mod telemetry;
-mod turn;
-mod watchdog;
-
-pub mod blocking;
+mod api;
+mod core;
 pub mod engine;
 pub mod engines;
-pub mod fencing;
-#[cfg(feature = "idempotency")]
-pub mod idempotency;
+mod guards;
 pub mod ledger;
+mod model;
+mod observe;
+mod system;
+mod world;
 
-pub use claim::{
-    Broken, Details, Ended, Fence, Forgotten, Holder, Note, OnceRecord, Outcome, Waiter,
-};
-pub use client::Tenure;
-pub use detached::Detached;
-pub use engine::View;
-pub use error::{Error, ErrorKind, Result};
-pub use finding::{Finding, Mark};
-pub use hold::{AtRisk, Hold, Lost};
-pub use observe::Advice;
-#[cfg(feature = "metrics")]
-pub use observe::meters as metrics;
-pub use options::{OnOutage, Options, Protection};
-pub use primitives::{
+pub use self::core::claim_state::Released;
+pub use self::core::hold::{AtRisk, Hold, Lost};
+pub use api::blocking;
+pub use api::detached::Detached;
+pub use api::primitives::{
     All, Begun, Done, Election, LONGEST_OUTCOME, Leader, Mutex, Observer, Once, Run, RwLock,
     Semaphore, Term, Work, Worker, worker,
 };
-pub use stake::Released;
+pub use api::tenure::Tenure;
+pub use guards::fencing;
+#[cfg(feature = "idempotency")]
+pub use guards::idempotency;
+pub use model::claim::{
+    Broken, Details, Ended, Fence, Forgotten, Holder, Note, OnceRecord, Outcome, Waiter,
+};
+pub use model::error::{Error, ErrorKind, Result};
+pub use model::finding::{Finding, Mark};
+pub use model::options::{OnOutage, Options, Protection};
+pub use model::view::View;
+pub use observe::Advice;
+#[cfg(feature = "metrics")]
+pub use observe::meters as metrics;
 
 #[cfg(doctest)]
 mod pages;

@@ -34,14 +34,14 @@ use self::adviser::Adviser;
 use self::groups::{group, group_of, kind};
 use self::pairs::pairs;
 use self::queue::Queue;
-use crate::claim::{Claim, Ended, Fence, Grant, Note, OnceRecord};
-use crate::clock::World;
-use crate::error::Error;
-use crate::moment::Moment;
-use crate::name::Name;
-use crate::options::Protection;
-use crate::stake::{Heard, Stake};
+use crate::core::claim_state::{Heard, Stake};
+use crate::model::claim::{Claim, Ended, Fence, Grant, Note, OnceRecord};
+use crate::model::error::Error;
+use crate::model::moment::Moment;
+use crate::model::name::Name;
+use crate::model::options::Protection;
 use crate::system;
+use crate::world::World;
 
 /// The target of everything that is said here, for filters.
 const TARGET: &str = "tenure";
@@ -59,7 +59,7 @@ use measure;
 macro_rules! about {
     ($level:ident, $event:literal, $reporter:expr, $claim:expr, $($rest:tt)*) => {{
         let claim: &Claim = $claim;
-        let $crate::claim::Details { owner, meta, trace, .. } = &*claim.details;
+        let $crate::model::claim::Details { owner, meta, trace, .. } = &*claim.details;
         $level!(
             target: TARGET,
             event = $event, name = %claim.name, kind = kind(claim), group = group(&claim.name),
@@ -73,7 +73,7 @@ use about;
 /// An event about a claim that someone else is in the way of.
 macro_rules! about_blocked {
     ($level:ident, $event:literal, $reporter:expr, $claim:expr, $holder:expr, $($rest:tt)*) => {{
-        let holder: Option<&$crate::claim::Holder> = $holder;
+        let holder: Option<&$crate::model::claim::Holder> = $holder;
         let details = holder.map(|holder| &*holder.details);
         about!(
             $level, $event, $reporter, $claim,

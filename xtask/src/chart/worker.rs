@@ -5,7 +5,7 @@
 //! things stand is written by hand.
 
 #[allow(dead_code, unreachable_pub, reason = "the library's file, of which a part is needed")]
-#[path = "../../../crates/tenure/src/primitives/worker/machine.rs"]
+#[path = "../../../crates/tenure/src/api/primitives/worker/machine.rs"]
 mod machine;
 
 use machine::{Action, Event, Machine, State};

@@ -7,13 +7,13 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Item, UseTree};
 
-use super::{Finding, LIBRARY, Rule};
+use super::{Finding, Folder, LIBRARY};
 use crate::syntax;
 
-/// What `lib.rs` declares: its modules, and from which of them each re-exported name comes.
+/// What `lib.rs` declares: its modules, and the path of each name that it re-exports.
 pub(crate) struct Root {
     modules: HashSet<String>,
-    re_exports: HashMap<String, String>,
+    re_exports: HashMap<String, Vec<String>>,
 }
 
 impl Root {
@@ -27,9 +27,10 @@ impl Root {
                 }
                 Item::Use(import) => {
                     for (path, _) in use_paths(&import.tree) {
-                        let path: Vec<_> = path.iter().filter(|part| *part != "crate").collect();
-                        if let [module, .., name] = path.as_slice() {
-                            root.re_exports.insert((*name).clone(), (*module).clone());
+                        let from_root = |part: &String| part != "crate" && part != "self";
+                        let path: Vec<_> = path.into_iter().filter(from_root).collect();
+                        if let [_, .., name] = path.as_slice() {
+                            root.re_exports.insert(name.clone(), path.clone());
                         }
                     }
                 }
@@ -39,40 +40,82 @@ impl Root {
         root
     }
 
-    /// The module that a path from the root leads into.
-    fn module(&self, path: &[String]) -> Option<String> {
-        let first = path.first()?;
-        if self.modules.contains(first) {
-            return Some(first.clone());
+    /// Where a path from the root leads: a name that the root re-exports is looked up where it comes from.
+    fn resolve(&self, path: Vec<String>) -> Vec<String> {
+        match path.first() {
+            Some(first) if !self.modules.contains(first) => {
+                // What is neither a module nor from one is defined in lib.rs, where nothing should be.
+                self.re_exports.get(first).cloned().unwrap_or_else(|| vec!["lib".to_owned()])
+            }
+            _ => path,
         }
-        // What is neither a module nor from one is defined in lib.rs, where nothing should be.
-        Some(self.re_exports.get(first).cloned().unwrap_or_else(|| "lib".to_owned()))
     }
 }
 
-/// Finds the imports of one file of the library that its rule does not allow.
-pub(crate) fn check(path: &str, file: &syn::File, root: &Root, rules: &[Rule]) -> Vec<Finding> {
+impl Folder {
+    /// On which of its layers a module stands.
+    fn layer(&self, module: &str) -> Option<usize> {
+        self.layers.iter().position(|layer| layer.contains(&module))
+    }
+}
+
+/// Finds the imports of one file of the library that do not lead down.
+pub(crate) fn check(path: &str, file: &syn::File, root: &Root, folders: &[Folder]) -> Vec<Finding> {
     let module = syntax::module_of(path.strip_prefix(LIBRARY).unwrap_or(path));
-    let Some(own) = module.first().cloned() else { return Vec::new() };
     let finding = |line, says| Finding { file: path.to_owned(), line, says };
-    let Some(rule) = rules.iter().find(|rule| rule.module == own) else {
-        let says = format!("the module `{own}` has no row in the table of xtask/src/tidy.rs");
-        return vec![finding(1, says)];
-    };
-    let mut imports = Imports { module, found: Vec::new() };
+    for folder in folders {
+        if let Some(name) = child(folder.name, &module)
+            && folder.layer(name).is_none()
+        {
+            let place = if folder.name.is_empty() { "src" } else { folder.name };
+            let says = format!("`{name}` is on no layer of `{place}` in xtask/src/tidy.rs");
+            return vec![finding(1, says)];
+        }
+    }
+    if module.is_empty() {
+        return Vec::new();
+    }
+    let mut imports = Imports { module: module.clone(), found: Vec::new() };
     imports.visit_file(file);
     let mut findings = Vec::new();
     for Import { path, line } in imports.found {
-        let Some(target) = root.module(&path) else { continue };
-        let mut allowed = rule.may_import.iter().flat_map(|modules| modules.iter());
-        if target != own && !allowed.any(|module| *module == target) {
-            let import = path.join("::");
-            let because = rule.because;
-            let says = format!("`{own}` may not import `crate::{import}`: {because}");
-            findings.push(finding(line, says));
+        let import = path.join("::");
+        if let Some(reason) = forbids(&module, &root.resolve(path), folders) {
+            findings.push(finding(line, format!("`crate::{import}` is out of order: {reason}")));
         }
     }
     findings
+}
+
+/// The part of a path that lies directly in a folder.
+fn child<'a>(folder: &str, path: &'a [String]) -> Option<&'a str> {
+    match folder.is_empty() {
+        true => path.first().map(String::as_str),
+        false => path.get(1).filter(|_| path[0] == folder).map(String::as_str),
+    }
+}
+
+/// Why a module may not import from there, by the folder that both lie in.
+fn forbids(module: &[String], target: &[String], folders: &[Folder]) -> Option<String> {
+    let folder = folders.iter().rev().find(|folder| {
+        let inside = |path: &[String]| {
+            folder.name.is_empty() || path.first().is_some_and(|first| first == folder.name)
+        };
+        inside(module) && inside(target)
+    })?;
+    let (own, other) = (child(folder.name, module), child(folder.name, target)?);
+    let Some(own) = own else {
+        return None; // The file that opens the folder.
+    };
+    // Not yet: reports take claims as the core has them.
+    if own == other || (own, other) == ("observe", "core") {
+        return None;
+    }
+    match folder.layer(other) {
+        Some(layer) if Some(layer) < folder.layer(own) => None,
+        Some(_) => Some(format!("`{other}` does not stand before `{own}`")),
+        None => Some(format!("`{other}` is no module that others may import")),
+    }
 }
 
 /// A path from the root of the crate, and the line it is on.
@@ -193,95 +236,102 @@ fn token_paths(tokens: TokenStream) -> Vec<(Vec<String>, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::RULES;
+    use crate::tidy::FOLDERS;
 
-    const ROOT: &str = "mod hold; mod client; mod engines; mod ledger; mod claim; mod stake;
-        pub use hold::{Hold, Lost}; pub use claim::Fence;";
+    const ROOT: &str = "mod api; mod core; mod engines; mod ledger; mod model; mod observe;
+        pub use api::hold::{Hold, Lost}; pub use self::core::claim::Released; pub use model::claim::Fence;";
 
     fn check(file: &str, text: &str) -> Vec<String> {
         let root = Root::new(&syn::parse_file(ROOT).unwrap());
         let path = format!("{LIBRARY}{file}");
-        let found = super::check(&path, &syn::parse_file(text).unwrap(), &root, RULES);
+        let found = super::check(&path, &syn::parse_file(text).unwrap(), &root, FOLDERS);
         found.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn a_forbidden_import_is_found_with_its_line_and_the_rule() {
-        let found = check("engines/memory.rs", "use crate::claim::Fence;\nuse crate::hold::Hold;");
-        let expected = "crates/tenure/src/engines/memory.rs:2: `engines` may not import \
-            `crate::hold::Hold`: engines see the trait, the words and the ledger, never who waits, \
-            holds or renews";
-        assert_eq!(found, [expected]);
+    fn an_import_that_leads_up_is_found_with_its_line() {
+        let text = "use crate::model::claim::Fence;\nuse crate::api::hold::Hold;";
+        let expected = "crates/tenure/src/engines/memory.rs:2: `crate::api::hold::Hold` is out of \
+            order: `api` does not stand before `engines`";
+        assert_eq!(check("engines/memory.rs", text), [expected]);
     }
 
     #[test]
     fn an_import_is_found_however_it_is_written() {
         for text in [
-            "use crate::{claim::Fence, hold::{self, Hold}};",
-            "use super::super::hold::Hold;",
-            "use super::{super::hold};",
+            "use crate::{model::claim::Fence, api::hold::{self, Hold}};",
+            "use super::super::api::hold::Hold;",
+            "use super::{super::api};",
             "use crate::Hold;",
             "use crate::*;",
-            "pub use crate::hold::Hold as Held;",
-            "fn f() -> crate::hold::Hold { loop {} }",
-            "fn f() { crate::hold::start() }",
-            "fn f() { assert!(crate::hold::start()) }",
-            "fn f() { println!(\"{}\", { crate::hold::start() }) }",
+            "pub use crate::api::hold::Hold as Held;",
+            "fn f() -> crate::api::Hold { loop {} }",
+            "fn f() { crate::api::start() }",
+            "fn f() { assert!(crate::api::start()) }",
+            "fn f() { println!(\"{}\", { crate::api::start() }) }",
             "macro_rules! m { () => { $crate::Hold } }",
-            "mod inner { fn f() { super::super::super::hold::start() } }",
+            "mod inner { fn f() { super::super::super::api::start() } }",
             "impl Foo for Bar { fn f(_: crate::Lost) {} }",
+            "use crate::Released;",
         ] {
             assert!(!check("engines/memory.rs", text).is_empty(), "{text}");
         }
     }
 
     #[test]
-    fn what_is_allowed_or_not_code_is_not_found() {
+    fn what_leads_down_or_is_not_code_is_not_found() {
         for text in [
-            "use crate::claim::Fence;\nuse crate::ledger::Line;\nuse std::hold::Hold;",
+            "use crate::model::claim::Fence;\nuse crate::ledger::Line;\nuse std::api::Hold;",
             "use super::redis::Redis;\nuse crate::engines::redis;\nuse self::inner::X;",
-            "/// See [`crate::hold::Hold`].\nfn f() { println!(\"crate::hold::Hold\") }",
-            "// use crate::hold::Hold;",
-            "#[cfg(test)] mod tests { use crate::hold::Hold; }",
+            "use crate::Fence;",
+            "/// See [`crate::api::hold::Hold`].\nfn f() { println!(\"crate::api::Hold\") }",
+            "// use crate::api::hold::Hold;",
+            "#[cfg(test)] mod tests { use crate::api::hold::Hold; }",
             "pub(crate) fn f(hold: u8) -> u8 { hold }",
-            "fn f() { matches!(a, hold::X) }",
+            "fn f() { matches!(a, api::X) }",
         ] {
             assert_eq!(check("engines/memory.rs", text), [""; 0], "{text}");
         }
-        assert_eq!(check("client.rs", "use crate::{engines::memory, stake::Stake};"), [""; 0]);
+        assert_eq!(check("api/tenure.rs", "use crate::{engines::memory, core::handle};"), [""; 0]);
+        assert_eq!(check("core/acquire/patience.rs", "use super::{Asked, Request};"), [""; 0]);
     }
 
     #[test]
     fn the_layers_of_the_design_hold() {
         for (file, text) in [
-            ("ledger/line.rs", "use crate::stake::Stake;"),
-            ("claim.rs", "use crate::ledger::Line;"),
-            ("stake.rs", "use crate::client::Core;"),
-            ("watchdog.rs", "use crate::engines::memory::Memory;"),
-            ("acquire.rs", "use crate::engines::memory::Memory;"),
-            ("hold/lost.rs", "use crate::engines;"),
-            ("primitives/mutex.rs", "use crate::engines;"),
-            ("options.rs", "use crate::engines;"),
-            ("observe.rs", "use crate::engines;"),
+            ("model/claim.rs", "use crate::ledger::Line;"),
+            ("model/name.rs", "use super::claim::Claim;"),
+            ("ledger/line.rs", "use crate::core::handle::Core;"),
+            ("engine.rs", "use crate::core::claim_table::Slots;"),
+            ("core/claim_state.rs", "use crate::core::handle::Core;"),
+            ("core/claim_state/due.rs", "use super::super::watchdog;"),
+            ("core/watchdog.rs", "use crate::engines::memory::Memory;"),
+            ("core/acquire.rs", "use crate::api::tenure::Tenure;"),
+            ("engines/file/store.rs", "use crate::core::handle::Core;"),
+            ("api/primitives/mutex.rs", "use crate::api::tenure::Tenure;"),
+            ("guards/fencing.rs", "use crate::guards::idempotency;"),
         ] {
             assert_eq!(check(file, text).len(), 1, "{file}: {text}");
         }
     }
 
     #[test]
-    fn a_module_without_a_row_is_found() {
-        let found = check("gossip.rs", "");
-        assert!(found[0].contains("`gossip` has no row"), "{found:?}");
+    fn a_module_on_no_layer_is_found() {
+        for (file, says) in [("gossip.rs", "layer of `src`"), ("core/gossip.rs", "layer of `core`")]
+        {
+            let found = check(file, "");
+            assert!(found[0].contains("`gossip` is on no") && found[0].contains(says), "{found:?}");
+        }
     }
 
     #[test]
-    fn there_is_a_row_for_each_module_and_a_module_for_each_row() {
-        let source = crate::workspace::read(&crate::workspace::root(), "crates/tenure/src/lib.rs");
-        let root = Root::new(&syn::parse_file(&source.unwrap()).unwrap());
-        let rows: HashSet<_> = RULES.iter().map(|rule| rule.module.to_owned()).collect();
-        assert_eq!(rows, root.modules);
-        for module in RULES.iter().flat_map(|rule| rule.may_import).flat_map(|group| *group) {
-            assert!(rows.contains(*module), "{module} is in the table and not in the library");
+    fn there_is_a_module_for_each_entry() {
+        for folder in FOLDERS {
+            for module in folder.layers.iter().flat_map(|layer| *layer) {
+                let path = std::path::Path::new(LIBRARY).join(folder.name).join(module);
+                let path = crate::workspace::root().join(path).with_extension("rs");
+                assert!(path.exists(), "{} is in the order and not there", path.display());
+            }
         }
     }
 }

@@ -28,16 +28,15 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::claim::{
+use crate::engine::{Ack, Engine, Finding, Page, Profile, Scope, Step, Turns};
+use crate::model::claim::{
     Broken, Claim, ClaimId, Ended, Fence, Forgotten, Leave, Left, Note, OnceRecord, Renewal,
     Renewed, Verdict,
 };
-use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns};
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::name::Name;
 use crate::observe;
 use crate::system;
-use crate::turn::Ack;
 use clerk::{Clerk, Desktop, Job, Kind};
 use desk::Desk;
 use shelf::Kept;

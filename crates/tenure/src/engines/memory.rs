@@ -15,16 +15,15 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Found;
 
 use super::words::{holder, record as record_of, renewed, turn, verdict, waiter};
-use crate::claim::{
+use crate::engine::{Ack, Engine, Finding, Page, Profile, Scope, Step, Turns, View};
+use crate::ledger::{Answer, Entry, Ledger, Line, Shelf, Word};
+use crate::model::claim::{
     Broken, Claim, ClaimId, Details, Fence, Forgotten, Holder, Leave, Left, Note, OnceRecord,
     Renewal, Renewed, Verdict,
 };
-use crate::clock::{SystemWorld, World};
-use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns, View};
-use crate::ledger::{Answer, Entry, Ledger, Line, Shelf, Word};
-use crate::moment::Moment;
-use crate::name::Name;
-use crate::turn::Ack;
+use crate::model::moment::Moment;
+use crate::model::name::Name;
+use crate::world::{SystemWorld, World};
 
 const SHARDS: usize = 64;
 /// How many unused lines a shard keeps, so that a busy program need not allocate for each claim.
@@ -352,9 +351,9 @@ impl fmt::Debug for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Job;
-    use crate::error::Result;
-    use crate::name::Space;
+    use crate::model::error::Result;
+    use crate::model::name::Space;
+    use crate::world::Job;
     use std::sync::atomic::Ordering::Relaxed;
 
     /// A world in which time stands still until it is told.

@@ -33,16 +33,15 @@ use std::time::Duration;
 
 pub use config::{Address, AfterRestart, RedisConfig, Secret, Tls, Topology};
 
-use crate::claim::{
+use crate::engine::{Ack, Engine, Finding, Page, Profile, Scope, Step, Turns};
+use crate::model::claim::{
     Broken, Claim, ClaimId, Fence, Forgotten, Leave, Left, Note, OnceRecord, Renewal, Renewed,
     Verdict,
 };
-use crate::clock::{SystemWorld, World};
-use crate::engine::{Engine, Finding, Page, Profile, Scope, Step, Turns};
-use crate::error::Result;
-use crate::name::Name;
+use crate::model::error::Result;
+use crate::model::name::Name;
 use crate::observe;
-use crate::turn::Ack;
+use crate::world::{SystemWorld, World};
 use clock::Clocks;
 use guard::Attention;
 use link::{Duty, Link, Parcel, Reply, Target};

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::claim::{
+use crate::ledger::{Answer, Entry, Record, Word};
+use crate::model::claim::{
     Claim, Details, Ended, Fence, Grant, Holder, OnceRecord, Place, Renewed, Ticket, Turn, Verdict,
     Waiter, look_again,
 };
-use crate::error::Result;
-use crate::ledger::{Answer, Entry, Record, Word};
-use crate::moment::Moment;
+use crate::model::error::Result;
+use crate::model::moment::Moment;
 
 /// What is pushed for a word that was said at `now`.
 pub(super) fn turn(word: Word, now: Moment) -> Turn {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashTable;
 
 use super::{Entry, Process, Record, Shelf, State, Totals, Trace};
-use crate::claim::{ClaimId, Details, Fence, Ticket};
-use crate::moment::Moment;
+use crate::model::claim::{ClaimId, Details, Fence, Ticket};
+use crate::model::moment::Moment;
 
 /// The counter that fences and tickets come from; shared by the lines of an engine.
 pub trait Numbers {

@@ -1,7 +1,7 @@
 //! Work that is done once: when it begins, when it is over, and what those who come for it are told.
 
 use super::{Answer, Entry, Ledger, Record, Shelf, Word};
-use crate::claim::{Claim, Fence, Forgotten, Once, Settle};
+use crate::model::claim::{Claim, Fence, Forgotten, Once, Settle};
 
 impl<S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
     /// Someone has seen what is known of a once, and wants it to be forgotten: if it is still that, and

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::{ClaimId, Details, Fence, Note, Once, Outcome, Ticket};
-use crate::moment::Moment;
+use crate::model::claim::{ClaimId, Details, Fence, Note, Once, Outcome, Ticket};
+use crate::model::moment::Moment;
 
 /// Which process a claim belongs to; 0 where claimants and engine live and die together.
 pub type Process = u64;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Entry, Ledger, Process, Shelf, Word};
-use crate::moment::Moment;
+use crate::model::moment::Moment;
 
 /// After a push, so many of the first in line are told when to look if the turn is not taken.
 pub const TOLD: usize = 8;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::moment::Moment;
+use crate::model::moment::Moment;
 
 /// How many holds of a group are remembered, the latest.
 const WINDOW: usize = 500;

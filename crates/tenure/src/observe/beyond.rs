@@ -10,8 +10,8 @@ use tracing::{error, info, warn};
 #[cfg(feature = "metrics")]
 use super::meters;
 use super::{TARGET, group_of, measure, millis, queue};
-use crate::claim::Fence;
-use crate::error::Error;
+use crate::model::claim::Fence;
+use crate::model::error::Error;
 
 /// Nobody said which engine to use. Once is enough.
 pub(crate) fn no_url() {
@@ -108,7 +108,7 @@ pub(crate) fn unsettled(why: &dyn std::fmt::Display) {
 
 /// A waiter was passed over, because its process is gone or cannot be reached.
 #[cfg(feature = "file")]
-pub(crate) fn passed_over(name: &crate::name::Name) {
+pub(crate) fn passed_over(name: &crate::model::name::Name) {
     let name = name.clone();
     queue::say(move || {
         debug!(target: TARGET, event = "lock.passed_over", %name, group = super::group(&name));

@@ -7,9 +7,9 @@
 use std::collections::HashSet;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
-use crate::ask::MOST_UNITS;
-use crate::claim::Claim;
-use crate::name::{Name, Space};
+use crate::model::claim::Claim;
+use crate::model::name::{Name, Space};
+use crate::model::options::MOST_UNITS;
 
 /// How many groups are told apart in a process.
 pub(super) const MOST_GROUPS: usize = 200;
@@ -72,7 +72,7 @@ impl Bounded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::ClaimId;
+    use crate::model::claim::ClaimId;
 
     fn claim(space: Space, capacity: u32, fixed: bool) -> Claim {
         let name = Name::new(space, "x").unwrap();

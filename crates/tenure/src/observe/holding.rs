@@ -8,7 +8,7 @@ use tracing::field::{Empty, display};
 use tracing::{Span, debug_span};
 
 use super::{Reporter, TARGET, group, kind, millis};
-use crate::claim::{Claim, Ended, Grant};
+use crate::model::claim::{Claim, Ended, Grant};
 use crate::system;
 
 /// Ends with the hold, and at the latest when nobody knows of that any more: whatever is dropped, the

@@ -13,10 +13,10 @@ use ::metrics::{Gauge, Label, SharedString, Unit, counter, gauge, histogram};
 
 use super::groups::{Bounded, group, kind};
 use super::{Reporter, how};
-use crate::claim::{Claim, Ended, Fence};
-use crate::moment::Moment;
-use crate::name::{Name, Space};
-use crate::stake::{Heard, Stake};
+use crate::core::claim_state::{Heard, Stake};
+use crate::model::claim::{Claim, Ended, Fence};
+use crate::model::moment::Moment;
+use crate::model::name::{Name, Space};
 
 mod table;
 

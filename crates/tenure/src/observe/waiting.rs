@@ -10,10 +10,10 @@ use tracing::{Span, debug, debug_span};
 #[cfg(feature = "metrics")]
 use super::meters;
 use super::{Reporter, TARGET, about, about_blocked, group, kind, measure, millis, pairs};
-use crate::claim::{Claim, Holder, Place};
-use crate::error::{Error, ErrorKind};
-use crate::moment::Moment;
-use crate::stake::Stake;
+use crate::core::claim_state::Stake;
+use crate::model::claim::{Claim, Holder, Place};
+use crate::model::error::{Error, ErrorKind};
+use crate::model::moment::Moment;
 use crate::system;
 
 impl Reporter {

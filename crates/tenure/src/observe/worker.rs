@@ -4,8 +4,8 @@ use tracing::{Level, enabled, error, info, warn};
 
 use super::TARGET;
 use super::groups::group;
-use crate::claim::{Fence, Holder};
-use crate::name::Name;
+use crate::model::claim::{Fence, Holder};
+use crate::model::name::Name;
 
 /// The worker that an event is about.
 pub(crate) struct Worker<'a> {

@@ -18,13 +18,13 @@ use super::host::has_ended;
 use super::shelf::Kept;
 use super::store::{Done, Store};
 use super::wire::Said;
-use crate::claim::{Ended, Leave, Turn};
-use crate::clock::{SystemWorld, World};
 use crate::engine::Turns;
 use crate::engines::words::turn;
-use crate::error::{Error, Result};
 use crate::ledger::{Process, Word};
-use crate::moment::Moment;
+use crate::model::claim::{Ended, Leave, Turn};
+use crate::model::error::{Error, Result};
+use crate::model::moment::Moment;
+use crate::world::{SystemWorld, World};
 
 /// How soon it is noticed that the file was deleted or replaced, or the socket. To be told by the kernel
 /// costs 10 ms at the end of every process, and a user may not ask for it often.
@@ -294,7 +294,12 @@ impl Clerk {
         }
     }
 
-    fn deliver(&self, name: &crate::name::Name, id: &crate::claim::ClaimId, turn: Turn) -> bool {
+    fn deliver(
+        &self,
+        name: &crate::model::name::Name,
+        id: &crate::model::claim::ClaimId,
+        turn: Turn,
+    ) -> bool {
         // Whoever is told may ask this engine something, or attach to it.
         let clients = self.desktop.clients.read().unwrap_or_else(PoisonError::into_inner).clone();
         clients.iter().filter_map(Weak::upgrade).any(|to| to.deliver(name, id, turn.clone()))
@@ -338,7 +343,7 @@ struct Chore(Do);
 
 enum Do {
     LookAfter(Process),
-    LookAround(crate::name::Name),
+    LookAround(crate::model::name::Name),
     GiveBack(Leave),
     Sweep,
 }

@@ -15,16 +15,16 @@ use super::shelf::{Kept, Numbers, Rows};
 use super::sockets::{Reach, Sockets};
 use super::statements as sql;
 use super::wire::Said;
-use crate::claim::{
+use crate::engine::{Page, Scope, View};
+use crate::engines::words::{holder, record as record_of, renewed, verdict, waiter};
+use crate::ledger::{Answer, Entry, Ledger, Process, Shelf, State, Word};
+use crate::model::claim::{
     Broken, Claim, ClaimId, FIRST_LIFE, Fence, Forgotten, Leave, Left, Note, OnceRecord, Renewal,
     Renewed, Verdict,
 };
-use crate::engine::{Page, Scope, View};
-use crate::engines::words::{holder, record as record_of, renewed, verdict, waiter};
-use crate::error::Result;
-use crate::ledger::{Answer, Entry, Ledger, Process, Shelf, State, Word};
-use crate::moment::Moment;
-use crate::name::Name;
+use crate::model::error::Result;
+use crate::model::moment::Moment;
+use crate::model::name::Name;
 
 pub(super) struct Desk<'a> {
     pub(super) db: &'a Connection,
@@ -159,7 +159,7 @@ impl Desk<'_> {
         &mut self,
         claim: &Claim,
         in_hand: bool,
-        say: impl Fn(Answer, &Claim, Moment, Option<crate::claim::Holder>) -> T,
+        say: impl Fn(Answer, &Claim, Moment, Option<crate::model::claim::Holder>) -> T,
     ) -> Kept<T> {
         let (own, now) = (self.own, self.now);
         loop {

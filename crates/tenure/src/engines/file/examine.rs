@@ -15,9 +15,9 @@ use super::host::Life;
 use super::place::{Exposed, Place};
 use super::shelf::Kept;
 use super::statements as sql;
-use crate::clock::{SystemWorld, World};
 use crate::engine::Finding;
 use crate::ledger::Process;
+use crate::world::{SystemWorld, World};
 
 /// With less than this the disk is nearly full.
 const LITTLE_ROOM: u64 = 16 << 20;

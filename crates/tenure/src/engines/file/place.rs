@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, statfs};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::model::error::{Error, ErrorKind, Result};
 
 /// The database and what lies beside it.
 #[derive(Clone, Debug)]

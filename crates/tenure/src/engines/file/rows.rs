@@ -6,10 +6,10 @@ use std::time::Duration;
 use rusqlite::Row;
 
 use super::shelf::Kept;
-use crate::claim::{ClaimId, Details, Fence, Once, Ticket};
 use crate::ledger::{Entry, Process, State};
-use crate::moment::Moment;
-use crate::name::Space;
+use crate::model::claim::{ClaimId, Details, Fence, Once, Ticket};
+use crate::model::moment::Moment;
+use crate::model::name::Space;
 
 pub(super) const WAITING: i64 = 0;
 pub(super) const ASIDE: i64 = 1;

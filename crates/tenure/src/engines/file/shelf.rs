@@ -12,10 +12,10 @@ use super::rows::{
     read_shown, read_span, space_number, span, state_number, write_meta,
 };
 use super::statements as sql;
-use crate::claim::{ClaimId, Details, Fence, Note, Ticket};
 use crate::ledger::{Entry, Process, Record, Shelf, State, Totals, Trace};
-use crate::moment::Moment;
-use crate::name::Name;
+use crate::model::claim::{ClaimId, Details, Fence, Note, Ticket};
+use crate::model::moment::Moment;
+use crate::model::name::Name;
 
 pub(super) type Kept<T> = std::result::Result<T, rusqlite::Error>;
 

@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use super::place::Inodes;
 use super::wire::{self, Said};
 use crate::ledger::{Process, Word};
-use crate::moment::Moment;
+use crate::model::moment::Moment;
 
 #[derive(Debug)]
 pub(super) struct Sockets {
@@ -223,8 +223,8 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::ClaimId;
-    use crate::name::{Name, Space};
+    use crate::model::claim::ClaimId;
+    use crate::model::name::{Name, Space};
 
     /// A process that ends at once after its claim leaves its socket: it has no time to remove it.
     #[test]

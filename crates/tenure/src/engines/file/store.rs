@@ -20,11 +20,11 @@ use super::shelf::{Kept, Numbers};
 use super::sockets::{Reach, Sockets};
 use super::statements as sql;
 use super::wire::Said;
-use crate::clock::{SystemWorld, World};
-use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Process, RESIZED_LIFE};
-use crate::moment::Moment;
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::moment::Moment;
 use crate::observe;
+use crate::world::{SystemWorld, World};
 
 /// How long to wait for whoever is writing.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -261,7 +261,9 @@ impl Store {
     }
 
     /// The claims that this client had in a file that is gone; for goodbyes.
-    pub(super) fn own_claims(&mut self) -> Vec<(crate::name::Name, crate::claim::ClaimId)> {
+    pub(super) fn own_claims(
+        &mut self,
+    ) -> Vec<(crate::model::name::Name, crate::model::claim::ClaimId)> {
         let desk = Desk {
             db: &self.db,
             sockets: &self.sockets,
@@ -295,8 +297,8 @@ fn pass(gate: &mut Gate, place: &Place) -> Result<Passed> {
     }
 }
 
-fn is_once(name: &crate::name::Name) -> bool {
-    name.space() == crate::name::Space::Once
+fn is_once(name: &crate::model::name::Name) -> bool {
+    name.space() == crate::model::name::Space::Once
 }
 
 /// What was said, by whom it is for; what is for this client itself is not sent.

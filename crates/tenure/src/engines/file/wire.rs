@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rows::{space_number, space_of};
-use crate::claim::{ClaimId, Ended, Fence, Note};
 use crate::ledger::{Process, Word};
-use crate::moment::Moment;
-use crate::name::Name;
+use crate::model::claim::{ClaimId, Ended, Fence, Note};
+use crate::model::moment::Moment;
+use crate::model::name::Name;
 
 /// Something that was said to a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -165,7 +165,7 @@ impl<'a> Rest<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::Space;
+    use crate::model::name::Space;
 
     fn said(word: Word) -> Said {
         let name = Name::new(Space::Election, "wallet:ü").unwrap();

@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::refusal::Refusal;
 use super::resp::Value;
 use super::wire::decode_details;
-use crate::claim::{
+use crate::engine::View;
+use crate::model::claim::{
     Details, Ended, Fence, Holder, Left, Note, OnceRecord, Outcome, Ticket, Waiter,
 };
-use crate::engine::View;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::name::Name;
 
 /// The answer of a step. Times are the server's, in what is left of them.
 #[derive(Debug)]

@@ -14,9 +14,9 @@ use super::config::Address;
 use super::link::{Heard, Link, Parcel, Reply, Target};
 use super::resp::Value;
 use super::wire::Request;
-use crate::clock::World;
-use crate::moment::Moment;
+use crate::model::moment::Moment;
 use crate::observe;
+use crate::world::World;
 
 /// A server that keeps holds is asked for the time this often: clocks drift apart, and that is no step.
 const ASK_EVERY: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
 
 const SHORTEST_TTL: Duration = Duration::from_millis(50);
 const LONGEST_TTL: Duration = Duration::from_secs(24 * 60 * 60);

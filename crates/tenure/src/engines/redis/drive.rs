@@ -17,11 +17,11 @@ use super::link::{Duty, Link, Phase, Reply, State};
 use super::refusal::Refusal;
 use super::resp::{Frame, Parser};
 use super::stream;
-use crate::clock::World;
-use crate::error::{Error, ErrorKind, Result};
-use crate::moment::Moment;
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::moment::Moment;
 use crate::observe;
 use crate::system;
+use crate::world::World;
 
 /// A link on which claims wait is asked for a sign of life this often.
 const PING_EVERY: Duration = Duration::from_secs(5);

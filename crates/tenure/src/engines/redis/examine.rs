@@ -25,7 +25,7 @@ use super::resp::Value;
 use super::roads::node;
 use super::wire::PARTITIONS;
 use crate::engine::Finding;
-use crate::error::{Error, ErrorKind, Result};
+use crate::model::error::{Error, ErrorKind, Result};
 
 /// How long all questions to one server may take, as a multiple of what one may: a large database is
 /// walked.

@@ -18,8 +18,8 @@ use tokio::time::sleep;
 
 use super::Shared;
 use super::link::{Duty, Link, Phase, State};
-use crate::error::{Error, ErrorKind};
-use crate::moment::Moment;
+use crate::model::error::{Error, ErrorKind};
+use crate::model::moment::Moment;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// So many looks in a row find that the task has not run since it was woken. Together they are shorter

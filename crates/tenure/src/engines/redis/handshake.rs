@@ -8,7 +8,7 @@ use super::link::{Duty, Target};
 use super::refusal::Refusal;
 use super::resp::{self, Frame, Parser, Value};
 use super::stream::{self, Stream};
-use crate::error::{Error, ErrorKind, Result};
+use crate::model::error::{Error, ErrorKind, Result};
 
 /// What the server said of itself, and what of its words is not read yet.
 pub(super) struct Greeting {

@@ -25,12 +25,12 @@ use super::refusal::Refusal;
 use super::resp::{self, Value};
 use super::roads::beside;
 use super::wire::{By, Request, partition};
-use crate::claim::Leave;
-use crate::clock::World;
-use crate::error::{Error, ErrorKind};
-use crate::moment::Moment;
-use crate::name::Name;
-use crate::turn::Ack;
+use crate::engine::Ack;
+use crate::model::claim::Leave;
+use crate::model::error::{Error, ErrorKind};
+use crate::model::moment::Moment;
+use crate::model::name::Name;
+use crate::world::World;
 
 /// What a link is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,11 +5,11 @@ use tokio::sync::oneshot;
 use super::Shared;
 use super::resp::Value;
 use super::wire::By;
-use crate::claim::{ClaimId, Leave};
-use crate::error::{Error, Result};
-use crate::moment::Moment;
-use crate::name::Name;
-use crate::turn::Ack;
+use crate::engine::Ack;
+use crate::model::claim::{ClaimId, Leave};
+use crate::model::error::{Error, Result};
+use crate::model::moment::Moment;
+use crate::model::name::Name;
 
 /// Who hears the answer.
 pub(super) enum Reply {

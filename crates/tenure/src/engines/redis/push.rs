@@ -9,12 +9,12 @@ use super::Shared;
 use super::link::{Link, Parcel, Reply};
 use super::pushed::{HowEnded, Push, read_push};
 use super::wire::By;
-use crate::claim::{ClaimId, Fence, Grant, Leave, Ticket, Turn, look_again};
-use crate::clock::World;
 use crate::engine::Turns;
-use crate::moment::Moment;
-use crate::name::Name;
+use crate::model::claim::{ClaimId, Fence, Grant, Leave, Ticket, Turn, look_again};
+use crate::model::moment::Moment;
+use crate::model::name::Name;
 use crate::observe;
+use crate::world::World;
 
 type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
 
@@ -273,7 +273,7 @@ mod tests {
     use super::super::wire::partition;
     use super::*;
     use crate::engine::Engine;
-    use crate::name::Space;
+    use crate::model::name::Space;
 
     #[derive(Debug, Default)]
     struct Heard(Mutex<Vec<Turn>>);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::answer::read_note;
 use super::wire::Layout;
-use crate::claim::{ClaimId, Ended, Fence, Outcome, Ticket};
-use crate::name::Name;
+use crate::model::claim::{ClaimId, Ended, Fence, Outcome, Ticket};
+use crate::model::name::Name;
 
 /// What a push says.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! What a server says instead of doing what it was asked.
 
 use super::config::Address;
-use crate::claim::Claim;
-use crate::error::{Error, ErrorKind};
+use crate::model::claim::Claim;
+use crate::model::error::{Error, ErrorKind};
 
 /// The classes of refusals, by what is to be done about them.
 #[derive(Clone, PartialEq, Eq, Debug)]

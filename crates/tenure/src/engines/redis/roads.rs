@@ -8,7 +8,7 @@ use super::config::{Address, Topology};
 use super::link::{Duty, Link, Target};
 use super::resp::Value;
 use super::wire::PARTITIONS;
-use crate::error::{Error, ErrorKind, Result};
+use crate::model::error::{Error, ErrorKind, Result};
 
 /// The connections of one side: the callers', or the watchdog's.
 pub(super) struct Roads {

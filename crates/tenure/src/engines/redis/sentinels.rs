@@ -18,9 +18,9 @@ use super::handshake::{Greeting, Talk, field};
 use super::link::{Duty, Heard, Link};
 use super::refusal::Refusal;
 use super::stream::Stream;
-use crate::clock::World;
-use crate::error::{Error, ErrorKind, Result};
-use crate::moment::Moment;
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::moment::Moment;
+use crate::world::World;
 
 /// After the second, a sentinel names the server that takes over; after the first, all of them do.
 const EVENTS: [&[u8]; 2] = [b"+switch-master", b"+failover-state-reconf-slaves"];

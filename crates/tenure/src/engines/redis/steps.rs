@@ -13,14 +13,14 @@ use super::refusal::Refusal;
 use super::resp::Value;
 use super::roads::{Roads, beside};
 use super::wire::{By, Request};
-use crate::claim::{
+use crate::engine::Step;
+use crate::model::claim::{
     Broken, Claim, ClaimId, Ended, Fence, Forgotten, Grant, Leave, Left, Note, OnceRecord, Place,
     Renewal, Renewed, Verdict, look_again,
 };
-use crate::engine::Step;
-use crate::error::{Error, ErrorKind, Result};
-use crate::moment::Moment;
-use crate::name::Name;
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::moment::Moment;
+use crate::model::name::Name;
 
 /// How often a step follows the server's directions before it gives up for now.
 pub(super) const MOST_TURNS: u32 = 6;

@@ -9,8 +9,8 @@ use super::resp::Value;
 use super::steps::{Flight, MOST_TURNS, Manner, Steps};
 use super::wire::Request;
 use crate::engine::{Page, Scope, Step, View};
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::name::Name;
 
 impl Steps {
     /// A plain command, or a script that only reads.

@@ -6,9 +6,11 @@ use std::time::Duration;
 use super::config::{AfterRestart, RedisConfig, Topology};
 use super::resp;
 use super::scripts::Script;
-use crate::claim::{Claim, ClaimId, Details, Fence, Leave, Note, Once, OnceRecord, Settle, Ticket};
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::{Name, Space};
+use crate::model::claim::{
+    Claim, ClaimId, Details, Fence, Leave, Note, Once, OnceRecord, Settle, Ticket,
+};
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::name::{Name, Space};
 
 /// Names are spread over this many parts. A part is a hash tag of ours, so that all keys of a name
 /// share a slot and no name can choose its own.

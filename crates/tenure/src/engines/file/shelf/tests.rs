@@ -15,9 +15,9 @@ use rusqlite::Connection;
 
 use self::script::Request;
 use super::*;
-use crate::claim::{Broken, Forgotten, Left};
 use crate::ledger::{Answer, Ledger, Line, MOVES, Word};
-use crate::name::Space;
+use crate::model::claim::{Broken, Forgotten, Left};
+use crate::model::name::Space;
 
 type Memory = Line<Arc<AtomicU64>>;
 type Words = Vec<(ClaimId, Word)>;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::error::ErrorKind;
+use crate::model::error::ErrorKind;
 
 fn read(url: &str) -> RedisConfig {
     let (config, rest) =

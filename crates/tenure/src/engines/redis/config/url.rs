@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Address, AfterRestart, RedisConfig, Secret, Tls, Topology};
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;

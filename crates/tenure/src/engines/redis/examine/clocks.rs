@@ -6,7 +6,7 @@ use super::super::clock::read_time;
 use super::super::config::Address;
 use super::super::handshake::{Talk, field};
 use crate::engine::Finding;
-use crate::error::Result;
+use crate::model::error::Result;
 
 /// How far a server's clock may be from ours before it is worth a word.
 const FROM_OURS: u64 = 500_000;

@@ -5,7 +5,7 @@ use super::super::refusal::Refusal;
 use super::super::resp::{self, Value};
 use super::super::wire::{Kind, Layout};
 use crate::engine::Finding;
-use crate::error::Result;
+use crate::model::error::Result;
 
 /// How many keys of a server are walked at most; a large database takes a while.
 const MOST_PAGES: usize = 2000;

@@ -8,7 +8,7 @@ use super::super::handshake::Talk;
 use super::super::resp::Value;
 use super::server::redis_cli;
 use crate::engine::Finding;
-use crate::error::Result;
+use crate::model::error::Result;
 
 /// What is tried, and on which keys and channels.
 pub(super) struct Rights<'a> {

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::super::config::{Address, Tls};
-use crate::error::{Error, ErrorKind, Result};
+use crate::model::error::{Error, ErrorKind, Result};
 
 pub(in super::super) type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Both, Heard};
-use crate::claim::{
+use crate::ledger::{Answer, Process};
+use crate::model::claim::{
     Broken, Claim, ClaimId, Details, Ended, Fence, Forgotten, Leave, Left, Note, Once, Settle,
     Ticket,
 };
-use crate::ledger::{Answer, Process};
-use crate::moment::Moment;
-use crate::name::{Name, Space};
+use crate::model::moment::Moment;
+use crate::model::name::{Name, Space};
 
 pub(super) const BEGIN: Moment = Moment::from_nanos(1_000_000_000_000_000);
 /// 0 is nobody's.

@@ -1,0 +1,262 @@
+//! Locks, semaphores and read-write locks: each an ask of the crate's root, with a driver to wait by.
+
+use super::driver::Driver;
+use super::hold::{Hold, Joined};
+use crate::model::error::Result;
+
+/// The setters that all asks have.
+macro_rules! ask {
+    ($type:ident) => {
+        impl $type {
+            pub(super) fn new(
+                inner: crate::$type,
+                driver: &$crate::api::blocking::driver::Driver,
+            ) -> $type {
+                $type { inner, driver: driver.clone() }
+            }
+
+            /// Replaces all options.
+            pub fn options(self, options: $crate::Options) -> $type {
+                $type { inner: self.inner.options(options), ..self }
+            }
+
+            /// How long the hold lasts without renewal. Default: 30 s.
+            pub fn ttl(self, ttl: std::time::Duration) -> $type {
+                $type { inner: self.inner.ttl(ttl), ..self }
+            }
+
+            /// How long to stand in line. Default: for ever.
+            pub fn wait(self, wait: std::time::Duration) -> $type {
+                $type { inner: self.inner.wait(wait), ..self }
+            }
+
+            /// Whether the watchdog renews the hold. Default: yes, at a third of the ttl.
+            pub fn renew(self, renew: bool) -> $type {
+                $type { inner: self.inner.renew(renew), ..self }
+            }
+
+            /// The longest that the hold is renewed for, counted from its grant. Default: no limit.
+            pub fn max_hold(self, max_hold: std::time::Duration) -> $type {
+                $type { inner: self.inner.max_hold(max_hold), ..self }
+            }
+
+            /// How often the watchdog renews the hold, at least; half of the ttl is the longest.
+            /// Default: a third of the ttl.
+            pub fn renew_every(self, renew_every: std::time::Duration) -> $type {
+                $type { inner: self.inner.renew_every(renew_every), ..self }
+            }
+
+            /// The shortest that the name stays taken, counted from the grant. Default: zero.
+            pub fn hold_for(self, hold_for: std::time::Duration) -> $type {
+                $type { inner: self.inner.hold_for(hold_for), ..self }
+            }
+
+            /// Join the line only if fewer than this many wait. Default: no limit.
+            pub fn max_waiters(self, max_waiters: u32) -> $type {
+                $type { inner: self.inner.max_waiters(max_waiters), ..self }
+            }
+
+            /// Who asks, as others see it. Default: `host:pid`.
+            pub fn owner(self, owner: impl Into<String>) -> $type {
+                $type { inner: self.inner.owner(owner), ..self }
+            }
+
+            /// Why, as others see it. Default: none.
+            pub fn reason(self, reason: impl Into<String>) -> $type {
+                $type { inner: self.inner.reason(reason), ..self }
+            }
+
+            /// Adds a pair such as a correlation id, shown with the holder and in the logs.
+            pub fn meta(self, key: impl Into<String>, value: impl Into<String>) -> $type {
+                $type { inner: self.inner.meta(key, value), ..self }
+            }
+
+            /// Where this work is traced, as a W3C `traceparent`. Default: none.
+            pub fn trace(self, traceparent: impl Into<String>) -> $type {
+                $type { inner: self.inner.trace(traceparent), ..self }
+            }
+        }
+    };
+}
+pub(super) use ask;
+
+/// The setter of those that may go on without the engine.
+macro_rules! outage {
+    ($type:ident) => {
+        impl $type {
+            /// What to do when the engine cannot be reached. Default: it is an error.
+            pub fn on_outage(self, on_outage: $crate::OnOutage) -> $type {
+                $type { inner: self.inner.on_outage(on_outage), ..self }
+            }
+        }
+    };
+}
+
+/// A lock: one holder at a time. See [`Mutex`](crate::Mutex).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct Mutex {
+    pub(super) inner: crate::Mutex,
+    pub(super) driver: Driver,
+}
+
+ask!(Mutex);
+outage!(Mutex);
+
+/// Units that are shared out. See [`Semaphore`](crate::Semaphore).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct Semaphore {
+    pub(super) inner: crate::Semaphore,
+    pub(super) driver: Driver,
+}
+
+ask!(Semaphore);
+outage!(Semaphore);
+
+/// Many readers or one writer. See [`RwLock`](crate::RwLock).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct RwLock {
+    pub(super) inner: crate::RwLock,
+    pub(super) driver: Driver,
+}
+
+ask!(RwLock);
+outage!(RwLock);
+
+/// Several locks at once: all or nothing. See [`All`](crate::All).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct All {
+    pub(super) inner: crate::All,
+    pub(super) driver: Driver,
+}
+
+ask!(All);
+outage!(All);
+
+/// Waits for an ask, and makes its hold one that waits, too.
+fn held(driver: &Driver, ask: impl Future<Output = Result<crate::Hold>>) -> Result<Hold> {
+    Ok(Hold::new(driver.wait(ask)?, driver))
+}
+
+fn tried(
+    driver: &Driver,
+    ask: impl Future<Output = Result<Option<crate::Hold>>>,
+) -> Result<Option<Hold>> {
+    Ok(driver.wait(ask)?.map(|hold| Hold::new(hold, driver)))
+}
+
+impl Mutex {
+    /// Waits for the turn.
+    pub fn acquire(self) -> Result<Hold> {
+        held(&self.driver, self.inner.acquire())
+    }
+
+    /// Takes the place in line now, to wait for the turn later.
+    pub fn join(self) -> Joined {
+        Joined::new(&self.driver, || self.inner.join())
+    }
+
+    /// Takes it if it is free; `None` if someone holds it or waits for it.
+    pub fn try_acquire(self) -> Result<Option<Hold>> {
+        tried(&self.driver, self.inner.try_acquire())
+    }
+
+    /// Acquires, runs `work` to its end, releases; `Lost` if the hold did not last until then.
+    pub fn run<T>(self, work: impl FnOnce(&Hold) -> T) -> Result<T> {
+        self.acquire()?.run(work)
+    }
+}
+
+impl Semaphore {
+    /// Waits for one unit.
+    pub fn acquire(self) -> Result<Hold> {
+        self.acquire_many(1)
+    }
+
+    /// Waits for `weight` units at once.
+    pub fn acquire_many(self, weight: u32) -> Result<Hold> {
+        held(&self.driver, self.inner.acquire_many(weight))
+    }
+
+    /// Takes the place in line for one unit now, to wait for the turn later.
+    pub fn join(self) -> Joined {
+        self.join_many(1)
+    }
+
+    /// Takes the place in line for `weight` units now, to wait for the turn later.
+    pub fn join_many(self, weight: u32) -> Joined {
+        Joined::new(&self.driver, || self.inner.join_many(weight))
+    }
+
+    /// Takes one unit if it is free and nobody waits.
+    pub fn try_acquire(self) -> Result<Option<Hold>> {
+        self.try_acquire_many(1)
+    }
+
+    /// Takes `weight` units if they are free and nobody waits.
+    pub fn try_acquire_many(self, weight: u32) -> Result<Option<Hold>> {
+        tried(&self.driver, self.inner.try_acquire_many(weight))
+    }
+
+    /// Acquires one unit, runs `work` to its end, releases; `Lost` if the hold did not last until then.
+    pub fn run<T>(self, work: impl FnOnce(&Hold) -> T) -> Result<T> {
+        self.acquire()?.run(work)
+    }
+
+    /// Changes the capacity for everyone. See [`Semaphore::resize`](crate::Semaphore::resize).
+    pub fn resize(self, capacity: u32) -> Result<()> {
+        self.driver.wait(self.inner.resize(capacity))
+    }
+}
+
+impl RwLock {
+    /// Waits to read.
+    pub fn read(self) -> Result<Hold> {
+        held(&self.driver, self.inner.read())
+    }
+
+    /// Waits to write.
+    pub fn write(self) -> Result<Hold> {
+        held(&self.driver, self.inner.write())
+    }
+
+    /// Takes the place of a reader now, to wait for the turn later.
+    pub fn join_read(self) -> Joined {
+        Joined::new(&self.driver, || self.inner.join_read())
+    }
+
+    /// Takes the place of a writer now, to wait for the turn later.
+    pub fn join_write(self) -> Joined {
+        Joined::new(&self.driver, || self.inner.join_write())
+    }
+
+    /// Reads if nobody writes and nobody waits.
+    pub fn try_read(self) -> Result<Option<Hold>> {
+        tried(&self.driver, self.inner.try_read())
+    }
+
+    /// Writes if nobody reads, writes or waits.
+    pub fn try_write(self) -> Result<Option<Hold>> {
+        tried(&self.driver, self.inner.try_write())
+    }
+}
+
+impl All {
+    /// Waits for all of them; `wait` is for all together.
+    pub fn acquire(self) -> Result<Hold> {
+        held(&self.driver, self.inner.acquire())
+    }
+
+    /// Takes all of them if all are free; `None` and none of them otherwise.
+    pub fn try_acquire(self) -> Result<Option<Hold>> {
+        tried(&self.driver, self.inner.try_acquire())
+    }
+
+    /// Acquires all, runs `work` to its end, releases; `Lost` if one of them did not last until then.
+    pub fn run<T>(self, work: impl FnOnce(&Hold) -> T) -> Result<T> {
+        self.acquire()?.run(work)
+    }
+}

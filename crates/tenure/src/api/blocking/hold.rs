@@ -1,0 +1,112 @@
+//! The guard, and a place in line that is waited for later.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::time::Duration;
+
+use super::driver::Driver;
+use crate::api::detached::Detached;
+use crate::core::claim_state::Released;
+use crate::model::claim::Ended;
+use crate::model::error::{Error, ErrorKind, Result};
+
+/// A granted claim in your hand: a [`Hold`](crate::Hold), whose calls wait where they are made.
+#[derive(Debug)]
+#[must_use = "a hold that is dropped at once protects nothing"]
+pub struct Hold {
+    inner: crate::Hold,
+    driver: Driver,
+}
+
+impl Hold {
+    pub(super) fn new(inner: crate::Hold, driver: &Driver) -> Hold {
+        Hold { inner, driver: driver.clone() }
+    }
+
+    /// Waits until the hold ends without its release, and says why.
+    pub fn lost(&self) -> Ended {
+        self.driver.wait(self.inner.lost())
+    }
+
+    /// Waits until renewals begin to fail while the hold is still good, or until it is lost.
+    pub fn at_risk(&self) -> String {
+        self.driver.wait(self.inner.at_risk())
+    }
+
+    /// Makes the hold last `ttl` from now. It never becomes shorter.
+    pub fn extend(&self, ttl: Duration) -> Result<()> {
+        self.driver.wait(self.inner.extend(ttl))
+    }
+
+    /// Releases, and says whether the hold lasted until then.
+    pub fn release(self) -> Result<Released> {
+        self.driver.wait(self.inner.release())
+    }
+
+    /// Lets go of it without releasing. See [`Hold::detach`](crate::Hold::detach).
+    pub fn detach(self) -> Result<Detached> {
+        self.driver.wait(self.inner.detach())
+    }
+
+    /// Makes it last for its ttl if this process dies. See [`Hold::outlive`](crate::Hold::outlive).
+    pub fn outlive(&self) -> Result<()> {
+        self.driver.wait(self.inner.outlive())
+    }
+
+    /// The hold for use with a runtime.
+    pub fn into_inner(self) -> crate::Hold {
+        self.inner
+    }
+
+    /// Runs `work` to its end and releases; `Lost` if the hold did not last until then.
+    pub(super) fn run<T>(self, work: impl FnOnce(&Hold) -> T) -> Result<T> {
+        let done = work(&self);
+        match self.inner.ended() {
+            None => self.release().map(|_| done),
+            Some(ended) => {
+                let error = Error::new(ErrorKind::Lost, ended.to_string())
+                    .next("the work went on to its end; guard what it writes with the fence");
+                Err(self.inner.core().explain(error, "run", &self.inner.stake().claim.name))
+            }
+        }
+    }
+}
+
+/// The calls that need no waiting: `fence`, `fences`, `name`, `remaining`, `is_live`.
+impl Deref for Hold {
+    type Target = crate::Hold;
+
+    fn deref(&self) -> &crate::Hold {
+        &self.inner
+    }
+}
+
+/// A place in line that was taken when `join` was called. Dropping it leaves the line.
+#[must_use = "a place in line is given up when this is dropped"]
+pub struct Joined {
+    turn: Pin<Box<dyn Future<Output = Result<crate::Hold>> + Send>>,
+    driver: Driver,
+}
+
+impl Joined {
+    pub(super) fn new<F>(driver: &Driver, join: impl FnOnce() -> F) -> Joined
+    where
+        F: Future<Output = Result<crate::Hold>> + Send + 'static,
+    {
+        Joined { turn: Box::pin(driver.call(join)), driver: driver.clone() }
+    }
+
+    /// Waits for the turn.
+    pub fn wait(self) -> Result<Hold> {
+        let hold = self.driver.wait(self.turn)?;
+        Ok(Hold::new(hold, &self.driver))
+    }
+}
+
+impl fmt::Debug for Joined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Joined")
+    }
+}

@@ -1,0 +1,250 @@
+//! Leaders, and work that is done once.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use super::asks::ask;
+use super::driver::Driver;
+use crate::api::primitives::{self, CAMPAIGN_AGAIN, Done, Leader};
+use crate::core::claim_state::Released;
+use crate::engine::View;
+use crate::model::claim::{Broken, Ended, Fence, Forgotten, OnceRecord, Outcome};
+use crate::model::error::{Error, ErrorKind, Result};
+
+/// One leader at a time, whom everyone can see. See [`Election`](crate::Election).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct Election {
+    pub(super) inner: crate::Election,
+    pub(super) driver: Driver,
+}
+
+ask!(Election);
+
+/// Work that is done once. See [`Once`](crate::Once).
+#[derive(Clone, Debug)]
+#[must_use = "this only describes the ask"]
+pub struct Once {
+    pub(super) inner: crate::Once,
+    pub(super) driver: Driver,
+}
+
+ask!(Once);
+
+impl Election {
+    /// What everyone can read while this candidate leads. Default: none.
+    pub fn value(self, value: impl Into<String>) -> Election {
+        Election { inner: self.inner.value(value), ..self }
+    }
+
+    /// Waits until this candidate leads.
+    pub fn campaign(self) -> Result<Term> {
+        let inner = self.driver.wait(self.inner.campaign())?;
+        Ok(Term { inner, driver: self.driver })
+    }
+
+    /// Leads if nobody does and nobody waits to.
+    pub fn try_campaign(self) -> Result<Option<Term>> {
+        let term = self.driver.wait(self.inner.try_campaign())?;
+        Ok(term.map(|inner| Term { inner, driver: self.driver }))
+    }
+
+    /// Campaigns and does `work` to its end; if the term did not last until then, campaigns again, for
+    /// ever: also when the engine cannot be reached. See [`Election::run`](crate::Election::run).
+    ///
+    /// # Errors
+    /// What another try cannot mend, such as `Invalid`, `Denied` or `Closed`.
+    pub fn run<T>(mut self, mut work: impl FnMut(&Term) -> T) -> Result<T> {
+        self.inner.ask.wait = None;
+        loop {
+            match self.clone().campaign() {
+                Ok(term) => {
+                    let done = work(&term);
+                    if term.is_live() {
+                        return term.resign().map(|_| done);
+                    }
+                }
+                Err(error) if error.is_retryable() => std::thread::sleep(CAMPAIGN_AGAIN),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Who leads now.
+    pub fn leader(&self) -> Result<Option<Leader>> {
+        self.driver.wait(self.inner.leader())
+    }
+
+    /// Who leads and who would like to; `None` if nobody does.
+    pub fn inspect(&self) -> Result<Option<View>> {
+        self.driver.wait(self.inner.inspect())
+    }
+
+    /// Every change of who leads, beginning with who leads now; nobody is a change, too.
+    pub fn observe(&self) -> Observer {
+        Observer { inner: self.inner.observe(), driver: self.driver.clone() }
+    }
+
+    /// Ends a term by force. See [`Election::break_term`](crate::Election::break_term).
+    pub fn break_term(&self, term: Fence, reason: impl Into<String>) -> Result<Broken> {
+        self.driver.wait(self.inner.break_term(term, reason))
+    }
+}
+
+/// A leadership. Dropping it resigns. See [`Term`](crate::Term).
+#[derive(Debug)]
+#[must_use = "a term that is dropped at once leads nobody"]
+pub struct Term {
+    inner: primitives::Term,
+    driver: Driver,
+}
+
+impl Term {
+    /// Waits until the term ends without its resignation, and says why.
+    pub fn lost(&self) -> Ended {
+        self.driver.wait(self.inner.lost())
+    }
+
+    /// Hands over to the next candidate.
+    pub fn resign(self) -> Result<Released> {
+        self.driver.wait(self.inner.resign())
+    }
+}
+
+/// The calls that need no waiting: `number`, `remaining`, `is_live`.
+impl Deref for Term {
+    type Target = primitives::Term;
+
+    fn deref(&self) -> &primitives::Term {
+        &self.inner
+    }
+}
+
+/// Every change of who leads. See [`Observer`](crate::Observer).
+#[derive(Debug)]
+pub struct Observer {
+    inner: primitives::Observer,
+    driver: Driver,
+}
+
+/// Waits for the next change; ends when the connection is closed.
+impl Iterator for Observer {
+    type Item = Result<Option<Leader>>;
+
+    fn next(&mut self) -> Option<Result<Option<Leader>>> {
+        match self.driver.wait(self.inner.next()) {
+            Err(error) if error.kind() == ErrorKind::Closed => None,
+            change => Some(change),
+        }
+    }
+}
+
+impl Once {
+    /// How long its start and its outcome are remembered. Default: 24 h.
+    pub fn keep(self, keep: Duration) -> Once {
+        Once { inner: self.inner.keep(keep), ..self }
+    }
+
+    /// Run it again if an earlier holder started and never settled. Default: no.
+    pub fn rerun(self, rerun: bool) -> Once {
+        Once { inner: self.inner.rerun(rerun), ..self }
+    }
+
+    /// What the work is done with: the same name with other content is refused.
+    pub fn content(self, content: impl AsRef<[u8]>) -> Once {
+        Once { inner: self.inner.content(content), ..self }
+    }
+
+    /// Runs `work` to its end unless it was done before; `Ok` of the work is remembered as its outcome,
+    /// `Err` says that it did not happen. See [`Once::run`](crate::Once::run).
+    ///
+    /// # Errors
+    /// `Lost` if the hold did not last until the end of the work: its outcome was told to the engine all
+    /// the same, and counts unless someone began again.
+    pub fn run<T: AsRef<[u8]>, E>(
+        self,
+        work: impl FnOnce(&Run) -> Result<T, E>,
+    ) -> Result<Result<Done, E>> {
+        let run = match self.begin()? {
+            Begun::Mine(run) => run,
+            Begun::Replayed(outcome) => return Ok(Ok(Done::Replayed(outcome))),
+            Begun::InProgress(holder) => return Ok(Ok(Done::InProgress(holder))),
+            Begun::Unsettled => return Ok(Ok(Done::Unsettled)),
+        };
+        let done = work(&run);
+        let (name, settled) = (
+            run.hold().name().to_owned(),
+            match &done {
+                Ok(outcome) => run.settle(outcome)?,
+                Err(_) => run.undo()?,
+            },
+        );
+        match (settled, done) {
+            (Released::Late | Released::Unknown, _) => {
+                let error = Error::new(ErrorKind::Lost, "its hold ended before the work did");
+                Err(error
+                    .next("raise the ttl, or find out why renewals failed")
+                    .context("run", &name, ""))
+            }
+            (Released::InTime, Ok(outcome)) => Ok(Ok(Done::Ran(Outcome::from(outcome.as_ref())))),
+            (Released::InTime, Err(failed)) => Ok(Err(failed)),
+        }
+    }
+
+    /// Begins the work if it is to be done, for callers that settle it themselves.
+    pub fn begin(self) -> Result<Begun> {
+        Ok(match self.driver.wait(self.inner.begin())? {
+            primitives::Begun::Mine(inner) => Begun::Mine(Run { inner, driver: self.driver }),
+            primitives::Begun::Replayed(outcome) => Begun::Replayed(outcome),
+            primitives::Begun::InProgress(holder) => Begun::InProgress(holder),
+            primitives::Begun::Unsettled => Begun::Unsettled,
+        })
+    }
+
+    /// Who is at it and who waits for its outcome; `None` if nobody is, done or not.
+    pub fn inspect(&self) -> Result<Option<View>> {
+        self.driver.wait(self.inner.inspect())
+    }
+
+    /// Forgets what is remembered of it. See [`Once::forget`](crate::Once::forget).
+    pub fn forget(&self, seen: &OnceRecord) -> Result<Forgotten> {
+        self.driver.wait(self.inner.forget(seen))
+    }
+
+    /// Ends a run by force. See [`Once::break_run`](crate::Once::break_run).
+    pub fn break_run(&self, fence: Fence, reason: impl Into<String>) -> Result<Broken> {
+        self.driver.wait(self.inner.break_run(fence, reason))
+    }
+}
+
+/// What [`Once::begin`] found.
+pub type Begun = primitives::Begun<Run>;
+
+/// A work that is yours to do. Dropping it leaves the work unsettled. See [`Run`](crate::Run).
+#[derive(Debug)]
+#[must_use = "a work that is dropped stays unsettled"]
+pub struct Run {
+    inner: primitives::Run,
+    driver: Driver,
+}
+
+impl Run {
+    /// It is done, and left this.
+    pub fn settle(self, outcome: impl AsRef<[u8]>) -> Result<Released> {
+        self.driver.wait(self.inner.settle(outcome))
+    }
+
+    /// It did not happen: nothing is remembered, and the next one runs it.
+    pub fn undo(self) -> Result<Released> {
+        self.driver.wait(self.inner.undo())
+    }
+}
+
+/// The calls that need no waiting: `fence`, `hold`.
+impl Deref for Run {
+    type Target = primitives::Run;
+
+    fn deref(&self) -> &primitives::Run {
+        &self.inner
+    }
+}

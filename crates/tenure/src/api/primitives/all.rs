@@ -1,0 +1,121 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::setters::{outage_setter, setters};
+use crate::core::handle::Handle;
+use crate::core::hold::Hold;
+use crate::core::request_builder::Draft;
+use crate::model::error::{Error, Result};
+use crate::model::name::Name;
+
+/// Several locks at once: all or nothing.
+///
+/// They are taken one after the other in the order of their names, whatever the order they were
+/// given in, so that two who ask for the same names never wait for each other. A name that is given
+/// twice is taken once. The result is one [`Hold`]: it is lost when the first of them is lost.
+///
+/// ```
+/// # async fn example() -> tenure::Result<()> {
+/// # let tenure = tenure::Tenure::connect("memory:").await?;
+/// let both = tenure.all(["account:2", "account:1"]).acquire().await?;
+/// let names: Vec<_> = both.fences().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["account:1", "account:2"]);
+/// # drop(both);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Clone)]
+#[must_use = "this only describes the ask; acquire it"]
+pub struct All {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) ask: Draft,
+    pub(crate) names: Vec<Name>,
+}
+
+setters!(All);
+outage_setter!(All);
+
+impl All {
+    /// Waits for all of them; `wait` is for all together.
+    ///
+    /// # Errors
+    /// `WaitOver` names the one that was not had; those taken before it are released.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
+    /// place and no renewal remains.
+    pub async fn acquire(self) -> Result<Hold> {
+        let world = self.handle.core.world.clone();
+        let deadline = self.ask.wait.map(|wait| world.now() + wait);
+        let mut held = Vec::new();
+        for name in self.names()? {
+            let mut ask = self.ask_for(name);
+            ask.wait = deadline.map(|deadline| world.now().until(deadline));
+            held.push(ask.join(self.handle.clone()).await?.not_given());
+        }
+        let all = together(held);
+        // The first may have run out while the last was waited for.
+        match all.ended() {
+            None => Ok(all.given()),
+            Some(ended) => {
+                Err(all.core().explain(ended.into(), "acquire", &all.stake().claim.name))
+            }
+        }
+    }
+
+    /// Takes all of them if all are free; `None` and none of them otherwise.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](All::acquire).
+    pub async fn try_acquire(self) -> Result<Option<Hold>> {
+        let mut held = Vec::new();
+        for name in self.names()? {
+            let tried = self.ask_for(name).try_acquire(self.handle.clone()).await?;
+            let Some(hold) = tried else { return Ok(None) };
+            held.push(hold.not_given());
+        }
+        Ok(Some(together(held).given()))
+    }
+
+    /// Acquires all, runs `work`, releases all. The work is dropped when one of them is lost.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work and releases.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Hold) -> T) -> Result<T> {
+        self.acquire().await?.run(work).await
+    }
+
+    /// The names in order, each once and each checked before the first is taken.
+    fn names(&self) -> Result<Vec<Name>> {
+        let core = &self.handle.core;
+        let mut names = self.names.clone();
+        names.sort();
+        names.dedup();
+        if names.is_empty() {
+            let none = Error::invalid("no names were given").next("give at least one");
+            return Err(core.explain(none, "acquire", &self.ask.claim.name));
+        }
+        let check =
+            |name: &Name| name.check().map_err(|error| core.explain(error, "acquire", name));
+        names.iter().try_for_each(check)?;
+        Ok(names)
+    }
+
+    fn ask_for(&self, name: Name) -> Draft {
+        let mut ask = self.ask.clone();
+        ask.claim.name = name;
+        ask
+    }
+}
+
+fn together(mut held: Vec<Hold>) -> Hold {
+    let first = held.remove(0);
+    first.with_rest(held)
+}
+
+impl fmt::Debug for All {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "All({:?})", self.names)
+    }
+}

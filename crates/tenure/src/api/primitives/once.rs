@@ -1,0 +1,327 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::api::setters::setters;
+use crate::core::acquire::Ending;
+use crate::core::claim_state::{Released, Stake};
+use crate::core::handle::{Core, Handle};
+use crate::core::hold::Hold;
+use crate::core::request_builder::Draft;
+use crate::engine::View;
+use crate::model::claim::{
+    Broken, Fence, Forgotten, Holder, Leave, Once as Terms, OnceRecord, Outcome, Settle,
+};
+use crate::model::error::{Error, Result};
+
+/// The longest outcome, in bytes.
+pub const LONGEST_OUTCOME: usize = 64 * 1024;
+/// The longest that anything is remembered.
+const LONGEST_KEEP: Duration = Duration::from_secs(400 * 24 * 60 * 60);
+/// How long a start and an outcome are remembered, unless told otherwise.
+const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Work that is done once, whoever asks for it and however often: the first one runs it, everyone
+/// else gets what it left.
+///
+/// The outcome is up to [`LONGEST_OUTCOME`] bytes, remembered for [`keep`](Once::keep). Those who come
+/// while it runs wait for it and are told by push; with `wait(Duration::ZERO)`, or when the wait is
+/// over, they hear [`Done::InProgress`].
+///
+/// A holder that dies after it started leaves the work *unsettled*: it may have been done, or not.
+/// Nobody runs it again (at most once, [`Done::Unsettled`]) unless the one that asks says
+/// [`rerun`](Once::rerun) (at least once).
+///
+/// ```
+/// # async fn example() -> tenure::Result<()> {
+/// # let tenure = tenure::Tenure::connect("memory:").await?;
+/// use tenure::Done;
+///
+/// let charge = async |_fence| Ok::<_, std::convert::Infallible>("paid 42");
+/// for _ in 0..2 {
+///     match tenure.once("webhook:42").run(charge).await?.unwrap() {
+///         Done::Ran(receipt) | Done::Replayed(receipt) => assert_eq!(*receipt, *b"paid 42"),
+///         Done::InProgress(_) | Done::Unsettled => unreachable!("it waits, and nobody died"),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Clone)]
+#[must_use = "this only describes the work; run it"]
+pub struct Once {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) ask: Draft,
+}
+
+setters!(Once);
+
+/// What became of a [`Once::run`].
+#[derive(Clone, Debug)]
+pub enum Done {
+    /// The work ran here, and this is what it left.
+    Ran(Outcome),
+    /// It had been done before, and left this.
+    Replayed(Outcome),
+    /// Someone else is at it, and this caller did not wait for the end.
+    InProgress(Option<Holder>),
+    /// Someone started it and never said how it ended. It was not run again.
+    Unsettled,
+}
+
+/// What [`Once::begin`] found.
+#[derive(Debug)]
+pub enum Begun<R = Run> {
+    /// It is this caller's to do.
+    Mine(R),
+    /// It had been done before, and left this.
+    Replayed(Outcome),
+    /// Someone else is at it, and this caller did not wait for the end.
+    InProgress(Option<Holder>),
+    /// Someone started it and never said how it ended. It is nobody's to run again.
+    Unsettled,
+}
+
+impl Once {
+    pub(crate) fn new(handle: Arc<Handle>, mut ask: Draft) -> Once {
+        ask.claim.once = Some(Terms { keep: KEEP, rerun: false, content: 0 });
+        Once { handle, ask }
+    }
+
+    /// How long its start and its outcome are remembered, each counted from when it happened.
+    /// Default: 24 h.
+    pub fn keep(self, keep: Duration) -> Once {
+        self.with(|terms| terms.keep = keep)
+    }
+
+    /// Run it again if an earlier holder started and never settled: at least once, instead of at most
+    /// once. Default: no.
+    pub fn rerun(self, rerun: bool) -> Once {
+        self.with(|terms| terms.rerun = rerun)
+    }
+
+    /// What the work is done with, such as the body of a request. The same name with other content is
+    /// refused with `Conflict`. Only a hash of it is kept. Default: anything goes.
+    pub fn content(self, content: impl AsRef<[u8]>) -> Once {
+        let hash = Sha256::digest(content.as_ref());
+        let half = hash.first_chunk().copied().unwrap_or_default();
+        // 0 would agree with anything.
+        self.with(|terms| terms.content = u128::from_be_bytes(half).max(1))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Terms)) -> Once {
+        if let Some(terms) = &mut self.ask.claim.once {
+            change(terms);
+        }
+        self
+    }
+
+    /// Runs `work` unless it was done before; `Ok` of the work is remembered as its outcome.
+    ///
+    /// An `Err` of the work says that it did not happen: nothing is remembered, and the next one runs
+    /// it. A failure that should be remembered is an outcome like any other. The fence goes to whatever
+    /// the work writes to. When the hold is lost the work is dropped.
+    ///
+    /// # Errors
+    /// `Conflict` for [other content](Once::content), `Lost`, `Invalid` for an outcome that is too long
+    /// (both leave it unsettled), and those of asking for a lock.
+    ///
+    /// # Cancel safety
+    /// Dropping it before the work began leaves nothing behind; after that, the work is unsettled.
+    pub async fn run<T: AsRef<[u8]>, E>(
+        self,
+        work: impl AsyncFnOnce(Fence) -> Result<T, E>,
+    ) -> Result<Result<Done, E>> {
+        let run = match self.begin().await? {
+            Begun::Mine(run) => run,
+            Begun::Replayed(outcome) => return Ok(Ok(Done::Replayed(outcome))),
+            Begun::InProgress(holder) => return Ok(Ok(Done::InProgress(holder))),
+            Begun::Unsettled => return Ok(Ok(Done::Unsettled)),
+        };
+        match run.0.until_lost(work(run.fence())).await? {
+            Ok(outcome) => {
+                let outcome = Outcome::from(outcome.as_ref());
+                run.settle_with(outcome.clone()).await?;
+                Ok(Ok(Done::Ran(outcome)))
+            }
+            Err(failed) => {
+                run.undo().await?;
+                Ok(Err(failed))
+            }
+        }
+    }
+
+    /// Begins the work if it is to be done, for callers that [settle](Run::settle) it themselves.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves nothing behind but, if it was this caller's turn already, an unsettled work.
+    pub async fn begin(self) -> Result<Begun> {
+        let Once { handle, ask } = self;
+        let keep = ask.claim.once.map_or(KEEP, |terms| terms.keep);
+        if keep.is_zero() || keep > LONGEST_KEEP {
+            let reason = format!("cannot remember it for {keep:?}; the limit is {LONGEST_KEEP:?}");
+            let error = Error::invalid(reason).next("choose how late a repetition can come");
+            return Err(handle.core.explain(error, "begin", &ask.claim.name));
+        }
+        Ok(match ask.begin_once(handle).await? {
+            Ending::Granted(hold) => Begun::Mine(Run(hold.given())),
+            Ending::Busy(_, who) => Begun::InProgress(who.holder()),
+            Ending::Settled(outcome) => Begun::Replayed(outcome),
+            Ending::Unsettled => Begun::Unsettled,
+        })
+    }
+
+    /// Who is at it, who waits for its outcome, and what is [remembered](View::record) of it; `None` if
+    /// nothing is known.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn inspect(&self) -> Result<Option<View>> {
+        self.handle.core.view(&self.ask.claim.name).await
+    }
+
+    /// Forgets what is remembered of it, if that is still what [`inspect`](Once::inspect) showed and nobody
+    /// is at it: whoever asks next runs it.
+    ///
+    /// For work that was found not to have been done although it is unsettled or settled, and for keys
+    /// that are used again. If it *was* done, it is done a second time.
+    ///
+    /// ```
+    /// # async fn example() -> tenure::Result<()> {
+    /// # let tenure = tenure::Tenure::connect("memory:").await?;
+    /// # let charge = async |_| Ok::<_, std::convert::Infallible>("paid 42");
+    /// # let _ = tenure.once("webhook:42").run(charge).await?;
+    /// let once = tenure.once("webhook:42");
+    /// if let Some(record) = once.inspect().await?.and_then(|view| view.record) {
+    ///     println!("settled: {:?}, {:?} ago", record.outcome.is_some(), record.age);
+    ///     once.forget(&record).await?;
+    /// }
+    /// assert!(once.inspect().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
+    /// # Cancel safety
+    /// What was sent may happen although the future was dropped.
+    pub async fn forget(&self, seen: &OnceRecord) -> Result<Forgotten> {
+        let (core, name) = (&self.handle.core, &self.ask.claim.name);
+        let asked = async {
+            name.check()?;
+            core.open()?;
+            core.engine.forget(name, seen).await
+        };
+        let forgotten = asked.await.map_err(|error| core.explain(error, "forget", name))?;
+        if forgotten == Forgotten::Done {
+            core.slots.reporter.forgotten(name, seen);
+        }
+        Ok(forgotten)
+    }
+
+    /// Ends a run by force, as [`Tenure::break_hold`](crate::Tenure::break_hold) ends a hold. The work
+    /// is unsettled then, until its holder settles it all the same.
+    ///
+    /// # Cancel safety
+    /// A break that was sent may happen although the future was dropped.
+    pub async fn break_run(&self, fence: Fence, reason: impl Into<String>) -> Result<Broken> {
+        let by = self.ask.claim.details.owner.clone();
+        self.handle.core.break_hold(&self.ask.claim.name, fence, by, reason.into()).await
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Once({:?})", *self.ask)
+    }
+}
+
+/// A work that is yours to do. Dropping it leaves the work unsettled.
+#[derive(Debug)]
+#[must_use = "a work that is dropped stays unsettled"]
+pub struct Run(Hold);
+
+impl Run {
+    /// The number of this run: higher than those of all before.
+    pub fn fence(&self) -> Fence {
+        self.0.fence()
+    }
+
+    /// The hold that keeps others out meanwhile.
+    pub fn hold(&self) -> &Hold {
+        &self.0
+    }
+
+    /// It is done, and left this.
+    ///
+    /// It counts also if the hold was lost meanwhile ([`Released::Late`]), unless someone who said
+    /// [`rerun`](Once::rerun) has started again.
+    ///
+    /// # Errors
+    /// `Invalid` for an outcome beyond [`LONGEST_OUTCOME`], which leaves the work unsettled.
+    ///
+    /// # Cancel safety
+    /// While the hold is live it is settled even if the future is dropped; after that it may be.
+    pub async fn settle(self, outcome: impl AsRef<[u8]>) -> Result<Released> {
+        self.settle_with(Outcome::from(outcome.as_ref())).await
+    }
+
+    async fn settle_with(self, outcome: Outcome) -> Result<Released> {
+        if outcome.len() > LONGEST_OUTCOME {
+            let length = outcome.len();
+            let reason =
+                format!("the outcome has {length} bytes; the limit is {LONGEST_OUTCOME} bytes");
+            let error = Error::invalid(reason).next("keep where it can be found, not all of it");
+            return Err(self.0.core().explain(error, "settle", &self.0.stake().claim.name));
+        }
+        self.leave(Some(outcome)).await
+    }
+
+    /// It did not happen: nothing is remembered, and the next one runs it.
+    ///
+    /// # Cancel safety
+    /// As [`settle`](Run::settle).
+    pub async fn undo(self) -> Result<Released> {
+        self.leave(None).await
+    }
+
+    async fn leave(self, outcome: Option<Outcome>) -> Result<Released> {
+        let Run(hold) = self;
+        hold.core().slots.reporter.settled(hold.stake(), outcome.is_some());
+        let (core, stake) = (hold.core().clone(), hold.stake().clone());
+        let explain = |error| core.explain(error, "settle", &stake.claim.name);
+        core.open().map_err(explain)?;
+        let settle = Settle { fence: hold.fence(), outcome };
+        if hold.is_live() {
+            stake.settle(settle.clone());
+            // What became of it must be known: this waits as long as the hold lasts.
+            let in_time = hold.release_and_wait(true).await? == Released::InTime;
+            if in_time && (!stake.is_guessed() || is_kept(&core, &stake, &settle).await) {
+                return Ok(Released::InTime);
+            }
+        }
+        core.slots.reporter.settled_late(&stake);
+        let (name, id) = (stake.claim.name.clone(), stake.claim.id);
+        let leave = Leave { settle: Some(settle), ..Leave::new(name, id) };
+        core.engine.leave(&leave).await.map(|_| Released::Late).map_err(explain)
+    }
+}
+
+/// How often the engine is asked for that.
+const MOST_LOOKS: u32 = 3;
+
+/// Whether the engine says that it knows what was settled.
+async fn is_kept(core: &Core, stake: &Stake, settle: &Settle) -> bool {
+    // What did not happen leaves nothing behind.
+    let Some(outcome) = &settle.outcome else { return true };
+    // The connection that lost the answer may be about to be made anew, and take this question along.
+    for _ in 0..MOST_LOOKS {
+        let Ok(view) = core.view(&stake.claim.name).await else { continue };
+        return view.and_then(|view| view.record).is_some_and(|record| {
+            record.fence == settle.fence && record.outcome.as_ref() == Some(outcome)
+        });
+    }
+    false
+}

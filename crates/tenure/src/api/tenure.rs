@@ -1,0 +1,315 @@
+//! `Tenure`: puts an engine and the core together.
+
+mod open;
+
+use std::env::VarError;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use self::open::{Opened, open};
+use crate::api::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore, Worker};
+use crate::core::claim_state::Todo;
+use crate::core::handle::{Core, Handle};
+use crate::core::outage::is_outage;
+use crate::core::request_builder::Draft;
+use crate::engine::Engine;
+use crate::model::claim::{Broken, Fence};
+use crate::model::error::{Error, Result};
+use crate::model::name::{Name, Space};
+use crate::model::options::Options;
+use crate::model::profile::Profile;
+use crate::model::view::View;
+use crate::observe;
+use crate::world::{SystemWorld, World};
+
+/// A connection to an engine: locks, semaphores and read-write locks by name.
+///
+/// Cheap to clone; clones share everything. When the last clone and the last [`Hold`](crate::Hold)
+/// are gone, queued releases still go out in the background; [`close`](Tenure::close) waits for them.
+///
+/// ```
+/// # async fn example() -> tenure::Result<()> {
+/// use std::time::Duration;
+/// use tenure::Tenure;
+///
+/// let tenure = Tenure::connect("memory:").await?;
+/// let hold = tenure.mutex("wallet:0xab").wait(Duration::from_secs(10)).acquire().await?;
+/// println!("nobody else signs for this wallet; fence {}", hold.fence());
+/// hold.release().await?;
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tenure {
+    pub(crate) handle: Arc<Handle>,
+    defaults: Arc<Options>,
+}
+
+impl Tenure {
+    /// Connects to the engine that the URL names.
+    ///
+    /// | URL | engine |
+    /// |---|---|
+    /// | `memory:` | this process; each connect has lines of its own, clones share them |
+    /// | `file:PATH` | a file, for all processes of this machine; see [`File`](crate::engines::file::File) |
+    /// | `redis://host:6379` | a Redis or Valkey server; also `rediss://`, `redis+unix://`, `redis-sentinel://h1,h2/service` and `redis-cluster://h1,h2`, see [`RedisConfig`](crate::engines::redis::RedisConfig) |
+    ///
+    /// A query sets defaults for all calls: `memory:?ttl=5s&wait=10s`. It knows `ttl`, `wait`,
+    /// `renew`, `renew_every`, `max_hold`, `hold_for`, `max_waiters`, `on_outage` and `owner`.
+    ///
+    /// A Redis that is not there is no error: `engine.down` is logged, it is connected to when it is there, and
+    /// until then claims do what `on_outage` says. Whoever wants to know asks for its
+    /// [`health`](Tenure::health). A password that it refuses is an error, and so is a file that cannot be
+    /// opened.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is kept of a connection that was not returned.
+    pub async fn connect(url: &str) -> Result<Tenure> {
+        Tenure::open(url, true).await
+    }
+
+    /// The same without a look at the server: the first call connects, and hears what is wrong with it.
+    /// A file is opened here, too.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is kept of a connection that was not returned.
+    pub async fn connect_lazily(url: &str) -> Result<Tenure> {
+        Tenure::open(url, false).await
+    }
+
+    async fn open(url: &str, reach: bool) -> Result<Tenure> {
+        let Opened { engine, fields, down } = open(url, reach).await?;
+        let mut options = Options::new(default_owner());
+        options.ttl = options.ttl.min(engine.profile().longest_ttl);
+        for (field, value) in fields {
+            let label = &engine.profile().label;
+            options.set(&field, &value).map_err(|error| error.context("connect", "", label))?;
+        }
+        let tenure = Tenure::with_engine(engine).with_defaults(options)?;
+        if let Some(error) = down.filter(is_outage) {
+            // Any name will do to ask whether it is back.
+            let name = Name::unchecked(Space::Lock, "tenure");
+            let core = &tenure.handle.core;
+            core.goes_down(&name, &error);
+            core.be_watched().map_err(|error| core.explain(error, "connect", &name))?;
+        }
+        Ok(tenure)
+    }
+
+    /// Connects to the engine that `TENURE_URL` names (`memory:` if unset, with a warning in the log: it
+    /// protects this process only), with defaults from
+    /// `TENURE_TTL`, `TENURE_WAIT`, `TENURE_RENEW`, `TENURE_RENEW_EVERY`, `TENURE_MAX_HOLD`,
+    /// `TENURE_HOLD_FOR`,
+    /// `TENURE_MAX_WAITERS`, `TENURE_ON_OUTAGE` and `TENURE_OWNER`, which win over those in the URL.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is kept of a connection that was not returned.
+    pub async fn from_env() -> Result<Tenure> {
+        let url = variable("TENURE_URL")?.unwrap_or_else(|| {
+            observe::no_url();
+            "memory:".into()
+        });
+        let tenure = Tenure::connect(&url).await?;
+        let mut options = tenure.defaults();
+        for field in Options::FIELDS {
+            if let Some(value) = variable(&format!("TENURE_{}", field.to_uppercase()))? {
+                let label = &tenure.profile().label;
+                options.set(field, &value).map_err(|error| error.context("from_env", "", label))?;
+            }
+        }
+        tenure.with_defaults(options)
+    }
+
+    /// Uses an engine that is already there.
+    pub fn with_engine(engine: Arc<dyn Engine>) -> Tenure {
+        Tenure::in_world(engine, Arc::new(SystemWorld))
+    }
+
+    /// Uses an engine in a world of one's own: virtual time, for tests.
+    pub fn in_world(engine: Arc<dyn Engine>, world: Arc<dyn World>) -> Tenure {
+        let core = Core::new(engine, world);
+        let handle = Arc::new(Handle { core: Arc::new(core) });
+        Tenure { handle, defaults: Arc::new(Options::new(default_owner())) }
+    }
+
+    /// The same connection with other defaults.
+    pub fn with_defaults(self, options: Options) -> Result<Tenure> {
+        let label = self.profile().label.clone();
+        let checked = options.check(self.profile());
+        checked.map_err(|error| error.context("set defaults", "", &label))?;
+        Ok(Tenure { defaults: Arc::new(options), ..self })
+    }
+
+    /// The defaults of this connection.
+    pub fn defaults(&self) -> Options {
+        (*self.defaults).clone()
+    }
+
+    /// What the engine promises.
+    pub fn profile(&self) -> &Profile {
+        self.handle.core.engine.profile()
+    }
+
+    /// A lock: one holder at a time.
+    pub fn mutex(&self, name: impl AsRef<str>) -> NamedMutex {
+        NamedMutex { handle: self.handle.clone(), ask: self.ask(Space::Lock, name.as_ref()) }
+    }
+
+    /// `capacity` units that are shared out. All users of a name must agree on it.
+    pub fn semaphore(&self, name: impl AsRef<str>, capacity: u32) -> Semaphore {
+        let mut ask = self.ask(Space::Lock, name.as_ref());
+        (ask.claim.capacity, ask.claim.fixed) = (capacity, false);
+        Semaphore { handle: self.handle.clone(), ask }
+    }
+
+    /// Many readers, or one writer.
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock { handle: self.handle.clone(), ask: self.ask(Space::Lock, name.as_ref()) }
+    }
+
+    /// Several locks at once: all or nothing, without deadlock.
+    pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> All {
+        let names: Vec<_> =
+            names.into_iter().map(|n| Name::unchecked(Space::Lock, n.as_ref())).collect();
+        All { handle: self.handle.clone(), ask: self.ask(Space::Lock, ""), names }
+    }
+
+    /// One leader at a time, whom everyone can see.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        let ask = self.ask(Space::Election, name.as_ref());
+        Election { handle: self.handle.clone(), ask }
+    }
+
+    /// One of many that does the work while it leads.
+    pub fn worker(&self, name: impl AsRef<str>) -> Worker {
+        Worker::new(self.handle.clone(), self.ask(Space::Election, name.as_ref()))
+    }
+
+    /// Work that is done once, and whose outcome is remembered.
+    pub fn once(&self, name: impl AsRef<str>) -> Once {
+        Once::new(self.handle.clone(), self.ask(Space::Once, name.as_ref()))
+    }
+
+    fn ask(&self, space: Space, name: &str) -> Draft {
+        Draft::new(Name::unchecked(space, name), &self.defaults)
+    }
+
+    /// Who holds a name and who waits for it; `None` if nobody does.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<View>> {
+        self.handle.core.view(&Name::unchecked(Space::Lock, name.as_ref())).await
+    }
+
+    /// All names in use that begin with `prefix`, in order: of locks, elections and onces, which
+    /// [`Name::space`](crate::engine::Name::space) tells apart.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<View>> {
+        let mut views = Vec::new();
+        for space in [Space::Lock, Space::Election, Space::Once] {
+            self.handle.core.list(space, prefix.as_ref(), &mut views).await?;
+        }
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(views)
+    }
+
+    /// Ends a hold by force, and serves the next in line. The fence must be the one that
+    /// [`inspect`](Tenure::inspect) showed: if the hold has moved on, nothing is broken.
+    ///
+    /// Breaking does not stop the holder's work: it hears of it by push, or at its next renewal.
+    ///
+    /// # Cancel safety
+    /// A break that was sent may happen although the future was dropped.
+    pub async fn break_hold(
+        &self,
+        name: impl AsRef<str>,
+        fence: Fence,
+        reason: impl Into<String>,
+    ) -> Result<Broken> {
+        let name = Name::unchecked(Space::Lock, name.as_ref());
+        let by = self.defaults.details.owner.clone();
+        self.handle.core.break_hold(&name, fence, by, reason.into()).await
+    }
+
+    /// Asks the engine for a sign of life, and says how long that took.
+    ///
+    /// # Cancel safety
+    /// Safe: it changes nothing.
+    pub async fn health(&self) -> Result<Duration> {
+        let core = &self.handle.core;
+        let sent = core.world.now();
+        let asked = async {
+            core.open()?;
+            core.engine.health().await
+        };
+        let label = &self.profile().label;
+        asked.await.map_err(|error| error.context("health", "", label))?;
+        Ok(core.world.now().since(sent))
+    }
+
+    /// Whether the engine can be reached for this name, as far as this connection knows: what
+    /// `tenure_engine_up` shows. Nobody is asked; [`health`](Tenure::health) asks.
+    pub fn is_reachable(&self, name: impl AsRef<str>) -> bool {
+        !self.handle.core.is_down(&Name::unchecked(Space::Lock, name.as_ref()))
+    }
+
+    /// Has the watchdog ask whether the engine is there, as if a claim had missed an answer, and returns at
+    /// once. A service that must notice an outage while nobody claims anything calls it every few seconds;
+    /// `engine.down`, `tenure_engine_up` and [`is_reachable`](Tenure::is_reachable) say what came of it.
+    pub fn probe(&self) {
+        let core = &self.handle.core;
+        if core.open().is_ok() && core.be_watched().is_ok() {
+            core.doubt(&Name::unchecked(Space::Lock, "probe"));
+        }
+    }
+
+    /// Ends this connection: waiting claims end with `Closed`, live holds are lost, later calls fail;
+    /// returns when every queued release has been answered, or has had a second for that.
+    ///
+    /// A live hold is not released, because its work may still run: it ends with its ttl.
+    ///
+    /// # Cancel safety
+    /// The connection is closed even if the future is dropped; only the waiting ends.
+    pub async fn close(&self) {
+        let core = &self.handle.core;
+        if core.forked() {
+            return;
+        }
+        core.closed.store(true, SeqCst);
+        for stake in core.slots.all() {
+            let mut todo = Todo::default();
+            stake.close(&mut todo);
+            core.slots.carry_out(&stake, &mut todo);
+        }
+        for stake in core.slots.all() {
+            if stake.is_leaving() {
+                core.answer_to_leave(&stake, false).await;
+            }
+        }
+        // The lines do not depend on how the engine says goodbye.
+        let _ = core.engine.close().await;
+        // Whoever ends after this has told its last releases.
+        core.slots.reporter.finish();
+    }
+}
+
+fn variable(name: &str) -> Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            let error = Error::invalid(format!("{name} is not valid UTF-8"));
+            Err(error.next("set it again, or unset it").context("from_env", "", ""))
+        }
+    }
+}
+
+fn default_owner() -> String {
+    let system = rustix::system::uname();
+    format!("{}:{}", system.nodename().to_string_lossy(), std::process::id())
+}

@@ -1,0 +1,138 @@
+//! How long a claim waits for an engine that does not answer, and when the watchdog is asked whether it is
+//! there.
+
+use std::time::Duration;
+
+use super::{Asked, Request};
+use crate::core::outage::is_outage;
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::moment::Moment;
+
+/// A task that runs this late was kept from running, and the answer may be there.
+const LATE: Duration = Duration::from_millis(20);
+/// How often, and for how long each time, it is put off to give up: for those who run late, and while the
+/// watchdog has not found out whether the engine is there.
+pub(super) const MOST_PUT_OFF: u32 = 40;
+const PUT_OFF: Duration = Duration::from_millis(100);
+
+impl Asked {
+    /// The engine has answered.
+    pub(super) fn has_answered(&mut self) {
+        (self.answered, self.give_up, self.last_failure) = (true, Moment::FAR, None);
+        // What was said two silences before the end of the wait is no news there.
+        let longest = self.core().longest_silence() * 2;
+        let look = self.deadline() - longest;
+        let has_end = self.deadline() != Moment::FAR && self.core().world.now() < look;
+        self.doubt_at = if has_end { look } else { Moment::FAR };
+    }
+
+    /// Something is asked of the engine, which has this long to answer.
+    pub(super) fn asks(&mut self, now: Moment) {
+        self.retry_at = Moment::FAR;
+        self.doubt_at = self.doubt_at.min(now + self.core().longest_silence() / 4);
+        if !self.answered && self.give_up == Moment::FAR {
+            self.give_up = self.longest_wait(now);
+        }
+    }
+
+    /// Has the watchdog see whether the engine is there, and again if there is no answer yet.
+    pub(super) fn doubt(&mut self, now: Moment) {
+        let core = self.core();
+        core.doubt(&self.stake().claim.name);
+        let again = now + core.longest_silence();
+        self.doubt_at = if self.is_asking() { again } else { Moment::FAR };
+    }
+
+    fn is_asking(&self) -> bool {
+        matches!(self.request, Request::Claim(_) | Request::Confirm(_) | Request::Undo(_))
+    }
+
+    pub(super) fn try_later(&mut self, now: Moment) {
+        self.tries += 1;
+        // Spread by the claim's own random bits: a thousand clients must not come back together.
+        let step = Duration::from_millis(20 << self.tries.min(6));
+        let spread = (self.stake().claim.id.bits() >> self.tries.min(32)) as u32 % 1000;
+        self.retry_at = now + step / 2 + step * spread / 2000;
+    }
+
+    /// No answer came: tries again later, or gives up.
+    pub(super) fn failed(&mut self, error: Error, now: Moment) -> Result<()> {
+        if error.kind() != ErrorKind::Unavailable {
+            // One that may have left something behind is left like any other.
+            if !self.answered && !error.may_have_happened() {
+                self.refused();
+            }
+            return Err(error);
+        }
+        if is_outage(&error) {
+            self.core().doubt(&self.stake().claim.name);
+        }
+        self.doubt_at = Moment::FAR;
+        if error.asks_for_time() && self.stake().claim.may_wait && self.stake().wait.is_none() {
+            // The engine is there and needs time; whoever came to wait does.
+            self.give_up = Moment::FAR;
+        } else if !self.answered && self.give_up == Moment::FAR {
+            // It was, and is no more.
+            self.give_up = self.longest_wait(now);
+        }
+        self.last_failure = Some((now, error));
+        if now >= self.give_up && self.gives_up(now) {
+            return Err(self.no_answer(now));
+        }
+        self.try_later(now);
+        Ok(())
+    }
+
+    /// Until when an engine that is asked now may be silent: as long as the caller would wait, or for the
+    /// engine's patience. With a policy, until the watchdog must have found out whether it is there.
+    fn longest_wait(&self, now: Moment) -> Moment {
+        let (core, stake) = (self.core(), self.stake());
+        let longest = match stake.wait {
+            _ if !stake.claim.may_wait => now + core.longest_silence(),
+            Some(wait) => self.waiting.started + wait,
+            None => now + core.engine.profile().patience,
+        };
+        match self.goes_on_without() {
+            true => longest.max(now + core.longest_silence() * 2),
+            false => longest,
+        }
+    }
+
+    /// Whether to give up on the engine now. A task that was kept from running looks once more what has come
+    /// meanwhile; one with a policy leaves it to the watchdog whether this is an outage.
+    pub(super) fn gives_up(&mut self, now: Moment) -> bool {
+        let late = now.since(self.give_up) > LATE && self.put_off == MOST_PUT_OFF;
+        let undecided = self.goes_on_without() && self.core().is_in_doubt(&self.stake().claim.name);
+        let puts_off = self.put_off > 0 && (late || undecided);
+        if puts_off {
+            (self.put_off, self.give_up) = (self.put_off - 1, now + PUT_OFF);
+        }
+        !puts_off
+    }
+
+    /// The error for an engine that has not answered in time: in its own words, where it has said any.
+    pub(super) fn no_answer(&mut self, now: Moment) -> Error {
+        let waited = now.since(self.waiting.started);
+        let silent = || {
+            let reason = format!("no answer for {}", millis(waited));
+            Error::new(ErrorKind::Unavailable, reason).next("see the engine's health")
+        };
+        let said = self.last_failure.take().map(|(_, error)| error);
+        said.unwrap_or_else(silent).in_doubt()
+    }
+
+    /// When the wait is over. Until the engine has answered, it is given up on instead.
+    pub(super) fn deadline(&self) -> Moment {
+        match self.stake().wait {
+            Some(wait) if !wait.is_zero() && (self.answered || self.stands_here()) => {
+                self.waiting.started + wait
+            }
+            _ => Moment::FAR,
+        }
+    }
+}
+
+/// A span of time for people.
+fn millis(span: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_millis(span.as_millis() as u64))
+}

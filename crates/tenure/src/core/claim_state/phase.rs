@@ -1,0 +1,307 @@
+//! The phases of a claim's life, and when each needs the watchdog.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use super::{Heard, LEAVE_PATIENCE, Released, Stake, Todo};
+use crate::core::local_line;
+use crate::model::claim::{Claim, Ended, Fence, Grant, PLACE_LIFE, Place, Settle, Turn};
+use crate::model::moment::Moment;
+use crate::model::options::Terms;
+use crate::observe::Holding;
+
+const SOONEST_LOOK: Duration = Duration::from_millis(5);
+/// How soon one that has come to a line looks again. Those who stood there before may have been told when
+/// a turn runs out that nobody takes, and are told again within a second; this one was not. If it has not run
+/// out yet, the answer says when it does.
+const FIRST_LOOK: Duration = Duration::from_millis(2500);
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) phase: Phase,
+    /// The future that asks.
+    pub(super) waker: Option<Waker>,
+    /// Whoever watches for risk, loss or release, by a number of their own.
+    pub(super) observers: Vec<(u64, Waker)>,
+    /// A renewal of the watchdog's is on its way.
+    pub(super) in_flight: bool,
+    /// Requests that can put the claim in line and were never answered: they may still arrive.
+    pub(super) open: u32,
+    /// What it was granted with.
+    pub(super) fence: Fence,
+    pub(super) lost: Option<Ended>,
+    /// Others may know the id, and have left.
+    pub(super) attached: bool,
+    /// The engine has never heard of it.
+    pub(super) unsent: bool,
+    /// What it has in this process's own line.
+    pub(super) companion: Option<Box<local_line::Place>>,
+    /// When it was granted.
+    pub(super) since: Moment,
+    /// When its owner left, if that was looked at.
+    pub(super) left_at: Moment,
+    /// What lasts as long as the hold, where somebody wants to know.
+    pub(super) holding: Option<Arc<Holding>>,
+    /// What became of a once.
+    pub(super) settle: Option<Settle>,
+    /// That it was left in time follows from a leave that was never answered.
+    pub(super) guessed: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    Asking(Asking),
+    Held(Held),
+    Leaving(Leaving),
+    Over(Option<Released>),
+    /// Let go of without leaving; forgotten at that moment.
+    Detached(Moment),
+}
+
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) turn: Option<Turn>,
+    pub(super) place: Option<Box<Place>>,
+    /// When to look, as the engine said of its own accord. An answer that was given before may be
+    /// heard after it, and must not undo it.
+    pub(super) hint: Moment,
+    /// When the future wants to be woken, for its deadline or its next try.
+    pub(super) ring_at: Moment,
+    pub(super) rung: bool,
+    /// When the watchdog should renew the place.
+    pub(super) contact_at: Moment,
+    /// When it first stood in line.
+    pub(super) since: Moment,
+}
+
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) good_until: Moment,
+    pub(super) renew_by: Moment,
+    pub(super) first_life: bool,
+    /// Half of the time that the last yes gave.
+    pub(super) risk_at: Moment,
+    pub(super) at_risk: Option<Arc<str>>,
+    /// Released by its owner, but kept for `hold_for`.
+    pub(super) leave_at: Moment,
+    /// Those who watch want to hear of each renewal, and when no more than this is left.
+    pub(super) warn_before: Option<Duration>,
+    /// They were told that since the last renewal.
+    pub(super) warned: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub(super) tries: u32,
+    pub(super) next_try: Moment,
+    /// After this the engine has ended the claim by itself.
+    pub(super) give_up: Moment,
+    /// After this nobody waits for the answer any more.
+    pub(super) unheard_at: Moment,
+    pub(super) good_until: Option<Moment>,
+    /// The hold has run out since, whatever the engine answers.
+    pub(super) overdue: bool,
+    /// No answer came for as long as anyone waits for it.
+    pub(super) unheard: bool,
+}
+
+impl State {
+    /// Returns what the watcher said before, to be dropped when the mutex is free.
+    pub(super) fn observe(&mut self, cx: &Context<'_>, watcher: u64) -> Option<Waker> {
+        let waker = cx.waker().clone();
+        match self.observers.iter_mut().find(|(known, _)| *known == watcher) {
+            Some((_, known)) => Some(std::mem::replace(known, waker)),
+            None => {
+                self.observers.push((watcher, waker));
+                None
+            }
+        }
+    }
+
+    pub(super) fn unobserve(&mut self, watcher: u64) -> Option<Waker> {
+        let gone = self.observers.iter().position(|(known, _)| *known == watcher)?;
+        Some(self.observers.swap_remove(gone).1)
+    }
+
+    /// The hold has ended without its release. One that is only kept was released in time, and is
+    /// not lost to anyone.
+    pub(super) fn lose(&mut self, ended: Ended, leaving: Option<Leaving>, todo: &mut Todo) {
+        let kept = matches!(&self.phase, Phase::Held(held) if held.is_kept());
+        if !kept {
+            self.lost = Some(ended.clone());
+            todo.lost = Some(ended);
+            todo.holding = self.holding.take();
+        }
+        // A request that was never answered could put the claim back in line: it has to leave, too.
+        let in_doubt = self.open > 0 && self.lost != Some(Ended::Closed);
+        let at_once = || Leaving { next_try: Moment::ORIGIN, ..Stake::leaving(None) };
+        let leaving = leaving.or_else(|| in_doubt.then(at_once));
+        // At max_hold the next of this process is to have its full time, and what was only kept is over.
+        // Otherwise the work of whoever has lost it may still run.
+        if kept || self.lost == Some(Ended::MaxHold) {
+            todo.frees = self.companion.take();
+        }
+        todo.over = leaving.is_none();
+        self.phase = match leaving {
+            Some(leaving) => Phase::Leaving(leaving),
+            None if kept => Phase::Over(Some(Released::InTime)),
+            None => Phase::Over(Some(Released::Late)),
+        };
+        todo.call(&mut self.observers);
+        todo.wake = self.waker.take();
+    }
+
+    pub(super) fn again(&self, claim: &Claim, seen: Fence) -> Claim {
+        let ticket = match &self.phase {
+            Phase::Asking(asking) => asking.place.as_ref().map(|place| place.ticket),
+            _ => None,
+        };
+        Claim { ticket, seen, ..claim.clone() }
+    }
+
+    pub(super) fn next(&self, stake: &Stake) -> Moment {
+        match &self.phase {
+            Phase::Asking(_) => self.asking_next(true),
+            Phase::Held(held) => {
+                let next = held.next(&stake.terms, self.in_flight);
+                let cap = stake.cap(self.since);
+                next.min(cap).min(held.warn_at(cap))
+            }
+            Phase::Leaving(leaving) => {
+                leaving.next_try.min(leaving.give_up).min(leaving.unheard_at)
+            }
+            Phase::Over(_) => Moment::ORIGIN,
+            Phase::Detached(forget_at) => *forget_at,
+        }
+    }
+
+    pub(super) fn asking_next(&self, foremost: bool) -> Moment {
+        match &self.phase {
+            Phase::Asking(asking) => asking.ring_at.min(self.asking_contact(foremost)),
+            _ => Moment::FAR,
+        }
+    }
+
+    /// When the place needs contact: to be kept, because a push may have been lost, or because the
+    /// engine said so. Any contact moves the whole line, so that for lost pushes only the foremost need look.
+    pub(super) fn asking_contact(&self, foremost: bool) -> Moment {
+        match &self.phase {
+            Phase::Asking(Asking { turn: None, place: Some(place), contact_at, hint, .. })
+                if !self.in_flight =>
+            {
+                let look = if foremost { place.look_again } else { *hint };
+                look.min(*contact_at)
+            }
+            _ => Moment::FAR,
+        }
+    }
+}
+
+impl Asking {
+    pub(super) fn stands(&mut self, mut place: Place, now: Moment) -> Moment {
+        self.contact_at = now + PLACE_LIFE / 3;
+        if place.asked_at < self.hint {
+            place.look_again = place.look_again.min(self.hint);
+        } else {
+            self.hint = Moment::FAR;
+        }
+        if self.place.is_none() {
+            place.look_again = place.look_again.min(now + FIRST_LOOK);
+        }
+        // An engine that says "look now" and then has nothing to show must not be asked in circles.
+        place.look_again = place.look_again.max(now + SOONEST_LOOK);
+        let look = place.look_again.min(self.contact_at);
+        self.since = self.since.min(now);
+        self.place = Some(Box::new(place));
+        if self.turn.as_ref().is_some_and(|turn| self.is_stale(turn)) {
+            self.turn = None;
+        }
+        look
+    }
+
+    /// A turn from before the last answered contact, which said that the claim waits.
+    pub(super) fn is_stale(&self, turn: &Turn) -> bool {
+        let floor = self.place.as_ref().map(|place| place.floor);
+        matches!((turn, floor), (Turn::Granted(grant), Some(floor)) if grant.fence <= floor)
+    }
+}
+
+impl Held {
+    /// A renewal was answered, and the next is due at `next`. Returns what was left by then.
+    pub(super) fn renewed(&mut self, grant: &Grant, now: Moment, next: Moment) -> Heard {
+        let heard =
+            Heard::Renewed { left: now.until(self.good_until), first_life: self.first_life };
+        self.good_until = self.good_until.max(grant.good_until);
+        self.renew_by = next;
+        self.risk_at = grant.start_by;
+        self.first_life = grant.first_life;
+        (self.at_risk, self.warned) = (None, false);
+        heard
+    }
+
+    /// When those who watch are to hear that time runs out, which it does at `cap` at the latest.
+    pub(super) fn warn_at(&self, cap: Moment) -> Moment {
+        let before = self.warn_before.filter(|_| !self.warned);
+        before.map_or(Moment::FAR, |before| self.good_until.min(cap) - before)
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        self.leave_at != Moment::FAR
+    }
+
+    pub(super) fn renews(&self, terms: &Terms) -> bool {
+        terms.renew || self.first_life || self.is_kept()
+    }
+
+    pub(super) fn next(&self, terms: &Terms, in_flight: bool) -> Moment {
+        let mut next = self.good_until.min(self.leave_at);
+        if self.renews(terms) {
+            if !in_flight {
+                next = next.min(self.renew_by);
+            }
+            if self.at_risk.is_none() {
+                next = next.min(self.risk_at);
+            }
+        }
+        next
+    }
+}
+
+pub(super) fn retry_after(tries: u32) -> Duration {
+    (LEAVE_PATIENCE * 2u32.saturating_pow(tries)).min(Duration::from_millis(500))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::claim::{Fence, Ticket};
+
+    fn at(secs: u64) -> Moment {
+        Moment::ORIGIN + Duration::from_secs(secs)
+    }
+
+    fn place(asked: u64) -> Place {
+        let (ticket, floor) = (Ticket::new(1), Fence::new(1));
+        Place { ticket, ahead: 0, floor, asked_at: at(asked), look_again: at(3600), holder: None }
+    }
+
+    /// A turn that nobody takes must not cost those behind it more than its first life.
+    #[test]
+    fn an_answer_that_is_heard_late_does_not_undo_when_to_look() {
+        let mut asking = Asking {
+            turn: None,
+            place: None,
+            hint: at(102),
+            ring_at: Moment::FAR,
+            rung: false,
+            contact_at: Moment::FAR,
+            since: Moment::FAR,
+        };
+        assert_eq!(asking.stands(place(99), at(100)), at(102));
+        assert_eq!(asking.stands(place(101), at(101)), at(102));
+        // What was asked at that time or later has seen what there was to see.
+        assert_eq!(asking.stands(place(102), at(102)), at(122));
+        assert_eq!(asking.stands(place(103), at(103)), at(123));
+    }
+}

@@ -1,0 +1,122 @@
+//! Whether the engine can be reached: who finds out, and who is told.
+//!
+//! Only the watchdog finds an outage: it asks by a connection of its own, from a thread that nobody else
+//! can block. Whoever misses an answer says so ([`Core::doubt`]), and the watchdog asks. From then on claims
+//! with a policy do not ask; the watchdog does, until there is an answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use crate::core::claim_state::{Stake, Todo};
+use crate::core::handle::Core;
+use crate::model::error::Error;
+use crate::model::name::Name;
+use crate::model::options::OnOutage;
+use crate::observe;
+
+/// How long an engine may be silent before it counts as out of reach, at most: whoever asks for a policy
+/// would rather go on than wait.
+const LONGEST_SILENCE: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// How long the engine may be silent before it is out of reach.
+    pub(crate) fn longest_silence(&self) -> Duration {
+        self.engine.profile().patience.min(LONGEST_SILENCE)
+    }
+
+    /// Someone missed an answer for this name: the watchdog finds out whether the engine is there.
+    pub(crate) fn doubt(&self, name: &Name) {
+        let shard = self.engine.shard(name);
+        let news = {
+            let mut known = self.outage.known();
+            let old = known.down.contains_key(&shard) || known.doubted.contains_key(&shard);
+            if !old {
+                known.doubted.insert(shard, name.clone());
+            }
+            !old
+        };
+        if news {
+            self.slots.bell.ring();
+        }
+    }
+
+    /// Whether the watchdog has not found out yet.
+    pub(crate) fn is_in_doubt(&self, name: &Name) -> bool {
+        self.outage.known().doubted.contains_key(&self.engine.shard(name))
+    }
+
+    /// Why the name's part of the engine serves nobody, as the watchdog heard last.
+    pub(crate) fn trouble(&self, name: &Name) -> Option<Error> {
+        let shard = self.engine.shard(name);
+        let known = self.outage.known();
+        let down = known.down.get(&shard).map(|(_, error)| error);
+        down.or_else(|| known.not_now.get(&shard)).map(Error::copy)
+    }
+
+    /// The engine cannot be reached. Whoever waits for it and has said what to do then is woken.
+    pub(crate) fn goes_down(&self, name: &Name, error: &Error) {
+        let shard = self.engine.shard(name);
+        let now = self.world.now();
+        let (begins, news) = {
+            let mut known = self.outage.known();
+            let begins = known.down.is_empty();
+            if begins {
+                known.since = now;
+            }
+            known.doubted.remove(&shard);
+            known.not_now.remove(&shard);
+            let news = known.down.insert(shard, (name.clone(), error.copy())).is_none();
+            self.outage.any.store(true, SeqCst);
+            (begins, news)
+        };
+        if begins {
+            observe::engine_down(&self.engine.profile().label, error);
+        }
+        if !news {
+            return;
+        }
+        for stake in self.slots.all() {
+            let asks = stake.outage() != OnOutage::Closed;
+            if asks && self.engine.shard(&stake.claim.name) == shard {
+                let mut todo = Todo::default();
+                stake.ring(&mut todo);
+                self.slots.carry_out(&stake, &mut todo);
+            }
+        }
+        self.slots.bell.ring();
+    }
+
+    /// The engine answers again for this shard.
+    pub(crate) fn comes_back(&self, shard: u32) {
+        let now = self.world.now();
+        let over = {
+            let mut known = self.outage.known();
+            let over = known.down.remove(&shard).is_some() && known.down.is_empty();
+            if over {
+                self.outage.any.store(false, SeqCst);
+            }
+            over.then_some(known.since)
+        };
+        self.outage.is_there(shard, None);
+        if let Some(since) = over {
+            observe::engine_up(&self.engine.profile().label, now.since(since));
+        }
+    }
+
+    /// Someone stands in line who would rather hear of an outage than wait.
+    pub(crate) fn watch_line(&self) {
+        if !self.outage.watched.swap(true, SeqCst) {
+            self.slots.bell.ring();
+        }
+    }
+
+    /// For each shard in which someone stands in line who would rather hear of an outage, a name.
+    pub(crate) fn names_waited_for(&self) -> BTreeMap<u32, Name> {
+        let waits =
+            |stake: &Arc<Stake>| stake.outage() != OnOutage::Closed && stake.ticket().is_some();
+        let all = self.slots.all().into_iter().filter(waits);
+        all.map(|stake| (self.engine.shard(&stake.claim.name), stake.claim.name.clone())).collect()
+    }
+}

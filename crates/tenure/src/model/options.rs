@@ -1,0 +1,317 @@
+//! How to ask: one plain struct, with defaults that operations can set from outside.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::claim::Details;
+use crate::model::error::{Error, Result};
+use crate::model::profile::Profile;
+
+/// How to ask. Every primitive has a setter for each field; [`Tenure::defaults`] has the values that
+/// the URL or the environment set.
+///
+/// [`Tenure::defaults`]: crate::Tenure::defaults
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// How long a hold lasts without renewal. Default: 30 s.
+    pub ttl: Duration,
+    /// How long to stand in line; `None` is for ever. Default: for ever.
+    pub wait: Option<Duration>,
+    /// Whether the watchdog renews the hold. Default: yes.
+    pub renew: bool,
+    /// How often the watchdog renews the hold, at least; half of the ttl is the longest. It comes up to an
+    /// eighth earlier, so that holds that were granted together are not renewed together. Default: a third
+    /// of the ttl.
+    pub renew_every: Option<Duration>,
+    /// The longest that a hold is renewed for, counted from its grant. Then it is lost, and the next
+    /// in line has it. Default: no limit.
+    pub max_hold: Option<Duration>,
+    /// The shortest that the name stays taken, counted from the grant, however early the release.
+    /// If the process ends before, what is left of the ttl stands in. Default: zero.
+    pub hold_for: Duration,
+    /// Join the line only if fewer than this many wait. Default: no limit.
+    pub max_waiters: Option<u32>,
+    /// What to do when the engine cannot be reached. Default: [`OnOutage::Closed`].
+    pub on_outage: OnOutage,
+    /// What others may know: owner, reason, meta. Default: the owner is `host:pid`.
+    pub details: Arc<Details>,
+}
+
+/// What to do when the engine cannot be reached; `docs/outage.md` says who should choose what.
+///
+/// With `Local` and `Open` a claim gives up on an engine that has not answered for a second. From then
+/// on, and until the engine answers again, claims do not ask it. Whatever was not granted by the engine
+/// says so, by its [`protection`](crate::Hold::protection) and in the log. Elections and onces are
+/// always `Closed`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum OnOutage {
+    /// It is an error, `Unavailable`.
+    #[default]
+    Closed,
+    /// Go on with this process's own line, so that at least this process is in order. Every claim stands
+    /// in that line before it asks the engine, outage or not, so that neither the beginning of an outage
+    /// nor its end puts two of this process inside.
+    Local,
+    /// Go on without protection.
+    Open,
+}
+
+/// What protects a hold: who else can be inside.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Protection {
+    /// The engine: nobody else.
+    Engine,
+    /// This process's own line, because the engine cannot be reached: others, but not of this process.
+    Local,
+    /// Nothing, because the engine cannot be reached: anyone.
+    None,
+}
+
+/// What the options say about the time after the grant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) renew: bool,
+    pub(crate) renew_every: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) hold_for: Duration,
+}
+
+/// Holds are not renewed more often.
+const SHORTEST_RENEWAL: Duration = Duration::from_millis(10);
+
+/// The longest owner and the longest reason, in bytes.
+const LONGEST_TEXT: usize = 256;
+/// The most pairs of meta, and the longest key and value in bytes.
+pub(crate) const MOST_META: usize = 16;
+
+/// The most units a semaphore can have; a read-write lock has one more, so that the two never agree.
+pub(crate) const MOST_UNITS: u32 = (1 << 20) - 1;
+
+impl Options {
+    pub(crate) fn new(owner: String) -> Options {
+        Options {
+            ttl: Duration::from_secs(30),
+            wait: None,
+            renew: true,
+            renew_every: None,
+            max_hold: None,
+            hold_for: Duration::ZERO,
+            max_waiters: None,
+            on_outage: OnOutage::Closed,
+            details: Arc::new(Details { owner, ..Details::default() }),
+        }
+    }
+
+    /// Sets a field from text, as the URL's query and the environment do.
+    pub(crate) fn set(&mut self, field: &str, value: &str) -> Result<()> {
+        match field {
+            "ttl" => self.ttl = duration(field, value)?,
+            "wait" if value == "forever" => self.wait = None,
+            "wait" => self.wait = Some(duration(field, value)?),
+            "renew" => self.renew = boolean(field, value)?,
+            "renew_every" => self.renew_every = Some(duration(field, value)?),
+            "max_hold" => self.max_hold = Some(duration(field, value)?),
+            "hold_for" => self.hold_for = duration(field, value)?,
+            "max_waiters" => self.max_waiters = Some(count(field, value)?),
+            "on_outage" => self.on_outage = on_outage(value)?,
+            "owner" => Arc::make_mut(&mut self.details).owner = value.to_owned(),
+            _ => {
+                let reason = format!("there is no option {field:?}");
+                return Err(Error::invalid(reason).next(
+                    "known: ttl, wait, renew, renew_every, max_hold, hold_for, max_waiters, \
+                     on_outage, owner",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The fields that can be set from outside.
+    pub(crate) const FIELDS: [&str; 9] = [
+        "ttl",
+        "wait",
+        "renew",
+        "renew_every",
+        "max_hold",
+        "hold_for",
+        "max_waiters",
+        "on_outage",
+        "owner",
+    ];
+
+    pub(crate) fn terms(&self) -> Terms {
+        let Options { renew, renew_every, max_hold, hold_for, .. } = *self;
+        Terms { renew, renew_every, max_hold, hold_for }
+    }
+
+    /// Refuses what the engine cannot keep, before anything is sent.
+    pub(crate) fn check(&self, profile: &Profile) -> Result<()> {
+        check_times(self.ttl, &self.terms(), profile)?;
+        check_details(&self.details)
+    }
+}
+
+pub(crate) fn check_times(ttl: Duration, terms: &Terms, profile: &Profile) -> Result<()> {
+    check_ttl(ttl, profile)?;
+    if let Some(every) = terms.renew_every {
+        let (shortest, longest) = (SHORTEST_RENEWAL, ttl / 2);
+        if every < shortest || every > longest {
+            let reason = format!(
+                "renew_every {every:?} is out of range; {shortest:?} to {longest:?}, half of the ttl, is kept"
+            );
+            return Err(Error::invalid(reason).next("lower renew_every, or raise the ttl"));
+        }
+    }
+    if let Some(max_hold) = terms.max_hold
+        && max_hold < ttl
+    {
+        let reason = format!("max_hold {max_hold:?} is below the ttl {ttl:?}");
+        return Err(Error::invalid(reason).next("raise max_hold, or lower the ttl"));
+    }
+    let longest = terms.max_hold.unwrap_or(profile.longest_ttl);
+    if terms.hold_for > longest {
+        let reason = format!("hold_for {:?} is above the limit {longest:?}", terms.hold_for);
+        return Err(Error::invalid(reason).next("lower hold_for, or raise max_hold"));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_details(details: &Details) -> Result<()> {
+    let Details { owner, reason, meta, value, trace } = details;
+    check_text("the owner", owner)?;
+    for (what, said) in [("the reason", reason), ("the value", value), ("the trace", trace)] {
+        check_text(what, said.as_deref().unwrap_or_default())?;
+    }
+    if meta.len() > MOST_META {
+        let reason = format!("meta has {} pairs; the limit is {MOST_META}", meta.len());
+        return Err(Error::invalid(reason).next("keep what identifies the work"));
+    }
+    meta.iter().flat_map(|(key, value)| [key, value]).try_for_each(|t| check_text("meta", t))
+}
+
+pub(crate) fn check_ttl(ttl: Duration, profile: &Profile) -> Result<()> {
+    let (shortest, longest) = (profile.shortest_ttl, profile.longest_ttl);
+    if ttl < shortest || ttl > longest {
+        let reason =
+            format!("the ttl {ttl:?} is out of range; {shortest:?} to {longest:?} is kept");
+        return Err(
+            Error::invalid(reason).next("choose a few times the length of the work's pauses")
+        );
+    }
+    Ok(())
+}
+
+pub(crate) fn check_text(what: &str, text: &str) -> Result<()> {
+    if text.len() > LONGEST_TEXT {
+        let reason = format!("{what} has {} bytes; the limit is {LONGEST_TEXT} bytes", text.len());
+        return Err(Error::invalid(reason).next("shorten it"));
+    }
+    if let Some(bad) = text.chars().find(|c| c.is_control()) {
+        let reason = format!("{what} contains the control character {bad:?}");
+        return Err(Error::invalid(reason).next("remove it; any other UTF-8 is allowed"));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_units(weight: u32, capacity: u32) -> Result<()> {
+    if capacity == 0 || capacity > MOST_UNITS {
+        let reason = format!("the capacity {capacity} is out of range; 1 to {MOST_UNITS} is kept");
+        return Err(Error::invalid(reason).next("a semaphore needs at least one unit"));
+    }
+    if weight == 0 || weight > capacity {
+        let reason = format!("the weight {weight} is out of range; 1 to {capacity} (the capacity)");
+        return Err(Error::invalid(reason).next("ask for fewer units, or raise the capacity"));
+    }
+    Ok(())
+}
+
+fn duration(field: &str, value: &str) -> Result<Duration> {
+    humantime::parse_duration(value).map_err(|error| {
+        let reason = format!("cannot read {field}={value:?} as a duration: {error}");
+        Error::invalid(reason).next("write a number with its unit, such as 30s, 500ms or 2h")
+    })
+}
+
+fn boolean(field: &str, value: &str) -> Result<bool> {
+    match value {
+        "true" | "on" | "1" => Ok(true),
+        "false" | "off" | "0" => Ok(false),
+        _ => {
+            let reason = format!("cannot read {field}={value:?} as yes or no");
+            Err(Error::invalid(reason).next("write true or false"))
+        }
+    }
+}
+
+fn count(field: &str, value: &str) -> Result<u32> {
+    // `parse` also takes a leading plus, which is no way to write a count.
+    match value.parse() {
+        Ok(count) if !value.starts_with('+') => Ok(count),
+        _ => {
+            let reason = format!("cannot read {field}={value:?} as a count");
+            Err(Error::invalid(reason).next("write a whole number, such as 100"))
+        }
+    }
+}
+
+pub(crate) fn on_outage(value: &str) -> Result<OnOutage> {
+    match value {
+        "closed" => Ok(OnOutage::Closed),
+        "local" => Ok(OnOutage::Local),
+        "open" => Ok(OnOutage::Open),
+        _ => {
+            let reason = format!("cannot read on_outage={value:?}");
+            Err(Error::invalid(reason).next("write closed, local or open"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_from_text_and_bad_values_name_the_fix() {
+        let mut options = Options::new("me".into());
+        for (field, value) in [
+            ("ttl", "5s"),
+            ("wait", "250ms"),
+            ("renew", "off"),
+            ("renew_every", "2s"),
+            ("max_hold", "1h"),
+            ("hold_for", "40s"),
+            ("max_waiters", "100"),
+            ("on_outage", "local"),
+            ("owner", "web-3"),
+        ] {
+            assert!(Options::FIELDS.contains(&field));
+            options.set(field, value).unwrap();
+        }
+        assert_eq!(options.ttl, Duration::from_secs(5));
+        assert_eq!(options.wait, Some(Duration::from_millis(250)));
+        assert_eq!(options.max_waiters, Some(100));
+        assert_eq!(options.on_outage, OnOutage::Local);
+        options.set("wait", "forever").unwrap();
+        assert_eq!(options.wait, None);
+
+        for (field, value, says) in [
+            ("ttl", "30", "write a number with its unit"),
+            ("ttl", "-1s", "cannot read ttl"),
+            ("ttl", "nan", "cannot read ttl"),
+            ("ttl", "0x10", "cannot read ttl"),
+            ("ttl", "99999999999999999999s", "cannot read ttl"),
+            ("max_waiters", "1e3", "cannot read max_waiters"),
+            ("max_waiters", "+1", "cannot read max_waiters"),
+            ("max_waiters", " 12 ", "cannot read max_waiters"),
+            ("renew", "maybe", "write true or false"),
+            ("on_outage", "Local", "write closed, local or open"),
+            ("tll", "5s", "known: ttl, wait"),
+        ] {
+            let error = options.set(field, value).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}
