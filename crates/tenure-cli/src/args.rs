@@ -129,8 +129,9 @@ pub(crate) enum Ask {
 }
 
 const MORE: &str = "\
-Begin with `tenure run hello -- sleep 60` in two terminals: no server, no configuration. For several
-machines set TENURE_URL, such as redis://host:6379. `tenure demo` shows what a lock changes.
+To get started, run `tenure run hello -- sleep 60` in two terminals: no server and no configuration needed.
+To lock across machines, set TENURE_URL to a server, such as redis://host:6379. `tenure demo` shows what locks
+prevent.
 
 Exit codes: `tenure help exit-codes`. What a lock cannot do: `tenure explain fencing`.";
 
@@ -138,7 +139,7 @@ Exit codes: `tenure help exit-codes`. What a lock cannot do: `tenure explain fen
 pub(crate) fn define() -> Words {
     Words::new("tenure")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Locks, leaders and work that is done once, across tasks, processes and machines.")
+        .about("Locks, leader election and run-once jobs across tasks, processes and machines.")
         .after_help(MORE)
         .subcommand_required(true)
         .disable_help_subcommand(true)
@@ -178,43 +179,46 @@ fn define_settings() -> Vec<Arg> {
             "url",
             Some('u'),
             "URL",
-            "Where the engine is. A password in it can be seen by others in the list of \
-             processes: then set the variable instead [default: a file of this host]",
+            "URL of the engine. Other users can see a password in it in the process list; use the \
+             variable instead [default: a file on this host]",
         ),
-        option("ns", None, "WORD", "The namespace that all names are within"),
-        flag("json", None, "Print data as JSON, one object a line"),
-        flag("quiet", Some('q'), "Leave out remarks, such as who is waited for"),
-        flag("verbose", Some('v'), "Log more; twice or three times for still more")
-            .action(ArgAction::Count),
-        option("color", None, "WHEN", "auto, always or never [default: auto]"),
+        option("ns", None, "WORD", "Namespace of all names"),
+        flag("json", None, "Print data as JSON, one object per line"),
+        flag(
+            "quiet",
+            Some('q'),
+            "Do not print notes, such as who holds the lock that you wait for",
+        ),
+        flag("verbose", Some('v'), "Log more; may be repeated").action(ArgAction::Count),
+        option("color", None, "WHEN", "When to use color: auto, always or never [default: auto]"),
         option(
             "log-level",
             None,
             "LEVEL",
-            "off, error, warn, info, debug or trace [default: warn]",
+            "Log level: off, error, warn, info, debug or trace [default: warn]",
         ),
-        option("log-format", None, "FORM", "text or json [default: text]"),
+        option("log-format", None, "FORM", "Log format: text or json [default: text]"),
     ];
-    all.into_iter().map(|arg| arg.global(true).help_heading("Options of every command")).collect()
+    all.into_iter().map(|arg| arg.global(true).help_heading("Global options")).collect()
 }
 
 fn define_here() -> [Words; 5] {
     [
         Words::new("explain")
             .about("Explain an error code such as T010, or a topic such as fencing")
-            .arg(word("topic", "CODE", "The code or the topic; without one, all are listed")),
-        Words::new("config").about("Show each setting, its value and where that comes from"),
+            .arg(word("topic", "CODE", "Code or topic; all of them are listed if omitted")),
+        Words::new("config").about("Show every setting, its value and where the value comes from"),
         Words::new("completions")
-            .about("Print what a shell needs to complete what is typed")
+            .about("Print shell completions")
             .arg(word("shell", "SHELL", "bash, elvish, fish, powershell or zsh").required(true)),
-        Words::new("man").about("Print the manual, for `man -l -`").arg(word(
+        Words::new("man").about("Print the manual page, for `man -l -`").arg(word(
             "topic",
             "COMMAND",
-            "The command that it is about; all if none is named",
+            "Command to document; the whole program if omitted",
         )),
         Words::new("help")
-            .about("Show the help of a command, or explain a topic such as exit-codes")
-            .arg(word("topic", "COMMAND", "The command or the topic")),
+            .about("Show help for a command, or explain a topic such as exit-codes")
+            .arg(word("topic", "COMMAND", "Command or topic")),
     ]
 }
 
@@ -299,8 +303,13 @@ fn read_here(name: &str, given: &Given<'_>) -> Result<Here, Failure> {
         "man" => Here::Man(given.word("topic")?),
         other => {
             // Clap knows the commands, so this is a definition without a reading.
-            let what = format!("{} is defined and cannot be read", quoted(other));
-            return Err(Failure::new(INTERNAL, what, "a fault in tenure", "please report it"));
+            let what = format!("the command {} is defined but not handled", quoted(other));
+            return Err(Failure::new(
+                INTERNAL,
+                what,
+                "this is a bug in tenure",
+                "please report it",
+            ));
         }
     })
 }
@@ -310,9 +319,9 @@ fn read_shell(given: &Given<'_>) -> Result<Shell, Failure> {
     name.parse().map_err(|_| {
         Failure::new(
             USAGE,
-            format!("there are no completions for {}", quoted(&name)),
-            "known: bash, elvish, fish, powershell, zsh",
-            "such as `tenure completions bash`",
+            format!("no completions for {}", quoted(&name)),
+            "available: bash, elvish, fish, powershell, zsh",
+            "for example, `tenure completions bash`",
         )
     })
 }

@@ -87,14 +87,14 @@ impl Asking {
 
     fn clash(&self, view: &View, said: String) -> Failure {
         let (name, there) = (quoted(&self.name), view.capacity);
-        let show = format!("another name, or see `tenure show {}`", typed(&self.name));
+        let show = format!("use another name, or see `tenure show {}`", typed(&self.name));
         let asked = match self.kind {
             Kind::Slots(slots) if facts::kind(view) == "sem" => {
                 return Failure::new(
                     USAGE,
-                    format!("slots disagree: {name} exists with {there} slots, you said {slots}"),
-                    "all users of a name must say the same number",
-                    format!("`-j {there}`, or another name"),
+                    format!("number of slots differs: {name} has {there}, you asked for {slots}"),
+                    "all users of a name must use the same number",
+                    format!("use `-j {there}`, or another name"),
                 )
                 .code("T020");
             }
@@ -105,19 +105,24 @@ impl Asking {
         };
         let (is, help) = match facts::kind(view) {
             "rwlock" => {
-                ("a read-write lock", format!("say -s or -x, as its other users do; {show}"))
+                ("a read-write lock", format!("use -s or -x, as its other users do; or {show}"))
             }
-            "sem" => ("a semaphore", format!("say `-j {there}`; {show}")),
+            "sem" => ("a semaphore", format!("use `-j {there}`; or {show}")),
             _ => ("a lock", show),
         };
         if asked.starts_with(is) {
             // It has changed since: what the library said is all that is known.
-            return Failure::new(USAGE, format!("{name} is used in another way"), said, help);
+            return Failure::new(
+                USAGE,
+                format!("others use {name} in a different way"),
+                said,
+                help,
+            );
         }
         Failure::new(
             USAGE,
-            format!("kind clash: {name} is {is}, you asked for {asked}"),
-            "one name has one kind for as long as anyone uses it",
+            format!("kind mismatch: {name} is {is}, you asked for {asked}"),
+            "a name keeps its kind as long as anyone uses it",
             help,
         )
         .code("T021")
@@ -130,18 +135,18 @@ pub(crate) fn busy(name: &str, wait: Wait, said: String, view: Option<&View>) ->
     let why = match wait {
         Wait::No => "you asked not to wait".to_owned(),
         Wait::Limit(limit) => format!("waited {}", precise(limit)),
-        Wait::Unsaid | Wait::Forever => "the wait is over".to_owned(),
+        Wait::Unsaid | Wait::Forever => "the wait timed out".to_owned(),
     };
     let cron = match view.is_none_or(|view| view.name.space() == Space::Lock) {
-        true => "; in cron `tenure run -n -E 0`",
+        true => "; in cron, use `tenure run -n -E 0`",
         false => "",
     };
-    let help = format!("`tenure show {}`; wait longer with `--wait 5m`{cron}", typed(name));
+    let help = format!("see `tenure show {}`; wait longer with `--wait 5m`{cron}", typed(name));
     let held = view.and_then(facts::held_by).zip(view.and_then(facts::oldest));
     let (what, why) = match held {
         Some((held, holder)) => {
             let left = span(holder.remaining);
-            (format!("busy: {} {held}, {left} left unless renewed", quoted(name)), why)
+            (format!("busy: {} is {held}, {left} left unless renewed", quoted(name)), why)
         }
         // It has moved on, or the engine does not answer: the library knows what it saw last.
         None => (format!("busy: {}", quoted(name)), said),

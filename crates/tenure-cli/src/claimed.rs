@@ -29,28 +29,28 @@ impl Claimed {
     pub(crate) fn read(&self, settings: &Settings) -> Result<Detached, Failure> {
         let name = typed(&self.name);
         let help = format!(
-            "`TENURE_CLAIM=$(tenure acquire {name})`, exported; or pipe it in, with `-` for it"
+            "`TENURE_CLAIM=$(tenure acquire {name})` and export it, or pipe the claim in and pass `-`"
         );
         let (said, exit, secret) = match self.from_stdin {
             true => ("standard input", USAGE, from_stdin()?),
             false => {
                 let Some(secret) = std::env::var_os("TENURE_CLAIM") else {
                     let why = "TENURE_CLAIM is not set";
-                    return Err(Failure::new(USAGE, "there is no claim", why, help));
+                    return Err(Failure::new(USAGE, "no claim given", why, help));
                 };
                 ("TENURE_CLAIM", CONFIGURATION, secret.into_string().unwrap_or_default())
             }
         };
         Detached::from_secret(&settings.full_name(&self.name), &secret).map_err(|error| {
             if error.kind() != ErrorKind::Conflict {
-                let what = format!("{said} has no claim");
+                let what = format!("{said} is not a claim");
                 return Failure::new(exit, what, engine::reason(&error), help);
             }
             Failure::new(
                 USAGE,
-                format!("the claim in {said} is not one of {}", quoted(&self.name)),
-                "it was acquired with another name, or in another namespace",
-                "say the name that it was acquired with",
+                format!("the claim in {said} does not belong to {}", quoted(&self.name)),
+                "it was acquired under another name, or in another namespace",
+                "use the name that it was acquired with",
             )
         })
     }
@@ -62,9 +62,9 @@ impl Claimed {
         }
         Failure::new(
             NO,
-            format!("the hold of {} has ended", quoted(&self.name)),
+            format!("{} is no longer held", quoted(&self.name)),
             engine::reason(error),
-            "a longer --ttl, or renew in time; what was done after its end was not protected",
+            "use a longer --ttl, or renew in time; what was done after it expired was not protected",
         )
         .code("T013")
     }
@@ -74,8 +74,8 @@ fn from_stdin() -> Result<String, Failure> {
     let mut text = Vec::new();
     let read = io::stdin().lock().take(MOST).read_to_end(&mut text);
     read.map_err(|error| {
-        let help = "look where standard input comes from";
-        Failure::new(USAGE, "standard input cannot be read", error.to_string(), help)
+        let help = "check where standard input comes from";
+        Failure::new(USAGE, "cannot read standard input", error.to_string(), help)
     })?;
     Ok(String::from_utf8(text).unwrap_or_default())
 }

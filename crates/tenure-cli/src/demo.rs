@@ -106,10 +106,10 @@ pub(crate) fn run(demo: &Demo, settings: &Settings, out: &mut dyn Write) -> Resu
 
 fn opening(stage: &Stage<'_>, settings: &Settings) -> String {
     let engine = match stage.is_own() {
-        true => "a file of their own: there is no server".to_owned(),
+        true => "a temporary file, without a server".to_owned(),
         false => settings.address.shown(),
     };
-    format!("What a lock changes, played by real processes on {engine}.\n")
+    format!("What locks prevent, shown by real processes on {engine}.\n")
 }
 
 /// Plays both sides of a proof, with a line for each as soon as it is known.
@@ -231,8 +231,8 @@ fn judge(rows: &[Row]) -> Result<(), Failure> {
     Err(Failure::new(
         NO,
         format!("{} of {} proofs failed: {}", failed.len(), rows.len(), failed.join(", ")),
-        "what was seen is in the lines above, and is not what tenure promises",
-        format!("play it alone with `tenure demo {first}`; if it fails again, report it"),
+        "the lines above show what happened; it is not what tenure promises",
+        format!("run it alone with `tenure demo {first}`; if it fails again, please report it"),
     ))
 }
 
@@ -271,7 +271,7 @@ impl Seen {
     }
 
     fn failed(trouble: &Trouble) -> Seen {
-        Seen::check(false, "not played to its end", trouble.to_string())
+        Seen::check(false, "did not finish", trouble.to_string())
     }
 
     /// The same with a number.

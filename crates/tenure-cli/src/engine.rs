@@ -45,9 +45,9 @@ fn has_room() -> io::Result<()> {
 fn not_started(error: io::Error) -> Failure {
     Failure::new(
         INTERNAL,
-        "the runtime cannot be started",
+        "cannot start the runtime",
         error.to_string(),
-        "see the limits of this process (`ulimit -a`)",
+        "check the limits of this process (`ulimit -a`)",
     )
 }
 
@@ -92,9 +92,9 @@ fn check_shared(settings: &Settings) -> Result<(), Failure> {
     let exit = if settings.address.source == Source::Flag { USAGE } else { CONFIGURATION };
     Err(Failure::new(
         exit,
-        "memory: protects nothing here",
-        "its locks are within one process, and every `tenure` is a process of its own",
-        "leave the URL out to use this host's file, or name a server, such as redis://localhost:6379",
+        "memory: protects nothing on the command line",
+        "its locks exist within one process, and every `tenure` command is a process of its own",
+        "omit the URL to use a file on this host, or name a server, such as redis://localhost:6379",
     ))
 }
 
@@ -158,11 +158,13 @@ fn prepare(settings: &Settings) -> Result<(), Failure> {
     check_units(address)?;
     let notes = settings.notes();
     if address.is_seen_by_others() {
-        notes.say("others can see a password in --url, in the list of processes; set TENURE_URL");
+        notes.say(
+            "other users can see the password in --url in the process list; set TENURE_URL instead",
+        );
     }
     if io::stderr().is_terminal() && address.is_new_default() {
         let engine = address.shown();
-        notes.say(&format!("engine: {engine} (this host only; TENURE_URL names another)"));
+        notes.say(&format!("engine: {engine} (this host only; set TENURE_URL to use another)"));
     }
     Ok(())
 }
@@ -173,15 +175,13 @@ fn not_connected(error: &Error, settings: &Settings, took: Duration) -> Failure 
     let file = settings.address.scheme() == Some("file");
     match error.kind() {
         ErrorKind::Unavailable | ErrorKind::Denied if file => {
-            let what = format!("the state file cannot be used: {engine}");
-            let help =
-                format!("{} (TENURE_URL=file:PATH names one)", advice(error, "name another file"));
+            let what = format!("cannot use the state file: {engine}");
+            let help = format!("{} (set TENURE_URL=file:PATH)", advice(error, "use another file"));
             Failure::new(CANNOT_CREATE, what, why, help)
         }
         ErrorKind::Unsupported | ErrorKind::Conflict if file => {
-            let what = format!("the state file cannot be there: {engine}");
-            let help =
-                format!("{} (TENURE_URL=file:PATH names one)", advice(error, "name another file"));
+            let what = format!("the state file cannot be kept there: {engine}");
+            let help = format!("{} (set TENURE_URL=file:PATH)", advice(error, "use another file"));
             Failure::new(CONFIGURATION, what, why, help)
         }
         ErrorKind::Unavailable => {
@@ -189,9 +189,9 @@ fn not_connected(error: &Error, settings: &Settings, took: Duration) -> Failure 
             Failure::new(UNREACHABLE, what, why, unreachable_help()).code("T003")
         }
         ErrorKind::Invalid => {
-            let help = advice(error, "docs/engines has all its forms");
+            let help = advice(error, "docs/engines describes all forms");
             let help = format!("{help}; `tenure config` shows where the URL comes from");
-            Failure::new(CONFIGURATION, "the URL cannot be used", why, help)
+            Failure::new(CONFIGURATION, "invalid URL", why, help)
         }
         _ => failure(error, settings),
     }
@@ -208,27 +208,30 @@ pub(crate) fn failure(error: &Error, settings: &Settings) -> Failure {
         }
         ErrorKind::Invalid => {
             let help = advice(error, "see `tenure --help`");
-            Failure::new(USAGE, "this cannot be done as it was said", why, help)
+            Failure::new(USAGE, "invalid request", why, help)
         }
         ErrorKind::Conflict => {
             let help = advice(error, "see `tenure ls`");
-            Failure::new(USAGE, "others use this name in another way", why, help)
+            Failure::new(USAGE, "others use this name in a different way", why, help)
         }
         ErrorKind::Denied => {
-            let help = "`tenure doctor` names the rights that are needed";
-            Failure::new(DENIED, format!("not allowed on {engine}"), why, help)
+            let help = "`tenure doctor` lists the permissions that are needed";
+            Failure::new(DENIED, format!("permission denied by {engine}"), why, help)
         }
         ErrorKind::WaitOver | ErrorKind::Full => {
             Failure::new(BUSY, "busy", why, "wait longer, or see `tenure ls`").code("T010")
         }
-        ErrorKind::Lost => {
-            Failure::new(NO, "the hold has ended", why, "guard what you write with the fence")
-        }
+        ErrorKind::Lost => Failure::new(
+            NO,
+            "the lock is no longer held",
+            why,
+            "protect your writes with the fence",
+        ),
         ErrorKind::Unsupported => {
             let help = advice(error, "use another engine");
-            Failure::new(USAGE, format!("{engine} cannot do this"), why, help)
+            Failure::new(USAGE, format!("{engine} does not support this"), why, help)
         }
-        _ => Failure::new(INTERNAL, "a fault in tenure", why, advice(error, "please report it")),
+        _ => Failure::new(INTERNAL, "internal error", why, advice(error, "please report it")),
     }
 }
 
@@ -253,8 +256,8 @@ fn not_examined_help() -> String {
     match has_another_address() {
         true => ANOTHER_ADDRESS.into(),
         false => {
-            "tried to connect and to log in; start it, or see to the address (`tenure config` \
-                  shows where that comes from) and to what is in between"
+            "cannot connect or log in: check that it is running, the address (`tenure config` shows \
+                  where it comes from) and the network in between"
                 .into()
         }
     }
@@ -263,7 +266,10 @@ fn not_examined_help() -> String {
 fn unreachable_help() -> String {
     match has_another_address() {
         true => ANOTHER_ADDRESS.into(),
-        false => "is it running, and is the address right? `tenure doctor` looks closer".into(),
+        false => {
+            "check that it is running and that the address is right; `tenure doctor` looks closer"
+                .into()
+        }
     }
 }
 
@@ -276,14 +282,14 @@ fn check_scheme(address: &Address) -> Result<(), Failure> {
     // Without a scheme anything may be a password.
     let what = match scheme {
         Some(scheme) => format!("unknown engine {}", quoted(scheme)),
-        None => "the URL does not say which engine".to_owned(),
+        None => "the URL does not name an engine".to_owned(),
     };
     let near = scheme.and_then(nearest);
     let help = match near {
         Some(near) => format!("did you mean {near}:?"),
-        None => "such as file:/var/lib/tenure/tenure.db or redis://localhost:6379".to_owned(),
+        None => "for example, file:/var/lib/tenure/tenure.db or redis://localhost:6379".to_owned(),
     };
-    Err(Failure::new(USAGE, what, format!("known: {}", SCHEMES.join(", ")), help).code("T004"))
+    Err(Failure::new(USAGE, what, format!("engines: {}", SCHEMES.join(", ")), help).code("T004"))
 }
 
 /// A span of time in the URL needs a unit, and the library's words for that have no code.

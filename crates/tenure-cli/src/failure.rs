@@ -35,23 +35,23 @@ pub(crate) const CONFIGURATION: u8 = 78;
 
 /// Every exit code with its meaning, for the help, the manual and `explain`.
 pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
-    ("any", "`run`, `elect`, `once`: CMD ran to its end, and this is its own code, unchanged"),
-    ("0", "it worked"),
+    ("any", "`run`, `elect`, `once`: CMD's own exit code, unchanged"),
+    ("0", "success"),
     ("1", "the answer is no: not held, no leader, nothing broken, a check that failed"),
-    ("64", "the arguments make no sense, or do not fit what others use"),
-    ("69", "the engine cannot be reached, or cannot serve now"),
-    ("70", "a fault in tenure or in the machine under it: please report it"),
+    ("64", "invalid arguments, or arguments that contradict other users of the name"),
+    ("69", "the engine is unreachable, or cannot serve requests now"),
+    ("70", "a bug in tenure or a fault of the machine: please report it"),
     ("73", "the state file cannot be created"),
     ("74", "the output cannot be written"),
     (
         "75",
-        "busy: others hold it, and `-n`, or the wait is over (`-E N` of `run` sets another code)",
+        "busy: others hold the lock, and `-n` was given or the wait timed out (`run -E N` sets another code)",
     ),
-    ("76", "unsettled: `once` was started by someone who never said how it ended"),
-    ("77", "not allowed: the engine refuses this user"),
-    ("78", "a variable or a URL that makes no sense"),
-    ("79", "the hold was lost while CMD ran, and CMD was stopped"),
-    ("124", "`--max-run` was reached, and CMD was stopped"),
+    ("76", "unsettled: the work of a `once` was started, and nobody knows how it ended"),
+    ("77", "permission denied: the engine refuses this user"),
+    ("78", "an invalid variable or URL"),
+    ("79", "the lock was lost while CMD was running, and CMD was stopped"),
+    ("124", "CMD was stopped because it reached `--max-run`"),
     ("126", "CMD cannot be executed"),
     ("127", "CMD was not found"),
     ("128+N", "CMD or tenure was ended by signal N"),
@@ -143,9 +143,9 @@ impl From<io::Error> for Stop {
         }
         Stop::Failed(Failure::new(
             OUTPUT,
-            "the output cannot be written",
+            "cannot write the output",
             error.to_string(),
-            "look where standard output goes: is the disk full?",
+            "check where standard output goes: is the disk full?",
         ))
     }
 }

@@ -91,8 +91,8 @@ fn several(name: &str, found: &[View]) -> Failure {
     let flags: Vec<_> = kinds.iter().map(|kind| format!("`--kind {kind}`")).collect();
     Failure::new(
         USAGE,
-        format!("several things are called {}: {}", quoted(name), kinds.join(", ")),
-        "locks, leaders and onces have names of their own",
-        format!("say which: {}", flags.join(" or ")),
+        format!("{} is the name of several things: {}", quoted(name), kinds.join(", ")),
+        "a lock, an election and a once may have the same name",
+        format!("choose one: {}", flags.join(" or ")),
     )
 }

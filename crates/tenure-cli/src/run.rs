@@ -68,8 +68,8 @@ pub(crate) fn remembered(outcome: &[u8]) -> Option<(u8, String, u64)> {
 pub(crate) fn run(run: &Run, settings: &Settings) -> Result<Exit, Stop> {
     let mut status = run.json_status.as_deref().map(open_status).transpose()?;
     let ended = split(run, settings, &mut status).map_err(|error| {
-        let help = "see the limits of this process (`ulimit -a`)";
-        Failure::new(INTERNAL, "the command cannot be watched over", error.to_string(), help)
+        let help = "check the limits of this process (`ulimit -a`)";
+        Failure::new(INTERNAL, "cannot supervise the command", error.to_string(), help)
     })?;
     match ended {
         Ended::Done(code) => Ok(Exit(code)),
@@ -132,29 +132,29 @@ fn open_status(path: &Path) -> Result<File, Failure> {
         let shown = clean(&path.to_string_lossy());
         Failure::new(
             CANNOT_CREATE,
-            format!("the status cannot be written to {shown}"),
+            format!("cannot write the status to {shown}"),
             format!("{error}; nothing was run"),
-            "name a file in a folder that this user can write to",
+            "choose a file that this user can write to",
         )
     })
 }
 
 fn keeper_died(run: &Run, signal: Option<i32>) -> Failure {
     let name = quoted(&run.asking.name);
-    let why = "it held the name and watched over the command; the command was killed with all it \
+    let why = "it held the lock and supervised the command; the command was killed with everything it \
                started";
     match signal {
         Some(signal) => Failure::new(
             signals::exit_code(signal),
-            format!("the keeper of {name} was ended by {}", signals::name(signal)),
+            format!("the supervisor of {name} was ended by {}", signals::name(signal)),
             why,
-            "the name is free when its ttl is over; leave processes called hold-keeper and hold-guard alone",
+            "the lock is free when its ttl expires; do not kill processes called hold-supervisor or hold-guard",
         ),
         None => Failure::new(
             INTERNAL,
-            format!("the keeper of {name} broke down"),
+            format!("the supervisor of {name} crashed"),
             why,
-            "the name is free when its ttl is over; please report what was written above",
+            "the lock is free when its ttl expires; please report what was written above",
         ),
     }
 }

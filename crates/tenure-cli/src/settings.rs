@@ -129,12 +129,12 @@ impl Address {
             return Err(Failure::new(
                 given.exit_of("url"),
                 format!("{} is empty", given.said("url")),
-                "it names the engine, and an empty name is more likely a mistake than a wish",
-                "set it, such as redis://localhost:6379, or unset it to use this host's file",
+                "an empty URL is probably a mistake",
+                "set it to a URL, such as redis://localhost:6379, or unset it to use a file on this host",
             ));
         }
         let url = whole_path(value, variables).map_err(|NotWhole { why, help }| {
-            let what = format!("{} does not name one file", given.said("url"));
+            let what = format!("the path in {} is not absolute", given.said("url"));
             Failure::new(given.exit_of("url"), what, why, help)
         })?;
         Ok(Address { url: Ok(url), source })
@@ -145,8 +145,8 @@ impl Address {
         self.url.as_deref().map_err(|NoPlace| {
             Failure::new(
                 CONFIGURATION,
-                "there is no place for the state file",
-                "neither XDG_STATE_HOME nor HOME is an absolute path in plain text",
+                "no place for the state file",
+                "neither XDG_STATE_HOME nor HOME is an absolute path in UTF-8",
                 "set one of them, or name the engine with TENURE_URL",
             )
         })
@@ -223,24 +223,24 @@ fn whole_path(url: String, variables: &Variables) -> Result<String, NotWhole> {
             Some(home) => Ok(format!("file:{}/{below}{query}", home.trim_end_matches('/'))),
             None => Err(NotWhole {
                 why: "`~` stands for HOME, which is not an absolute path".into(),
-                help: "write the whole path, such as file:/var/lib/app/locks.db".into(),
+                help: "write the absolute path, such as file:/var/lib/app/locks.db".into(),
             }),
         };
     }
     if path.starts_with('~') {
         return Err(NotWhole {
-            why: "only `~/` is known, for the home of this user".into(),
-            help: "write the whole path, such as file:/home/ada/locks.db".into(),
+            why: "only `~/` is expanded, to the home directory of this user".into(),
+            help: "write the absolute path, such as file:/home/ada/locks.db".into(),
         });
     }
     let here = std::env::current_dir().unwrap_or_default();
     let whole = here.join(path.strip_prefix("./").unwrap_or(path));
     Err(NotWhole {
         why: format!(
-            "{} is another file in each directory: processes that start elsewhere would not see these locks",
+            "{} is a different file in each directory: processes that start elsewhere would not see these locks",
             quoted(path)
         ),
-        help: format!("write the whole path: file:{}", clean(&whole.to_string_lossy())),
+        help: format!("write the absolute path: file:{}", clean(&whole.to_string_lossy())),
     })
 }
 
@@ -262,14 +262,14 @@ fn read_ns(given: &Given<'_>) -> Result<Option<Found<String>>, Failure> {
     let Some(found) = given.text("ns")? else { return Ok(None) };
     let wrong = match &*found.value {
         "" => "it is empty",
-        ns if ns.contains('/') => "it has a slash in it, which would make two of one",
-        ns if ns.chars().any(char::is_control) => "it has a control character in it",
+        ns if ns.contains('/') => "it contains a slash",
+        ns if ns.chars().any(char::is_control) => "it contains a control character",
         _ => return Ok(Some(found)),
     };
     let (said, shown) = (given.said("ns"), quoted(&found.value));
     let exit = given.exit_of("ns");
-    let help = "a namespace is one word, such as prod; unset it to use none";
-    Err(Failure::new(exit, format!("cannot use {said} {shown}"), wrong, help))
+    let help = "a namespace is a single word, such as prod; unset it to use none";
+    Err(Failure::new(exit, format!("invalid value {shown} for {said}"), wrong, help))
 }
 
 /// `--log-level` says it outright; each -v asks for one more than warnings.

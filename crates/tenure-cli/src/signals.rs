@@ -8,8 +8,8 @@ use crate::failure::{Failure, INTERNAL};
 pub(crate) fn interrupted() -> Result<impl Future<Output = u8>, Failure> {
     let heard = |kind: SignalKind| {
         signal(kind).map_err(|error| {
-            let help = "see the limits of this process (`ulimit -a`)";
-            Failure::new(INTERNAL, "signals cannot be heard", error.to_string(), help)
+            let help = "check the limits of this process (`ulimit -a`)";
+            Failure::new(INTERNAL, "cannot listen for signals", error.to_string(), help)
         })
     };
     let (mut int, mut term) = (heard(SignalKind::interrupt())?, heard(SignalKind::terminate())?);

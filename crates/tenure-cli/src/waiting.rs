@@ -59,7 +59,7 @@ impl<'a> Waiting<'a> {
         let waited = self.began.elapsed();
         if waited >= TIMES[0] {
             let (name, waited) = (quoted(self.name), precise(waited));
-            self.settings.notes().say(&format!("got {name} after {waited}, fence {fence}"));
+            self.settings.notes().say(&format!("acquired {name} after {waited}, fence {fence}"));
         }
     }
 

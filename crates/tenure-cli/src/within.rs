@@ -73,12 +73,9 @@ pub(crate) async fn refuse(
 fn already_held(name: &str, owner: &str) -> Failure {
     Failure::new(
         USAGE,
-        format!("you already hold {}: this runs inside of a command that needs it", quoted(name)),
-        format!(
-            "{} holds it and waits for this to end, so that waiting for it would never end",
-            clean(owner)
-        ),
-        "drop the inner one, or give it another name",
+        format!("you already hold {}: this runs inside a command that holds it", quoted(name)),
+        format!("{} holds it until this ends, so waiting for it would never end", clean(owner)),
+        "remove the inner one, or use another name",
     )
     .code("T011")
 }

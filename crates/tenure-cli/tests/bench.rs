@@ -167,11 +167,11 @@ fn what_makes_no_sense_is_refused() {
     let stage = Stage::new("bench-refused");
     let ran = stage.run(&["bench", "--part", "nonsense"]);
     let [_, why, _] = ran.failed(64);
-    assert_eq!(why, "known: pairs, names, contended, idle, recovery");
+    assert_eq!(why, "possible values: pairs, names, contended, idle, recovery");
     for seconds in ["0", "61", "x"] {
         let ran = stage.run(&["bench", "--seconds", seconds]);
         let [_, why, _] = ran.failed(64);
-        assert_eq!(why, "it takes a whole number from 1 to 60");
+        assert_eq!(why, "expected a whole number from 1 to 60");
     }
     let ran = stage.run(&["bench", "--url", "redis://127.0.0.1:1?connect_timeout=100ms"]);
     ran.failed(69);

@@ -56,7 +56,7 @@ fn version_is_one_line() {
 fn without_a_command_the_demo_is_where_to_begin() {
     let ran = tenure(&[]);
     let [what, _, help] = ran.failed(64);
-    assert_eq!(what, "no command was given");
+    assert_eq!(what, "no command given");
     assert!(help.contains("`tenure demo`"), "{help}");
 }
 
@@ -64,8 +64,8 @@ fn without_a_command_the_demo_is_where_to_begin() {
 fn an_unknown_command_or_option_is_named_and_refused() {
     let ran = tenure(&["dmeo"]);
     let [what, why, help] = ran.failed(64);
-    assert_eq!((what, help), (r#"there is no command "dmeo""#, "did you mean `tenure demo`?"));
-    assert!(why.starts_with("known: run, elect, leader, once, acquire, "), "{why}");
+    assert_eq!((what, help), (r#"unknown command "dmeo""#, "did you mean `tenure demo`?"));
+    assert!(why.starts_with("commands: run, elect, leader, once, acquire, "), "{why}");
     for args in [&["--fast"][..], &["demo", "--fast"], &["demo", "race", "slots"]] {
         let ran = tenure(args);
         let [what, ..] = ran.failed(64);
@@ -77,8 +77,8 @@ fn an_unknown_command_or_option_is_named_and_refused() {
 fn an_unknown_proof_is_refused_with_the_names_of_the_known_ones() {
     let ran = tenure(&["demo", "nonsense"]);
     let [what, why, _] = ran.failed(64);
-    assert_eq!(what, r#"there is no proof "nonsense""#);
-    assert_eq!(why, format!("known: {}", PROOFS.join(", ")));
+    assert_eq!(what, r#"unknown proof "nonsense""#);
+    assert_eq!(why, format!("proofs: {}", PROOFS.join(", ")));
 }
 
 #[test]
@@ -190,6 +190,6 @@ fn output_that_cannot_be_written_is_a_failure() {
         let full = std::fs::File::create("/dev/full").unwrap();
         let ran = run(Command::new(env!("CARGO_BIN_EXE_tenure")).args(args).stdout(full));
         let [what, ..] = ran.failed(74);
-        assert_eq!(what, "the output cannot be written");
+        assert_eq!(what, "cannot write the output");
     }
 }

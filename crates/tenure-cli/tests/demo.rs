@@ -105,7 +105,7 @@ fn every_proof_holds_the_table_says_so_and_nothing_stays() {
     assert!(row(out, "stolen").contains("late write refused"), "{out}");
     assert!(out.contains("Ada's release says Late"), "{out}");
     assert!(row(out, "crash").contains("stuck"), "{out}");
-    assert!(row(out, "crash").contains("the next has it after"), "{out}");
+    assert!(row(out, "crash").contains("the next gets it after"), "{out}");
     assert!(row(out, "slots").contains("20 inside at once"), "{out}");
     assert!(row(out, "slots").contains(" 5 inside at once"), "{out}");
     assert!(row(out, "order").contains("  0 of 60 with a wrong nonce"), "{out}");
@@ -179,7 +179,7 @@ fn a_proof_that_cannot_be_played_fails_the_demo_and_says_why() {
     kill_process(second[1], Signal::KILL).unwrap();
     let ran = race.end();
     assert_eq!(ran.exit, Some(1), "{ran:?}");
-    let without = "  without  not played to its end: the process for `race without 1000000` was \
+    let without = "  without  did not finish: the process for `race without 1000000` was \
                    ended by signal 9";
     assert!(ran.stdout.contains(without), "{ran:?}");
     assert!(row(&ran.stdout, "race").ends_with("  FAILED"), "{ran:?}");
@@ -226,7 +226,7 @@ fn a_reader_that_leaves_early_is_no_failure() {
     let mut first = String::new();
     let out = demo.child().stdout.take().unwrap();
     BufReader::new(out).read_line(&mut first).unwrap();
-    assert!(first.starts_with("What a lock changes"), "{first}");
+    assert!(first.starts_with("What locks prevent"), "{first}");
     let ran = demo.end();
     assert_eq!((ran.exit, &*ran.stderr), (Some(0), ""), "{ran:?}");
     assert_eq!((files(&temporary), workers(&temporary)), (0, vec![]));
@@ -251,7 +251,7 @@ fn it_is_played_on_the_engine_that_is_named_and_leaves_nothing_there() {
         assert!(!line.contains("redis:"), "{line}");
     }
     let ran = demo.end();
-    assert!(ran.worked().contains("played by real processes on redis"), "{ran:?}");
+    assert!(ran.worked().contains("shown by real processes on redis"), "{ran:?}");
     let left = stage.with_library(async |tenure| tenure.list("").await.unwrap());
     assert_eq!(left, []);
     assert_eq!((files(&temporary), workers(&temporary)), (0, vec![]));

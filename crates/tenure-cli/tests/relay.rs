@@ -130,7 +130,7 @@ fn settings_that_do_not_fit_are_refused_at_the_start() {
     assert!(ended.stderr.contains("shorter than the ttl (10s)"), "{ended:?}");
     let ended = stage.start(&[&relay[..], &["--chain-id", "1"]].concat()).ended();
     assert_eq!(ended.exit, Some(78), "{ended:?}");
-    assert!(ended.stderr.contains("the node is of chain 31337, not 1"), "{ended:?}");
+    assert!(ended.stderr.contains("the node is on chain 31337, not 1"), "{ended:?}");
 }
 
 /// Where it may go on without the engine, it may also begin without it.
@@ -192,7 +192,7 @@ fn told_twice_it_stops_at_once() {
     stop(&relay);
     stage::eventually("it ends", || relay.try_wait().unwrap().is_some());
     let ended = relay.ended();
-    assert!(ended.stderr.contains("stopped before everything was finished"), "{ended:?}");
+    assert!(ended.stderr.contains("stopped before all transactions were finished"), "{ended:?}");
     assert_eq!(client.join().unwrap(), "", "there was no answer to give");
 }
 

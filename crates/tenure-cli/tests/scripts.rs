@@ -107,7 +107,7 @@ fn whoever_waits_says_on_whom_and_gets_it_in_the_end() {
     drop(hold);
     let note = notes.next();
     assert!(
-        note.starts_with(r#"tenure: got "backup" after "#) && note.contains("s, fence "),
+        note.starts_with(r#"tenure: acquired "backup" after "#) && note.contains("s, fence "),
         "{note}"
     );
     let ran = child.ended();

@@ -21,8 +21,8 @@ fn times_that_are_none_are_refused_by_flag_and_by_variable() {
             {
                 let ran = stage.run(args);
                 let [what, why, help] = ran.failed(64);
-                assert!(what.starts_with(&format!("cannot read --ttl {value:?}")), "{what}");
-                assert!(why.contains("it takes seconds") || why.contains("longer than"), "{why}");
+                assert!(what.starts_with(&format!("invalid value {value:?} for --ttl")), "{what}");
+                assert!(why.contains("expected seconds") || why.contains("greater than"), "{why}");
                 assert_eq!(help, "try `--ttl 30s`");
             }
             let ran = ran(stage.command([command, "x"]).env("TENURE_TTL", value));
@@ -43,12 +43,12 @@ fn slots_that_are_none_are_refused_by_flag_and_by_variable() {
         {
             let ran = stage.run(args);
             let [what, why, _] = ran.failed(64);
-            assert!(what.starts_with(&format!("cannot read --slots {value:?}")), "{what}");
-            assert_eq!(why, "it takes a whole number from 1 to 1048575");
+            assert!(what.starts_with(&format!("invalid value {value:?} for --slots")), "{what}");
+            assert_eq!(why, "expected a whole number from 1 to 1048575");
         }
         let ran = ran(stage.command(["acquire", "x"]).env("TENURE_SLOTS", value));
         let [what, ..] = ran.failed(78);
-        assert!(what.starts_with(&format!("cannot read TENURE_SLOTS {value:?}")), "{what}");
+        assert!(what.starts_with(&format!("invalid value {value:?} for TENURE_SLOTS")), "{what}");
     }
 }
 
@@ -79,7 +79,7 @@ fn the_command_line_wins_over_variables_and_those_over_the_url() {
 
     let url = format!("{}?wait=70ms", stage.url());
     let stage = stage.with("TENURE_NO_WAIT", "0").with("TENURE_URL", &url);
-    assert_eq!(stage.run(&["wait", "backup"]).failed(75)[1], "the wait is over");
+    assert_eq!(stage.run(&["wait", "backup"]).failed(75)[1], "the wait timed out");
     let ran = stage.run(&["config", "--json"]);
     assert!(ran.worked().contains(r#""setting":"wait","value":"70ms","from":"url""#), "{ran:?}");
 }
@@ -111,7 +111,7 @@ fn config_says_where_each_value_comes_from_and_hides_passwords() {
     let ran = stage.run(&["config", "--ns", "prod", "-v"]);
     assert_eq!(ran.exit, Some(0));
     stage::snapshot("config", &ran.stdout);
-    assert_eq!(ran.stderr, "tenure: TENURE_TLL is set, and nothing is called that\n");
+    assert_eq!(ran.stderr, "tenure: TENURE_TLL is set, but there is no such setting\n");
     let ran = stage.run(&["config", "--json"]);
     stage::snapshot("config-json", ran.worked());
     assert!(!ran.stdout.contains("hunter2"));
@@ -158,8 +158,8 @@ fn a_file_is_the_same_wherever_its_name_is_read() {
         let mut command = stage.command(["ls", "-u", url]);
         let ran = ran(command.current_dir(stage.folder()));
         let [what, _, help] = ran.failed(64);
-        assert_eq!(what, "--url does not name one file", "{url}");
-        assert!(help.contains("write the whole path"), "{help}");
+        assert_eq!(what, "the path in --url is not absolute", "{url}");
+        assert!(help.contains("write the absolute path"), "{help}");
     }
     let mut command = stage.command(["ls", "-u", "file:./locks.db"]);
     let refused = ran(command.current_dir(stage.folder()));
@@ -184,9 +184,9 @@ fn memory_is_refused_where_it_would_protect_nothing() {
         &["break", "x"],
     ] {
         let ran = ran(stage.command(line).current_dir(stage.folder()));
-        assert_eq!(ran.failed(78)[0], "memory: protects nothing here", "{line:?}");
+        assert_eq!(ran.failed(78)[0], "memory: protects nothing on the command line", "{line:?}");
         let ran = stage.run(&[&["-u", "memory:"], line].concat());
-        assert_eq!(ran.failed(64)[0], "memory: protects nothing here", "{line:?}");
+        assert_eq!(ran.failed(64)[0], "memory: protects nothing on the command line", "{line:?}");
     }
     assert!(!stage.folder().join("ran").exists());
     assert_eq!(stage.run(&["doctor"]).exit, Some(0));
@@ -227,7 +227,7 @@ fn seconds_may_have_a_fraction() {
     for value in ["0.2.1", ".", "1.", "-0.2", "1e3", "0.2x", "99999999999999999999.5"] {
         let ran = stage.run(&["wait", "backup", &format!("-w={value}")]);
         let [what, ..] = ran.failed(64);
-        assert!(what.starts_with(&format!("cannot read --wait {value:?}")), "{what}");
+        assert!(what.starts_with(&format!("invalid value {value:?} for --wait")), "{what}");
     }
     // Far from where it is read, the unit must be said.
     let ran = ran(stage.command(["wait", "backup"]).env("TENURE_WAIT", "0.2"));
@@ -254,8 +254,8 @@ fn config_refuses_what_every_command_would_refuse() {
         for args in [&["config"][..], &["config", "--json"]] {
             let ran = stage.run(args);
             assert_eq!(ran.exit, Some(78), "{variable}={value}: {ran:?}");
-            let said = format!("{variable} {value:?}");
-            let no_unit = format!("{value:?} in {variable}: no unit");
+            let said = format!("{value:?} for {variable}");
+            let no_unit = format!("{value:?} in {variable} has no unit");
             assert!(ran.stderr.contains(&said) || ran.stderr.contains(&no_unit), "{ran:?}");
             assert!(ran.stdout.contains(variable), "what is set is shown all the same: {ran:?}");
         }

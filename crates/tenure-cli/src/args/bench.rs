@@ -34,11 +34,15 @@ pub(crate) enum Part {
 
 /// The parts, in order, with what they measure.
 const PARTS: [(&str, Part, &str); 5] = [
-    ("pairs", Part::Pairs, "one task acquires and releases a name that nobody else wants"),
-    ("names", Part::Names, "64 tasks do, each with a name of its own"),
-    ("contended", Part::Contended, "4 processes want one name: hand-overs, fairness, hand-off"),
-    ("idle", Part::Idle, "200 wait in 4 processes behind one hold: what that costs"),
-    ("recovery", Part::Recovery, "a holder is killed: how soon the next has it"),
+    ("pairs", Part::Pairs, "one task acquires and releases an uncontended lock"),
+    ("names", Part::Names, "64 tasks do the same, each with its own lock"),
+    (
+        "contended",
+        Part::Contended,
+        "4 processes compete for one lock: hand-overs, fairness, hand-off latency",
+    ),
+    ("idle", Part::Idle, "200 waiters in 4 processes behind one holder: what idle waiting costs"),
+    ("recovery", Part::Recovery, "a holder is killed: how soon the next waiter gets the lock"),
 ];
 
 /// How long a part takes unless told otherwise, so that all of them stay below half a minute, also
@@ -46,14 +50,14 @@ const PARTS: [(&str, Part, &str); 5] = [
 const SECONDS: u64 = 2;
 
 const MORE: &str = "
-It works on the engine that --url names, at full speed, under names of its own of which nothing stays.
-Where real locks are kept, others feel that.
+Runs at full speed on the engine of --url, under its own names, and leaves nothing behind. On an engine that
+is in production use, others will notice.
 
-A hand-off is the time from the release that one asks for until the next in line sees its grant. Where
-the engine is redis:// without TLS, a naive lock is measured beside it: SET NX PX, a script that deletes
-by owner, and another try every 100 ms.
+Hand-off latency is the time from the release call until the next waiter sees its grant. On redis:// without
+TLS, a naive lock is measured for comparison: SET NX PX, a script that deletes the key if the owner matches,
+and a retry every 100 ms.
 
-Who waits says every 20 s that it still does: `--part idle --seconds 60` has that in it.";
+Waiters send a keep-alive every 20 s: `--part idle --seconds 60` includes these.";
 
 impl Part {
     /// Its name on the command line.
@@ -67,8 +71,8 @@ pub(super) fn define() -> Command {
     Command::new("bench")
         .about("Measure the engine: latency, throughput, hand-off, fairness, recovery")
         .after_help(format!("Parts:\n{}{MORE}", parts.collect::<String>()))
-        .arg(option("part", None, "NAME", "The one part to measure [default: all of them]"))
-        .arg(option("seconds", None, "N", "How long each part takes, 1 to 60 [default: 2]"))
+        .arg(option("part", None, "NAME", "Measure only this part [default: all of them]"))
+        .arg(option("seconds", None, "N", "Duration of each part in seconds, 1 to 60 [default: 2]"))
         .arg(Arg::new(WORKER).long(WORKER).action(ArgAction::SetTrue).hide(true))
 }
 

@@ -68,7 +68,7 @@ pub(crate) enum Wait {
 
 /// The arguments of an ask to hold.
 pub(super) fn define() -> Vec<Arg> {
-    let mut all = vec![word("name", "NAME", "What to hold").required(true)];
+    let mut all = vec![word("name", "NAME", "Name of the lock").required(true)];
     all.extend(define_wait());
     all.extend(define_kind());
     all.extend(define_about());
@@ -78,13 +78,13 @@ pub(super) fn define() -> Vec<Arg> {
 /// How long to wait.
 pub(super) fn define_wait() -> [Arg; 2] {
     [
-        flag("no-wait", Some('n'), "Do not wait: if others hold it, end at once with exit code 75")
+        flag("no-wait", Some('n'), "Do not wait: if it is held, exit at once with code 75")
             .conflicts_with("wait"),
         option(
             "wait",
             Some('w'),
             "D",
-            "Wait at most so long, then end with exit code 75; `forever` is the default",
+            "Wait at most this long, then exit with code 75 [default: forever]",
         ),
     ]
 }
@@ -92,15 +92,15 @@ pub(super) fn define_wait() -> [Arg; 2] {
 /// What the name is.
 fn define_kind() -> [Arg; 3] {
     [
-        flag("shared", Some('s'), "Hold it together with others that say --shared")
+        flag("shared", Some('s'), "Take a shared (read) lock")
             .conflicts_with_all(["exclusive", "slots"]),
-        flag("exclusive", Some('x'), "Hold it alone where others use --shared")
+        flag("exclusive", Some('x'), "Take an exclusive (write) lock where others use --shared")
             .conflicts_with("slots"),
         option(
             "slots",
             Some('j'),
             "N",
-            "Hold one of N slots; all users of a name must say the same N",
+            "Take one of N slots; all users of the name must use the same N",
         ),
     ]
 }
@@ -108,14 +108,14 @@ fn define_kind() -> [Arg; 3] {
 /// How long it lasts, and what others see of it.
 pub(super) fn define_about() -> [Arg; 4] {
     [
-        option("ttl", Some('t'), "D", "How long the hold lasts without renewal [default: 30s]"),
-        option("owner", None, "TEXT", "Who holds it, as others see it [default: host:pid]"),
-        option("reason", None, "TEXT", "Why, as others see it"),
+        option("ttl", Some('t'), "D", "How long it stays held without renewal [default: 30s]"),
+        option("owner", None, "TEXT", "Owner, as shown to others [default: host:pid]"),
+        option("reason", None, "TEXT", "Reason, as shown to others"),
         option(
             "meta",
             None,
             "K=V",
-            "A pair that others see; may be repeated, in the variable separated by commas",
+            "Key-value pair to show to others; may be repeated, or comma-separated in the variable",
         )
         .action(ArgAction::Append),
     ]
@@ -209,9 +209,9 @@ fn read_pair(given: &Given<'_>, pair: &str) -> Result<(String, String), Failure>
     if RESERVED.contains(&key) {
         return Err(Failure::new(
             USAGE,
-            format!("the key {} of --meta is taken", quoted(key)),
-            format!("tenure itself says these: {}", RESERVED.join(", ")),
-            format!("call it something else, such as `--meta my-{key}={value}`"),
+            format!("the --meta key {} is reserved", quoted(key)),
+            format!("tenure sets these keys itself: {}", RESERVED.join(", ")),
+            format!("use another key, such as `--meta my-{key}={value}`"),
         ));
     }
     Ok((key.to_owned(), value.to_owned()))
@@ -221,5 +221,5 @@ fn read_pair(given: &Given<'_>, pair: &str) -> Result<(String, String), Failure>
 pub(crate) const RESERVED: [&str; 4] = ["cmd", "host", "pid", "ttl"];
 
 fn not_a_pair(given: &Given<'_>, pair: &OsStr) -> Failure {
-    given.unreadable("meta", pair, "it takes a key and a value, with = between them", "ticket=4711")
+    given.unreadable("meta", pair, "expected KEY=VALUE", "ticket=4711")
 }

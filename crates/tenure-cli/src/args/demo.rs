@@ -44,15 +44,19 @@ pub(crate) enum Proof {
 
 /// The proofs, in the order in which they are played, with what they show.
 const PROOFS: &[(&str, Proof, &str)] = &[
-    ("race", Proof::Race, "two processes count in one file; none of their updates is lost"),
-    ("booking", Proof::Booking, "two book the same table at once, and one has it"),
-    ("stolen", Proof::Stolen, "a holder that comes back too late can do no harm"),
-    ("crash", Proof::Crash, "a holder is killed, and the next one goes on"),
-    ("slots", Proof::Slots, "twenty want in, and five are inside at once"),
+    ("race", Proof::Race, "two processes increment a counter in one file; no update is lost"),
+    ("booking", Proof::Booking, "two customers book the same table at once; one gets it"),
+    ("stolen", Proof::Stolen, "a holder is paused and comes back too late; its write is refused"),
+    ("crash", Proof::Crash, "a holder is killed; the next one takes over"),
+    ("slots", Proof::Slots, "twenty tasks compete for five slots; never more than five are inside"),
     ("order", Proof::Order, "one sender's transactions stay in order across instances"),
-    ("handover", Proof::Handover, "a worker ends, and the next one takes over"),
-    ("leader", Proof::Leader, "a cron job is on every instance, and the leader runs it"),
-    ("webhook", Proof::Webhook, "the same webhook comes to several, and is processed once"),
+    ("handover", Proof::Handover, "a worker shuts down; the next one takes over"),
+    ("leader", Proof::Leader, "a cron job is installed on every instance; only the leader runs it"),
+    (
+        "webhook",
+        Proof::Webhook,
+        "a webhook is delivered to several instances; it is processed once",
+    ),
     #[cfg(feature = "relay")]
     ("relay", Proof::Relay, "an Ethereum sender's transactions stay in order behind three relays"),
 ];
@@ -65,19 +69,19 @@ const MOST: u32 = 1_000_000;
 pub(super) fn define() -> Command {
     let proofs = PROOFS.iter().map(|(name, _, shows)| format!("  {name:<9} {shows}\n"));
     Command::new("demo")
-        .about("Show what a lock changes: proofs, played by real processes, without a server")
+        .about("Show what locks prevent: short proofs with real processes, no server needed")
         .after_help(format!(
-            "Proofs:\n{}\nThey are played on a file of their own, which is gone in the end; or on the engine that you\n\
-             name, with names that begin with `tenure-demo/`. The exit code is 1 if one of them fails.",
+            "Proofs:\n{}\nThey run on a temporary file, or on the engine of --url under names that begin with `tenure-demo/`.\n\
+             The exit code is 1 if a proof fails.",
             proofs.collect::<String>()
         ))
-        .arg(word("proof", "NAME", "The one proof to play; all of them if none is named"))
+        .arg(word("proof", "NAME", "Proof to run; all of them if omitted"))
         .arg(option(
             "count",
             None,
             "N",
             &format!(
-                "How often each of the two processes of `race` takes a number [default: {COUNT}]"
+                "How often each of the two processes of `race` increments the counter [default: {COUNT}]"
             ),
         ))
 }
@@ -93,17 +97,17 @@ impl Demo {
             let known: Vec<_> = PROOFS.iter().map(|(name, ..)| *name).collect();
             return Err(Failure::new(
                 USAGE,
-                format!("there is no proof {}", quoted(&name)),
-                format!("known: {}", known.join(", ")),
-                "name one of them, or none to play all",
+                format!("unknown proof {}", quoted(&name)),
+                format!("proofs: {}", known.join(", ")),
+                "name one of them, or none to run all",
             ));
         };
         if proof != Proof::Race && given.is_spoken("count") {
             return Err(Failure::new(
                 USAGE,
-                format!("{} does not count", quoted(&name)),
-                "--count says how often the processes of `race` take a number",
-                "leave --count out, or play `tenure demo race`",
+                format!("--count cannot be used with {}", quoted(&name)),
+                "it sets how often the processes of `race` increment the counter",
+                "remove --count, or run `tenure demo race`",
             ));
         }
         Ok(Demo { proofs: vec![proof], count })

@@ -11,20 +11,20 @@ use super::run::{Program, Purpose, Run, define_program};
 use crate::failure::Failure;
 
 const ELECT: &str = "\
-CMD runs only while this candidate leads. When the term is lost, CMD is stopped with all it started before
-anyone else can lead, and the candidate campaigns again, for ever. A signal is handed on to CMD; when CMD
-ends, by that or by itself, the term is resigned at once and its exit code comes back. With --restart a CMD
-that ends by itself resigns, and the candidate campaigns again after a second.
+CMD runs only while this candidate is the leader. If the term is lost, CMD and everything it started are
+stopped before anyone else can become the leader, and the candidate campaigns again, indefinitely. Signals are
+forwarded to CMD. When CMD exits, the term is resigned at once, and tenure exits with CMD's exit code.
+With --restart, a CMD that exits on its own resigns the term, and the candidate campaigns again after one second.
 
-CMD finds TENURE_NAME, TENURE_KIND, TENURE_TERM and TENURE_FENCE (the same number) in its environment.
-Terms rise: guard what CMD writes with the number.
+CMD gets TENURE_NAME, TENURE_KIND, TENURE_TERM and TENURE_FENCE (the same number) in its environment. The
+number increases with every term: use it to reject writes of earlier leaders.
 
-  tenure elect cron --value web-3 -- ./scheduler    one of the fleet runs it; another takes over
-  tenure leader cron                                who it is";
+  tenure elect cron --value web-3 -- ./scheduler    one instance runs it; if it fails, another takes over
+  tenure leader cron                                show the leader";
 
 const LEADER: &str = "\
-With --watch it begins with who leads now and goes on until it is ended. It looks again and again, so that a
-term which begins and ends between two looks is not seen.";
+With --watch, it shows the current leader and then every change, until interrupted. It polls the engine, so a
+term that begins and ends between two polls is not shown.";
 
 pub(super) fn define() -> [Command; 2] {
     [define_elect(), define_leader()]
@@ -32,25 +32,25 @@ pub(super) fn define() -> [Command; 2] {
 
 fn define_elect() -> Command {
     Command::new("elect")
-        .about("Run a command only while leading; campaign again after every loss")
+        .about("Run a command only while being the leader; campaign again after every loss")
         .override_usage(
             "tenure elect [OPTIONS] <NAME> -- <CMD>...\n       tenure elect [OPTIONS] <NAME> -c <LINE>",
         )
         .after_help(ELECT)
-        .arg(word("name", "NAME", "What to lead").required(true))
-        .arg(option("value", None, "TEXT", "What everyone can read of the leader, such as its address"))
-        .arg(flag("restart", None, "Campaign again when CMD ends by itself"))
+        .arg(word("name", "NAME", "Name of the election").required(true))
+        .arg(option("value", None, "TEXT", "Text that everyone can read about the leader, such as its address"))
+        .arg(flag("restart", None, "Campaign again when CMD exits on its own"))
         .args(define_about())
-        .arg(option("max-hold", None, "D", "Give the term up, and stop CMD, when it has lasted so long"))
+        .arg(option("max-hold", None, "D", "Stop CMD and resign the term when it has lasted this long"))
         .args(define_program())
 }
 
 fn define_leader() -> Command {
     Command::new("leader")
-        .about("Show who leads; exit code 1 if nobody does")
+        .about("Show the leader; exit code 1 if there is none")
         .after_help(LEADER)
-        .arg(word("name", "NAME", "Which election").required(true))
-        .arg(flag("watch", None, "Show every change"))
+        .arg(word("name", "NAME", "Name of the election").required(true))
+        .arg(flag("watch", None, "Keep running, and show every change"))
 }
 
 /// `words` is the whole command line.

@@ -82,7 +82,7 @@ impl<'a> Given<'a> {
         let value = match value.to_str() {
             Some("1" | "true" | "yes" | "on") => true,
             Some("0" | "false" | "no" | "off") => false,
-            _ => return Err(self.unreadable(name, &value, "it is yes or no", "1")),
+            _ => return Err(self.unreadable(name, &value, "expected yes or no", "1")),
         };
         Ok(Found { value, source: Source::Variable })
     }
@@ -118,8 +118,8 @@ impl<'a> Given<'a> {
             Err(_) => Err(Failure::new(
                 self.exit_of(name),
                 format!("{} is not valid UTF-8", self.said(name)),
-                "names, numbers and addresses are plain text",
-                "write it again, in UTF-8",
+                "only UTF-8 text is accepted here",
+                "encode it in UTF-8",
             )),
         }
     }
@@ -142,7 +142,7 @@ impl<'a> Given<'a> {
         let name = self.word("name")?.unwrap_or_default();
         if name.is_empty() {
             let help = "is a variable in your script unset?";
-            return Err(Failure::new(USAGE, "the name is empty", "what is held has a name", help));
+            return Err(Failure::new(USAGE, "the name is empty", "a name is required", help));
         }
         Ok(name)
     }
@@ -157,8 +157,8 @@ impl<'a> Given<'a> {
             (false, _) => humantime::parse_duration(&value).ok(),
         };
         let why = match source {
-            Source::Flag => "it takes seconds, or numbers with their units: ms, s, m, h, d",
-            _ => "it takes numbers with their units: ms, s, m, h, d",
+            Source::Flag => "expected seconds, or a number with a unit: ms, s, m, h or d",
+            _ => "expected a number with a unit: ms, s, m, h or d",
         };
         read.map(Some).ok_or_else(|| self.unreadable(name, OsStr::new(&value), why, example(name)))
     }
@@ -168,7 +168,7 @@ impl<'a> Given<'a> {
         match self.duration(name)? {
             Some(Duration::ZERO) => {
                 let value = self.bytes(name).map(|found| found.value).unwrap_or_default();
-                Err(self.unreadable(name, &value, "it must be longer than nothing", example(name)))
+                Err(self.unreadable(name, &value, "it must be greater than zero", example(name)))
             }
             time => Ok(time),
         }
@@ -185,7 +185,7 @@ impl<'a> Given<'a> {
             Ok(number) if is_digits(&value) && range.contains(&number) => Ok(Some(number)),
             _ => {
                 let (least, most) = (range.start(), range.end());
-                let why = format!("it takes a whole number from {least} to {most}");
+                let why = format!("expected a whole number from {least} to {most}");
                 let example = (*range.start()).max(1).min(*range.end()).to_string();
                 Err(self.unreadable(name, OsStr::new(&value), &why, &example))
             }
@@ -203,7 +203,7 @@ impl<'a> Given<'a> {
             Some((_, choice)) => Ok(Some(Found { value: *choice, source })),
             None => {
                 let known: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-                let why = format!("known: {}", known.join(", "));
+                let why = format!("possible values: {}", known.join(", "));
                 let example = known.first().copied().unwrap_or_default();
                 Err(self.unreadable(name, OsStr::new(&value), &why, example))
             }
@@ -223,7 +223,7 @@ impl<'a> Given<'a> {
             true => format!("try `{said} {example}`"),
             false => format!("set {said}={example}, or unset it"),
         };
-        Failure::new(self.exit_of(name), format!("cannot read {said} {shown}"), why, help)
+        Failure::new(self.exit_of(name), format!("invalid value {shown} for {said}"), why, help)
     }
 
     /// The flag or the variable, whichever said it; a word in its place is called as in the help.
@@ -262,9 +262,9 @@ fn example(name: &str) -> &'static str {
 pub(crate) fn no_unit(said: &str, value: &str) -> Failure {
     Failure::new(
         CONFIGURATION,
-        format!("cannot read duration {} in {said}: no unit", quoted(value)),
-        "variables and URLs need a unit; on the command line a bare number is seconds",
-        format!("{said}={}", in_seconds(value)),
+        format!("duration {} in {said} has no unit", quoted(value)),
+        "variables and URLs need a unit; only on the command line does a bare number mean seconds",
+        format!("write {said}={}", in_seconds(value)),
     )
     .code("T002")
 }

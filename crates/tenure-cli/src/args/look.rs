@@ -13,64 +13,65 @@ use crate::commands::forget::Forget;
 use crate::failure::{Failure, USAGE};
 
 const WATCH: &str = "\
-Events: held and waiting at the first look, then granted, released (by whoever held it, by the end of its
-ttl, or broken), queued and left. Renewals are none. It looks again and again, so what begins and ends
-between two looks is not seen.";
+Events: `held` and `waiting` for what is there at the start; then `granted`, `released` (by its holder, by
+expiry or by a break), `queued` and `left`. Renewals are not shown. It polls the engine, so whatever begins and
+ends between two polls is not shown.";
 
 const DOCTOR: &str = "\
-Looks at what locks depend on: settings, rights, room, speed. Nothing is claimed and nothing is changed. A
-warning is a weakness to know about; a problem means that locks cannot be relied on, or do not work.";
+Checks what locks depend on: settings, permissions, capacity, latency. It takes no lock and changes nothing.
+A warning is a weakness that you should know about; a problem means that locks are unreliable or do not work.";
 
 pub(super) fn define_commands() -> [Command; 7] {
-    let prefix = || word("prefix", "PREFIX", "Only names that begin with this");
-    let name = || word("name", "NAME", "Which name").required(true);
+    let prefix = || word("prefix", "PREFIX", "Only show names that begin with this");
+    let name =
+        || word("name", "NAME", "Name of the lock or election, or key of a once").required(true);
     [
-        Command::new("ls").about("Show who holds what, and who waits").arg(prefix()),
+        Command::new("ls").about("List all locks, who holds them and who waits").arg(prefix()),
         Command::new("show")
-            .about("Show who holds a name and who waits for it, or what a once left; exit code 1 if nothing is known")
+            .about("Show who holds a lock and who waits for it, or the record of a once; exit code 1 if there is none")
             .arg(name())
             .arg(kind()),
         Command::new("watch")
-            .about("Show what happens, as it happens")
+            .about("Show events as they happen")
             .after_help(WATCH)
             .arg(prefix())
-            .arg(option("interval", None, "D", "How long between two looks [default: 250ms]")),
+            .arg(option("interval", None, "D", "Polling interval [default: 250ms]")),
         Command::new("wait")
-            .about("Wait until a name is free; take nothing")
+            .about("Wait until a lock is free, without taking it")
             .arg(name())
             .arg(kind())
             .arg(
-                flag("no-wait", Some('n'), "Only look: exit code 75 if it is not free")
+                flag("no-wait", Some('n'), "Only check: exit code 75 if it is not free")
                     .conflicts_with("wait"),
             )
             .arg(option(
                 "wait",
                 Some('w'),
                 "D",
-                "Wait at most so long, then end with exit code 75",
+                "Wait at most this long, then exit with code 75",
             )),
         Command::new("break")
-            .about("End a hold by force; without --fence, say first what that would mean")
-            .after_help("None of them is taken from a variable: a break must be meant.")
+            .about("End a hold by force; without --fence, only show what that would mean")
+            .after_help("A break must be deliberate: --kind, --fence and --reason cannot be set by variables.")
             .arg(name())
             .arg(kind())
-            .arg(spoken("fence", "N", "The fence of the hold to break, as `tenure show` has it"))
-            .arg(spoken("reason", "TEXT", "Why, for the holder and for the log")),
+            .arg(spoken("fence", "N", "Fence of the hold to break, as shown by `tenure show`"))
+            .arg(spoken("reason", "TEXT", "Reason, for the holder and the log")),
         Command::new("forget")
-            .about("Forget work that was done once; without --fence, say first what that would mean")
-            .after_help("None of them is taken from a variable: it must be meant.")
-            .arg(word("name", "KEY", "Which work, as `tenure once` calls it").required(true))
-            .arg(spoken("fence", "N", "The fence of the run to forget, as `tenure show` has it"))
+            .about("Forget the record of a once; without --fence, only show what that would mean")
+            .after_help("Forgetting must be deliberate: --fence and --done cannot be set by variables.")
+            .arg(word("name", "KEY", "Key of the work, as given to `tenure once`").required(true))
+            .arg(spoken("fence", "N", "Fence of the record to forget, as shown by `tenure show`"))
             .arg(
                 Arg::new("done")
                     .long("done")
                     .action(ArgAction::SetTrue)
-                    .help("Also if it was done: it will be done a second time"),
+                    .help("Forget it even if it was done: it will be done a second time"),
             ),
         Command::new("doctor")
-            .about("Say whether the engine is fit for locks; exit code 1 if it is not")
+            .about("Check whether the engine is fit for locks; exit code 1 if it is not")
             .after_help(DOCTOR)
-            .arg(flag("brief", None, "One line, for health checks")),
+            .arg(flag("brief", None, "Print one line, for health checks")),
     ]
 }
 
@@ -85,11 +86,7 @@ const KINDS: [(&str, Space); 5] = [
 
 /// Not by a variable: TENURE_KIND is what `run` tells its command.
 fn kind() -> Arg {
-    spoken(
-        "kind",
-        "KIND",
-        "What the name is, if several things are called that: lock, leader or once",
-    )
+    spoken("kind", "KIND", "Which one is meant if several have this name: lock, leader or once")
 }
 
 pub(super) fn read_named(given: &Given<'_>) -> Result<Named, Failure> {
@@ -109,7 +106,7 @@ pub(super) fn read_break(given: &Given<'_>) -> Result<Break, Failure> {
             return Err(Failure::new(
                 USAGE,
                 "a break needs a reason",
-                "the holder and the log are told why",
+                "it is shown to the holder and logged",
                 "add `--reason \"…\"`",
             ));
         }

@@ -12,33 +12,37 @@ use super::run::{Program, Purpose, Run, Work, define_max_run, define_program};
 use crate::failure::Failure;
 
 const MORE: &str = "\
-The first one runs CMD, and its output passes through. When CMD ends with 0, its output is kept for --keep
-(24 h): whoever comes within that time gets the same output and 0, and runs nothing. Those who come while it
-runs wait for it.
+The first caller runs CMD, and its output passes through. If CMD exits with 0, its output is kept for --keep
+(24 hours by default): callers within that time get the same output and exit code 0, and run nothing. Callers
+that come while CMD is running wait for it.
 
-A CMD that fails, with an exit code other than 0, says that it did not happen: it is not remembered, and the
-next one runs it (--keep-failures remembers it, too). A CMD that is ended by a signal, a lost hold or a killed
-tenure says nothing: the work is unsettled, which is exit code 76 for all that come later, and nobody runs it
-again unless they say --rerun.
+A CMD that fails, with an exit code other than 0, counts as not done: it is not remembered, and the next caller
+runs it (--keep-failures remembers it, too). If CMD is ended by a signal, the lock is lost or tenure is killed,
+nobody can know whether the work was done: it is unsettled. Later callers get exit code 76, and nobody runs it
+again without --rerun.
 
-The record has room for 64 KiB. Of a longer output the last part is kept, and a replay says so. CMD writes to
-pipes, not to a terminal; output and errors are replayed in the order in which they were read from these.
+The record has room for 64 KiB. Of a longer output, the last part is kept, and a replay says so. CMD writes to
+pipes, not to a terminal; output and errors are replayed in the order in which they were read from the pipes.
 
   tenure once webhook:42 --content @body.json -- ./charge.sh
   tenure once \"nightly:$(date +%F)\" -- ./nightly.sh          on every host; one of them runs it";
 
 pub(super) fn define() -> Command {
-    let content = "What it is done with, or @FILE; the same key with other content is refused";
+    let content = "Input of the work, or @FILE; the same key with other content is refused";
     Command::new("once")
-        .about("Run a command once; later and elsewhere, replay its output and its exit code")
+        .about("Run a command once; later callers get its output and exit code replayed")
         .override_usage(
             "tenure once [OPTIONS] <KEY> -- <CMD>...\n       tenure once [OPTIONS] <KEY> -c <LINE>",
         )
         .after_help(MORE)
-        .arg(word("name", "KEY", "What the work is called").required(true))
-        .arg(option("keep", None, "D", "How long it is remembered [default: 24h]"))
-        .arg(flag("rerun", None, "Run it again if it was started and never settled: at least once"))
-        .arg(flag("keep-failures", None, "Remember a CMD that fails, too"))
+        .arg(word("name", "KEY", "Key that identifies the work").required(true))
+        .arg(option("keep", None, "D", "How long the outcome is remembered [default: 24h]"))
+        .arg(flag(
+            "rerun",
+            None,
+            "Run it again if it was started but never settled (at least once)",
+        ))
+        .arg(flag("keep-failures", None, "Also remember a CMD that fails"))
         .arg(option("content", None, "TEXT", content))
         .args(define_wait())
         .args(define_about())

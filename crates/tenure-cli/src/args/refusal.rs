@@ -67,7 +67,7 @@ impl Refusal<'_> {
             Some(close) if !close.is_empty() => format!("did you mean `tenure {close}`?"),
             _ => self.help(),
         };
-        let what = format!("there is no command {}", quoted(&command));
+        let what = format!("unknown command {}", quoted(&command));
         Failure::new(USAGE, what, known(self.words), help)
     }
 
@@ -77,19 +77,19 @@ impl Refusal<'_> {
             close => format!("did you mean `{}`?", clean(close)),
         };
         let argument = quoted(&self.argument(ContextKind::InvalidArg));
-        let what = format!("{argument} is not expected here");
-        Failure::new(USAGE, what, "nothing here is called that", help)
+        let what = format!("unexpected argument {argument}");
+        Failure::new(USAGE, what, "no option or argument here matches it", help)
     }
 
     fn conflict(&self) -> Failure {
         let one = clean(&self.argument(ContextKind::InvalidArg));
         let other = clean(&self.argument(ContextKind::PriorArg));
         let what = match one == other {
-            true => format!("{one} is there twice"),
-            false => format!("{one} and {other} are both there"),
+            true => format!("{one} was given twice"),
+            false => format!("{one} cannot be used together with {other}"),
         };
-        let help = format!("leave one out; {}", self.help());
-        Failure::new(USAGE, what, "only one of them can be meant", help)
+        let help = format!("remove one of them; {}", self.help());
+        Failure::new(USAGE, what, "only one of them can apply", help)
     }
 
     /// What is wrong and why, for all that needs no more than that.
@@ -97,30 +97,30 @@ impl Refusal<'_> {
         let argument = clean(&self.argument(ContextKind::InvalidArg));
         match kind {
             ErrorKind::InvalidValue if self.said(ContextKind::InvalidValue).is_empty() => {
-                (format!("{argument} needs a value"), "nothing follows it")
+                (format!("{argument} needs a value"), "no value follows it")
             }
             ErrorKind::MissingRequiredArgument => {
                 let missing = argument.trim_matches(['<', '>', '[', ']', '.']);
-                (format!("{missing} is missing"), "the command needs it")
+                (format!("{missing} is missing"), "this command requires it")
             }
             ErrorKind::InvalidUtf8 => {
-                let why = "every name and every number here is plain text";
+                let why = "only UTF-8 text is accepted here";
                 ("an argument is not valid UTF-8".to_owned(), why)
             }
-            _ => (first_line(self.error), "the arguments do not fit together"),
+            _ => (first_line(self.error), "the arguments are invalid"),
         }
     }
 }
 
 /// No command was given.
 pub(super) fn no_command(words: &Words) -> Failure {
-    let begin = "begin with `tenure demo`; `tenure --help` has the rest";
-    Failure::new(USAGE, "no command was given", known(words), begin)
+    let begin = "try `tenure demo`, or see `tenure --help`";
+    Failure::new(USAGE, "no command given", known(words), begin)
 }
 
 fn known(words: &Words) -> String {
     let commands: Vec<_> = words.get_subcommands().map(Words::get_name).collect();
-    format!("known: {}", commands.join(", "))
+    format!("commands: {}", commands.join(", "))
 }
 
 fn text_of(value: &ContextValue) -> String {

@@ -15,16 +15,16 @@ use super::given::Given;
 use crate::failure::{CONFIGURATION, Failure, USAGE};
 
 const MORE: &str = "\
-Everything is passed on to the node as it is, but for eth_sendRawTransaction: a sender's transactions stand
-in line, in the order in which they came, at all relays of one engine together. Each is checked, handed to
-the node and followed until the node has answered; then it is the next one's turn. Senders do not wait for
-each other.
+All requests are forwarded to the node unchanged, except eth_sendRawTransaction: the transactions of a sender
+form a line, in order of arrival, across all relays that share an engine. Each transaction is checked,
+submitted to the node and followed until the node has answered; then the next one gets its turn. Senders do not
+wait for each other.
 
-A transaction that comes before the one before it waits for that (--gap hold), is refused, or is forwarded
-all the same. While the engine is down nothing is sent (--on-outage closed), order is kept within this relay
-(local), or not at all (open; counted). GET /readyz is 503 while the relay cannot work, /metrics has the
-numbers. On an address that other machines can reach, it needs TLS and either tokens or client certificates,
-or --insecure where the network is trusted. Error codes and the rest: docs/relay.md.
+A transaction whose nonce is not next waits for the missing ones (--gap hold), is refused or is forwarded
+anyway. While the engine is down, nothing is sent (--on-outage closed), order is kept within this relay only
+(local), or order is not kept at all (open; counted). GET /readyz answers 503 while the relay cannot work;
+GET /metrics returns the metrics. On an address that other machines can reach, the relay needs TLS and either
+tokens or client certificates, or --insecure if the network is trusted. Error codes and more: docs/relay.md.
 
   tenure relay --upstream http://127.0.0.1:8545
   TENURE_URL=redis://redis:6379 TENURE_UPSTREAM=https://node/v2/SECRET tenure relay --listen 127.0.0.1:9545";
@@ -76,44 +76,44 @@ const REPEATS: [(&str, Repeats); 2] =
 
 pub(super) fn define() -> Command {
     let command = Command::new("relay")
-        .about("Keep each sender's Ethereum transactions in order, in front of a node")
+        .about("Keep each Ethereum sender's transactions in order, in front of a node")
         .after_help(MORE)
         .arg(
             option(
                 "upstream",
                 None,
                 "URL",
-                "The node; more of them, by commas or said again, are asked when the first does not \
-                 answer. A secret in it can be seen by others in the list of processes: then set the \
+                "URL of the node. Further nodes, comma-separated or repeated, are used when the first \
+                 does not answer. Other users can see a secret in it in the process list; use the \
                  variable instead",
             )
             .action(ArgAction::Append),
         );
     listening::define(command)
-        .arg(option("chain-id", None, "N", "The chain [default: the node is asked]"))
-        .arg(option("ordering", None, "on|off", "Whether a sender's transactions stand in line [default: on]"))
-        .arg(option("gap", None, "WHAT", "hold, refuse or forward a nonce that is not next [default: hold]"))
+        .arg(option("chain-id", None, "N", "Chain id [default: asks the node]"))
+        .arg(option("ordering", None, "on|off", "Whether to keep each sender's transactions in order [default: on]"))
+        .arg(option("gap", None, "WHAT", "What to do with a nonce that is not next: hold, refuse or forward [default: hold]"))
         .arg(option("gap-window", None, "D", "How long to hold it [default: 5s]"))
-        .arg(option("repeats", None, "WHO", "Who is told the hash of a transaction that was sent before: same-client (by its Idempotency-Key) or anyone [default: same-client]"))
-        .arg(option("max-hold", None, "D", "The longest that a transaction keeps its lane [default: 30s]"))
-        .arg(option("ttl", Some('t'), "D", "How long a lane stays taken when its relay has died [default: 10s]"))
-        .arg(option("on-outage", None, "WHAT", "closed, local or open while the engine is down [default: closed]"))
-        .arg(option("per-sender", None, "N", "The most transactions of a sender that wait [default: 1000]"))
-        .arg(option("in-flight", None, "N", "The most transactions on their way here [default: 10000]"))
-        .arg(flag("async", None, "Answer with the hash as soon as the checks are passed"))
-        .arg(option("pending", None, "on|off", "Show transactions on their way, and count them as sent [default: on]"))
-        .arg(option("nonces", None, "on|off", "Reserve nonces for signers that ask [default: off]"))
-        .arg(option("nonces-for", None, "D", "How long a nonce stays reserved for a signer that does not say how long [default: 5s]"))
-        .arg(option("upstream-within", None, "D", "How long a node may take for an answer [default: 10s]"))
-        .arg(option("check-fee", None, "on|off", "Refuse what pays less than the base fee [default: on]"))
-        .arg(option("check-balance", None, "on|off", "Refuse what the sender cannot pay for [default: off]"))
-        .arg(option("check-gas", None, "FORK", "Whose rules a gas limit must meet: prague, shanghai or off [default: prague]"))
-        .arg(flag("allow-unprotected", None, "Take legacy transactions that name no chain"))
-        .arg(flag("pass-unknown", None, "Pass transactions of unknown types on, without a lane"))
-        .arg(option("deny", None, "METHODS", "Methods to refuse, by commas; admin_* is all of them [default: what is for operators, and other ways to send raw transactions]"))
-        .arg(option("connections", None, "N", "The most connections at a time [default: 1024]"))
-        .arg(option("bodies", None, "MIB", "The most of long request bodies at a time, in MiB [default: 64]"))
-        .arg(option("client-within", None, "D", "How long a client may take to send a body, and to take an answer [default: 30s]"))
+        .arg(option("repeats", None, "WHO", "Who gets the hash of a transaction that was sent before: same-client (by its Idempotency-Key) or anyone [default: same-client]"))
+        .arg(option("max-hold", None, "D", "Longest time that a transaction may keep its lane [default: 30s]"))
+        .arg(option("ttl", Some('t'), "D", "How long a lane stays taken after its relay has died [default: 10s]"))
+        .arg(option("on-outage", None, "WHAT", "What to do while the engine is down: closed, local or open [default: closed]"))
+        .arg(option("per-sender", None, "N", "Maximum number of waiting transactions per sender [default: 1000]"))
+        .arg(option("in-flight", None, "N", "Maximum number of transactions in flight in this relay [default: 10000]"))
+        .arg(flag("async", None, "Answer with the hash as soon as the checks have passed"))
+        .arg(option("pending", None, "on|off", "Show transactions in flight, and count them as sent [default: on]"))
+        .arg(option("nonces", None, "on|off", "Reserve nonces for signers on request [default: off]"))
+        .arg(option("nonces-for", None, "D", "How long a nonce stays reserved if the signer does not say [default: 5s]"))
+        .arg(option("upstream-within", None, "D", "How long a node may take to answer [default: 10s]"))
+        .arg(option("check-fee", None, "on|off", "Refuse transactions that pay less than the base fee [default: on]"))
+        .arg(option("check-balance", None, "on|off", "Refuse transactions that the sender cannot pay for [default: off]"))
+        .arg(option("check-gas", None, "FORK", "Fork whose gas rules apply: prague, shanghai or off [default: prague]"))
+        .arg(flag("allow-unprotected", None, "Accept legacy transactions without a chain id"))
+        .arg(flag("pass-unknown", None, "Forward transactions of unknown types, without a lane"))
+        .arg(option("deny", None, "METHODS", "Methods to refuse, comma-separated; admin_* matches all that begin so [default: methods for operators, and other ways to send raw transactions]"))
+        .arg(option("connections", None, "N", "Maximum number of concurrent connections [default: 1024]"))
+        .arg(option("bodies", None, "MIB", "Maximum size of all long request bodies at a time, in MiB [default: 64]"))
+        .arg(option("client-within", None, "D", "How long a client may take to send a body or to read a response [default: 30s]"))
 }
 
 impl Relay {
@@ -213,16 +213,16 @@ fn read_nodes(given: &Given<'_>) -> Result<Vec<Address>, Failure> {
         false => given.text("upstream")?.map(|found| vec![found.value]).unwrap_or_default(),
     };
     let exit = if given.is_spoken("upstream") { USAGE } else { CONFIGURATION };
-    let help = "such as `--upstream http://127.0.0.1:8545`";
+    let help = "for example, `--upstream http://127.0.0.1:8545`";
     let urls = said.iter().flat_map(|list| words(list));
     let nodes: Result<Vec<Address>, String> = urls.map(str::parse).collect();
     let nodes = nodes.map_err(|why| {
-        let what = format!("cannot read {}", given.said("upstream"));
+        let what = format!("invalid {}", given.said("upstream"));
         Failure::new(exit, what, why, help)
     })?;
     if nodes.is_empty() {
-        let why = "a relay stands in front of a node";
-        return Err(Failure::new(USAGE, "no node is named", why, help));
+        let why = "the relay forwards requests to a node";
+        return Err(Failure::new(USAGE, "no node given", why, help));
     }
     Ok(nodes)
 }

@@ -109,18 +109,18 @@ const SIGNALS: [(&str, Signal); 8] = [
 ];
 
 const MORE: &str = "\
-Standard input, output and error of CMD are left alone, and its exit code comes back unchanged. CMD finds
+Standard input, output and error of CMD are left alone, and tenure exits with CMD's exit code. CMD gets
 TENURE_NAME, TENURE_KIND and TENURE_FENCE in its environment.
 
-  tenure run backup -- ./backup.sh           wait for the turn, then run
-  tenure run -n -E 0 report -- ./report.sh   in cron: skip without a word if it still runs elsewhere
+  tenure run backup -- ./backup.sh           wait for the lock, then run
+  tenure run -n -E 0 report -- ./report.sh   in cron: skip silently if it is still running elsewhere
   tenure run -j 3 api -- ./call.sh           at most three at a time
 
-Durations are seconds, or have a unit: 30, 30s, 500ms, 2h. `tenure help exit-codes` has the exit codes.";
+Durations are in seconds, or have a unit: 30, 30s, 500ms, 2h. Exit codes: `tenure help exit-codes`.";
 
 pub(super) fn define() -> Command {
     Command::new("run")
-        .about("Run a command while holding a name")
+        .about("Run a command while holding a lock")
         .override_usage(
             "tenure run [OPTIONS] <NAME> -- <CMD>...\n       tenure run [OPTIONS] <NAME> -c <LINE>",
         )
@@ -130,7 +130,7 @@ pub(super) fn define() -> Command {
             "conflict-exit-code",
             Some('E'),
             "N",
-            "The exit code when others hold it; 0 skips without a word [default: 75]",
+            "Exit code if others hold it; 0 skips silently [default: 75]",
         ))
         .args(define_program())
         .arg(define_max_run())
@@ -138,19 +138,19 @@ pub(super) fn define() -> Command {
             "max-hold",
             None,
             "D",
-            "Give the name up, and stop CMD, when it was held so long",
+            "Stop CMD and release the lock when it has been held this long",
         ))
         .arg(option(
             "hold-for",
             None,
             "D",
-            "Keep the name taken at least so long, however early CMD ends",
+            "Keep the lock at least this long, even if CMD exits earlier",
         ))
         .arg(option(
             "on-lost",
             None,
             "WHAT",
-            "When the hold is lost: `stop` CMD in time, or only `warn` [default: stop]",
+            "If the lock is lost: `stop` CMD in time, or only `warn` [default: stop]",
         ))
 }
 
@@ -158,25 +158,20 @@ pub(super) fn define() -> Command {
 pub(super) fn define_program() -> [Arg; 7] {
     let default = "a third of the ttl, at most 10s";
     let kill_after =
-        format!("How long CMD may take to end before it is killed [default: {default}]");
+        format!("How long CMD may take to exit before it is killed [default: {default}]");
     [
-        option("shell", Some('c'), "LINE", "Run this line by `sh -c` instead of a command"),
-        option(
-            "renew-every",
-            None,
-            "D",
-            "How often the hold is renewed [default: a third of the ttl]",
-        ),
+        option("shell", Some('c'), "LINE", "Run this line with `sh -c` instead of a command"),
+        option("renew-every", None, "D", "Renewal interval [default: a third of the ttl]"),
         option("kill-after", Some('k'), "D", &kill_after),
-        option("signal", None, "SIG", "What CMD is asked to end with [default: TERM]"),
+        option("signal", None, "SIG", "Signal that asks CMD to exit [default: TERM]"),
         option(
             "leftovers",
             None,
             "WHAT",
-            "If CMD leaves processes running: `wait` for them, `end` or `allow` them [default: wait]",
+            "If CMD leaves processes running: `wait` for them, `end` them or `allow` them [default: wait]",
         ),
-        option("json-status", None, "FILE", "Write how it ended to FILE, as JSON"),
-        word("command", "CMD", "The command and its arguments, after `--`")
+        option("json-status", None, "FILE", "Write the outcome to FILE, as JSON"),
+        word("command", "CMD", "Command and its arguments, after `--`")
             .num_args(1..)
             .value_parser(as_is())
             .trailing_var_arg(true)
@@ -185,7 +180,7 @@ pub(super) fn define_program() -> [Arg; 7] {
 }
 
 pub(super) fn define_max_run() -> Arg {
-    option("max-run", None, "D", "Stop CMD when it has run so long; exit code 124")
+    option("max-run", None, "D", "Stop CMD when it has run this long; exit code 124")
 }
 
 impl Run {
@@ -256,7 +251,7 @@ impl Run {
             return Err(Failure::new(
                 USAGE,
                 format!("ttl {} is too short for kill-after {}", span(ttl), span(kill_after)),
-                "the command could outlive the hold; the ttl must be at least three times kill-after",
+                "the command could outlive the lock; the ttl must be at least three times kill-after",
                 format!("`--ttl {long}` or `--kill-after {short}`"),
             )
             .code("T014"));
@@ -290,9 +285,9 @@ impl Program {
             Some(_) if line => {
                 return Err(Failure::new(
                     USAGE,
-                    "there are two commands",
-                    "-c brings a line for the shell, and more words follow",
-                    "leave one of them out; what the shell runs is all in the line after -c",
+                    "two commands given",
+                    "there is a line after -c and a command after `--`",
+                    "remove one of them; with -c, put everything into the line",
                 ));
             }
             // A line in a variable is a default; words on the command line win.
@@ -314,7 +309,7 @@ fn unmarked(words: &[OsString], start: usize) -> Failure {
     Failure::new(
         USAGE,
         "no command after `--`",
-        format!("`tenure {before} {after}` needs `--`, so that flags of the command stay its own"),
+        format!("`tenure {before} {after}` needs `--`, so that flags of the command are not taken for flags of tenure"),
         format!("`tenure {before} -- {after}`"),
     )
     .code("T001")
@@ -326,13 +321,13 @@ fn no_command(given: &Given<'_>, words: &[OsString], begin: &str) -> Failure {
     let name = shown(std::slice::from_ref(&name));
     let nameless = words.iter().rev().nth(1).is_some_and(|word| word == "--");
     let (what, why, help) = if nameless {
-        let why = "what is held has a name, which others that must not run beside it use too";
+        let why = "a name is required: commands with the same name exclude each other";
         ("no name before `--`", why, format!("`tenure {begin} -- {name}`"))
     } else if name.contains('/') {
-        let why = "the first word is the name of what is held; the command follows after `--`";
+        let why = "the first argument is the name of the lock; the command comes after `--`";
         ("no command after `--`", why, format!("`tenure {begin} -- {name}`"))
     } else {
-        let why = "there is nothing to run";
+        let why = "there is no command to run";
         let verb = begin.split(' ').next().unwrap_or_default();
         (
             "no command after `--`",
@@ -362,7 +357,7 @@ fn read_signal(given: &Given<'_>) -> Result<Signal, Failure> {
         |(word, signal): &(&str, Signal)| *word == name || signal.as_raw().to_string() == name;
     SIGNALS.iter().find(|known_as| known(known_as)).map(|(_, signal)| *signal).ok_or_else(|| {
         let words: Vec<_> = SIGNALS.iter().map(|(word, _)| *word).collect();
-        let why = format!("known: {}", words.join(", "));
+        let why = format!("possible values: {}", words.join(", "));
         given.unreadable("signal", std::ffi::OsStr::new(&found.value), &why, "TERM")
     })
 }

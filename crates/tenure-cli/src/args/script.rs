@@ -9,38 +9,37 @@ use crate::claimed::Claimed;
 use crate::failure::{Failure, USAGE};
 
 const SCRIPT: &str = "\
-Prints the claim, a secret, by which `renew`, `release` and `check` know the hold. Nobody renews it but you:
+Prints the claim: a secret that identifies the hold to `renew`, `release` and `check`. The lock is not renewed
+unless you do:
 
   TENURE_CLAIM=$(tenure acquire deploy --ttl 5m) || exit; export TENURE_CLAIM
   …
   tenure release deploy
 
-`tenure run` does all of this for one command, and stops it when the hold is lost.";
+`tenure run` does all of this for a single command, and stops the command if the lock is lost.";
 
 /// The commands for scripts.
 pub(super) fn define_commands() -> [Command; 4] {
     let about = |name: &'static str, about: &'static str| {
         Command::new(name)
             .about(about)
-            .after_help("The claim is taken from TENURE_CLAIM; with `-`, from standard input.")
-            .arg(word("name", "NAME", "What is held").required(true))
+            .after_help("The claim is read from TENURE_CLAIM, or with `-` from standard input.")
+            .arg(word("name", "NAME", "Name of the lock").required(true))
             .arg(word("claim", "-", "Read the claim from standard input"))
     };
     [
         Command::new("acquire")
-            .about("Hold a name for a script, and print the claim")
+            .about("Acquire a lock for a script, and print the claim")
             .after_help(SCRIPT)
             .args(claim::define()),
-        about("renew", "Make what was acquired last longer; exit code 1 if it has ended").arg(
-            option(
-                "ttl",
-                Some('t'),
-                "D",
-                "How long it lasts from now, if that is longer than its ttl",
-            ),
-        ),
-        about("release", "Release what was acquired; exit code 1 if it had ended before"),
-        about("check", "Ask whether what was acquired is still held; exit code 1 if not"),
+        about("renew", "Renew an acquired lock; exit code 1 if it is no longer held").arg(option(
+            "ttl",
+            Some('t'),
+            "D",
+            "How long it lasts from now, if longer than its ttl",
+        )),
+        about("release", "Release an acquired lock; exit code 1 if it was no longer held"),
+        about("check", "Check whether an acquired lock is still held; exit code 1 if not"),
     ]
 }
 
@@ -53,9 +52,9 @@ pub(super) fn read_claimed(given: &Given<'_>) -> Result<Claimed, Failure> {
         // Not even repeated here: it may be the secret.
         Some(_) => Err(Failure::new(
             USAGE,
-            "the claim does not belong on the command line",
-            "others can see it there, in the list of processes",
-            "set TENURE_CLAIM, or pipe it in with `-` for it",
+            "do not pass the claim on the command line",
+            "other users can see it there, in the process list",
+            "set TENURE_CLAIM, or pipe it in and pass `-`",
         )),
     }
 }

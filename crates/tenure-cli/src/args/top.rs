@@ -20,15 +20,15 @@ pub(crate) struct Top {
 }
 
 const MORE: &str = "\
-Keys: q quits, / filters, s sorts (trouble, name, wait, held), enter shows all about a name, w shows who
-waits on whom, b breaks a hold after it has said what that means, space pauses, ? has the rest.";
+Keys: q quits, / filters, s sorts (trouble, name, wait, held), enter shows the details of a name, w shows who
+waits on whom, b breaks a hold after showing what that means, space pauses, ? lists all keys.";
 
 pub(super) fn define() -> Command {
     Command::new("top")
-        .about("Show who holds what and who waits, live")
+        .about("Show a live view of all locks, who holds them and who waits")
         .after_help(MORE)
-        .arg(word("prefix", "PREFIX", "Only names that begin with this"))
-        .arg(option("interval", None, "D", "How long between two looks [default: 1s]"))
+        .arg(word("prefix", "PREFIX", "Only show names that begin with this"))
+        .arg(option("interval", None, "D", "Polling interval [default: 1s]"))
         .arg(flag("once", None, "Print one frame as plain text, without a terminal"))
 }
 

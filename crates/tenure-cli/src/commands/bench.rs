@@ -45,8 +45,8 @@ pub(crate) fn run(asked: &Bench, settings: &Settings, out: &mut dyn Write) -> Re
 /// As programs have it that serve many at a time.
 fn runtime() -> Result<Runtime, Failure> {
     Builder::new_multi_thread().enable_all().build().map_err(|error| {
-        let help = "see the limits of this process (`ulimit -a`)";
-        Failure::new(INTERNAL, "the runtime cannot be started", error.to_string(), help)
+        let help = "check the limits of this process (`ulimit -a`)";
+        Failure::new(INTERNAL, "cannot start the runtime", error.to_string(), help)
     })
 }
 

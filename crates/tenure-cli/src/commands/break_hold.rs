@@ -85,13 +85,13 @@ fn explain(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let Some(view) = view.filter(|view| !view.holders.is_empty()) else {
-        return writeln!(out, "{} is held by nobody: there is nothing to break.", quoted(name));
+        return writeln!(out, "{} is not held: there is nothing to break.", quoted(name));
     };
     for line in meaning(name, view) {
         writeln!(out, "{line}")?;
     }
     for holder in &view.holders {
-        writeln!(out, "To go on: {}", next_line(name, view, holder.fence, settings))?;
+        writeln!(out, "To break it: {}", next_line(name, view, holder.fence, settings))?;
     }
     Ok(())
 }
@@ -103,25 +103,26 @@ pub(crate) fn meaning(name: &str, view: &View) -> Vec<String> {
         let since = facts::time_of_day(facts::since(holder.held_for));
         let (who, held) = (facts::who(&holder.details), span(holder.held_for));
         let (name, fence, looks) = (quoted(name), holder.fence, looks(holder));
-        lines
-            .push(format!("{name} is held by {who} since {since} ({held}), fence {fence}{looks}."));
+        lines.push(format!(
+            "{name} has been held by {who} since {since} ({held}), fence {fence}{looks}."
+        ));
     }
     let told = match view.holders.iter().filter_map(facts::ttl).max() {
         Some(ttl) => format!("at its next renewal (within {})", span(ttl / 3)),
-        None => "by push or at its next renewal".to_owned(),
+        None => "by a push or at its next renewal".to_owned(),
     };
     lines.push(format!(
-        "Breaking does not stop that process. It is told {told}; until then two may run."
+        "Breaking does not stop that process. It is told {told}; until then, two may be running."
     ));
     if let Some(next) = view.waiters.first() {
         lines.push(format!("Next in line: {}.", facts::who(&next.details)));
     }
     lines.push(
-        "Whoever is next has a higher fence; what is guarded by the fence refuses the old one."
+        "The next holder gets a higher fence; whatever checks fences rejects the old one."
             .to_owned(),
     );
     if view.name.space() == Space::Once {
-        lines.push("The work is unsettled then: nobody runs it again without --rerun.".to_owned());
+        lines.push("The work will be unsettled: nobody runs it again without --rerun.".to_owned());
     }
     if let [holder] = &*view.holders
         && let Some((host, pid)) = process(holder)
@@ -190,13 +191,13 @@ fn moved_on(name: &str, fence: Fence, view: Option<&View>) -> Failure {
             let held = facts::held_by(view).unwrap_or_default();
             format!("now {}, {held}", holder.fence)
         }
-        None => "now held by nobody".to_owned(),
+        None => "now not held".to_owned(),
     };
     Failure::new(
         NO,
         format!("fence {fence} of {} does not match ({now})", quoted(name)),
-        "it moved on since you looked; nothing was broken",
-        format!("`tenure show {}`, and decide again", typed(name)),
+        "the holder has changed since you looked; nothing was broken",
+        format!("run `tenure show {}`, and decide again", typed(name)),
     )
     .code("T022")
 }

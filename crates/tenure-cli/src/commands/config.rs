@@ -63,7 +63,7 @@ pub(crate) fn run(settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop
     table::print(&table, settings.paint(), out)?;
     let names = std::env::vars_os().map(|(name, _)| name);
     for unknown in unknown(&rows, names) {
-        settings.notes().say(&format!("{} is set, and nothing is called that", clean(&unknown)));
+        settings.notes().say(&format!("{} is set, but there is no such setting", clean(&unknown)));
     }
     args::check(&|name| std::env::var_os(name))?;
     Ok(OK)

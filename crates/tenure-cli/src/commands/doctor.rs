@@ -21,7 +21,7 @@ pub(crate) async fn run(
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {
     if engine::has_another_address() {
-        settings.notes().say("REDIS_URL is set and not read: TENURE_URL names the engine");
+        settings.notes().say("REDIS_URL is set but not read: set TENURE_URL instead");
     }
     let findings = engine::examine(settings).await?;
     let count = Count::new(&findings);

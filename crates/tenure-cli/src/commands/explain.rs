@@ -23,7 +23,7 @@ pub(crate) fn run(
             CODES.iter().try_for_each(|code| writeln!(out, "{}", object(code).end()))?;
             return Ok(OK);
         }
-        writeln!(out, "fencing     what a lock cannot do, and what can")?;
+        writeln!(out, "fencing     what a lock cannot do, and what a fence can")?;
         writeln!(out, "exit-codes  what the exit codes mean")?;
         for Code { code, title, .. } in CODES {
             writeln!(out, "{code:<10}  {title}")?;
@@ -54,9 +54,9 @@ pub(crate) fn run(
         "fencing" => write!(out, "{FENCING}")?,
         other => {
             let codes: Vec<_> = CODES.iter().map(|known| known.code).collect();
-            let what = format!("there is nothing called {}", quoted(other));
-            let known = format!("known: fencing, exit-codes, {}", codes.join(", "));
-            let help = "`tenure explain` lists them all; `tenure --help` has the commands";
+            let what = format!("unknown code or topic {}", quoted(other));
+            let known = format!("available: fencing, exit-codes, {}", codes.join(", "));
+            let help = "`tenure explain` lists them all; `tenure --help` lists the commands";
             return Err(Failure::new(USAGE, what, known, help).into());
         }
     }

@@ -57,7 +57,7 @@ pub(crate) async fn run(
                 let object = Object::versioned().text("name", name).number("fence", fence.get());
                 writeln!(out, "{}", object.flag("forgotten", true).end())?;
             } else {
-                writeln!(out, "Forgot {}: whoever asks next runs it.", quoted(name))?;
+                writeln!(out, "Forgot {}: the next caller runs it.", quoted(name))?;
             }
             Ok(OK)
         }
@@ -73,17 +73,17 @@ fn explain(
 ) -> io::Result<()> {
     let name = quoted(&asked.name);
     let Some((view, record)) = known else {
-        return writeln!(out, "Nothing is remembered of {name}: there is nothing to forget.");
+        return writeln!(out, "There is no record of {name}: there is nothing to forget.");
     };
     if view.is_used() {
         let who = facts::held_by(view).unwrap_or_default();
-        return writeln!(out, "{name} is not over yet: {who}. There is nothing to forget.");
+        return writeln!(out, "{name} is still running: {who}. There is nothing to forget.");
     }
     writeln!(out, "{name} {}.", facts::remembered(record))?;
     let meaning = match record.outcome {
-        Some(_) => "It was done. If it is forgotten, whoever asks next does it a second time.",
+        Some(_) => "It was done. If you forget it, the next caller does it a second time.",
         None => {
-            "It may have been done, in part or not at all. Forget it if you know that it was not."
+            "It may have been done, partly done or not done. Forget it if you know that it was not done."
         }
     };
     let mut line = format!("tenure forget {}", typed(&asked.name));
@@ -94,15 +94,15 @@ fn explain(
         line.push_str(" --url …");
     }
     let done = if record.outcome.is_some() { " --done" } else { "" };
-    writeln!(out, "{meaning}\nTo go on: {line} --fence {}{done}", record.fence)
+    writeln!(out, "{meaning}\nTo forget it: {line} --fence {}{done}", record.fence)
 }
 
 fn nothing(name: &str) -> Failure {
     Failure::new(
         NO,
-        format!("nothing is remembered of {}", quoted(name)),
-        "it was never started, or is forgotten already",
-        "is it the right key, and the right namespace (`--ns`)?",
+        format!("there is no record of {}", quoted(name)),
+        "it was never started, or has already been forgotten",
+        "check the key and the namespace (`--ns`)",
     )
 }
 
@@ -110,9 +110,9 @@ fn runs(name: &str, view: &View) -> Failure {
     let who = facts::held_by(view).unwrap_or_else(|| "others wait for it".to_owned());
     Failure::new(
         NO,
-        format!("{} is not over yet: {who}", quoted(name)),
-        "what runs cannot be forgotten",
-        format!("`tenure wait {} --kind once`, and look again", typed(name)),
+        format!("{} is still running: {who}", quoted(name)),
+        "work that is running cannot be forgotten",
+        format!("run `tenure wait {} --kind once`, and look again", typed(name)),
     )
 }
 
@@ -121,8 +121,8 @@ fn was_done(asked: &Forget, fence: Fence) -> Failure {
     Failure::new(
         NO,
         format!("{} was done", quoted(name)),
-        "if it is forgotten, whoever asks next does it a second time; nothing was forgotten",
-        format!("`tenure forget {} --fence {fence} --done`, if that is meant", typed(name)),
+        "if it is forgotten, the next caller does it a second time; nothing was forgotten",
+        format!("to forget it anyway: `tenure forget {} --fence {fence} --done`", typed(name)),
     )
 }
 
@@ -132,7 +132,7 @@ fn moved_on(asked: &Forget, fence: Fence) -> Failure {
         NO,
         format!("fence {fence} of {} does not match", quoted(name)),
         "it was started or settled since you looked; nothing was forgotten",
-        format!("`tenure show {} --kind once`, and decide again", typed(name)),
+        format!("run `tenure show {} --kind once`, and decide again", typed(name)),
     )
     .code("T022")
 }

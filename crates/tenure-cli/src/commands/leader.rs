@@ -32,7 +32,7 @@ pub(crate) async fn run(
         match observer.next().await {
             Ok(leader) => {
                 if !reachable {
-                    settings.notes().say("the engine answers again");
+                    settings.notes().say("the engine is reachable again");
                 }
                 (seen, reachable) = (true, true);
                 print(name, leader.as_ref(), true, settings, out)?;
@@ -42,7 +42,7 @@ pub(crate) async fn run(
             Err(error) if error.kind() == ErrorKind::Unavailable && seen => {
                 if std::mem::replace(&mut reachable, false) {
                     let said = engine::reason(&error);
-                    settings.notes().say(&format!("cannot look, and tries again: {said}"));
+                    settings.notes().say(&format!("cannot reach the engine, retrying: {said}"));
                 }
             }
             Err(error) => return Err(engine::failure(&error, settings).into()),

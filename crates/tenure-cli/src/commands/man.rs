@@ -20,9 +20,10 @@ pub(crate) fn run(command: Option<&str>, out: &mut dyn Write) -> Result<Exit, St
             Some(found) => found.clone().name(format!("tenure-{name}")),
             None => {
                 let known: Vec<_> = words.get_subcommands().map(Words::get_name).collect();
-                let what = format!("there is no page about {}", quoted(name));
-                let known = format!("known: {}", known.join(", "));
-                return Err(Failure::new(USAGE, what, known, "`tenure man` is about all").into());
+                let what = format!("no manual page for {}", quoted(name));
+                let known = format!("commands: {}", known.join(", "));
+                let help = "`tenure man` prints the main page";
+                return Err(Failure::new(USAGE, what, known, help).into());
             }
         },
     };

@@ -34,7 +34,7 @@ pub(crate) async fn run(
     let longest = config.max_hold;
     config.check().map_err(|why| {
         let help = "change --max-hold or --ttl, or the variables TENURE_MAX_HOLD and TENURE_TTL";
-        Failure::new(CONFIGURATION, "these settings do not fit together", why, help)
+        Failure::new(CONFIGURATION, "these settings contradict each other", why, help)
     })?;
     let relay = Relay::new(config, &tenure).map_err(internal)?;
     // Before anyone knows that it listens, and may tell it to stop.
@@ -75,7 +75,7 @@ pub(crate) async fn run(
     };
     tokio::select! {
         () = serves => {}
-        () = told_twice => settings.notes().say("stopped before everything was finished"),
+        () = told_twice => settings.notes().say("stopped before all transactions were finished"),
         () = reads_again => {}
     }
     Ok(OK)
@@ -89,8 +89,10 @@ async fn bind(
 ) -> Result<Server, Failure> {
     let (listen, admin) = (listening.listen, listening.admin);
     let cannot = |address: SocketAddr, flag: &str| {
-        let (what, help) =
-            (format!("cannot listen on {address}"), format!("choose another with `{flag}`"));
+        let (what, help) = (
+            format!("cannot listen on {address}"),
+            format!("choose another address with `{flag}`"),
+        );
         move |error: std::io::Error| Failure::new(CANNOT_CREATE, what, error.to_string(), help)
     };
     let server = Server::bind(relay, listen).await.map_err(cannot(listen, "--listen"))?;
@@ -129,7 +131,7 @@ async fn chain_id(asked: &args::Relay) -> Result<u64, Failure> {
     match (asked.chain_id, tenure_relay::chain_id(&asked.nodes, patience).await) {
         (Some(named), Ok(found)) if named != found => Err(Failure::new(
             CONFIGURATION,
-            format!("the node is of chain {found}, not {named}"),
+            format!("the node is on chain {found}, not {named}"),
             "every transaction would be refused",
             "correct --chain-id or --upstream",
         )),
@@ -148,12 +150,12 @@ async fn told_to_stop(interrupt: &mut Signal, terminate: &mut Signal) {
 fn no_node(why: &str) -> Failure {
     Failure::new(
         UNREACHABLE,
-        "the node does not say which chain it is of",
+        "cannot get the chain id from the node",
         why,
-        "start it first, or say `--chain-id`",
+        "start the node first, or set `--chain-id`",
     )
 }
 
 fn internal(why: String) -> Failure {
-    Failure::new(INTERNAL, "the relay cannot be started", why, "please report it")
+    Failure::new(INTERNAL, "cannot start the relay", why, "please report it")
 }

@@ -32,14 +32,14 @@ pub(crate) async fn run(
         Released::Unknown => {
             let what = format!("the release of {} was not confirmed", quoted(&asked.name));
             let why = "the engine did not answer within a second";
-            let help = "release it again; it ends when its ttl is over at the latest";
+            let help = "release it again; it expires with its ttl at the latest";
             Err(Failure::new(UNREACHABLE, what, why, help).code("T003").into())
         }
         Released::Late => Err(Failure::new(
             NO,
-            format!("released late: the hold of {} had ended before", quoted(&asked.name)),
-            "its time ran out before the engine knew of the release",
-            "a longer --ttl, or renew in time; what was done after its end was not protected",
+            format!("released late: {} had already expired", quoted(&asked.name)),
+            "its ttl ran out before the release reached the engine",
+            "use a longer --ttl, or renew in time; what was done after it expired was not protected",
         )
         .code("T013")
         .into()),

@@ -29,7 +29,7 @@ pub(crate) async fn run(
             Ok(Exit(NO))
         }
         None => {
-            writeln!(out, "{} is free: nobody holds it and nobody waits", quoted(name))?;
+            writeln!(out, "{} is free: nobody holds it, and nobody waits for it", quoted(name))?;
             Ok(Exit(NO))
         }
         Some(view) if settings.json.value => {

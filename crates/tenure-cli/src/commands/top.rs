@@ -68,9 +68,9 @@ fn check_terminal() -> Result<(), Failure> {
     }
     Err(Failure::new(
         USAGE,
-        "there is no terminal to draw on",
+        "no terminal to draw on",
         "standard input or output is a pipe or a file, or the terminal is a dumb one",
-        "`tenure top --once` prints one frame; `tenure watch` tells what changes",
+        "`tenure top --once` prints one frame; `tenure watch` prints what changes",
     ))
 }
 

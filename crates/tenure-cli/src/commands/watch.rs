@@ -32,7 +32,7 @@ pub(crate) async fn run(
         match tenure.list(settings.full_name(prefix)).await {
             Ok(views) => {
                 if !reachable {
-                    settings.notes().say("the engine answers again");
+                    settings.notes().say("the engine is reachable again");
                     reachable = true;
                 }
                 let now = look(&views);
@@ -46,7 +46,7 @@ pub(crate) async fn run(
             Err(error) if error.kind() == ErrorKind::Unavailable && before.is_some() => {
                 if reachable {
                     let said = engine::reason(&error);
-                    settings.notes().say(&format!("cannot look, and tries again: {said}"));
+                    settings.notes().say(&format!("cannot reach the engine, retrying: {said}"));
                     reachable = false;
                 }
             }

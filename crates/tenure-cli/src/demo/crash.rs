@@ -64,11 +64,11 @@ pub(super) fn with(stage: &mut Stage<'_>) -> Played {
     crew.tell(1, "go on");
     crew.expect(1, "done")?;
     let (held, how) = match at_once {
-        true => (took < ttl, "without waiting for the end of its ttl"),
-        false => (true, "when its ttl was over"),
+        true => (took < ttl, "without waiting for its ttl"),
+        false => (true, "when its ttl expired"),
     };
     let more = format!("{how}, which is {} s", ttl.as_secs());
-    let seen = Seen::check(held, format!("the next has it after {}", measured(took)), more);
+    let seen = Seen::check(held, format!("the next gets it after {}", measured(took)), more);
     Ok(seen.fact("took_us", took.as_micros() as u64))
 }
 

@@ -151,7 +151,7 @@ fn check_shared(settings: &Settings) -> Result<(), Failure> {
 }
 
 fn limits(error: &io::Error) -> Failure {
-    let help = "see the limits of this process (`ulimit -a`)";
+    let help = "check the limits of this process (`ulimit -a`)";
     Failure::new(INTERNAL, "the demo cannot be started", error.to_string(), help)
 }
 

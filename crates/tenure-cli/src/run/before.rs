@@ -49,8 +49,8 @@ impl Keeper<'_> {
                 said = true;
                 let left = tree::shown(&left);
                 self.settings.notes().say(&format!(
-                    "waits for what is left of a command whose tenure was killed: {left}; it was killed, \
-                     and does not end"
+                    "waiting for processes of a command whose tenure was killed: {left}; they were killed, \
+                     and have not exited"
                 ));
             }
             let waited = tokio::select! {

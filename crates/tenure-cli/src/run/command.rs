@@ -46,7 +46,7 @@ pub(super) enum Change {
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ending::Code(code) => write!(f, "ended with exit code {code}"),
+            Ending::Code(code) => write!(f, "exited with code {code}"),
             Ending::Signal(signal) => write!(f, "was ended by {}", signals::name(*signal)),
         }
     }

@@ -35,7 +35,7 @@ use crate::system::{self, Inherited};
 use crate::within;
 
 /// What `ps` and `pkill` know this process by.
-const NAME: &std::ffi::CStr = c"hold-keeper";
+const NAME: &std::ffi::CStr = c"hold-supervisor";
 /// How long a candidate whose command ended by itself leaves the lead to others.
 const RESTART: Duration = Duration::from_secs(1);
 
@@ -116,8 +116,8 @@ fn set_apart(front: Pid) -> io::Result<()> {
 }
 
 fn broken(error: &io::Error) -> Failure {
-    let help = "see the limits of this process (`ulimit -a`)";
-    Failure::new(INTERNAL, "the command cannot be watched over", error.to_string(), help)
+    let help = "check the limits of this process (`ulimit -a`)";
+    Failure::new(INTERNAL, "cannot supervise the command", error.to_string(), help)
 }
 
 pub(super) struct Keeper<'a> {
@@ -204,7 +204,7 @@ impl Keeper<'_> {
         report.publish(self.settings.error_paint(), None);
         let name = quoted(&self.run.asking.name);
         let how = report.command.map_or(String::new(), |ending| format!("the command {ending}; "));
-        self.settings.notes().say(&format!("{how}campaigns for {name} again"));
+        self.settings.notes().say(&format!("{how}campaigning for {name} again"));
         let paused = self.unless_called_off(tokio::time::sleep(pause)).await;
         paused.map_err(CalledOff::report)
     }
@@ -237,8 +237,8 @@ impl Keeper<'_> {
                 if lasted && report.failure.is_none() {
                     let name = quoted(&self.run.asking.name);
                     self.settings.notes().say(&format!(
-                        "the engine did not confirm the release of {name}: it stays taken until its \
-                         ttl is over"
+                        "the engine did not confirm the release of {name}: it stays locked until its \
+                         ttl expires"
                     ));
                 }
                 (report, Rest::Nothing)
@@ -362,7 +362,7 @@ impl Keeper<'_> {
         Failure::new(
             MAX_RUN,
             format!("{} was stopped after {max_run}", quoted(&shown(&self.run.program))),
-            "it ran for --max-run",
+            "it reached --max-run",
             "raise --max-run if it needs longer",
         )
     }

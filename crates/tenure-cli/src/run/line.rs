@@ -117,7 +117,7 @@ impl Keeper<'_> {
         match held {
             Held::Term(term) => {
                 let name = quoted(&self.run.asking.name);
-                self.settings.notes().say(&format!("leads {name}, term {}", term.number()));
+                self.settings.notes().say(&format!("leading {name}, term {}", term.number()));
             }
             _ => waiting.got(held.fence()),
         }
@@ -126,7 +126,7 @@ impl Keeper<'_> {
     fn say_unreachable(&self, error: &tenure::Error, complained: &mut bool) {
         if !std::mem::replace(complained, true) {
             let (name, said) = (quoted(&self.run.asking.name), engine::reason(error));
-            let note = format!("cannot campaign for {name} now, and tries again: {said}");
+            let note = format!("cannot campaign for {name}, retrying: {said}");
             self.settings.notes().say(&note);
         }
     }
@@ -208,7 +208,7 @@ async fn ask(
         }
         Begun::InProgress(_) => {
             let view = names::look(tenure, Space::Once, &name).await.ok().flatten();
-            let said = "others are at it".to_owned();
+            let said = "others are running it".to_owned();
             let busy = asking::busy(&run.asking.name, run.asking.wait, said, view.as_ref());
             Asked::Over(Report::not_run(Ended::Busy, busy))
         }

@@ -46,47 +46,50 @@ impl Loss {
         let (how, why) = match self {
             Loss::Ended(Ended::Broken(note)) => {
                 let how = format!("broken by {}: {}", clean(&note.by), quoted(&note.reason));
-                (how, "an operator ended the hold, and whoever was next may have started".to_owned())
+                (how, "an operator ended the hold, and the next holder may have started".to_owned())
             }
             Loss::Ended(Ended::Expired) => (
-                format!("its ttl of {} is over", span(ttl)),
-                "this machine slept, or this process was stopped, and nothing could be done in time"
+                format!("its ttl of {} expired", span(ttl)),
+                "this machine slept, or this process was stopped, and could not react in time"
                     .to_owned(),
             ),
             Loss::Ended(ended) => {
                 let how = clean(&ended.to_string());
-                (how, "the engine ended the hold, and whoever was next may have started".to_owned())
+                (how, "the engine ended the hold, and the next holder may have started".to_owned())
             }
             Loss::StoodStill => (
-                "its keeper stood still, and the deadline came".to_owned(),
-                "a process called hold-keeper was stopped, or had no time to run".to_owned(),
+                "its supervisor did not act by the deadline".to_owned(),
+                "the process hold-supervisor was stopped, or got no CPU time".to_owned(),
             ),
             Loss::MaxHold(limit) => {
-                let how = format!("it comes to its max-hold of {}", span(*limit));
+                let how = format!("it reached its max-hold of {}", span(*limit));
                 (how, "nobody may hold it for longer".to_owned())
             }
             Loss::RunningOut { unrenewed, why } => {
-                let how = format!("last good renewal {} ago, ttl {}", span(*unrenewed), span(ttl));
+                let how =
+                    format!("last successful renewal {} ago, ttl {}", span(*unrenewed), span(ttl));
                 let why = match why {
                     Some(why) => format!("renewals failed: {}", clean(why)),
-                    None => "the hold is not renewed: `renew` is off".to_owned(),
+                    None => "the lock is not renewed: `renew` is off".to_owned(),
                 };
                 (how, why)
             }
         };
         let (then, help) = match (stopped, self.has_passed_on()) {
             (true, true) => ("the command was stopped", FENCE),
-            (true, false) => ("the command was stopped before the name could pass on", ENGINE),
-            (false, _) => ("the command goes on without it (--on-lost warn)", FENCE),
+            (true, false) => {
+                ("the command was stopped before anyone else could get the lock", ENGINE)
+            }
+            (false, _) => ("the command continues without it (--on-lost warn)", FENCE),
         };
         let what = format!("LOST {} (fence {fence}): {how}", quoted(name));
         Failure::new(LOST, what, format!("{why}; {then}"), help).code("T012")
     }
 }
 
-const FENCE: &str = "guard what the command writes with the fence: `tenure explain fencing`";
+const FENCE: &str = "protect what the command writes with the fence: `tenure explain fencing`";
 const ENGINE: &str =
-    "look at the engine (`tenure doctor`), or choose a longer --ttl; guard writes with the fence";
+    "check the engine (`tenure doctor`), or use a longer --ttl; protect writes with the fence";
 
 #[cfg(test)]
 mod tests {

@@ -134,13 +134,13 @@ pub(super) fn not_started(program: &str, error: &io::Error) -> Failure {
         return Failure::new(
             NOT_FOUND,
             format!("{program} was not found"),
-            "no file of that name is there, or in a folder of PATH; if it is a script, look at its first \
-             line. Nothing was run and nothing is left locked",
-            "check its name, or write its whole path; for a line of shell use `-c`",
+            "there is no such file, here or in PATH; if it is a script, check its first line. Nothing was \
+             run, and nothing is left locked",
+            "check the name, or write the full path; for a line of shell, use `-c`",
         );
     }
-    let why = format!("{error}. Nothing was run and nothing is left locked");
-    let help = "is it a program, and may this user execute it? `chmod +x` makes a script one";
+    let why = format!("{error}. Nothing was run, and nothing is left locked");
+    let help = "check that it is a program that this user may execute; `chmod +x` makes a script executable";
     Failure::new(NOT_EXECUTABLE, format!("{program} cannot be executed"), why, help)
 }
 
@@ -148,10 +148,10 @@ pub(super) fn not_started(program: &str, error: &io::Error) -> Failure {
 pub(super) fn late(name: &str, exit: u8) -> Failure {
     Failure::new(
         exit,
-        format!("released late: the hold of {} had ended before the command did", quoted(name)),
-        "this machine slept, or `tenure` was stopped, for longer than the ttl; somebody else may have \
-         had the name meanwhile",
-        "a longer --ttl; guard what the command writes with the fence: `tenure explain fencing`",
+        format!("released late: {} expired before the command exited", quoted(name)),
+        "this machine slept, or `tenure` was stopped, for longer than the ttl; someone else may have \
+         held the lock in the meantime",
+        "use a longer --ttl; protect what the command writes with the fence: `tenure explain fencing`",
     )
     .code("T013")
 }
@@ -161,7 +161,7 @@ pub(super) fn unsettled(name: &str) -> Failure {
     Failure::new(
         UNSETTLED,
         format!("unsettled: {} was started and never settled", quoted(name)),
-        "whoever ran it was killed or lost its hold: the work may have been done, in part or not at all; \
+        "whoever ran it was killed or lost the lock: the work may have been done, partly done or not done; \
          nothing was run",
         unsettled_help(name),
     )
@@ -174,8 +174,8 @@ pub(super) fn left_unsettled(name: &str, signal: i32) -> Failure {
     Failure::new(
         signals::exit_code(signal),
         format!("unsettled: the command of {} was ended by {by}", quoted(name)),
-        "a command that fails ends with an exit code; this one may have done its work, in part or not \
-         at all",
+        "a signal does not tell whether the work was done: it may have been done, partly done or not \
+         done",
         unsettled_help(name),
     )
     .code("T015")
@@ -184,16 +184,16 @@ pub(super) fn left_unsettled(name: &str, signal: i32) -> Failure {
 /// What to do about an unsettled work.
 pub(super) fn unsettled_help(name: &str) -> String {
     let name = typed(name);
-    format!("see whether it was done; `tenure once {name} --rerun -- CMD` runs it again")
+    format!("check whether it was done; `tenure once {name} --rerun -- CMD` runs it again")
 }
 
 /// It was started with something else.
 pub(super) fn other_content(name: &str) -> Failure {
     Failure::new(
         USAGE,
-        format!("other content: {} was started with something else", quoted(name)),
-        "the same key is the same work, and its --content differs from the first one's; nothing was run",
-        "another key for other work, or the content of the first time",
+        format!("different content: {} was started with other content", quoted(name)),
+        "the same key means the same work, and this --content differs from the first; nothing was run",
+        "use another key for other work, or the content of the first call",
     )
     .code("T023")
 }
@@ -202,9 +202,9 @@ pub(super) fn other_content(name: &str) -> Failure {
 pub(super) fn not_passed_on(error: &io::Error) -> Failure {
     Failure::new(
         OUTPUT,
-        "the output cannot be written",
+        "cannot write the output",
         format!("{error}; the command itself ran to its end"),
-        "look where standard output goes: is the disk full? The same line again replays what is remembered",
+        "check where standard output goes: is the disk full? Run it again to replay what is remembered",
     )
 }
 

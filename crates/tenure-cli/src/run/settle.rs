@@ -48,7 +48,7 @@ impl Keeper<'_> {
         let Record { ending, written } = Record::from_bytes(outcome);
         if let Some((left, whole)) = written.cut() {
             self.settings.notes().say(&format!(
-                "the output was too long to be remembered: these are the last {left} of {whole} bytes"
+                "the output was too long to be kept: these are the last {left} of {whole} bytes"
             ));
         }
         let mut report = Report::quiet(Outcome::Replayed, ending.exit_code());

@@ -175,8 +175,8 @@ impl Watch<'_> {
         if !state.waiting_is_said && clock::now() > since + STUCK {
             state.waiting_is_said = true;
             (self.note)(&format!(
-                "the command has ended, and the name stays held for what it left running: {} \
-                 (--leftovers says what to do about it)",
+                "the command has exited, and the lock stays held for the processes it left running: {} \
+                 (see --leftovers)",
                 tree::shown(&left)
             ));
         }
@@ -312,8 +312,8 @@ impl Watch<'_> {
         if !stop.said && now > stop.kill_at + STUCK {
             stop.said = true;
             (self.note)(&format!(
-                "these processes were killed and do not end: {}; another user's, or they wait for a \
-                 device",
+                "these processes were killed and have not exited: {}; they belong to another user, or wait \
+                 for a device",
                 tree::shown(&self.command.left())
             ));
         }
@@ -339,7 +339,7 @@ impl Watch<'_> {
         };
         // Without an alarm nothing would be stopped in time.
         if self.events.alarm.set(next).is_err() {
-            (self.note)("the alarm cannot be set; the front stands in");
+            (self.note)("cannot set the alarm; the foreground process takes over");
         }
         if self.slate.set_deadline(gone_by) {
             self.events.tell(News::Look);

@@ -60,7 +60,7 @@ fn busy_has_a_code_of_its_own_that_can_be_chosen(stage: &Stage) {
     stage.lines("ready", 1);
     let ended = stage.end(&["run", "-n", "x", "--", "touch", "ran"]);
     assert_eq!(ended.code, Some(75));
-    assert!(ended.err.starts_with("error[T010]: busy: \"x\" held by "), "{}", ended.err);
+    assert!(ended.err.starts_with("error[T010]: busy: \"x\" is held by "), "{}", ended.err);
     assert!(ended.err.contains(&format!(":{}", holder.pid())), "{}", ended.err);
     assert_eq!(stage.end(&["run", "-w", "50ms", "x", "--", "touch", "ran"]).code, Some(75));
     assert_eq!(stage.end(&["run", "-n", "-E", "9", "x", "--", "touch", "ran"]).code, Some(9));
@@ -168,7 +168,7 @@ fn a_name_stays_taken_for_hold_for_and_nobody_waits_for_that(stage: &Stage) {
     // Whoever stays ends when asked to.
     let view = stage.view("x").unwrap();
     let pid = view.holders[0].details.meta.iter().find(|(key, _)| key == "pid").unwrap();
-    let mine = format!("hold-keeper of {}", pid.1);
+    let mine = format!("hold-supervisor of {}", pid.1);
     let keeper = crate::run::stage::find(&mine).expect("the one that stays");
     rustix::process::kill_process(keeper, rustix::process::Signal::TERM).unwrap();
     until("it is gone", || !crate::run::stage::lives(keeper));

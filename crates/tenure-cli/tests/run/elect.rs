@@ -83,7 +83,7 @@ fn a_broken_term_stops_everything_and_the_candidate_leads_again(stage: &Stage) {
     assert!(first.term < second.term);
     assert!(ended.err.contains("error[T012]: LOST \"x\" (fence "), "{}", ended.err);
     assert!(ended.err.contains("\"it hangs\""), "{}", ended.err);
-    assert!(ended.err.contains("campaigns for \"x\" again\n"), "{}", ended.err);
+    assert!(ended.err.contains("campaigning for \"x\" again\n"), "{}", ended.err);
 }
 
 fn scene(stage: &Stage, times: [&str; 2]) -> (Started, Started) {
@@ -132,7 +132,7 @@ fn a_keeper_that_stood_still_leads_again(stage: &Stage) {
     candidate.signal(Signal::TERM);
     let ended = candidate.end();
     assert_eq!(ended.code, Some(143), "{}", ended.err);
-    assert!(ended.err.contains("its keeper stood still"), "{}", ended.err);
+    assert!(ended.err.contains("its supervisor did not act by the deadline"), "{}", ended.err);
 }
 
 fn the_end_of_the_command_is_the_end_of_the_candidate(stage: &Stage) {
@@ -154,7 +154,7 @@ fn a_command_that_is_to_be_restarted_is_by_a_later_term(stage: &Stage) {
     candidate.signal(Signal::TERM);
     let ended = candidate.end();
     assert_eq!(ended.code, Some(143), "{}", ended.err);
-    let again = "the command ended with exit code 5; campaigns for \"x\" again\n";
+    let again = "the command exited with code 5; campaigning for \"x\" again\n";
     assert_eq!(ended.err.matches(again).count(), 2, "{}", ended.err);
     assert_eq!((leader(stage, "x"), stage.read("terms").lines().count()), (None, 3));
 }

@@ -87,7 +87,7 @@ fn a_hold_ends_at_max_hold_and_the_command_before(stage: &Stage) {
     let ended = holder.end();
     assert!(!pids.iter().any(|pid| lives(*pid)));
     assert_eq!(ended.code, Some(79), "{}", ended.err);
-    assert!(ended.err.contains("it comes to its max-hold of 3s"), "{}", ended.err);
+    assert!(ended.err.contains("it reached its max-hold of 3s"), "{}", ended.err);
 }
 
 fn a_hold_is_renewed_for_as_long_as_the_command_runs(stage: &Stage) {

@@ -170,7 +170,7 @@ fn other_content_is_refused(stage: &Stage) {
     assert_eq!(once("amount=42").code, Some(0), "what is in the file, not how it came");
     let ended = once("amount=43");
     assert_eq!(ended.code, Some(64), "{}", ended.err);
-    let what = "error[T023]: other content: \"k\" was started with something else\n";
+    let what = "error[T023]: different content: \"k\" was started with other content\n";
     assert!(ended.err.starts_with(what), "{}", ended.err);
     assert_eq!(
         stage.end(&["once", "k", "--", "false"]).code,
@@ -180,7 +180,11 @@ fn other_content_is_refused(stage: &Stage) {
     assert_eq!(runs(stage), 1);
     let ended = once("@missing");
     assert_eq!(ended.code, Some(64));
-    assert!(ended.err.starts_with("error: cannot read --content \"@missing\"\n"), "{}", ended.err);
+    assert!(
+        ended.err.starts_with("error: invalid value \"@missing\" for --content\n"),
+        "{}",
+        ended.err
+    );
 }
 
 fn what_cannot_be_started_did_not_happen(stage: &Stage) {
@@ -197,7 +201,7 @@ fn busy_is_said_by_who_does_not_wait(stage: &Stage) {
     for wait in [&["-n"][..], &["-w", "1s"]] {
         let ended = stage.end(&[&["once", "k"], wait, &["--", "true"]].concat());
         assert_eq!(ended.code, Some(75), "{}", ended.err);
-        assert!(ended.err.starts_with("error[T010]: busy: \"k\" run by "), "{}", ended.err);
+        assert!(ended.err.starts_with("error[T010]: busy: \"k\" is run by "), "{}", ended.err);
     }
     let patient: Vec<_> = (0..2).map(|_| stage.start(&["once", "k", "--", "false"])).collect();
     until("they wait", || waiters(stage) == 2);
@@ -219,7 +223,7 @@ fn a_reader_that_leaves_does_not_end_the_work(stage: &Stage) {
     assert_eq!(stage.end(&["once", "k", "--", "false"]).out, "a\nb\nc\n");
     let full = stage.shell("\"$TENURE\" once full -c 'echo x; echo >> runs' > /dev/full");
     assert_eq!(full.code, Some(74), "{}", full.err);
-    assert!(full.err.starts_with("error: the output cannot be written\n"), "{}", full.err);
+    assert!(full.err.starts_with("error: cannot write the output\n"), "{}", full.err);
     assert_eq!((&*stage.end(&["once", "full", "--", "false"]).out, runs(stage)), ("x\n", 2));
 }
 
@@ -257,7 +261,7 @@ fn a_long_output_passes_untouched_and_its_end_is_remembered() {
     assert_eq!(again.code, Some(0));
     assert!(whole.ends_with(&again.out) && again.out.len() > 60_000, "{}", again.out.len());
     let (left, all) = (again.out.len(), whole.len());
-    let note = "the output was too long to be remembered: these are the last";
+    let note = "the output was too long to be kept: these are the last";
     assert_eq!(again.err, format!("tenure: {note} {left} of {all} bytes\n"));
     assert_eq!(stage.end(&["once", "-q", "k", "-c", line]).err, "");
     // A reader that takes its time does not keep the outcome from being known.

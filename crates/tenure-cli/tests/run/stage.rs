@@ -191,7 +191,7 @@ impl Started {
 
     /// The keeper of a `tenure run`: the one child that its guard has.
     pub(crate) fn keeper(&self) -> Pid {
-        child(self.guard(), "hold-keeper")
+        child(self.guard(), "hold-supervisor")
     }
 
     pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {

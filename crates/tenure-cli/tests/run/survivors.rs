@@ -88,7 +88,7 @@ fn nothing_survives_the_keeper(stage: &Stage) {
         assert!(!pids.iter().any(|pid| lives(*pid)), "round {round}: when the front ends");
         assert_eq!(ended.code, Some(137), "{}", ended.err);
         assert!(
-            ended.err.starts_with("error: the keeper of \"x\" was ended by SIGKILL"),
+            ended.err.starts_with("error: the supervisor of \"x\" was ended by SIGKILL"),
             "{}",
             ended.err
         );
@@ -142,7 +142,7 @@ fn nothing_survives_a_keeper_that_stands_still(stage: &Stage) {
         none_seen(next, round);
         let ended = holder.end();
         assert_eq!(ended.code, Some(79), "{}", ended.err);
-        assert!(ended.err.contains("its keeper stood still"), "{}", ended.err);
+        assert!(ended.err.contains("its supervisor did not act by the deadline"), "{}", ended.err);
     }
 }
 
@@ -195,7 +195,7 @@ fn what_is_left_running_is_waited_for_and_named(stage: &Stage) {
     let mut holder = holder;
     let mut errors = BufReader::new(holder.child().stderr.take().unwrap());
     errors.read_line(&mut remark).unwrap();
-    let named = format!("the name stays held for what it left running: {left} sh");
+    let named = format!("the lock stays held for the processes it left running: {left} sh");
     assert!(remark.contains(&named), "{remark}");
     assert_eq!((stage.holders("x"), stage.waiters("x")), (1, 1));
     fs::write(stage.path("go"), "").unwrap();

@@ -38,19 +38,19 @@ struct TlsFiles {
 
 pub(super) fn define(command: Command) -> Command {
     command
-        .arg(option("listen", None, "ADDRESS", "Where to listen [default: 127.0.0.1:9545]"))
-        .arg(option("admin-listen", None, "ADDRESS", "Where to answer for health and metrics, over plain HTTP [default: where the calls are]"))
+        .arg(option("listen", None, "ADDRESS", "Address to listen on [default: 127.0.0.1:9545]"))
+        .arg(option("admin-listen", None, "ADDRESS", "Address for health and metrics, over plain HTTP [default: same as --listen]"))
         .arg(flag(
             "insecure",
             None,
-            "Listen also where other machines can ask without TLS or without saying who they are",
+            "Allow other machines to connect without TLS or without authentication",
         ))
-        .arg(option("tokens-file", None, "FILE", "Who may ask: a name, a token and limits a line; TENURE_TOKENS has the lines themselves [default: everybody]"))
-        .arg(option("tls-cert", None, "FILE", "Speak TLS, with the certificates of this PEM file"))
-        .arg(option("tls-key", None, "FILE", "The private key to --tls-cert, in PEM"))
-        .arg(option("tls-client-ca", None, "FILE", "Let in only clients with a certificate of these authorities, in PEM"))
-        .arg(option("hosts", None, "NAMES", "Names by which clients call the relay, by commas; * is any [default: addresses and localhost]"))
-        .arg(option("cors", None, "ORIGINS", "Origins whose pages may use the relay in a browser, by commas; * is any [default: none]"))
+        .arg(option("tokens-file", None, "FILE", "File of clients, one per line: name, token and limits; TENURE_TOKENS takes the lines themselves [default: everybody]"))
+        .arg(option("tls-cert", None, "FILE", "Serve TLS with the certificates in this PEM file"))
+        .arg(option("tls-key", None, "FILE", "Private key of --tls-cert, in PEM"))
+        .arg(option("tls-client-ca", None, "FILE", "Only accept clients with a certificate of these authorities, in PEM"))
+        .arg(option("hosts", None, "NAMES", "Host names by which clients reach the relay, comma-separated; * for any [default: addresses and localhost]"))
+        .arg(option("cors", None, "ORIGINS", "Origins whose pages may use the relay from a browser, comma-separated; * for any [default: none]"))
 }
 
 impl Listening {
@@ -72,8 +72,8 @@ impl Listening {
         if listening.tokens_file.is_some() && !listening.access.is_open() {
             return Err(Failure::new(
                 CONFIGURATION,
-                "the tokens are in two places",
-                "TENURE_TOKENS and --tokens-file say who may ask",
+                "tokens given in two places",
+                "both TENURE_TOKENS and --tokens-file are set",
                 "use one of them",
             ));
         }
@@ -89,23 +89,23 @@ impl Listening {
             return Err(Failure::new(
                 USAGE,
                 format!("{admin} can be reached by other machines"),
-                "health and metrics are plain HTTP, and nobody is asked who they are",
-                "say --insecure where the network is trusted; tokens and TLS of --listen stay as they are",
+                "health and metrics are served over plain HTTP, without authentication",
+                "use --insecure if the network is trusted; --listen keeps its tokens and TLS",
             ));
         }
         let why = match (asks, self.tls.is_some()) {
             _ if self.listen.ip().is_loopback() || is_insecure => return Ok(()),
             (true, true) => return Ok(()),
-            (true, false) => "tokens would cross the network where others can read them",
-            (false, true) => "nobody is asked who they are",
-            (false, false) => "there is no TLS, and nobody is asked who they are",
+            (true, false) => "tokens would cross the network unencrypted",
+            (false, true) => "clients are not authenticated",
+            (false, false) => "there is no TLS, and clients are not authenticated",
         };
         Err(Failure::new(
             USAGE,
             format!("{} can be reached by other machines", self.listen),
             why,
-            "set --tls-cert and --tls-key, and --tokens-file or --tls-client-ca; or say --insecure \
-             where the network is trusted",
+            "set --tls-cert and --tls-key, and --tokens-file or --tls-client-ca; or use --insecure \
+             if the network is trusted",
         ))
     }
 
@@ -127,14 +127,13 @@ impl Listening {
         let Some(TlsFiles { cert, key, client_ca }) = &self.tls else { return Ok(None) };
         let tls = Tls::from_files(cert, key, client_ca.as_deref());
         let help = "name PEM files that this user can read";
-        tls.map(Some).map_err(|why| Failure::new(CONFIGURATION, "TLS cannot be used", why, help))
+        tls.map(Some).map_err(|why| Failure::new(CONFIGURATION, "cannot set up TLS", why, help))
     }
 }
 
 fn no_tokens(place: &str, why: &str) -> Failure {
-    let help =
-        "a line is: NAME TOKEN rate=N in-flight=N, with sha256:HEX for a token that is hashed";
-    Failure::new(CONFIGURATION, format!("cannot read the tokens of {place}"), why, help)
+    let help = "each line is: NAME TOKEN rate=N in-flight=N; a hashed token is written sha256:HEX";
+    Failure::new(CONFIGURATION, format!("cannot read tokens from {place}"), why, help)
 }
 
 fn read_tokens(given: &Given<'_>) -> Result<Access, Failure> {
@@ -155,7 +154,7 @@ fn read_tls(given: &Given<'_>) -> Result<Option<TlsFiles>, Failure> {
         _ => Err(Failure::new(
             USAGE,
             "TLS needs a certificate and its key",
-            "--tls-cert and --tls-key belong together, and --tls-client-ca needs them",
+            "--tls-cert and --tls-key must be set together, and --tls-client-ca requires them",
             "set both",
         )),
     }
@@ -174,7 +173,7 @@ fn address(
     match said.value.parse() {
         Ok(address) => Ok(Some(address)),
         Err(_) => {
-            let why = "it takes an IP address and a port";
+            let why = "expected an IP address and a port";
             Err(given.unreadable(name, said.value.as_ref(), why, example))
         }
     }

@@ -136,7 +136,7 @@ impl Worker {
         command.env("TENURE_URL", url);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn().map_err(|error| {
-            let help = "see the limits of this process (`ulimit -a`)";
+            let help = "check the limits of this process (`ulimit -a`)";
             Failure::new(INTERNAL, "a process cannot be started", error.to_string(), help)
         })?;
         match (process.stdin.take(), process.stdout.take()) {

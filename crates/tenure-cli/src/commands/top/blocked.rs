@@ -143,7 +143,7 @@ impl<'a> Picture<'a> {
             let blocks = self.graph.behind.contains_key(waiting.owner) && waiting.owner != owner;
             let again = blocks && !circle && self.seen.contains(waiting.owner);
             if circle {
-                text.push_str(": A CIRCLE, each waits for the other");
+                text.push_str(": DEADLOCK, each waits for the other");
             } else if again {
                 text.push_str(", and blocks others: see above");
             }

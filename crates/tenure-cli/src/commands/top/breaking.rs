@@ -73,7 +73,7 @@ impl Breaking {
             Key::Enter if self.step == Step::Reason => {
                 if self.reason.trim().is_empty() {
                     self.wrong =
-                        Some("a break needs a reason: the holder and the log are told why");
+                        Some("a break needs a reason: it is shown to the holder and logged");
                 } else {
                     self.step = Step::Fence;
                 }
@@ -100,7 +100,7 @@ impl Breaking {
         let mut fitting = self.fences.iter().filter(|fence| fits(fence));
         match (fitting.next(), fitting.next()) {
             (Some(fence), None) => Ok(*fence),
-            (Some(_), Some(_)) => Err("several holds end like this: type the whole fence"),
+            (Some(_), Some(_)) => Err("several fences end like this: type the whole fence"),
             _ => Err("that is not its fence"),
         }
     }

@@ -20,16 +20,16 @@ const WIDEST_BOX: u16 = 76;
 const HELP: &[&str] = &[
     "q             quit; so does Ctrl-C",
     "up, down      choose a name; also j, k, page up, page down, home, end",
-    "enter         all about the name: who holds it, who waits; again: back",
+    "enter         show who holds the name and who waits for it; again: back",
     "/             show only what contains a text; escape: show all",
     "s             sort by trouble, name, wait or held",
     "w, tab        who waits on whom",
-    "b             break a hold, after saying what that means",
-    "space         pause, and go on",
-    "r             look at once",
+    "b             break a hold, after showing what that means",
+    "space         pause and resume",
+    "r             refresh now",
     "",
-    "Trouble is a renewal that is late, then the longest wait. LEFT is what remains of the ttl unless \
-     the holder renews it, which it does at a third.",
+    "Trouble is an overdue renewal, then the longest wait. LEFT is what remains of the ttl unless \
+     the holder renews it, which it does after a third.",
 ];
 
 /// Which styles there are, with colour or without.
@@ -73,7 +73,7 @@ pub(super) fn draw(model: &Model, styles: Styles, area: Rect, buf: &mut Buffer) 
     let mut top = draw_head(model, styles, area, buf);
     if let Some((since, why)) = &model.trouble {
         let since = facts::time_of_day(*since);
-        let text = format!("NO ANSWER since {since}, tries again: {}", clean(why));
+        let text = format!("NO ANSWER since {since}, retrying: {}", clean(why));
         for text in wrap(&text, area.width.into()).iter().take(3) {
             let text = format!("{text:<width$}", width = usize::from(area.width));
             line(&text, styles.banner(), area, top, buf);
@@ -283,7 +283,7 @@ fn draw_names(model: &Model, styles: Styles, area: Rect, buf: &mut Buffer) {
     if rows.is_empty() && model.look.is_some() {
         let nothing = match model.filter.is_empty() {
             true => "Nothing is held and nobody waits.",
-            false => "Nothing here contains that. Escape shows all.",
+            false => "Nothing matches the filter. Escape shows all.",
         };
         line(&fit(nothing, area.width.into()), Style::new(), area, 1, buf);
     }
@@ -323,7 +323,7 @@ fn draw_breaking(breaking: &Breaking, styles: Styles, area: Rect, buf: &mut Buff
         (format!("> {}{end}", clean(text)), styles.heading())
     };
     let mut lines: Vec<_> = breaking.meaning.iter().map(|line| plain(line)).collect();
-    lines.extend([plain(""), plain("Why? The holder and the log are told.")]);
+    lines.extend([plain(""), plain("Reason, for the holder and the log:")]);
     lines.push(field(&breaking.reason, breaking.step == Step::Reason));
     if breaking.step == Step::Fence {
         lines.extend([plain(&breaking.question()), field(&breaking.typed, true)]);
@@ -331,7 +331,7 @@ fn draw_breaking(breaking: &Breaking, styles: Styles, area: Rect, buf: &mut Buff
     if let Some(wrong) = breaking.wrong {
         lines.push((wrong.to_owned(), styles.bad()));
     }
-    lines.push(("Enter goes on, escape leaves it as it is.".to_owned(), styles.dim()));
+    lines.push(("Enter continues, Escape cancels.".to_owned(), styles.dim()));
     draw_box(&format!(" break {} ", clean(&breaking.name)), lines, styles, area, buf);
 }
 

@@ -114,7 +114,7 @@ impl Model {
     /// The engine answered.
     pub(super) fn seen(&mut self, look: Look) {
         if self.trouble.take().is_some() {
-            self.notice = Some(Notice { text: "the engine answers again".into(), bad: false });
+            self.notice = Some(Notice { text: "the engine is reachable again".into(), bad: false });
         }
         self.look = Some(look);
         if let Some(at) = self.selected_at(&self.rows()) {
@@ -259,7 +259,7 @@ impl Model {
     fn think_over_a_break(&mut self) {
         let say = |text: String| Some(Notice { text, bad: true });
         let Some(id) = self.meant() else {
-            self.notice = say("there is no name to break here: choose one in the list".into());
+            self.notice = say("nothing to break here: choose a name in the list".into());
             return;
         };
         let name = self.settings.short_name(id.as_str());

@@ -128,7 +128,7 @@ fn a_break_needs_a_reason_and_the_fence_typed_by_hand() {
     let mut model = example();
     press(&mut model, "↓↓b");
     let breaking = model.breaking.as_ref().unwrap();
-    assert!(breaking.meaning[0].contains("is held by web-3:4121"), "{breaking:?}");
+    assert!(breaking.meaning[0].contains("has been held by web-3:4121"), "{breaking:?}");
     assert_eq!(press(&mut model, "\n  \n"), None);
     assert!(model.breaking.as_ref().unwrap().wrong.unwrap().contains("needs a reason"));
     assert_eq!(press(&mut model, "stuck\n"), None);
@@ -199,7 +199,7 @@ fn an_engine_that_is_gone_is_remembered_from_the_first_time_on() {
     model.seen(look(vec![]));
     assert_eq!(
         (model.trouble, model.notice.unwrap().text),
-        (None, "the engine answers again".into())
+        (None, "the engine is reachable again".into())
     );
 }
 

@@ -110,7 +110,7 @@ fn a_circle_is_pointed_out_but_not_several_tasks_of_one_process() {
             "  c:3 x2 waits for z (3s)",
             "a:1 blocks 4",
             "  b:2 x3 waits for x (7s)",
-            "    a:1 waits for y (3s): A CIRCLE, each waits for the other",
+            "    a:1 waits for y (3s): DEADLOCK, each waits for the other",
         ]
     );
     model.seen(look(vec![]));
@@ -136,7 +136,7 @@ fn an_engine_that_is_gone_is_a_banner_over_what_was_seen_last() {
     let mut model = example();
     model.not_seen("connection refused".into(), SystemTime::UNIX_EPOCH + seconds(43_392));
     let lines = shown(&model, 80, 12);
-    assert_eq!(lines[3], "NO ANSWER since 12:03:12Z, tries again: connection refused");
+    assert_eq!(lines[3], "NO ANSWER since 12:03:12Z, retrying: connection refused");
     assert!(lines[5].starts_with("wallet:0x9f"), "{lines:?}");
     assert!(drawn(&model, false, 80, 12)[(79, 3)].modifier.contains(Modifier::REVERSED));
 }
