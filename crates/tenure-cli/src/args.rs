@@ -38,22 +38,22 @@ pub(crate) use run::Run;
 #[cfg(feature = "top")]
 pub(crate) use top::Top;
 
-use crate::claimed::Claimed;
 use crate::commands::break_hold::Break;
 use crate::commands::forget::Forget;
+use crate::detached_claim::DetachedClaim;
 use crate::failure::{CONFIGURATION, Failure, INTERNAL, USAGE};
 use crate::output::quoted;
 use crate::settings::Settings;
-use claim::{Asking, Wait};
+use claim::{ClaimArgs, Wait};
 use define::{flag, option, word};
 
 /// What was asked of this process.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Invocation {
     /// Show this text: the help or the version.
-    Say(String),
+    Print(String),
     /// Carry this out.
-    Do(Box<Settings>, Command),
+    Run(Box<Settings>, Command),
 }
 
 /// What to do, by what it needs.
@@ -62,9 +62,9 @@ pub(crate) enum Command {
     /// Run a command while holding a name, while leading, or once. It needs a process without threads.
     Run(Box<Run>),
     /// Something that needs no engine, or sees to that itself.
-    Here(Here),
+    Local(LocalCommand),
     /// Something to ask of the engine.
-    Ask(Ask),
+    Engine(EngineCommand),
     /// Stand in front of a node. It needs all cores.
     #[cfg(feature = "relay")]
     Relay(Box<Relay>),
@@ -72,7 +72,7 @@ pub(crate) enum Command {
 
 /// What needs no engine.
 #[derive(Debug)]
-pub(crate) enum Here {
+pub(crate) enum LocalCommand {
     /// Play proofs.
     Demo(Demo),
     /// Measure the engine.
@@ -98,15 +98,15 @@ pub(crate) struct Named {
 
 /// What is asked of the engine. Names are as they were typed.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum EngineCommand {
     /// Acquire for a script.
-    Acquire(Box<Asking>),
+    Acquire(Box<ClaimArgs>),
     /// Make what a script acquired last so long from now, or its ttl.
-    Renew(Claimed, Option<Duration>),
+    Renew(DetachedClaim, Option<Duration>),
     /// Release what a script acquired.
-    Release(Claimed),
+    Release(DetachedClaim),
     /// Say whether what a script acquired is still held.
-    Check(Claimed),
+    Check(DetachedClaim),
     /// Show the names with this prefix.
     Ls(String),
     /// Show everything about a name.
@@ -153,7 +153,7 @@ pub(crate) fn define() -> Words {
         .subcommands(define_relay())
         .subcommand(demo::define())
         .subcommand(bench::define())
-        .subcommands(define_here())
+        .subcommands(define_local())
 }
 
 /// The live view, if it was built in.
@@ -202,7 +202,7 @@ fn define_settings() -> Vec<Arg> {
     all.into_iter().map(|arg| arg.global(true).help_heading("Global options")).collect()
 }
 
-fn define_here() -> [Words; 5] {
+fn define_local() -> [Words; 5] {
     [
         Words::new("explain")
             .about("Explain an error code such as T010, or a topic such as fencing")
@@ -223,7 +223,7 @@ fn define_here() -> [Words; 5] {
 }
 
 /// Reads the arguments, the first of which is the program's own name.
-pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Asked, Failure> {
+pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Invocation, Failure> {
     let mut words = define();
     let matches = match words.try_get_matches_from_mut(&args) {
         Ok(matches) => matches,
@@ -237,10 +237,10 @@ pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Asked,
     if name == "help"
         && let Some(help) = help(given.word("topic")?, &mut words)
     {
-        return Ok(Asked::Say(help));
+        return Ok(Invocation::Print(help));
     }
     let settings = Settings::read(&given, variables)?;
-    Ok(Asked::Do(Box::new(settings), read(name, &given, &args)?))
+    Ok(Invocation::Run(Box::new(settings), read(name, &given, &args)?))
 }
 
 /// Reads all that variables say, as the commands that take it would. The first that one of them would
@@ -271,36 +271,38 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
         "once" => return Ok(Command::Run(Box::new(once::read(given, args)?))),
         #[cfg(feature = "relay")]
         "relay" => return Ok(Command::Relay(Box::new(Relay::read(given)?))),
-        "leader" => Ask::Leader { name: given.name()?, watch: given.flag("watch")?.value },
-        "acquire" => Ask::Acquire(Box::new(Asking::read(given)?)),
-        "renew" => Ask::Renew(script::read_claimed(given)?, given.some_time("ttl")?),
-        "release" => Ask::Release(script::read_claimed(given)?),
-        "check" => Ask::Check(script::read_claimed(given)?),
-        "ls" => Ask::Ls(prefix()?),
-        "show" => Ask::Show(look::read_named(given)?),
+        "leader" => {
+            EngineCommand::Leader { name: given.name()?, watch: given.flag("watch")?.value }
+        }
+        "acquire" => EngineCommand::Acquire(Box::new(ClaimArgs::read(given)?)),
+        "renew" => EngineCommand::Renew(script::read_claim(given)?, given.some_time("ttl")?),
+        "release" => EngineCommand::Release(script::read_claim(given)?),
+        "check" => EngineCommand::Check(script::read_claim(given)?),
+        "ls" => EngineCommand::Ls(prefix()?),
+        "show" => EngineCommand::Show(look::read_named(given)?),
         "watch" => {
             let interval = given.some_time("interval")?;
-            Ask::Watch(prefix()?, interval.unwrap_or(Duration::from_millis(250)))
+            EngineCommand::Watch(prefix()?, interval.unwrap_or(Duration::from_millis(250)))
         }
         #[cfg(feature = "top")]
-        "top" => Ask::Top(Top::read(given)?),
-        "wait" => Ask::Wait(look::read_named(given)?, Wait::read(given)?),
-        "break" => Ask::Break(look::read_break(given)?),
-        "forget" => Ask::Forget(look::read_forget(given)?),
-        "doctor" => Ask::Doctor { brief: given.flag("brief")?.value },
-        _ => return read_here(name, given).map(Command::Here),
+        "top" => EngineCommand::Top(Top::read(given)?),
+        "wait" => EngineCommand::Wait(look::read_named(given)?, Wait::read(given)?),
+        "break" => EngineCommand::Break(look::read_break(given)?),
+        "forget" => EngineCommand::Forget(look::read_forget(given)?),
+        "doctor" => EngineCommand::Doctor { brief: given.flag("brief")?.value },
+        _ => return read_local(name, given).map(Command::Local),
     };
-    Ok(Command::Ask(ask))
+    Ok(Command::Engine(ask))
 }
 
-fn read_here(name: &str, given: &Given<'_>) -> Result<Here, Failure> {
+fn read_local(name: &str, given: &Given<'_>) -> Result<LocalCommand, Failure> {
     Ok(match name {
-        "demo" => Here::Demo(Demo::read(given)?),
-        "bench" => Here::Bench(Bench::read(given)?),
-        "explain" | "help" => Here::Explain(given.word("topic")?),
-        "config" => Here::Config,
-        "completions" => Here::Completions(read_shell(given)?),
-        "man" => Here::Man(given.word("topic")?),
+        "demo" => LocalCommand::Demo(Demo::read(given)?),
+        "bench" => LocalCommand::Bench(Bench::read(given)?),
+        "explain" | "help" => LocalCommand::Explain(given.word("topic")?),
+        "config" => LocalCommand::Config,
+        "completions" => LocalCommand::Completions(read_shell(given)?),
+        "man" => LocalCommand::Man(given.word("topic")?),
         other => {
             // Clap knows the commands, so this is a definition without a reading.
             let what = format!("the command {} is defined but not handled", quoted(other));

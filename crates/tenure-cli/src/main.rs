@@ -2,26 +2,26 @@
 //!
 //! # Layout
 //!
-//! - `args` turns the words of the command line into a [`Command`] and its [`Settings`], or says what
-//!   is wrong with them.
-//! - `failure` is how every command ends that does not succeed: one form, one table of exit codes.
-//! - `settings` is what holds for every command; `engine` is the way to the engine and what its
-//!   errors mean; `output` is how things are shown; `logs` is what the library says about itself.
-//! - `asking` makes a claim of what was asked for, `claimed` is one of another process; `waiting` is
-//!   what is said while it waits, `within` refuses a wait that cannot end; `names` finds a name, `facts` is what is known about one; `codes` are
-//!   the errors and topics that `explain` explains.
-//! - `commands` has one file a command; `run` (with `elect` and `once`) and `demo` have rooms of their
-//!   own.
+//! - `args` parses the command line into an [`Invocation`](args::Invocation): a command with valid arguments
+//!   and its settings, or an error.
+//! - `failure` is how a command fails: one form for all errors, one table of exit codes. `codes` has the error
+//!   codes and topics that `explain` explains.
+//! - `settings` applies to every command; `engine` connects to the engine and translates its errors; `output`
+//!   formats text and JSON; `logs` writes the log.
+//! - `claim` takes a place in line, `detached_claim` reads the claim of another process, `waiting` prints notes
+//!   while it waits, `within` refuses a wait that would never end. `names` finds a name of any kind, `facts`
+//!   describes it.
+//! - `commands` has one file per command; `run` (with `elect` and `once`) and `demo` are larger and have folders.
 //!
-//! Nothing here uses `println!`: it panics when the reader of a pipe has left. Commands write to the
-//! writer that they are given, and hand on what becomes of that.
+//! Nothing here uses `println!`, because it panics when the reader of a pipe has gone. Commands write to the
+//! writer that they are given, and return its errors.
 
 mod args;
-mod asking;
-mod claimed;
+mod claim;
 mod codes;
 mod commands;
 mod demo;
+mod detached_claim;
 mod engine;
 mod facts;
 mod failure;
@@ -38,7 +38,7 @@ mod within;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use args::{Ask, Asked, Command, Here};
+use args::{Command, EngineCommand, Invocation, LocalCommand};
 use failure::{Exit, OK, Stop};
 use output::{Color, Paint};
 use settings::Settings;
@@ -51,8 +51,10 @@ fn main() -> ExitCode {
     }
     let asked = args::parse(args, &|name| std::env::var_os(name));
     let (paint, ended) = match asked {
-        Ok(Asked::Say(text)) => (Paint::for_stderr(Color::Auto), say(&text)),
-        Ok(Asked::Do(settings, command)) => (settings.error_paint(), carry_out(command, &settings)),
+        Ok(Invocation::Print(text)) => (Paint::for_stderr(Color::Auto), say(&text)),
+        Ok(Invocation::Run(settings, command)) => {
+            (settings.error_paint(), carry_out(command, &settings))
+        }
         Err(failure) => (Paint::for_stderr(Color::Auto), Err(failure.into())),
     };
     match ended {
@@ -74,8 +76,8 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
     match command {
         // It forks, so nothing here may have started a thread or have taken standard output.
         Command::Run(asked) => run::run(&asked, settings),
-        Command::Here(here) => finish(&mut out(), |out| do_here(here, settings, out)),
-        Command::Ask(asked) => {
+        Command::Local(here) => finish(&mut out(), |out| do_here(here, settings, out)),
+        Command::Engine(asked) => {
             let runtime = engine::runtime()?;
             finish(&mut out(), |out| runtime.block_on(ask(asked, settings, out)))
         }
@@ -91,11 +93,13 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
 fn default_level(command: &Command) -> LevelFilter {
     match command {
         // The proofs lose holds on purpose, and what `run` has to say it says in its own words.
-        Command::Here(Here::Demo(_)) | Command::Run(_) => LevelFilter::OFF,
-        Command::Ask(Ask::Break(_) | Ask::Forget(_) | Ask::Doctor { .. }) => LevelFilter::ERROR,
+        Command::Local(LocalCommand::Demo(_)) | Command::Run(_) => LevelFilter::OFF,
+        Command::Engine(
+            EngineCommand::Break(_) | EngineCommand::Forget(_) | EngineCommand::Doctor { .. },
+        ) => LevelFilter::ERROR,
         // It would be written over the picture.
         #[cfg(feature = "top")]
-        Command::Ask(Ask::Top(_)) => LevelFilter::OFF,
+        Command::Engine(EngineCommand::Top(_)) => LevelFilter::OFF,
         #[cfg(feature = "relay")]
         Command::Relay(_) => LevelFilter::INFO,
         _ => LevelFilter::WARN,
@@ -114,34 +118,38 @@ fn finish(
     Ok(exit)
 }
 
-fn do_here(here: Here, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
+fn do_here(here: LocalCommand, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     match here {
-        Here::Demo(demo) => demo::run(&demo, settings, out),
-        Here::Bench(bench) => commands::bench::run(&bench, settings, out),
-        Here::Config => commands::config::run(settings, out),
-        Here::Completions(shell) => commands::completions::run(shell, out),
-        Here::Man(command) => commands::man::run(command.as_deref(), out),
-        Here::Explain(topic) => commands::explain::run(topic.as_deref(), settings, out),
+        LocalCommand::Demo(demo) => demo::run(&demo, settings, out),
+        LocalCommand::Bench(bench) => commands::bench::run(&bench, settings, out),
+        LocalCommand::Config => commands::config::run(settings, out),
+        LocalCommand::Completions(shell) => commands::completions::run(shell, out),
+        LocalCommand::Man(command) => commands::man::run(command.as_deref(), out),
+        LocalCommand::Explain(topic) => commands::explain::run(topic.as_deref(), settings, out),
     }
 }
 
-async fn ask(asked: Ask, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
+async fn ask(asked: EngineCommand, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     match asked {
-        Ask::Acquire(asked) => commands::acquire::run(&asked, settings, out).await,
-        Ask::Renew(claimed, ttl) => commands::renew::run(&claimed, ttl, settings, out).await,
-        Ask::Release(claimed) => commands::release::run(&claimed, settings, out).await,
-        Ask::Check(claimed) => commands::check::run(&claimed, settings, out).await,
-        Ask::Ls(prefix) => commands::ls::run(&prefix, settings, out).await,
-        Ask::Show(named) => commands::show::run(&named, settings, out).await,
-        Ask::Leader { name, watch } => commands::leader::run(&name, watch, settings, out).await,
-        Ask::Watch(prefix, interval) => {
+        EngineCommand::Acquire(asked) => commands::acquire::run(&asked, settings, out).await,
+        EngineCommand::Renew(claimed, ttl) => {
+            commands::renew::run(&claimed, ttl, settings, out).await
+        }
+        EngineCommand::Release(claimed) => commands::release::run(&claimed, settings, out).await,
+        EngineCommand::Check(claimed) => commands::check::run(&claimed, settings, out).await,
+        EngineCommand::Ls(prefix) => commands::ls::run(&prefix, settings, out).await,
+        EngineCommand::Show(named) => commands::show::run(&named, settings, out).await,
+        EngineCommand::Leader { name, watch } => {
+            commands::leader::run(&name, watch, settings, out).await
+        }
+        EngineCommand::Watch(prefix, interval) => {
             commands::watch::run(&prefix, interval, settings, out).await
         }
         #[cfg(feature = "top")]
-        Ask::Top(asked) => commands::top::run(&asked, settings, out).await,
-        Ask::Wait(named, wait) => commands::wait::run(&named, wait, settings, out).await,
-        Ask::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
-        Ask::Forget(asked) => commands::forget::run(&asked, settings, out).await,
-        Ask::Doctor { brief } => commands::doctor::run(brief, settings, out).await,
+        EngineCommand::Top(asked) => commands::top::run(&asked, settings, out).await,
+        EngineCommand::Wait(named, wait) => commands::wait::run(&named, wait, settings, out).await,
+        EngineCommand::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
+        EngineCommand::Forget(asked) => commands::forget::run(&asked, settings, out).await,
+        EngineCommand::Doctor { brief } => commands::doctor::run(brief, settings, out).await,
     }
 }

@@ -1,43 +1,67 @@
-//! `tenure run`: a command runs while a name is held, and never without. `tenure elect` is the same
-//! with a term, again and again; `tenure once` with work whose outcome is kept.
+//! `tenure run`: a command runs while a lock is held, and never without it. `tenure elect` does the same with the
+//! term of a leader, again and again; `tenure once` does it with work whose outcome is kept.
 //!
-//! Three processes share the work. The *front* is what the shell started; its child is the *guard*; the
-//! guard's child is the *keeper*, which holds the name and starts the command. If the front is killed, the
-//! keeper stops the command and then releases; if the keeper is killed, the guard kills all that the
-//! command started, and the front does so if the guard was killed, too. If all three are killed at once,
-//! the command itself dies with the keeper, and what it started is killed by whoever is about to start a
-//! command next on this host (`registry`).
+//! # The processes
 //!
-//! - `front`, `guard`, `keeper`: the three; `link` is what they share; `line` is where the keeper waits,
-//!   and `before` what it waits for when it holds.
-//! - `held` is what it holds; `settle` what it says of work that is done once, `record` what is kept of
-//!   that, `passing` where it is read from.
-//! - `watch` decides when the command is stopped; `command`, `tree` and `terminal` are what it needs.
-//! - `events`, `signals`, `clock`: what the keeper hears. `report`, `loss`: what is said in the end, `log`
-//!   all along.
+//! ```text
+//! shell
+//! └─ tenure run                 the foreground process: signals, job control, exit code
+//!    └─ hold-guard              the guard: kills what a dead supervisor leaves behind
+//!       └─ hold-supervisor      the supervisor: waits, holds, renews, starts and stops the command, releases
+//!          └─ CMD               in a process group of its own, with everything that it starts
+//! ```
+//!
+//! Each is a separate process so that no single kill can leave a command running without its lock:
+//!
+//! | killed | who acts | what happens |
+//! |---|---|---|
+//! | the foreground process | supervisor | stops CMD with everything it started, then releases |
+//! | the supervisor | guard | kills everything that CMD started; the lock expires with its ttl |
+//! | the guard | nobody has to | the supervisor goes on; the foreground process takes the place of the guard |
+//! | foreground and supervisor | guard | as above |
+//! | guard and supervisor | foreground | kills everything that CMD started |
+//! | foreground and guard | supervisor | stops CMD, then releases |
+//! | all three | the kernel, then the next `tenure` | CMD dies with its parent (`PR_SET_PDEATHSIG`); what it started is killed by whoever is about to start a command next on this host (`registry`) |
+//! | CMD | supervisor | waits for what CMD left running, or ends it (`--leftovers`), then releases |
+//!
+//! A supervisor that is stopped (SIGSTOP) or gets no CPU time is as bad as a dead one: it writes the deadline of the
+//! lock into memory that all three share, and the guard and the foreground process kill CMD when it passes.
+//!
+//! # The files
+//!
+//! - `foreground`, `guard`, `supervisor`: one for each process. `channel` is the socket between foreground and
+//!   supervisor, `shared_state` the memory that all three share.
+//! - The supervisor, in order: `acquire` waits for the lock, `prepare` for what must be over before the command
+//!   starts, `supervise` decides when the command is stopped, `once` settles work that is done once. `held` is what
+//!   it holds: a lock, a term or a run.
+//! - `command` starts the command and signals it, `tree` finds its processes, `terminal` lends it the terminal,
+//!   `forward` passes on what it writes, `record` is what is kept of that, `stdio` closes what we inherited.
+//! - `events`, `signals`, `clock`: what wakes the supervisor up. `registry`: which commands run on this host.
+//! - `report` and `loss`: what is said in the end; `log`: what is logged on the way.
 
-mod before;
+mod acquire;
+mod channel;
 mod clock;
 mod command;
 mod events;
-mod front;
+mod foreground;
+mod forward;
 mod guard;
 mod held;
-mod keeper;
-mod line;
-mod link;
 mod log;
 mod loss;
-mod passing;
-mod quiet;
+mod once;
+mod prepare;
 mod record;
 mod registry;
 mod report;
-mod settle;
+mod shared_state;
 mod signals;
+mod stdio;
+mod supervise;
+mod supervisor;
 mod terminal;
 mod tree;
-mod watch;
 
 use std::fs::File;
 use std::io;
@@ -52,10 +76,10 @@ use crate::failure::{CANNOT_CREATE, Exit, Failure, INTERNAL, Stop};
 use crate::output::{clean, quoted};
 use crate::settings::Settings;
 use crate::system::{self, Forked};
-use front::{Ended, Front};
-use keeper::Start;
-use link::Slate;
+use foreground::{Ended, Foreground};
 use report::{Outcome, Report};
+use shared_state::SharedState;
+use supervisor::Start;
 
 /// How the command of a once ended, as an exit code and in words, and how many bytes it wrote, if its
 /// outcome is one of ours.
@@ -73,8 +97,8 @@ pub(crate) fn run(run: &Run, settings: &Settings) -> Result<Exit, Stop> {
     })?;
     match ended {
         Ended::Done(code) => Ok(Exit(code)),
-        Ended::KeeperDied(signal) => {
-            let mut failure = keeper_died(run, signal);
+        Ended::SupervisorDied(signal) => {
+            let mut failure = supervisor_died(run, signal);
             if let Purpose::Once(_) = run.purpose {
                 failure.why.push_str("; the work is unsettled if it was started");
             }
@@ -85,43 +109,52 @@ pub(crate) fn run(run: &Run, settings: &Settings) -> Result<Exit, Stop> {
     }
 }
 
-/// Becomes three. Guard and keeper do not return from here.
+/// Becomes three. Guard and supervisor do not return from here.
 fn split(run: &Run, settings: &Settings, status: &mut Option<File>) -> io::Result<Ended> {
-    let slate = Slate::new()?;
-    let (to_keeper, link) = link::pair()?;
-    // Tells the guard that there is a deadline on the slate.
-    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let front = getpid();
-    let adopts = front::adopt();
+    let shared = SharedState::new()?;
+    let (to_supervisor, link) = channel::pair()?;
+    // Tells the guard that there is a deadline on the shared.
+    let wake_guard = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let foreground = getpid();
+    let adopts = foreground::adopt();
     // Before the fork, so that there is no moment in which a signal is lost.
     let inherited = system::take_signals()?;
     match system::fork()? {
         Forked::Child => {
-            drop(to_keeper);
+            drop(to_supervisor);
             let status = status.take();
             guard::adopt_orphans();
             let guard = getpid();
             match system::fork() {
                 Ok(Forked::Child) => {
-                    slate.set_keeper(getpid());
-                    let start =
-                        Start { run, settings, front, guard, link, slate, bell, inherited, status };
-                    std::process::exit(keeper::keep(start).into())
+                    shared.set_supervisor(getpid());
+                    let start = Start {
+                        run,
+                        settings,
+                        foreground,
+                        guard,
+                        link,
+                        shared,
+                        wake_guard,
+                        inherited,
+                        status,
+                    };
+                    std::process::exit(supervisor::supervise_run(start).into())
                 }
-                Ok(Forked::Parent(keeper)) => {
-                    slate.set_keeper(keeper);
+                Ok(Forked::Parent(supervisor)) => {
+                    shared.set_supervisor(supervisor);
                     drop((link, status));
-                    guard::stand(front, keeper, slate, &bell);
+                    guard::stand_guard(foreground, supervisor, shared, &wake_guard);
                     std::process::exit(0)
                 }
-                // The front hears that nobody is at the other end.
+                // The foreground hears that nobody is at the other end.
                 Err(_) => std::process::exit(1),
             }
         }
         Forked::Parent(guard) => {
             drop(link);
-            quiet::let_go_of_input_and_output();
-            Ok(Front::new(guard, to_keeper, slate, inherited, adopts)?.watch())
+            stdio::let_go_of_input_and_output();
+            Ok(Foreground::new(guard, to_supervisor, shared, inherited, adopts)?.watch())
         }
     }
 }
@@ -139,8 +172,8 @@ fn open_status(path: &Path) -> Result<File, Failure> {
     })
 }
 
-fn keeper_died(run: &Run, signal: Option<i32>) -> Failure {
-    let name = quoted(&run.asking.name);
+fn supervisor_died(run: &Run, signal: Option<i32>) -> Failure {
+    let name = quoted(&run.claim.name);
     let why = "it held the lock and supervised the command; the command was killed with everything it \
                started";
     match signal {

@@ -282,7 +282,7 @@ fn read_level(given: &Given<'_>) -> Result<Found<LevelFilter>, Failure> {
     }
     let source = match times {
         0 => Source::Default,
-        _ if given.is_spoken("verbose") => Source::Flag,
+        _ if given.is_on_command_line("verbose") => Source::Flag,
         _ => Source::Variable,
     };
     let value = match times {

@@ -242,7 +242,7 @@ pub(crate) fn close_inherited() {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
     let open = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     for number in open.filter(|number| *number > 2).collect::<Vec<c_int>>() {
-        // SAFETY: asking for the flags of a number harms nothing, even if it is not open.
+        // SAFETY: claim for the flags of a number harms nothing, even if it is not open.
         let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
         if flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
             // SAFETY: everything that is owned here was opened close-on-exec, so that nothing owns
@@ -266,7 +266,7 @@ static BEFORE_MAIN: extern "C" fn(c_int, *const *mut c_char) = before_main;
 
 extern "C" fn before_main(count: c_int, arguments: *const *mut c_char) {
     PIPE_IGNORED.store(is_ignored(libc::SIGPIPE).unwrap_or(false), Relaxed);
-    // SAFETY: asking for the flags of a number harms nothing, even if it is not open.
+    // SAFETY: claim for the flags of a number harms nothing, even if it is not open.
     let is_closed = |number| unsafe { libc::fcntl(number, libc::F_GETFD) } < 0;
     let closed =
         (0..3).filter(|number| is_closed(*number)).fold(0, |all, number| all | 1 << number);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure::Tenure;
 use tenure::engine::Space;
 
-use crate::args::claim::{Asking, Kind};
+use crate::args::claim::{ClaimArgs, Kind};
 use crate::failure::{Failure, USAGE};
 use crate::names;
 use crate::output::{clean, quoted};
@@ -42,13 +42,13 @@ fn fences(space: Space, name: &str) -> Vec<u64> {
 
 /// Says no to a wait that cannot end, because a run around this process holds what is asked for.
 pub(crate) async fn refuse(
-    asking: &Asking,
+    claim: &ClaimArgs,
     space: Space,
     wait: Option<Duration>,
     tenure: &Tenure,
     settings: &Settings,
 ) -> Result<(), Failure> {
-    let name = settings.full_name(&asking.name);
+    let name = settings.full_name(&claim.name);
     let fences = fences(space, &name);
     if fences.is_empty() || wait == Some(Duration::ZERO) {
         return Ok(());
@@ -58,13 +58,13 @@ pub(crate) async fn refuse(
     let own: Vec<_> =
         view.holders.iter().filter(|holder| fences.contains(&holder.fence.get())).collect();
     let taken = own.iter().map(|holder| holder.weight).fold(0, u32::saturating_add);
-    let weight = match asking.kind {
+    let weight = match claim.kind {
         Kind::Exclusive => view.capacity,
         Kind::Lock | Kind::Shared | Kind::Slots(_) => 1,
     };
     match own.last() {
         Some(holder) if weight > view.capacity.saturating_sub(taken) => {
-            Err(already_held(&asking.name, &holder.details.owner))
+            Err(already_held(&claim.name, &holder.details.owner))
         }
         _ => Ok(()),
     }

@@ -82,7 +82,7 @@ pub(crate) const WORKER: &str = "worker";
 
 impl Bench {
     pub(super) fn read(given: &Given<'_>) -> Result<Bench, Failure> {
-        if given.is_spoken(WORKER) {
+        if given.is_on_command_line(WORKER) {
             return Ok(Bench::Work);
         }
         let seconds = given.number("seconds", 1..=60)?.unwrap_or(SECONDS);

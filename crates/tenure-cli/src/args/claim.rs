@@ -15,7 +15,7 @@ const MOST_SLOTS: u64 = (1 << 20) - 1;
 
 /// One claim, as it was asked for. What was not said is left to the URL and to the library.
 #[derive(Clone, Debug)]
-pub(crate) struct Asking {
+pub(crate) struct ClaimArgs {
     /// What is asked for, as it was typed: without the namespace.
     pub(crate) name: String,
     /// What the name is.
@@ -121,15 +121,15 @@ pub(super) fn define_about() -> [Arg; 4] {
     ]
 }
 
-impl Asking {
-    pub(super) fn read(given: &Given<'_>) -> Result<Asking, Failure> {
+impl ClaimArgs {
+    pub(super) fn read(given: &Given<'_>) -> Result<ClaimArgs, Failure> {
         let (kind, wait) = (Kind::read(given)?, Wait::read(given)?);
-        Ok(Asking { kind, wait, ..Asking::read_about(given)? })
+        Ok(ClaimArgs { kind, wait, ..ClaimArgs::read_about(given)? })
     }
 
     /// What [`define_about`] defines; it waits for ever.
-    pub(super) fn read_about(given: &Given<'_>) -> Result<Asking, Failure> {
-        Ok(Asking {
+    pub(super) fn read_about(given: &Given<'_>) -> Result<ClaimArgs, Failure> {
+        Ok(ClaimArgs {
             name: given.name()?,
             kind: Kind::Lock,
             wait: Wait::Forever,
@@ -149,11 +149,11 @@ impl Kind {
     /// What the command line says wins over all that variables say.
     fn read(given: &Given<'_>) -> Result<Kind, Failure> {
         let (shared, exclusive) = (given.flag("shared")?, given.flag("exclusive")?);
-        let spoken = |name| given.is_spoken(name);
-        if spoken("shared") || (shared.value && !spoken("exclusive") && !spoken("slots")) {
+        let on_line = |name| given.is_on_command_line(name);
+        if on_line("shared") || (shared.value && !on_line("exclusive") && !on_line("slots")) {
             return Ok(Kind::Shared);
         }
-        if spoken("exclusive") || (exclusive.value && !spoken("slots")) {
+        if on_line("exclusive") || (exclusive.value && !on_line("slots")) {
             return Ok(Kind::Exclusive);
         }
         let slots = given.number("slots", 1..=MOST_SLOTS)?;
@@ -163,11 +163,11 @@ impl Kind {
 
 impl Wait {
     pub(super) fn read(given: &Given<'_>) -> Result<Wait, Failure> {
-        if given.is_spoken("no-wait") {
+        if given.is_on_command_line("no-wait") {
             return Ok(Wait::No);
         }
         let wait = Wait::read_limit(given)?;
-        if given.is_spoken("wait") {
+        if given.is_on_command_line("wait") {
             return Ok(wait);
         }
         Ok(if given.flag("no-wait")?.value { Wait::No } else { wait })

@@ -30,7 +30,7 @@ pub(super) fn option(
 }
 
 /// An option that only the command line can say: it must be meant.
-pub(super) fn spoken(long: &'static str, value: &'static str, help: &str) -> Arg {
+pub(super) fn only_on_command_line(long: &'static str, value: &'static str, help: &str) -> Arg {
     with(valued(long, value), None, help.to_owned())
 }
 

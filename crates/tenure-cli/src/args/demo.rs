@@ -102,7 +102,7 @@ impl Demo {
                 "name one of them, or none to run all",
             ));
         };
-        if proof != Proof::Race && given.is_spoken("count") {
+        if proof != Proof::Race && given.is_on_command_line("count") {
             return Err(Failure::new(
                 USAGE,
                 format!("--count cannot be used with {}", quoted(&name)),

@@ -1,10 +1,10 @@
-//! `tenure elect` and `tenure leader`: being the one, and asking who is.
+//! `tenure elect` and `tenure leader`: being the one, and claim who is.
 
 use std::ffi::OsString;
 
 use clap::Command;
 
-use super::claim::{Asking, define_about, said};
+use super::claim::{ClaimArgs, define_about, said};
 use super::define::{flag, option, word};
 use super::given::Given;
 use super::run::{Program, Purpose, Run, define_program};
@@ -58,7 +58,7 @@ pub(super) fn read(given: &Given<'_>, words: &[OsString]) -> Result<Run, Failure
     let program = Program::read(given, words, "elect NAME")?;
     let value = said(given, "value")?;
     let max_hold = given.some_time("max-hold")?;
-    let asking = Asking { value, max_hold, ..Asking::read_about(given)? };
+    let claim = ClaimArgs { value, max_hold, ..ClaimArgs::read_about(given)? };
     let restart = given.flag("restart")?.value;
-    Run::new(given, asking, program, Purpose::Lead { restart })
+    Run::new(given, claim, program, Purpose::Lead { restart })
 }

@@ -62,18 +62,18 @@ impl<'a> Given<'a> {
     }
 
     /// The same without variables: for what must be meant.
-    pub(crate) fn spoken_only(&self) -> Given<'a> {
+    pub(crate) fn without_variables(&self) -> Given<'a> {
         Given { variables: None, ..*self }
     }
 
     /// Whether the command line has this flag or option.
-    pub(crate) fn is_spoken(&self, name: &str) -> bool {
+    pub(crate) fn is_on_command_line(&self, name: &str) -> bool {
         self.matches.value_source(name) == Some(ValueSource::CommandLine)
     }
 
     /// A flag.
     pub(crate) fn flag(&self, name: &'static str) -> Result<Found<bool>, Failure> {
-        if self.is_spoken(name) {
+        if self.is_on_command_line(name) {
             return Ok(Found { value: true, source: Source::Flag });
         }
         let Some(value) = self.variable(name) else {
@@ -89,7 +89,7 @@ impl<'a> Given<'a> {
 
     /// How often a flag was given; as a variable, it is a number.
     pub(crate) fn times(&self, name: &'static str) -> Result<u8, Failure> {
-        if self.is_spoken(name) {
+        if self.is_on_command_line(name) {
             return Ok(self.matches.get_count(name));
         }
         let times = self.number(name, 0..=9)?;
@@ -98,7 +98,7 @@ impl<'a> Given<'a> {
 
     /// The value as it is, any bytes.
     pub(crate) fn bytes(&self, name: &'static str) -> Option<Found<OsString>> {
-        if self.is_spoken(name) {
+        if self.is_on_command_line(name) {
             let value = self.matches.get_one::<OsString>(name)?.clone();
             return Some(Found { value, source: Source::Flag });
         }
@@ -131,7 +131,7 @@ impl<'a> Given<'a> {
 
     /// A word in its place, which must be text. No variable stands for it.
     pub(crate) fn word(&self, name: &'static str) -> Result<Option<String>, Failure> {
-        if !self.is_spoken(name) {
+        if !self.is_on_command_line(name) {
             return Ok(None);
         }
         Ok(self.text(name)?.map(|found| found.value))
@@ -219,7 +219,7 @@ impl<'a> Given<'a> {
         example: &str,
     ) -> Failure {
         let (said, shown) = (self.said(name), quoted(&discreet(&value.to_string_lossy())));
-        let help = match self.is_spoken(name) {
+        let help = match self.is_on_command_line(name) {
             true => format!("try `{said} {example}`"),
             false => format!("set {said}={example}, or unset it"),
         };
@@ -228,7 +228,7 @@ impl<'a> Given<'a> {
 
     /// The flag or the variable, whichever said it; a word in its place is called as in the help.
     pub(crate) fn said(&self, name: &str) -> String {
-        if !self.is_spoken(name) && self.variable(name).is_some() {
+        if !self.is_on_command_line(name) && self.variable(name).is_some() {
             return variable_of(name);
         }
         let arg = self.words.get_arguments().find(|arg| arg.get_id() == name);
@@ -241,7 +241,7 @@ impl<'a> Given<'a> {
 
     /// The exit code for a value that makes no sense.
     pub(crate) fn exit_of(&self, name: &str) -> u8 {
-        if self.is_spoken(name) { USAGE } else { CONFIGURATION }
+        if self.is_on_command_line(name) { USAGE } else { CONFIGURATION }
     }
 
     fn variable(&self, name: &str) -> Option<OsString> {

@@ -6,7 +6,7 @@ use tenure::Fence;
 use tenure::engine::Space;
 
 use super::Named;
-use super::define::{flag, option, spoken, word};
+use super::define::{flag, only_on_command_line, option, word};
 use super::given::Given;
 use crate::commands::break_hold::Break;
 use crate::commands::forget::Forget;
@@ -55,13 +55,13 @@ pub(super) fn define_commands() -> [Command; 7] {
             .after_help("A break must be deliberate: --kind, --fence and --reason cannot be set by variables.")
             .arg(name())
             .arg(kind())
-            .arg(spoken("fence", "N", "Fence of the hold to break, as shown by `tenure show`"))
-            .arg(spoken("reason", "TEXT", "Reason, for the holder and the log")),
+            .arg(only_on_command_line("fence", "N", "Fence of the hold to break, as shown by `tenure show`"))
+            .arg(only_on_command_line("reason", "TEXT", "Reason, for the holder and the log")),
         Command::new("forget")
             .about("Forget the record of a once; without --fence, only show what that would mean")
             .after_help("Forgetting must be deliberate: --fence and --done cannot be set by variables.")
             .arg(word("name", "KEY", "Key of the work, as given to `tenure once`").required(true))
-            .arg(spoken("fence", "N", "Fence of the record to forget, as shown by `tenure show`"))
+            .arg(only_on_command_line("fence", "N", "Fence of the record to forget, as shown by `tenure show`"))
             .arg(
                 Arg::new("done")
                     .long("done")
@@ -86,18 +86,22 @@ const KINDS: [(&str, Space); 5] = [
 
 /// Not by a variable: TENURE_KIND is what `run` tells its command.
 fn kind() -> Arg {
-    spoken("kind", "KIND", "Which one is meant if several have this name: lock, leader or once")
+    only_on_command_line(
+        "kind",
+        "KIND",
+        "Which one is meant if several have this name: lock, leader or once",
+    )
 }
 
 pub(super) fn read_named(given: &Given<'_>) -> Result<Named, Failure> {
-    let given = given.spoken_only();
+    let given = given.without_variables();
     let space = given.choice("kind", &KINDS)?.map(|found| found.value);
     Ok(Named { name: given.name()?, space })
 }
 
 pub(super) fn read_break(given: &Given<'_>) -> Result<Break, Failure> {
     let named = read_named(given)?;
-    let given = given.spoken_only();
+    let given = given.without_variables();
     let reason = given.text("reason")?.map(|found| found.value);
     let reason = reason.filter(|reason| !reason.trim().is_empty());
     let meant = match (given.number("fence", 1..=(1 << 53))?, reason) {
@@ -116,10 +120,10 @@ pub(super) fn read_break(given: &Given<'_>) -> Result<Break, Failure> {
 }
 
 pub(super) fn read_forget(given: &Given<'_>) -> Result<Forget, Failure> {
-    let given = given.spoken_only();
+    let given = given.without_variables();
     Ok(Forget {
         name: given.name()?,
         fence: given.number("fence", 1..=(1 << 53))?.map(Fence::new),
-        done: given.is_spoken("done"),
+        done: given.is_on_command_line("done"),
     })
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::Command;
 
-use super::claim::{Asking, Wait, define_about, define_wait};
+use super::claim::{ClaimArgs, Wait, define_about, define_wait};
 use super::define::{flag, option, word};
 use super::given::Given;
 use super::run::{Program, Purpose, Run, Work, define_max_run, define_program};
@@ -53,7 +53,7 @@ pub(super) fn define() -> Command {
 /// `words` is the whole command line.
 pub(super) fn read(given: &Given<'_>, words: &[OsString]) -> Result<Run, Failure> {
     let program = Program::read(given, words, "once KEY")?;
-    let asking = Asking { wait: Wait::read(given)?, ..Asking::read_about(given)? };
+    let claim = ClaimArgs { wait: Wait::read(given)?, ..ClaimArgs::read_about(given)? };
     let work = Work {
         keep: given.some_time("keep")?,
         rerun: given.flag("rerun")?.value,
@@ -61,7 +61,7 @@ pub(super) fn read(given: &Given<'_>, words: &[OsString]) -> Result<Run, Failure
         keep_failures: given.flag("keep-failures")?.value,
     };
     let max_run = given.some_time("max-run")?;
-    Ok(Run { max_run, ..Run::new(given, asking, program, Purpose::Once(work))? })
+    Ok(Run { max_run, ..Run::new(given, claim, program, Purpose::Once(work))? })
 }
 
 /// Text, or what is in a file.

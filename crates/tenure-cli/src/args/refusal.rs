@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Command as Words;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::Asked;
+use super::Invocation;
 use crate::failure::{Failure, USAGE};
 use crate::output::{clean, discreet, quoted};
 
@@ -14,11 +14,11 @@ pub(super) fn explain(
     error: &clap::Error,
     words: &Words,
     args: &[OsString],
-) -> Result<Asked, Failure> {
+) -> Result<Invocation, Failure> {
     let refusal = Refusal { error, words, args };
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            Ok(Asked::Say(error.render().to_string()))
+            Ok(Invocation::Print(error.render().to_string()))
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Err(no_command(words))

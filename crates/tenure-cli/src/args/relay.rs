@@ -206,13 +206,13 @@ fn words(list: &str) -> impl Iterator<Item = &str> {
 }
 
 fn read_nodes(given: &Given<'_>) -> Result<Vec<Address>, Failure> {
-    let said = match given.is_spoken("upstream") {
+    let said = match given.is_on_command_line("upstream") {
         true => {
             given.all("upstream").iter().map(|url| url.to_string_lossy().into_owned()).collect()
         }
         false => given.text("upstream")?.map(|found| vec![found.value]).unwrap_or_default(),
     };
-    let exit = if given.is_spoken("upstream") { USAGE } else { CONFIGURATION };
+    let exit = if given.is_on_command_line("upstream") { USAGE } else { CONFIGURATION };
     let help = "for example, `--upstream http://127.0.0.1:8545`";
     let urls = said.iter().flat_map(|list| words(list));
     let nodes: Result<Vec<Address>, String> = urls.map(str::parse).collect();

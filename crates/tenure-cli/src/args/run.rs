@@ -8,7 +8,7 @@ use clap::{Arg, Command};
 use rustix::process::Signal;
 use tenure::engine::Space;
 
-use super::claim::{self, Asking};
+use super::claim::{self, ClaimArgs};
 use super::define::{as_is, option, word};
 use super::given::Given;
 use crate::failure::{BUSY, Failure, USAGE};
@@ -18,7 +18,7 @@ use crate::output::{discreet, span, typed};
 #[derive(Debug)]
 pub(crate) struct Run {
     /// What to hold, and how.
-    pub(crate) asking: Asking,
+    pub(crate) claim: ClaimArgs,
     /// What to run.
     pub(crate) program: Program,
     /// What it is run for.
@@ -187,27 +187,27 @@ impl Run {
     /// `words` is the whole command line, for a fix in the user's own words.
     pub(super) fn read(given: &Given<'_>, words: &[OsString]) -> Result<Run, Failure> {
         let program = Program::read(given, words, "run NAME")?;
-        let mut asking = Asking::read(given)?;
-        asking.max_hold = given.some_time("max-hold")?;
-        asking.hold_for = given.duration("hold-for")?;
+        let mut claim = ClaimArgs::read(given)?;
+        claim.max_hold = given.some_time("max-hold")?;
+        claim.hold_for = given.duration("hold-for")?;
         let code = given.number("conflict-exit-code", 0..=255)?;
         let on_lost = [("stop", OnLost::Stop), ("warn", OnLost::Warn)];
         Ok(Run {
             conflict_exit_code: code.and_then(|code| u8::try_from(code).ok()).unwrap_or(BUSY),
             max_run: given.some_time("max-run")?,
             on_lost: given.choice("on-lost", &on_lost)?.map_or(OnLost::Stop, |found| found.value),
-            ..Run::new(given, asking, program, Purpose::Hold)?
+            ..Run::new(given, claim, program, Purpose::Hold)?
         })
     }
 
     /// With what [`define_program`] defines.
     pub(super) fn new(
         given: &Given<'_>,
-        mut asking: Asking,
+        mut claim: ClaimArgs,
         program: Program,
         purpose: Purpose,
     ) -> Result<Run, Failure> {
-        asking.renew_every = given.some_time("renew-every")?;
+        claim.renew_every = given.some_time("renew-every")?;
         let run = Run {
             program,
             purpose,
@@ -218,10 +218,10 @@ impl Run {
             on_lost: OnLost::Stop,
             leftovers: read_leftovers(given)?,
             json_status: given.bytes("json-status").map(|found| PathBuf::from(found.value)),
-            asking,
+            claim,
         };
         // What is known to be wrong is said before any engine is asked.
-        if let Some(ttl) = run.asking.ttl {
+        if let Some(ttl) = run.claim.ttl {
             run.kill_after(ttl)?;
         }
         Ok(run)
@@ -279,7 +279,7 @@ impl Program {
         // The command is the end of the line, word for word, so what stands before it is known.
         let start = words.len() - command.len();
         let marked = start > 0 && words[start - 1] == "--";
-        let line = given.is_spoken("shell");
+        let line = given.is_on_command_line("shell");
         match given.bytes("shell") {
             Some(found) if command.is_empty() => return Ok(Program::Shell(found.value)),
             Some(_) if line => {
@@ -367,7 +367,7 @@ fn read_signal(given: &Given<'_>) -> Result<Signal, Failure> {
 pub(crate) fn read(line: &str, variables: &super::Variables) -> Result<Run, Failure> {
     let words = std::iter::once("tenure").chain(line.split_whitespace()).map(OsString::from);
     match super::parse(words.collect(), variables)? {
-        super::Asked::Do(_, super::Command::Run(run)) => Ok(*run),
+        super::Invocation::Run(_, super::Command::Run(run)) => Ok(*run),
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -396,8 +396,8 @@ mod tests {
         let run = parsed("run backup -- ./x.sh -v --json");
         let Program::Words(words) = &run.program else { panic!("{run:?}") };
         assert_eq!(*words, ["./x.sh", "-v", "--json"]);
-        assert_eq!((run.asking.kind, run.asking.wait), (Kind::Lock, Wait::Unsaid));
-        assert_eq!((run.asking.ttl, run.max_run, run.conflict_exit_code), (None, None, 75));
+        assert_eq!((run.claim.kind, run.claim.wait), (Kind::Lock, Wait::Unsaid));
+        assert_eq!((run.claim.ttl, run.max_run, run.conflict_exit_code), (None, None, 75));
         assert_eq!((run.signal, run.on_lost), (Signal::TERM, OnLost::Stop));
         assert_eq!(run.leftovers, Leftovers::Wait);
         assert_eq!(run.kill_after(SECOND * 30).unwrap(), SECOND * 10);
@@ -411,11 +411,11 @@ mod tests {
              --renew-every 5s --hold-for 40s --on-lost warn --leftovers end --owner ada --meta a=b --meta c=d=e --json-status s x -c ls",
         );
         assert!(matches!(&run.program, Program::Shell(line) if line == "ls"), "{run:?}");
-        let Asking { name, kind, wait, ttl, max_hold, hold_for, owner, meta, .. } = &run.asking;
+        let ClaimArgs { name, kind, wait, ttl, max_hold, hold_for, owner, meta, .. } = &run.claim;
         assert_eq!((&**name, *kind, *wait), ("x", Kind::Slots(3), Wait::Limit(SECOND * 90)));
         assert_eq!((*ttl, *max_hold), (Some(SECOND * 60), Some(SECOND * 7200)));
         assert_eq!((*hold_for, owner.as_deref()), (Some(SECOND * 40), Some("ada")));
-        assert_eq!(run.asking.renew_every, Some(SECOND * 5));
+        assert_eq!(run.claim.renew_every, Some(SECOND * 5));
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(*meta, [pair("a", "b"), pair("c", "d=e")]);
         assert_eq!((run.conflict_exit_code, run.signal), (0, Signal::INT));
@@ -429,16 +429,16 @@ mod tests {
     fn variables_stand_in_for_flags_and_the_command_line_wins() {
         let set = &[("TENURE_NO_WAIT", "1"), ("TENURE_META", "a=b,c=d"), ("TENURE_SIGNAL", "2")];
         let run = with("run x -- true", set);
-        assert_eq!((run.asking.wait, run.signal), (Wait::No, Signal::INT));
-        assert_eq!(run.asking.meta.len(), 2);
+        assert_eq!((run.claim.wait, run.signal), (Wait::No, Signal::INT));
+        assert_eq!(run.claim.meta.len(), 2);
         let run = with("run -w 5 --signal TERM --meta e=f x -- true", set);
-        assert_eq!((run.asking.wait, run.signal), (Wait::Limit(SECOND * 5), Signal::TERM));
-        assert_eq!(run.asking.meta, [("e".to_owned(), "f".to_owned())]);
+        assert_eq!((run.claim.wait, run.signal), (Wait::Limit(SECOND * 5), Signal::TERM));
+        assert_eq!(run.claim.meta, [("e".to_owned(), "f".to_owned())]);
         let run = with("run -w forever x -- true", set);
-        assert_eq!(run.asking.wait, Wait::Forever);
+        assert_eq!(run.claim.wait, Wait::Forever);
         let run = with("run x -- true", &[("TENURE_SHELL", "ls"), ("TENURE_NAME", "outer")]);
         assert!(matches!(run.program, Program::Words(_)), "{run:?}");
-        assert_eq!(run.asking.name, "x");
+        assert_eq!(run.claim.name, "x");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use clap::Command;
 use super::claim;
 use super::define::{option, word};
 use super::given::Given;
-use crate::claimed::Claimed;
+use crate::detached_claim::DetachedClaim;
 use crate::failure::{Failure, USAGE};
 
 const SCRIPT: &str = "\
@@ -44,11 +44,11 @@ pub(super) fn define_commands() -> [Command; 4] {
 }
 
 /// Which hold is meant, and where its claim is.
-pub(super) fn read_claimed(given: &Given<'_>) -> Result<Claimed, Failure> {
+pub(super) fn read_claim(given: &Given<'_>) -> Result<DetachedClaim, Failure> {
     let name = given.name()?;
     match given.all("claim").first() {
-        None => Ok(Claimed { name, from_stdin: false }),
-        Some(dash) if dash == "-" => Ok(Claimed { name, from_stdin: true }),
+        None => Ok(DetachedClaim { name, from_stdin: false }),
+        Some(dash) if dash == "-" => Ok(DetachedClaim { name, from_stdin: true }),
         // Not even repeated here: it may be the secret.
         Some(_) => Err(Failure::new(
             USAGE,

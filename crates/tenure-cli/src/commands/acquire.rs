@@ -7,8 +7,8 @@ use tenure::engine::Space;
 use tenure::{Detached, Tenure};
 use tokio::time::Instant;
 
-use crate::args::claim::Asking;
-use crate::asking;
+use crate::args::claim::ClaimArgs;
+use crate::claim;
 use crate::engine;
 use crate::failure::{Exit, Failure, OK, Stop};
 use crate::output::json::Object;
@@ -22,7 +22,7 @@ const LEAVING: Duration = Duration::from_secs(1);
 
 /// Acquires, and prints the claim: a secret, by which the hold is renewed and released.
 pub(crate) async fn run(
-    asked: &Asking,
+    asked: &ClaimArgs,
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {
@@ -53,13 +53,13 @@ pub(crate) async fn run(
 }
 
 async fn acquire(
-    asked: &Asking,
+    asked: &ClaimArgs,
     tenure: &Tenure,
     settings: &Settings,
 ) -> Result<Detached, Failure> {
     // This process ends at once; the one that the hold is for is the script that started it.
     let script = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    let origin = asking::origin(script.unsigned_abs());
+    let origin = claim::origin(script.unsigned_abs());
     let mut options = asked.options(tenure, &origin);
     if asked.owner.is_none()
         && let [(_, host), (_, pid)] = &*origin
@@ -84,7 +84,7 @@ async fn acquire(
 
 fn print(
     detached: &Detached,
-    asked: &Asking,
+    asked: &ClaimArgs,
     began: Instant,
     settings: &Settings,
     out: &mut dyn Write,

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use tenure::ErrorKind;
 
-use crate::claimed::Claimed;
+use crate::detached_claim::DetachedClaim;
 use crate::engine;
 use crate::failure::{Exit, NO, OK, Stop};
 use crate::output::json::Object;
@@ -13,7 +13,7 @@ use crate::settings::Settings;
 
 /// Says for how long it is certain to be held; exit code 1 if it is not.
 pub(crate) async fn run(
-    asked: &Claimed,
+    asked: &DetachedClaim,
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use tenure::{Error, Released};
 
-use crate::claimed::Claimed;
+use crate::detached_claim::DetachedClaim;
 use crate::engine;
 use crate::failure::{Exit, Failure, NO, OK, Stop, UNREACHABLE};
 use crate::output::json::Object;
@@ -13,7 +13,7 @@ use crate::settings::Settings;
 
 /// Releases. That the hold had ended before is an answer too: no.
 pub(crate) async fn run(
-    asked: &Claimed,
+    asked: &DetachedClaim,
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure::Error;
 
-use crate::claimed::Claimed;
+use crate::detached_claim::DetachedClaim;
 use crate::engine;
 use crate::failure::{Exit, OK, Stop};
 use crate::output::json::Object;
@@ -13,7 +13,7 @@ use crate::settings::Settings;
 
 /// Makes it last its ttl from now, or `ttl` if that is longer.
 pub(crate) async fn run(
-    asked: &Claimed,
+    asked: &DetachedClaim,
     ttl: Option<Duration>,
     settings: &Settings,
     out: &mut dyn Write,

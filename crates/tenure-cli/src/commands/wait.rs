@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::args::Named;
 use crate::args::claim::Wait;
-use crate::asking;
+use crate::claim;
 use crate::engine;
 use crate::facts;
 use crate::failure::{Exit, Failure, OK, Stop};
@@ -49,7 +49,7 @@ pub(crate) async fn run(
     };
     if let Some(view) = busy {
         let others = "others wait for it".to_owned();
-        return Err(asking::busy(name, wait, others, Some(&view)).into());
+        return Err(claim::busy(name, wait, others, Some(&view)).into());
     }
     if settings.json.value {
         let object = Object::versioned().text("name", name).text("state", "free");

@@ -1,7 +1,7 @@
 //! The command, and whatever it starts.
 //!
 //! The command leads a group of its own. What leaves that group is found as a descendant; what loses
-//! its parent becomes a child of the keeper. So when the keeper has no child left, nothing is left.
+//! its parent becomes a child of the supervisor. So when the supervisor has no child left, nothing is left.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::process::Command as Spawned;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, wait};
 
-use super::passing::Ends;
+use super::forward::Ends;
 use super::signals;
 use super::terminal::Terminal;
 use super::tree::{self, Process, number};
@@ -140,7 +140,7 @@ impl Command {
         }
     }
 
-    /// Takes note of everything that has happened to the keeper's children. Returns what is new of the
+    /// Takes note of everything that has happened to the supervisor's children. Returns what is new of the
     /// command, and whether no child is left.
     pub(super) fn look(&mut self) -> (Vec<Change>, bool) {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;

@@ -1,4 +1,4 @@
-//! What can happen to the keeper while it waits or watches.
+//! What can happen to the supervisor while it waits or supervises.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,8 +9,8 @@ use rustix::process::Pid;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 
+use super::channel::Message;
 use super::clock::Alarm;
-use super::link::News;
 use super::signals;
 use crate::system::{self, Inherited};
 
@@ -21,32 +21,32 @@ pub(super) enum Event {
     Signal(i32),
     /// A process below this one has ended, was stopped or goes on.
     Child,
-    /// The front was killed.
-    FrontGone,
+    /// The foreground was killed.
+    ForegroundGone,
     /// The moment that the alarm was set for has come.
-    Rung,
+    Alarm,
 }
 
-/// Where the keeper hears of it.
+/// Where the supervisor hears of it.
 pub(super) struct Events {
-    /// The front's process.
-    pub(super) front: Pid,
+    /// The foreground's process.
+    pub(super) foreground: Pid,
     /// Rings at the moment that it is set for.
     pub(super) alarm: Alarm,
     signals: AsyncFd<OwnedFd>,
     came: VecDeque<i32>,
     link: UnixStream,
-    /// Makes the guard look at the slate.
-    bell: OwnedFd,
-    front_gone: bool,
+    /// Makes the guard look at the shared state.
+    wake_guard: OwnedFd,
+    foreground_gone: bool,
 }
 
 impl Events {
-    /// Called in the keeper, and in its runtime. If it fails, the link is there to say so.
+    /// Called in the supervisor, and in its runtime. If it fails, the link is there to say so.
     pub(super) fn new(
-        front: Pid,
+        foreground: Pid,
         link: PlainStream,
-        bell: OwnedFd,
+        wake_guard: OwnedFd,
         inherited: Inherited,
     ) -> Result<Events, (io::Error, PlainStream)> {
         let registered = || {
@@ -55,30 +55,30 @@ impl Events {
         };
         match registered() {
             Ok((alarm, signals, link)) => {
-                let (came, front_gone) = (VecDeque::new(), false);
-                Ok(Events { front, alarm, signals, came, link, bell, front_gone })
+                let (came, foreground_gone) = (VecDeque::new(), false);
+                Ok(Events { foreground, alarm, signals, came, link, wake_guard, foreground_gone })
             }
             Err(error) => Err((error, link)),
         }
     }
 
-    /// Tells the front, and the guard where it is to look, if there still is one that listens. Past the runtime, which would have to look
+    /// Tells the foreground, and the guard where it is to look, if there still is one that listens. Past the runtime, which would have to look
     /// first whether there is room.
-    pub(super) fn tell(&self, news: News) {
-        if news == News::Look {
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    pub(super) fn tell(&self, message: Message) {
+        if message == Message::DeadlineSet {
+            let _ = rustix::io::write(&self.wake_guard, &1u64.to_ne_bytes());
         }
-        let _ = rustix::io::write(&self.link, &news.to_bytes());
+        let _ = rustix::io::write(&self.link, &message.to_bytes());
     }
 
-    pub(super) fn front_is_gone(&self) -> bool {
-        self.front_gone
+    pub(super) fn foreground_is_gone(&self) -> bool {
+        self.foreground_gone
     }
 
     /// The next thing that happens. May be dropped: nothing is lost by that.
     pub(super) async fn next(&mut self) -> Event {
         // What cannot be heard any more counts as gone.
-        self.hear().await.unwrap_or(Event::FrontGone)
+        self.hear().await.unwrap_or(Event::ForegroundGone)
     }
 
     async fn hear(&mut self) -> io::Result<Event> {
@@ -92,10 +92,10 @@ impl Events {
                     self.came.extend(signals::read(self.signals.get_ref()));
                     ready.clear_ready();
                 }
-                ready = self.link.readable(), if !self.front_gone => ready?,
+                ready = self.link.readable(), if !self.foreground_gone => ready?,
                 rung = self.alarm.rung() => {
                     rung?;
-                    return Ok(Event::Rung);
+                    return Ok(Event::Alarm);
                 }
             }
         }
@@ -106,12 +106,12 @@ impl Events {
             match signal {
                 libc::SIGCHLD => return Some(Event::Child),
                 // It was stopped itself: what was missed is found by looking.
-                libc::SIGCONT => return Some(Event::Rung),
+                libc::SIGCONT => return Some(Event::Alarm),
                 signal if signals::is_for_command(signal) => return Some(Event::Signal(signal)),
                 _ => {}
             }
         }
-        if self.front_gone {
+        if self.foreground_gone {
             return None;
         }
         let mut signal = [0];
@@ -119,8 +119,8 @@ impl Events {
             Ok(1) => Some(Event::Signal(signal[0].into())),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             _ => {
-                self.front_gone = true;
-                Some(Event::FrontGone)
+                self.foreground_gone = true;
+                Some(Event::ForegroundGone)
             }
         }
     }

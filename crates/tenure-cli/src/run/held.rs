@@ -1,4 +1,4 @@
-//! What the keeper holds: a lock, a term or a work, and how it lets go of it.
+//! What the supervisor holds: a lock, a term or a run of work, and how it lets go of it.
 
 use std::ops::Deref;
 use std::time::Duration;

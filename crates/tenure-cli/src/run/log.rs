@@ -5,13 +5,13 @@ use tenure::{Options, Released};
 use tracing::info;
 
 use super::command::Ending;
-use super::keeper::word;
+use super::supervisor::word;
 use crate::args::Run;
 use crate::settings::Settings;
 
 /// It is about to stand in line.
 pub(super) fn asked(run: &Run, options: &Options, settings: &Settings) {
-    let (name, kind) = (&*run.asking.name, word(run));
+    let (name, kind) = (&*run.claim.name, word(run));
     let (engine, owner) = (settings.address.shown(), &*options.details.owner);
     let ttl_ms = options.ttl.as_millis() as u64;
     let wait_ms = options.wait.map(|wait| wait.as_millis() as u64);
@@ -20,12 +20,12 @@ pub(super) fn asked(run: &Run, options: &Options, settings: &Settings) {
 
 /// It holds the name.
 pub(super) fn granted(run: &Run, fence: u64) {
-    info!(event = "run.granted", name = run.asking.name, fence);
+    info!(event = "run.granted", name = run.claim.name, fence);
 }
 
 /// The command was started.
 pub(super) fn started(run: &Run, pid: Pid) {
-    info!(event = "run.started", name = run.asking.name, pid = pid.as_raw_nonzero().get());
+    info!(event = "run.started", name = run.claim.name, pid = pid.as_raw_nonzero().get());
 }
 
 /// The command ended.
@@ -34,11 +34,11 @@ pub(super) fn ended(run: &Run, ending: Ending) {
         Ending::Code(code) => (Some(code), None),
         Ending::Signal(signal) => (None, Some(signal)),
     };
-    info!(event = "run.ended", name = run.asking.name, code, signal);
+    info!(event = "run.ended", name = run.claim.name, code, signal);
 }
 
 /// The name was released, or nobody knows.
 pub(super) fn released(run: &Run, released: Option<&Released>) {
     let in_time = matches!(released, Some(Released::InTime));
-    info!(event = "run.released", name = run.asking.name, in_time);
+    info!(event = "run.released", name = run.claim.name, in_time);
 }

@@ -10,7 +10,7 @@ use super::report::LOST;
 use crate::failure::Failure;
 use crate::output::{clean, quoted, span};
 
-/// Why a hold is lost, or will be before the command could end.
+/// StopReason a hold is lost, or will be before the command could end.
 #[derive(Clone, Debug)]
 pub(super) enum Loss {
     /// It has ended, although there was time left by our clock.
@@ -19,8 +19,8 @@ pub(super) enum Loss {
     RunningOut { unrenewed: Duration, why: Option<String> },
     /// It comes to the longest that it may be held.
     MaxHold(Duration),
-    /// The keeper stood still, and the front has killed the command in its place.
-    StoodStill,
+    /// The supervisor stood still, and the foreground has killed the command in its place.
+    Unresponsive,
 }
 
 impl Loss {
@@ -57,7 +57,7 @@ impl Loss {
                 let how = clean(&ended.to_string());
                 (how, "the engine ended the hold, and the next holder may have started".to_owned())
             }
-            Loss::StoodStill => (
+            Loss::Unresponsive => (
                 "its supervisor did not act by the deadline".to_owned(),
                 "the process hold-supervisor was stopped, or got no CPU time".to_owned(),
             ),

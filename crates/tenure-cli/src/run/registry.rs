@@ -1,11 +1,11 @@
-//! Which commands run on this host: for the case that all of `tenure` is killed at one stroke.
+//! Which commands run on this host: for the case that all processes of `tenure` are killed at the same instant.
 //!
-//! Nobody is left then to end the command. So before a command starts, its keeper leaves a note, and takes
-//! it away when the command has ended. Whoever is about to start a command, on this host and as this
-//! user, first ends what is left of those whose keeper is gone and whose note is still there.
+//! Nobody is left then to end the command. So the supervisor creates an entry before it starts a command, and removes
+//! it when the command has ended. Whoever is about to start a command, on this host and as this user, first ends what
+//! is left of commands whose supervisor is gone and whose entry is still there.
 //!
-//! What belongs to a command is known by its process group, by `TENURE_RUN` in its environment, and by its
-//! parents. A process that has left its group, has no such variable and lost its parent is not found.
+//! Processes belong to a command by its process group, by `TENURE_RUN` in their environment, or by their parents. A
+//! process that has left the group, has no such variable and has lost its parent is not found.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
@@ -23,19 +23,19 @@ const MEMORY: &str = "/dev/shm";
 
 /// The note of a run.
 #[derive(Debug)]
-pub(super) struct Note {
+pub(super) struct Entry {
     path: Option<PathBuf>,
     /// The value of the variable.
     pub(super) run: String,
 }
 
-impl Note {
+impl Entry {
     /// Leaves a note, before the command is started. Without a place for it the rest has to do.
-    pub(super) fn leave() -> Note {
+    pub(super) fn create() -> Entry {
         let run = name(getpid()).unwrap_or_default();
         let path = folder().filter(|_| !run.is_empty()).map(|folder| folder.join(&run));
         let made = path.as_ref().is_some_and(|path| write(path, "").is_ok());
-        Note { path: path.filter(|_| made), run }
+        Entry { path: path.filter(|_| made), run }
     }
 
     /// The command was started: what is in its group belongs to it.
@@ -49,15 +49,15 @@ impl Note {
     }
 
     /// The command has ended, and what it left behind may stay.
-    pub(super) fn take_away(self) {
+    pub(super) fn remove(self) {
         self.path.map(fs::remove_file);
     }
 }
 
-/// A run by its keeper: the pid namespace, the pid, and when that process was started.
-pub(super) fn name(keeper: Pid) -> Option<String> {
-    let Process { started, .. } = tree::look(keeper)?;
-    Some(format!("{}.{}.{started}", space()?, tree::number(keeper)))
+/// A run by its supervisor: the pid namespace, the pid, and when that process was started.
+pub(super) fn name(supervisor: Pid) -> Option<String> {
+    let Process { started, .. } = tree::look(supervisor)?;
+    Some(format!("{}.{}.{started}", space()?, tree::number(supervisor)))
 }
 
 /// Removes the note of a run of which nothing is left.
@@ -67,7 +67,7 @@ pub(super) fn forget(run: Option<&str>) {
     }
 }
 
-/// Kills what is left of commands whose keeper was killed, and returns what is still there.
+/// Kills what is left of commands whose supervisor was killed, and returns what is still there.
 pub(super) fn end_abandoned() -> Vec<Process> {
     let Some((folder, space)) = folder().zip(space()) else { return Vec::new() };
     let runs = fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -88,15 +88,15 @@ pub(super) fn end_abandoned() -> Vec<Process> {
     left
 }
 
-/// Whether the keeper of a run is gone. One of another pid namespace cannot be judged from here.
+/// Whether the supervisor of a run is gone. One of another pid namespace cannot be judged from here.
 fn is_abandoned(run: &str, own_space: u64) -> bool {
     let mut numbers = run.split('.').map(|number| number.parse().ok());
     let mut number = || -> Option<u64> { numbers.next().flatten() };
     let (Some(space), Some(pid), Some(started)) = (number(), number(), number()) else {
         return false;
     };
-    let keeper = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(tree::look);
-    space == own_space && !keeper.is_some_and(|it| it.started == started && !it.ended)
+    let supervisor = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(tree::look);
+    space == own_space && !supervisor.is_some_and(|it| it.started == started && !it.ended)
 }
 
 /// The process group of a command.

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use super::channel::Message;
 use super::command::Ending;
-use super::link::News;
 use super::signals;
 use crate::failure::{Failure, OUTPUT, UNSETTLED, USAGE};
 use crate::output::json::Object;
@@ -50,7 +50,7 @@ pub(super) enum Outcome {
     Busy,
     /// The hold was lost.
     Lost,
-    /// A signal came before the command was started, or the front was killed.
+    /// A signal came before the command was started, or the foreground was killed.
     Signal,
     /// `--max-run` was reached.
     MaxRun,
@@ -87,9 +87,9 @@ impl Report {
         }
     }
 
-    /// What the front is told of it.
-    pub(super) fn news(&self, lingers: bool) -> News {
-        News::Done { code: self.exit, lingers }
+    /// What the foreground is told of it.
+    pub(super) fn message(&self, lingers: bool) -> Message {
+        Message::Done { code: self.exit, lingers }
     }
 
     fn json(&self) -> String {

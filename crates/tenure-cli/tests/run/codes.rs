@@ -169,9 +169,9 @@ fn a_name_stays_taken_for_hold_for_and_nobody_waits_for_that(stage: &Stage) {
     let view = stage.view("x").unwrap();
     let pid = view.holders[0].details.meta.iter().find(|(key, _)| key == "pid").unwrap();
     let mine = format!("hold-supervisor of {}", pid.1);
-    let keeper = crate::run::stage::find(&mine).expect("the one that stays");
-    rustix::process::kill_process(keeper, rustix::process::Signal::TERM).unwrap();
-    until("it is gone", || !crate::run::stage::lives(keeper));
+    let supervisor = crate::run::stage::find(&mine).expect("the one that stays");
+    rustix::process::kill_process(supervisor, rustix::process::Signal::TERM).unwrap();
+    until("it is gone", || !crate::run::stage::lives(supervisor));
 }
 
 fn what_others_see_of_it(stage: &Stage) {

@@ -14,8 +14,8 @@ on_every_engine!(
     a_signal_hands_over_at_once,
     a_broken_term_stops_everything_and_the_candidate_leads_again,
     nothing_survives_a_leader_that_is_killed,
-    nothing_survives_a_keeper_that_is_killed,
-    a_keeper_that_stood_still_leads_again,
+    nothing_survives_a_supervisor_that_is_killed,
+    a_supervisor_that_stood_still_leads_again,
     the_end_of_the_command_is_the_end_of_the_candidate,
     a_command_that_is_to_be_restarted_is_by_a_later_term,
     what_the_command_finds_and_others_see,
@@ -110,22 +110,22 @@ fn nothing_survives_a_leader_that_is_killed(stage: &Stage) {
     }
 }
 
-fn nothing_survives_a_keeper_that_is_killed(stage: &Stage) {
+fn nothing_survives_a_supervisor_that_is_killed(stage: &Stage) {
     for _ in 0..rounds().div_ceil(3) {
         let (first, next) = scene(stage, ["2s", "150ms"]);
-        kill_process(first.keeper(), Signal::KILL).unwrap();
+        kill_process(first.supervisor(), Signal::KILL).unwrap();
         none_seen(next);
         assert_eq!(first.end().code, Some(137));
     }
 }
 
-/// The front has stood in for it once, and must not be taken to do so again.
-fn a_keeper_that_stood_still_leads_again(stage: &Stage) {
+/// The foreground has stood in for it once, and must not be taken to do so again.
+fn a_supervisor_that_stood_still_leads_again(stage: &Stage) {
     let line = "echo $$ >> pids; exec sleep 600";
     let candidate = stage.start(&["elect", "-t", "2s", "-k", "300ms", "x", "-c", line]);
     let first = stage.pids("pids", 1)[0];
-    kill_process(candidate.keeper(), Signal::STOP).unwrap();
-    until("the front stands in", || !lives(first));
+    kill_process(candidate.supervisor(), Signal::STOP).unwrap();
+    until("the foreground stands in", || !lives(first));
     let second = stage.pids("pids", 2)[1];
     std::thread::sleep(Duration::from_millis(500));
     assert!(lives(second) && stage.read("pids").lines().count() == 2);

@@ -113,15 +113,15 @@ fn after_a_pause_of_all_the_command_is_killed_first_of_all(stage: &Stage) {
     let line = "echo $$ > pid; trap '' TERM; while :; do sleep 0.05; done";
     let holder = stage.start(&["run", "-t", "2s", "-k", "300ms", "x", "-c", line]);
     let command = stage.pids("pid", 1)[0];
-    let (guard, keeper) = (holder.guard(), holder.keeper());
-    let all = [guard, keeper, holder.pid()];
+    let (guard, supervisor) = (holder.guard(), holder.supervisor());
+    let all = [guard, supervisor, holder.pid()];
     all.iter().for_each(|pid| kill_process(*pid, Signal::STOP).unwrap());
     // The name passes on: that is what the fence is for.
     assert_eq!(stage.end(&["run", "x", "--", "true"]).code, Some(0));
     assert!(lives(command));
-    kill_process(keeper, Signal::CONT).unwrap();
+    kill_process(supervisor, Signal::CONT).unwrap();
     until("the command is gone", || !lives(command));
-    // The keeper goes on by itself; it, and with it the others, may have ended by now.
+    // The supervisor goes on by itself; it, and with it the others, may have ended by now.
     for pid in [guard, holder.pid()] {
         let _ = kill_process(pid, Signal::CONT);
     }

@@ -97,7 +97,7 @@ fn a_killed_tenure_takes_its_command_along_and_leaves_the_work_unsettled(stage: 
         let pids = stage.pids("pids", PROCESSES);
         match round % 2 {
             0 => first.signal(Signal::KILL),
-            _ => kill_process(first.keeper(), Signal::KILL).unwrap(),
+            _ => kill_process(first.supervisor(), Signal::KILL).unwrap(),
         }
         is_unsettled(stage);
         assert!(!pids.iter().any(|pid| lives(*pid)), "round {round}: nothing of it is left");

@@ -12,7 +12,7 @@ on_every_engine!(
     a_waiter_that_is_killed_leaves_the_line_too,
     signals_are_handed_to_the_whole_group,
     a_command_that_a_signal_ends_is_128_and_more,
-    a_signal_to_the_keeper_is_handed_on_too,
+    a_signal_to_the_supervisor_is_handed_on_too,
     what_is_ignored_from_the_start_stays_ignored,
     a_command_that_is_stopped_goes_on_when_told,
 );
@@ -62,10 +62,10 @@ fn what_ends_no_process_ends_no_wait(stage: &Stage) {
 
 fn a_waiter_that_is_killed_leaves_the_line_too(stage: &Stage) {
     let (_holder, waiter) = holder_and_waiter(stage);
-    let keeper = waiter.keeper();
+    let supervisor = waiter.supervisor();
     waiter.signal(Signal::KILL);
     until("nobody waits", || stage.waiters("x") == 0);
-    until("the keeper is gone", || !lives(keeper));
+    until("the supervisor is gone", || !lives(supervisor));
 }
 
 fn signals_are_handed_to_the_whole_group(stage: &Stage) {
@@ -122,11 +122,11 @@ fn a_command_that_a_signal_ends_is_128_and_more(stage: &Stage) {
     }
 }
 
-fn a_signal_to_the_keeper_is_handed_on_too(stage: &Stage) {
+fn a_signal_to_the_supervisor_is_handed_on_too(stage: &Stage) {
     let line = "trap 'exit 5' TERM; echo > ready; while :; do sleep 0.01; done";
     let holder = stage.start(&["run", "x", "-c", line]);
     stage.lines("ready", 1);
-    kill_process(holder.keeper(), Signal::TERM).unwrap();
+    kill_process(holder.supervisor(), Signal::TERM).unwrap();
     assert_eq!(holder.end().code, Some(5));
 }
 
@@ -148,13 +148,13 @@ fn a_command_that_is_stopped_goes_on_when_told(stage: &Stage) {
     let command = stage.pids("pid", 1)[0];
     kill_process(command, Signal::STOP).unwrap();
     until("it is stopped", || is_stopped(command));
-    // Longer than the ttl: the keeper goes on, whatever stands still.
+    // Longer than the ttl: the supervisor goes on, whatever stands still.
     let fence = stage.view("x").unwrap().holders[0].fence;
     std::thread::sleep(std::time::Duration::from_millis(2500));
     assert_eq!(stage.view("x").unwrap().holders[0].fence, fence, "it is still held");
     holder.signal(Signal::CONT);
     until("it goes on", || !is_stopped(command));
-    kill_process(holder.keeper(), Signal::USR1).unwrap();
+    kill_process(holder.supervisor(), Signal::USR1).unwrap();
     assert_eq!(holder.end().code, Some(8));
 }
 

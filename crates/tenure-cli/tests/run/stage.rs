@@ -184,13 +184,13 @@ impl Started {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// The guard of a `tenure run`: the one child that its front has.
+    /// The guard of a `tenure run`: the one child that its foreground has.
     pub(crate) fn guard(&self) -> Pid {
         child(self.pid(), "hold-guard")
     }
 
-    /// The keeper of a `tenure run`: the one child that its guard has.
-    pub(crate) fn keeper(&self) -> Pid {
+    /// The supervisor of a `tenure run`: the one child that its guard has.
+    pub(crate) fn supervisor(&self) -> Pid {
         child(self.guard(), "hold-supervisor")
     }
 

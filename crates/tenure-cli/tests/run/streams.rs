@@ -71,8 +71,8 @@ fn no_descriptor_of_ours_reaches_the_command(stage: &Stage) {
     assert!(!all.iter().any(|(_, path)| ours(path)), "{all:?}");
     let seven = all.iter().find(|(number, _)| *number == 7).expect("what the caller opened");
     assert_eq!(seven.1, stage.path("seven"));
-    let keeper = descriptors(started.keeper()).unwrap();
-    assert!(keeper.iter().any(|(_, path)| ours(path)), "ours look like that: {keeper:?}");
+    let supervisor = descriptors(started.supervisor()).unwrap();
+    assert!(supervisor.iter().any(|(_, path)| ours(path)), "ours look like that: {supervisor:?}");
 }
 
 fn nothing_is_added_to_the_environment_but_what_is_promised(stage: &Stage) {

@@ -13,13 +13,13 @@ use tenure_testkit::proxy::{Direction, Proxy};
 use crate::run::stage::{Ended, Stage, Started, lives, rounds, until};
 
 on_every_engine!(
-    nothing_survives_the_front,
-    nothing_survives_the_keeper,
-    nothing_survives_a_keeper_that_stands_still,
-    nothing_survives_the_front_and_the_keeper,
+    nothing_survives_the_foreground,
+    nothing_survives_the_supervisor,
+    nothing_survives_a_supervisor_that_stands_still,
+    nothing_survives_the_foreground_and_the_supervisor,
     nothing_survives_all_that_could_end_it,
-    nothing_survives_a_keeper_that_stands_still_without_a_front,
-    the_command_dies_with_the_keeper_even_if_nobody_is_there_to_see_it,
+    nothing_survives_a_supervisor_that_stands_still_without_a_foreground,
+    the_command_dies_with_the_supervisor_even_if_nobody_is_there_to_see_it,
     what_is_left_running_is_waited_for_and_named,
     what_is_left_running_is_ended_if_that_is_asked_for,
     what_is_left_running_on_purpose_is_left_alone,
@@ -71,7 +71,7 @@ fn none_seen(next: Started, round: usize) {
     assert_eq!((code, &*out), (Some(0), ""), "round {round}: survivors\n{err}");
 }
 
-fn nothing_survives_the_front(stage: &Stage) {
+fn nothing_survives_the_foreground(stage: &Stage) {
     for round in 0..rounds() {
         let Scene { holder, next, pids } = scene(stage, &stage.url, ["20s", "150ms"]);
         holder.signal(Signal::KILL);
@@ -80,12 +80,12 @@ fn nothing_survives_the_front(stage: &Stage) {
     }
 }
 
-fn nothing_survives_the_keeper(stage: &Stage) {
+fn nothing_survives_the_supervisor(stage: &Stage) {
     for round in 0..rounds() {
         let Scene { holder, next, pids } = scene(stage, &stage.url, ["2s", "150ms"]);
-        kill_process(holder.keeper(), Signal::KILL).unwrap();
+        kill_process(holder.supervisor(), Signal::KILL).unwrap();
         let ended = holder.end();
-        assert!(!pids.iter().any(|pid| lives(*pid)), "round {round}: when the front ends");
+        assert!(!pids.iter().any(|pid| lives(*pid)), "round {round}: when the foreground ends");
         assert_eq!(ended.code, Some(137), "{}", ended.err);
         assert!(
             ended.err.starts_with("error: the supervisor of \"x\" was ended by SIGKILL"),
@@ -97,11 +97,11 @@ fn nothing_survives_the_keeper(stage: &Stage) {
 }
 
 /// `killall -9`, as far as it goes by name.
-fn nothing_survives_the_front_and_the_keeper(stage: &Stage) {
+fn nothing_survives_the_foreground_and_the_supervisor(stage: &Stage) {
     for round in 0..rounds() * 2 {
         let Scene { holder, next, pids } = scene(stage, &stage.url, ["2s", "150ms"]);
-        let (front, keeper) = (holder.pid(), holder.keeper());
-        let both = if round % 2 == 0 { [front, keeper] } else { [keeper, front] };
+        let (foreground, supervisor) = (holder.pid(), holder.supervisor());
+        let both = if round % 2 == 0 { [foreground, supervisor] } else { [supervisor, foreground] };
         both.iter().for_each(|pid| kill_process(*pid, Signal::KILL).unwrap());
         none_seen(next, round);
         assert!(!pids.iter().any(|pid| lives(*pid)));
@@ -112,7 +112,7 @@ fn nothing_survives_the_front_and_the_keeper(stage: &Stage) {
 fn nothing_survives_all_that_could_end_it(stage: &Stage) {
     for round in 0..rounds() * 2 {
         let Scene { holder, next, pids } = scene(stage, &stage.url, ["2s", "150ms"]);
-        let mut all = [holder.guard(), holder.pid(), holder.keeper()];
+        let mut all = [holder.guard(), holder.pid(), holder.supervisor()];
         all.rotate_left(round % 3);
         all.iter().for_each(|pid| kill_process(*pid, Signal::KILL).unwrap());
         let Ended { code, out, err } = next.end();
@@ -125,20 +125,20 @@ fn nothing_survives_all_that_could_end_it(stage: &Stage) {
     }
 }
 
-fn nothing_survives_a_keeper_that_stands_still_without_a_front(stage: &Stage) {
+fn nothing_survives_a_supervisor_that_stands_still_without_a_foreground(stage: &Stage) {
     for round in 0..rounds().div_ceil(5) {
         let Scene { holder, next, .. } = scene(stage, &stage.url, ["2s", "300ms"]);
-        kill_process(holder.keeper(), Signal::STOP).unwrap();
+        kill_process(holder.supervisor(), Signal::STOP).unwrap();
         holder.signal(Signal::KILL);
         none_seen(next, round);
     }
 }
 
-fn nothing_survives_a_keeper_that_stands_still(stage: &Stage) {
+fn nothing_survives_a_supervisor_that_stands_still(stage: &Stage) {
     for round in 0..rounds().div_ceil(5) {
         let Scene { holder, next, .. } = scene(stage, &stage.url, ["2s", "300ms"]);
-        let keeper = holder.keeper();
-        kill_process(keeper, Signal::STOP).unwrap();
+        let supervisor = holder.supervisor();
+        kill_process(supervisor, Signal::STOP).unwrap();
         none_seen(next, round);
         let ended = holder.end();
         assert_eq!(ended.code, Some(79), "{}", ended.err);
@@ -146,11 +146,11 @@ fn nothing_survives_a_keeper_that_stands_still(stage: &Stage) {
     }
 }
 
-fn the_command_dies_with_the_keeper_even_if_nobody_is_there_to_see_it(stage: &Stage) {
+fn the_command_dies_with_the_supervisor_even_if_nobody_is_there_to_see_it(stage: &Stage) {
     let holder = stage.start(&["run", "x", "--", "sh", "-c", "echo $$ > pid; exec sleep 600"]);
     let command = stage.pids("pid", 1)[0];
     holder.signal(Signal::STOP);
-    kill_process(holder.keeper(), Signal::KILL).unwrap();
+    kill_process(holder.supervisor(), Signal::KILL).unwrap();
     until("the command is gone", || !lives(command));
 }
 

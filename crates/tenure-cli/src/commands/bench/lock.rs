@@ -181,7 +181,7 @@ fn options(tenure: &Tenure, ttl: Duration) -> Options {
 }
 
 fn stuck() -> Failure {
-    let why = "someone still waits, long after the others have stopped asking";
+    let why = "someone still waits, long after the others have stopped claim";
     Failure::new(INTERNAL, "the line does not move", why, "please report it, with the engine")
 }
 

@@ -13,12 +13,12 @@ use tenure::{Details, Fence, Holder, View, Waiter};
 
 use super::draw::{Styles, draw};
 use super::model::{Key, Look, Model};
-use crate::args::{self, Asked};
+use crate::args::{self, Invocation};
 use crate::settings::Settings;
 
 fn settings() -> Settings {
     let asked = args::parse(vec!["tenure".into(), "top".into()], &|_| None).unwrap();
-    let Asked::Do(settings, _) = asked else { panic!("{asked:?}") };
+    let Invocation::Run(settings, _) = asked else { panic!("{asked:?}") };
     *settings
 }
 

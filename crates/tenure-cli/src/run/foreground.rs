@@ -1,10 +1,9 @@
-//! The front: what the shell and the user see of `tenure run`.
+//! The foreground process: what the shell and the user see of `tenure run`.
 //!
-//! It has one thread and does next to nothing: it hands signals to the keeper, stops when the
-//! command is stopped, and ends with the code that the keeper names. It is there so that the keeper
-//! need not be: whoever kills `tenure` kills the front, and the keeper sees to the rest. The other
-//! way round it watches over the keeper and the guard, and nothing that the keeper started outlives all
-//! three.
+//! It has one thread and does next to nothing: it forwards signals to the supervisor, stops when the command is
+//! stopped, and exits with the code that the supervisor sends. It exists so that the supervisor can be a separate
+//! process: whoever kills `tenure` kills the foreground process, and the supervisor cleans up. In turn it watches the
+//! supervisor and the guard, so that nothing that the supervisor started outlives all three.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,40 +16,41 @@ use rustix::process::{
     kill_process, set_child_subreaper, wait, waitid, waitpid,
 };
 
+use super::channel::{Message, Received, ToSupervisor};
 use super::clock;
 use super::guard::{self, OFTEN};
-use super::link::{Heard, News, Slate, ToKeeper};
+use super::shared_state::SharedState;
 use super::signals::{self, read};
 use super::tree;
 use crate::system::Inherited;
 
-/// How the front ended.
+/// How the foreground ended.
 pub(super) enum Ended {
-    /// As the keeper said: this is the exit code.
+    /// As the supervisor said: this is the exit code.
     Done(u8),
-    /// The keeper is gone, by this signal if it was one, and nothing that it started is left.
-    KeeperDied(Option<i32>),
+    /// The supervisor is gone, by this signal if it was one, and nothing that it started is left.
+    SupervisorDied(Option<i32>),
 }
 
-pub(super) struct Front {
+pub(super) struct Foreground {
     guard: Pid,
-    link: ToKeeper,
-    slate: Slate,
+    link: ToSupervisor,
+    shared: SharedState,
     inherited: Inherited,
     signals: OwnedFd,
     /// Whether processes that lose their parent come to this one.
     adopts: bool,
 }
 
-impl Front {
+impl Foreground {
     pub(super) fn new(
         guard: Pid,
-        link: ToKeeper,
-        slate: Slate,
+        link: ToSupervisor,
+        shared: SharedState,
         inherited: Inherited,
         adopts: bool,
-    ) -> io::Result<Front> {
-        Ok(Front { guard, link, slate, inherited, signals: inherited.taken()?, adopts })
+    ) -> io::Result<Foreground> {
+        Ok(Foreground { guard, link, shared, inherited, signals: inherited.taken()?, adopts })
     }
 
     /// Stands in front until all is over.
@@ -62,38 +62,42 @@ impl Front {
                     self.link.send(signal as u8);
                 }
             }
-            match self.link.hear() {
-                Heard::News(News::Done { code, lingers }) => {
+            match self.link.receive() {
+                Received::Message(Message::Done { code, lingers }) => {
                     if !lingers {
-                        // It ends right after the keeper; if it was killed, the keeper is our child.
-                        for pid in [Some(self.guard), self.slate.keeper()].into_iter().flatten() {
+                        // It ends right after the supervisor; if it was killed, the supervisor is our child.
+                        for pid in
+                            [Some(self.guard), self.shared.supervisor()].into_iter().flatten()
+                        {
                             let _ = waitpid(Some(pid), WaitOptions::empty());
                         }
                     }
                     return Ended::Done(code);
                 }
-                Heard::News(News::Stopped { signal, all }) => self.stop(signal.into(), all),
-                Heard::News(News::Look) | Heard::Nothing => {}
-                Heard::Gone => return Ended::KeeperDied(self.end_all()),
+                Received::Message(Message::Stopped { signal, all }) => {
+                    self.stop(signal.into(), all)
+                }
+                Received::Message(Message::DeadlineSet) | Received::Nothing => {}
+                Received::Gone => return Ended::SupervisorDied(self.end_all()),
             }
-            if let Some(keeper) = self.slate.keeper() {
-                guard::stand_in(keeper, self.slate);
+            if let Some(supervisor) = self.shared.supervisor() {
+                guard::kill_if_overdue(supervisor, self.shared);
             }
         }
     }
 
-    /// Waits for a signal, for news or for the deadline on the slate.
+    /// Waits for a signal, for message or for the deadline in the shared state.
     fn wait(&self) {
-        let left = self.slate.deadline().map(|at| at.saturating_sub(clock::now()).max(OFTEN));
+        let left = self.shared.deadline().map(|at| at.saturating_sub(clock::now()).max(OFTEN));
         self.wait_at_most(left);
     }
 
     fn wait_at_most(&self, left: Option<Duration>) {
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let signals = PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN);
-        let news = PollFd::from_borrowed_fd(self.link.socket().as_fd(), PollFlags::IN);
+        let message = PollFd::from_borrowed_fd(self.link.socket().as_fd(), PollFlags::IN);
         // Whatever it says, there is no harm in looking.
-        let _ = poll(&mut [signals, news], left.as_ref());
+        let _ = poll(&mut [signals, message], left.as_ref());
     }
 
     /// Does what the shell expects of a job whose command was stopped.
@@ -120,8 +124,8 @@ impl Front {
         }
     }
 
-    /// Waits until the guard has killed all that a dead keeper has left; kills it itself if the guard was
-    /// killed, too. Returns the signal that ended the keeper.
+    /// Waits until the guard has killed all that a dead supervisor has left; kills it itself if the guard was
+    /// killed, too. Returns the signal that ended the supervisor.
     fn end_all(&self) -> Option<i32> {
         while let Ok(None) = waitpid(Some(self.guard), WaitOptions::NOHANG) {
             // It may have been stopped.
@@ -129,9 +133,10 @@ impl Front {
             self.wait_at_most(Some(OFTEN));
             let _ = read(&self.signals);
         }
-        let (keeper, mut ended_by) = (self.slate.keeper(), self.slate.keeper_ended_by());
+        let (supervisor, mut ended_by) =
+            (self.shared.supervisor(), self.shared.supervisor_ended_by());
         loop {
-            guard::kill_group(self.slate, getpid());
+            guard::kill_group(self.shared, getpid());
             if self.adopts {
                 for process in tree::below(getpid()) {
                     // One that cannot be killed is still there when we look again.
@@ -140,7 +145,7 @@ impl Front {
             }
             loop {
                 match wait(WaitOptions::NOHANG) {
-                    Ok(Some((pid, status))) if Some(pid) == keeper => {
+                    Ok(Some((pid, status))) if Some(pid) == supervisor => {
                         ended_by = status.terminating_signal();
                     }
                     Ok(Some(_)) | Err(Errno::INTR) => {}
@@ -149,7 +154,7 @@ impl Front {
                     Err(_) => return ended_by,
                 }
             }
-            let command = self.slate.command().and_then(tree::look);
+            let command = self.shared.command().and_then(tree::look);
             if !self.adopts && command.is_none() {
                 return ended_by;
             }

@@ -1,4 +1,4 @@
-//! The keeper in line: from the ask to a hold that lasts, or out of the line again.
+//! The supervisor in line: from the request to a hold that lasts, or out of the line again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use tenure::engine::Space;
 use tenure::{Begun, ErrorKind, Options, Outcome, Tenure};
 
 use super::held::{Held, Settling};
-use super::keeper::{CalledOff, Keeper, shown};
 use super::log;
 use super::report::{Outcome as Ended, Report, other_content, unsettled};
+use super::supervisor::{CalledOff, Supervisor, shown};
 use super::tree;
 use crate::args::Run;
 use crate::args::run::Purpose;
-use crate::asking::{self, origin};
+use crate::claim::{self, origin};
 use crate::engine;
 use crate::names;
 use crate::output::quoted;
@@ -37,7 +37,7 @@ enum Asked {
     Done(Outcome),
 }
 
-impl Keeper<'_> {
+impl Supervisor<'_> {
     /// Stands in line until it holds the name, for as long as a hold lasts.
     pub(super) async fn take(&mut self, tenure: &Tenure) -> Result<(Held, Options), Report> {
         let (run, settings) = (self.run, self.settings);
@@ -46,23 +46,23 @@ impl Keeper<'_> {
         run.kill_after(options.ttl).map_err(failed)?;
         let checked = tenure.clone().with_defaults(options.clone());
         checked.map_err(|error| failed(engine::failure(&error, settings)))?;
-        let within = within::refuse(&run.asking, run.space(), options.wait, tenure, settings);
+        let within = within::refuse(&run.claim, run.space(), options.wait, tenure, settings);
         within.await.map_err(failed)?;
         log::asked(run, &options, settings);
-        // A hold that is kept is kept by us, so that the front need not wait for it.
+        // A hold that is kept is kept by us, so that the foreground need not wait for it.
         let mut asked = options.clone();
         asked.hold_for = Duration::ZERO;
         let me = Some(&*options.details);
-        let waiting = Waiting::new(tenure, settings, &run.asking.name, run.space(), me);
+        let waiting = Waiting::new(tenure, settings, &run.claim.name, run.space(), me);
         let mut complained = false;
         loop {
-            let asking = async {
+            let claim = async {
                 tokio::select! {
                     asked = ask(run, settings, tenure, asked.clone()) => asked,
                     never = waiting.announce() => match never {},
                 }
             };
-            let error = match self.unless_called_off(asking).await {
+            let error = match self.unless_called_off(claim).await {
                 Ok(Ok(Asked::Held(held))) => match self.make_full(held, &options).await? {
                     Ok(held) => {
                         self.say_got(&held, &waiting);
@@ -116,7 +116,7 @@ impl Keeper<'_> {
         log::granted(self.run, held.fence().get());
         match held {
             Held::Term(term) => {
-                let name = quoted(&self.run.asking.name);
+                let name = quoted(&self.run.claim.name);
                 self.settings.notes().say(&format!("leading {name}, term {}", term.number()));
             }
             _ => waiting.got(held.fence()),
@@ -125,26 +125,26 @@ impl Keeper<'_> {
 
     fn say_unreachable(&self, error: &tenure::Error, complained: &mut bool) {
         if !std::mem::replace(complained, true) {
-            let (name, said) = (quoted(&self.run.asking.name), engine::reason(error));
+            let (name, said) = (quoted(&self.run.claim.name), engine::reason(error));
             let note = format!("cannot campaign for {name}, retrying: {said}");
             self.settings.notes().say(&note);
         }
     }
 
     fn options(&self, tenure: &Tenure) -> Options {
-        let (run, front) = (self.run, tree::number(self.events.front).unsigned_abs());
-        let ttl = run.asking.ttl.unwrap_or(tenure.defaults().ttl);
-        let mut about = origin(front);
+        let (run, foreground) = (self.run, tree::number(self.events.foreground).unsigned_abs());
+        let ttl = run.claim.ttl.unwrap_or(tenure.defaults().ttl);
+        let mut about = origin(foreground);
         about.push(("cmd", shown(&run.program)));
         about.push(("ttl", humantime::format_duration(ttl).to_string()));
-        let mut options = run.asking.options(tenure, &about);
+        let mut options = run.claim.options(tenure, &about);
         if !matches!(run.purpose, Purpose::Hold) {
             // The next leader does not wait, and neither does whoever wants to know an outcome.
             options.hold_for = Duration::ZERO;
         }
-        if run.asking.owner.is_none() {
+        if run.claim.owner.is_none() {
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            Arc::make_mut(&mut options.details).owner = format!("{host}:{front}");
+            Arc::make_mut(&mut options.details).owner = format!("{host}:{foreground}");
         }
         options
     }
@@ -155,10 +155,10 @@ impl Keeper<'_> {
         if busy && exit == 0 {
             return Report::quiet(Ended::Busy, exit);
         }
-        let (purpose, asking) = (&self.run.purpose, &self.run.asking);
+        let (purpose, claim) = (&self.run.purpose, &self.run.claim);
         let mut failure = match (purpose, error.kind()) {
-            (Purpose::Hold, _) => asking.refused(error, tenure, self.settings).await,
-            (Purpose::Once(_), ErrorKind::Conflict) => other_content(&asking.name),
+            (Purpose::Hold, _) => claim.refused(error, tenure, self.settings).await,
+            (Purpose::Once(_), ErrorKind::Conflict) => other_content(&claim.name),
             _ => engine::failure(error, self.settings),
         };
         if !busy {
@@ -181,10 +181,10 @@ async fn ask(
     tenure: &Tenure,
     options: Options,
 ) -> tenure::Result<Asked> {
-    let name = settings.full_name(&run.asking.name);
+    let name = settings.full_name(&run.claim.name);
     let work = match &run.purpose {
         Purpose::Hold => {
-            let hold = run.asking.join(tenure, settings, options).await?;
+            let hold = run.claim.join(tenure, settings, options).await?;
             return Ok(Asked::Held(Held::Lock(hold)));
         }
         Purpose::Lead { .. } => {
@@ -204,12 +204,12 @@ async fn ask(
         Begun::Mine(work) => Asked::Held(Held::Work(work)),
         Begun::Replayed(outcome) => Asked::Done(outcome),
         Begun::Unsettled => {
-            Asked::Over(Report::not_run(Ended::Unsettled, unsettled(&run.asking.name)))
+            Asked::Over(Report::not_run(Ended::Unsettled, unsettled(&run.claim.name)))
         }
         Begun::InProgress(_) => {
             let view = names::look(tenure, Space::Once, &name).await.ok().flatten();
             let said = "others are running it".to_owned();
-            let busy = asking::busy(&run.asking.name, run.asking.wait, said, view.as_ref());
+            let busy = claim::busy(&run.claim.name, run.claim.wait, said, view.as_ref());
             Asked::Over(Report::not_run(Ended::Busy, busy))
         }
     })

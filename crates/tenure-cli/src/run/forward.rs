@@ -1,8 +1,8 @@
-//! Passes on what a command writes, and takes note of it; or writes again what was noted.
+//! Forwards what a command writes, and records it; or writes again what was recorded.
 //!
-//! A thread of its own does it, which never waits for a reader with the command's pipes unread: a
-//! reader that takes its time holds up the command, as it would without us, and never the record of a
-//! command that has ended. A reader that leaves ends nothing, because what is written is still wanted.
+//! This happens on a separate thread, which never waits for a reader while the pipes of the command are unread. A slow
+//! reader slows the command down, as it would without us, but never delays the record of a command that has exited. A
+//! reader that goes away ends nothing, because the record is still needed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,46 +35,47 @@ pub(super) struct Ends {
 }
 
 /// What is written is passed on, until it is told that the command has ended.
-pub(super) struct Passing {
+pub(super) struct Forwarding {
     /// Closed when the command has ended.
     ended: Option<OwnedFd>,
     written: oneshot::Receiver<Written>,
     passed: oneshot::Receiver<Option<io::Error>>,
 }
 
-impl Passing {
+impl Forwarding {
     /// Passes on what is written to the ends that are returned.
-    pub(super) fn start() -> io::Result<(Passing, Ends)> {
+    pub(super) fn start() -> io::Result<(Forwarding, Ends)> {
         let (from_out, out) = pipe_with(PipeFlags::CLOEXEC)?;
         let (from_error, error) = pipe_with(PipeFlags::CLOEXEC)?;
         for from in [&from_out, &from_error] {
             // Only the end that is read here: the command's is another.
             fcntl_setfl(from, fcntl_getfl(from)? | OFlags::NONBLOCK)?;
         }
-        let passing = Passing::spawn([Some(from_out), Some(from_error)], VecDeque::new())?;
+        let passing = Forwarding::spawn([Some(from_out), Some(from_error)], VecDeque::new())?;
         Ok((passing, Ends { out, error }))
     }
 
     /// Writes again what was noted.
-    pub(super) fn again(written: Written) -> io::Result<Passing> {
-        Passing::spawn([None, None], written.into_pieces())
+    pub(super) fn again(written: Written) -> io::Result<Forwarding> {
+        Forwarding::spawn([None, None], written.into_pieces())
     }
 
-    fn spawn(from: [Option<OwnedFd>; 2], pending: VecDeque<Piece>) -> io::Result<Passing> {
+    fn spawn(from: [Option<OwnedFd>; 2], pending: VecDeque<Piece>) -> io::Result<Forwarding> {
         let (told, ended) = pipe_with(PipeFlags::CLOEXEC)?;
         let (give_written, written) = oneshot::channel();
         let (give_passed, passed) = oneshot::channel();
         // Of our own: what this process was given as its output is let go of when a command has it.
         let to = [stdout(), stderr()].map(|to| fcntl_dupfd_cloexec(to, 3).ok());
         let size = pending.iter().map(|piece| piece.bytes.len()).sum();
-        let pass = Pass { from, to, pending, size, written: Written::default(), trouble: None };
+        let pass =
+            Forwarder { from, to, pending, size, written: Written::default(), trouble: None };
         let work = move || {
             let trouble = pass.run(told, give_written);
             // Nobody asks if this process is about to end.
             let _ = give_passed.send(trouble);
         };
         thread::Builder::new().name("tenure-output".into()).spawn(work)?;
-        Ok(Passing { ended: Some(ended), written, passed })
+        Ok(Forwarding { ended: Some(ended), written, passed })
     }
 
     /// The command has ended: this is what it wrote.
@@ -93,7 +94,7 @@ impl Passing {
 const STREAMS: [Stream; 2] = [Stream::Out, Stream::Error];
 
 /// The thread's own.
-struct Pass {
+struct Forwarder {
     from: [Option<OwnedFd>; 2],
     to: [Option<OwnedFd>; 2],
     /// What is to be written, in order.
@@ -104,7 +105,7 @@ struct Pass {
     trouble: Option<io::Error>,
 }
 
-impl Pass {
+impl Forwarder {
     fn run(mut self, told: OwnedFd, give: oneshot::Sender<Written>) -> Option<io::Error> {
         let mut give = Some(give);
         while give.is_some() || !self.pending.is_empty() {

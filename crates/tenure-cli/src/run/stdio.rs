@@ -1,4 +1,4 @@
-//! Letting go of what was inherited, so that nobody waits for us who waits for the command.
+//! Closes what this process inherited, so that nobody who waits for the command waits for us.
 
 use std::fs::File;
 

@@ -1,19 +1,19 @@
-//! Between the grant and the start of the command: what the keeper waits for while it holds already.
+//! Between the grant and the start of the command: what the supervisor waits for while it already holds the lock.
 
 use std::time::Duration;
 
 use tenure::{Ended, Hold, Options};
 
-use super::keeper::{CalledOff, Keeper};
 use super::loss::Loss;
 use super::report::{Outcome, Report};
-use super::watch::STUCK;
+use super::supervise::STUCK;
+use super::supervisor::{CalledOff, Supervisor};
 use super::{clock, registry, tree};
 
 /// How often what was abandoned is looked at until it is gone.
 const ABANDONED: Duration = Duration::from_millis(5);
 
-impl Keeper<'_> {
+impl Supervisor<'_> {
     /// A job that was stopped before it began begins when it goes on.
     pub(super) async fn until_not_paused(
         &mut self,
@@ -62,7 +62,7 @@ impl Keeper<'_> {
     }
 
     fn lost_before_start(&self, ended: Ended, hold: &Hold, options: &Options) -> Report {
-        let (name, fence) = (&self.run.asking.name, hold.fence().get());
+        let (name, fence) = (&self.run.claim.name, hold.fence().get());
         let failure = Loss::Ended(ended).failure(name, fence, options.ttl, true);
         let again = self.run.leads().then_some(Duration::ZERO);
         Report { again, ..Report::not_run(Outcome::Lost, failure) }

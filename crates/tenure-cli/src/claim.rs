@@ -1,4 +1,4 @@
-//! From what was asked for to a claim in line, and what to say when it is refused.
+//! From the arguments to a claim in line, and the error if it is refused.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure::engine::Space;
 use tenure::{Details, Error, ErrorKind, Hold, Options, Tenure, View};
 
-use crate::args::claim::{Asking, Kind, Wait};
+use crate::args::claim::{ClaimArgs, Kind, Wait};
 use crate::engine;
 use crate::facts;
 use crate::failure::{BUSY, Failure, USAGE};
@@ -22,7 +22,7 @@ const LONGEST_TEXT: usize = 256;
 /// How long it may take to see who holds a name that was not had.
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
 
-impl Asking {
+impl ClaimArgs {
     /// How to ask, with the engine's defaults for what was not said. `more` is what tenure itself says
     /// about the claim, under the keys that it keeps for that.
     pub(crate) fn options(&self, tenure: &Tenure, more: &[(&str, String)]) -> Options {

@@ -1,16 +1,16 @@
-//! The keeper and work that is done once: what is said of it in the end, and how it is replayed.
+//! The supervisor and work that is done once: how it is settled in the end, and how it is replayed.
 
 use tenure::Outcome as Kept;
 
 use super::command::Ending;
+use super::forward::Forwarding;
 use super::held::Settling;
-use super::keeper::Keeper;
-use super::passing::Passing;
 use super::record::Record;
 use super::report::{Outcome, Report, left_unsettled, not_passed_on, unsettled_help};
+use super::supervisor::Supervisor;
 use crate::args::run::Purpose;
 
-impl Keeper<'_> {
+impl Supervisor<'_> {
     /// What is said of a work that ended so.
     pub(super) async fn settle(&mut self, report: &mut Report) -> Settling {
         let Purpose::Once(work) = &self.run.purpose else { return Settling::NotDone };
@@ -32,7 +32,7 @@ impl Keeper<'_> {
     }
 
     fn say_unsettled(&self, report: &mut Report, ending: Ending) {
-        let name = &self.run.asking.name;
+        let name = &self.run.claim.name;
         match (&mut report.failure, ending) {
             (Some(failure), _) => {
                 failure.why.push_str("; the work is unsettled");
@@ -53,7 +53,7 @@ impl Keeper<'_> {
         }
         let mut report = Report::quiet(Outcome::Replayed, ending.exit_code());
         report.command = Some(ending);
-        match Passing::again(written) {
+        match Forwarding::again(written) {
             Ok(passing) => self.passing = Some(passing),
             Err(error) => fail(&mut report, &error),
         }

@@ -1,19 +1,20 @@
-//! Watches over the command while it runs: it ends in time, or is stopped with all it started.
+//! Supervises the command while it runs: it exits in time, or is stopped with everything it started.
 //!
-//! The hold's local deadline rules. When no more is left of it than the command gets to end, it is
-//! asked to; and killed early enough that nothing of it is there when the deadline comes. After a
-//! sleep of the machine or of this process the first thing looked at is that deadline.
+//! The local deadline of the hold decides. When only the time is left that the command gets to exit, it is asked to;
+//! and it is killed early enough that nothing of it is left at the deadline. After the machine or this process was
+//! suspended, that deadline is checked first.
 
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use tenure::{Ended, Hold, Lost, Options};
 
+use super::channel::Message;
 use super::clock;
 use super::command::{Change, Command, Ending};
 use super::events::{Event, Events};
-use super::link::{News, Slate};
 use super::loss::Loss;
+use super::shared_state::SharedState;
 use super::terminal::Terminal;
 use super::tree;
 use crate::args::run::{Leftovers, OnLost};
@@ -50,23 +51,23 @@ impl Limits {
     }
 }
 
-/// Why a command was stopped.
+/// StopReason a command was stopped.
 #[derive(Clone, Debug)]
-pub(super) enum Why {
+pub(super) enum StopReason {
     /// The hold is lost.
     Lost(Loss),
-    /// The front was killed.
-    FrontGone,
+    /// The foreground was killed.
+    ForegroundGone,
     /// It ran for `--max-run`.
     MaxRun,
 }
 
 /// How it went.
-pub(super) struct Watched {
+pub(super) struct CommandResult {
     /// How the command ended.
     pub(super) ending: Ending,
-    /// Why it was stopped, if it was.
-    pub(super) stopped: Option<Why>,
+    /// StopReason it was stopped, if it was.
+    pub(super) stopped: Option<StopReason>,
     /// The loss that was only warned of.
     pub(super) warned: Option<Loss>,
     /// Whether someone wanted it to end, by a signal or by a key.
@@ -76,19 +77,19 @@ pub(super) struct Watched {
 /// A command that is being stopped.
 struct Stop {
     /// Nothing if it has ended by itself, and only what it left running is stopped.
-    why: Option<Why>,
+    why: Option<StopReason>,
     kill_at: Duration,
     said: bool,
 }
 
-pub(super) struct Watch<'a> {
+pub(super) struct Supervision<'a> {
     pub(super) command: Command,
     pub(super) hold: &'a Hold,
     pub(super) options: &'a Options,
     pub(super) limits: Limits,
     pub(super) events: &'a mut Events,
     pub(super) terminal: Terminal,
-    pub(super) slate: Slate,
+    pub(super) shared: SharedState,
     /// Says what went wrong while the command runs on.
     pub(super) say: &'a dyn Fn(&Loss),
     /// Says one line.
@@ -103,7 +104,7 @@ struct State {
     warned: Option<Loss>,
     /// The signals that were handed on.
     handed: Vec<i32>,
-    /// The front was told that the command is stopped.
+    /// The foreground was told that the command is stopped.
     told: bool,
     /// The command had the terminal, or wanted it, when it was stopped.
     wants_terminal: bool,
@@ -113,11 +114,11 @@ struct State {
     waiting_is_said: bool,
 }
 
-impl Watch<'_> {
+impl Supervision<'_> {
     /// Watches until the command has ended, or, if it had to be stopped, until nothing is left of it.
-    pub(super) async fn watch(mut self) -> Watched {
-        self.slate.set_stood_in(false);
-        self.slate.set_command(Some(self.command.pid()));
+    pub(super) async fn run(mut self) -> CommandResult {
+        self.shared.set_killed_for_it(false);
+        self.shared.set_command(Some(self.command.pid()));
         let mut state = State {
             started: clock::now(),
             lost: None,
@@ -133,12 +134,12 @@ impl Watch<'_> {
         loop {
             let (changes, alone) = self.command.look();
             if self.command.ended().is_some() {
-                self.slate.set_command(None);
+                self.shared.set_command(None);
             }
             changes.into_iter().for_each(|change| self.saw(change, &mut state));
-            if self.slate.stood_in() {
-                // The front has begun to kill; we see to it that nothing is left.
-                self.stop(Some(Why::Lost(Loss::StoodStill)), Duration::ZERO, &mut state);
+            if self.shared.killed_for_it() {
+                // The foreground has begun to kill; we see to it that nothing is left.
+                self.stop(Some(StopReason::Lost(Loss::Unresponsive)), Duration::ZERO, &mut state);
             }
             self.look_at_hold(&mut state);
             self.look_at_time(&mut state);
@@ -169,7 +170,7 @@ impl Watch<'_> {
         if left.is_empty() {
             return true;
         }
-        // Its keys are the front's again: the front hands on what they mean.
+        // Its keys are the foreground's again: the foreground hands on what they mean.
         self.terminal.take_back(false);
         let since = *state.waits_since.get_or_insert_with(clock::now);
         if !state.waiting_is_said && clock::now() > since + STUCK {
@@ -183,14 +184,14 @@ impl Watch<'_> {
         false
     }
 
-    fn over(&mut self, ending: Ending, state: State) -> Watched {
-        self.slate.set_deadline(None);
+    fn over(&mut self, ending: Ending, state: State) -> CommandResult {
+        self.shared.set_deadline(None);
         // A command that did not end by itself may have left the terminal in any state.
         let abrupt = state.stop.is_some() || matches!(ending, Ending::Signal(_));
         self.terminal.take_back(abrupt);
         let told_to_end = is_told(ending, &state.handed);
         let (stopped, warned) = (state.stop.and_then(|stop| stop.why), state.warned);
-        Watched { ending, stopped, warned, told_to_end }
+        CommandResult { ending, stopped, warned, told_to_end }
     }
 
     /// Waits for something to happen.
@@ -199,8 +200,8 @@ impl Watch<'_> {
             ended = lost, if state.lost.is_none() => state.lost = Some(ended),
             event = self.events.next() => match event {
                 Event::Signal(signal) => self.hand_on(signal, state),
-                Event::FrontGone => self.stop(Some(Why::FrontGone), self.limits.kill_after, state),
-                Event::Child | Event::Rung => {}
+                Event::ForegroundGone => self.stop(Some(StopReason::ForegroundGone), self.limits.kill_after, state),
+                Event::Child | Event::Alarm => {}
             },
         }
     }
@@ -226,7 +227,7 @@ impl Watch<'_> {
 
     fn tell_stopped(&self, signal: i32, all: bool, state: &mut State) {
         state.told = true;
-        self.events.tell(News::Stopped { signal: signal as u8, all });
+        self.events.tell(Message::Stopped { signal: signal as u8, all });
     }
 
     /// The command was stopped, or goes on.
@@ -245,10 +246,10 @@ impl Watch<'_> {
                 self.tell_stopped(signal, had_it, state);
             }
             Change::Continued if state.told => {
-                // Not by the front, which would have told us.
+                // Not by the foreground, which would have told us.
                 state.told = false;
-                if !self.events.front_is_gone() {
-                    let _ = kill_process(self.events.front, Signal::CONT);
+                if !self.events.foreground_is_gone() {
+                    let _ = kill_process(self.events.foreground, Signal::CONT);
                 }
             }
             Change::Continued => {}
@@ -277,19 +278,19 @@ impl Watch<'_> {
             // It is being stopped for another reason, and has less time now.
             stop.kill_at = stop.kill_at.min(clock::now() + left);
         } else if self.command.ended().is_none() || state.waits_since.is_some() {
-            self.stop(Some(Why::Lost(loss)), left, state);
+            self.stop(Some(StopReason::Lost(loss)), left, state);
         }
     }
 
     fn look_at_time(&mut self, state: &mut State) {
         let Some(max_run) = self.limits.max_run else { return };
         if state.stop.is_none() && clock::now() >= state.started.saturating_add(max_run) {
-            self.stop(Some(Why::MaxRun), self.limits.kill_after, state);
+            self.stop(Some(StopReason::MaxRun), self.limits.kill_after, state);
         }
     }
 
     /// Asks the command and all it started to end, within `left`.
-    fn stop(&mut self, why: Option<Why>, left: Duration, state: &mut State) {
+    fn stop(&mut self, why: Option<StopReason>, left: Duration, state: &mut State) {
         if state.stop.is_some() {
             return;
         }
@@ -319,7 +320,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Says when to look again, to our alarm and to the front.
+    /// Says when to look again, to our alarm and to the foreground.
     fn set_alarm(&mut self, state: &State) {
         let Limits { kill_after, margin, max_run, on_lost, .. } = self.limits;
         let now = clock::now();
@@ -341,8 +342,8 @@ impl Watch<'_> {
         if self.events.alarm.set(next).is_err() {
             (self.note)("cannot set the alarm; the foreground process takes over");
         }
-        if self.slate.set_deadline(gone_by) {
-            self.events.tell(News::Look);
+        if self.shared.set_deadline(gone_by) {
+            self.events.tell(Message::DeadlineSet);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The keeper: it stands in line, holds, renews, starts the command, watches over it, releases.
+//! The supervisor: it waits in line, holds and renews the lock, starts the command, supervises it and releases.
 //!
-//! It is a process of its own, with a group and a name of its own, so that what ends `tenure` (a key in
-//! the terminal, `kill -9`, `pkill tenure`) does not end it: the hold must not end before the command
-//! has, and it is the keeper that sees to both.
+//! It is a separate process with its own process group and name, so that what ends `tenure` (Ctrl-C, `kill -9`,
+//! `pkill tenure`) does not end it: the lock must not be released before the command has ended, and the supervisor
+//! is responsible for both.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,17 +13,18 @@ use std::time::Duration;
 use rustix::process::{Pid, getpid, set_child_subreaper, setpgid};
 use tenure::{Hold, Options, Released};
 
+use super::channel::Message;
 use super::command::Command;
 use super::events::{Event, Events};
+use super::forward::Forwarding;
 use super::held::{Held, Settling};
-use super::link::{News, Slate};
 use super::loss::Loss;
-use super::passing::Passing;
-use super::registry::{self, Note};
+use super::registry::{self, Entry};
 use super::report::{MAX_RUN, Outcome, Report, late, not_started};
+use super::shared_state::SharedState;
+use super::supervise::{CommandResult, Limits, StopReason, Supervision};
 use super::terminal::Terminal;
-use super::watch::{Limits, Watch, Watched, Why};
-use super::{clock, log, quiet, signals};
+use super::{clock, log, signals, stdio};
 use crate::args::Run;
 use crate::args::claim::Kind;
 use crate::args::run::{Program, Purpose};
@@ -39,51 +40,61 @@ const NAME: &std::ffi::CStr = c"hold-supervisor";
 /// How long a candidate whose command ended by itself leaves the lead to others.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// What the keeper has from before the fork.
+/// What the supervisor has from before the fork.
 pub(super) struct Start<'a> {
     pub(super) run: &'a Run,
     pub(super) settings: &'a Settings,
-    pub(super) front: Pid,
+    pub(super) foreground: Pid,
     pub(super) guard: Pid,
     pub(super) link: UnixStream,
-    pub(super) slate: Slate,
-    pub(super) bell: OwnedFd,
+    pub(super) shared: SharedState,
+    pub(super) wake_guard: OwnedFd,
     pub(super) inherited: Inherited,
     pub(super) status: Option<File>,
 }
 
 /// Keeps until all is over, and returns the exit code.
-pub(super) fn keep(start: Start<'_>) -> u8 {
-    let Start { run, settings, front, guard, link, slate, bell, inherited, status } = start;
-    let mut desk = Desk { settings, status };
-    let runtime = set_apart(front).map_err(|error| broken(&error)).and_then(|()| engine::runtime());
+pub(super) fn supervise_run(start: Start<'_>) -> u8 {
+    let Start { run, settings, foreground, guard, link, shared, wake_guard, inherited, status } =
+        start;
+    let mut publisher = Publisher { settings, status };
+    let runtime =
+        set_apart(foreground).map_err(|error| broken(&error)).and_then(|()| engine::runtime());
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(failure) => {
-            let report = desk.publish(Report::not_run(Outcome::Failed, failure));
-            let _ = (&link).write_all(&report.news(false).to_bytes());
+            let report = publisher.publish(Report::not_run(Outcome::Failed, failure));
+            let _ = (&link).write_all(&report.message(false).to_bytes());
             return report.exit;
         }
     };
     let code = runtime.block_on(async {
-        let events = match Events::new(front, link, bell, inherited) {
+        let events = match Events::new(foreground, link, wake_guard, inherited) {
             Ok(events) => events,
             Err((error, link)) => {
-                let report = desk.publish(Report::not_run(Outcome::Failed, broken(&error)));
-                let _ = (&link).write_all(&report.news(false).to_bytes());
+                let report = publisher.publish(Report::not_run(Outcome::Failed, broken(&error)));
+                let _ = (&link).write_all(&report.message(false).to_bytes());
                 return report.exit;
             }
         };
-        let mut keeper =
-            Keeper { run, settings, events, guard, slate, inherited, paused: false, passing: None };
-        let (mut report, kept) = keeper.go().await;
-        slate.set_over();
-        keeper.pass_on(&mut report).await;
-        let report = desk.publish(report);
-        keeper.events.tell(report.news(kept.is_some()));
+        let mut supervisor = Supervisor {
+            run,
+            settings,
+            events,
+            guard,
+            shared,
+            inherited,
+            paused: false,
+            passing: None,
+        };
+        let (mut report, kept) = supervisor.go().await;
+        shared.set_over();
+        supervisor.pass_on(&mut report).await;
+        let report = publisher.publish(report);
+        supervisor.events.tell(report.message(kept.is_some()));
         if let Some(kept) = kept {
-            drop(desk);
-            kept.linger(&mut keeper.events).await;
+            drop(publisher);
+            kept.linger(&mut supervisor.events).await;
         }
         report.exit
     });
@@ -93,25 +104,25 @@ pub(super) fn keep(start: Start<'_>) -> u8 {
 }
 
 /// Where a report goes.
-struct Desk<'a> {
+struct Publisher<'a> {
     settings: &'a Settings,
     status: Option<File>,
 }
 
-impl Desk<'_> {
+impl Publisher<'_> {
     fn publish(&mut self, report: Report) -> Report {
         report.publish(self.settings.error_paint(), self.status.as_mut());
         report
     }
 }
 
-/// Out of the reach of what is meant for the front.
-fn set_apart(front: Pid) -> io::Result<()> {
+/// Out of the reach of what is meant for the foreground.
+fn set_apart(foreground: Pid) -> io::Result<()> {
     setpgid(None, None)?;
     set_child_subreaper(Some(getpid()))?;
     // A name that cannot be changed is no reason to stop.
     let _ = rustix::thread::set_name(NAME);
-    system::retitle(&format!("{} of {front}", NAME.to_string_lossy()));
+    system::retitle(&format!("{} of {foreground}", NAME.to_string_lossy()));
     Ok(())
 }
 
@@ -120,32 +131,32 @@ fn broken(error: &io::Error) -> Failure {
     Failure::new(INTERNAL, "cannot supervise the command", error.to_string(), help)
 }
 
-pub(super) struct Keeper<'a> {
+pub(super) struct Supervisor<'a> {
     pub(super) run: &'a Run,
     pub(super) settings: &'a Settings,
     pub(super) events: Events,
     guard: Pid,
-    slate: Slate,
+    shared: SharedState,
     inherited: Inherited,
-    /// The front was stopped: nothing is started until it goes on.
+    /// The foreground was stopped: nothing is started until it goes on.
     pub(super) paused: bool,
     /// What is written, where that is passed on and not the command's own.
-    pub(super) passing: Option<Passing>,
+    pub(super) passing: Option<Forwarding>,
 }
 
-/// Why the keeper does not go on.
+/// StopReason the supervisor does not go on.
 pub(super) enum CalledOff {
     /// By this signal.
     Signal(i32),
-    /// The front was killed.
-    FrontGone,
+    /// The foreground was killed.
+    ForegroundGone,
 }
 
 impl CalledOff {
     pub(super) fn report(self) -> Report {
         match self {
             CalledOff::Signal(signal) => Report::called_off(signal),
-            CalledOff::FrontGone => Report::called_off(libc::SIGKILL),
+            CalledOff::ForegroundGone => Report::called_off(libc::SIGKILL),
         }
     }
 }
@@ -166,7 +177,7 @@ struct Kept {
     until: Duration,
 }
 
-impl Keeper<'_> {
+impl Supervisor<'_> {
     /// From the first contact to the last. With `hold_for`, the hold may have to be kept after that.
     async fn go(&mut self) -> (Report, Option<Kept>) {
         let connecting = engine::connect_guarded(self.settings, self.guard);
@@ -202,7 +213,7 @@ impl Keeper<'_> {
     /// Says how the term ended, and waits until it is time for the next one.
     async fn campaign_again(&mut self, report: &Report, pause: Duration) -> Result<(), Report> {
         report.publish(self.settings.error_paint(), None);
-        let name = quoted(&self.run.asking.name);
+        let name = quoted(&self.run.claim.name);
         let how = report.command.map_or(String::new(), |ending| format!("the command {ending}; "));
         self.settings.notes().say(&format!("{how}campaigning for {name} again"));
         let paused = self.unless_called_off(tokio::time::sleep(pause)).await;
@@ -219,7 +230,7 @@ impl Keeper<'_> {
         };
         let ran = ran.await;
         let (mut report, lasted) = match ran {
-            Ok(watched) => (self.judge(watched, &hold, options), hold.is_live()),
+            Ok(result) => (self.judge(result, &hold, options), hold.is_live()),
             Err(report) => (report, true),
         };
         report.fence = Some(fence);
@@ -235,7 +246,7 @@ impl Keeper<'_> {
             Some(Released::InTime) => (report, Rest::SignOff),
             _ => {
                 if lasted && report.failure.is_none() {
-                    let name = quoted(&self.run.asking.name);
+                    let name = quoted(&self.run.claim.name);
                     self.settings.notes().say(&format!(
                         "the engine did not confirm the release of {name}: it stays locked until its \
                          ttl expires"
@@ -246,14 +257,18 @@ impl Keeper<'_> {
         }
     }
 
-    async fn run_command(&mut self, hold: &Hold, options: &Options) -> Result<Watched, Report> {
+    async fn run_command(
+        &mut self,
+        hold: &Hold,
+        options: &Options,
+    ) -> Result<CommandResult, Report> {
         let run = self.run;
-        let mut terminal = Terminal::new(self.events.front);
-        let note = Note::leave();
+        let mut terminal = Terminal::new(self.events.foreground);
+        let note = Entry::create();
         let command = match self.start(hold, &note, &mut terminal) {
             Ok(command) => command,
             Err(error) => {
-                note.take_away();
+                note.remove();
                 let failure = not_started(&shown(&run.program), &error);
                 return Err(Report::not_run(Outcome::Failed, failure));
             }
@@ -263,7 +278,7 @@ impl Keeper<'_> {
         if !run.leads() {
             // What the command reads and writes is its own from now on: if it closes its output, whoever
             // reads that must not wait for us. Of a leader there may be another one to come.
-            quiet::let_go_of_input_and_output();
+            stdio::let_go_of_input_and_output();
         }
         let kill_after = run.kill_after(options.ttl).unwrap_or_default();
         let limits = Limits {
@@ -276,31 +291,31 @@ impl Keeper<'_> {
         };
         let (settings, fence) = (self.settings, hold.fence().get());
         let say = |loss: &Loss| {
-            let warning = loss.failure(&run.asking.name, fence, options.ttl, false);
+            let warning = loss.failure(&run.claim.name, fence, options.ttl, false);
             let report = Report::not_run(Outcome::Lost, warning);
             report.publish(settings.error_paint(), None);
         };
         let remark = |text: &str| settings.notes().say(text);
-        let watch = Watch {
+        let supervision = Supervision {
             command,
             hold,
             options,
             limits,
             events: &mut self.events,
             terminal,
-            slate: self.slate,
+            shared: self.shared,
             say: &say,
             note: &remark,
         };
-        let watched = watch.watch().await;
-        note.take_away();
-        Ok(watched)
+        let result = supervision.run().await;
+        note.remove();
+        Ok(result)
     }
 
-    fn start(&mut self, hold: &Hold, note: &Note, terminal: &mut Terminal) -> io::Result<Command> {
+    fn start(&mut self, hold: &Hold, note: &Entry, terminal: &mut Terminal) -> io::Result<Command> {
         let run = self.run;
         let mut variables = vec![
-            ("TENURE_NAME", run.asking.name.clone()),
+            ("TENURE_NAME", run.claim.name.clone()),
             ("TENURE_KIND", word(run).to_owned()),
             ("TENURE_FENCE", hold.fence().to_string()),
             (within::VARIABLE, within::with(run.space(), hold.name(), hold.fence().get())),
@@ -310,34 +325,36 @@ impl Keeper<'_> {
             variables.push(("TENURE_TERM", hold.fence().to_string()));
         }
         // It is a setting, too: what nobody said must not become what a run within this one says.
-        if let Some(owner) = &run.asking.owner {
+        if let Some(owner) = &run.claim.owner {
             variables.push(("TENURE_OWNER", owner.clone()));
         }
         let mut output = None;
         if let Purpose::Once(_) = run.purpose {
-            let (passing, ends) = Passing::start()?;
+            let (passing, ends) = Forwarding::start()?;
             (self.passing, output) = (Some(passing), Some(ends));
         }
         Command::start(&run.program, variables, self.inherited, terminal, output)
     }
 
     /// What a command that ran comes to.
-    fn judge(&self, watched: Watched, hold: &Hold, options: &Options) -> Report {
-        log::ended(self.run, watched.ending);
-        let again = self.again(&watched);
-        let Watched { ending, stopped, warned, .. } = watched;
+    fn judge(&self, result: CommandResult, hold: &Hold, options: &Options) -> Report {
+        log::ended(self.run, result.ending);
+        let again = self.again(&result);
+        let CommandResult { ending, stopped, warned, .. } = result;
         let by_itself = stopped.is_none();
         let (outcome, exit, failure) = match stopped {
             None if warned.is_some() => (Outcome::Lost, ending.exit_code(), None),
             None if !hold.is_live() => {
                 let exit = ending.exit_code();
-                (Outcome::Lost, exit, Some(late(&self.run.asking.name, exit)))
+                (Outcome::Lost, exit, Some(late(&self.run.claim.name, exit)))
             }
             None => (Outcome::Ran, ending.exit_code(), None),
-            Some(Why::FrontGone) => (Outcome::Signal, signals::exit_code(libc::SIGKILL), None),
-            Some(Why::MaxRun) => (Outcome::MaxRun, MAX_RUN, Some(self.ran_too_long())),
-            Some(Why::Lost(loss)) => {
-                let (name, fence) = (&self.run.asking.name, hold.fence().get());
+            Some(StopReason::ForegroundGone) => {
+                (Outcome::Signal, signals::exit_code(libc::SIGKILL), None)
+            }
+            Some(StopReason::MaxRun) => (Outcome::MaxRun, MAX_RUN, Some(self.ran_too_long())),
+            Some(StopReason::Lost(loss)) => {
+                let (name, fence) = (&self.run.claim.name, hold.fence().get());
                 let failure = loss.failure(name, fence, options.ttl, true);
                 (Outcome::Lost, failure.exit, Some(failure))
             }
@@ -347,11 +364,11 @@ impl Keeper<'_> {
 
     /// How long until a candidate campaigns again. One whose command ends by itself must not do so in
     /// haste: the next one may end as soon.
-    fn again(&self, watched: &Watched) -> Option<Duration> {
+    fn again(&self, result: &CommandResult) -> Option<Duration> {
         let Purpose::Lead { restart } = self.run.purpose else { return None };
-        match watched.stopped {
-            _ if watched.told_to_end => None,
-            Some(Why::Lost(_)) => Some(Duration::ZERO),
+        match result.stopped {
+            _ if result.told_to_end => None,
+            Some(StopReason::Lost(_)) => Some(Duration::ZERO),
             None if restart => Some(RESTART),
             _ => None,
         }
@@ -367,7 +384,7 @@ impl Keeper<'_> {
         )
     }
 
-    /// Waits for `work`, unless a signal ends the wait or the front is killed.
+    /// Waits for `work`, unless a signal ends the wait or the foreground is killed.
     pub(super) async fn unless_called_off<T>(
         &mut self,
         work: impl Future<Output = T>,
@@ -386,7 +403,7 @@ impl Keeper<'_> {
     }
 
     /// Waits for `work`, which is the last to be done, unless a signal says that nobody can wait for
-    /// it. That the front is killed meanwhile changes nothing.
+    /// it. That the foreground is killed meanwhile changes nothing.
     pub(super) async fn unless_hurried<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         loop {
@@ -403,26 +420,26 @@ impl Keeper<'_> {
     /// What an event means while no command runs.
     pub(super) fn heed(&mut self, event: Event) -> Option<CalledOff> {
         match event {
-            Event::FrontGone => return Some(CalledOff::FrontGone),
+            Event::ForegroundGone => return Some(CalledOff::ForegroundGone),
             Event::Signal(signal) if signals::is_an_end(signal) => {
                 return Some(CalledOff::Signal(signal));
             }
             Event::Signal(libc::SIGCONT) => self.paused = false,
             Event::Signal(libc::SIGTSTP) => {
                 self.paused = true;
-                self.events.tell(News::Stopped { signal: libc::SIGTSTP as u8, all: false });
+                self.events.tell(Message::Stopped { signal: libc::SIGTSTP as u8, all: false });
             }
-            Event::Signal(_) | Event::Child | Event::Rung => {}
+            Event::Signal(_) | Event::Child | Event::Alarm => {}
         }
         None
     }
 }
 
 impl Kept {
-    /// Keeps the name taken after the front has gone, until its time is over or somebody ends this. It
+    /// Keeps the name taken after the foreground has gone, until its time is over or somebody ends this. It
     /// then ends without a release: what is left of the ttl stands in.
     async fn linger(self, events: &mut Events) {
-        quiet::let_go_of_everything();
+        stdio::let_go_of_everything();
         // Nobody who waits for what this process started waits for this.
         let _ = rustix::process::setsid();
         let mut lost = self.hold.lost();
@@ -443,7 +460,7 @@ impl Kept {
 
 /// What the name is, as the command finds it in TENURE_KIND.
 pub(super) fn word(run: &Run) -> &'static str {
-    match (&run.purpose, run.asking.kind) {
+    match (&run.purpose, run.claim.kind) {
         (Purpose::Lead { .. }, _) => "leader",
         (Purpose::Once(_), _) => "once",
         (Purpose::Hold, Kind::Lock) => "lock",

@@ -17,14 +17,14 @@ const MOST: u64 = 4096;
 
 /// Which hold is meant, and where its claim is.
 #[derive(Debug)]
-pub(crate) struct Claimed {
+pub(crate) struct DetachedClaim {
     /// What is held, as it was typed.
     pub(crate) name: String,
     /// Whether the claim comes from standard input instead of `TENURE_CLAIM`.
     pub(crate) from_stdin: bool,
 }
 
-impl Claimed {
+impl DetachedClaim {
     /// Reads the claim.
     pub(crate) fn read(&self, settings: &Settings) -> Result<Detached, Failure> {
         let name = typed(&self.name);
