@@ -46,7 +46,7 @@ type Figures = [Vec<f64>; 5];
 /// The one that the goals are for.
 const RELAY: usize = 1;
 
-/// Needs `cargo build --release -p tenure-cli` before.
+/// Needs `cargo build --release -p tenure-cli --features relay` before.
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -225,7 +225,10 @@ struct Relay {
 impl Relay {
     fn start(node: &Anvil, redis: &Redis, args: &[&str]) -> Relay {
         let tenure = std::env::current_exe().expect("a path").with_file_name("tenure");
-        assert!(tenure.exists(), "run `cargo build --release -p tenure-cli` first");
+        assert!(
+            tenure.exists(),
+            "run `cargo build --release -p tenure-cli --features relay` first"
+        );
         let mut command = Command::new(tenure);
         command.args(["relay", "--listen", "127.0.0.1:0", "--upstream", &node.url()]).args(args);
         command.env("TENURE_URL", redis.url()).stdout(Stdio::piped());

@@ -91,9 +91,9 @@ fn clippy() -> Result<(), Failure> {
     workspace::run(clippy.args(["--locked", "--", "-D", "warnings"]))
 }
 
-/// Whether the libraries stand without any of their features: everywhere else all of them are on.
+/// Whether the packages build without any of their features: everywhere else all of them are on.
 fn no_features() -> Result<(), Failure> {
-    LIBRARIES.iter().try_for_each(|package| clippy_with(package, ""))?;
+    PACKAGES.iter().try_for_each(|package| clippy_with(package, ""))?;
     let tree = ["tree", "--locked", "--no-default-features", "-p", "tenure"];
     let tree =
         workspace::output(workspace::cargo(tree).args(["-e", "normal", "--prefix", "none"]))?;
@@ -117,7 +117,7 @@ fn heavy_crates(tree: &str) -> Vec<&str> {
 
 /// Whether they stand on each of their features alone.
 fn features() -> Result<(), Failure> {
-    for package in LIBRARIES {
+    for package in PACKAGES {
         let manifest =
             workspace::read(&workspace::root(), &format!("crates/{package}/Cargo.toml"))?;
         feature_names(&manifest).try_for_each(|feature| clippy_with(package, feature))?;
@@ -125,10 +125,12 @@ fn features() -> Result<(), Failure> {
     // What a build says that lacks an engine can be seen in such a build only.
     let test =
         ["test", "--locked", "--no-default-features", "-p", "tenure", "--lib", "client::open"];
+    workspace::run(&mut workspace::cargo(test))?;
+    let test = ["test", "--locked", "--no-default-features", "-p", "tenure-cli", "args::"];
     workspace::run(&mut workspace::cargo(test))
 }
 
-const LIBRARIES: [&str; 2] = ["tenure", "tenure-relay"];
+const PACKAGES: [&str; 3] = ["tenure", "tenure-relay", "tenure-cli"];
 
 fn clippy_with(package: &str, feature: &str) -> Result<(), Failure> {
     let args = ["clippy", "--quiet", "--locked", "--no-default-features", "-p", package];

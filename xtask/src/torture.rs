@@ -81,7 +81,16 @@ fn leaders() -> Result<(), Failure> {
 
 fn commands() -> Result<(), Failure> {
     println!("commands under `tenure run`, killed and lost");
-    let args = ["test", "--release", "--locked", "-p", "tenure-cli", "--test", "command"];
+    let args = [
+        "test",
+        "--release",
+        "--locked",
+        "-p",
+        "tenure-cli",
+        "--all-features",
+        "--test",
+        "command",
+    ];
     let mut commands = workspace::cargo(args);
     workspace::run(commands.arg("run::").env(ROUNDS.0, ROUNDS.1))
 }

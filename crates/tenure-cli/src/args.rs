@@ -150,7 +150,7 @@ pub(crate) fn define() -> Words {
         .subcommands(script::define_commands())
         .subcommands(look::define_commands())
         .subcommands(define_live())
-        .subcommands(define_relay())
+        .subcommand(define_relay())
         .subcommand(demo::define())
         .subcommand(bench::define())
         .subcommands(define_local())
@@ -164,12 +164,29 @@ fn define_live() -> Vec<Words> {
     ]
 }
 
-/// The relay, if it was built in.
-fn define_relay() -> Vec<Words> {
-    vec![
-        #[cfg(feature = "relay")]
-        relay::define(),
-    ]
+/// The relay.
+#[cfg(feature = "relay")]
+fn define_relay() -> Words {
+    relay::define()
+}
+
+/// A build without the relay has the command, too: it says how to get it.
+#[cfg(not(feature = "relay"))]
+fn define_relay() -> Words {
+    let rest = Arg::new("rest").num_args(..).trailing_var_arg(true).allow_hyphen_values(true);
+    Words::new("relay")
+        .about("Keep each Ethereum sender's transactions in order (not in this build)")
+        .arg(rest.value_parser(define::as_is()).hide(true))
+}
+
+#[cfg(not(feature = "relay"))]
+fn no_relay() -> Failure {
+    Failure::new(
+        USAGE,
+        "this tenure was built without the relay",
+        "the relay is an optional feature, because it doubles the time of a build",
+        "`cargo install --path crates/tenure-cli --features relay`",
+    )
 }
 
 /// What every command takes.
@@ -271,6 +288,8 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
         "once" => return Ok(Command::Run(Box::new(once::read(given, args)?))),
         #[cfg(feature = "relay")]
         "relay" => return Ok(Command::Relay(Box::new(Relay::read(given)?))),
+        #[cfg(not(feature = "relay"))]
+        "relay" => return Err(no_relay()),
         "leader" => {
             EngineCommand::Leader { name: given.name()?, watch: given.flag("watch")?.value }
         }
@@ -333,4 +352,27 @@ fn help(topic: Option<String>, words: &mut Words) -> Option<String> {
     let Some(topic) = topic else { return Some(words.render_help().to_string()) };
     words.build();
     words.find_subcommand_mut(&topic).map(|words| words.render_help().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(not(feature = "relay"))]
+    #[test]
+    fn a_build_without_the_relay_says_how_to_get_it() {
+        let words = ["tenure", "relay", "--upstream", "http://127.0.0.1:8545", "-t", "5s"];
+        let refused = parse(words.map(OsString::from).into(), &|_| None).unwrap_err();
+        assert_eq!((refused.exit, &*refused.what), (64, "this tenure was built without the relay"));
+        assert!(refused.help.contains("--features relay"), "{refused}");
+        assert!(define().render_help().to_string().contains("(not in this build)"));
+    }
+
+    #[cfg(feature = "relay")]
+    #[test]
+    fn a_build_with_the_relay_reads_its_arguments() {
+        let words = ["tenure", "relay", "--upstream", "http://127.0.0.1:8545", "-t", "5s"];
+        let asked = parse(words.map(OsString::from).into(), &|_| None);
+        assert!(matches!(asked, Ok(Invocation::Run(_, Command::Relay(_)))), "{asked:?}");
+    }
 }

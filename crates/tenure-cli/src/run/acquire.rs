@@ -27,8 +27,8 @@ const LEAVING: Duration = Duration::from_secs(3);
 /// How long a candidate waits before it asks an engine again that could not be asked.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// What came of an ask.
-enum Asked {
+/// What an attempt to acquire came to.
+enum Attempt {
     /// It is ours.
     Held(Held),
     /// There is nothing to run.
@@ -39,7 +39,7 @@ enum Asked {
 
 impl Supervisor<'_> {
     /// Stands in line until it holds the name, for as long as a hold lasts.
-    pub(super) async fn take(&mut self, tenure: &Tenure) -> Result<(Held, Options), Report> {
+    pub(super) async fn acquire(&mut self, tenure: &Tenure) -> Result<(Held, Options), Report> {
         let (run, settings) = (self.run, self.settings);
         let failed = |failure| Report::not_run(Ended::Failed, failure);
         let options = self.options(tenure);
@@ -63,15 +63,15 @@ impl Supervisor<'_> {
                 }
             };
             let error = match self.unless_called_off(claim).await {
-                Ok(Ok(Asked::Held(held))) => match self.make_full(held, &options).await? {
+                Ok(Ok(Attempt::Held(held))) => match self.make_full(held, &options).await? {
                     Ok(held) => {
                         self.say_got(&held, &waiting);
                         return Ok((held, options));
                     }
                     Err(error) => error,
                 },
-                Ok(Ok(Asked::Over(report))) => return Err(report),
-                Ok(Ok(Asked::Done(outcome))) => return Err(self.replay(&outcome)),
+                Ok(Ok(Attempt::Over(report))) => return Err(report),
+                Ok(Ok(Attempt::Done(outcome))) => return Err(self.replay(&outcome)),
                 Ok(Err(error)) => error,
                 Err(off) => return Err(off.report()),
             };
@@ -180,16 +180,16 @@ async fn ask(
     settings: &Settings,
     tenure: &Tenure,
     options: Options,
-) -> tenure::Result<Asked> {
+) -> tenure::Result<Attempt> {
     let name = settings.full_name(&run.claim.name);
     let work = match &run.purpose {
         Purpose::Hold => {
             let hold = run.claim.join(tenure, settings, options).await?;
-            return Ok(Asked::Held(Held::Lock(hold)));
+            return Ok(Attempt::Held(Held::Lock(hold)));
         }
         Purpose::Lead { .. } => {
             let term = tenure.election(name).options(options).campaign().await?;
-            return Ok(Asked::Held(Held::Term(term)));
+            return Ok(Attempt::Held(Held::Term(term)));
         }
         Purpose::Once(work) => work,
     };
@@ -201,16 +201,16 @@ async fn ask(
         once = once.content(content);
     }
     Ok(match once.begin().await? {
-        Begun::Mine(work) => Asked::Held(Held::Work(work)),
-        Begun::Replayed(outcome) => Asked::Done(outcome),
+        Begun::Mine(work) => Attempt::Held(Held::Work(work)),
+        Begun::Replayed(outcome) => Attempt::Done(outcome),
         Begun::Unsettled => {
-            Asked::Over(Report::not_run(Ended::Unsettled, unsettled(&run.claim.name)))
+            Attempt::Over(Report::not_run(Ended::Unsettled, unsettled(&run.claim.name)))
         }
         Begun::InProgress(_) => {
             let view = names::look(tenure, Space::Once, &name).await.ok().flatten();
             let said = "others are running it".to_owned();
             let busy = claim::busy(&run.claim.name, run.claim.wait, said, view.as_ref());
-            Asked::Over(Report::not_run(Ended::Busy, busy))
+            Attempt::Over(Report::not_run(Ended::Busy, busy))
         }
     })
 }

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_abandoned_when_its_keeper_is_gone_and_only_then() {
+    fn a_run_is_abandoned_when_its_supervisor_is_gone_and_only_then() {
         let (run, space) = (name(getpid()).unwrap(), space().unwrap());
         assert!(!is_abandoned(&run, space));
         let (rest, started) = run.rsplit_once('.').unwrap();

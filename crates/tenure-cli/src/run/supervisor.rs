@@ -187,7 +187,7 @@ impl Supervisor<'_> {
             Err(off) => return (off.report(), None),
         };
         loop {
-            let (hold, options) = match self.take(&tenure).await {
+            let (hold, options) = match self.acquire(&tenure).await {
                 Ok(taken) => taken,
                 Err(report) => {
                     self.leave(&tenure).await;
