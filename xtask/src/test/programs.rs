@@ -109,8 +109,7 @@ impl Job {
 
 /// How many tests of a program run at a time.
 fn threads() -> usize {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    cores + cores.div_ceil(2)
+    2 * thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

