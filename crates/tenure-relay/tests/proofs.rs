@@ -8,6 +8,7 @@ mod failover;
 mod flood;
 mod handover;
 mod hung;
+mod killed;
 mod kinds;
 mod misbehaviour;
 mod nonces;

@@ -42,9 +42,14 @@ impl Answer {
 
 impl Client {
     pub(crate) async fn connect(host: SocketAddr) -> Client {
-        let stream = TcpStream::connect(host).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        Client { stream: BufReader::new(stream), host, key: None, path: "/" }
+        Client::try_connect(host).await.unwrap()
+    }
+
+    /// The same, where nobody may listen.
+    pub(crate) async fn try_connect(host: SocketAddr) -> Result<Client> {
+        let stream = TcpStream::connect(host).await?;
+        stream.set_nodelay(true)?;
+        Ok(Client { stream: BufReader::new(stream), host, key: None, path: "/" })
     }
 
     /// The same, with an `Idempotency-Key` on every request.

@@ -33,6 +33,10 @@ impl Payments {
         self.paid.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn paid(&self) -> u64 {
+        self.paid.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn killed(&self) -> u64 {
         self.killed.load(Ordering::Relaxed)
     }

@@ -76,6 +76,8 @@ pub(crate) struct Orders {
     pub(crate) on_outage: OnOutage,
     pub(crate) max_hold: Duration,
     pub(crate) ttl: Duration,
+    /// How long nonces stay reserved for signers, if they are.
+    pub(crate) nonces_for: Option<Duration>,
 }
 
 impl Orders {
@@ -84,7 +86,7 @@ impl Orders {
         let (node, engine) = (node.to_owned(), engine.to_owned());
         let (max_hold, ttl) = (config.max_hold, config.ttl);
         let (gap, on_outage) = (config.gap, config.on_outage);
-        Orders { node, engine, ordering: true, gap, on_outage, max_hold, ttl }
+        Orders { node, engine, ordering: true, gap, on_outage, max_hold, ttl, nonces_for: None }
     }
 
     fn write(&self) -> String {
@@ -102,6 +104,7 @@ impl Orders {
             "node": self.node, "engine": self.engine, "ordering": self.ordering, "gap": gap,
             "on_outage": on_outage, "max_hold": self.max_hold.as_millis() as u64,
             "ttl": self.ttl.as_millis() as u64,
+            "nonces_for": self.nonces_for.map(|time| time.as_millis() as u64),
         })
         .to_string()
     }
@@ -126,6 +129,7 @@ impl Orders {
             },
             max_hold: time("max_hold"),
             ttl: time("ttl"),
+            nonces_for: value["nonces_for"].as_u64().map(Duration::from_millis),
         }
     }
 }
@@ -182,6 +186,9 @@ pub(crate) async fn be_a_relay() {
     config.on_outage = orders.on_outage;
     config.max_hold = orders.max_hold;
     config.ttl = orders.ttl;
+    if let Some(lasts) = orders.nonces_for {
+        (config.nonces, config.nonces_for) = (true, lasts);
+    }
     let relay = Relay::new(config, &tenure).unwrap();
     let server = Server::bind(relay, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     println!("{LISTENS}{}", server.address().unwrap());
