@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use crate::access::Caller;
 use crate::config::{Config, Gap};
 use crate::envelope::Json;
+use crate::expected::Expected;
 use crate::in_flight::InFlight;
 use crate::journey::Journey;
 use crate::passage::Passage;
@@ -34,6 +35,7 @@ pub(crate) struct Lanes {
     pub(crate) config: Config,
     pub(crate) tenure: Tenure,
     pub(crate) nodes: Nodes,
+    pub(crate) expected: Expected,
     pub(crate) queues: Queues,
     pub(crate) passing: Passing,
     pub(crate) signers: Signers,

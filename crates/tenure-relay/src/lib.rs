@@ -9,6 +9,8 @@ pub mod alloy;
 mod config;
 #[cfg(feature = "relay")]
 pub mod envelope;
+#[cfg(feature = "relay")]
+mod expected;
 pub mod in_flight;
 #[cfg(feature = "relay")]
 mod journey;

@@ -27,7 +27,8 @@ pub(crate) struct Want {
 pub(crate) struct BaseFee(Mutex<Option<(Instant, Option<u128>)>>);
 
 impl BaseFee {
-    fn get(&self) -> Option<Option<u128>> {
+    /// `None` if it is not known any more.
+    pub(crate) fn get(&self) -> Option<Option<u128>> {
         let (since, fee) = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
         (since.elapsed() < FEE_LASTS).then_some(fee)
     }
@@ -110,6 +111,28 @@ impl Nodes {
         // Whatever it is, the node has had the transaction in its hands.
         let reply = read_reply(&heard.body, &id).map_err(NoAnswer::Unknown)?;
         Ok((reply, !heard.is_in_trouble))
+    }
+
+    /// The same, with the question how many of the sender's transactions the node has then. Where nothing is missing
+    /// before this one that is its nonce or more, in whichever order the node does the two.
+    pub(crate) async fn submit_and_count(
+        &self,
+        node: &Arc<Node>,
+        transaction: &Transaction,
+    ) -> Result<(Reply, bool, Option<u64>), NoAnswer> {
+        let ids = [Json::of(&1), Json::of(&2)];
+        let raw = Json::of(&[hex::encode_prefixed(&transaction.raw)]);
+        let pending = Json::of(&(format!("{:#x}", transaction.sender), "pending"));
+        let calls = [
+            call(&ids[0], "eth_sendRawTransaction", &raw),
+            call(&ids[1], "eth_getTransactionCount", &pending),
+        ];
+        let heard = self.hand(node, batch(calls)).await?;
+        let mut replies = read_replies(&heard.body, &ids).map_err(NoAnswer::Unknown)?.into_iter();
+        let missing = || Err(Refusal::BadReply("it left this call out".to_owned()));
+        let sent = replies.next().unwrap_or_else(missing).map_err(NoAnswer::Unknown)?;
+        let count = replies.next().and_then(Result::ok).and_then(|reply| result(reply).ok());
+        Ok((sent, !heard.is_in_trouble, count.and_then(|count| quantity(&count).ok())))
     }
 
     /// Several calls in one request, since each costs the way there and back.

@@ -57,6 +57,8 @@ pub(crate) struct Passage {
     member: Option<Member>,
     /// From here on a node may have it.
     is_submitted: bool,
+    /// What was tried before the checks is not known to have come to nothing.
+    is_unheard: bool,
     /// The node did not have it when its turn came: whatever it has then, it has from here.
     is_new: bool,
     /// What says that it was sent by this client.
@@ -96,6 +98,7 @@ impl Passage {
             answer,
             member: None,
             is_submitted: false,
+            is_unheard: false,
             is_new: false,
             remembered: None,
             reserves,
@@ -127,10 +130,10 @@ impl Passage {
                     Err(error) => {
                         let refusal = self.no_turn(&error);
                         place.refuse_all(&refusal);
-                        return Outcome::Refused(refusal);
+                        return self.refused(refusal);
                     }
                 },
-                Err(refusal) => return Outcome::Refused(refusal),
+                Err(refusal) => return self.refused(refusal),
             };
             let lane = match place.goes_behind(lane) {
                 Ok(()) => continue,
@@ -191,7 +194,17 @@ impl Passage {
     fn gap(&self, next: u64, waited: Duration) -> Outcome {
         let Transaction { sender, nonce, .. } = self.transaction;
         let because = self.lanes.queues.why_missing(sender, next);
-        Outcome::Refused(Refusal::NonceGap { next, nonce, waited, because })
+        self.refused(Refusal::NonceGap { next, nonce, waited, because })
+    }
+
+    /// What a node may have is not refused any more: it may still be carried out.
+    fn refused(&self, refusal: Refusal) -> Outcome {
+        let hash = self.transaction.hash;
+        Outcome::Refused(match refusal {
+            Refusal::OutcomeUnknown { .. } => refusal,
+            _ if self.is_submitted => Refusal::OutcomeUnknown { hash, why: refusal.message() },
+            _ => refusal,
+        })
     }
 
     /// A client is known again for what it has sent, or may have, and not for what was refused.
@@ -246,7 +259,11 @@ impl Passage {
             }
         };
         self.member = member.flatten();
-        let visit = visit.unwrap_or_else(|why| Visit::Over(Outcome::Refused(self.cut_off(why))));
+        let visit = match visit {
+            Ok(Visit::Over(Outcome::Refused(refusal))) => Visit::Over(self.refused(refusal)),
+            Ok(visit) => visit,
+            Err(why) => Visit::Over(Outcome::Refused(self.cut_off(why))),
+        };
         self.stays_shown(&visit, in_flight).await;
         if let Visit::Over(outcome) = &visit {
             if ["rejected", "refused"].contains(&class_of(outcome)) {
@@ -288,6 +305,11 @@ impl Passage {
     }
 
     async fn work(&mut self, in_flight: Option<&InFlight>) -> Visit {
+        if let Some(node) = self.expected_at()
+            && let Some(visit) = self.submit_as_expected(&node).await
+        {
+            return visit;
+        }
         let mut pause = FIRST_RETRY;
         loop {
             let gone = match self.check(in_flight).await {
@@ -312,7 +334,11 @@ impl Passage {
                     }
                 }
                 Ok(Checked::Repeated) => {
-                    return Visit::Over(Outcome::Repeated(self.transaction.hash));
+                    let hash = self.transaction.hash;
+                    return Visit::Over(match self.is_submitted {
+                        true => Outcome::Accepted(hash),
+                        false => Outcome::Repeated(hash),
+                    });
                 }
                 Ok(Checked::TooEarly(next)) => return Visit::TooEarly(next),
                 Err(Bad::No(refusal)) => return Visit::Over(Outcome::Refused(refusal)),

@@ -14,6 +14,7 @@ use tenure::Tenure;
 use crate::access::Caller;
 use crate::config::Config;
 use crate::envelope::{self, Bad, Call, Incoming, Json, Reply, read_replies};
+use crate::expected::Expected;
 use crate::journey::Journey;
 use crate::lane::{Lanes, Outcome};
 use crate::meters;
@@ -82,8 +83,10 @@ impl Relay {
         let nodes = Nodes::new(&config)?;
         meters::start(config.rules.chain_id, tenure, nodes.seen().map(|(host, _)| host));
         let (tenure, signers) = (tenure.clone(), Signers::default());
-        let (queues, passing) = (Queues::default(), Passing::default());
-        Ok(Relay { lanes: Arc::new(Lanes { config, tenure, nodes, queues, passing, signers }) })
+        let (queues, passing, expected) =
+            (Queues::default(), Passing::default(), Expected::default());
+        let lanes = Lanes { config, tenure, nodes, expected, queues, passing, signers };
+        Ok(Relay { lanes: Arc::new(lanes) })
     }
 
     /// Waits until no transaction is on its way.

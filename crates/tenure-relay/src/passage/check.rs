@@ -60,6 +60,29 @@ fn can_pay(transaction: &Transaction, account: &Account) -> Result<(), Refusal> 
 }
 
 impl Passage {
+    /// The node that will count this nonce next as far as is known, where the question whether it does may be asked
+    /// together with the submission: nothing that needs its answer is done before.
+    pub(super) fn expected_at(&self) -> Option<Arc<Node>> {
+        let (lanes, transaction) = (&self.lanes, &self.transaction);
+        let config = &lanes.config;
+        let is_asked_first = !config.ordering
+            || !matches!(config.gap, Gap::Hold(_))
+            || config.answer_early
+            || config.check_balance
+            || self.client.is_some()
+            || self.reserves
+            || self.was_early
+            || self.is_submitted;
+        if is_asked_first {
+            return None;
+        }
+        let base_fee = if config.check_fee { lanes.nodes.base_fee.get()? } else { None };
+        let account = Account { count: transaction.nonce, balance: None, base_fee };
+        can_pay(transaction, &account).ok()?;
+        let node = lanes.expected.node(transaction.sender, transaction.nonce)?;
+        lanes.nodes.is_first(&node).then_some(node)
+    }
+
     /// Everything that takes a look at the chain.
     pub(super) async fn check(&mut self, in_flight: Option<&InFlight>) -> Result<Checked, Bad> {
         let lanes = self.lanes.clone();
@@ -104,7 +127,7 @@ impl Passage {
         let Transaction { sender, nonce, hash, .. } = self.transaction;
         let nodes = &self.lanes.nodes;
         if nodes.knows(hash).await.map_err(Bad::Unasked)? {
-            return Ok(self.is_same_client().await?);
+            return Ok(self.is_submitted || self.is_same_client().await?);
         }
         if self.reserves || nonce < nodes.mined(sender).await.map_err(Bad::Unasked)? {
             meters::wrong_nonce(self.chain_id());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Passage;
+use super::{Passage, Visit};
 use crate::config::Gap;
 use crate::envelope::{Json, Reply};
 use crate::lane::Outcome;
@@ -42,10 +42,57 @@ struct No {
 }
 
 impl Passage {
+    /// Hands it to a node that will take it as the next, as far as is known, and asks in the same request whether it was.
+    /// Nothing if that did not tell what became of it: then it goes the usual way.
+    pub(super) async fn submit_as_expected(&mut self, node: &Arc<Node>) -> Option<Visit> {
+        let Transaction { sender, nonce, hash, .. } = self.transaction;
+        let lanes = self.lanes.clone();
+        self.is_submitted = true;
+        let (reply, is_its_own, count) =
+            match lanes.nodes.submit_and_count(node, &self.transaction).await {
+                Ok(answered) => answered,
+                Err(NoAnswer::NotSent(_)) => {
+                    self.is_submitted = false;
+                    return None;
+                }
+                Err(NoAnswer::Unknown(_)) => {
+                    self.is_unheard = true;
+                    return None;
+                }
+            };
+        match (reply, count) {
+            (Reply::Result(own), Some(count)) if self.is_own(&own) => {
+                if count >= nonce {
+                    lanes.expected.taken(sender, nonce, node);
+                    return Some(Visit::Over(Outcome::Accepted(hash)));
+                }
+                // The node has lost what it had, and keeps this one until it has that again.
+                lanes.expected.forget(sender);
+                self.is_unheard = true;
+                Some(Visit::TooEarly(count))
+            }
+            (Reply::Result(_), _) => {
+                self.is_unheard = true;
+                None
+            }
+            (Reply::Error { code, message, raw }, _) => {
+                lanes.expected.forget(sender);
+                let verdict = Verdict::of(code, &message, data_of(&raw).as_deref());
+                let is_a_no = match verdict {
+                    Verdict::Known | Verdict::NonceUsed => true,
+                    Verdict::No => is_its_own,
+                    Verdict::Unlisted | Verdict::Trouble => false,
+                };
+                self.is_submitted = !is_a_no;
+                None
+            }
+        }
+    }
+
     /// Hands it to the node that was asked whether it is next, until it is known what became of it. An error
     /// says that the node could not be reached, and that nobody has it from here.
     pub(super) async fn submit(&mut self, node: &Arc<Node>) -> Result<Outcome, Refusal> {
-        let (mut pause, mut unheard, mut refused) = (FIRST_LOOK, false, 0);
+        let (mut pause, mut unheard, mut refused) = (FIRST_LOOK, self.is_unheard, 0);
         let (mut node, mut has_those_before) = (node.clone(), true);
         let mut is_first = true;
         loop {
@@ -109,6 +156,8 @@ impl Passage {
         let was_submitted = std::mem::replace(&mut self.is_submitted, true);
         match self.lanes.nodes.submit(node, &self.transaction).await {
             Ok((Reply::Result(hash), _)) if self.is_own(&hash) => {
+                let Transaction { sender, nonce, .. } = self.transaction;
+                self.lanes.expected.taken(sender, nonce, node);
                 Attempt::Over(Outcome::Accepted(self.transaction.hash))
             }
             Ok((Reply::Result(_), _)) => Attempt::Unheard,
