@@ -3,6 +3,10 @@
 //!
 //! Node, Redis, relay and clients share the machine: what the relay costs in CPU, the others lack. On a machine that
 //! is busy with other things, CPU is the figure to go by.
+//!
+//! A node that makes a block for each transaction falls behind, makes blocks all the time, and takes longer for a count
+//! the more transactions wait: the slower a run is, the more of that falls into it. So the senders in parallel
+//! are also measured on a node that makes blocks at intervals, as most do.
 
 #[allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "a client of the tests")]
 #[path = "../../crates/tenure-relay/tests/probe/client.rs"]
@@ -11,6 +15,7 @@ mod client;
 #[path = "../../crates/tenure-relay/tests/probe/wallet.rs"]
 mod wallet;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -19,7 +24,7 @@ use std::time::{Duration, Instant};
 use client::Client;
 use serde_json::json;
 use tenure_testkit::rng::Rng;
-use tenure_testkit::servers::{Anvil, Redis};
+use tenure_testkit::servers::{Anvil, Folder, Mining, Redis};
 use wallet::{Raw, Wallet};
 
 use crate::redis::{Goal, Table, median};
@@ -33,18 +38,29 @@ const ALONE: u64 = 200;
 /// How many come at once.
 const BURST: u64 = 1000;
 
+/// When the node makes blocks.
+const NODES: [(&str, Mining); 2] = [
+    ("a block for each transaction", Mining::Auto),
+    ("a block every 100 ms", Mining::Every(Duration::from_millis(100))),
+];
 /// What is measured: no relay, or a relay with these arguments.
-const KINDS: [(&str, Option<&[&str]>); 5] = [
+const KINDS: [(&str, Option<&[&str]>); 3] = [
     ("direct", None),
     ("relay", Some(&[])),
-    ("no fee check", Some(&["--check-fee", "off"])),
-    ("no pending set", Some(&["--check-fee", "off", "--pending", "off"])),
-    ("no order", Some(&["--check-fee", "off", "--pending", "off", "--ordering", "off"])),
+    ("checks alone", Some(&["--check-fee", "off", "--pending", "off", "--ordering", "off"])),
 ];
-/// One figure a round, for each of them.
-type Figures = [Vec<f64>; 5];
 /// The one that the goals are for.
 const RELAY: usize = 1;
+
+/// What was measured of one kind, a figure a round.
+#[derive(Default)]
+struct Figures {
+    rates: Vec<f64>,
+    /// The median of a transaction when nobody else is there.
+    times: Vec<f64>,
+    /// CPU a transaction.
+    costs: [Vec<f64>; 4],
+}
 
 /// Needs `cargo build --release -p tenure-cli --features relay` before.
 pub(crate) fn run() {
@@ -53,27 +69,28 @@ pub(crate) fn run() {
         .enable_all()
         .build()
         .expect("a runtime");
-    let mut rates = KINDS.map(|_| Vec::new());
-    let mut times = KINDS.map(|_| Vec::new());
-    let mut costs = KINDS.map(|_| WHOSE.map(|_| Vec::new()));
+    let mut figures = NODES.map(|_| KINDS.map(|_| Figures::default()));
     for _ in 0..ROUNDS {
-        for (at, (_, relay)) in KINDS.iter().enumerate() {
-            // A new one each time: the longer its chain is, the slower it is.
-            let node = Anvil::build().start().expect("anvil starts");
-            let redis = Redis::build().start().expect("Redis starts");
-            let relay = relay.map(|args| Relay::start(&node, &redis, args));
-            let direct = ([127, 0, 0, 1], node.port()).into();
-            let address = relay.as_ref().map_or(direct, |relay| relay.address);
-            let mut purse = Purse { node: &node, wallets: 0 };
-            times[at].push(runtime.block_on(alone(address, purse.payments(ALONE))));
-            let crowd = (0..SENDERS).map(|_| purse.payments(EACH)).collect();
-            let relay = relay.as_ref().map(|relay| relay.child.id());
-            let processes = [Some(std::process::id()), relay, Some(node.pid()), Some(redis.pid())];
-            let before = processes.map(cpu);
-            rates[at].push(runtime.block_on(crowded(address, crowd)));
-            for (whose, (process, before)) in processes.into_iter().zip(before).enumerate() {
-                let each = (cpu(process) - before) / (SENDERS * EACH) as f64;
-                costs[at][whose].push(each);
+        for ((_, mining), figures) in NODES.iter().zip(&mut figures) {
+            for ((_, relay), figures) in KINDS.iter().zip(figures) {
+                // A new one each time: the longer its chain is, the slower it is.
+                let node = Anvil::build().mining(*mining).start().expect("anvil starts");
+                let redis = Redis::build().start().expect("Redis starts");
+                let relay = relay.map(|args| Relay::start(&node, &redis, args));
+                let direct = ([127, 0, 0, 1], node.port()).into();
+                let address = relay.as_ref().map_or(direct, |relay| relay.address);
+                let mut purse = Purse { node: &node, wallets: 0 };
+                figures.times.push(runtime.block_on(alone(address, purse.payments(ALONE))));
+                let crowd = (0..SENDERS).map(|_| purse.payments(EACH)).collect();
+                let relay = relay.as_ref().map(|relay| relay.child.id());
+                let processes =
+                    [Some(std::process::id()), relay, Some(node.pid()), Some(redis.pid())];
+                let before = processes.map(cpu);
+                figures.rates.push(runtime.block_on(crowded(address, crowd)));
+                for (whose, (process, before)) in processes.into_iter().zip(before).enumerate() {
+                    let each = (cpu(process) - before) / (SENDERS * EACH) as f64;
+                    figures.costs[whose].push(each);
+                }
             }
         }
     }
@@ -81,11 +98,12 @@ pub(crate) fn run() {
         let burst = |round| runtime.block_on(burst(relays, round));
         (0..ROUNDS).map(burst).collect::<Vec<f64>>()
     });
-    print(&rates, &times, &costs, &bursts);
+    print(&figures, &bursts);
 }
 
 /// Whose CPU is looked at.
 const WHOSE: [&str; 4] = ["clients", "relay", "node", "Redis"];
+const NODE: usize = 2;
 
 /// Microseconds of CPU that a process has used.
 fn cpu(process: Option<u32>) -> f64 {
@@ -98,34 +116,19 @@ fn cpu(process: Option<u32>) -> f64 {
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) * 1e4
 }
 
-fn print(rates: &Figures, times: &Figures, costs: &[[Vec<f64>; 4]; 5], bursts: &[Vec<f64>; 2]) {
+fn print(figures: &[[Figures; 3]; 2], bursts: &[Vec<f64>; 2]) {
     let mut table = Table::default();
-    table.heading(&format!("{SENDERS} senders in parallel, {ROUNDS} rounds"));
-    for (at, (kind, _)) in KINDS.iter().enumerate() {
-        table.row(kind, "transactions a second", None, &rates[at]);
+    for ((node, mining), figures) in NODES.iter().zip(figures) {
+        table.heading(&format!("{SENDERS} senders in parallel, {node}, {ROUNDS} rounds"));
+        crowd(&mut table, figures, *mining == Mining::Auto);
     }
-    for (at, (kind, _)) in KINDS.iter().enumerate().skip(1) {
-        let share: Vec<f64> = rates[at].iter().zip(&rates[0]).map(|(it, of)| it / of).collect();
-        table.row(kind, "of direct", (at == RELAY).then_some(Goal::AtLeast(0.8)), &share);
+    table.heading("one sender alone, a block for each transaction");
+    let [direct, ..] = &figures[0];
+    for ((kind, _), of) in KINDS.iter().zip(&figures[0]) {
+        table.row(kind, "median ms of a transaction", None, &of.times);
     }
-    let all =
-        |costs: &[Vec<f64>; 4], round: usize| -> f64 { costs.iter().map(|it| it[round]).sum() };
-    for (at, (kind, _)) in KINDS.iter().enumerate().skip(1) {
-        let share = |round| all(&costs[0], round) / all(&costs[at], round);
-        let shares: Vec<f64> = (0..ROUNDS as usize).map(share).collect();
-        table.row(kind, "of direct, by CPU", None, &shares);
-    }
-    for (kind, costs) in KINDS.iter().zip(costs) {
-        for (whose, values) in WHOSE.iter().zip(costs) {
-            table.row(kind.0, &format!("us of CPU a transaction, {whose}"), None, values);
-        }
-    }
-    table.heading("one sender alone");
-    for (at, (kind, _)) in KINDS.iter().enumerate() {
-        table.row(kind, "median ms of a transaction", None, &times[at]);
-    }
-    for (at, (kind, _)) in KINDS.iter().enumerate().skip(1) {
-        let added: Vec<f64> = times[at].iter().zip(&times[0]).map(|(it, to)| it - to).collect();
+    for (at, ((kind, _), of)) in KINDS.iter().zip(&figures[0]).enumerate().skip(1) {
+        let added: Vec<f64> = of.times.iter().zip(&direct.times).map(|(it, to)| it - to).collect();
         table.row(kind, "ms added", (at == RELAY).then_some(Goal::AtMost(0.5)), &added);
     }
     let [one, three] = bursts;
@@ -135,6 +138,32 @@ fn print(rates: &Figures, times: &Figures, costs: &[[Vec<f64>; 4]; 5], bursts: &
     let share: Vec<f64> = three.iter().zip(one).map(|(three, one)| three / one).collect();
     table.row("three relays", "of one relay", Some(Goal::AtLeast(1.0 / 3.0)), &share);
     table.end();
+}
+
+/// The senders in parallel, on one kind of node.
+fn crowd(table: &mut Table, figures: &[Figures; 3], has_goal: bool) {
+    let [direct, ..] = figures;
+    for ((kind, _), of) in KINDS.iter().zip(figures) {
+        table.row(kind, "transactions a second", None, &of.rates);
+    }
+    let all = |of: &Figures, round: usize| -> f64 { of.costs.iter().map(|it| it[round]).sum() };
+    let node = |of: &Figures, round: usize| of.costs[NODE][round];
+    for (at, ((kind, _), of)) in KINDS.iter().zip(figures).enumerate().skip(1) {
+        let share = |cost: &dyn Fn(&Figures, usize) -> f64| -> Vec<f64> {
+            (0..ROUNDS as usize).map(|round| cost(direct, round) / cost(of, round)).collect()
+        };
+        let rates: Vec<f64> = of.rates.iter().zip(&direct.rates).map(|(it, of)| it / of).collect();
+        let goal = (at == RELAY && has_goal).then_some(Goal::AtLeast(0.8));
+        table.row(kind, "of direct", goal, &rates);
+        table.row(kind, "of direct, by CPU", None, &share(&all));
+        // What is left of the rate where the relay and Redis have processors of their own.
+        table.row(kind, "of direct, by CPU of the node", None, &share(&node));
+    }
+    for ((kind, _), of) in KINDS.iter().zip(figures) {
+        for (whose, values) in WHOSE.iter().zip(&of.costs) {
+            table.row(kind, &format!("us of CPU a transaction, {whose}"), None, values);
+        }
+    }
 }
 
 /// Transactions a second of one sender, each written to a relay of its own choice before any is answered.
@@ -216,10 +245,11 @@ impl Purse<'_> {
     }
 }
 
-/// `tenure relay`. Killed on drop.
+/// `tenure relay`, whose log goes to a file. Killed on drop.
 struct Relay {
     child: Child,
     address: SocketAddr,
+    _folder: Folder,
 }
 
 impl Relay {
@@ -231,14 +261,17 @@ impl Relay {
         );
         let mut command = Command::new(tenure);
         command.args(["relay", "--listen", "127.0.0.1:0", "--upstream", &node.url()]).args(args);
-        command.env("TENURE_URL", redis.url()).stdout(Stdio::piped());
+        let folder = Folder::new("relay").expect("a folder");
+        let log = File::create(folder.path().join("log")).expect("a file");
+        command.env("TENURE_URL", redis.url()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().expect("it starts");
         let mut line = String::new();
         let output = child.stdout.take().expect("its output");
         BufReader::new(output).read_line(&mut line).expect("it says where it listens");
         let address = line.split("http://").nth(1).and_then(|rest| rest.split(',').next());
         let address = address.and_then(|address| address.parse().ok());
-        let relay = Relay { child, address: address.expect("it says where it listens") };
+        let address = address.expect("it says where it listens");
+        let relay = Relay { child, address, _folder: folder };
         // So that what it does once is not measured.
         std::thread::sleep(Duration::from_millis(100));
         relay
