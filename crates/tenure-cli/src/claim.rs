@@ -28,6 +28,7 @@ impl ClaimArgs {
     pub(crate) fn options(&self, tenure: &Tenure, more: &[(&str, String)]) -> Options {
         let mut options = tenure.defaults();
         options.ttl = self.ttl.unwrap_or(options.ttl);
+        options.max_waiters = self.max_waiters.or(options.max_waiters);
         options.renew_every = self.renew_every.or(options.renew_every);
         options.max_hold = self.max_hold.or(options.max_hold);
         options.hold_for = self.hold_for.unwrap_or(options.hold_for);

@@ -99,7 +99,10 @@ fn a_full_line_refuses_at_once_and_accepts_again_when_it_has_drained() {
     assert_eq!(error.kind(), ErrorKind::Full);
     assert!(error.is_retryable());
     let text = error.to_string();
-    assert!(text.starts_with("acquire \"a\" on memory: 2 claims wait already"), "{text}");
+    assert!(
+        text.starts_with("acquire \"a\" on memory: the line is full: its limit is 2"),
+        "{text}"
+    );
     assert_eq!(view(&tenure, "a").waiters.len(), 2, "who was refused has no place");
     drop(holder);
     let first = now(first).unwrap();

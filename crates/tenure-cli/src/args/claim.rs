@@ -22,6 +22,8 @@ pub(crate) struct ClaimArgs {
     pub(crate) kind: Kind,
     /// How long to stand in line.
     pub(crate) wait: Wait,
+    /// The longest line that it joins.
+    pub(crate) max_waiters: Option<u32>,
     /// How long the hold lasts without renewal.
     pub(crate) ttl: Option<Duration>,
     /// How often it is renewed.
@@ -70,6 +72,8 @@ pub(crate) enum Wait {
 pub(super) fn define() -> Vec<Arg> {
     let mut all = vec![word("name", "NAME", "Name of the lock").required(true)];
     all.extend(define_wait());
+    let full = "Do not join a line of N waiters: exit at once with code 75";
+    all.push(option("max-waiters", None, "N", full));
     all.extend(define_kind());
     all.extend(define_about());
     all
@@ -124,7 +128,9 @@ pub(super) fn define_about() -> [Arg; 4] {
 impl ClaimArgs {
     pub(super) fn read(given: &Given<'_>) -> Result<ClaimArgs, Failure> {
         let (kind, wait) = (Kind::read(given)?, Wait::read(given)?);
-        Ok(ClaimArgs { kind, wait, ..ClaimArgs::read_about(given)? })
+        let max_waiters = given.number("max-waiters", 0..=u32::MAX.into())?;
+        let max_waiters = max_waiters.and_then(|most| u32::try_from(most).ok());
+        Ok(ClaimArgs { kind, wait, max_waiters, ..ClaimArgs::read_about(given)? })
     }
 
     /// What [`define_about`] defines; it waits for ever.
@@ -133,6 +139,7 @@ impl ClaimArgs {
             name: given.name()?,
             kind: Kind::Lock,
             wait: Wait::Forever,
+            max_waiters: None,
             ttl: given.some_time("ttl")?,
             renew_every: None,
             max_hold: None,

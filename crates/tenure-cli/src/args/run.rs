@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn everything_can_be_said() {
         let run = parsed(
-            "run -w 1m30s -j 3 -E 0 -t 60 -k 500ms --signal sigint --max-hold 2h --max-run 1h \
+            "run -w 1m30s --max-waiters 7 -j 3 -E 0 -t 60 -k 500ms --signal sigint --max-hold 2h --max-run 1h \
              --renew-every 5s --hold-for 40s --on-lost warn --leftovers end --owner ada --meta a=b --meta c=d=e --json-status s x -c ls",
         );
         assert!(matches!(&run.program, Program::Shell(line) if line == "ls"), "{run:?}");
@@ -416,6 +416,7 @@ mod tests {
         assert_eq!((*ttl, *max_hold), (Some(SECOND * 60), Some(SECOND * 7200)));
         assert_eq!((*hold_for, owner.as_deref()), (Some(SECOND * 40), Some("ada")));
         assert_eq!(run.claim.renew_every, Some(SECOND * 5));
+        assert_eq!(run.claim.max_waiters, Some(7));
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(*meta, [pair("a", "b"), pair("c", "d=e")]);
         assert_eq!((run.conflict_exit_code, run.signal), (0, Signal::INT));

@@ -10,6 +10,7 @@ on_every_engine!(
     the_exit_code_is_the_commands_own,
     what_cannot_be_started_leaves_nothing_locked,
     busy_has_a_code_of_its_own_that_can_be_chosen,
+    a_line_that_is_long_enough_is_not_joined,
     the_status_tells_a_command_that_ends_with_75_from_a_busy_name,
     a_command_that_runs_too_long_is_stopped,
     slots_readers_and_writers_share_as_they_say,
@@ -53,6 +54,18 @@ fn what_cannot_be_started_leaves_nothing_locked(stage: &Stage) {
         assert!(ended.err.contains("nothing is left locked"), "{program}: {}", ended.err);
         assert!(stage.view("x").is_none(), "{program}");
     }
+}
+
+fn a_line_that_is_long_enough_is_not_joined(stage: &Stage) {
+    let _holder = stage.start(&["run", "x", "--", "sh", "-c", "echo > ready; exec sleep 600"]);
+    stage.lines("ready", 1);
+    let _waiter = stage.start(&["run", "--max-waiters", "1", "x", "--", "touch", "ran"]);
+    until("it stands in line", || stage.waiters("x") == 1);
+    let ended = stage.end(&["run", "--max-waiters", "1", "x", "--", "touch", "ran"]);
+    assert_eq!(ended.code, Some(75), "{}", ended.err);
+    assert!(ended.err.contains("the line is full: its limit is 1"), "{}", ended.err);
+    assert_eq!(stage.waiters("x"), 1);
+    assert!(!stage.path("ran").exists());
 }
 
 fn busy_has_a_code_of_its_own_that_can_be_chosen(stage: &Stage) {

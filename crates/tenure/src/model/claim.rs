@@ -173,7 +173,7 @@ impl Claim {
 /// What engines answer when a claim cannot be served, in the same words.
 impl Claim {
     pub(crate) fn full(max_waiters: u32) -> Error {
-        let reason = format!("{max_waiters} claims wait already, which is the limit");
+        let reason = format!("the line is full: its limit is {max_waiters}");
         Error::new(ErrorKind::Full, reason).next("try again later")
     }
 
