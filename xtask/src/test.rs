@@ -124,7 +124,7 @@ fn features() -> Result<(), Failure> {
     }
     // What a build says that lacks an engine can be seen in such a build only.
     let test =
-        ["test", "--locked", "--no-default-features", "-p", "tenure", "--lib", "client::open"];
+        ["test", "--locked", "--no-default-features", "-p", "tenure", "--lib", "tenure::open"];
     workspace::run(&mut workspace::cargo(test))?;
     let test = ["test", "--locked", "--no-default-features", "-p", "tenure-cli", "args::"];
     workspace::run(&mut workspace::cargo(test))

@@ -3,6 +3,7 @@
 pub mod blocking;
 pub(crate) mod detached;
 mod examine;
+pub(crate) mod hold;
 pub(crate) mod primitives;
 mod setters;
 mod telemetry;

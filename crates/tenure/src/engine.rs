@@ -2,7 +2,7 @@
 //!
 //! An engine keeps the lines. Each of its methods is one attempt at one atomic step; retries,
 //! waiting, back-off, renewal and loss are the core's and are written once. This module is public so
-//! that engines can be written elsewhere; `tenure-testkit` has the suite that one must pass.
+//! that engines can be written in other crates; `tenure-testkit` has the suite that one must pass.
 //!
 //! What every engine keeps to, besides the *Behavior* of each method:
 //!

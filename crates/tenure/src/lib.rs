@@ -63,10 +63,9 @@ mod observe;
 mod system;
 mod world;
 
-pub use self::core::claim_state::Released;
-pub use self::core::hold::{AtRisk, Hold, Lost};
 pub use api::blocking;
 pub use api::detached::Detached;
+pub use api::hold::{AtRisk, Hold, Lost};
 pub use api::primitives::{
     All, Begun, Done, Election, LONGEST_OUTCOME, Leader, Mutex, Observer, Once, Run, RwLock,
     Semaphore, Term, Work, Worker, worker,
@@ -76,7 +75,7 @@ pub use guards::fencing;
 #[cfg(feature = "idempotency")]
 pub use guards::idempotency;
 pub use model::claim::{
-    Broken, Details, Ended, Fence, Forgotten, Holder, Note, OnceRecord, Outcome, Waiter,
+    Broken, Details, Ended, Fence, Forgotten, Holder, Note, OnceRecord, Outcome, Released, Waiter,
 };
 pub use model::error::{Error, ErrorKind, Result};
 pub use model::finding::{Finding, Mark};

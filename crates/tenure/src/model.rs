@@ -7,4 +7,5 @@ pub(crate) mod moment;
 pub(crate) mod name;
 pub(crate) mod options;
 pub(crate) mod profile;
+pub(crate) mod request;
 pub(crate) mod view;

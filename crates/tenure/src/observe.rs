@@ -12,10 +12,10 @@ mod holding;
 pub mod meters;
 mod pairs;
 mod queue;
+mod subject;
 mod waiting;
 mod worker;
 
-use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ pub(crate) use self::beyond::*;
 pub(crate) use self::holding::Holding;
 #[cfg(feature = "file")]
 pub(crate) use self::queue::keep_apart;
+pub(crate) use self::subject::{HoldEnd, Subject};
 pub(crate) use self::waiting::Waiting;
 pub(crate) use self::worker::Worker;
 
@@ -34,14 +35,13 @@ use self::adviser::Adviser;
 use self::groups::{group, group_of, kind};
 use self::pairs::pairs;
 use self::queue::Queue;
-use crate::core::claim_state::{Heard, Stake};
-use crate::model::claim::{Claim, Ended, Fence, Grant, Note, OnceRecord};
+use self::subject::in_span;
+use crate::model::claim::{Claim, Ended, Fence, Grant, Note, OnceRecord, RenewalOutcome};
 use crate::model::error::Error;
 use crate::model::moment::Moment;
 use crate::model::name::Name;
 use crate::model::options::Protection;
 use crate::system;
-use crate::world::World;
 
 /// The target of everything that is said here, for filters.
 const TARGET: &str = "tenure";
@@ -101,35 +101,6 @@ pub(crate) struct Reporter {
     queue: Arc<Queue>,
 }
 
-/// How a hold ended, and when.
-pub(crate) struct End<'a> {
-    pub(crate) stake: &'a Arc<Stake>,
-    /// What lasted as long as it did.
-    pub(crate) holding: Option<Arc<Holding>>,
-    pub(crate) world: &'a Arc<dyn World>,
-}
-
-impl End<'_> {
-    /// How long it was held, until its owner left.
-    fn held(&self) -> Duration {
-        let (since, left_at) = self.stake.times();
-        left_at.unwrap_or_else(|| self.world.now()).since(since)
-    }
-
-    /// Says it inside the hold's own span.
-    fn say(&self, say: impl FnOnce()) {
-        in_span(self.holding.as_ref(), say);
-    }
-}
-
-/// Says it inside the hold's span, where there is one.
-fn in_span(holding: Option<impl Borrow<Arc<Holding>>>, say: impl FnOnce()) {
-    match holding {
-        Some(holding) => holding.borrow().span().in_scope(say),
-        None => say(),
-    }
-}
-
 impl Reporter {
     pub(crate) fn new(engine: &str) -> Reporter {
         measure!(engine_up(engine, true));
@@ -165,25 +136,25 @@ impl Reporter {
     }
 
     /// The same about the end of a hold.
-    fn say_end(
+    fn say_end<S: Subject>(
         self: &Arc<Self>,
-        end: End<'_>,
-        say: impl FnOnce(&Reporter, End<'_>, Duration) + Send + 'static,
+        end: HoldEnd<'_, S>,
+        say: impl FnOnce(&Reporter, HoldEnd<'_, S>, Duration) + Send + 'static,
     ) {
         let held = end.held();
         if !self.queue.is_needed() {
             return say(self, end, held);
         }
-        let (reporter, stake, world) = (self.clone(), end.stake.clone(), end.world.clone());
+        let (reporter, claim, world) = (self.clone(), end.claim.clone(), end.world.clone());
         self.queue.put(end.holding, move |holding| {
-            let (stake, world) = (&stake, &world);
-            say(&reporter, End { stake, holding, world }, held);
+            let (claim, world) = (&claim, &world);
+            say(&reporter, HoldEnd { claim, holding, world }, held);
         });
     }
 
     #[cfg(feature = "metrics")]
-    pub(crate) fn ages(&self, stakes: &[Arc<Stake>], now: Moment) {
-        self.ages.tell(self, stakes, now);
+    pub(crate) fn ages<S: Subject>(&self, claims: &[Arc<S>], now: Moment) {
+        self.ages.tell(self, claims, now);
     }
 
     pub(crate) fn advice(&self) -> Vec<Advice> {
@@ -208,11 +179,11 @@ impl Reporter {
         Holding::new(self, claim, grant, acquire)
     }
 
-    pub(crate) fn granted(&self, stake: &Stake, waited: Duration, acquire: &Span) {
-        let (claim, wait_ms) = (&stake.claim, millis(waited));
+    pub(crate) fn granted(&self, live: &impl Subject, waited: Duration, acquire: &Span) {
+        let (claim, wait_ms) = (&live.request().claim, millis(waited));
         let say = || {
             let (ttl_ms, fence, reason) =
-                (millis(claim.ttl), stake.fence(), claim.details.reason.as_deref());
+                (millis(claim.ttl), live.fence(), claim.details.reason.as_deref());
             about!(
                 debug,
                 "lock.granted",
@@ -226,7 +197,7 @@ impl Reporter {
         };
         if enabled!(target: TARGET, Level::DEBUG) {
             if !acquire.is_disabled() {
-                acquire.record("tenure.fence", stake.fence().get());
+                acquire.record("tenure.fence", live.fence().get());
                 acquire.record("tenure.wait.ms", wait_ms);
                 acquire.record("tenure.outcome", "granted");
             }
@@ -236,30 +207,39 @@ impl Reporter {
     }
 
     /// This process goes on with a hold that it or another let go of.
-    pub(crate) fn attached(&self, stake: &Stake) {
-        let ttl_ms = millis(stake.claim.ttl);
-        about!(debug, "lock.attached", self, &stake.claim, fence = stake.fence().get(), ttl_ms);
+    pub(crate) fn attached(&self, live: &impl Subject) {
+        let ttl_ms = millis(live.request().claim.ttl);
+        about!(
+            debug,
+            "lock.attached",
+            self,
+            &live.request().claim,
+            fence = live.fence().get(),
+            ttl_ms
+        );
     }
 
     // What happens to a hold.
 
     /// Renewals were answered, or were not.
-    pub(crate) fn renewals(self: &Arc<Self>, heard: Vec<(Arc<Stake>, Heard)>) {
+    pub(crate) fn renewals<S: Subject>(self: &Arc<Self>, heard: Vec<(Arc<S>, RenewalOutcome)>) {
         // The level is a number: nobody is asked.
         let listens = cfg!(feature = "metrics") || LevelFilter::current() >= Level::DEBUG;
         if listens && !heard.is_empty() {
-            self.say(move |reporter| heard.iter().for_each(|heard| reporter.renewal(heard)));
+            self.say(move |reporter| {
+                heard.iter().for_each(|(live, outcome)| reporter.renewal(&**live, outcome));
+            });
         }
     }
 
-    fn renewal(&self, (stake, heard): &(Arc<Stake>, Heard)) {
-        let claim = &stake.claim;
-        if let Heard::Renewed { left, first_life } = *heard
+    fn renewal(&self, live: &impl Subject, heard: &RenewalOutcome) {
+        let claim = &live.request().claim;
+        if let RenewalOutcome::Renewed { left, first_life } = *heard
             && enabled!(target: TARGET, Level::DEBUG)
         {
             let (ttl_ms, left_ms) = (millis(claim.ttl), millis(left));
-            in_span(stake.holding(), || {
-                let fence = stake.fence();
+            in_span(live.holding(), || {
+                let fence = live.fence();
                 about!(
                     debug,
                     "lock.renewed",
@@ -275,12 +255,13 @@ impl Reporter {
         measure!(renewal(self, claim, *heard));
     }
 
-    pub(crate) fn at_risk(self: &Arc<Self>, stake: &Arc<Stake>, why: Arc<str>, now: Moment) {
-        let (ttl_ms, left_ms) = (millis(stake.claim.ttl), millis(now.until(stake.deadline())));
-        let stake = stake.clone();
+    pub(crate) fn at_risk<S: Subject>(self: &Arc<Self>, live: &Arc<S>, why: Arc<str>, now: Moment) {
+        let (ttl_ms, left_ms) =
+            (millis(live.request().claim.ttl), millis(now.until(live.deadline())));
+        let live = live.clone();
         self.say(move |reporter| {
-            in_span(stake.holding(), || {
-                let (claim, fence, why) = (&stake.claim, stake.fence(), &*why);
+            in_span(live.holding(), || {
+                let (claim, fence, why) = (&live.request().claim, live.fence(), &*why);
                 about!(
                     warn,
                     "lock.renew_late",
@@ -295,12 +276,12 @@ impl Reporter {
         });
     }
 
-    pub(crate) fn lost(self: &Arc<Self>, end: End<'_>, ended: Ended) {
+    pub(crate) fn lost<S: Subject>(self: &Arc<Self>, end: HoldEnd<'_, S>, ended: Ended) {
         self.say_end(end, move |reporter, end, held| reporter.say_lost(end, &ended, held));
     }
 
-    fn say_lost(&self, end: End<'_>, ended: &Ended, held: Duration) {
-        let (claim, fence) = (&end.stake.claim, end.stake.fence());
+    fn say_lost<S: Subject>(&self, end: HoldEnd<'_, S>, ended: &Ended, held: Duration) {
+        let (claim, fence) = (&end.claim.request().claim, end.claim.fence());
         let (ttl_ms, hold_ms) = (millis(claim.ttl), millis(held));
         end.say(|| {
             about!(error, "lock.lost", self, claim, fence = fence.get(), ttl_ms, hold_ms, reason = %ended);
@@ -313,30 +294,30 @@ impl Reporter {
     }
 
     /// This process has let go of a hold without leaving it.
-    pub(crate) fn detached(&self, end: End<'_>) {
-        let (claim, fence) = (&end.stake.claim, end.stake.fence());
+    pub(crate) fn detached<S: Subject>(&self, end: HoldEnd<'_, S>) {
+        let (claim, fence) = (&end.claim.request().claim, end.claim.fence());
         let ttl_ms = millis(claim.ttl);
         end.say(|| about!(debug, "lock.detached", self, claim, fence = fence.get(), ttl_ms));
         if let Some(holding) = end.holding {
-            let held = end.world.now().since(end.stake.times().0);
+            let held = end.world.now().since(end.claim.times().0);
             holding.over(held, "detached", None);
         }
     }
 
     // The end of a hold by its owner.
 
-    pub(crate) fn released(self: &Arc<Self>, end: End<'_>) {
+    pub(crate) fn released<S: Subject>(self: &Arc<Self>, end: HoldEnd<'_, S>) {
         let listens = end.holding.is_some() || LevelFilter::current() >= Level::DEBUG;
         // Nobody hears, and the length of what is renewed says nothing: not worth a clock.
-        if !end.stake.terms.renew || listens {
+        if !end.claim.request().terms.renew || listens {
             self.say_end(end, Reporter::say_released);
         }
     }
 
-    fn say_released(&self, end: End<'_>, held: Duration) {
-        let claim = &end.stake.claim;
+    fn say_released<S: Subject>(&self, end: HoldEnd<'_, S>, held: Duration) {
+        let claim = &end.claim.request().claim;
         end.say(|| {
-            let (fence, hold_ms) = (end.stake.fence(), millis(held));
+            let (fence, hold_ms) = (end.claim.fence(), millis(held));
             about!(debug, "lock.released", self, claim, fence = fence.get(), hold_ms);
         });
         self.advise(&end, held);
@@ -347,19 +328,30 @@ impl Reporter {
     }
 
     /// Its owner released a hold that had ended before, or whose release was never answered.
-    pub(crate) fn released_late(self: &Arc<Self>, end: End<'_>, ended: Option<Ended>) {
+    pub(crate) fn released_late<S: Subject>(
+        self: &Arc<Self>,
+        end: HoldEnd<'_, S>,
+        ended: Option<Ended>,
+    ) {
         self.say_end(end, move |reporter, end, held| {
             reporter.say_released_late(end, ended.as_ref(), held);
         });
     }
 
-    fn say_released_late(&self, end: End<'_>, ended: Option<&Ended>, held: Duration) {
-        let (claim, fence) = (&end.stake.claim, end.stake.fence());
+    fn say_released_late<S: Subject>(
+        &self,
+        end: HoldEnd<'_, S>,
+        ended: Option<&Ended>,
+        held: Duration,
+    ) {
+        let (claim, fence) = (&end.claim.request().claim, end.claim.fence());
         let (ttl_ms, hold_ms) = (millis(claim.ttl), millis(held));
         let unanswered = || "the release was never answered".to_owned();
         let reason = ended.map_or_else(unanswered, Ended::to_string);
         let next = match ended {
-            Some(Ended::Expired) if !end.stake.terms.renew => "raise the ttl, or have it renewed",
+            Some(Ended::Expired) if !end.claim.request().terms.renew => {
+                "raise the ttl, or have it renewed"
+            }
             Some(Ended::Expired) => "raise the ttl, or find out why renewals failed",
             _ => "guard what it wrote with the fence",
         };
@@ -387,17 +379,17 @@ impl Reporter {
     }
 
     /// Its owner released a hold, and the engine has not answered that yet.
-    pub(crate) fn release_unanswered(self: &Arc<Self>, stake: &Arc<Stake>) {
-        let stake = stake.clone();
+    pub(crate) fn release_unanswered<S: Subject>(self: &Arc<Self>, live: &Arc<S>) {
+        let live = live.clone();
         self.say(move |reporter| {
-            in_span(stake.holding(), || {
-                let (claim, ttl_ms) = (&stake.claim, millis(stake.claim.ttl));
+            in_span(live.holding(), || {
+                let (claim, ttl_ms) = (&live.request().claim, millis(live.request().claim.ttl));
                 about!(
                     warn,
                     "lock.release_unanswered",
                     reporter,
                     claim,
-                    fence = stake.fence().get(),
+                    fence = live.fence().get(),
                     ttl_ms,
                     "the engine has not confirmed the release: the name stays taken until it does, \
                      or until the ttl is over"
@@ -407,9 +399,9 @@ impl Reporter {
     }
 
     /// Remembers how long it lasted, and warns when the ttl of its group is too short for that.
-    fn advise(&self, end: &End<'_>, held: Duration) {
-        let claim = &end.stake.claim;
-        if end.stake.terms.renew {
+    fn advise<S: Subject>(&self, end: &HoldEnd<'_, S>, held: Duration) {
+        let claim = &end.claim.request().claim;
+        if end.claim.request().terms.renew {
             return;
         }
         let group = group(&claim.name);
@@ -428,43 +420,50 @@ impl Reporter {
     }
 
     /// A hold that the engine did not grant, because it cannot be reached.
-    pub(crate) fn unprotected(&self, stake: &Stake) {
-        let fence = stake.fence();
-        let protection = match stake.protection {
+    pub(crate) fn unprotected(&self, live: &impl Subject) {
+        let fence = live.fence();
+        let protection = match live.request().protection {
             Protection::Engine => "engine",
             Protection::Local => "local",
             Protection::None => "none",
         };
-        about!(warn, "lock.unprotected", self, &stake.claim, fence = fence.get(), protection);
-        measure!(fail_open(&stake.claim));
+        about!(
+            warn,
+            "lock.unprotected",
+            self,
+            &live.request().claim,
+            fence = fence.get(),
+            protection
+        );
+        measure!(fail_open(&live.request().claim));
     }
 
     // Elections and onces.
 
     /// A candidate leads from now on.
-    pub(crate) fn elected(&self, stake: &Stake) {
-        let (claim, fence) = (&stake.claim, stake.fence());
+    pub(crate) fn elected(&self, live: &impl Subject) {
+        let (claim, fence) = (&live.request().claim, live.fence());
         let value = claim.details.value.as_deref();
         about!(info, "leader.elected", self, claim, fence = fence.get(), value);
         measure!(elected(claim, fence));
     }
 
     /// A leader hands over.
-    pub(crate) fn resigned(&self, stake: &Stake) {
-        about!(info, "leader.resigned", self, &stake.claim, fence = stake.fence().get());
+    pub(crate) fn resigned(&self, live: &impl Subject) {
+        about!(info, "leader.resigned", self, &live.request().claim, fence = live.fence().get());
     }
 
     /// A once has run, or is said not to have happened.
-    pub(crate) fn settled(&self, stake: &Stake, happened: bool) {
+    pub(crate) fn settled(&self, live: &impl Subject, happened: bool) {
         let outcome = if happened { "ran" } else { "undone" };
-        measure!(once(&stake.claim, outcome));
+        measure!(once(&live.request().claim, outcome));
         #[cfg(not(feature = "metrics"))]
-        let _ = (stake, outcome);
+        let _ = (live, outcome);
     }
 
     /// The outcome of a once comes after its hold was lost; it counts unless someone began again.
-    pub(crate) fn settled_late(&self, stake: &Stake) {
-        about!(warn, "once.settled_late", self, &stake.claim, fence = stake.fence().get());
+    pub(crate) fn settled_late(&self, live: &impl Subject) {
+        about!(warn, "once.settled_late", self, &live.request().claim, fence = live.fence().get());
     }
 
     /// Someone had the record of a once forgotten: it may be done again.

@@ -21,11 +21,11 @@ const CONFORMANCE: &[&str] = &["--test", "conformance", "memory::memory_conforms
 /// What happens between two steps.
 pub(super) const RACES: &[&str] = &["--test", "api", "races::"];
 /// One claim as its own process sees it.
-const STAKES: &[&str] = &["--lib", "stake::"];
+const CLAIM_STATES: &[&str] = &["--lib", "claim_state::"];
 /// Whoever listens.
 const LISTENERS: &[&str] = &["--test", "listeners", "a_listener_that_blocks"];
 /// When the watchdog looks at what.
-const TIMERS: &[&str] = &["--lib", "turn::"];
+const TIMERS: &[&str] = &["--lib", "claim_table::"];
 /// Pushes of a Redis, without one.
 const PUSHES: &[&str] = &["--lib", "redis::push::"];
 /// Several runtimes that share a connection.
@@ -45,22 +45,22 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "whoever would go on alone does not stand in this process's own line",
         file: "crates/tenure/src/core/acquire/first_attempt.rs",
-        find: "if stake.outage() == OnOutage::Local {",
-        replace: "if stake.outage() == OnOutage::Closed {",
+        find: "if live.outage() == OnOutage::Local {",
+        replace: "if live.outage() == OnOutage::Closed {",
         tests: OUTAGES,
     },
     Mutation {
         breaks: "whoever goes on alone leaves its place in this process's own line",
         file: "crates/tenure/src/core/acquire/fall_back.rs",
-        find: "stake.accompany(place);",
+        find: "live.keep_local_place(place);",
         replace: "drop(place);",
         tests: OUTAGES,
     },
     Mutation {
         breaks: "a hold without the engine has a higher fence than those that the engine gives",
         file: "crates/tenure/src/core/acquire/fall_back.rs",
-        find: "ask.claim.seen = core.outage.fence_without(&stake.claim.name);",
-        replace: "ask.claim.seen = Fence::new(core.slots.seen().get() + 1);",
+        find: "request.claim.seen = core.outage.fence_without(&live.claim.name);",
+        replace: "request.claim.seen = crate::model::claim::Fence::new(core.table.seen().get() + 1);",
         tests: OUTAGES,
     },
     Mutation {
@@ -72,8 +72,8 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         breaks: "a claim that was never sent is left on the engine",
-        file: "crates/tenure/src/core/claim_state/local_place.rs",
-        find: "self.state().unsent = true;",
+        file: "crates/tenure/src/core/claim_state.rs",
+        find: "self.unsent = true;",
         replace: "",
         tests: OWN_LINE,
     },
@@ -135,8 +135,8 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         breaks: "a dropped hold is not released",
-        file: "crates/tenure/src/core/hold.rs",
-        find: "core.leave(&self.stake, self.given);",
+        file: "crates/tenure/src/core/guard.rs",
+        find: "core.leave(&self.live, self.given);",
         replace: "let _ = core;",
         tests: SIMULATION,
     },
@@ -157,15 +157,15 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "an end that comes before its grant is forgotten",
         file: "crates/tenure/src/core/claim_state.rs",
-        find: "if let Some(ended) = ended {\n            state.lose(ended, None, todo);",
-        replace: "if let Some(_ended) = ended {\n            let _ = &todo;",
+        find: "if let Some(ended) = ended {\n            self.lose(ended, None, &mut effects);",
+        replace: "if let Some(_ended) = ended {\n            let _ = &mut effects;",
         tests: RACES,
     },
     Mutation {
         breaks: "a hold is live after its deadline",
         file: "crates/tenure/src/core/claim_state.rs",
         find: "Phase::Held(held) if now >= held.good_until => Some(Ended::Expired),",
-        replace: "Phase::Held(held) if now >= held.good_until + self.claim.ttl => Some(Ended::Expired),",
+        replace: "Phase::Held(held) if now >= held.good_until + request.claim.ttl => Some(Ended::Expired),",
         tests: SIMULATION,
     },
     Mutation {
@@ -187,27 +187,27 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         file: "crates/tenure/src/core/claim_state/phase.rs",
         find: "place.look_again = place.look_again.min(self.hint);",
         replace: "",
-        tests: STAKES,
+        tests: CLAIM_STATES,
     },
     Mutation {
         breaks: "whoever is told is not woken",
         file: "crates/tenure/src/core/claim_table.rs",
-        find: "if let Some(waker) = todo.wake.take() {\n            system::wake(waker);",
-        replace: "if let Some(waker) = todo.wake.take() {\n            drop(waker);",
+        find: "if let Some(waker) = waker {\n            system::wake(waker);",
+        replace: "if let Some(waker) = waker {\n            drop(waker);",
         tests: SIMULATION,
     },
     Mutation {
         breaks: "whoever waits is not known",
-        file: "crates/tenure/src/core/claim_state.rs",
-        find: "let before = state.waker.replace(cx.waker().clone());",
-        replace: "let before = { let _ = cx; state.waker.take() };",
+        file: "crates/tenure/src/core/live_claim.rs",
+        find: "let before = shared.waker.replace(cx.waker().clone());",
+        replace: "let before = { let _ = &cx; shared.waker.take() };",
         tests: SIMULATION,
     },
     Mutation {
         breaks: "an ask that is dropped stays in line",
         file: "crates/tenure/src/core/claim_state/leaving.rs",
-        find: "Phase::Asking(_) => Stake::leaving(None),",
-        replace: "Phase::Asking(_) => return (None, None),",
+        find: "Phase::Asking(_) => Leaving::new(None),",
+        replace: "Phase::Asking(_) => return effects,",
         tests: SIMULATION,
     },
     Mutation {
@@ -227,15 +227,15 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "a hold outlives max_hold",
         file: "crates/tenure/src/core/claim_state.rs",
-        find: "self.terms.max_hold.map_or(Moment::FAR, |max_hold| since + max_hold)",
+        find: "request.terms.max_hold.map_or(Moment::FAR, |max_hold| since + max_hold)",
         replace: "{ let _ = since; Moment::FAR }",
         tests: CONFORMANCE,
     },
     Mutation {
         breaks: "a wait is never over",
         file: "crates/tenure/src/core/acquire.rs",
-        find: "Heard::Event(Event::Rung) if now >= self.deadline() => {",
-        replace: "Heard::Event(Event::Rung) if now > Moment::FAR => {",
+        find: "LoopEvent::Claim(ClaimEvent::Rung) if now >= self.deadline() => {",
+        replace: "LoopEvent::Claim(ClaimEvent::Rung) if now > Moment::FAR => {",
         tests: CONFORMANCE,
     },
     Mutation {
@@ -255,15 +255,15 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "a hold is detached in its first life",
         file: "crates/tenure/src/api/detached.rs",
-        find: "self.renew_for(stake.claim.ttl).await?;",
+        find: "self.renew_for(live.claim.ttl).await?;",
         replace: "",
         tests: CONFORMANCE,
     },
     Mutation {
         breaks: "hold_for is forgotten",
         file: "crates/tenure/src/core/claim_state/leaving.rs",
-        find: "held.leave_at = since + self.terms.hold_for;\n                return (None, None);",
-        replace: "Stake::leaving(Some(held.good_until))",
+        find: "held.leave_at = since + request.terms.hold_for;\n                return effects;",
+        replace: "Leaving::new(Some(held.good_until))",
         tests: CONFORMANCE,
     },
     Mutation {
@@ -313,7 +313,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         file: "crates/tenure/src/core/claim_state/phase.rs",
         find: "let look = if foremost { place.look_again } else { *hint };",
         replace: "let look = if foremost { place.look_again } else { *contact_at };",
-        tests: STAKES,
+        tests: CLAIM_STATES,
     },
     Mutation {
         breaks: "a renewal counts at a server that is not the primary any more",

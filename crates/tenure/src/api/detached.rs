@@ -1,7 +1,7 @@
-//! A hold that outlives the process that asked for it: let go of here, taken up elsewhere.
+//! A hold that outlives the process that acquired it: handed over to another one.
 //!
-//! What passes between the two is a [`Detached`], as an object or as the one line of its secret. The
-//! engine is asked whether the hold is still there before anyone believes in it again.
+//! A [`Detached`], or its secret as one line of text, passes from one process to the other. Whoever attaches asks
+//! the engine first whether the hold is still there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::api::hold::Hold;
 use crate::api::tenure::Tenure;
-use crate::core::claim_state::Stake;
+use crate::core::guard::{FromHeld, HeldClaim};
 use crate::core::handle::Core;
-use crate::core::hold::Hold;
-use crate::core::request_builder::Draft;
+use crate::core::live_claim::LiveClaim;
+use crate::core::request_builder::RequestBuilder;
 use crate::model::claim::{ClaimId, Ended, Fence, Grant, Renewal, Renewed};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::{Name, Space};
@@ -188,9 +189,9 @@ impl Hold {
     /// # Cancel safety
     /// A future that is dropped before it is done releases the hold, as if that had been dropped.
     pub async fn detach(self) -> Result<Detached> {
-        let (core, stake) = (self.core().clone(), self.stake().clone());
+        let (core, live) = (self.core().clone(), self.live().clone());
         let detached = self.leave_behind().await;
-        detached.map_err(|error| core.explain(error, "detach", &stake.claim.name))
+        detached.map_err(|error| core.explain(error, "detach", &live.claim.name))
     }
 
     /// Makes the hold last for its ttl if this process dies, on every engine: the file engine, which ends
@@ -207,18 +208,18 @@ impl Hold {
     /// What was sent may happen although the future was dropped.
     pub async fn outlive(&self) -> Result<()> {
         let core = self.core();
-        for stake in self.stakes() {
-            let told = match stake.protection {
-                Protection::Engine => core.engine.detach(&stake.claim.name, &stake.claim.id).await,
+        for live in self.claims() {
+            let told = match live.protection {
+                Protection::Engine => core.engine.detach(&live.claim.name, &live.claim.id).await,
                 Protection::Local | Protection::None => Err(not_the_engines()),
             };
-            told.map_err(|error| core.explain(error, "outlive", &stake.claim.name))?;
+            told.map_err(|error| core.explain(error, "outlive", &live.claim.name))?;
         }
         Ok(())
     }
 
     async fn leave_behind(self) -> Result<Detached> {
-        let (core, stake) = (self.core().clone(), self.stake().clone());
+        let (core, live) = (self.core().clone(), self.live().clone());
         if self.fences().count() > 1 {
             let error = Error::new(ErrorKind::Unsupported, "it is a hold of several names");
             return Err(error.next("acquire each by itself, and detach each"));
@@ -227,16 +228,17 @@ impl Hold {
             return Err(not_the_engines());
         }
         core.open()?;
-        if let Some(ended) = stake.ended(core.world.now()) {
+        if let Some(ended) = live.ended(core.world.now()) {
             return Err(ended.into());
         }
         // A pushed turn may still be in its first life, which is too short to pass anything on.
-        self.renew_for(stake.claim.ttl).await?;
+        self.renew_for(live.claim.ttl).await?;
         // Not before: if this process dies here, the hold should end with it, as nobody has the secret.
-        core.engine.detach(&stake.claim.name, &stake.claim.id).await?;
-        let in_doubt = self.let_go()?;
-        let (name, id, ttl) = (stake.claim.name.clone(), stake.claim.id, stake.claim.ttl);
-        Ok(Detached { name, id, fence: stake.fence(), ttl, in_doubt })
+        core.engine.detach(&live.claim.name, &live.claim.id).await?;
+        let fence = self.fence();
+        let in_doubt = self.hand_over()?;
+        let (name, id, ttl) = (live.claim.name.clone(), live.claim.id, live.claim.ttl);
+        Ok(Detached { name, id, fence, ttl, in_doubt })
     }
 }
 
@@ -272,18 +274,18 @@ impl Tenure {
         core.open()?;
         check_times(detached.ttl, &terms, core.engine.profile())?;
         core.be_watched()?;
-        let mut draft = Draft::new(detached.name.clone(), &options);
+        let mut draft = RequestBuilder::new(detached.name.clone(), &options);
         (draft.claim.id, draft.claim.ttl, draft.terms) = (detached.id, detached.ttl, terms);
-        let stake = draft.into_stake();
+        let live = draft.into_live();
         if detached.in_doubt {
-            stake.asked();
+            live.with(|state, _| state.asked());
         }
         // There before the engine is asked, so that no push about it can come too early.
-        if !core.slots.insert_again(stake.clone()) {
+        if !core.table.insert_again(live.clone()) {
             let error = Error::invalid("this process is attached to it already");
             return Err(error.next("use the hold that there is, or detach that first"));
         }
-        let attaching = Attaching { core, stake: &stake, attached: false };
+        let attaching = Attaching { core, live: &live, attached: false };
         // A close that came meanwhile has not seen this one.
         core.open()?;
         let grant = core.ask_after(detached).await?;
@@ -293,7 +295,7 @@ impl Tenure {
             return Err(error.next("acquire it anew"));
         }
         attaching.done();
-        Ok(Hold::attached(self.handle.clone(), stake, grant, now))
+        Ok(Hold::from_held(HeldClaim::attached(self.handle.clone(), live, &grant, now)))
     }
 
     /// Whether a [detached](Hold::detach) hold is still held, and for how long that is certain.
@@ -346,7 +348,7 @@ fn no_longer(ended: Ended) -> Error {
 /// A hold that is asked after. One that is not had is left as it was.
 struct Attaching<'a> {
     core: &'a Core,
-    stake: &'a Arc<Stake>,
+    live: &'a Arc<LiveClaim>,
     attached: bool,
 }
 
@@ -359,7 +361,7 @@ impl Attaching<'_> {
 impl Drop for Attaching<'_> {
     fn drop(&mut self) {
         if !self.attached && !self.core.forked() {
-            self.core.slots.let_go(self.stake);
+            self.core.table.detach(self.live);
         }
     }
 }

@@ -39,7 +39,7 @@ impl Tenure {
     ///
     /// What is known is this connection's, in this process, since it began.
     pub fn advice(&self) -> Vec<Advice> {
-        self.handle.core.slots.reporter.advice()
+        self.handle.core.table.reporter.advice()
     }
 
     /// Sets `tenure_oldest_wait_seconds` and `tenure_oldest_hold_seconds`, which grow while nothing
@@ -48,7 +48,7 @@ impl Tenure {
     pub fn measure_ages(&self) {
         let core = &self.handle.core;
         if !core.forked() {
-            core.slots.reporter.ages(&core.slots.all(), core.world.now());
+            core.table.reporter.ages(&core.table.all(), core.world.now());
         }
     }
 }

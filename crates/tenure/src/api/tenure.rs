@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use self::open::{Opened, open};
 use crate::api::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore, Worker};
-use crate::core::claim_state::Todo;
 use crate::core::handle::{Core, Handle};
 use crate::core::outage::is_outage;
-use crate::core::request_builder::Draft;
+use crate::core::request_builder::RequestBuilder;
 use crate::engine::Engine;
 use crate::model::claim::{Broken, Fence};
 use crate::model::error::{Error, Result};
@@ -70,8 +69,8 @@ impl Tenure {
         Tenure::open(url, true).await
     }
 
-    /// The same without a look at the server: the first call connects, and hears what is wrong with it.
-    /// A file is opened here, too.
+    /// Like [`connect`](Tenure::connect), but does not wait for the server: the first call connects, and fails if
+    /// that does. A file is opened at once all the same.
     ///
     /// # Cancel safety
     /// Safe: nothing is kept of a connection that was not returned.
@@ -122,12 +121,12 @@ impl Tenure {
         tenure.with_defaults(options)
     }
 
-    /// Uses an engine that is already there.
+    /// Uses an engine that you have made yourself.
     pub fn with_engine(engine: Arc<dyn Engine>) -> Tenure {
         Tenure::in_world(engine, Arc::new(SystemWorld))
     }
 
-    /// Uses an engine in a world of one's own: virtual time, for tests.
+    /// Uses an engine with a clock, randomness and threads of your own: for tests on virtual time.
     pub fn in_world(engine: Arc<dyn Engine>, world: Arc<dyn World>) -> Tenure {
         let core = Core::new(engine, world);
         let handle = Arc::new(Handle { core: Arc::new(core) });
@@ -154,46 +153,49 @@ impl Tenure {
 
     /// A lock: one holder at a time.
     pub fn mutex(&self, name: impl AsRef<str>) -> NamedMutex {
-        NamedMutex { handle: self.handle.clone(), ask: self.ask(Space::Lock, name.as_ref()) }
+        NamedMutex {
+            handle: self.handle.clone(),
+            request: self.request(Space::Lock, name.as_ref()),
+        }
     }
 
-    /// `capacity` units that are shared out. All users of a name must agree on it.
+    /// `capacity` units to share. All users of a name must agree on the capacity.
     pub fn semaphore(&self, name: impl AsRef<str>, capacity: u32) -> Semaphore {
-        let mut ask = self.ask(Space::Lock, name.as_ref());
-        (ask.claim.capacity, ask.claim.fixed) = (capacity, false);
-        Semaphore { handle: self.handle.clone(), ask }
+        let mut request = self.request(Space::Lock, name.as_ref());
+        (request.claim.capacity, request.claim.fixed) = (capacity, false);
+        Semaphore { handle: self.handle.clone(), request }
     }
 
     /// Many readers, or one writer.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock { handle: self.handle.clone(), ask: self.ask(Space::Lock, name.as_ref()) }
+        RwLock { handle: self.handle.clone(), request: self.request(Space::Lock, name.as_ref()) }
     }
 
     /// Several locks at once: all or nothing, without deadlock.
     pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> All {
         let names: Vec<_> =
             names.into_iter().map(|n| Name::unchecked(Space::Lock, n.as_ref())).collect();
-        All { handle: self.handle.clone(), ask: self.ask(Space::Lock, ""), names }
+        All { handle: self.handle.clone(), request: self.request(Space::Lock, ""), names }
     }
 
-    /// One leader at a time, whom everyone can see.
+    /// Leader election: one leader at a time, visible to everyone.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        let ask = self.ask(Space::Election, name.as_ref());
-        Election { handle: self.handle.clone(), ask }
+        let request = self.request(Space::Election, name.as_ref());
+        Election { handle: self.handle.clone(), request }
     }
 
-    /// One of many that does the work while it leads.
+    /// Does work while it leads; one of several, of which one leads at a time.
     pub fn worker(&self, name: impl AsRef<str>) -> Worker {
-        Worker::new(self.handle.clone(), self.ask(Space::Election, name.as_ref()))
+        Worker::new(self.handle.clone(), self.request(Space::Election, name.as_ref()))
     }
 
     /// Work that is done once, and whose outcome is remembered.
     pub fn once(&self, name: impl AsRef<str>) -> Once {
-        Once::new(self.handle.clone(), self.ask(Space::Once, name.as_ref()))
+        Once::new(self.handle.clone(), self.request(Space::Once, name.as_ref()))
     }
 
-    fn ask(&self, space: Space, name: &str) -> Draft {
-        Draft::new(Name::unchecked(space, name), &self.defaults)
+    fn request(&self, space: Space, name: &str) -> RequestBuilder {
+        RequestBuilder::new(Name::unchecked(space, name), &self.defaults)
     }
 
     /// Who holds a name and who waits for it; `None` if nobody does.
@@ -236,7 +238,7 @@ impl Tenure {
         self.handle.core.break_hold(&name, fence, by, reason.into()).await
     }
 
-    /// Asks the engine for a sign of life, and says how long that took.
+    /// Pings the engine, and returns how long the answer took.
     ///
     /// # Cancel safety
     /// Safe: it changes nothing.
@@ -281,20 +283,18 @@ impl Tenure {
             return;
         }
         core.closed.store(true, SeqCst);
-        for stake in core.slots.all() {
-            let mut todo = Todo::default();
-            stake.close(&mut todo);
-            core.slots.carry_out(&stake, &mut todo);
+        for live in core.table.all() {
+            core.table.tell(&live, |state, _| state.close());
         }
-        for stake in core.slots.all() {
-            if stake.is_leaving() {
-                core.answer_to_leave(&stake, false).await;
+        for live in core.table.all() {
+            if live.with(|state, _| state.is_leaving()) {
+                core.answer_to_leave(&live, false).await;
             }
         }
         // The lines do not depend on how the engine says goodbye.
         let _ = core.engine.close().await;
         // Whoever ends after this has told its last releases.
-        core.slots.reporter.finish();
+        core.table.reporter.finish();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The one waiting loop: from an ask to a hold, a refusal or the end of the wait.
+//! The waiting loop: from a request to a held claim, a refusal or the end of the wait.
 //!
 //! It sends the claim, and sends it again with the same id when no answer came; once it stands in
 //! line it waits for a turn, for its deadline or for its caller to lose interest. Keeping the place is
@@ -18,14 +18,15 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use self::first_attempt::Begun;
-pub(crate) use self::outcome::Ending;
-use self::outcome::{End, Who, not_asked_for};
-use crate::core::claim_state::{Event, Stake};
+use self::first_attempt::FirstAttempt;
+pub(crate) use self::outcome::AcquireOutcome;
+use self::outcome::{HeldBy, LoopEnd, not_asked_for};
+use crate::core::claim_state::ClaimEvent;
+use crate::core::guard::{ClaimGuard, FromHeld, HeldClaim};
 use crate::core::handle::{Core, Handle};
-use crate::core::hold::Hold;
+use crate::core::live_claim::LiveClaim;
 use crate::core::local_line;
-use crate::core::request_builder::Draft;
+use crate::core::request_builder::RequestBuilder;
 use crate::engine::Step;
 use crate::model::claim::{
     Claim, Ended, Fence, Grant, Leave, Left, Place, Renewal, Renewed, Settle, Turn, Verdict,
@@ -35,36 +36,40 @@ use crate::model::moment::Moment;
 use crate::model::options::{OnOutage, check_units};
 use crate::observe::Waiting;
 
-impl Draft {
+impl RequestBuilder {
     /// Takes the place in line now, and returns the future that waits for the turn.
-    pub(crate) fn join(
+    pub(crate) fn join<T: FromHeld>(
         self,
         handle: Arc<Handle>,
-    ) -> impl Future<Output = Result<Hold>> + Send + use<> {
+    ) -> impl Future<Output = Result<T>> + Send + use<T> {
         let may_wait = self.wait != Some(Duration::ZERO);
-        let begun = self.begin(handle, may_wait);
+        let attempt = self.begin(handle, may_wait);
         async move {
-            match begun? {
-                Begun::Held(hold) => Ok(hold.given()),
-                Begun::Asked(wait) => wait.await?.acquired().map(Hold::given),
+            match attempt? {
+                FirstAttempt::Held(held) => Ok(T::from_held(held.given())),
+                FirstAttempt::Waiting(wait) => {
+                    wait.await?.acquired().map(|held| T::from_held(held.given()))
+                }
             }
         }
     }
 
     /// Takes it if it is free now; `None` if someone holds it or waits for it.
-    pub(crate) async fn try_acquire(self, handle: Arc<Handle>) -> Result<Option<Hold>> {
+    pub(crate) async fn try_acquire<T: FromHeld>(self, handle: Arc<Handle>) -> Result<Option<T>> {
         match self.begin(handle, false)? {
-            Begun::Held(hold) => Ok(Some(hold.given())),
-            Begun::Asked(wait) => Ok(wait.await?.tried().map(Hold::given)),
+            FirstAttempt::Held(held) => Ok(Some(T::from_held(held.given()))),
+            FirstAttempt::Waiting(wait) => {
+                Ok(wait.await?.tried().map(|held| T::from_held(held.given())))
+            }
         }
     }
 
     /// Takes the turn of a once, or hears what became of it.
-    pub(crate) async fn begin_once(self, handle: Arc<Handle>) -> Result<Ending> {
+    pub(crate) async fn begin_once(self, handle: Arc<Handle>) -> Result<AcquireOutcome> {
         let may_wait = self.wait != Some(Duration::ZERO);
         match self.begin(handle, may_wait)? {
-            Begun::Held(hold) => Ok(Ending::Granted(hold)),
-            Begun::Asked(wait) => wait.await,
+            FirstAttempt::Held(held) => Ok(AcquireOutcome::Granted(held)),
+            FirstAttempt::Waiting(wait) => wait.await,
         }
     }
 
@@ -80,12 +85,12 @@ impl Draft {
 
     /// Sends the claim. A grant that is at hand is taken at once, so that it is watched over even if
     /// nobody polls the future.
-    fn begin(mut self, handle: Arc<Handle>, may_wait: bool) -> Result<Begun> {
+    fn begin(mut self, handle: Arc<Handle>, may_wait: bool) -> Result<FirstAttempt> {
         let core = &handle.core;
         let check = || self.check(core.engine.profile());
         let ready = core.open().and_then(|()| check()).and_then(|()| core.be_watched());
         let (id, seen) = match ready.and_then(|()| core.world.mint()) {
-            Ok(id) => (id, core.slots.seen()),
+            Ok(id) => (id, core.table.seen()),
             Err(error) => return Err(core.not_sent(error, &self.claim)),
         };
         (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen, may_wait);
@@ -94,28 +99,28 @@ impl Draft {
         {
             self.details().trace = Some(trace);
         }
-        let span = core.slots.reporter.acquiring(&self.claim);
-        let hold = Hold::asking(handle, self.into_stake());
-        let (core, stake) = (hold.core(), hold.stake());
-        core.slots.insert(stake.clone());
+        let span = core.table.reporter.acquiring(&self.claim);
+        let guard = ClaimGuard::new(handle, self.into_live());
+        let (core, live) = (guard.core(), guard.live());
+        core.table.insert(live.clone());
         // A close that came meanwhile has not seen this one.
         if let Err(closed) = core.open() {
-            return Err(core.not_sent(closed, &stake.claim));
+            return Err(core.not_sent(closed, &live.claim));
         }
-        if stake.outage() != OnOutage::Closed {
-            return Begun::or_without(hold, span);
+        if live.outage() != OnOutage::Closed {
+            return FirstAttempt::or_without(guard, span);
         }
-        let step = core.engine.claim(&stake.claim);
-        Ok(Begun::sent(hold, step, span))
+        let step = core.engine.claim(&live.claim);
+        Ok(FirstAttempt::sent(guard, step, span))
     }
 }
 
 /// A claim that was not granted on the spot.
-struct Asked {
-    /// Before the hold, so that who loses interest is said to have before the claim has left.
+struct WaitLoop {
+    /// Before the guard, so that who loses interest is said to have before the claim has left.
     waiting: Waiting,
-    hold: Hold,
-    request: Request,
+    guard: ClaimGuard,
+    open_step: OpenStep,
     /// Whether the engine has ever answered: then the claim has a place to come back to.
     answered: bool,
     /// When to give up on an engine that has not.
@@ -140,11 +145,11 @@ struct Asked {
 /// An engine that answers at once, and wrongly, must not keep the thread.
 const MOST_SPINS: u32 = 4;
 
-/// What the loop has asked the engine and not heard yet.
-enum Request {
+/// What the loop waits for besides its turn: the engine's answer, or the local line.
+enum OpenStep {
     None,
     /// Nothing yet: it waits for its turn in this process's own line.
-    Line(Box<local_line::Place>),
+    Line(Box<local_line::LocalPlace>),
     Claim(Step<Verdict>),
     /// A turn that is too old to start on: renew first.
     Confirm(Step<Vec<Renewed>>),
@@ -152,23 +157,23 @@ enum Request {
     Undo(Step<Left>),
 }
 
-enum Heard {
+enum LoopEvent {
     OurTurn,
     Verdict(Result<Verdict>),
     Confirmed(Result<Vec<Renewed>>),
     Undone(Result<Left>),
-    Event(Event),
+    Claim(ClaimEvent),
 }
 
-impl Asked {
-    fn new(hold: Hold, request: Request, started: Moment, span: Span) -> Asked {
-        let reporter = hold.core().slots.reporter.clone();
-        let waiting = Waiting::new(reporter, hold.stake().clone(), span, started);
-        let asks = !matches!(request, Request::Line(_));
-        let mut asked = Asked {
+impl WaitLoop {
+    fn new(guard: ClaimGuard, open_step: OpenStep, started: Moment, span: Span) -> WaitLoop {
+        let reporter = guard.core().table.reporter.clone();
+        let waiting = Waiting::new(reporter, guard.live().clone(), span, started);
+        let asks = !matches!(open_step, OpenStep::Line(_));
+        let mut wait_loop = WaitLoop {
             waiting,
-            hold,
-            request,
+            guard,
+            open_step,
             answered: false,
             give_up: Moment::FAR,
             put_off: patience::MOST_PUT_OFF,
@@ -181,123 +186,123 @@ impl Asked {
             unstarted: None,
         };
         if asks {
-            asked.asks(started);
+            wait_loop.asks(started);
         }
-        asked
+        wait_loop
     }
 
-    async fn finish(mut self) -> Result<Ending> {
+    async fn finish(mut self) -> Result<AcquireOutcome> {
         let end = self.wait_for_turn().await;
         let end = end.map_err(|error| self.explain(error));
         if !self.core().forked() {
             self.say(&end);
         }
         Ok(match end? {
-            End::Held => Ending::Granted(self.hold),
-            End::Busy(holder) => Ending::Busy(self.hold, Who::Elsewhere(holder)),
-            End::Settled(outcome) => Ending::Settled(outcome),
-            End::Unsettled => Ending::Unsettled,
-            End::Nobody => {
-                let hold = self.fall_back();
-                Ending::Granted(hold.map_err(|error| self.explain(error))?)
+            LoopEnd::Held(fence) => AcquireOutcome::Granted(self.guard.held(fence)),
+            LoopEnd::Busy(holder) => AcquireOutcome::Busy(self.guard, HeldBy::Elsewhere(holder)),
+            LoopEnd::Settled(outcome) => AcquireOutcome::Settled(outcome),
+            LoopEnd::Unsettled => AcquireOutcome::Unsettled,
+            LoopEnd::Nobody => {
+                let held = self.fall_back();
+                AcquireOutcome::Granted(held.map_err(|error| self.explain(error))?)
             }
         })
     }
 
     fn explain(&self, error: Error) -> Error {
-        self.core().explain(error, "acquire", &self.stake().claim.name)
+        self.core().explain(error, "acquire", &self.live().claim.name)
     }
 
     /// What the engine may have of the claim is left when this is dropped.
-    fn fall_back(&mut self) -> Result<Hold> {
+    fn fall_back(&mut self) -> Result<HeldClaim> {
         let waited = self.core().world.now().since(self.waiting.started);
-        self.hold.fall_back(waited, &self.waiting.ends())
+        self.guard.fall_back(waited, &self.waiting.ends())
     }
 
     fn goes_on_without(&self) -> bool {
-        self.stake().outage() != OnOutage::Closed
+        self.live().outage() != OnOutage::Closed
     }
 
-    fn say(&mut self, end: &Result<End>) {
+    fn say(&mut self, end: &Result<LoopEnd>) {
         let now = self.core().world.now();
         match end {
-            Ok(End::Held | End::Nobody) => {}
-            Ok(End::Busy(holder)) => self.waiting.busy(holder.as_ref(), now),
-            Ok(End::Settled(_)) => self.waiting.ended_before("settled", now),
-            Ok(End::Unsettled) => self.waiting.ended_before("unsettled", now),
+            Ok(LoopEnd::Held(_) | LoopEnd::Nobody) => {}
+            Ok(LoopEnd::Busy(holder)) => self.waiting.busy(holder.as_ref(), now),
+            Ok(LoopEnd::Settled(_)) => self.waiting.ended_before("settled", now),
+            Ok(LoopEnd::Unsettled) => self.waiting.ended_before("unsettled", now),
             Err(error) => self.waiting.failed(error, now),
         }
     }
 
     /// The loop.
-    async fn wait_for_turn(&mut self) -> Result<End> {
+    async fn wait_for_turn(&mut self) -> Result<LoopEnd> {
         loop {
             let alarms = [self.deadline(), self.give_up, self.retry_at, self.doubt_at];
             self.ring_at = alarms.into_iter().fold(Moment::FAR, Moment::min);
             let heard = poll_fn(|cx| self.poll_heard(cx)).await;
             let now = self.core().world.now();
-            if !matches!(heard, Heard::Event(Event::Rung)) {
+            if !matches!(heard, LoopEvent::Claim(ClaimEvent::Rung)) {
                 self.retry_at = Moment::FAR;
             }
             match heard {
-                Heard::Verdict(Ok(verdict)) => {
+                LoopEvent::Verdict(Ok(verdict)) => {
                     if let Some(end) = self.heard(verdict, now)? {
                         return Ok(end);
                     }
                 }
-                Heard::Undone(Ok(_)) => self.undone(now),
-                Heard::Confirmed(Ok(answers)) => {
-                    if self.confirmed(answers, now)? {
-                        return Ok(End::Held);
+                LoopEvent::Undone(Ok(_)) => self.undone(now),
+                LoopEvent::Confirmed(Ok(answers)) => {
+                    if let Some(fence) = self.confirmed(answers, now)? {
+                        return Ok(LoopEnd::Held(fence));
                     }
                 }
-                Heard::Verdict(Err(error)) => {
+                LoopEvent::Verdict(Err(error)) => {
                     if !error.may_have_happened() {
-                        self.stake().answered();
+                        self.live().with(|state, _| state.answered());
                     }
                     self.failed(error, now)?;
                 }
-                Heard::Confirmed(Err(error)) | Heard::Undone(Err(error)) => {
+                LoopEvent::Confirmed(Err(error)) | LoopEvent::Undone(Err(error)) => {
                     self.failed(error, now)?;
                 }
-                Heard::Event(Event::Turn(Turn::Granted(grant))) => {
-                    if self.start_on_push(grant, now) {
-                        return Ok(End::Held);
+                LoopEvent::Claim(ClaimEvent::Turn(Turn::Granted(grant))) => {
+                    if let Some(fence) = self.start_on_push(grant, now) {
+                        return Ok(LoopEnd::Held(fence));
                     }
                 }
-                Heard::Event(Event::Turn(Turn::Settled(outcome))) => {
+                LoopEvent::Claim(ClaimEvent::Turn(Turn::Settled(outcome))) => {
                     return self.ended_before(Verdict::Settled(outcome));
                 }
-                Heard::Event(Event::Turn(Turn::Ended(
+                LoopEvent::Claim(ClaimEvent::Turn(Turn::Ended(
                     ended @ (Ended::Closed | Ended::Conflict { .. }),
                 ))) => return Err(ended.into()),
-                Heard::Event(Event::Rung) if now >= self.deadline() => {
+                LoopEvent::Claim(ClaimEvent::Rung) if now >= self.deadline() => {
                     return self.wait_over(now);
                 }
-                Heard::OurTurn | Heard::Event(Event::Rung) if self.is_down() => {
-                    return Ok(End::Nobody);
+                LoopEvent::OurTurn | LoopEvent::Claim(ClaimEvent::Rung) if self.is_down() => {
+                    return Ok(LoopEnd::Nobody);
                 }
                 // It has its turn here: now the engine is asked.
-                Heard::OurTurn => self.ask_again(now),
-                Heard::Event(Event::Rung) if self.stands_here() => {}
-                Heard::Event(Event::Rung) if now >= self.give_up && self.gives_up(now) => {
+                LoopEvent::OurTurn => self.ask_again(now),
+                LoopEvent::Claim(ClaimEvent::Rung) if self.stands_here() => {}
+                LoopEvent::Claim(ClaimEvent::Rung) if now >= self.give_up && self.gives_up(now) => {
                     return Err(self.no_answer(now));
                 }
-                Heard::Event(Event::Rung) => self.rung(now),
-                Heard::Event(Event::Turn(_)) => self.ask_again(now),
+                LoopEvent::Claim(ClaimEvent::Rung) => self.rung(now),
+                LoopEvent::Claim(ClaimEvent::Turn(_)) => self.ask_again(now),
             }
         }
     }
 
-    /// A turn that was too old to start on was renewed, or was not. Returns whether it started.
-    fn confirmed(&mut self, answers: Vec<Renewed>, now: Moment) -> Result<bool> {
+    /// A turn that was too old to start on was renewed, or was not. Returns the fence if it started.
+    fn confirmed(&mut self, answers: Vec<Renewed>, now: Moment) -> Result<Option<Fence>> {
         match answers.into_iter().next() {
             Some(Renewed::Held(grant)) => return Ok(self.start(grant, now)),
             Some(Renewed::Unknown(error)) => self.failed(error, now)?,
             // The turn has run out. The ticket has not.
             _ => self.ask_again(now),
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Does what is due, where that is not the end.
@@ -310,27 +315,27 @@ impl Asked {
         }
     }
 
-    /// It asks the engine, or would, and the engine is out of reach.
+    /// Whether the engine is out of reach for a claim that would go on without it.
     fn is_down(&self) -> bool {
         self.goes_on_without()
             && !self.stands_here()
-            && self.core().is_down(&self.stake().claim.name)
+            && self.core().is_down(&self.live().claim.name)
     }
 
     fn stands_here(&self) -> bool {
-        matches!(self.request, Request::Line(_))
+        matches!(self.open_step, OpenStep::Line(_))
     }
 
     /// The engine has answered the claim. Returns how the wait ended, if it did.
-    fn heard(&mut self, verdict: Verdict, now: Moment) -> Result<Option<End>> {
+    fn heard(&mut self, verdict: Verdict, now: Moment) -> Result<Option<LoopEnd>> {
         self.has_answered();
-        self.stake().answered();
+        self.live().with(|state, _| state.answered());
         match verdict {
-            Verdict::Granted(grant) => return Ok(self.start(grant, now).then_some(End::Held)),
+            Verdict::Granted(grant) => return Ok(self.start(grant, now).map(LoopEnd::Held)),
             Verdict::Waiting(place) => self.stand(place, now),
             Verdict::Busy(holder) => {
                 self.refused();
-                return Ok(Some(End::Busy(holder)));
+                return Ok(Some(LoopEnd::Busy(holder)));
             }
             Verdict::Unsettled if self.unstarted.is_some() => self.undo(now),
             verdict => return self.ended_before(verdict).map(Some),
@@ -340,78 +345,77 @@ impl Asked {
 
     fn stand(&mut self, place: Place, now: Moment) {
         self.waiting.stands(&place);
-        let stake = self.stake();
-        self.core().slots.schedule(stake, stake.stands(place, now));
+        self.core().table.tell(self.live(), |state, _| state.stands(place, now));
         if self.goes_on_without() {
             self.core().watch_line();
         }
     }
 
     /// There is nothing to wait for any more.
-    fn ended_before(&self, verdict: Verdict) -> Result<End> {
+    fn ended_before(&self, verdict: Verdict) -> Result<LoopEnd> {
         self.refused();
-        match (verdict, self.stake().claim.once) {
-            (Verdict::Settled(outcome), Some(_)) => Ok(End::Settled(outcome)),
-            (Verdict::Unsettled, Some(_)) => Ok(End::Unsettled),
+        match (verdict, self.live().claim.once) {
+            (Verdict::Settled(outcome), Some(_)) => Ok(LoopEnd::Settled(outcome)),
+            (Verdict::Unsettled, Some(_)) => Ok(LoopEnd::Unsettled),
             _ => Err(not_asked_for()),
         }
     }
 
-    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
+    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<LoopEvent> {
         if self.core().forked() {
-            return Poll::Ready(Heard::Event(Event::Turn(Turn::Ended(Ended::Closed))));
+            return Poll::Ready(LoopEvent::Claim(ClaimEvent::Turn(Turn::Ended(Ended::Closed))));
         }
-        let answer = match &mut self.request {
-            Request::None => Poll::Pending,
-            Request::Line(place) => place.poll_turn(cx).map(|()| Heard::OurTurn),
-            Request::Claim(step) => Pin::new(step).poll(cx).map(Heard::Verdict),
-            Request::Confirm(step) => Pin::new(step).poll(cx).map(Heard::Confirmed),
-            Request::Undo(step) => Pin::new(step).poll(cx).map(Heard::Undone),
+        let answer = match &mut self.open_step {
+            OpenStep::None => Poll::Pending,
+            OpenStep::Line(place) => place.poll_turn(cx).map(|()| LoopEvent::OurTurn),
+            OpenStep::Claim(step) => Pin::new(step).poll(cx).map(LoopEvent::Verdict),
+            OpenStep::Confirm(step) => Pin::new(step).poll(cx).map(LoopEvent::Confirmed),
+            OpenStep::Undo(step) => Pin::new(step).poll(cx).map(LoopEvent::Undone),
         };
         if answer.is_ready() {
-            if let Request::Line(place) = std::mem::replace(&mut self.request, Request::None) {
-                self.stake().accompany(place);
+            if let OpenStep::Line(place) = std::mem::replace(&mut self.open_step, OpenStep::None) {
+                self.live().keep_local_place(place);
             }
             return answer;
         }
-        let stake = self.hold.stake();
-        let event = stake.poll_event(cx, self.ring_at);
+        let live = self.guard.live();
+        let event = live.poll_event(cx, self.ring_at);
         if event.is_pending() {
-            self.hold.core().slots.schedule(stake, self.ring_at);
+            self.guard.core().table.schedule(live, self.ring_at);
             self.spins = 0;
         }
-        event.map(Heard::Event)
+        event.map(LoopEvent::Claim)
     }
 
     /// The engine notes that a once has begun when its turn is taken, not when it is pushed: such a
     /// one is renewed first.
-    fn start_on_push(&mut self, mut grant: Grant, now: Moment) -> bool {
-        if self.stake().claim.once.is_some() {
+    fn start_on_push(&mut self, mut grant: Grant, now: Moment) -> Option<Fence> {
+        if self.live().claim.once.is_some() {
             grant.start_by = Moment::ORIGIN;
         }
         self.start(grant, now)
     }
 
-    /// Starts on a grant, or has it renewed first if it is old. Returns whether it started.
-    fn start(&mut self, grant: Grant, now: Moment) -> bool {
+    /// Starts on a grant, or has it renewed first if it is old. Returns the fence if it started.
+    fn start(&mut self, grant: Grant, now: Moment) -> Option<Fence> {
         if now <= grant.start_by {
             let span = self.waiting.ends();
-            self.hold.start(grant, now, now.since(self.waiting.started), &span);
-            return true;
+            self.guard.start(&grant, now, now.since(self.waiting.started), &span);
+            return Some(grant.fence);
         }
-        if self.stake().claim.once.is_some() {
+        if self.live().claim.once.is_some() {
             self.unstarted = Some(grant.fence);
         }
         if self.may_ask_at_once(now) {
             self.asks(now);
             let core = self.core().clone();
-            let Claim { name, id, ttl, .. } = &self.stake().claim;
+            let Claim { name, id, ttl, .. } = &self.live().claim;
             let fence = grant.fence;
             let renewal = Renewal::Hold { name: name.clone(), id: *id, fence, ttl: *ttl };
             let shard = core.engine.shard(name);
-            self.request = Request::Confirm(core.engine.renew(shard, &[renewal]));
+            self.open_step = OpenStep::Confirm(core.engine.renew(shard, &[renewal]));
         }
-        false
+        None
     }
 
     /// The engine says that it was begun and never settled. If that was this claim, whose caller has never
@@ -419,10 +423,10 @@ impl Asked {
     fn undo(&mut self, now: Moment) {
         let Some(fence) = self.unstarted else { return };
         self.asks(now);
-        let Claim { name, id, .. } = &self.stake().claim;
+        let Claim { name, id, .. } = &self.live().claim;
         let settle = Some(Settle { fence, outcome: None });
         let leave = Leave { settle, ..Leave::new(name.clone(), *id) };
-        self.request = Request::Undo(self.core().engine.leave(&leave));
+        self.open_step = OpenStep::Undo(self.core().engine.leave(&leave));
     }
 
     fn undone(&mut self, now: Moment) {
@@ -433,8 +437,9 @@ impl Asked {
     fn ask_again(&mut self, now: Moment) {
         if self.may_ask_at_once(now) {
             self.asks(now);
-            let claim = self.stake().again(self.core().slots.seen());
-            self.request = Request::Claim(self.core().engine.claim(&claim));
+            let seen = self.core().table.seen();
+            let claim = self.live().with(|state, request| state.again(request, seen));
+            self.open_step = OpenStep::Claim(self.core().engine.claim(&claim));
         }
     }
 
@@ -448,17 +453,17 @@ impl Asked {
     }
 
     fn refused(&self) {
-        if self.stake().refused() {
-            self.core().slots.remove(self.stake());
+        if self.live().with(|state, _| state.refused()) {
+            self.core().table.remove(self.live());
         }
     }
 
-    fn stake(&self) -> &Arc<Stake> {
-        self.hold.stake()
+    fn live(&self) -> &Arc<LiveClaim> {
+        self.guard.live()
     }
 
     fn core(&self) -> &Arc<Core> {
-        self.hold.core()
+        self.guard.core()
     }
 }
 
@@ -466,7 +471,7 @@ impl Core {
     fn not_sent(&self, error: Error, claim: &Claim) -> Error {
         let error = self.explain(error, "acquire", &claim.name);
         if !self.forked() {
-            self.slots.reporter.not_sent(claim, &error);
+            self.table.reporter.not_sent(claim, &error);
         }
         error
     }

@@ -1,6 +1,6 @@
-//! The slots where turns arrive: every claim of this process that is not over, by name.
+//! The claim table: every claim of this process that is not over, by name. Turns arrive here.
 //!
-//! A stake is here before its claim is sent, so that no push can come too early, and until the engine
+//! A claim is here before its request is sent, so that no push can come too early, and until the engine
 //! has acknowledged its end. The watchdog looks at what is due in the same table. Claims of one name share
 //! a shard, so that a look sees which of them stands foremost.
 
@@ -16,19 +16,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use self::shard::{Due, Table};
-use crate::core::claim_state::{Released, Stake, Todo};
+use self::shard::{Due, ShardClaims};
+use crate::core::claim_state::{ClaimState, Effects, Release, Unheard};
+use crate::core::live_claim::{LiveClaim, Work};
 use crate::engine::{LeaveAnswers, Turns};
 use crate::model::claim::{ClaimId, Fence, Left, Turn};
 use crate::model::moment::Moment;
 use crate::model::name::Name;
-use crate::observe::{End, Reporter};
+use crate::model::request::Request;
+use crate::observe::{HoldEnd, Reporter};
 use crate::system;
 use crate::world::World;
 
 const SHARDS: usize = 64;
 
-pub(crate) struct Slots {
+pub(crate) struct ClaimTable {
     shards: [Shard; SHARDS],
     /// When the watchdog looks next. Whoever needs it earlier rings the bell.
     next_look: AtomicU64,
@@ -43,19 +45,19 @@ pub(crate) struct Slots {
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
-    stakes: Mutex<Table>,
+    claims: Mutex<ShardClaims>,
     /// When something is due, or earlier.
     due: AtomicU64,
 }
 
-impl Slots {
+impl ClaimTable {
     pub(crate) fn new(
         world: Arc<dyn World>,
         shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
         reporter: Reporter,
-    ) -> Slots {
+    ) -> ClaimTable {
         let shard = || Shard { due: AtomicU64::new(u64::MAX), ..Shard::default() };
-        Slots {
+        ClaimTable {
             shards: std::array::from_fn(|_| shard()),
             next_look: AtomicU64::new(u64::MAX),
             bell: Bell::default(),
@@ -66,61 +68,61 @@ impl Slots {
         }
     }
 
-    pub(crate) fn insert(&self, stake: Arc<Stake>) {
-        self.shard(&stake.claim.name).stakes().insert(stake);
+    pub(crate) fn insert(&self, live: Arc<LiveClaim>) {
+        self.shard(&live.claim.name).claims().insert(live);
     }
 
-    /// Puts in a stake whose claim was made before, maybe by this process; `false` if this process has
-    /// not let go of that.
-    pub(crate) fn insert_again(&self, stake: Arc<Stake>) -> bool {
-        let mut stakes = self.shard(&stake.claim.name).stakes();
-        let before = stakes.find(&stake.claim.id).cloned();
+    /// Inserts a claim that was detached before, maybe by this process; `false` if this process still
+    /// holds it.
+    pub(crate) fn insert_again(&self, live: Arc<LiveClaim>) -> bool {
+        let mut claims = self.shard(&live.claim.name).claims();
+        let before = claims.find(&live.claim.id).cloned();
         if before.as_ref().is_some_and(|before| !before.is_detached()) {
             return false;
         }
-        let removed = before.as_ref().and_then(|before| stakes.remove(before));
-        stakes.insert(stake);
-        drop(stakes);
+        let removed = before.as_ref().and_then(|before| claims.remove(before));
+        claims.insert(live);
+        drop(claims);
         drop((removed, before));
         true
     }
 
-    /// Lets go of a hold that was only asked after.
-    pub(crate) fn let_go(&self, stake: &Arc<Stake>) {
-        match stake.let_go(self.world.now()) {
-            Ok((forget_at, _)) => self.schedule(stake, forget_at),
-            Err(_) => self.remove(stake),
+    /// Lets go of a detached hold that was only checked on.
+    pub(crate) fn detach(&self, live: &Arc<LiveClaim>) {
+        match live.detach(self.world.now()) {
+            Ok((forget_at, _)) => self.schedule(live, forget_at),
+            Err(_) => self.remove(live),
         }
     }
 
-    pub(crate) fn remove(&self, stake: &Stake) {
-        let shard = self.shard(&stake.claim.name);
+    pub(crate) fn remove(&self, live: &LiveClaim) {
+        let shard = self.shard(&live.claim.name);
         // It may be the last that holds on to the handle, whose end is heard beyond this table.
-        let removed = shard.stakes().remove(stake);
+        let removed = shard.claims().remove(live);
         if let Some((_, look_at)) = &removed {
             self.look_by(shard, *look_at);
         }
     }
 
     /// Makes the watchdog look at the claim at `at`.
-    pub(crate) fn schedule(&self, stake: &Arc<Stake>, at: Moment) {
-        let shard = self.shard(&stake.claim.name);
-        if stake.timer.is_later(at) {
-            shard.stakes().look_by(stake, at);
+    pub(crate) fn schedule(&self, live: &Arc<LiveClaim>, at: Moment) {
+        let shard = self.shard(&live.claim.name);
+        if live.timer.is_later(at) {
+            shard.claims().look_by(live, at);
         }
         self.look_by(shard, at);
     }
 
     /// A renewal was answered: the claim is looked at when it needs that again, and not before.
-    pub(crate) fn renewed(&self, stake: &Arc<Stake>, now: Moment) {
-        let shard = self.shard(&stake.claim.name);
-        let next = shard.stakes().look_next(stake, now);
+    pub(crate) fn renewed(&self, live: &Arc<LiveClaim>, now: Moment) {
+        let shard = self.shard(&live.claim.name);
+        let next = shard.claims().look_next(live, now);
         self.look_by(shard, next);
     }
 
     fn look_by(&self, shard: &Shard, at: Moment) {
         // Nearly always something else is due earlier. If that has just been looked at, so was this:
-        // a stake is changed before it is scheduled, and a look resets the mark before it begins.
+        // a claim is changed before it is scheduled, and a look resets the mark before it begins.
         if shard.due.load(SeqCst) <= at.as_nanos() {
             return;
         }
@@ -130,11 +132,11 @@ impl Slots {
         }
     }
 
-    /// A new watchdog takes over: whatever the one before it asked is not heard any more.
+    /// A new watchdog takes over: answers to what the last one sent will not be heard.
     pub(crate) fn take_over(&self) {
-        for stake in self.all() {
-            stake.not_in_flight();
-            self.schedule(&stake, Moment::ORIGIN);
+        for live in self.all() {
+            live.with(|state, _| state.not_in_flight());
+            self.schedule(&live, Moment::ORIGIN);
         }
     }
 
@@ -152,7 +154,7 @@ impl Slots {
     }
 
     /// Looks at what is due, and collects what is to be done.
-    pub(crate) fn look(&self, now: Moment) -> Vec<(Arc<Stake>, Todo)> {
+    pub(crate) fn look(&self, now: Moment) -> Vec<(Arc<LiveClaim>, Work)> {
         let mut found = Vec::new();
         for shard in &self.shards {
             if shard.due.load(SeqCst) > now.as_nanos() {
@@ -160,94 +162,96 @@ impl Slots {
             }
             // Reset before the look: whatever changes behind it lowers the mark again.
             shard.due.store(u64::MAX, SeqCst);
-            let mut stakes = shard.stakes();
-            for Due { stake, ticket, first } in stakes.due(now) {
-                let mut todo = Todo::default();
-                let next = stake.look(now, first, &mut todo);
-                stakes.looked(&stake, not_in_circles(next, now));
-                if !todo.is_empty() {
-                    found.push(((ticket, stake.claim.id), stake, todo));
+            let mut claims = shard.claims();
+            for Due { live, ticket, first } in claims.due(now) {
+                let (next, work) = live.tell_for(|state, request| state.look(request, now, first));
+                claims.looked(&live, not_in_circles(next, now));
+                if !work.effects.is_empty() {
+                    found.push(((ticket, live.claim.id), live, work));
                 }
             }
-            shard.due.fetch_min(stakes.next().as_nanos(), SeqCst);
+            shard.due.fetch_min(claims.next().as_nanos(), SeqCst);
         }
         // The table's order differs from run to run; what follows from a look must not.
         found.sort_by_key(|(order, ..)| *order);
-        found.into_iter().map(|(_, stake, todo)| (stake, todo)).collect()
+        found.into_iter().map(|(_, live, work)| (live, work)).collect()
     }
 
-    /// Does what needs no engine: wakes, logs, forgets.
-    pub(crate) fn carry_out(&self, stake: &Arc<Stake>, todo: &mut Todo) {
-        if todo.over {
-            self.remove(stake);
+    /// Tells a claim what happened, and carries out what that means.
+    pub(crate) fn tell(
+        &self,
+        live: &Arc<LiveClaim>,
+        told: impl FnOnce(&mut ClaimState, &Request) -> Effects,
+    ) {
+        let work = live.tell(told);
+        self.carry_out(live, work);
+    }
+
+    /// Does what needs no engine: forgets, reports, wakes, schedules. What goes to the engine was taken out.
+    pub(crate) fn carry_out(&self, live: &Arc<LiveClaim>, work: Work) {
+        let Work { effects, waker, observers, holding, local_place } = work;
+        if effects.over {
+            self.remove(live);
         }
-        if let Some(heard) = todo.heard.take() {
-            self.reporter.renewals(vec![(stake.clone(), heard)]);
+        if let Some(outcome) = effects.renewal {
+            self.reporter.renewals(vec![(live.clone(), outcome)]);
         }
-        if let Some(why) = todo.at_risk.take() {
-            self.reporter.at_risk(stake, why, self.world.now());
+        if let Some(why) = effects.at_risk {
+            self.reporter.at_risk(live, why, self.world.now());
         }
-        if let Some(ended) = todo.lost.take() {
-            self.reporter.lost(self.end(stake, todo), ended);
+        let end = |holding| HoldEnd { claim: live, holding, world: &self.world };
+        match (effects.lost, effects.released) {
+            (Some(ended), _) => self.reporter.lost(end(holding), ended),
+            (None, Some(Release::InTime)) => self.reporter.released(end(holding)),
+            (None, Some(Release::Late(ended))) => self.reporter.released_late(end(holding), ended),
+            (None, None) => drop(holding),
         }
-        if std::mem::take(&mut todo.unheard) {
-            self.reporter.release_unanswered(stake);
+        if effects.unheard == Unheard::Say {
+            self.reporter.release_unanswered(live);
         }
-        if std::mem::take(&mut todo.unanswered) {
-            self.reporter.released_late(self.end(stake, todo), None);
-        }
-        if let Some(waker) = todo.wake.take() {
+        if let Some(waker) = waker {
             system::wake(waker);
         }
-        todo.wake_observers.drain(..).for_each(system::wake);
-        drop(todo.frees.take());
-    }
-
-    fn end<'a>(&'a self, stake: &'a Arc<Stake>, todo: &mut Todo) -> End<'a> {
-        End { stake, holding: todo.holding.take(), world: &self.world }
+        observers.into_iter().for_each(system::wake);
+        drop(local_place);
+        if effects.look_at != Moment::FAR {
+            self.schedule(live, effects.look_at);
+        }
     }
 
     /// The engine answered a leave, or did not.
-    pub(crate) fn left(&self, stake: &Arc<Stake>, answer: Option<Left>) {
+    pub(crate) fn left(&self, live: &Arc<LiveClaim>, answer: Option<Left>) {
         let Some(left) = answer else {
-            stake.not_left(self.world.now());
-            self.schedule(stake, Moment::ORIGIN);
-            return;
+            let now = self.world.now();
+            return self.tell(live, |state, _| state.not_left(now));
         };
-        let mut todo = Todo::default();
         let now = if left == Left::Released { Moment::ORIGIN } else { self.world.now() };
-        match stake.left(left.clone(), now, &mut todo) {
-            Some(Released::Late) => {
-                let ended = if let Left::Gone(ended) = left { Some(ended) } else { None };
-                self.reporter.released_late(self.end(stake, &mut todo), ended);
-            }
-            Some(Released::InTime) => self.reporter.released(self.end(stake, &mut todo)),
-            Some(Released::Unknown) | None => {}
-        }
-        self.carry_out(stake, &mut todo);
+        self.tell(live, |state, _| state.left(left, now));
     }
 
     /// Whether nothing is left to be done. What was let go of needs nothing.
     pub(crate) fn is_idle(&self) -> bool {
-        let idle = |shard: &Shard| shard.stakes().iter().all(|stake| stake.is_detached());
+        let idle = |shard: &Shard| shard.claims().iter().all(|live| live.is_detached());
         self.shards.iter().all(idle)
     }
 
-    /// All stakes, in the order of their ids.
-    pub(crate) fn all(&self) -> Vec<Arc<Stake>> {
+    /// All claims, in the order of their ids.
+    pub(crate) fn all(&self) -> Vec<Arc<LiveClaim>> {
         let mut all: Vec<_> = self
             .shards
             .iter()
-            .flat_map(|shard| shard.stakes().iter().cloned().collect::<Vec<_>>())
+            .flat_map(|shard| shard.claims().iter().cloned().collect::<Vec<_>>())
             .collect();
-        all.sort_by_key(|stake| stake.claim.id);
+        all.sort_by_key(|live| live.claim.id);
         all
     }
 
     /// Whether a live hold of this very process has that fence.
     pub(crate) fn is_mine(&self, name: &Name, fence: Fence) -> bool {
-        let stakes = self.shard(name).stakes();
-        stakes.iter().any(|stake| stake.claim.name == *name && stake.holds(fence))
+        let claims = self.shard(name).claims();
+        claims
+            .iter()
+            .any(|live| live.claim.name == *name && live.with(|state, _| state.holds(fence)))
     }
 
     /// The highest fence seen, for claims to carry.
@@ -272,59 +276,50 @@ pub(crate) fn not_in_circles(next: Moment, now: Moment) -> Moment {
 }
 
 impl Shard {
-    fn stakes(&self) -> MutexGuard<'_, Table> {
-        self.stakes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn claims(&self) -> MutexGuard<'_, ShardClaims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Turns for Slots {
+impl Turns for ClaimTable {
     fn deliver(&self, name: &Name, id: &ClaimId, turn: Turn) -> bool {
-        let stake = {
-            let stakes = self.shard(name).stakes();
-            stakes.find(id).cloned()
+        let live = {
+            let claims = self.shard(name).claims();
+            claims.find(id).cloned()
         };
-        let Some(stake) = stake else { return false };
-        let look_at = match turn {
-            Turn::LookAgain => Moment::ORIGIN,
-            Turn::LookAt(at) => at,
-            _ => Moment::FAR,
-        };
-        let mut todo = Todo::default();
-        let taken = stake.deliver(turn, &mut todo);
-        self.carry_out(&stake, &mut todo);
-        if taken {
-            self.schedule(&stake, look_at);
-        }
+        let Some(live) = live else { return false };
+        let (taken, work) = live.tell_for(|state, _| state.deliver(turn));
+        self.carry_out(&live, work);
         taken
     }
 
     fn look_again(&self, shard: u32) {
-        for stake in self.all() {
-            if stake.ticket().is_some() && (self.shard_of)(&stake.claim.name) == shard {
-                self.deliver(&stake.claim.name, &stake.claim.id, Turn::LookAgain);
+        for live in self.all() {
+            if live.ticket().is_some() && (self.shard_of)(&live.claim.name) == shard {
+                self.deliver(&live.claim.name, &live.claim.id, Turn::LookAgain);
             }
         }
     }
 
     fn check_holds(&self, shards: &[u32]) {
-        for stake in self.all() {
-            if shards.contains(&(self.shard_of)(&stake.claim.name)) && stake.renew_now() {
-                self.schedule(&stake, Moment::ORIGIN);
+        for live in self.all() {
+            if shards.contains(&(self.shard_of)(&live.claim.name)) {
+                self.tell(&live, |state, _| state.renew_now());
             }
         }
     }
 }
 
-impl fmt::Debug for Slots {
+impl fmt::Debug for ClaimTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slots").finish_non_exhaustive()
+        f.debug_struct("ClaimTable").finish_non_exhaustive()
     }
 }
 
-impl LeaveAnswers for Slots {
+impl LeaveAnswers for ClaimTable {
     fn left(&self, claim: Arc<dyn Any + Send + Sync>, answer: Option<Left>) {
-        if let Ok(stake) = claim.downcast::<Stake>() {
-            Slots::left(self, &stake, answer);
+        if let Ok(live) = claim.downcast::<LiveClaim>() {
+            ClaimTable::left(self, &live, answer);
         }
     }
 }

@@ -1,36 +1,37 @@
-//! What all claims of one `Tenure` share.
+//! `Core`: what all claims of one `Tenure` share, and how they are left.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use crate::core::claim_state::Stake;
-use crate::core::claim_table::Slots;
+use crate::core::claim_table::ClaimTable;
+use crate::core::live_claim::LiveClaim;
 use crate::core::local_line;
 use crate::core::outage::{Outage, StandIn};
 use crate::core::trace_source::TraceSource;
 use crate::engine::{Ack, Engine, Turns};
-use crate::model::claim::{Broken, Ended, Fence, Note};
+use crate::model::claim::{Broken, Fence, Note};
 use crate::model::error::{Error, Result};
 use crate::model::moment::Moment;
 use crate::model::name::{Name, Space};
 use crate::model::options::{OnOutage, Protection, check_text};
 use crate::model::view::{Page, Scope, View};
-use crate::observe::{End, Reporter};
+use crate::observe::Reporter;
 use crate::system;
 use crate::world::World;
 
-/// What users hold on to; when the last one goes, the watchdog finishes its work and ends.
+/// What users hold on to: when the last handle is dropped, the watchdog finishes its work and ends.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) core: Arc<Core>,
 }
 
+/// What all claims of one `Tenure` share.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) world: Arc<dyn World>,
-    pub(crate) slots: Arc<Slots>,
-    pub(crate) lines: Arc<local_line::Lines>,
+    pub(crate) table: Arc<ClaimTable>,
+    pub(crate) lines: Arc<local_line::LocalLines>,
     pub(crate) outage: Outage,
     /// Keeps the holds that the engine did not grant; made with the first of them.
     stand_in: OnceLock<Arc<dyn Engine>>,
@@ -49,20 +50,20 @@ impl Core {
             Box::new(move |name: &Name| engine.shard(name))
         };
         let reporter = Reporter::new(&engine.profile().label);
-        let slots = Arc::new(Slots::new(world.clone(), shard_of, reporter));
-        let turns: Weak<dyn Turns> = Arc::downgrade(&slots) as _;
+        let table = Arc::new(ClaimTable::new(world.clone(), shard_of, reporter));
+        let turns: Weak<dyn Turns> = Arc::downgrade(&table) as _;
         engine.attach(turns);
         let hurry = {
-            let slots = slots.clone();
-            move || slots.bell.ring()
+            let table = table.clone();
+            move || table.bell.ring()
         };
         Core {
             engine,
-            lines: local_line::Lines::new(world.clone(), hurry),
+            lines: local_line::LocalLines::new(world.clone(), hurry),
             outage: Outage::default(),
             stand_in: OnceLock::new(),
             world,
-            slots,
+            table,
             abandoned: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
@@ -118,7 +119,7 @@ impl Core {
         };
         let broken = asked.await.map_err(|error| self.explain(error, "break", name))?;
         if broken == Broken::Done {
-            self.slots.reporter.broken(name, fence, &note);
+            self.table.reporter.broken(name, fence, &note);
         }
         Ok(broken)
     }
@@ -134,8 +135,8 @@ impl Core {
     }
 
     /// Who keeps the claim: the engine, or what stands in for it.
-    pub(crate) fn engine_of(&self, stake: &Stake) -> &Arc<dyn Engine> {
-        match stake.protection {
+    pub(crate) fn engine_of(&self, live: &LiveClaim) -> &Arc<dyn Engine> {
+        match live.protection {
             Protection::Engine => &self.engine,
             Protection::Local | Protection::None => self.stand_in(),
         }
@@ -147,36 +148,37 @@ impl Core {
 
     /// Leaves a claim, held or waiting. Never blocks: this is what `Drop` does. Only what was given
     /// to its caller is kept for `hold_for`.
-    pub(crate) fn leave(&self, stake: &Arc<Stake>, given: bool) {
+    pub(crate) fn leave(&self, live: &Arc<LiveClaim>, given: bool) {
         // What a once left must not wait for its leave.
-        let may_be_kept = given && !stake.terms.hold_for.is_zero() && stake.claim.once.is_none();
+        let may_be_kept = given && !live.terms.hold_for.is_zero() && live.claim.once.is_none();
         let now = if may_be_kept { self.world.now() } else { Moment::FAR };
-        let (leave, lost) = stake.leave(now);
-        if let Some(ended) = lost.filter(|ended| *ended != Ended::Closed) {
-            let end = End { stake, holding: None, world: &self.world };
-            self.slots.reporter.released_late(end, Some(ended));
+        let mut work = live.tell(|state, request| state.leave(request, now));
+        let leave = work.effects.leave.take();
+        if !work.effects.is_empty() {
+            self.table.carry_out(live, work);
         }
         let Some(leave) = leave else {
-            if stake.is_kept() {
-                self.slots.schedule(stake, Moment::ORIGIN);
-            } else {
-                // Lost, and its owner has come to the end; or never sent.
-                drop(stake.part());
-                if stake.is_over() {
-                    self.slots.remove(stake);
-                }
+            let (is_kept, is_over) = live.with(|state, _| (state.is_kept(), state.is_over()));
+            if is_kept {
+                self.table.schedule(live, Moment::ORIGIN);
+                return;
+            }
+            // Lost, and its owner has come to the end; or never sent.
+            drop(live.take_local_place());
+            if is_over {
+                self.table.remove(live);
             }
             return;
         };
-        self.engine_of(stake).leave_soon(leave, Ack::new(self.slots.clone(), stake.clone()));
-        if stake.outage() == OnOutage::Local {
+        self.engine_of(live).leave_soon(leave, Ack::new(self.table.clone(), live.clone()));
+        if live.outage() == OnOutage::Local {
             // Behind the leave, so that the next of this process asks after it. Not when that is answered:
             // in an outage that takes a ttl.
-            drop(stake.part());
+            drop(live.take_local_place());
         }
-        if stake.is_leaving() {
-            let is_down = self.is_down(&stake.claim.name);
-            self.slots.schedule(stake, stake.await_answer(self.world.now(), is_down));
+        if live.with(|state, _| state.is_leaving()) {
+            let (now, is_down) = (self.world.now(), self.is_down(&live.claim.name));
+            self.table.tell(live, |state, request| state.await_answer(request, now, is_down));
         }
     }
 
@@ -194,7 +196,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if !self.core.forked() {
             self.core.abandoned.store(true, SeqCst);
-            self.core.slots.bell.ring();
+            self.core.table.bell.ring();
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::system;
 use crate::world::World;
 
 /// The lines of one `Tenure`.
-pub(crate) struct Lines {
+pub(crate) struct LocalLines {
     lines: Mutex<HashMap<Name, Line>>,
     world: Arc<dyn World>,
     generation: u64,
@@ -63,30 +63,30 @@ struct Units {
 }
 
 /// A place in a line, and what is had when its turn has come. Dropping it leaves.
-pub(crate) struct Place {
-    lines: Arc<Lines>,
+pub(crate) struct LocalPlace {
+    lines: Arc<LocalLines>,
     name: Name,
     number: u64,
 }
 
 /// Who keeps others of this process waiting.
-pub(crate) struct Keeper {
+pub(crate) struct LocalHolder {
     pub(crate) details: Arc<Details>,
     pub(crate) held_for: Duration,
 }
 
-impl Lines {
+impl LocalLines {
     pub(crate) fn new(
         world: Arc<dyn World>,
         hurry: impl Fn() + Send + Sync + 'static,
-    ) -> Arc<Lines> {
+    ) -> Arc<LocalLines> {
         let (generation, due) = (system::generation(), AtomicU64::new(u64::MAX));
         let hurry = Box::new(hurry);
-        Arc::new(Lines { lines: Mutex::default(), world, generation, due, hurry })
+        Arc::new(LocalLines { lines: Mutex::default(), world, generation, due, hurry })
     }
 
     /// Joins the line, in the order of calls; `None` if it is taken and the claim does not want to wait.
-    pub(crate) fn join(self: &Arc<Lines>, claim: &Claim) -> Result<Option<Place>> {
+    pub(crate) fn join(self: &Arc<LocalLines>, claim: &Claim) -> Result<Option<LocalPlace>> {
         let Claim { name, weight, capacity, fixed, max_waiters, details, .. } = claim;
         let units = Units { weight: *weight, capacity: *capacity, fixed: *fixed };
         let now = self.world.now();
@@ -110,15 +110,15 @@ impl Lines {
             line.waiting.insert(number, Waiting { units, details, waker, aside });
         }
         drop(lines);
-        Ok(Some(Place { lines: self.clone(), name: name.clone(), number }))
+        Ok(Some(LocalPlace { lines: self.clone(), name: name.clone(), number }))
     }
 
     /// The one who has held the name longest.
-    pub(crate) fn keeper(&self, name: &Name) -> Option<Keeper> {
+    pub(crate) fn holder(&self, name: &Name) -> Option<LocalHolder> {
         let now = self.world.now();
         let lines = self.lines();
         let (_, first) = lines.get(name)?.inside.first_key_value()?;
-        Some(Keeper { details: first.details.clone(), held_for: now.since(first.since) })
+        Some(LocalHolder { details: first.details.clone(), held_for: now.since(first.since) })
     }
 
     /// When to look next for turns that nobody took.
@@ -213,7 +213,7 @@ impl Line {
     }
 }
 
-impl Place {
+impl LocalPlace {
     /// Whether it has been let in, and needs not wait; its turn is taken with that.
     pub(crate) fn take(&self) -> bool {
         let mut lines = self.lines.lines();
@@ -258,7 +258,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LocalPlace {
     fn drop(&mut self) {
         // Another thread of the parent may have had the mutex when this child was forked.
         if self.lines.generation != system::generation() {
@@ -281,15 +281,15 @@ impl Drop for Place {
     }
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for LocalLines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lines")
+        f.write_str("LocalLines")
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for LocalPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Place({:?}, {})", self.name, self.number)
+        write!(f, "LocalPlace({:?}, {})", self.name, self.number)
     }
 }
 
@@ -307,11 +307,11 @@ mod tests {
         Claim { weight, capacity, fixed, ..Claim::new(name, id) }
     }
 
-    fn lines() -> Arc<Lines> {
-        Lines::new(Arc::new(SystemWorld), || {})
+    fn lines() -> Arc<LocalLines> {
+        LocalLines::new(Arc::new(SystemWorld), || {})
     }
 
-    fn join(lines: &Arc<Lines>, weight: u32, capacity: u32) -> Place {
+    fn join(lines: &Arc<LocalLines>, weight: u32, capacity: u32) -> LocalPlace {
         lines.join(&claim(weight, capacity)).unwrap().unwrap()
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use crate::core::claim_state::{Stake, Todo};
 use crate::core::handle::Core;
+use crate::core::live_claim::LiveClaim;
 use crate::model::error::Error;
 use crate::model::name::Name;
 use crate::model::options::OnOutage;
@@ -38,7 +38,7 @@ impl Core {
             !old
         };
         if news {
-            self.slots.bell.ring();
+            self.table.bell.ring();
         }
     }
 
@@ -77,15 +77,13 @@ impl Core {
         if !news {
             return;
         }
-        for stake in self.slots.all() {
-            let asks = stake.outage() != OnOutage::Closed;
-            if asks && self.engine.shard(&stake.claim.name) == shard {
-                let mut todo = Todo::default();
-                stake.ring(&mut todo);
-                self.slots.carry_out(&stake, &mut todo);
+        for live in self.table.all() {
+            let asks = live.outage() != OnOutage::Closed;
+            if asks && self.engine.shard(&live.claim.name) == shard {
+                self.table.tell(&live, |state, _| state.ring());
             }
         }
-        self.slots.bell.ring();
+        self.table.bell.ring();
     }
 
     /// The engine answers again for this shard.
@@ -108,15 +106,15 @@ impl Core {
     /// Someone stands in line who would rather hear of an outage than wait.
     pub(crate) fn watch_line(&self) {
         if !self.outage.watched.swap(true, SeqCst) {
-            self.slots.bell.ring();
+            self.table.bell.ring();
         }
     }
 
     /// For each shard in which someone stands in line who would rather hear of an outage, a name.
     pub(crate) fn names_waited_for(&self) -> BTreeMap<u32, Name> {
         let waits =
-            |stake: &Arc<Stake>| stake.outage() != OnOutage::Closed && stake.ticket().is_some();
-        let all = self.slots.all().into_iter().filter(waits);
-        all.map(|stake| (self.engine.shard(&stake.claim.name), stake.claim.name.clone())).collect()
+            |live: &Arc<LiveClaim>| live.outage() != OnOutage::Closed && live.ticket().is_some();
+        let all = self.table.all().into_iter().filter(waits);
+        all.map(|live| (self.engine.shard(&live.claim.name), live.claim.name.clone())).collect()
     }
 }

@@ -3,45 +3,44 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::core::claim_state::Stake;
-use crate::core::request::Ask;
+use crate::core::live_claim::LiveClaim;
 use crate::model::name::Name;
 use crate::model::options::Options;
+use crate::model::request::Request;
 
-/// An ask that was not sent yet.
+/// A request that was not sent yet.
 ///
-/// It is written in the place where it stays: on its way from the first word of the caller to the
-/// end of the claim it is not copied.
-pub(crate) struct Draft(Arc<Stake>);
+/// It is built in the allocation of the live claim that it becomes, and never copied.
+pub(crate) struct RequestBuilder(Arc<LiveClaim>);
 
-impl Draft {
-    pub(crate) fn new(name: Name, options: &Options) -> Draft {
-        Draft(Arc::new(Stake::new(Ask::new(name, options))))
+impl RequestBuilder {
+    pub(crate) fn new(name: Name, options: &Options) -> RequestBuilder {
+        RequestBuilder(Arc::new(LiveClaim::new(Request::new(name, options))))
     }
 
     /// The claim to send.
-    pub(crate) fn into_stake(self) -> Arc<Stake> {
+    pub(crate) fn into_live(self) -> Arc<LiveClaim> {
         self.0
     }
 }
 
-impl Deref for Draft {
-    type Target = Ask;
+impl Deref for RequestBuilder {
+    type Target = Request;
 
-    fn deref(&self) -> &Ask {
+    fn deref(&self) -> &Request {
         &self.0
     }
 }
 
-impl DerefMut for Draft {
-    fn deref_mut(&mut self) -> &mut Ask {
-        // Nobody else has it before it is sent, and then it is no draft any more.
-        Arc::get_mut(&mut self.0).expect("a draft is its writer's alone").ask_mut()
+impl DerefMut for RequestBuilder {
+    fn deref_mut(&mut self) -> &mut Request {
+        // Nobody else has it before it is sent, and sending consumes the builder.
+        Arc::get_mut(&mut self.0).expect("a draft is its writer's alone").request_mut()
     }
 }
 
-impl Clone for Draft {
-    fn clone(&self) -> Draft {
-        Draft(Arc::new(Stake::new(Ask::clone(self))))
+impl Clone for RequestBuilder {
+    fn clone(&self) -> RequestBuilder {
+        RequestBuilder(Arc::new(LiveClaim::new(Request::clone(self))))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It renews what is held and what waits, in a batch per shard of the engine, notices what has run
 //! out, rings for those whose wait is over, and sends again the leaves that nobody acknowledged. What
-//! is due is decided by the stakes; here it is only carried to the engine and back. It has a thread
+//! is due is decided by the state of each claim; here it is only carried to the engine and back. It has a thread
 //! and a connection of its own, so that blocked user code cannot starve it, and runs no foreign code: what it
 //! has to report is said by another thread, and what it wakes runs elsewhere.
 
@@ -18,14 +18,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use self::probes::Probes;
-use crate::core::claim_state::{Stake, Todo};
+use crate::core::claim_state::{ClaimState, Unheard};
 use crate::core::handle::Core;
+use crate::core::live_claim::LiveClaim;
 use crate::core::outage::is_outage;
 use crate::engine::{Engine, Step};
 use crate::model::claim::{ClaimId, Left, Renewal, Renewed};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::moment::Moment;
 use crate::model::options::Protection;
+use crate::model::request::Request;
 use crate::observe;
 use crate::system;
 use crate::world::Alarm;
@@ -46,7 +48,7 @@ const AFTER_A_PANIC: Duration = Duration::from_millis(100);
 /// Watches until no handle to the core is left and nothing is left to be done.
 pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
     let _replaceable = Replaceable(core.clone());
-    core.slots.reporter.keep_apart();
+    core.table.reporter.keep_apart();
     while let Err(panic) = watch_until_panic(&core, &mut *alarm).await {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let reason = text.or_else(|| panic.downcast_ref().copied()).unwrap_or_default();
@@ -72,26 +74,26 @@ async fn watch_until_panic(core: &Arc<Core>, alarm: &mut dyn Alarm) -> std::thre
 }
 
 async fn rounds(core: Arc<Core>, alarm: &mut dyn Alarm) {
-    core.slots.take_over();
+    core.table.take_over();
     let (on_the_way, to_send) = (Vec::new(), BTreeMap::new());
-    let mut errands = Errands { core, on_the_way, under_way: 0, to_send, lifeline: None };
+    let mut dispatcher = Dispatcher { core, on_the_way, under_way: 0, to_send, lifeline: None };
     let mut probes = Probes::default();
     // Before anything is sent: the engine may look after the callers' connections from here, too.
-    own_way(&errands.core, &mut errands.lifeline);
+    own_way(&dispatcher.core, &mut dispatcher.lifeline);
     loop {
-        errands.send_out();
-        errands.core.lines.pass_on(errands.core.world.now());
-        probes.send_out(&errands.core, &mut errands.lifeline);
-        let next = errands.core.slots.settle_next_look().min(errands.patience_ends());
-        let next = next.min(probes.next()).min(errands.core.lines.due());
-        if errands.core.abandoned.load(SeqCst) && errands.core.slots.is_idle() {
+        dispatcher.send_out();
+        dispatcher.core.lines.pass_on(dispatcher.core.world.now());
+        probes.send_out(&dispatcher.core, &mut dispatcher.lifeline);
+        let next = dispatcher.core.table.settle_next_look().min(dispatcher.patience_ends());
+        let next = next.min(probes.next()).min(dispatcher.core.lines.due());
+        if dispatcher.core.abandoned.load(SeqCst) && dispatcher.core.table.is_idle() {
             return;
         }
         alarm.set(next);
         poll_fn(|cx| {
             let rung = alarm.poll_rung(cx).is_ready();
-            let asked = errands.core.slots.bell.poll_rung(cx).is_ready();
-            let answered = errands.poll_answers(cx) | probes.poll_answers(&errands.core, cx);
+            let asked = dispatcher.core.table.bell.poll_rung(cx).is_ready();
+            let answered = dispatcher.poll_answers(cx) | probes.poll_answers(&dispatcher.core, cx);
             if rung || asked || answered { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -107,13 +109,13 @@ impl Drop for Replaceable {
     }
 }
 
-struct Errands {
+struct Dispatcher {
     core: Arc<Core>,
-    on_the_way: Vec<Errand>,
+    on_the_way: Vec<InFlight>,
     /// How many renewals and leaves those are.
     under_way: usize,
     /// What is to be renewed, by when an answer is needed: what has least time goes first.
-    to_send: BTreeMap<(Moment, ClaimId), Arc<Stake>>,
+    to_send: BTreeMap<(Moment, ClaimId), Arc<LiveClaim>>,
     lifeline: Option<Arc<dyn Engine>>,
 }
 
@@ -126,51 +128,56 @@ fn own_way<'a>(core: &Core, lifeline: &'a mut Option<Arc<dyn Engine>>) -> &'a Ar
     lifeline.get_or_insert_with(own)
 }
 
-struct Errand {
-    step: Question,
+struct InFlight {
+    step: SentStep,
     /// How many claims it is about.
     count: usize,
     /// A request that takes longer counts as unanswered: the engine may be stuck.
     patience_ends: Moment,
 }
 
-enum Question {
-    Renew(Vec<(Arc<Stake>, Renewal)>, Step<Vec<Renewed>>),
-    Leave(Arc<Stake>, Step<Left>),
+enum SentStep {
+    Renew(Vec<(Arc<LiveClaim>, Renewal)>, Step<Vec<Renewed>>),
+    Leave(Arc<LiveClaim>, Step<Left>),
 }
 
-impl Errands {
+impl Dispatcher {
     /// Sends what is due now, as far as there is room for it; only then others hear of what was found.
     fn send_out(&mut self) {
         let now = self.core.world.now();
-        let mut found = self.core.slots.look(now);
-        for (stake, todo) in &mut found {
-            if let Some(needed_by) = todo.renew.take() {
-                self.to_send.insert((needed_by, stake.claim.id), stake.clone());
+        let mut found = self.core.table.look(now);
+        for (live, work) in &mut found {
+            if let Some(needed_by) = work.effects.renew.take() {
+                self.to_send.insert((needed_by, live.claim.id), live.clone());
             }
             // One that finds no room comes again by itself.
-            if let Some(leave) = todo.leave.take().filter(|_| self.under_way < MOST_UNDER_WAY) {
-                let step = self.engine_of(stake).leave(&leave);
-                self.take_along(Question::Leave(stake.clone(), step), 1, now + LONGEST_PATIENCE);
+            if let Some(leave) =
+                work.effects.leave.take().filter(|_| self.under_way < MOST_UNDER_WAY)
+            {
+                let step = self.engine_of(live).leave(&leave);
+                self.take_along(SentStep::Leave(live.clone(), step), 1, now + LONGEST_PATIENCE);
             }
         }
         self.send_renewals(now);
-        for (stake, mut todo) in found {
-            if todo.unheard {
-                self.core.doubt(&stake.claim.name);
+        for (live, work) in found {
+            if work.effects.unheard == Unheard::Say {
+                self.core.doubt(&live.claim.name);
             }
-            self.core.slots.carry_out(&stake, &mut todo);
+            self.core.table.carry_out(&live, work);
         }
     }
 
     fn send_renewals(&mut self, now: Moment) {
-        let mut renewals: Vec<(Shard, Arc<Stake>, Renewal)> = Vec::new();
+        let mut renewals: Vec<(Shard, Arc<LiveClaim>, Renewal)> = Vec::new();
         while self.under_way + renewals.len() < MOST_UNDER_WAY
-            && let Some((_, stake)) = self.to_send.pop_first()
+            && let Some((_, live)) = self.to_send.pop_first()
         {
-            let Some(renewal) = stake.renewal(self.core.slots.seen()) else { continue };
-            let shard = self.core.engine_of(&stake).shard(&stake.claim.name);
-            renewals.push(((stake.protection, shard), stake, renewal));
+            let seen = self.core.table.seen();
+            let Some(renewal) = live.with(|state, request| state.renewal(request, seen)) else {
+                continue;
+            };
+            let shard = self.core.engine_of(&live).shard(&live.claim.name);
+            renewals.push(((live.protection, shard), live, renewal));
         }
         renewals.sort_by_key(|(shard, ..)| *shard);
         for same_shard in renewals.chunk_by(|a, b| a.0 == b.0) {
@@ -180,36 +187,39 @@ impl Errands {
         }
     }
 
-    fn renew(&mut self, batch: &[(Shard, Arc<Stake>, Renewal)], now: Moment) {
+    fn renew(&mut self, batch: &[(Shard, Arc<LiveClaim>, Renewal)], now: Moment) {
         let Some(((_, shard), first, _)) = batch.first() else { return };
         let renewals: Vec<_> = batch.iter().map(|(_, _, renewal)| renewal.clone()).collect();
-        let patience = batch.iter().map(|(_, stake, _)| stake.patience(now)).min();
+        let patience = batch
+            .iter()
+            .map(|(_, live, _)| live.with(|state, request| state.patience(request, now)))
+            .min();
         let step = self.engine_of(first).renew(*shard, &renewals);
-        let stakes = batch.iter().map(|(_, stake, _)| stake.clone());
-        let asked = stakes.zip(renewals).collect();
+        let claims = batch.iter().map(|(_, live, _)| live.clone());
+        let asked = claims.zip(renewals).collect();
         self.take_along(
-            Question::Renew(asked, step),
+            SentStep::Renew(asked, step),
             batch.len(),
             now + patience.unwrap_or_default().min(LONGEST_PATIENCE),
         );
     }
 
-    fn take_along(&mut self, step: Question, count: usize, patience_ends: Moment) {
+    fn take_along(&mut self, step: SentStep, count: usize, patience_ends: Moment) {
         self.under_way += count;
-        self.on_the_way.push(Errand { step, count, patience_ends });
+        self.on_the_way.push(InFlight { step, count, patience_ends });
     }
 
     /// Who keeps the claim, by way of a connection of the watchdog's own.
-    fn engine_of(&mut self, stake: &Stake) -> Arc<dyn Engine> {
-        let Errands { core, lifeline, .. } = self;
-        match stake.protection {
+    fn engine_of(&mut self, live: &LiveClaim) -> Arc<dyn Engine> {
+        let Dispatcher { core, lifeline, .. } = self;
+        match live.protection {
             Protection::Engine => own_way(core, lifeline).clone(),
             Protection::Local | Protection::None => core.stand_in().clone(),
         }
     }
 
     fn patience_ends(&self) -> Moment {
-        let ends = self.on_the_way.iter().map(|errand| errand.patience_ends);
+        let ends = self.on_the_way.iter().map(|in_flight| in_flight.patience_ends);
         ends.min().unwrap_or(Moment::FAR)
     }
 
@@ -219,11 +229,11 @@ impl Errands {
         let now = self.core.world.now();
         let before = self.on_the_way.len();
         let waiting = std::mem::take(&mut self.on_the_way);
-        for mut errand in waiting {
-            let stuck = now >= errand.patience_ends;
+        for mut in_flight in waiting {
+            let stuck = now >= in_flight.patience_ends;
             let core = &self.core;
-            let answered = match &mut errand.step {
-                Question::Renew(asked, step) => match Pin::new(step).poll(cx) {
+            let answered = match &mut in_flight.step {
+                SentStep::Renew(asked, step) => match Pin::new(step).poll(cx) {
                     Poll::Ready(answer) => {
                         core.renewed(asked, answer, now);
                         true
@@ -234,18 +244,18 @@ impl Errands {
                     }
                     Poll::Pending => false,
                 },
-                Question::Leave(stake, step) => match Pin::new(step).poll(cx) {
+                SentStep::Leave(live, step) => match Pin::new(step).poll(cx) {
                     Poll::Ready(answer) => {
-                        core.slots.left(stake, answer.ok());
+                        core.table.left(live, answer.ok());
                         true
                     }
                     Poll::Pending => stuck,
                 },
             };
             if answered {
-                self.under_way -= errand.count;
+                self.under_way -= in_flight.count;
             } else {
-                self.on_the_way.push(errand);
+                self.on_the_way.push(in_flight);
             }
         }
         self.on_the_way.len() < before
@@ -253,26 +263,35 @@ impl Errands {
 }
 
 impl Core {
-    fn renewed(&self, asked: &[(Arc<Stake>, Renewal)], answer: Result<Vec<Renewed>>, now: Moment) {
+    fn renewed(
+        &self,
+        asked: &[(Arc<LiveClaim>, Renewal)],
+        answer: Result<Vec<Renewed>>,
+        now: Moment,
+    ) {
         let mut answers = answer.map(Vec::into_iter);
         let mut all_heard = Vec::new();
-        for (stake, renewal) in asked {
+        for (live, renewal) in asked {
             let answer = match &mut answers {
                 Ok(answers) => answers.next().unwrap_or_else(|| Renewed::Unknown(no_answer())),
-                // Each stake needs an error of its own; the text says what the engine said.
+                // Each claim needs an error of its own; the text says what the engine said.
                 Err(error) => {
                     let unknown = Error::new(error.kind(), error.to_string());
                     Renewed::Unknown(unknown.in_doubt())
                 }
             };
-            self.doubt_if_unanswered(stake, &answer);
-            let mut todo = Todo::default();
-            stake.renewed(renewal, answer, now, &mut todo);
-            self.slots.renewed(stake, now);
-            all_heard.extend(todo.heard.take().map(|heard| (stake.clone(), heard)));
-            self.slots.carry_out(stake, &mut todo);
+            self.doubt_if_unanswered(live, &answer);
+            let told = |state: &mut ClaimState, request: &Request| {
+                state.renewed(request, renewal, answer, now)
+            };
+            let mut work = live.tell(told);
+            self.table.renewed(live, now);
+            // What came of all of them is said together.
+            let outcome = work.effects.renewal.take();
+            all_heard.extend(outcome.map(|outcome| (live.clone(), outcome)));
+            self.table.carry_out(live, work);
         }
-        self.slots.reporter.renewals(all_heard);
+        self.table.reporter.renewals(all_heard);
     }
 }
 
@@ -298,12 +317,12 @@ impl Core {
     }
 
     /// A renewal that nobody answered may be the first sign of an outage.
-    fn doubt_if_unanswered(&self, stake: &Stake, answer: &Renewed) {
+    fn doubt_if_unanswered(&self, live: &LiveClaim, answer: &Renewed) {
         if let Renewed::Unknown(error) = answer
-            && stake.protection == Protection::Engine
+            && live.protection == Protection::Engine
             && is_outage(error)
         {
-            self.doubt(&stake.claim.name);
+            self.doubt(&live.claim.name);
         }
     }
 }

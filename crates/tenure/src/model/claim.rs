@@ -1,6 +1,7 @@
 //! The words that the core and the engines speak to each other, as plain data.
 
 mod ended;
+mod outcome;
 mod place;
 
 use std::fmt;
@@ -12,6 +13,8 @@ use crate::model::moment::{self, Moment};
 use crate::model::name::Name;
 
 pub use self::ended::{Ended, Note};
+pub use self::outcome::Released;
+pub(crate) use self::outcome::RenewalOutcome;
 pub use self::place::{Place, look_again};
 
 /// How long a pushed turn lasts until its first renewal, unless the ttl is shorter.
@@ -119,7 +122,7 @@ pub struct Details {
     pub trace: Option<String>,
 }
 
-/// One ask to hold.
+/// One request to hold a name.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Claim {

@@ -1,4 +1,4 @@
-//! How to ask: one plain struct, with defaults that operations can set from outside.
+//! The options of a lock: one plain struct, whose defaults can be set by URL and environment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::model::claim::Details;
 use crate::model::error::{Error, Result};
 use crate::model::profile::Profile;
 
-/// How to ask. Every primitive has a setter for each field; [`Tenure::defaults`] has the values that
+/// How to acquire a lock. Every primitive has a setter for each field; [`Tenure::defaults`] has the values that
 /// the URL or the environment set.
 ///
 /// [`Tenure::defaults`]: crate::Tenure::defaults

@@ -12,9 +12,8 @@ use std::time::Duration;
 use ::metrics::{Gauge, Label, SharedString, Unit, counter, gauge, histogram};
 
 use super::groups::{Bounded, group, kind};
-use super::{Reporter, how};
-use crate::core::claim_state::{Heard, Stake};
-use crate::model::claim::{Claim, Ended, Fence};
+use super::{Reporter, Subject, how};
+use crate::model::claim::{Claim, Ended, Fence, RenewalOutcome};
 use crate::model::moment::Moment;
 use crate::model::name::{Name, Space};
 
@@ -89,7 +88,7 @@ fn of_with(
     labels
 }
 
-/// An ask has come to its end, after so long.
+/// A request was granted, refused or given up, after waiting this long.
 pub(super) fn acquisition(
     reporter: &Reporter,
     claim: &Claim,
@@ -124,14 +123,14 @@ pub(super) fn held(reporter: &Reporter, claim: &Claim, end: &'static str, held: 
     histogram!("tenure_hold_seconds", of_with(reporter, claim, "end", end)).record(held);
 }
 
-pub(super) fn renewal(reporter: &Reporter, claim: &Claim, heard: Heard) {
+pub(super) fn renewal(reporter: &Reporter, claim: &Claim, heard: RenewalOutcome) {
     let (outcome, margin) = match heard {
-        Heard::Renewed { left, first_life } => {
+        RenewalOutcome::Renewed { left, first_life } => {
             // A first life is short by intent, and what is left of it no sign of anything.
             ("renewed", (!first_life).then(|| left.div_duration_f64(claim.ttl).min(1.0)))
         }
-        Heard::Unanswered => ("unanswered", None),
-        Heard::Gone => ("gone", None),
+        RenewalOutcome::Unanswered => ("unanswered", None),
+        RenewalOutcome::Gone => ("gone", None),
     };
     if let Some(margin) = margin {
         histogram!("tenure_renewal_margin_ratio", of(reporter, claim)).record(margin);
@@ -166,13 +165,13 @@ pub(super) fn expired_before_release(reporter: &Reporter, claim: &Claim) {
 pub(super) struct Ages(Mutex<BTreeMap<&'static str, [f64; 2]>>);
 
 impl Ages {
-    pub(super) fn tell(&self, reporter: &Reporter, stakes: &[Arc<Stake>], now: Moment) {
+    pub(super) fn tell<S: Subject>(&self, reporter: &Reporter, claims: &[Arc<S>], now: Moment) {
         let mut ages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         ages.values_mut().for_each(|oldest| *oldest = [0.0; 2]);
-        for stake in stakes {
-            if let Some((holds, since)) = stake.standing() {
-                let oldest =
-                    &mut ages.entry(group(&stake.claim.name)).or_default()[usize::from(holds)];
+        for live in claims {
+            if let Some((holds, since)) = live.standing() {
+                let oldest = &mut ages.entry(group(&live.request().claim.name)).or_default()
+                    [usize::from(holds)];
                 *oldest = oldest.max(now.since(since).as_secs_f64());
             }
         }

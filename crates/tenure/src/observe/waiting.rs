@@ -1,4 +1,4 @@
-//! What lasts from an ask to its answer: the span of the wait, and a place in the gauges.
+//! What lasts from a request to its answer: the span of the wait, and a place in the gauges.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,7 @@ use tracing::{Span, debug, debug_span};
 
 #[cfg(feature = "metrics")]
 use super::meters;
-use super::{Reporter, TARGET, about, about_blocked, group, kind, measure, millis, pairs};
-use crate::core::claim_state::Stake;
+use super::{Reporter, Subject, TARGET, about, about_blocked, group, kind, measure, millis, pairs};
 use crate::model::claim::{Claim, Holder, Place};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::moment::Moment;
@@ -42,7 +41,7 @@ impl Reporter {
 /// interest.
 pub(crate) struct Waiting {
     reporter: Arc<Reporter>,
-    stake: Arc<Stake>,
+    live: Arc<dyn Subject>,
     span: Span,
     pub(crate) started: Moment,
     answered: bool,
@@ -55,13 +54,13 @@ pub(crate) struct Waiting {
 impl Waiting {
     pub(crate) fn new(
         reporter: Arc<Reporter>,
-        stake: Arc<Stake>,
+        live: Arc<dyn Subject>,
         span: Span,
         started: Moment,
     ) -> Waiting {
         Waiting {
             reporter,
-            stake,
+            live,
             span,
             started,
             answered: false,
@@ -76,7 +75,7 @@ impl Waiting {
     pub(crate) fn stands_here(&mut self) {
         #[cfg(feature = "metrics")]
         {
-            self.counted = meters::waiting_now(&self.reporter, &self.stake.claim);
+            self.counted = meters::waiting_now(&self.reporter, &self.live.request().claim);
         }
     }
 
@@ -86,7 +85,7 @@ impl Waiting {
         if std::mem::replace(&mut self.in_line, true) {
             return;
         }
-        let (claim, queue) = (&self.stake.claim, place.ahead);
+        let (claim, queue) = (&self.live.request().claim, place.ahead);
         let (ttl_ms, reason) = (millis(claim.ttl), claim.details.reason.as_deref());
         let holder = place.holder.as_ref();
         self.span.in_scope(|| {
@@ -132,15 +131,15 @@ impl Waiting {
 
     /// It was not granted: it did not want to wait.
     pub(crate) fn busy(&mut self, holder: Option<&Holder>, now: Moment) {
-        if self.stake.claim.once.is_some() {
-            measure!(once(&self.stake.claim, "in_flight"));
+        if self.live.request().claim.once.is_some() {
+            measure!(once(&self.live.request().claim, "in_flight"));
         }
         self.not_granted("busy", holder, now);
     }
 
     /// A once that was started before, and is settled or not.
     pub(crate) fn ended_before(&mut self, outcome: &'static str, now: Moment) {
-        let (claim, wait_ms) = (&self.stake.claim, millis(now.since(self.started)));
+        let (claim, wait_ms) = (&self.live.request().claim, millis(now.since(self.started)));
         self.span.record("tenure.outcome", outcome);
         self.span.record("tenure.wait.ms", wait_ms);
         self.span.in_scope(|| {
@@ -153,10 +152,10 @@ impl Waiting {
     /// The wait ended with an error.
     pub(crate) fn failed(&mut self, error: &Error, now: Moment) {
         if error.kind() == ErrorKind::WaitOver {
-            let place = self.stake.place();
+            let place = self.live.place();
             return self.not_granted("timeout", place.and_then(|place| place.holder).as_ref(), now);
         }
-        let claim = &self.stake.claim;
+        let claim = &self.live.request().claim;
         if claim.once.is_some() && error.kind() == ErrorKind::Conflict {
             measure!(once(claim, "mismatch"));
         }
@@ -170,7 +169,7 @@ impl Waiting {
 
     fn not_granted(&mut self, outcome: &'static str, holder: Option<&Holder>, now: Moment) {
         self.last_seen();
-        let (claim, wait_ms) = (&self.stake.claim, millis(now.since(self.started)));
+        let (claim, wait_ms) = (&self.live.request().claim, millis(now.since(self.started)));
         self.blocked_by(holder);
         self.span.record("tenure.outcome", outcome);
         self.span.record("tenure.wait.ms", wait_ms);
@@ -183,7 +182,7 @@ impl Waiting {
     /// The watchdog may have heard since where the claim stands.
     fn last_seen(&self) {
         if !self.span.is_disabled()
-            && let Some(place) = self.stake.place()
+            && let Some(place) = self.live.place()
         {
             self.behind(&place);
         }
@@ -191,7 +190,7 @@ impl Waiting {
 
     fn over(&mut self, outcome: &'static str, waited: Option<Duration>) {
         self.answered = true;
-        measure!(acquisition(&self.reporter, &self.stake.claim, outcome, waited));
+        measure!(acquisition(&self.reporter, &self.live.request().claim, outcome, waited));
         #[cfg(not(feature = "metrics"))]
         let _ = (outcome, waited);
     }
@@ -207,7 +206,7 @@ impl Drop for Waiting {
             return;
         }
         if !self.answered {
-            let claim = &self.stake.claim;
+            let claim = &self.live.request().claim;
             self.span.record("tenure.outcome", "cancelled");
             self.span.in_scope(|| about!(debug, "lock.quit", self.reporter, claim,));
             self.over("cancelled", None);

@@ -94,7 +94,7 @@ macro_rules! outage {
 
 /// A lock: one holder at a time. See [`Mutex`](crate::Mutex).
 #[derive(Clone, Debug)]
-#[must_use = "this only describes the ask"]
+#[must_use = "this only describes the request"]
 pub struct Mutex {
     pub(super) inner: crate::Mutex,
     pub(super) driver: Driver,
@@ -105,7 +105,7 @@ outage!(Mutex);
 
 /// Units that are shared out. See [`Semaphore`](crate::Semaphore).
 #[derive(Clone, Debug)]
-#[must_use = "this only describes the ask"]
+#[must_use = "this only describes the request"]
 pub struct Semaphore {
     pub(super) inner: crate::Semaphore,
     pub(super) driver: Driver,
@@ -116,7 +116,7 @@ outage!(Semaphore);
 
 /// Many readers or one writer. See [`RwLock`](crate::RwLock).
 #[derive(Clone, Debug)]
-#[must_use = "this only describes the ask"]
+#[must_use = "this only describes the request"]
 pub struct RwLock {
     pub(super) inner: crate::RwLock,
     pub(super) driver: Driver,
@@ -127,7 +127,7 @@ outage!(RwLock);
 
 /// Several locks at once: all or nothing. See [`All`](crate::All).
 #[derive(Clone, Debug)]
-#[must_use = "this only describes the ask"]
+#[must_use = "this only describes the request"]
 pub struct All {
     pub(super) inner: crate::All,
     pub(super) driver: Driver,

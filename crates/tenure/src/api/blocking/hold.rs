@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::driver::Driver;
 use crate::api::detached::Detached;
-use crate::core::claim_state::Released;
 use crate::model::claim::Ended;
+use crate::model::claim::Released;
 use crate::model::error::{Error, ErrorKind, Result};
 
 /// A granted claim in your hand: a [`Hold`](crate::Hold), whose calls wait where they are made.
@@ -68,7 +68,7 @@ impl Hold {
             Some(ended) => {
                 let error = Error::new(ErrorKind::Lost, ended.to_string())
                     .next("the work went on to its end; guard what it writes with the fence");
-                Err(self.inner.core().explain(error, "run", &self.inner.stake().claim.name))
+                Err(self.inner.core().explain(error, "run", &self.inner.live().claim.name))
             }
         }
     }

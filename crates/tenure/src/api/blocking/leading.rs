@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::asks::ask;
 use super::driver::Driver;
 use crate::api::primitives::{self, CAMPAIGN_AGAIN, Done, Leader};
-use crate::core::claim_state::Released;
 use crate::engine::View;
+use crate::model::claim::Released;
 use crate::model::claim::{Broken, Ended, Fence, Forgotten, OnceRecord, Outcome};
 use crate::model::error::{Error, ErrorKind, Result};
 
 /// One leader at a time, whom everyone can see. See [`Election`](crate::Election).
 #[derive(Clone, Debug)]
-#[must_use = "this only describes the ask"]
+#[must_use = "this only describes the request"]
 pub struct Election {
     pub(super) inner: crate::Election,
     pub(super) driver: Driver,
@@ -23,7 +23,7 @@ ask!(Election);
 
 /// Work that is done once. See [`Once`](crate::Once).
 #[derive(Clone, Debug)]
-#[must_use = "this only describes the ask"]
+#[must_use = "this only describes the request"]
 pub struct Once {
     pub(super) inner: crate::Once,
     pub(super) driver: Driver,
@@ -55,7 +55,7 @@ impl Election {
     /// # Errors
     /// What another try cannot mend, such as `Invalid`, `Denied` or `Closed`.
     pub fn run<T>(mut self, mut work: impl FnMut(&Term) -> T) -> Result<T> {
-        self.inner.ask.wait = None;
+        self.inner.request.wait = None;
         loop {
             match self.clone().campaign() {
                 Ok(term) => {

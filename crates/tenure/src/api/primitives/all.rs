@@ -1,10 +1,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::api::hold::Hold;
 use crate::api::setters::{outage_setter, setters};
+use crate::core::guard::HeldClaim;
 use crate::core::handle::Handle;
-use crate::core::hold::Hold;
-use crate::core::request_builder::Draft;
+use crate::core::request_builder::RequestBuilder;
 use crate::model::error::{Error, Result};
 use crate::model::name::Name;
 
@@ -26,10 +27,10 @@ use crate::model::name::Name;
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone)]
-#[must_use = "this only describes the ask; acquire it"]
+#[must_use = "this only describes the request; acquire it"]
 pub struct All {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) ask: Draft,
+    pub(crate) request: RequestBuilder,
     pub(crate) names: Vec<Name>,
 }
 
@@ -47,20 +48,19 @@ impl All {
     /// place and no renewal remains.
     pub async fn acquire(self) -> Result<Hold> {
         let world = self.handle.core.world.clone();
-        let deadline = self.ask.wait.map(|wait| world.now() + wait);
+        let deadline = self.request.wait.map(|wait| world.now() + wait);
         let mut held = Vec::new();
         for name in self.names()? {
-            let mut ask = self.ask_for(name);
-            ask.wait = deadline.map(|deadline| world.now().until(deadline));
-            held.push(ask.join(self.handle.clone()).await?.not_given());
+            let mut request = self.request_for(name);
+            request.wait = deadline.map(|deadline| world.now().until(deadline));
+            let one: HeldClaim = request.join(self.handle.clone()).await?;
+            held.push(one.not_given());
         }
-        let all = together(held);
         // The first may have run out while the last was waited for.
-        match all.ended() {
-            None => Ok(all.given()),
-            Some(ended) => {
-                Err(all.core().explain(ended.into(), "acquire", &all.stake().claim.name))
-            }
+        let core = &self.handle.core;
+        match core.ended(held.iter().map(HeldClaim::live)) {
+            None => Ok(together(held)),
+            Some(ended) => Err(core.explain(ended.into(), "acquire", &held[0].live().claim.name)),
         }
     }
 
@@ -71,11 +71,11 @@ impl All {
     pub async fn try_acquire(self) -> Result<Option<Hold>> {
         let mut held = Vec::new();
         for name in self.names()? {
-            let tried = self.ask_for(name).try_acquire(self.handle.clone()).await?;
-            let Some(hold) = tried else { return Ok(None) };
-            held.push(hold.not_given());
+            let tried = self.request_for(name).try_acquire(self.handle.clone()).await?;
+            let Some(one): Option<HeldClaim> = tried else { return Ok(None) };
+            held.push(one.not_given());
         }
-        Ok(Some(together(held).given()))
+        Ok(Some(together(held)))
     }
 
     /// Acquires all, runs `work`, releases all. The work is dropped when one of them is lost.
@@ -94,7 +94,7 @@ impl All {
         names.dedup();
         if names.is_empty() {
             let none = Error::invalid("no names were given").next("give at least one");
-            return Err(core.explain(none, "acquire", &self.ask.claim.name));
+            return Err(core.explain(none, "acquire", &self.request.claim.name));
         }
         let check =
             |name: &Name| name.check().map_err(|error| core.explain(error, "acquire", name));
@@ -102,16 +102,16 @@ impl All {
         Ok(names)
     }
 
-    fn ask_for(&self, name: Name) -> Draft {
-        let mut ask = self.ask.clone();
-        ask.claim.name = name;
-        ask
+    fn request_for(&self, name: Name) -> RequestBuilder {
+        let mut request = self.request.clone();
+        request.claim.name = name;
+        request
     }
 }
 
-fn together(mut held: Vec<Hold>) -> Hold {
+fn together(mut held: Vec<HeldClaim>) -> Hold {
     let first = held.remove(0);
-    first.with_rest(held)
+    Hold::of_all(first, held)
 }
 
 impl fmt::Debug for All {

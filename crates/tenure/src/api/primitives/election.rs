@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use futures_core::Stream;
 
+use crate::api::hold::Hold;
 use crate::api::setters::setters;
-use crate::core::claim_state::Released;
 use crate::core::handle::{Core, Handle};
-use crate::core::hold::Hold;
-use crate::core::request_builder::Draft;
+use crate::core::request_builder::RequestBuilder;
 use crate::engine::View;
+use crate::model::claim::Released;
 use crate::model::claim::{Broken, Details, Fence, Holder};
 use crate::model::error::{ErrorKind, Result};
 use crate::model::name::Name;
@@ -44,7 +44,7 @@ pub(crate) const CAMPAIGN_AGAIN: Duration = Duration::from_millis(500);
 #[must_use = "this only describes the election; campaign, or ask who leads"]
 pub struct Election {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) ask: Draft,
+    pub(crate) request: RequestBuilder,
 }
 
 setters!(Election);
@@ -52,7 +52,7 @@ setters!(Election);
 impl Election {
     /// What everyone can read while this candidate leads. Default: none.
     pub fn value(mut self, value: impl Into<String>) -> Election {
-        self.ask.details().value = Some(value.into());
+        self.request.details().value = Some(value.into());
         self
     }
 
@@ -62,7 +62,7 @@ impl Election {
     /// May be dropped at any await point: within one round trip of a reachable engine no term, no
     /// place and no renewal remains.
     pub async fn campaign(self) -> Result<Term> {
-        Ok(Term::begin(self.ask.join(self.handle).await?))
+        Ok(Term::begin(self.request.join(self.handle).await?))
     }
 
     /// Leads if nobody does and nobody waits to.
@@ -70,7 +70,7 @@ impl Election {
     /// # Cancel safety
     /// As [`campaign`](Election::campaign).
     pub async fn try_campaign(self) -> Result<Option<Term>> {
-        Ok(self.ask.try_acquire(self.handle).await?.map(Term::begin))
+        Ok(self.request.try_acquire(self.handle).await?.map(Term::begin))
     }
 
     /// Campaigns and does `work` while leading. When the term is lost the work is dropped, and the
@@ -102,7 +102,7 @@ impl Election {
         mut self,
         mut work: impl FnMut(Arc<Term>) -> F,
     ) -> Result<F::Output> {
-        self.ask.wait = None;
+        self.request.wait = None;
         loop {
             let term = match self.clone().campaign().await {
                 Ok(term) => Arc::new(term),
@@ -125,7 +125,7 @@ impl Election {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn leader(&self) -> Result<Option<Leader>> {
-        self.handle.core.leader(&self.ask.claim.name).await
+        self.handle.core.leader(&self.request.claim.name).await
     }
 
     /// Who leads and who would like to; `None` if nobody does.
@@ -133,12 +133,12 @@ impl Election {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn inspect(&self) -> Result<Option<View>> {
-        self.handle.core.view(&self.ask.claim.name).await
+        self.handle.core.view(&self.request.claim.name).await
     }
 
     /// Every change of who leads, beginning with who leads now; nobody is a change, too.
     pub fn observe(&self) -> Observer {
-        let (handle, name) = (self.handle.clone(), self.ask.claim.name.clone());
+        let (handle, name) = (self.handle.clone(), self.request.claim.name.clone());
         Observer { handle, name, last: None, pause: Duration::ZERO, look: None }
     }
 
@@ -147,14 +147,14 @@ impl Election {
     /// # Cancel safety
     /// A break that was sent may happen although the future was dropped.
     pub async fn break_term(&self, term: Fence, reason: impl Into<String>) -> Result<Broken> {
-        let by = self.ask.claim.details.owner.clone();
-        self.handle.core.break_hold(&self.ask.claim.name, term, by, reason.into()).await
+        let by = self.request.claim.details.owner.clone();
+        self.handle.core.break_hold(&self.request.claim.name, term, by, reason.into()).await
     }
 }
 
 impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Election({:?})", *self.ask)
+        write!(f, "Election({:?})", *self.request)
     }
 }
 
@@ -165,7 +165,7 @@ pub struct Term(Hold);
 
 impl Term {
     pub(crate) fn begin(hold: Hold) -> Term {
-        hold.core().slots.reporter.elected(hold.stake());
+        hold.core().table.reporter.elected(&**hold.live());
         Term(hold)
     }
 
@@ -176,7 +176,7 @@ impl Term {
 
     /// Renews it no more, and leaves it to run out. What has ended is left as it is.
     pub(crate) fn let_go(self) {
-        let _ = self.0.let_go();
+        let _ = self.0.hand_over();
     }
 
     /// Hands over to the next candidate, and waits for the answer as [`Hold::release`] does.
@@ -184,10 +184,10 @@ impl Term {
     /// # Cancel safety
     /// It is resigned even if the future is dropped.
     pub async fn resign(self) -> Result<Released> {
-        let (core, stake) = (self.0.core().clone(), self.0.stake().clone());
+        let (core, live) = (self.0.core().clone(), self.0.live().clone());
         let released = self.0.release().await?;
         if released == Released::InTime {
-            core.slots.reporter.resigned(&stake);
+            core.table.reporter.resigned(&*live);
         }
         Ok(released)
     }

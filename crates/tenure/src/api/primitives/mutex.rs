@@ -2,15 +2,15 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use crate::api::hold::Hold;
 use crate::api::setters::{outage_setter, setters};
 use crate::core::handle::Handle;
-use crate::core::hold::Hold;
-use crate::core::request_builder::Draft;
+use crate::core::request_builder::RequestBuilder;
 use crate::model::error::Result;
 
 /// A lock: one holder at a time, first come, first served.
 ///
-/// Not re-entrant: asking for what you hold waits for yourself.
+/// Not re-entrant: acquiring a lock that you already hold blocks until its `wait` is over.
 ///
 /// ```
 /// # async fn example() -> tenure::Result<()> {
@@ -26,10 +26,10 @@ use crate::model::error::Result;
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone)]
-#[must_use = "this only describes the ask; acquire it"]
+#[must_use = "this only describes the request; acquire it"]
 pub struct Mutex {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) ask: Draft,
+    pub(crate) request: RequestBuilder,
 }
 
 setters!(Mutex);
@@ -45,7 +45,7 @@ impl Mutex {
     /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
     /// place and no renewal remains.
     pub async fn acquire(self) -> Result<Hold> {
-        self.ask.join(self.handle).await
+        self.request.join(self.handle).await
     }
 
     /// Takes the place in line when it is *called*, and returns the future that waits for the turn:
@@ -54,7 +54,7 @@ impl Mutex {
     /// # Cancel safety
     /// As [`acquire`](Mutex::acquire), from the moment of the call on.
     pub fn join(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        self.ask.join(self.handle)
+        self.request.join(self.handle)
     }
 
     /// Takes it if it is free; `None` if someone holds it or waits for it.
@@ -62,7 +62,7 @@ impl Mutex {
     /// # Cancel safety
     /// As [`acquire`](Mutex::acquire).
     pub async fn try_acquire(self) -> Result<Option<Hold>> {
-        self.ask.try_acquire(self.handle).await
+        self.request.try_acquire(self.handle).await
     }
 
     /// Acquires, runs `work`, releases. The work is dropped when the hold is lost.
@@ -73,12 +73,12 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping it drops the work and releases.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Hold) -> T) -> Result<T> {
-        self.ask.join(self.handle).await?.run(work).await
+        self.acquire().await?.run(work).await
     }
 }
 
 impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mutex({:?})", *self.ask)
+        write!(f, "Mutex({:?})", *self.request)
     }
 }

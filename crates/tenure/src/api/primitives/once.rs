@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::api::hold::Hold;
 use crate::api::setters::setters;
-use crate::core::acquire::Ending;
-use crate::core::claim_state::{Released, Stake};
+use crate::core::acquire::AcquireOutcome;
+use crate::core::guard::FromHeld;
 use crate::core::handle::{Core, Handle};
-use crate::core::hold::Hold;
-use crate::core::request_builder::Draft;
+use crate::core::live_claim::LiveClaim;
+use crate::core::request_builder::RequestBuilder;
 use crate::engine::View;
 use crate::model::claim::{
-    Broken, Fence, Forgotten, Holder, Leave, Once as Terms, OnceRecord, Outcome, Settle,
+    Broken, Fence, Forgotten, Holder, Leave, Once as Terms, OnceRecord, Outcome, Released, Settle,
 };
 use crate::model::error::{Error, Result};
 
@@ -54,7 +55,7 @@ const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 #[must_use = "this only describes the work; run it"]
 pub struct Once {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) ask: Draft,
+    pub(crate) request: RequestBuilder,
 }
 
 setters!(Once);
@@ -86,9 +87,9 @@ pub enum Begun<R = Run> {
 }
 
 impl Once {
-    pub(crate) fn new(handle: Arc<Handle>, mut ask: Draft) -> Once {
-        ask.claim.once = Some(Terms { keep: KEEP, rerun: false, content: 0 });
-        Once { handle, ask }
+    pub(crate) fn new(handle: Arc<Handle>, mut request: RequestBuilder) -> Once {
+        request.claim.once = Some(Terms { keep: KEEP, rerun: false, content: 0 });
+        Once { handle, request }
     }
 
     /// How long its start and its outcome are remembered, each counted from when it happened.
@@ -113,7 +114,7 @@ impl Once {
     }
 
     fn with(mut self, change: impl FnOnce(&mut Terms)) -> Once {
-        if let Some(terms) = &mut self.ask.claim.once {
+        if let Some(terms) = &mut self.request.claim.once {
             change(terms);
         }
         self
@@ -159,18 +160,18 @@ impl Once {
     /// # Cancel safety
     /// Dropping it leaves nothing behind but, if it was this caller's turn already, an unsettled work.
     pub async fn begin(self) -> Result<Begun> {
-        let Once { handle, ask } = self;
-        let keep = ask.claim.once.map_or(KEEP, |terms| terms.keep);
+        let Once { handle, request } = self;
+        let keep = request.claim.once.map_or(KEEP, |terms| terms.keep);
         if keep.is_zero() || keep > LONGEST_KEEP {
             let reason = format!("cannot remember it for {keep:?}; the limit is {LONGEST_KEEP:?}");
             let error = Error::invalid(reason).next("choose how late a repetition can come");
-            return Err(handle.core.explain(error, "begin", &ask.claim.name));
+            return Err(handle.core.explain(error, "begin", &request.claim.name));
         }
-        Ok(match ask.begin_once(handle).await? {
-            Ending::Granted(hold) => Begun::Mine(Run(hold.given())),
-            Ending::Busy(_, who) => Begun::InProgress(who.holder()),
-            Ending::Settled(outcome) => Begun::Replayed(outcome),
-            Ending::Unsettled => Begun::Unsettled,
+        Ok(match request.begin_once(handle).await? {
+            AcquireOutcome::Granted(held) => Begun::Mine(Run(Hold::from_held(held))),
+            AcquireOutcome::Busy(_, who) => Begun::InProgress(who.holder()),
+            AcquireOutcome::Settled(outcome) => Begun::Replayed(outcome),
+            AcquireOutcome::Unsettled => Begun::Unsettled,
         })
     }
 
@@ -180,7 +181,7 @@ impl Once {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn inspect(&self) -> Result<Option<View>> {
-        self.handle.core.view(&self.ask.claim.name).await
+        self.handle.core.view(&self.request.claim.name).await
     }
 
     /// Forgets what is remembered of it, if that is still what [`inspect`](Once::inspect) showed and nobody
@@ -208,7 +209,7 @@ impl Once {
     /// # Cancel safety
     /// What was sent may happen although the future was dropped.
     pub async fn forget(&self, seen: &OnceRecord) -> Result<Forgotten> {
-        let (core, name) = (&self.handle.core, &self.ask.claim.name);
+        let (core, name) = (&self.handle.core, &self.request.claim.name);
         let asked = async {
             name.check()?;
             core.open()?;
@@ -216,7 +217,7 @@ impl Once {
         };
         let forgotten = asked.await.map_err(|error| core.explain(error, "forget", name))?;
         if forgotten == Forgotten::Done {
-            core.slots.reporter.forgotten(name, seen);
+            core.table.reporter.forgotten(name, seen);
         }
         Ok(forgotten)
     }
@@ -227,14 +228,14 @@ impl Once {
     /// # Cancel safety
     /// A break that was sent may happen although the future was dropped.
     pub async fn break_run(&self, fence: Fence, reason: impl Into<String>) -> Result<Broken> {
-        let by = self.ask.claim.details.owner.clone();
-        self.handle.core.break_hold(&self.ask.claim.name, fence, by, reason.into()).await
+        let by = self.request.claim.details.owner.clone();
+        self.handle.core.break_hold(&self.request.claim.name, fence, by, reason.into()).await
     }
 }
 
 impl fmt::Debug for Once {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Once({:?})", *self.ask)
+        write!(f, "Once({:?})", *self.request)
     }
 }
 
@@ -274,7 +275,7 @@ impl Run {
             let reason =
                 format!("the outcome has {length} bytes; the limit is {LONGEST_OUTCOME} bytes");
             let error = Error::invalid(reason).next("keep where it can be found, not all of it");
-            return Err(self.0.core().explain(error, "settle", &self.0.stake().claim.name));
+            return Err(self.0.core().explain(error, "settle", &self.0.live().claim.name));
         }
         self.leave(Some(outcome)).await
     }
@@ -289,21 +290,24 @@ impl Run {
 
     async fn leave(self, outcome: Option<Outcome>) -> Result<Released> {
         let Run(hold) = self;
-        hold.core().slots.reporter.settled(hold.stake(), outcome.is_some());
-        let (core, stake) = (hold.core().clone(), hold.stake().clone());
-        let explain = |error| core.explain(error, "settle", &stake.claim.name);
+        hold.core().table.reporter.settled(&**hold.live(), outcome.is_some());
+        let (core, live) = (hold.core().clone(), hold.live().clone());
+        let explain = |error| core.explain(error, "settle", &live.claim.name);
         core.open().map_err(explain)?;
         let settle = Settle { fence: hold.fence(), outcome };
         if hold.is_live() {
-            stake.settle(settle.clone());
+            live.with(|state, _| state.settle(settle.clone()));
             // What became of it must be known: this waits as long as the hold lasts.
             let in_time = hold.release_and_wait(true).await? == Released::InTime;
-            if in_time && (!stake.is_guessed() || is_kept(&core, &stake, &settle).await) {
+            if in_time
+                && (!live.with(|state, _| state.is_guessed())
+                    || is_kept(&core, &live, &settle).await)
+            {
                 return Ok(Released::InTime);
             }
         }
-        core.slots.reporter.settled_late(&stake);
-        let (name, id) = (stake.claim.name.clone(), stake.claim.id);
+        core.table.reporter.settled_late(&*live);
+        let (name, id) = (live.claim.name.clone(), live.claim.id);
         let leave = Leave { settle: Some(settle), ..Leave::new(name, id) };
         core.engine.leave(&leave).await.map(|_| Released::Late).map_err(explain)
     }
@@ -313,12 +317,12 @@ impl Run {
 const MOST_LOOKS: u32 = 3;
 
 /// Whether the engine says that it knows what was settled.
-async fn is_kept(core: &Core, stake: &Stake, settle: &Settle) -> bool {
+async fn is_kept(core: &Core, live: &LiveClaim, settle: &Settle) -> bool {
     // What did not happen leaves nothing behind.
     let Some(outcome) = &settle.outcome else { return true };
     // The connection that lost the answer may be about to be made anew, and take this question along.
     for _ in 0..MOST_LOOKS {
-        let Ok(view) = core.view(&stake.claim.name).await else { continue };
+        let Ok(view) = core.view(&live.claim.name).await else { continue };
         return view.and_then(|view| view.record).is_some_and(|record| {
             record.fence == settle.fence && record.outcome.as_ref() == Some(outcome)
         });

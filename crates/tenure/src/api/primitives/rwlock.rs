@@ -2,10 +2,10 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use crate::api::hold::Hold;
 use crate::api::setters::{outage_setter, setters};
 use crate::core::handle::Handle;
-use crate::core::hold::Hold;
-use crate::core::request_builder::Draft;
+use crate::core::request_builder::RequestBuilder;
 use crate::model::error::Result;
 use crate::model::options::MOST_UNITS;
 
@@ -27,10 +27,10 @@ use crate::model::options::MOST_UNITS;
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone)]
-#[must_use = "this only describes the ask; acquire it"]
+#[must_use = "this only describes the request; acquire it"]
 pub struct RwLock {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) ask: Draft,
+    pub(crate) request: RequestBuilder,
 }
 
 setters!(RwLock);
@@ -45,8 +45,8 @@ impl RwLock {
     /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
     /// place and no renewal remains.
     pub async fn read(self) -> Result<Hold> {
-        let RwLock { handle, ask } = self.of(1);
-        ask.join(handle).await
+        let RwLock { handle, request } = self.of(1);
+        request.join(handle).await
     }
 
     /// Waits to write.
@@ -54,8 +54,8 @@ impl RwLock {
     /// # Cancel safety
     /// As [`read`](RwLock::read).
     pub async fn write(self) -> Result<Hold> {
-        let RwLock { handle, ask } = self.of(ALL_UNITS);
-        ask.join(handle).await
+        let RwLock { handle, request } = self.of(ALL_UNITS);
+        request.join(handle).await
     }
 
     /// Takes the place of a reader when it is *called*.
@@ -63,8 +63,8 @@ impl RwLock {
     /// # Cancel safety
     /// As [`read`](RwLock::read), from the moment of the call on.
     pub fn join_read(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        let RwLock { handle, ask } = self.of(1);
-        ask.join(handle)
+        let RwLock { handle, request } = self.of(1);
+        request.join(handle)
     }
 
     /// Takes the place of a writer when it is *called*.
@@ -72,8 +72,8 @@ impl RwLock {
     /// # Cancel safety
     /// As [`read`](RwLock::read), from the moment of the call on.
     pub fn join_write(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        let RwLock { handle, ask } = self.of(ALL_UNITS);
-        ask.join(handle)
+        let RwLock { handle, request } = self.of(ALL_UNITS);
+        request.join(handle)
     }
 
     /// Reads if nobody writes and nobody waits.
@@ -81,8 +81,8 @@ impl RwLock {
     /// # Cancel safety
     /// As [`read`](RwLock::read).
     pub async fn try_read(self) -> Result<Option<Hold>> {
-        let RwLock { handle, ask } = self.of(1);
-        ask.try_acquire(handle).await
+        let RwLock { handle, request } = self.of(1);
+        request.try_acquire(handle).await
     }
 
     /// Writes if nobody reads, writes or waits.
@@ -90,18 +90,18 @@ impl RwLock {
     /// # Cancel safety
     /// As [`read`](RwLock::read).
     pub async fn try_write(self) -> Result<Option<Hold>> {
-        let RwLock { handle, ask } = self.of(ALL_UNITS);
-        ask.try_acquire(handle).await
+        let RwLock { handle, request } = self.of(ALL_UNITS);
+        request.try_acquire(handle).await
     }
 
     fn of(mut self, weight: u32) -> RwLock {
-        (self.ask.claim.weight, self.ask.claim.capacity) = (weight, ALL_UNITS);
+        (self.request.claim.weight, self.request.claim.capacity) = (weight, ALL_UNITS);
         self
     }
 }
 
 impl fmt::Debug for RwLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RwLock({:?})", *self.ask)
+        write!(f, "RwLock({:?})", *self.request)
     }
 }

@@ -2,10 +2,10 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use crate::api::hold::Hold;
 use crate::api::setters::{outage_setter, setters};
 use crate::core::handle::Handle;
-use crate::core::hold::Hold;
-use crate::core::request_builder::Draft;
+use crate::core::request_builder::RequestBuilder;
 use crate::model::error::Result;
 
 /// Units that are shared out, first come, first served: whoever asks for many is not passed by
@@ -25,10 +25,10 @@ use crate::model::error::Result;
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone)]
-#[must_use = "this only describes the ask; acquire it"]
+#[must_use = "this only describes the request; acquire it"]
 pub struct Semaphore {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) ask: Draft,
+    pub(crate) request: RequestBuilder,
 }
 
 setters!(Semaphore);
@@ -44,7 +44,7 @@ impl Semaphore {
     /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
     /// place and no renewal remains.
     pub async fn acquire(self) -> Result<Hold> {
-        self.ask.join(self.handle).await
+        self.request.join(self.handle).await
     }
 
     /// Waits for `weight` units at once.
@@ -52,8 +52,8 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
     pub async fn acquire_many(self, weight: u32) -> Result<Hold> {
-        let Semaphore { handle, ask } = self.of(weight);
-        ask.join(handle).await
+        let Semaphore { handle, request } = self.of(weight);
+        request.join(handle).await
     }
 
     /// Takes the place in line for one unit when it is *called*, and returns the future that waits for
@@ -62,7 +62,7 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire), from the moment of the call on.
     pub fn join(self) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        self.ask.join(self.handle)
+        self.request.join(self.handle)
     }
 
     /// Takes the place in line for `weight` units when it is *called*.
@@ -70,8 +70,8 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire), from the moment of the call on.
     pub fn join_many(self, weight: u32) -> impl Future<Output = Result<Hold>> + Send + use<> {
-        let Semaphore { handle, ask } = self.of(weight);
-        ask.join(handle)
+        let Semaphore { handle, request } = self.of(weight);
+        request.join(handle)
     }
 
     /// Takes one unit if it is free and nobody waits.
@@ -79,7 +79,7 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
     pub async fn try_acquire(self) -> Result<Option<Hold>> {
-        self.ask.try_acquire(self.handle).await
+        self.request.try_acquire(self.handle).await
     }
 
     /// Takes `weight` units if they are free and nobody waits.
@@ -87,8 +87,8 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
     pub async fn try_acquire_many(self, weight: u32) -> Result<Option<Hold>> {
-        let Semaphore { handle, ask } = self.of(weight);
-        ask.try_acquire(handle).await
+        let Semaphore { handle, request } = self.of(weight);
+        request.try_acquire(handle).await
     }
 
     /// Acquires one unit, runs `work`, releases. The work is dropped when the hold is lost.
@@ -96,7 +96,7 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping it drops the work and releases.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Hold) -> T) -> Result<T> {
-        self.ask.join(self.handle).await?.run(work).await
+        self.acquire().await?.run(work).await
     }
 
     /// Changes the capacity for everyone. It wins over what calls say while the name is used, and
@@ -105,17 +105,17 @@ impl Semaphore {
     /// # Cancel safety
     /// A change that was sent may happen although the future was dropped.
     pub async fn resize(self, capacity: u32) -> Result<()> {
-        self.ask.resize(&self.handle.core, capacity).await
+        self.request.resize(&self.handle.core, capacity).await
     }
 
     fn of(mut self, weight: u32) -> Semaphore {
-        self.ask.claim.weight = weight;
+        self.request.claim.weight = weight;
         self
     }
 }
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Semaphore({:?})", *self.ask)
+        write!(f, "Semaphore({:?})", *self.request)
     }
 }

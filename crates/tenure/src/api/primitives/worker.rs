@@ -22,7 +22,7 @@ pub use self::states::{States, Stopper};
 use crate::api::primitives::election::{Election, Term};
 use crate::api::setters::setters;
 use crate::core::handle::Handle;
-use crate::core::request_builder::Draft;
+use crate::core::request_builder::RequestBuilder;
 use crate::model::error::{Error, Result};
 use crate::model::options::MOST_META;
 
@@ -70,7 +70,7 @@ use crate::model::options::MOST_META;
 #[must_use = "this only describes the worker; run it"]
 pub struct Worker {
     handle: Arc<Handle>,
-    ask: Draft,
+    request: RequestBuilder,
     id: String,
     start_within: Option<Duration>,
     stop_within: Option<Duration>,
@@ -110,15 +110,15 @@ pub trait Work: Send {
 setters!(Worker);
 
 impl Worker {
-    pub(crate) fn new(handle: Arc<Handle>, ask: Draft) -> Worker {
+    pub(crate) fn new(handle: Arc<Handle>, request: RequestBuilder) -> Worker {
         let (stopper, states) = (Stopper::new(), watch::Sender::new(State::Idle));
         let id = id::ulid();
-        Worker { handle, ask, id, start_within: None, stop_within: None, stopper, states }
+        Worker { handle, request, id, start_within: None, stop_within: None, stopper, states }
     }
 
     /// What everyone can read while this worker leads. Default: its [`id`](Worker::id).
     pub fn value(mut self, value: impl Into<String>) -> Worker {
-        self.ask.details().value = Some(value.into());
+        self.request.details().value = Some(value.into());
         self
     }
 
@@ -170,19 +170,19 @@ impl Worker {
     /// Dropping it calls nothing: it renews the term no more and leaves it to run out, because the work
     /// may still run. Use a [`stopper`](Worker::stopper) instead.
     pub async fn run(mut self, work: impl Work) -> Result<()> {
-        self.ask.wait = None;
-        let ttl = self.ask.claim.ttl;
+        self.request.wait = None;
+        let ttl = self.request.claim.ttl;
         let start_within = self.start_within.unwrap_or(ttl / 3);
         let stop_within = self.stop_within.unwrap_or(ttl / 3);
-        check_bounds(start_within, stop_within, ttl, self.ask.terms.renew_every)
-            .map_err(|error| self.handle.core.explain(error, "work", &self.ask.claim.name))?;
-        let Worker { handle, mut ask, id, stopper, states, .. } = self;
-        let details = ask.details();
+        check_bounds(start_within, stop_within, ttl, self.request.terms.renew_every)
+            .map_err(|error| self.handle.core.explain(error, "work", &self.request.claim.name))?;
+        let Worker { handle, mut request, id, stopper, states, .. } = self;
+        let details = request.details();
         details.value.get_or_insert_with(|| id.clone());
         if details.meta.len() < MOST_META {
             details.meta.push(("worker".into(), id.clone()));
         }
-        let election = Election { handle, ask };
+        let election = Election { handle, request };
         let (machine, failures, led) = (Machine::new(), 0, Led::default());
         let driver = Driver {
             election,
@@ -233,6 +233,6 @@ fn check_bounds(
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Worker({}, {:?})", self.id, *self.ask)
+        write!(f, "Worker({}, {:?})", self.id, *self.request)
     }
 }

@@ -1,4 +1,4 @@
-//! The first moment of a claim, in the caller's own call: it is sent, or not, and maybe granted at once.
+//! The first attempt, within the caller's own call: the claim is sent, and may be granted at once.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use super::outcome::{Ending, Who};
-use super::{Asked, Request};
-use crate::core::hold::Hold;
+use super::outcome::{AcquireOutcome, HeldBy};
+use super::{OpenStep, WaitLoop};
+use crate::core::guard::{ClaimGuard, HeldClaim};
 use crate::engine::Step;
 use crate::model::claim::Verdict;
 use crate::model::error::Result;
@@ -17,62 +17,66 @@ use crate::observe::Waiting;
 
 /// A claim that was sent. The wait is boxed: most claims do not wait, and need not carry the room for
 /// it from hand to hand.
-pub(super) enum Begun {
-    Held(Hold),
-    Asked(Pin<Box<dyn Future<Output = Result<Ending>> + Send>>),
+pub(super) enum FirstAttempt {
+    Held(HeldClaim),
+    Waiting(Pin<Box<dyn Future<Output = Result<AcquireOutcome>> + Send>>),
 }
 
-impl Begun {
-    pub(super) fn sent(mut hold: Hold, step: Step<Verdict>, span: Span) -> Begun {
+impl FirstAttempt {
+    pub(super) fn sent(guard: ClaimGuard, step: Step<Verdict>, span: Span) -> FirstAttempt {
         match step.at_hand() {
             Ok(Ok(Verdict::Granted(grant))) => {
-                hold.start(grant, grant.sent, Duration::ZERO, &span);
-                Begun::Held(hold)
+                guard.start(&grant, grant.sent, Duration::ZERO, &span);
+                FirstAttempt::Held(guard.held(grant.fence))
             }
             Ok(Ok(Verdict::Waiting(place))) => {
                 let started = place.asked_at;
-                let mut asked = Asked::new(hold, Request::None, started, span);
-                asked.has_answered();
-                asked.stand(place, started);
-                Begun::Asked(Box::pin(asked.finish()))
+                let mut wait_loop = WaitLoop::new(guard, OpenStep::None, started, span);
+                wait_loop.has_answered();
+                wait_loop.stand(place, started);
+                FirstAttempt::Waiting(Box::pin(wait_loop.finish()))
             }
             otherwise => {
-                hold.stake().asked();
-                let now = hold.core().world.now();
+                guard.live().with(|state, _| state.asked());
+                let now = guard.core().world.now();
                 let step = otherwise.map_or_else(|step| step, Step::ready);
-                let asked = Asked::new(hold, Request::Claim(step), now, span);
-                Begun::Asked(Box::pin(asked.finish()))
+                let wait_loop = WaitLoop::new(guard, OpenStep::Claim(step), now, span);
+                FirstAttempt::Waiting(Box::pin(wait_loop.finish()))
             }
         }
     }
 
     /// A claim that goes on without the engine if it must: it stands in this process's own line first,
     /// where it has said so, and asks the engine only if that can be reached.
-    pub(super) fn or_without(hold: Hold, span: Span) -> Result<Begun> {
-        let (core, stake) = (hold.core().clone(), hold.stake().clone());
-        let name = &stake.claim.name;
-        let explain = |error| core.not_sent(error, &stake.claim);
-        stake.not_sent();
-        if stake.outage() == OnOutage::Local {
-            match core.lines.join(&stake.claim).map_err(explain)? {
-                Some(place) if place.take() => stake.accompany(Box::new(place)),
+    pub(super) fn or_without(guard: ClaimGuard, span: Span) -> Result<FirstAttempt> {
+        let (core, live) = (guard.core().clone(), guard.live().clone());
+        let name = &live.claim.name;
+        let explain = |error| core.not_sent(error, &live.claim);
+        live.with(|state, _| state.not_sent());
+        if live.outage() == OnOutage::Local {
+            match core.lines.join(&live.claim).map_err(explain)? {
+                Some(place) if place.take() => live.keep_local_place(Box::new(place)),
                 Some(place) => {
                     let now = core.world.now();
-                    let mut asked = Asked::new(hold, Request::Line(Box::new(place)), now, span);
-                    asked.waiting.stands_here();
-                    return Ok(Begun::Asked(Box::pin(asked.finish())));
+                    let mut wait_loop =
+                        WaitLoop::new(guard, OpenStep::Line(Box::new(place)), now, span);
+                    wait_loop.waiting.stands_here();
+                    return Ok(FirstAttempt::Waiting(Box::pin(wait_loop.finish())));
                 }
                 None => {
-                    let (reporter, now) = (core.slots.reporter.clone(), core.world.now());
-                    Waiting::new(reporter, stake.clone(), span, now).busy(None, now);
-                    return Ok(Begun::Asked(Box::pin(async { Ok(Ending::Busy(hold, Who::Here)) })));
+                    let (reporter, now) = (core.table.reporter.clone(), core.world.now());
+                    Waiting::new(reporter, live.clone(), span, now).busy(None, now);
+                    return Ok(FirstAttempt::Waiting(Box::pin(async {
+                        Ok(AcquireOutcome::Busy(guard, HeldBy::Here))
+                    })));
                 }
             }
         }
         if core.is_down(name) {
-            return hold.fall_back(Duration::ZERO, &span).map(Begun::Held).map_err(explain);
+            return guard.fall_back(Duration::ZERO, &span).map(FirstAttempt::Held).map_err(explain);
         }
-        let step = core.engine.claim(&stake.first(core.slots.seen()));
-        Ok(Begun::sent(hold, step, span))
+        let seen = core.table.seen();
+        let step = core.engine.claim(&live.with(|state, request| state.first(request, seen)));
+        Ok(FirstAttempt::sent(guard, step, span))
     }
 }

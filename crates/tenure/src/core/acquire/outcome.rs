@@ -1,30 +1,31 @@
-//! How a wait ends, and what is said to those who did not get what they came for.
+//! How a wait ends, and the errors for those who did not get the lock.
 
 use std::time::Duration;
 
-use super::{Asked, Request};
+use super::{OpenStep, WaitLoop};
+use crate::core::guard::{ClaimGuard, HeldClaim};
 use crate::core::handle::Core;
-use crate::core::hold::Hold;
 use crate::core::local_line;
 use crate::engine::View;
-use crate::model::claim::{Details, Holder, Outcome, Place};
+use crate::model::claim::{Details, Fence, Holder, Outcome, Place};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::moment::Moment;
 use crate::model::name::Name;
+use crate::observe::Subject;
 
 /// How the wait ended.
-pub(crate) enum Ending {
-    Granted(Hold),
-    Busy(Hold, Who),
+pub(crate) enum AcquireOutcome {
+    Granted(HeldClaim),
+    Busy(ClaimGuard, HeldBy),
     /// A once: what it left.
     Settled(Outcome),
     /// A once: nobody knows how it ended.
     Unsettled,
 }
 
-/// The same, seen from within the loop.
-pub(super) enum End {
-    Held,
+/// How the loop ended, before its guard is given away.
+pub(super) enum LoopEnd {
+    Held(Fence),
     Busy(Option<Holder>),
     Settled(Outcome),
     Unsettled,
@@ -32,56 +33,58 @@ pub(super) enum End {
     Nobody,
 }
 
-/// Who has it.
-pub(crate) enum Who {
+/// Who holds what was not granted.
+pub(crate) enum HeldBy {
     Elsewhere(Option<Holder>),
     /// Another claim of this process.
     Here,
 }
 
-impl Who {
+impl HeldBy {
     pub(crate) fn holder(self) -> Option<Holder> {
         match self {
-            Who::Elsewhere(holder) => holder,
-            Who::Here => None,
+            HeldBy::Elsewhere(holder) => holder,
+            HeldBy::Here => None,
         }
     }
 }
 
-impl Ending {
-    pub(super) fn acquired(self) -> Result<Hold> {
+impl AcquireOutcome {
+    pub(super) fn acquired(self) -> Result<HeldClaim> {
         match self {
-            Ending::Granted(hold) => Ok(hold),
-            Ending::Busy(hold, who) => {
-                let (core, name) = (hold.core(), &hold.stake().claim.name);
+            AcquireOutcome::Granted(held) => Ok(held),
+            AcquireOutcome::Busy(guard, who) => {
+                let (core, name) = (guard.core(), &guard.live().claim.name);
                 let error = match who {
-                    Who::Elsewhere(holder) => core.not_had(name, "did not wait", holder),
-                    Who::Here => core.not_had_here(name, "did not wait"),
+                    HeldBy::Elsewhere(holder) => core.not_had(name, "did not wait", holder),
+                    HeldBy::Here => core.not_had_here(name, "did not wait"),
                 };
                 Err(core.explain(error, "acquire", name))
             }
-            Ending::Settled(_) | Ending::Unsettled => Err(not_asked_for()),
+            AcquireOutcome::Settled(_) | AcquireOutcome::Unsettled => Err(not_asked_for()),
         }
     }
 
-    pub(super) fn tried(self) -> Option<Hold> {
+    pub(super) fn tried(self) -> Option<HeldClaim> {
         match self {
-            Ending::Granted(hold) => Some(hold),
-            Ending::Busy(..) | Ending::Settled(_) | Ending::Unsettled => None,
+            AcquireOutcome::Granted(held) => Some(held),
+            AcquireOutcome::Busy(..) | AcquireOutcome::Settled(_) | AcquireOutcome::Unsettled => {
+                None
+            }
         }
     }
 }
 
-impl Asked {
+impl WaitLoop {
     /// The wait is over: others have it, unless the engine has stopped answering since it said so.
-    pub(super) fn wait_over(&self, now: Moment) -> Result<End> {
-        let place = self.stake().place();
+    pub(super) fn wait_over(&self, now: Moment) -> Result<LoopEnd> {
+        let place = self.live().place();
         if let Some(error) = self.trouble(place.as_ref()) {
             return Err(error);
         }
         match place {
             // Someone is at it, which is an answer to who asked for it to be done once.
-            Some(place) if self.stake().claim.once.is_some() => Ok(End::Busy(place.holder)),
+            Some(place) if self.live().claim.once.is_some() => Ok(LoopEnd::Busy(place.holder)),
             place => Err(self.not_in_time(place, now)),
         }
     }
@@ -93,18 +96,18 @@ impl Asked {
         }
         let heard = place.map(|place| place.asked_at);
         let failed = self.last_failure.as_ref().filter(|(at, _)| Some(*at) > heard);
-        let trouble = self.core().trouble(&self.stake().claim.name);
+        let trouble = self.core().trouble(&self.live().claim.name);
         trouble.or_else(|| failed.map(|(_, error)| error.copy()))
     }
 
     fn not_in_time(&self, place: Option<Place>, now: Moment) -> Error {
-        let (core, name) = (self.core(), &self.stake().claim.name);
-        let waited = self.stake().wait.unwrap_or_default();
+        let (core, name) = (self.core(), &self.live().claim.name);
+        let waited = self.live().wait.unwrap_or_default();
         let others = |ahead: usize| match ahead {
             0 => String::new(),
             _ => format!(", and {ahead} were ahead in line"),
         };
-        if let Request::Line(place) = &self.request {
+        if let OpenStep::Line(place) = &self.open_step {
             return core.not_had_here(name, &format!("waited {waited:?}{}", others(place.ahead())));
         }
         // Without a place it was granted, too late to be taken.
@@ -139,7 +142,7 @@ impl Core {
         };
         let reason = format!("{said}; {}, fence {fence}", held_by(&details, held_for));
         let error = Error::new(ErrorKind::WaitOver, reason);
-        match self.slots.is_mine(name, fence) {
+        match self.table.is_mine(name, fence) {
             true => error.next("that is this process itself: locks are not re-entrant"),
             false => error.next("wait longer, or inspect the name"),
         }
@@ -147,8 +150,8 @@ impl Core {
 
     /// The same for a claim that another of this process keeps out.
     pub(super) fn not_had_here(&self, name: &Name, said: &str) -> Error {
-        let held = match self.lines.keeper(name) {
-            Some(local_line::Keeper { details, held_for }) => held_by(&details, held_for),
+        let held = match self.lines.holder(name) {
+            Some(local_line::LocalHolder { details, held_for }) => held_by(&details, held_for),
             None => "others wait for it".to_owned(),
         };
         let error = Error::new(ErrorKind::WaitOver, format!("{said}; {held}, in this process"));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Asked, Request};
+use super::{OpenStep, WaitLoop};
 use crate::core::outage::is_outage;
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::moment::Moment;
@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_millis(20);
 pub(super) const MOST_PUT_OFF: u32 = 40;
 const PUT_OFF: Duration = Duration::from_millis(100);
 
-impl Asked {
+impl WaitLoop {
     /// The engine has answered.
     pub(super) fn has_answered(&mut self) {
         (self.answered, self.give_up, self.last_failure) = (true, Moment::FAR, None);
@@ -38,20 +38,20 @@ impl Asked {
     /// Has the watchdog see whether the engine is there, and again if there is no answer yet.
     pub(super) fn doubt(&mut self, now: Moment) {
         let core = self.core();
-        core.doubt(&self.stake().claim.name);
+        core.doubt(&self.live().claim.name);
         let again = now + core.longest_silence();
         self.doubt_at = if self.is_asking() { again } else { Moment::FAR };
     }
 
     fn is_asking(&self) -> bool {
-        matches!(self.request, Request::Claim(_) | Request::Confirm(_) | Request::Undo(_))
+        matches!(self.open_step, OpenStep::Claim(_) | OpenStep::Confirm(_) | OpenStep::Undo(_))
     }
 
     pub(super) fn try_later(&mut self, now: Moment) {
         self.tries += 1;
         // Spread by the claim's own random bits: a thousand clients must not come back together.
         let step = Duration::from_millis(20 << self.tries.min(6));
-        let spread = (self.stake().claim.id.bits() >> self.tries.min(32)) as u32 % 1000;
+        let spread = (self.live().claim.id.bits() >> self.tries.min(32)) as u32 % 1000;
         self.retry_at = now + step / 2 + step * spread / 2000;
     }
 
@@ -65,10 +65,10 @@ impl Asked {
             return Err(error);
         }
         if is_outage(&error) {
-            self.core().doubt(&self.stake().claim.name);
+            self.core().doubt(&self.live().claim.name);
         }
         self.doubt_at = Moment::FAR;
-        if error.asks_for_time() && self.stake().claim.may_wait && self.stake().wait.is_none() {
+        if error.asks_for_time() && self.live().claim.may_wait && self.live().wait.is_none() {
             // The engine is there and needs time; whoever came to wait does.
             self.give_up = Moment::FAR;
         } else if !self.answered && self.give_up == Moment::FAR {
@@ -86,9 +86,9 @@ impl Asked {
     /// Until when an engine that is asked now may be silent: as long as the caller would wait, or for the
     /// engine's patience. With a policy, until the watchdog must have found out whether it is there.
     fn longest_wait(&self, now: Moment) -> Moment {
-        let (core, stake) = (self.core(), self.stake());
-        let longest = match stake.wait {
-            _ if !stake.claim.may_wait => now + core.longest_silence(),
+        let (core, live) = (self.core(), self.live());
+        let longest = match live.wait {
+            _ if !live.claim.may_wait => now + core.longest_silence(),
             Some(wait) => self.waiting.started + wait,
             None => now + core.engine.profile().patience,
         };
@@ -102,7 +102,7 @@ impl Asked {
     /// meanwhile; one with a policy leaves it to the watchdog whether this is an outage.
     pub(super) fn gives_up(&mut self, now: Moment) -> bool {
         let late = now.since(self.give_up) > LATE && self.put_off == MOST_PUT_OFF;
-        let undecided = self.goes_on_without() && self.core().is_in_doubt(&self.stake().claim.name);
+        let undecided = self.goes_on_without() && self.core().is_in_doubt(&self.live().claim.name);
         let puts_off = self.put_off > 0 && (late || undecided);
         if puts_off {
             (self.put_off, self.give_up) = (self.put_off - 1, now + PUT_OFF);
@@ -123,7 +123,7 @@ impl Asked {
 
     /// When the wait is over. Until the engine has answered, it is given up on instead.
     pub(super) fn deadline(&self) -> Moment {
-        match self.stake().wait {
+        match self.live().wait {
             Some(wait) if !wait.is_zero() && (self.answered || self.stands_here()) => {
                 self.waiting.started + wait
             }

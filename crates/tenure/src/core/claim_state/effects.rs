@@ -1,65 +1,88 @@
-//! What is to be done when the mutex of a stake is free.
+//! What the state of a claim has done when something has happened to it.
 
 use std::sync::Arc;
-use std::task::Waker;
-use std::time::Duration;
 
-use crate::core::local_line;
-use crate::model::claim::{Ended, Leave};
+use crate::model::claim::{Ended, Leave, RenewalOutcome};
 use crate::model::moment::Moment;
-use crate::observe::Holding;
 
-/// What a look or a message leaves to be done, once the mutex is free.
-#[derive(Debug, Default)]
-pub(crate) struct Todo {
-    /// The asking future.
-    pub(crate) wake: Option<Waker>,
-    /// Those who watch.
-    pub(crate) wake_observers: Vec<Waker>,
-    /// It is to be renewed, and an answer is needed by then.
+/// What is to be done about a claim. The [table](crate::core::claim_table::ClaimTable::carry_out) does it, but
+/// for what goes to the engine: `renew` and `leave` are the watchdog's, or the guard's that is dropped.
+#[derive(Debug)]
+pub(crate) struct Effects {
+    /// Wake the waiting loop.
+    pub(crate) wake: bool,
+    /// Wake those who observe the hold.
+    pub(crate) wake_observers: bool,
+    /// Have the watchdog look at the claim then, if not earlier.
+    pub(crate) look_at: Moment,
+    /// Renew it; an answer is needed by then.
     pub(crate) renew: Option<Moment>,
     pub(crate) leave: Option<Leave>,
     pub(crate) lost: Option<Ended>,
     pub(crate) at_risk: Option<Arc<str>>,
     /// A renewal of a hold was answered, or was not.
-    pub(crate) heard: Option<Heard>,
-    /// What lasted as long as the hold, which has ended.
-    pub(crate) holding: Option<Arc<Holding>>,
-    /// The release was never answered, and by now need not be.
-    pub(crate) unanswered: bool,
-    /// The release was not answered for as long as anyone waits for that.
-    pub(crate) unheard: bool,
-    /// The stake has ended and can be forgotten.
+    pub(crate) renewal: Option<RenewalOutcome>,
+    /// Its owner has left a hold, and it is known how that went.
+    pub(crate) released: Option<Release>,
+    /// Whether the release was not answered for as long as anyone waits for that.
+    pub(crate) unheard: Unheard,
+    /// What lasts as long as the hold ends.
+    pub(crate) ends_hold: bool,
+    /// The claim has ended and can be forgotten.
     pub(crate) over: bool,
-    /// Its place in this process's own line, to be left when every mutex is free.
-    pub(crate) frees: Option<Box<local_line::Place>>,
+    /// Leave its place in this process's own line.
+    pub(crate) frees_local_place: bool,
 }
 
-/// What came of a renewal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Heard {
-    /// So much was left, of a first life or of a whole ttl.
-    Renewed {
-        left: Duration,
-        first_life: bool,
-    },
-    Unanswered,
-    Gone,
+/// How a hold was left.
+#[derive(Debug)]
+pub(crate) enum Release {
+    InTime,
+    /// It had ended before, if that is known in this way; else its release was never answered.
+    Late(Option<Ended>),
 }
 
-impl Todo {
-    /// Those who watch are to be woken.
-    pub(super) fn call(&mut self, observers: &mut Vec<(u64, Waker)>) {
-        self.wake_observers.extend(observers.drain(..).map(|(_, waker)| waker));
+/// Whether a release was not answered for as long as anyone waits for that, and who says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unheard {
+    No,
+    /// Whoever waits for the answer says so itself. It is said here if nobody does.
+    ObserversSay,
+    Say,
+}
+
+impl Effects {
+    pub(crate) fn none() -> Effects {
+        Effects::look_at(Moment::FAR)
     }
 
+    pub(super) fn look_at(at: Moment) -> Effects {
+        Effects {
+            wake: false,
+            wake_observers: false,
+            look_at: at,
+            renew: None,
+            leave: None,
+            lost: None,
+            at_risk: None,
+            renewal: None,
+            released: None,
+            unheard: Unheard::No,
+            ends_hold: false,
+            over: false,
+            frees_local_place: false,
+        }
+    }
+
+    /// Whether there is nothing to do, other than to look at the claim later.
     pub(crate) fn is_empty(&self) -> bool {
         let quiet = self.lost.is_none()
             && self.at_risk.is_none()
-            && self.wake.is_none()
-            && self.heard.is_none()
-            && self.wake_observers.is_empty();
-        let idle = self.renew.is_none() && self.leave.is_none() && self.frees.is_none();
-        quiet && idle && !self.over && !self.unheard
+            && self.renewal.is_none()
+            && self.released.is_none()
+            && self.unheard == Unheard::No
+            && !(self.wake || self.wake_observers);
+        let idle = self.renew.is_none() && self.leave.is_none();
+        quiet && idle && !(self.over || self.ends_hold || self.frees_local_place)
     }
 }

@@ -1,12 +1,12 @@
 //! The end of a claim by its owner, from the leave that is sent to its answer.
 
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::phase::{Leaving, Phase, State};
-use super::{Stake, Todo};
-use crate::model::claim::{Ended, Fence, Leave, Left, PLACE_LIFE, Settle};
+use super::phase::{Leaving, Phase};
+use super::{ClaimState, Effects, Release, cap};
+use crate::model::claim::{Ended, Fence, Leave, Left, PLACE_LIFE, Released, Settle};
 use crate::model::moment::Moment;
+use crate::model::request::Request;
 
 /// How long a queued leave may stay unanswered before the watchdog sends it again.
 pub(super) const LEAVE_PATIENCE: Duration = Duration::from_millis(10);
@@ -14,75 +14,76 @@ pub(super) const LEAVE_PATIENCE: Duration = Duration::from_millis(10);
 pub(super) const LONGEST_LEAVE: Duration = Duration::from_secs(1);
 const LONGEST_LEAVE_WHILE_DOWN: Duration = Duration::from_millis(200);
 
-/// How a hold was left.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Released {
-    /// It was held until the release: nobody else was inside.
-    InTime,
-    /// It had ended before, so that the work was not exclusive to its end. Raise the ttl, or find
-    /// out why renewals failed.
-    Late,
-    /// The engine did not answer within a second, so that nobody knows yet. The release goes on being sent
-    /// in the background; the name is free when it arrives, or when the ttl is over.
-    Unknown,
-}
-
-impl Stake {
-    /// Its owner begins to leave, whatever it was doing. Returns what to send now, and how the hold
-    /// had ended before.
+impl ClaimState {
+    /// Its owner begins to leave, whatever it was doing. What is to be sent now is in the effects.
     ///
     /// `now` matters only to a hold with `hold_for`.
-    pub(crate) fn leave(&self, now: Moment) -> (Option<Leave>, Option<Ended>) {
-        let mut state = self.state();
-        let (unsent, since, lost) = (state.unsent, state.since, state.lost.clone());
-        let leaving = match &mut state.phase {
+    pub(crate) fn leave(&mut self, request: &Request, now: Moment) -> Effects {
+        let mut effects = Effects::none();
+        let since = self.since;
+        let leaving = match &mut self.phase {
             // Nobody knows of it.
-            Phase::Asking(_) if unsent => {
-                state.phase = Phase::Over(None);
-                return (None, None);
+            Phase::Asking(_) if self.unsent => {
+                self.phase = Phase::Over(None);
+                return effects;
             }
-            Phase::Asking(_) => Stake::leaving(None),
+            Phase::Asking(_) => Leaving::new(None),
             Phase::Held(held)
-                if now < since + self.terms.hold_for
-                    && now < held.good_until.min(self.cap(since)) =>
+                if now < since + request.terms.hold_for
+                    && now < held.good_until.min(cap(request, since)) =>
             {
-                held.leave_at = since + self.terms.hold_for;
-                return (None, None);
+                held.leave_at = since + request.terms.hold_for;
+                return effects;
             }
-            Phase::Held(held) => Stake::leaving(Some(held.good_until)),
+            Phase::Held(held) => Leaving::new(Some(held.good_until)),
             // Lost, with a leave waiting to be sure: its owner has come to the end, so now.
-            Phase::Leaving(leaving) if leaving.tries == 0 => Stake::leaving(leaving.good_until),
-            Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => return (None, lost),
+            Phase::Leaving(leaving) if leaving.tries == 0 => Leaving::new(leaving.good_until),
+            Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => {
+                effects.released = self.lost_before();
+                return effects;
+            }
         };
-        state.phase = Phase::Leaving(Leaving { tries: 1, ..leaving });
-        (Some(self.leave_of(&state)), lost)
+        self.phase = Phase::Leaving(Leaving { tries: 1, ..leaving });
+        effects.released = self.lost_before();
+        effects.leave = Some(self.leave_of(request));
+        effects
     }
 
-    /// The leave is queued and not answered yet. Returns when the watchdog should send it again.
-    pub(crate) fn await_answer(&self, now: Moment, is_down: bool) -> Moment {
-        let mut state = self.state();
-        state.left_at = state.left_at.min(now);
-        let Phase::Leaving(leaving) = &mut state.phase else { return Moment::FAR };
+    /// The release of a hold that was lost is late, and its owner hears so. One that was closed knows.
+    fn lost_before(&self) -> Option<Release> {
+        let lost = self.lost.clone().filter(|ended| *ended != Ended::Closed);
+        lost.map(|ended| Release::Late(Some(ended)))
+    }
+
+    /// The leave is queued and not answered yet: the watchdog sends it again.
+    pub(crate) fn await_answer(
+        &mut self,
+        request: &Request,
+        now: Moment,
+        is_down: bool,
+    ) -> Effects {
+        self.left_at = self.left_at.min(now);
+        let Phase::Leaving(leaving) = &mut self.phase else { return Effects::none() };
         leaving.next_try = leaving.next_try.min(on_the_beat(now + LEAVE_PATIENCE));
         let ends = leaving.good_until.map_or(now + PLACE_LIFE, |good| good.max(now));
-        leaving.give_up = leaving.give_up.min(ends + self.claim.ttl);
+        leaving.give_up = leaving.give_up.min(ends + request.claim.ttl);
         let longest = if is_down { LONGEST_LEAVE_WHILE_DOWN } else { LONGEST_LEAVE };
         leaving.unheard_at = leaving.unheard_at.min(now + longest);
-        leaving.next_try
+        Effects::look_at(leaving.next_try)
     }
 
     /// Whether a hold was released and is only kept for `hold_for`.
     pub(crate) fn is_kept(&self) -> bool {
-        matches!(&self.state().phase, Phase::Held(held) if held.is_kept())
+        matches!(&self.phase, Phase::Held(held) if held.is_kept())
     }
 
-    /// The engine's answer to the leave. Returns how the hold ended, if that was not known before.
-    pub(crate) fn left(&self, left: Left, now: Moment, todo: &mut Todo) -> Option<Released> {
-        let mut state = self.state();
-        let Phase::Leaving(leaving) = &state.phase else { return None };
+    /// The engine's answer to the leave.
+    pub(crate) fn left(&mut self, left: Left, now: Moment) -> Effects {
+        let mut effects = Effects::none();
+        let Phase::Leaving(leaving) = &self.phase else { return effects };
         let mut guessed = false;
         let released = leaving.good_until.map(|good_until| match left {
-            _ if state.lost.is_some() => Released::Late,
+            _ if self.lost.is_some() => Released::Late,
             Left::Released => Released::InTime,
             // The first leave freed it and its answer was lost.
             Left::Gone(Ended::Expired) if leaving.tries > 1 && now < good_until => {
@@ -91,74 +92,63 @@ impl Stake {
             }
             Left::Quit | Left::Gone(_) => Released::Late,
         });
-        state.guessed = guessed;
-        state.phase = Phase::Over(released);
-        todo.call(&mut state.observers);
-        todo.holding = state.holding.take();
-        todo.over = true;
-        released.filter(|_| state.lost.is_none())
+        self.guessed = guessed;
+        self.phase = Phase::Over(released);
+        (effects.wake_observers, effects.ends_hold, effects.over) = (true, true, true);
+        // What was lost is known to be late already.
+        effects.released =
+            released.filter(|_| self.lost.is_none()).map(|released| match released {
+                Released::InTime => Release::InTime,
+                Released::Late | Released::Unknown => Release::Late(match left {
+                    Left::Gone(ended) => Some(ended),
+                    Left::Released | Left::Quit => None,
+                }),
+            });
+        effects
     }
 
     /// The leave was not answered: the watchdog sends it again.
-    pub(crate) fn not_left(&self, now: Moment) {
-        if let Phase::Leaving(leaving) = &mut self.state().phase {
+    pub(crate) fn not_left(&mut self, now: Moment) -> Effects {
+        if let Phase::Leaving(leaving) = &mut self.phase {
             leaving.next_try = leaving.next_try.min(now + LEAVE_PATIENCE);
         }
+        Effects::look_at(Moment::ORIGIN)
     }
 
-    /// Waits until the leave was answered, or the claim has ended without; unless `to_the_end`, no longer
-    /// than one waits for an answer.
-    pub(crate) fn poll_released(
-        &self,
-        cx: &mut Context<'_>,
-        watcher: u64,
-        to_the_end: bool,
-    ) -> Poll<Released> {
-        let mut state = self.state();
-        match &state.phase {
-            Phase::Over(released) => Poll::Ready(released.unwrap_or(Released::Late)),
-            _ if state.lost.is_some() => Poll::Ready(Released::Late),
-            Phase::Leaving(Leaving { overdue: true, .. }) => Poll::Ready(Released::Late),
-            Phase::Leaving(Leaving { unheard: true, .. }) if !to_the_end => {
-                Poll::Ready(Released::Unknown)
-            }
-            Phase::Held(held) if held.is_kept() => Poll::Ready(Released::InTime),
-            _ => {
-                let before = state.observe(cx, watcher);
-                drop(state);
-                drop(before);
-                Poll::Pending
-            }
+    /// How the hold was left, once the leave was answered or the claim has ended without; unless
+    /// `to_the_end`, also when no answer came for as long as one waits for it.
+    pub(crate) fn released(&self, to_the_end: bool) -> Option<Released> {
+        match &self.phase {
+            Phase::Over(released) => Some(released.unwrap_or(Released::Late)),
+            _ if self.lost.is_some() => Some(Released::Late),
+            Phase::Leaving(Leaving { overdue: true, .. }) => Some(Released::Late),
+            Phase::Leaving(Leaving { unheard: true, .. }) if !to_the_end => Some(Released::Unknown),
+            Phase::Held(held) if held.is_kept() => Some(Released::InTime),
+            _ => None,
         }
     }
 
     /// Whether nothing but a leave that was never answered says that it was left in time. The engine may as
     /// well have forgotten it.
     pub(crate) fn is_guessed(&self) -> bool {
-        self.state().guessed
+        self.guessed
     }
 
     /// Whether its leave was sent and not answered.
     pub(crate) fn is_leaving(&self) -> bool {
-        matches!(&self.state().phase, Phase::Leaving(leaving) if leaving.tries > 0)
+        matches!(&self.phase, Phase::Leaving(leaving) if leaving.tries > 0)
     }
 
     /// A leave that comes twice does nothing; only an unanswered claim can come too late.
-    pub(super) fn leave_of(&self, state: &State) -> Leave {
-        let (in_doubt, settle) = (state.open > 0, state.settle.clone());
-        let unbegun = self.claim.once.is_some() && state.fence == Fence::default();
-        Leave { in_doubt, settle, unbegun, ..Leave::new(self.claim.name.clone(), self.claim.id) }
+    pub(super) fn leave_of(&self, request: &Request) -> Leave {
+        let (in_doubt, settle, claim) = (self.open > 0, self.settle.clone(), &request.claim);
+        let unbegun = claim.once.is_some() && self.fence == Fence::default();
+        Leave { in_doubt, settle, unbegun, ..Leave::new(claim.name.clone(), claim.id) }
     }
 
     /// Says with its leave what became of a once.
-    pub(crate) fn settle(&self, settle: Settle) {
-        self.state().settle = Some(settle);
-    }
-
-    pub(super) fn leaving(good_until: Option<Moment>) -> Leaving {
-        let (next_try, give_up, unheard_at) = (Moment::FAR, Moment::FAR, Moment::FAR);
-        let (overdue, unheard) = (false, false);
-        Leaving { tries: 0, next_try, give_up, unheard_at, good_until, overdue, unheard }
+    pub(crate) fn settle(&mut self, settle: Settle) {
+        self.settle = Some(settle);
     }
 }
 

@@ -1,53 +1,20 @@
 //! The phases of a claim's life, and when each needs the watchdog.
 
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::{Heard, LEAVE_PATIENCE, Released, Stake, Todo};
-use crate::core::local_line;
-use crate::model::claim::{Claim, Ended, Fence, Grant, PLACE_LIFE, Place, Settle, Turn};
+use super::leaving::LEAVE_PATIENCE;
+use super::{ClaimState, Effects, cap};
+use crate::model::claim::{Ended, Grant, PLACE_LIFE, Place, Released, RenewalOutcome, Turn};
 use crate::model::moment::Moment;
 use crate::model::options::Terms;
-use crate::observe::Holding;
+use crate::model::request::Request;
 
 const SOONEST_LOOK: Duration = Duration::from_millis(5);
 /// How soon one that has come to a line looks again. Those who stood there before may have been told when
 /// a turn runs out that nobody takes, and are told again within a second; this one was not. If it has not run
 /// out yet, the answer says when it does.
 const FIRST_LOOK: Duration = Duration::from_millis(2500);
-
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) phase: Phase,
-    /// The future that asks.
-    pub(super) waker: Option<Waker>,
-    /// Whoever watches for risk, loss or release, by a number of their own.
-    pub(super) observers: Vec<(u64, Waker)>,
-    /// A renewal of the watchdog's is on its way.
-    pub(super) in_flight: bool,
-    /// Requests that can put the claim in line and were never answered: they may still arrive.
-    pub(super) open: u32,
-    /// What it was granted with.
-    pub(super) fence: Fence,
-    pub(super) lost: Option<Ended>,
-    /// Others may know the id, and have left.
-    pub(super) attached: bool,
-    /// The engine has never heard of it.
-    pub(super) unsent: bool,
-    /// What it has in this process's own line.
-    pub(super) companion: Option<Box<local_line::Place>>,
-    /// When it was granted.
-    pub(super) since: Moment,
-    /// When its owner left, if that was looked at.
-    pub(super) left_at: Moment,
-    /// What lasts as long as the hold, where somebody wants to know.
-    pub(super) holding: Option<Arc<Holding>>,
-    /// What became of a once.
-    pub(super) settle: Option<Settle>,
-    /// That it was left in time follows from a leave that was never answered.
-    pub(super) guessed: bool,
-}
 
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -106,66 +73,39 @@ pub(super) struct Leaving {
     pub(super) unheard: bool,
 }
 
-impl State {
-    /// Returns what the watcher said before, to be dropped when the mutex is free.
-    pub(super) fn observe(&mut self, cx: &Context<'_>, watcher: u64) -> Option<Waker> {
-        let waker = cx.waker().clone();
-        match self.observers.iter_mut().find(|(known, _)| *known == watcher) {
-            Some((_, known)) => Some(std::mem::replace(known, waker)),
-            None => {
-                self.observers.push((watcher, waker));
-                None
-            }
-        }
-    }
-
-    pub(super) fn unobserve(&mut self, watcher: u64) -> Option<Waker> {
-        let gone = self.observers.iter().position(|(known, _)| *known == watcher)?;
-        Some(self.observers.swap_remove(gone).1)
-    }
-
+impl ClaimState {
     /// The hold has ended without its release. One that is only kept was released in time, and is
     /// not lost to anyone.
-    pub(super) fn lose(&mut self, ended: Ended, leaving: Option<Leaving>, todo: &mut Todo) {
+    pub(super) fn lose(&mut self, ended: Ended, leaving: Option<Leaving>, effects: &mut Effects) {
         let kept = matches!(&self.phase, Phase::Held(held) if held.is_kept());
         if !kept {
             self.lost = Some(ended.clone());
-            todo.lost = Some(ended);
-            todo.holding = self.holding.take();
+            effects.lost = Some(ended);
+            effects.ends_hold = true;
         }
         // A request that was never answered could put the claim back in line: it has to leave, too.
         let in_doubt = self.open > 0 && self.lost != Some(Ended::Closed);
-        let at_once = || Leaving { next_try: Moment::ORIGIN, ..Stake::leaving(None) };
+        let at_once = || Leaving { next_try: Moment::ORIGIN, ..Leaving::new(None) };
         let leaving = leaving.or_else(|| in_doubt.then(at_once));
         // At max_hold the next of this process is to have its full time, and what was only kept is over.
         // Otherwise the work of whoever has lost it may still run.
-        if kept || self.lost == Some(Ended::MaxHold) {
-            todo.frees = self.companion.take();
-        }
-        todo.over = leaving.is_none();
+        effects.frees_local_place = kept || self.lost == Some(Ended::MaxHold);
+        effects.over = leaving.is_none();
         self.phase = match leaving {
             Some(leaving) => Phase::Leaving(leaving),
             None if kept => Phase::Over(Some(Released::InTime)),
             None => Phase::Over(Some(Released::Late)),
         };
-        todo.call(&mut self.observers);
-        todo.wake = self.waker.take();
+        (effects.wake, effects.wake_observers) = (true, true);
     }
 
-    pub(super) fn again(&self, claim: &Claim, seen: Fence) -> Claim {
-        let ticket = match &self.phase {
-            Phase::Asking(asking) => asking.place.as_ref().map(|place| place.ticket),
-            _ => None,
-        };
-        Claim { ticket, seen, ..claim.clone() }
-    }
-
-    pub(super) fn next(&self, stake: &Stake) -> Moment {
+    /// When to look next at one that nobody of its name stands before.
+    pub(crate) fn next_look(&self, request: &Request) -> Moment {
         match &self.phase {
             Phase::Asking(_) => self.asking_next(true),
             Phase::Held(held) => {
-                let next = held.next(&stake.terms, self.in_flight);
-                let cap = stake.cap(self.since);
+                let next = held.next(&request.terms, self.in_flight);
+                let cap = cap(request, self.since);
                 next.min(cap).min(held.warn_at(cap))
             }
             Phase::Leaving(leaving) => {
@@ -198,7 +138,27 @@ impl State {
     }
 }
 
+impl Leaving {
+    pub(super) fn new(good_until: Option<Moment>) -> Leaving {
+        let (next_try, give_up, unheard_at) = (Moment::FAR, Moment::FAR, Moment::FAR);
+        let (overdue, unheard) = (false, false);
+        Leaving { tries: 0, next_try, give_up, unheard_at, good_until, overdue, unheard }
+    }
+}
+
 impl Asking {
+    pub(super) fn new() -> Asking {
+        Asking {
+            turn: None,
+            place: None,
+            hint: Moment::FAR,
+            ring_at: Moment::FAR,
+            rung: false,
+            contact_at: Moment::FAR,
+            since: Moment::FAR,
+        }
+    }
+
     pub(super) fn stands(&mut self, mut place: Place, now: Moment) -> Moment {
         self.contact_at = now + PLACE_LIFE / 3;
         if place.asked_at < self.hint {
@@ -229,9 +189,11 @@ impl Asking {
 
 impl Held {
     /// A renewal was answered, and the next is due at `next`. Returns what was left by then.
-    pub(super) fn renewed(&mut self, grant: &Grant, now: Moment, next: Moment) -> Heard {
-        let heard =
-            Heard::Renewed { left: now.until(self.good_until), first_life: self.first_life };
+    pub(super) fn renewed(&mut self, grant: &Grant, now: Moment, next: Moment) -> RenewalOutcome {
+        let heard = RenewalOutcome::Renewed {
+            left: now.until(self.good_until),
+            first_life: self.first_life,
+        };
         self.good_until = self.good_until.max(grant.good_until);
         self.renew_by = next;
         self.risk_at = grant.start_by;
@@ -289,15 +251,7 @@ mod tests {
     /// A turn that nobody takes must not cost those behind it more than its first life.
     #[test]
     fn an_answer_that_is_heard_late_does_not_undo_when_to_look() {
-        let mut asking = Asking {
-            turn: None,
-            place: None,
-            hint: at(102),
-            ring_at: Moment::FAR,
-            rung: false,
-            contact_at: Moment::FAR,
-            since: Moment::FAR,
-        };
+        let mut asking = Asking { hint: at(102), ..Asking::new() };
         assert_eq!(asking.stands(place(99), at(100)), at(102));
         assert_eq!(asking.stands(place(101), at(101)), at(102));
         // What was asked at that time or later has seen what there was to see.

@@ -71,7 +71,7 @@ fn replace(
     }
     at(Point::Checked);
     let mode = std::fs::metadata(&place.file).ok().map(|file| file.permissions());
-    let next = Draft::new(place.beside(".fence-write"), contents, mode)?;
+    let next = RequestBuilder::new(place.beside(".fence-write"), contents, mode)?;
     at(Point::Written);
     // Locked before anyone can find it, and until the contents are there too.
     let _raised = match seen == Some(fence) {
@@ -79,7 +79,8 @@ fn replace(
         false => {
             let mode = memory.metadata()?.permissions();
             let number = format!("{fence}\n");
-            let raised = Draft::new(place.beside(".fence-raise"), number.as_bytes(), Some(mode))?;
+            let raised =
+                RequestBuilder::new(place.beside(".fence-raise"), number.as_bytes(), Some(mode))?;
             flock(&raised.file, FlockOperation::NonBlockingLockExclusive)
                 .map_err(io::Error::from)?;
             at(Point::Noted);
@@ -140,7 +141,7 @@ impl Place {
     }
 
     /// Gives a file its name, for good.
-    fn put(&self, mut draft: Draft, name: &Path) -> io::Result<Draft> {
+    fn put(&self, mut draft: RequestBuilder, name: &Path) -> io::Result<RequestBuilder> {
         std::fs::rename(&draft.path, name)?;
         draft.named = true;
         self.folder.sync_all()?;
@@ -165,21 +166,25 @@ fn seen(memory: &File) -> io::Result<Option<Fence>> {
 }
 
 /// A file on the disk that has not got its name yet. Dropped before that, it is gone.
-struct Draft {
+struct RequestBuilder {
     path: PathBuf,
     file: File,
     named: bool,
 }
 
-impl Draft {
+impl RequestBuilder {
     /// Whoever has the lock may call a file like this: what is there was left by one that was killed.
-    fn new(path: PathBuf, contents: &[u8], mode: Option<Permissions>) -> io::Result<Draft> {
+    fn new(
+        path: PathBuf,
+        contents: &[u8],
+        mode: Option<Permissions>,
+    ) -> io::Result<RequestBuilder> {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let file = File::create_new(&path)?;
-        let mut draft = Draft { path, file, named: false };
+        let mut draft = RequestBuilder { path, file, named: false };
         if let Some(mode) = mode {
             draft.file.set_permissions(mode)?;
         }
@@ -189,7 +194,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for RequestBuilder {
     fn drop(&mut self) {
         if !self.named {
             let _ = std::fs::remove_file(&self.path);

@@ -11,10 +11,10 @@ use super::callback::call;
 use super::id::any_below;
 use super::machine::{Action, Event, Machine};
 use super::{State, Stopper, Work};
+use crate::api::hold::Standing;
 use crate::api::primitives::election::{Election, Term};
-use crate::core::claim_state::Released;
-use crate::core::hold::Standing;
 use crate::model::claim::Fence;
+use crate::model::claim::Released;
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::observe::Worker as About;
 
@@ -71,8 +71,8 @@ impl Led {
 impl Driver {
     pub(super) async fn run(mut self, mut work: impl Work) -> Result<()> {
         let mut action = if self.stopper.is_told() { None } else { self.on(Event::Start) };
-        while let Some(todo) = action {
-            action = match todo {
+        while let Some(effects) = action {
+            action = match effects {
                 Action::Campaign => self.campaign().await?,
                 Action::StartWork => self.lead(&mut work).await,
                 Action::StopWork => self.stop(&mut work).await,
@@ -103,7 +103,7 @@ impl Driver {
     }
 
     fn about(&self) -> About<'_> {
-        About { name: &self.election.ask.claim.name, id: &self.id, term: self.term }
+        About { name: &self.election.request.claim.name, id: &self.id, term: self.term }
     }
 
     /// Stands in line, until it leads with enough time to stop the work again.
@@ -136,7 +136,7 @@ impl Driver {
     /// Says for whom it stands by, and again when that is another one. It looks now and then, and only
     /// where somebody listens.
     async fn say_who_leads(&self) -> Infallible {
-        let (claim, mut said, mut pause) = (&self.election.ask.claim, None, FIRST_LOOK);
+        let (claim, mut said, mut pause) = (&self.election.request.claim, None, FIRST_LOOK);
         loop {
             tokio::time::sleep(pause).await;
             pause = claim.ttl / 3;
@@ -160,7 +160,7 @@ impl Driver {
         // A turn that was pushed has a short life until its first renewal, which may be less than
         // stopping takes.
         if term.remaining() <= self.stop_within {
-            term.until_lost(term.renew_for(self.election.ask.claim.ttl)).await??;
+            term.until_lost(term.renew_for(self.election.request.claim.ttl)).await??;
         }
         if term.remaining() <= self.stop_within {
             let reason =

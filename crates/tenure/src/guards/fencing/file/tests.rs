@@ -55,7 +55,7 @@ fn whoever_is_killed_at_any_point_leaves_whole_contents_and_a_fence_that_holds()
     for point in POINTS {
         let path = folder.0.join(format!("{point:?}"));
         write(&path, fence(5), "five").unwrap();
-        let me = "fencing::file::tests::writes_until_it_is_killed";
+        let me = "guards::fencing::file::tests::writes_until_it_is_killed";
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", me, "--nocapture"]);
         child.env(SIGN, format!("{point:?} {}", path.display()));

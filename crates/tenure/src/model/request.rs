@@ -1,4 +1,4 @@
-//! What is asked for, from the first word of the caller until the claim is over.
+//! What a caller asks for: the claim, how long to wait for it, and what to do once it is granted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,26 +12,25 @@ use crate::model::options::{
 };
 use crate::model::profile::Profile;
 
-/// What a primitive asks for. It differs in weight and capacity; everything else is the same for all.
-///
+/// What a primitive asks for. Primitives differ in weight and capacity alone.
 #[derive(Clone)]
-pub(crate) struct Ask {
+pub(crate) struct Request {
     /// Without an id until it is sent.
     pub(crate) claim: Claim,
     pub(crate) wait: Option<Duration>,
     pub(crate) terms: Terms,
-    /// As it was said; [`outage`](Ask::outage) is what applies.
+    /// As the caller set it; [`outage`](Request::outage) is what applies.
     pub(crate) on_outage: OnOutage,
-    /// Who is asked: the engine, or what stands in for it.
+    /// Who grants it: the engine, or the stand-in.
     pub(crate) protection: Protection,
     /// The details are not those of the defaults, which were checked when they became it.
     pub(crate) own_details: bool,
 }
 
-impl Ask {
-    pub(crate) fn new(name: Name, options: &Options) -> Ask {
+impl Request {
+    pub(crate) fn new(name: Name, options: &Options) -> Request {
         let Options { ttl, wait, max_waiters, on_outage, details, .. } = options;
-        Ask {
+        Request {
             claim: Claim {
                 name,
                 id: ClaimId::NONE,
@@ -80,15 +79,15 @@ impl Ask {
         }
     }
 
-    /// The same ask, of what stands in for the engine: there it is always granted, and at once.
-    pub(crate) fn elsewhere(&self, id: ClaimId) -> Ask {
-        let mut ask = self.clone();
-        ask.claim.id = id;
-        ask.protection = match ask.outage() {
+    /// The same request for the stand-in, which grants it at once.
+    pub(crate) fn elsewhere(&self, id: ClaimId) -> Request {
+        let mut request = self.clone();
+        request.claim.id = id;
+        request.protection = match request.outage() {
             OnOutage::Local => Protection::Local,
             OnOutage::Closed | OnOutage::Open => Protection::None,
         };
-        ask
+        request
     }
 
     pub(crate) fn check(&self, profile: &Profile) -> Result<()> {
@@ -110,7 +109,7 @@ impl Ask {
     }
 }
 
-impl fmt::Debug for Ask {
+impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Claim { name, weight, capacity, ttl, .. } = &self.claim;
         write!(f, "{name:?}, {weight} of {capacity}, ttl {ttl:?}")
