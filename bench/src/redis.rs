@@ -28,9 +28,9 @@ use options::Flavour;
 use server::Server;
 
 pub(crate) use children::CHILD;
-pub(crate) use figures::median;
 pub(crate) use options::Options;
 pub(crate) use table::{Goal, Table};
+pub(crate) use tenure_measure::figures::median;
 
 /// No child lives longer, whatever happens to it.
 const LONGEST: Duration = Duration::from_secs(300);

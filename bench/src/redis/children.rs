@@ -1,75 +1,59 @@
-//! Child processes: this program once more, with a task.
-//!
-//! A child says lines on its standard output and takes orders, a line each, on its standard input. It
-//! ends when that closes, so none outlives the one that started it.
+//! Child processes: this program once more, with a task. [`tenure_measure::process`] says how they are talked to.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::Write;
+use std::process::Command;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
+use tenure_measure::process;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
+use super::LONGEST;
 use super::failure::Failure;
 
 /// The first argument of a child.
 pub(crate) const CHILD: &str = "redis-child";
 
+/// What the parent waits for its children with. It has no thread, and nothing to do while they are measured.
+static RUNTIME: LazyLock<Runtime> =
+    LazyLock::new(|| Builder::new_current_thread().enable_all().build().expect("a runtime"));
+
 /// A child, as its parent sees it. Killed on drop.
-pub(crate) struct Child {
-    process: Process,
-    orders: ChildStdin,
-    lines: BufReader<ChildStdout>,
-}
+pub(crate) struct Child(process::Child);
 
 impl Child {
     /// Starts a child on `task` with arguments `key=value`.
     pub(crate) fn start(task: &str, arguments: &[String]) -> Result<Child, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(CHILD).arg(task).args(arguments);
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let orders = process.stdin.take().ok_or("no standard input")?;
-        let lines = BufReader::new(process.stdout.take().ok_or("no standard output")?);
-        Ok(Child { process, orders, lines })
+        let _within = RUNTIME.enter();
+        Ok(Child(process::Child::start(command, LONGEST)?))
     }
 
     pub(crate) fn tell(&mut self, order: &str) -> Result<(), Failure> {
-        Ok(writeln!(self.orders, "{order}")?)
+        Ok(RUNTIME.block_on(self.0.tell(order))?)
     }
 
     /// The rest of the next line, which must begin with `word`.
     pub(crate) fn hear(&mut self, word: &str) -> Result<String, Failure> {
-        let mut line = String::new();
-        self.lines.read_line(&mut line)?;
-        match line.trim_end().strip_prefix(word) {
-            Some(rest) => Ok(rest.trim_start().to_owned()),
-            None if line.is_empty() => Err("the child ended before its time".into()),
-            None => Err(line.trim_end().into()),
-        }
+        Ok(RUNTIME.block_on(self.0.hear(word))?)
     }
 
     /// Everything that it says from here to its end.
     pub(crate) fn rest(&mut self) -> Result<Vec<u8>, Failure> {
-        let mut bytes = Vec::new();
-        self.lines.read_to_end(&mut bytes)?;
-        Ok(bytes)
+        Ok(RUNTIME.block_on(self.0.rest())?)
     }
 
-    /// Sends SIGKILL.
+    /// Sends SIGKILL, and waits for its end: after that, its sockets are closed.
     pub(crate) fn kill(&mut self) {
-        // One that has ended already is as dead as it should be.
-        let _ = self.process.kill();
-    }
-
-    /// Waits for its end: after that, its sockets are closed.
-    pub(crate) fn wait(&mut self) {
-        let _ = self.process.wait();
+        RUNTIME.block_on(self.0.kill());
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
-        self.wait();
     }
 }
 
@@ -99,14 +83,7 @@ pub(crate) struct Orders(mpsc::UnboundedReceiver<String>);
 impl Orders {
     /// Listens from a thread of its own, which ends this process with its parent.
     pub(crate) fn listen() -> Orders {
-        let (send, receive) = mpsc::unbounded_channel();
-        std::thread::spawn(move || {
-            for line in std::io::stdin().lines().map_while(Result::ok) {
-                let _ = send.send(line);
-            }
-            std::process::exit(0);
-        });
-        Orders(receive)
+        Orders(process::orders(|| std::process::exit(0)))
     }
 
     /// The next one.

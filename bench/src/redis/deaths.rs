@@ -86,7 +86,6 @@ impl Bench<'_> {
         // Another place between two renewals each time, and at least one of them has been.
         std::thread::sleep(TTL / 2 + TTL * run as u32 / 20);
         holder.kill();
-        holder.wait();
         let before = clock::now();
         let view = scene.runtime.block_on(scene.onlooker.inspect(&name))?;
         let middle = before + (clock::now() - before) / 2;
@@ -108,7 +107,6 @@ impl Bench<'_> {
         let mut live = self.claimant(scene, "wait", &name, 1)?;
         runtime.block_on(in_line(onlooker, &name, 101))?;
         doomed.iter_mut().for_each(Child::kill);
-        doomed.iter_mut().for_each(Child::wait);
         let released = clock::now();
         runtime.block_on(hold.release())?;
         let granted: u64 = live.hear("granted")?.parse()?;

@@ -1,6 +1,6 @@
 //! From stamps to figures.
 
-use super::work::Stamps;
+use tenure_measure::figures::{Stamps, jain};
 
 /// What one kind did in one window.
 pub(crate) struct Trial {
@@ -80,11 +80,9 @@ impl Trial {
 
     /// Jain's index over the tasks: 1 if all had the same number, 1/n if one had all.
     pub(crate) fn jain(&self) -> f64 {
-        let mut counts = vec![0.0; self.tasks];
-        self.over().for_each(|stamps| counts[stamps.task as usize] += 1.0);
-        let (sum, squares) =
-            counts.iter().fold((0.0, 0.0), |(sum, squares), n| (sum + n, squares + n * n));
-        sum * sum / (self.tasks as f64 * squares)
+        let mut counts = vec![0; self.tasks];
+        self.over().for_each(|stamps| counts[stamps.task as usize] += 1);
+        jain(&counts)
     }
 
     /// The longest wait, those included that go on at the end, in mean cycles: the time in which
@@ -116,12 +114,6 @@ impl Trial {
     pub(crate) fn is_empty(&self) -> bool {
         self.over.len() < 2
     }
-}
-
-/// The middle one; of an even number, the upper.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

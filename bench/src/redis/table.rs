@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::figures::median;
+use tenure_measure::figures::median;
 
 /// Where a figure should be.
 #[derive(Clone, Copy, Debug)]

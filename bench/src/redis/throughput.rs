@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use tenure_measure::figures::Stamps;
+
 use super::Bench;
 use super::children::Child;
 use super::clock;
@@ -11,7 +13,7 @@ use super::lockers::Kind;
 use super::options::Flavour;
 use super::server::Server;
 use super::table::{Goal, Table};
-use super::work::{Names, Stamps};
+use super::work::Names;
 
 /// What one trial is.
 #[derive(Clone, Copy)]

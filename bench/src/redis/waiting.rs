@@ -10,10 +10,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::Bench;
 use super::children::{Child, Given, Orders, say};
 use super::failure::Failure;
-use super::figures::median;
 use super::options::Flavour;
 use super::server::Server;
 use super::table::Goal;
+use tenure_measure::figures::median;
 
 /// How long W4 looks.
 const WINDOW: Duration = Duration::from_secs(26);

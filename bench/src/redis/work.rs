@@ -4,6 +4,8 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tenure_measure::figures::Stamps;
+
 use super::children::{Given, Orders, say};
 use super::clock;
 use super::failure::Failure;
@@ -41,47 +43,6 @@ impl Names {
             Names::Own => format!("wallet:{task}"),
             Names::One => "wallet".to_owned(),
         }
-    }
-}
-
-/// One acquisition, in nanoseconds of the shared clock. One that is not over has zeros.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stamps {
-    pub(crate) task: u64,
-    /// Acquire is called.
-    pub(crate) asked: u64,
-    /// Acquire returns.
-    pub(crate) granted: u64,
-    /// Release is called.
-    pub(crate) leaving: u64,
-    /// Release returns.
-    pub(crate) left: u64,
-}
-
-impl Stamps {
-    const BYTES: usize = 40;
-
-    fn write(self, out: &mut impl Write) -> Result<(), Failure> {
-        for value in [self.task, self.asked, self.granted, self.leaving, self.left] {
-            out.write_all(&value.to_le_bytes())?;
-        }
-        Ok(())
-    }
-
-    /// What a child wrote.
-    pub(crate) fn read(bytes: &[u8]) -> Vec<Stamps> {
-        let value = |record: &[u8], field: usize| {
-            let bytes = record[field * 8..].first_chunk().copied();
-            bytes.map_or(0, u64::from_le_bytes)
-        };
-        let stamps = |record: &[u8]| Stamps {
-            task: value(record, 0),
-            asked: value(record, 1),
-            granted: value(record, 2),
-            leaving: value(record, 3),
-            left: value(record, 4),
-        };
-        bytes.chunks_exact(Stamps::BYTES).map(stamps).collect()
     }
 }
 
@@ -141,7 +102,7 @@ pub(crate) async fn run(given: &Given, orders: &mut Orders) -> Result<(), Failur
         log.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .iter()
-            .try_for_each(|s| s.write(&mut out))?;
+            .try_for_each(|stamps| out.write_all(&stamps.to_bytes()))?;
     }
     Ok(out.flush()?)
 }

@@ -4,7 +4,6 @@
 //! `parts` measures, in tasks of this process and in others (`crew` starts them, `worker` is what they
 //! do); `figures` makes numbers of what was seen, `report` shows them. `naive` is what is compared with.
 
-mod clock;
 mod crew;
 mod figures;
 mod lock;

@@ -1,15 +1,10 @@
-//! The processes of a run: this program once more, each with a task.
-//!
-//! A worker says lines on its standard output and takes orders, a line each, on its standard input;
-//! the first is its task. It ends when that closes, so none outlives the one that started it.
+//! The processes of a run: this program once more, each with a task, which is its first order.
 
 use std::ops::{Index, IndexMut};
-use std::process::Stdio;
+use std::process::Command;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::time::timeout;
+use tenure_measure::process::{Child, ChildError};
 
 use super::lock::Which;
 use crate::args::WORKER;
@@ -28,9 +23,9 @@ pub(super) struct Task {
     pub(super) lock: Which,
     /// How long what it holds lasts without renewal.
     pub(super) ttl: Duration,
-    /// How many it is.
+    /// Number of waiters to start.
     pub(super) many: usize,
-    /// What it wants.
+    /// The name of the lock.
     pub(super) name: String,
 }
 
@@ -83,8 +78,7 @@ impl Crew {
         task: &Task,
         settings: &Settings,
     ) -> Result<usize, Failure> {
-        let worker = Worker::start(settings.address.url()?)?;
-        self.0.push(worker);
+        self.0.push(Worker::start(settings.address.url()?)?);
         let number = self.0.len() - 1;
         self[number].tell(&task.order()).await?;
         Ok(number)
@@ -96,11 +90,9 @@ impl Crew {
 
     /// Has all of them end, and waits until they have.
     pub(super) async fn end(&mut self) {
-        for worker in &mut self.0 {
-            worker.orders = None;
-        }
+        self.0.iter_mut().for_each(|worker| worker.0.dismiss());
         for mut worker in self.0.drain(..) {
-            worker.end().await;
+            worker.0.end(FAREWELL).await;
         }
     }
 }
@@ -120,12 +112,7 @@ impl IndexMut<usize> for Crew {
 }
 
 /// A worker, as the one that started it sees it.
-pub(super) struct Worker {
-    process: Child,
-    /// Closing it is the order to end.
-    orders: Option<ChildStdin>,
-    lines: BufReader<ChildStdout>,
-}
+pub(super) struct Worker(Child);
 
 impl Worker {
     fn start(url: &str) -> Result<Worker, Failure> {
@@ -134,67 +121,46 @@ impl Worker {
         command.args(["bench".to_owned(), format!("--{WORKER}")]);
         // A URL may have a password in it, and arguments can be seen by everyone.
         command.env("TENURE_URL", url);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut process = command.spawn().map_err(|error| {
-            let help = "check the limits of this process (`ulimit -a`)";
-            Failure::new(INTERNAL, "a process cannot be started", error.to_string(), help)
-        })?;
-        match (process.stdin.take(), process.stdout.take()) {
-            (Some(orders), Some(lines)) => {
-                Ok(Worker { process, orders: Some(orders), lines: BufReader::new(lines) })
-            }
-            _ => Err(gone("it has no pipes")),
-        }
+        Child::start(command, PATIENCE).map(Worker).map_err(failure)
     }
 
     pub(super) async fn tell(&mut self, order: &str) -> Result<(), Failure> {
-        let Some(orders) = &mut self.orders else { return Err(gone("it was told to end")) };
-        let line = format!("{order}\n");
-        orders.write_all(line.as_bytes()).await.map_err(|error| gone(&error.to_string()))
+        self.0.tell(order).await.map_err(failure)
     }
 
     /// The rest of the next line, which must begin with `word`.
     pub(super) async fn hear(&mut self, word: &str) -> Result<String, Failure> {
-        let mut line = String::new();
-        let heard = timeout(PATIENCE, self.lines.read_line(&mut line)).await;
-        heard
-            .map_err(|_| gone(&format!("it says nothing for {PATIENCE:?}")))?
-            .map_err(|error| gone(&error.to_string()))?;
-        let line = line.trim_end_matches('\n');
-        match line.split_once('\t').unwrap_or((line, "")) {
-            (said, rest) if said == word => Ok(rest.to_owned()),
-            ("failed", rest) => Err(failed(rest)),
-            ("", _) => Err(gone("it ended before its time")),
-            _ => Err(gone("it says something else")),
-        }
+        self.0.hear(word).await.map_err(failure)
     }
 
     /// The same for a number.
     pub(super) async fn hear_number(&mut self, word: &str) -> Result<u64, Failure> {
-        let said = self.hear(word).await?;
-        said.parse().map_err(|_| gone("it says no number"))
+        self.0.hear_number(word).await.map_err(failure)
     }
 
     /// The next so many bytes.
     pub(super) async fn bytes(&mut self, count: usize) -> Result<Vec<u8>, Failure> {
-        let mut bytes = vec![0; count];
-        let read = timeout(PATIENCE, self.lines.read_exact(&mut bytes)).await;
-        let read = read.map_err(|_| gone("it does not end its list"))?;
-        read.map_err(|error| gone(&error.to_string()))?;
-        Ok(bytes)
+        self.0.bytes(count).await.map_err(failure)
     }
 
     /// Sends SIGKILL, and waits until it is no more.
     pub(super) async fn kill(&mut self) {
-        // One that has ended already is as dead as it should be.
-        let _ = self.process.kill().await;
+        self.0.kill().await;
     }
+}
 
-    async fn end(&mut self) {
-        self.orders = None;
-        if timeout(FAREWELL, self.process.wait()).await.is_err() {
-            self.kill().await;
+/// What a worker that is of no use means to the user.
+fn failure(error: ChildError) -> Failure {
+    match error {
+        ChildError::NotStarted(error) => {
+            let help = "check the limits of this process (`ulimit -a`)";
+            Failure::new(INTERNAL, "cannot start a process", error.to_string(), help)
         }
+        ChildError::Said(line) => match line.strip_prefix("failed\t") {
+            Some(said) => failed(said),
+            None => gone("it said something unexpected"),
+        },
+        ChildError::Gone(why) => gone(&why),
     }
 }
 
@@ -213,7 +179,7 @@ fn failed(said: &str) -> Failure {
 }
 
 fn gone(why: &str) -> Failure {
-    let help = "look at the engine with `tenure doctor`, and try again";
+    let help = "check the engine with `tenure doctor`, and try again";
     Failure::new(INTERNAL, "a process of the benchmark failed", why, help)
 }
 

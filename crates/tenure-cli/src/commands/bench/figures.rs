@@ -1,62 +1,6 @@
-//! From what was seen to figures. Nothing here measures.
+//! What several contenders for one lock did. Nothing here measures.
 
-/// One acquisition, in nanoseconds of the common clock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stamps {
-    /// When it was asked for.
-    pub(super) asked: u64,
-    /// When the grant was seen.
-    pub(super) granted: u64,
-    /// When its release was asked for.
-    pub(super) leaving: u64,
-    /// When that was answered.
-    pub(super) left: u64,
-}
-
-impl Stamps {
-    /// How many bytes one takes on its way between processes.
-    pub(super) const BYTES: usize = 32;
-
-    pub(super) fn to_bytes(self) -> [u8; Stamps::BYTES] {
-        let mut bytes = [0; Stamps::BYTES];
-        let Stamps { asked, granted, leaving, left } = self;
-        for (to, value) in bytes.chunks_mut(8).zip([asked, granted, leaving, left]) {
-            to.copy_from_slice(&value.to_le_bytes());
-        }
-        bytes
-    }
-
-    /// Reads what `to_bytes` wrote; what is left over is not read.
-    pub(super) fn read(bytes: &[u8]) -> Vec<Stamps> {
-        let value = |bytes: &[u8], at: usize| {
-            let mut value = [0; 8];
-            value.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(value)
-        };
-        let read = |bytes: &[u8]| Stamps {
-            asked: value(bytes, 0),
-            granted: value(bytes, 8),
-            leaving: value(bytes, 16),
-            left: value(bytes, 24),
-        };
-        bytes.chunks_exact(Stamps::BYTES).map(read).collect()
-    }
-}
-
-/// The value that this share of all is not above; zero of none.
-pub(super) fn percentile(sorted: &[u64], share: f64) -> u64 {
-    let rank = (sorted.len() as f64 * share).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
-}
-
-/// Jain's index: 1 if all had the same number, 1/n if one had all.
-pub(super) fn jain(counts: &[usize]) -> f64 {
-    let (sum, squares) = counts.iter().fold((0.0, 0.0), |(sum, squares), count| {
-        let count = *count as f64;
-        (sum + count, squares + count * count)
-    });
-    if squares == 0.0 { 0.0 } else { sum * sum / (counts.len() as f64 * squares) }
-}
+use tenure_measure::figures::{Stamps, jain};
 
 /// What some contenders did until a moment.
 pub(super) struct Contest {
@@ -134,28 +78,7 @@ mod tests {
     use super::*;
 
     fn stamps(asked: u64, granted: u64, leaving: u64) -> Stamps {
-        Stamps { asked, granted, leaving, left: leaving }
-    }
-
-    #[test]
-    fn stamps_come_out_as_they_went_in() {
-        let all = [stamps(1, 2, 3), stamps(u64::MAX, 0, 7)];
-        let bytes: Vec<u8> = all.iter().flat_map(|stamps| stamps.to_bytes()).collect();
-        assert_eq!(Stamps::read(&bytes), all);
-    }
-
-    #[test]
-    fn percentiles_are_values_that_were_seen() {
-        let sorted: Vec<u64> = (1..=100).collect();
-        assert_eq!([0.5, 0.99, 1.0].map(|share| percentile(&sorted, share)), [50, 99, 100]);
-        assert_eq!((percentile(&[7], 0.5), percentile(&[], 0.5)), (7, 0));
-    }
-
-    #[test]
-    fn fairness_is_one_when_it_is_even() {
-        assert!((jain(&[5, 5, 5, 5]) - 1.0).abs() < 1e-9);
-        assert!((jain(&[20, 0, 0, 0]) - 0.25).abs() < 1e-9);
-        assert!(jain(&[0, 0]).abs() < 1e-9);
+        Stamps { task: 0, asked, granted, leaving, left: leaving }
     }
 
     #[test]

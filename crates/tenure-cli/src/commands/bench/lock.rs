@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{Hold, Options, Tenure};
+use tenure_measure::clock;
+use tenure_measure::figures::Stamps;
 use tokio::time::timeout;
 
-use super::clock;
-use super::figures::Stamps;
 use super::naive::{Naive, Trouble};
 use crate::engine;
 use crate::failure::{Failure, INTERNAL, UNREACHABLE};
@@ -146,7 +146,7 @@ impl Lock {
             let held = held.map_err(|_| stuck())??;
             let leaving = clock::now();
             self.release(name, held).await?;
-            all.push(Stamps { asked, granted, leaving, left: clock::now() });
+            all.push(Stamps { task: 0, asked, granted, leaving, left: clock::now() });
         }
         Ok(all)
     }

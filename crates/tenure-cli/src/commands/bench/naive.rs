@@ -1,5 +1,8 @@
 //! The lock that people write by hand: `SET NX PX`, a script that deletes by owner, another try after
 //! 100 ms. No line, no fence, no renewal. It is here to compare with, over the plainest of connections.
+//!
+//! The benchmarks in `bench/` use the `redis` crate for their baselines. This does not: it would add about fifty crates
+//! to every build of the command, for the four commands that are sent here.
 
 use std::fmt;
 use std::io;
@@ -7,12 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure::engines::redis::{Address, RedisConfig, Topology};
+use tenure_measure::clock;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
-
-use super::clock;
 
 /// How long between two tries.
 const PAUSE: Duration = Duration::from_millis(100);

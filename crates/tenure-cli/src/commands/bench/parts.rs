@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_measure::clock;
+use tenure_measure::figures::{Stamps, percentile};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::clock;
 use super::crew::{Crew, Role, Task};
-use super::figures::{Contest, Stamps, percentile};
+use super::figures::Contest;
 use super::lock::{Lock, Which};
 use super::report::Figure;
 use super::worker::MOST;

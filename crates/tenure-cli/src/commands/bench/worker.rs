@@ -1,14 +1,14 @@
 //! A process of a run, as it sees itself. [`crew`](super::crew) has what is said to it and by it.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_measure::{clock, process};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::clock;
 use super::crew::{Role, Task, failed_line};
 use super::lock::{Held, Lock};
 use crate::failure::{Exit, Failure, INTERNAL, OK, Stop};
@@ -25,7 +25,11 @@ type Waiters = JoinSet<Result<(u64, Held), Failure>>;
 
 /// Does what standard input says, until that closes or someone asks this process to end.
 pub(super) async fn run(settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
-    let (mut orders, closed) = listen();
+    let (close, closed) = oneshot::channel();
+    let mut orders = process::orders(move || {
+        // Nobody listens any more when this process is about to end.
+        let _ = close.send(());
+    });
     let settings = Arc::new(settings.clone());
     let interrupted = signals::interrupted()?;
     let mut waiters = Waiters::new();
@@ -51,20 +55,6 @@ pub(super) async fn run(settings: &Settings, out: &mut dyn Write) -> Result<Exit
         Err(reader_left) => Err(reader_left),
         Ok(()) => Ok(OK),
     }
-}
-
-/// Orders, and the end of them. From a thread, because a read cannot be given up.
-fn listen() -> (mpsc::UnboundedReceiver<String>, oneshot::Receiver<()>) {
-    let (give, orders) = mpsc::unbounded_channel();
-    let (close, closed) = oneshot::channel();
-    std::thread::spawn(move || {
-        for line in io::stdin().lock().lines().map_while(Result::ok) {
-            // Nobody takes orders any more when this process is about to end.
-            let _ = give.send(line);
-        }
-        let _ = close.send(());
-    });
-    (orders, closed)
 }
 
 async fn perform(

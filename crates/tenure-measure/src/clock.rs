@@ -1,26 +1,26 @@
-//! The clocks of a run: one that all processes of this host share, and the CPU's time.
+//! The clocks of a run: one that all processes of this host share, and CPU time.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_BOOTTIME`, which is the same in every process.
-pub(super) fn now() -> u64 {
-    read(ClockId::Boottime)
+/// Nanoseconds of `CLOCK_MONOTONIC`, which is the same in every process.
+pub fn now() -> u64 {
+    read(ClockId::Monotonic)
 }
 
 /// Nanoseconds that all threads of this process have spent on a CPU.
-pub(super) fn cpu() -> u64 {
+pub fn cpu() -> u64 {
     read(ClockId::ProcessCPUTime)
 }
 
 /// How long it is until a moment.
-pub(super) fn until(moment: u64) -> Duration {
+pub fn until(moment: u64) -> Duration {
     Duration::from_nanos(moment.saturating_sub(now()))
 }
 
-/// The moment that comes so much later than now.
-pub(super) fn after(time: Duration) -> u64 {
+/// The moment that is this much later than now.
+pub fn after(time: Duration) -> u64 {
     now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
