@@ -1,4 +1,4 @@
-//! Who may ask: bearer tokens, each with a name and limits of its own.
+//! Access control: bearer tokens, each with a name and its own limits.
 //!
 //! A token is a secret. Only its SHA-256 digest is kept, all digests are compared in constant time, and
 //! nothing here shows or logs one.
@@ -13,15 +13,15 @@ use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConstantTimeEq};
 
 use self::rate::Rate;
+use crate::active::Active;
 use crate::meters;
-use crate::passing::Passing;
 use crate::refusal::Refusal;
 
-/// The shortest token that is taken: 128 bits in base64.
+/// The shortest token that is accepted: 128 bits in base64.
 const SHORTEST: usize = 22;
 const HASHED: &str = "sha256:";
 
-/// The tokens of those who may ask. Without one, everybody may.
+/// The accepted tokens. If there are none, no token is required.
 #[derive(Clone, Debug, Default)]
 pub struct Access(Vec<Arc<Token>>);
 
@@ -30,20 +30,20 @@ struct Token {
     digest: [u8; 32],
     rate: Option<Rate>,
     max_in_flight: Option<usize>,
-    passing: Passing,
+    active: Active,
 }
 
-/// Whoever sent a request. Clones are the same.
+/// The sender of a request. Clones share its limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// The name of the token, or else where the request came from.
+    /// The name of the token, or the address of the client.
     pub(crate) name: Arc<str>,
     token: Option<Arc<Token>>,
 }
 
 impl Access {
     /// Reads tokens, one a line: a name, the token or `sha256:` and its digest in hex, and limits:
-    /// `rate=N` (calls a second) and `in-flight=N` (transactions at a time). What follows `#` is left out.
+    /// `rate=N` (calls a second) and `in-flight=N` (transactions at a time). A comment starts with `#`.
     ///
     /// ```
     /// let lines = "shop 4f7d0a1e9b6c4c1f8a52d3e6b7f80911 rate=50 in-flight=20 # the web shop\n";
@@ -60,40 +60,40 @@ impl Access {
             let Some(name) = words.next() else { continue };
             let token = Token::read(name, words).map_err(|why| format!("line {number}: {why}"))?;
             if tokens.iter().any(|other| other.name == token.name || other.digest == token.digest) {
-                return Err(format!("line {number}: this name or token is there already"));
+                return Err(format!("line {number}: this name or token is a duplicate"));
             }
             tokens.push(Arc::new(token));
         }
         match tokens.is_empty() {
-            true => Err("there is no token in it".to_owned()),
+            true => Err("it contains no token".to_owned()),
             false => Ok(Access(tokens)),
         }
     }
 
-    /// Whether anybody may ask.
+    /// Whether no token is required.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The same, where those who are also in `before` go on with what they have on its way.
+    /// Carries over the transactions in flight of tokens that are also in `before`.
     pub(crate) fn instead_of(mut self, before: &Access) -> Access {
         for token in self.0.iter_mut().filter_map(Arc::get_mut) {
             if let Some(known) = before.0.iter().find(|known| known.name == token.name) {
-                token.passing = known.passing.clone();
+                token.active = known.active.clone();
             }
         }
         self
     }
 
-    /// Whose request this is; `None` if it has no token that is known. `from` is where it came from.
+    /// The sender of a request; `None` if it has no known token. `from` is the address of the client.
     pub(crate) fn caller(&self, headers: &HeaderMap, from: &Arc<str>) -> Option<Caller> {
         if self.is_open() {
             return Some(Caller { name: from.clone(), token: None });
         }
         let token = headers.get(AUTHORIZATION).and_then(|said| bearer(said.as_bytes()));
         let digest = digest(&SHA256, token.unwrap_or_default());
-        // All are looked at, so that how long it takes says nothing.
+        // Compares with all of them, so that the time it takes reveals nothing.
         let mut found: Option<&Arc<Token>> = None;
         for known in &self.0 {
             let is_same: Choice = known.digest[..].ct_eq(digest.as_ref());
@@ -109,7 +109,7 @@ impl Access {
 impl Token {
     fn read<'a>(name: &str, mut words: impl Iterator<Item = &'a str>) -> Result<Token, String> {
         let Some(secret) = words.next() else {
-            return Err("a name and a token are needed".to_owned());
+            return Err("a name and a token are required".to_owned());
         };
         let digest = match secret.strip_prefix(HASHED) {
             Some(hex) => {
@@ -126,7 +126,7 @@ impl Token {
             digest,
             rate: None,
             max_in_flight: None,
-            passing: Passing::default(),
+            active: Active::default(),
         };
         for limit in words {
             let (kind, most) = limit.split_once('=').ok_or("a limit is rate=N or in-flight=N")?;
@@ -143,7 +143,7 @@ impl Token {
 }
 
 impl Caller {
-    /// Whether it may make so many calls now.
+    /// Whether it may make this many calls now.
     pub(crate) fn may_call(&self, calls: usize) -> Result<(), Refusal> {
         let Some(rate) = self.token.as_ref().and_then(|token| token.rate.as_ref()) else {
             return Ok(());
@@ -154,21 +154,19 @@ impl Caller {
         })
     }
 
-    /// Whether it may have one more transaction on its way.
+    /// Whether it may have one more transaction in flight.
     pub(crate) fn may_send(&self) -> Result<(), Refusal> {
         let Some(token) = &self.token else { return Ok(()) };
-        if token.max_in_flight.is_some_and(|most| token.passing.count() >= most) {
+        if token.max_in_flight.is_some_and(|most| token.active.count() >= most) {
             meters::limited(&self.name, "in_flight");
-            return Err(Refusal::Busy(
-                "this client has as many transactions on their way as it may",
-            ));
+            return Err(Refusal::Busy("this client has as many transactions in flight as it may"));
         }
         Ok(())
     }
 
-    /// Where its transactions on their way are counted.
-    pub(crate) fn passing(&self) -> Option<&Passing> {
-        self.token.as_ref().map(|token| &token.passing)
+    /// Counts its transactions in flight.
+    pub(crate) fn active(&self) -> Option<&Active> {
+        self.token.as_ref().map(|token| &token.active)
     }
 }
 

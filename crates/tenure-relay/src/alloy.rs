@@ -15,8 +15,8 @@ use alloy_transport::{RpcError, TransportError, TransportErrorKind, TransportRes
 use async_trait::async_trait;
 use tenure::Tenure;
 
+use crate::node_error::NodeError;
 use crate::nonces::{Chain, ChainError, Lane, NonceError, Nonces, Reserved, Terms};
-use crate::verdict::Verdict;
 
 /// A provider as the [`Chain`] of [`Nonces`].
 pub struct Node<P, N = Ethereum> {
@@ -248,11 +248,11 @@ fn outcome(error: &TransportError) -> Outcome {
     match error {
         RpcError::ErrorResp(said) => {
             let data = said.try_data_as::<String>().and_then(Result::ok);
-            match Verdict::of(said.code, &said.message, data.as_deref()) {
-                Verdict::Known => Outcome::Known,
-                Verdict::NonceUsed => Outcome::Used,
-                Verdict::Trouble | Verdict::Unlisted => Outcome::Unknown,
-                Verdict::No => Outcome::Refused,
+            match NodeError::of(said.code, &said.message, data.as_deref()) {
+                NodeError::AlreadyKnown => Outcome::Known,
+                NodeError::NonceUsed => Outcome::Used,
+                NodeError::Unavailable | NodeError::Unlisted => Outcome::Unknown,
+                NodeError::Rejected => Outcome::Refused,
             }
         }
         RpcError::UnsupportedFeature(_) | RpcError::LocalUsageError(_) | RpcError::SerError(_) => {

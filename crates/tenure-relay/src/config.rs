@@ -1,4 +1,4 @@
-//! What a relay is told: where its nodes are, how it keeps order, and what it lets through.
+//! The settings of a relay: its nodes, how it keeps order, and what it allows.
 
 use std::time::Duration;
 
@@ -12,82 +12,82 @@ use crate::upstream::Address;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// The nodes, best first. The next is asked when one does not answer.
+    /// The nodes, in order of preference. The next one is asked when one does not answer.
     pub nodes: Vec<Address>,
-    /// Whether a sender's transactions stand in line. Without it they are checked and passed on.
+    /// Whether to keep each sender's transactions in order. Without it they are only checked and forwarded.
     pub ordering: bool,
-    /// What a name in the engine begins with, if anything.
+    /// A prefix for all names in the engine.
     pub ns: Option<String>,
-    /// The longest that one transaction may keep its lane, from its turn on.
+    /// The longest time that one transaction may hold its lane.
     pub max_hold: Duration,
-    /// How long a lane stays taken when the relay that holds it has died.
+    /// How long a lane stays held after the relay that held it died.
     pub ttl: Duration,
     /// What to do while the engine is down.
     pub on_outage: OnOutage,
-    /// The most transactions of one sender that may wait.
+    /// The most waiting transactions of one sender.
     pub per_sender: u32,
-    /// The most transactions on their way through this relay.
+    /// The most transactions that this relay processes at a time.
     pub max_in_flight: usize,
     /// What to do with a nonce that is not the sender's next.
     pub gap: Gap,
-    /// Who is told that a transaction was sent when it comes again.
+    /// Who is told that a transaction was sent when it is sent again.
     pub repeats: Repeats,
-    /// Whether to answer with the hash as soon as the checks are passed.
+    /// Whether to answer with the hash as soon as the checks have passed.
     pub answer_early: bool,
-    /// Whether transactions on their way are shown to operators, and count as used nonces.
+    /// Whether pending transactions are visible to operators, and their nonces count as used.
     pub pending_set: bool,
-    /// How long to follow a transaction whose outcome is unknown when its lane has moved on.
+    /// How long to look for a transaction of unknown outcome after its lane was released.
     pub unknown_for: Duration,
     /// Whether nonces are reserved for signers that ask.
     pub nonces: bool,
-    /// How long a nonce stays reserved for a signer that does not say how long.
+    /// How long a nonce stays reserved if the signer does not say.
     pub nonces_for: Duration,
-    /// How long a node may take for an answer.
+    /// How long a node may take to answer.
     pub answer_within: Duration,
-    /// Refuse what cannot be included in a block at the base fee of the latest one.
+    /// Whether to refuse a transaction whose fee is below the base fee of the latest block.
     pub check_fee: bool,
-    /// Refuse what the sender cannot pay for.
+    /// Whether to refuse a transaction that the sender cannot pay for.
     pub check_balance: bool,
-    /// Methods that are refused; one that ends in `*` means all that begin so.
+    /// Methods that are refused; a trailing `*` matches any ending.
     pub denied: Vec<String>,
-    /// Which transactions are let through.
+    /// Which transactions are allowed.
     pub rules: Rules,
-    /// How much a request may ask for.
+    /// Limits on one request.
     pub limits: Limits,
     /// The most bytes of a node's answer.
     pub max_answer: usize,
-    /// The most connections at a time.
+    /// The most connections at the same time.
     pub max_connections: usize,
     /// The most bytes of all request bodies together, not counting the first 64 KiB of each.
     pub max_bodies: usize,
-    /// How long a client may take to send a body, and to take an answer.
+    /// How long a client may take to send a body, and to read an answer.
     pub client_within: Duration,
 }
 
 /// What happens to a transaction whose nonce is above the sender's next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gap {
-    /// It is passed on: the node knows what to do with it.
+    /// Forward it: the node decides.
     Forward,
-    /// It is refused.
+    /// Refuse it.
     Refuse,
-    /// It steps out of the lane until its nonce is next, for so long at most, and is refused then.
+    /// Hold it, without the lane, until its nonce is next. Refuse it if the sender's next nonce has not risen for this long.
     Hold(Duration),
 }
 
-/// Who is told the hash of a transaction that the node has already, as if it had just been sent.
+/// Who gets the hash, as if it had just been sent, for a transaction that the node already has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeats {
-    /// The client that sent it, known again by its `Idempotency-Key`. Everyone else hears the node's words.
+    /// The client that sent it, recognised by its `Idempotency-Key`. Everyone else gets the node's error.
     SameClient,
-    /// Everyone: two services that make the same payment both hear that it was sent.
+    /// Everyone: two services that make the same payment are both told that it was sent.
     Anyone,
 }
 
-/// Longer than anybody waits.
+/// Longer than anyone waits, and within what the clock can count.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What is for a node's operator alone, and what would go past the lanes.
+/// Methods for a node's operator, and methods that would bypass the lanes.
 const DENIED: [&str; 7] = [
     "admin_*",
     "debug_*",
@@ -99,7 +99,7 @@ const DENIED: [&str; 7] = [
 ];
 
 impl Config {
-    /// The defaults, in front of these nodes of this chain.
+    /// The default settings for these nodes and this chain.
     #[must_use]
     pub fn new(nodes: Vec<Address>, chain_id: u64) -> Config {
         Config {
@@ -132,7 +132,7 @@ impl Config {
     }
 
     pub(crate) fn denies(&self, method: &str) -> bool {
-        // Some nodes do not mind the case.
+        // Some nodes ignore the case.
         let method = method.to_ascii_lowercase();
         self.denied.iter().map(|denied| denied.to_ascii_lowercase()).any(|denied| {
             match denied.strip_suffix('*') {
@@ -142,10 +142,10 @@ impl Config {
         })
     }
 
-    /// Whether the settings fit together.
+    /// Checks that the settings fit together.
     ///
     /// # Errors
-    /// What does not, and why.
+    /// Which settings do not fit, and why.
     pub fn check(&self) -> Result<(), String> {
         let Config { max_hold, ttl, .. } = self;
         if max_hold < ttl {
@@ -160,12 +160,12 @@ impl Config {
             ));
         }
         if self.nodes.is_empty() {
-            return Err("a relay stands in front of a node, and none is named".to_owned());
+            return Err("no node is named".to_owned());
         }
         Ok(())
     }
 
-    /// The same with times that the clock can count to.
+    /// The same settings with times that the clock can count.
     pub(crate) fn bounded(mut self) -> Config {
         let times = [
             &mut self.max_hold,

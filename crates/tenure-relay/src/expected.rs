@@ -1,7 +1,7 @@
-//! Which nonce of a sender a node is expected to count next: the one after what it last took from this relay.
+//! Which nonce of a sender a node is expected to count next: the one after the last that it accepted from this relay.
 //!
-//! This saves a request and proves nothing. What is sent because of it is sent together with the question whether it
-//! was next, and the answer decides.
+//! An expectation saves a request and proves nothing. A transaction that is sent because of it carries the question for
+//! the count in the same request, and the answer decides.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use alloy_primitives::Address;
 
 use crate::upstream::Node;
 
-/// For how long, and of how many senders.
+/// How long an expectation lasts, and for how many senders.
 const EXPECTED_FOR: Duration = Duration::from_secs(30);
 const MANY: usize = 10_000;
 
@@ -25,7 +25,7 @@ struct Next {
 }
 
 impl Expected {
-    /// The node that is expected to count this nonce next.
+    /// The node that is expected to count this nonce next, if any.
     pub(crate) fn node(&self, sender: Address, nonce: u64) -> Option<Arc<Node>> {
         let senders = self.lock();
         let next = senders.get(&sender);
@@ -33,7 +33,7 @@ impl Expected {
         next.map(|next| next.node.clone())
     }
 
-    /// A node has taken this nonce.
+    /// Notes that a node accepted this nonce.
     pub(crate) fn taken(&self, sender: Address, nonce: u64, node: &Arc<Node>) {
         let mut senders = self.lock();
         if senders.len() >= MANY {

@@ -1,7 +1,7 @@
-//! Lanes: a sender's transactions on one chain, one after the other.
+//! Lanes: the mutexes that keep one sender's transactions on one chain in order.
 //!
-//! A lane is a mutex. The place in it is taken when a transaction arrives, before anything is waited
-//! for, and the rest goes on whatever becomes of the client: whoever hangs up changes nothing.
+//! A transaction takes its place when it arrives, before anything is awaited, and the work continues even if the client
+//! disconnects.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,32 +12,31 @@ use tenure::{Error, ErrorKind, Hold, OnOutage, Tenure};
 use tokio::sync::oneshot;
 
 use crate::access::Caller;
+use crate::active::Active;
 use crate::config::{Config, Gap};
 use crate::envelope::Json;
 use crate::expected::Expected;
 use crate::in_flight::InFlight;
-use crate::journey::Journey;
-use crate::passage::Passage;
-use crate::passing::Passing;
+use crate::processing::Processing;
 use crate::queue::{PASSED_ON_FOR, Place, Queues};
 use crate::refusal::Refusal;
 use crate::repeat::Client;
 use crate::signers::Signers;
+use crate::submission::Submission;
 use crate::transaction::Transaction;
 use crate::upstream::Nodes;
 
-/// How long a transaction waits for an engine that is known to be down: the library asks it twice a second
-/// whether it is back.
+/// How long a transaction waits for an engine that is known to be down. The library probes it twice a second.
 const DOWN_FOR: Duration = Duration::from_millis(600);
 
-/// What all transactions of a relay share.
+/// The state that all transactions of a relay share.
 pub(crate) struct Lanes {
     pub(crate) config: Config,
     pub(crate) tenure: Tenure,
     pub(crate) nodes: Nodes,
     pub(crate) expected: Expected,
     pub(crate) queues: Queues,
-    pub(crate) passing: Passing,
+    pub(crate) active: Active,
     pub(crate) signers: Signers,
 }
 
@@ -46,71 +45,71 @@ pub(crate) struct Lanes {
 pub(crate) enum Outcome {
     /// The node has it.
     Accepted(B256),
-    /// The node had it before, from the same client.
+    /// The node already had it, from the same client.
     Repeated(B256),
-    /// The node does not want it, and says so in its own words.
+    /// The node refused it with this error.
     Rejected(Json),
-    /// The node had it before, from someone else, and says so in its own words.
+    /// The node already had it, from another client, and answered with this error.
     Collided(Json),
-    /// The relay does not want it, or cannot say.
+    /// The relay refused it, or does not know its outcome.
     Refused(Refusal),
 }
 
 /// A place in a lane, until its turn comes.
 pub(crate) type Turn = Pin<Box<dyn Future<Output = tenure::Result<Hold>> + Send>>;
 
-/// How a transaction comes to its turn. Its place is taken.
-pub(crate) enum Way {
-    /// Where early ones are held, nonces are the order.
+/// How a transaction gets its turn. Its place is already taken.
+pub(crate) enum Order {
+    /// By nonce, where early transactions are held.
     ByNonce(Place),
     ByArrival(Turn),
-    /// Order is not kept.
-    Free,
+    /// No order is kept.
+    None,
 }
 
 impl Lanes {
-    /// Takes the place in the lane, now.
+    /// Takes the transaction's place, without waiting.
     pub(crate) fn enter(
         self: &Arc<Self>,
         transaction: Transaction,
         client: Option<Client>,
         caller: &Caller,
         reserves: bool,
-    ) -> Journey {
-        let way = self.way(&transaction);
+    ) -> Processing {
+        let order = self.order(&transaction);
         let (answer, answered) = oneshot::channel();
         let from = caller.name.clone();
-        let passage = Passage::new(self.clone(), transaction, client, from, reserves, answer);
-        match way {
-            Ok(way) => {
-                let passes = (self.passing.enter(), caller.passing().map(Passing::enter));
+        let submission = Submission::new(self.clone(), transaction, client, from, reserves, answer);
+        match order {
+            Ok(order) => {
+                let passes = (self.active.enter(), caller.active().map(Active::enter));
                 let rest = async move {
-                    passage.pass(way).await;
+                    submission.run(order).await;
                     drop(passes);
                 };
-                Journey::new(Some(Box::pin(rest)), answered)
+                Processing::new(Some(Box::pin(rest)), answered)
             }
             Err(refusal) => {
-                passage.end(Outcome::Refused(refusal));
-                Journey::new(None, answered)
+                submission.end(Outcome::Refused(refusal));
+                Processing::new(None, answered)
             }
         }
     }
 
-    fn way(&self, transaction: &Transaction) -> Result<Way, Refusal> {
+    fn order(&self, transaction: &Transaction) -> Result<Order, Refusal> {
         let Config { ordering, gap, per_sender, .. } = self.config;
         match gap {
-            _ if !ordering => Ok(Way::Free),
+            _ if !ordering => Ok(Order::None),
             Gap::Hold(_) => {
                 let limit = per_sender as usize;
                 let place = self.queues.enter(transaction.sender, transaction.nonce, limit);
-                place.map(Way::ByNonce).ok_or(Refusal::LineFull { limit })
+                place.map(Order::ByNonce).ok_or(Refusal::LineFull { limit })
             }
-            Gap::Forward | Gap::Refuse => Ok(Way::ByArrival(self.join(transaction))),
+            Gap::Forward | Gap::Refuse => Ok(Order::ByArrival(self.join(transaction))),
         }
     }
 
-    /// A place at the end of the lane.
+    /// Joins the end of the lane's queue.
     pub(crate) fn join(&self, transaction: &Transaction) -> Turn {
         let config = &self.config;
         let name = self.name("lane", &address(transaction.sender));
@@ -118,7 +117,7 @@ impl Lanes {
             .tenure
             .mutex(&name)
             .ttl(config.ttl)
-            // Whoever it is passed on to has its whole time, too.
+            // A transaction that the lane is passed on to has its whole `max_hold`, too.
             .max_hold(config.max_hold + PASSED_ON_FOR)
             .max_waiters(config.per_sender)
             .on_outage(config.on_outage)
@@ -132,13 +131,13 @@ impl Lanes {
         Box::pin(async move {
             tokio::pin!(turn);
             loop {
-                // Whoever stands in line when the engine goes is refused like whoever comes later. One that
-                // comes now may find that it is back, before that is known.
+                // A transaction that waits when the engine goes down is refused, like one that arrives later. One that
+                // arrives now is given a moment, since the engine may be back before the library knows.
                 if let Ok(hold) = tokio::time::timeout(DOWN_FOR, &mut turn).await {
                     return hold;
                 }
                 if !tenure.is_reachable(&name) {
-                    return Err(Error::new(ErrorKind::Unavailable, "the engine is out of reach"));
+                    return Err(Error::new(ErrorKind::Unavailable, "the engine cannot be reached"));
                 }
             }
         })
@@ -154,7 +153,7 @@ impl Lanes {
     }
 }
 
-/// One sender has one lane, however its address is written.
+/// In lower case, so that a sender has one lane however its address is written.
 fn address(sender: Address) -> String {
     format!("{sender:#x}")
 }

@@ -3,6 +3,8 @@
 
 #[cfg(feature = "relay")]
 mod access;
+#[cfg(feature = "relay")]
+mod active;
 #[cfg(feature = "alloy")]
 pub mod alloy;
 #[cfg(feature = "relay")]
@@ -13,18 +15,16 @@ pub mod envelope;
 mod expected;
 pub mod in_flight;
 #[cfg(feature = "relay")]
-mod journey;
-#[cfg(feature = "relay")]
 mod lane;
 #[cfg(feature = "relay")]
 pub mod meters;
 #[cfg(feature = "relay")]
 mod node;
+#[cfg(any(feature = "relay", feature = "alloy"))]
+mod node_error;
 pub mod nonces;
 #[cfg(feature = "relay")]
-mod passage;
-#[cfg(feature = "relay")]
-mod passing;
+mod processing;
 #[cfg(feature = "relay")]
 mod queue;
 #[cfg(feature = "relay")]
@@ -38,11 +38,11 @@ mod server;
 #[cfg(feature = "relay")]
 mod signers;
 #[cfg(feature = "relay")]
+mod submission;
+#[cfg(feature = "relay")]
 pub mod transaction;
 #[cfg(feature = "relay")]
 mod upstream;
-#[cfg(any(feature = "relay", feature = "alloy"))]
-mod verdict;
 
 #[cfg(feature = "relay")]
 pub use self::{

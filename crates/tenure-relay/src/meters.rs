@@ -1,8 +1,8 @@
-//! The relay's own numbers. What happens in the lanes themselves is told by the library, with the group
-//! `lane`: waiting and holding times, who waits, what ran into max hold, work without the engine.
+//! The relay's own metrics. The library has those of the lanes, with the group `lane`: waiting and holding times, queue
+//! lengths, holds that reached their limit, work without the engine.
 //!
-//! Labels are bounded: chains and nodes are the operator's, clients are the names of tokens, and of methods
-//! only those that are known here are told apart.
+//! The number of label values is bounded: the operator names chains and nodes, clients are the names of tokens, and only
+//! known methods are counted by name.
 
 mod methods;
 
@@ -12,7 +12,7 @@ use metrics::{Label, counter, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tenure::{Protection, Tenure};
 
-use crate::passing::Passing;
+use crate::active::Active;
 
 const TRANSACTIONS: &str = "tenure_relay_transactions_total";
 const UNPROTECTED: &str = "tenure_relay_unprotected_total";
@@ -45,10 +45,10 @@ const NODE_UP: &str = "tenure_relay_node_up";
 const SECONDS: &str = "tenure_relay_transaction_seconds";
 const NODE_SECONDS: &str = "tenure_relay_node_seconds";
 
-/// What can become of a transaction.
+/// The outcomes of a transaction.
 const OUTCOMES: [&str; 6] = ["accepted", "repeated", "collided", "rejected", "refused", "unknown"];
 
-/// Counters of the library that alerts are made of: label, values.
+/// Counters of the library that alerts use: label, values.
 const OF_LANES: [(&str, &str, &[&str]); 4] = [
     ("tenure_acquisitions_total", "outcome", &["granted", "error"]),
     (
@@ -60,7 +60,7 @@ const OF_LANES: [(&str, &str, &[&str]); 4] = [
     ("tenure_max_hold_releases_total", "", &[""]),
 ];
 
-/// Makes the numbers of this process readable: the library's and the relay's.
+/// Installs the recorder for the metrics of the library and of the relay.
 ///
 /// # Errors
 /// If the process has a recorder already.
@@ -85,8 +85,8 @@ pub fn install() -> Result<PrometheusHandle, String> {
     Ok(handle)
 }
 
-/// Every counter is there from the start: a rate of what is not there yet is no rate, and an alert on it
-/// never fires for the first one.
+/// Creates every counter with 0: the rate of a counter that does not exist yet is undefined, and an alert on it would miss
+/// the first event.
 pub(crate) fn start<'a>(chain_id: u64, tenure: &Tenure, nodes: impl Iterator<Item = &'a str>) {
     let chain = chain_id.to_string();
     for outcome in OUTCOMES {
@@ -122,10 +122,10 @@ pub(crate) fn start<'a>(chain_id: u64, tenure: &Tenure, nodes: impl Iterator<Ite
     }
 }
 
-/// What is measured when someone looks.
-pub(crate) fn look(chain_id: u64, passing: &Passing) {
-    gauge!(IN_FLIGHT, "chain" => chain_id.to_string()).set(passing.count() as f64);
-    gauge!(OLDEST, "chain" => chain_id.to_string()).set(passing.oldest().as_secs_f64());
+/// Sets the gauges that are measured on request.
+pub(crate) fn look(chain_id: u64, active: &Active) {
+    gauge!(IN_FLIGHT, "chain" => chain_id.to_string()).set(active.count() as f64);
+    gauge!(OLDEST, "chain" => chain_id.to_string()).set(active.oldest().as_secs_f64());
 }
 
 pub(crate) fn ended(chain_id: u64, outcome: &'static str, took: Duration) {
@@ -147,23 +147,23 @@ pub(crate) fn gap(chain_id: u64, what: &'static str) {
     counter!(GAPS, "chain" => chain_id.to_string(), "end" => what).increment(1);
 }
 
-/// A call has come.
+/// Counts a call.
 pub(crate) fn called(chain_id: u64, method: &str) {
     let method = methods::known(method);
     counter!(CALLS, "chain" => chain_id.to_string(), "method" => method).increment(1);
 }
 
-/// A request came without a token that is known.
+/// Counts a request without a known token.
 pub(crate) fn unauthorized() {
     counter!(UNAUTHORIZED).increment(1);
 }
 
-/// A client came to one of its limits.
+/// Counts a client's request over one of its limits.
 pub(crate) fn limited(client: &str, limit: &'static str) {
     counter!(LIMITED, "client" => client.to_owned(), "limit" => limit).increment(1);
 }
 
-/// A node has answered, in its way, after so long.
+/// Records how long a node took to answer.
 pub(crate) fn node_answered(node: &str, took: Duration) {
     histogram!(NODE_SECONDS, "node" => node.to_owned()).record(took);
 }
@@ -176,7 +176,7 @@ pub(crate) fn node_failed(node: &str) {
     counter!(FAILURES, "node" => node.to_owned()).increment(1);
 }
 
-/// A node was asked in the place of one before it.
+/// Counts a request that went to this node because a preferred one did not answer.
 pub(crate) fn failover(node: &str) {
     counter!(FAILOVERS, "node" => node.to_owned()).increment(1);
 }

@@ -1,4 +1,4 @@
-//! What the relay itself asks a node.
+//! The relay's own questions to a node.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,22 +12,22 @@ use crate::refusal::Refusal;
 use crate::transaction::Transaction;
 use crate::upstream::{NoAnswer, Node, Nodes};
 
-/// For how long a base fee is taken to be that of the latest block.
+/// How long a base fee counts as that of the latest block.
 const FEE_LASTS: Duration = Duration::from_secs(1);
 
-/// What is wanted besides the count.
+/// What to ask for besides the count.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Want {
     pub(crate) balance: bool,
     pub(crate) fee: bool,
 }
 
-/// The base fee of the latest block, as it was not long ago: it changes by an eighth a block.
+/// A recent base fee, which changes by an eighth per block at most.
 #[derive(Default)]
 pub(crate) struct BaseFee(Mutex<Option<(Instant, Option<u128>)>>);
 
 impl BaseFee {
-    /// `None` if it is not known any more.
+    /// The fee, or `None` if it must be asked for again.
     pub(crate) fn get(&self) -> Option<Option<u128>> {
         let (since, fee) = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
         (since.elapsed() < FEE_LASTS).then_some(fee)
@@ -38,17 +38,17 @@ impl BaseFee {
     }
 }
 
-/// An account as the node sees it now.
+/// The state of an account at a node.
 pub(crate) struct Account {
-    /// How many of its transactions the node has, those that wait to be mined among them.
+    /// How many of its transactions the node has, including pending ones.
     pub(crate) count: u64,
     pub(crate) balance: Option<U256>,
-    /// What a block takes for gas; `None` also on chains without it.
+    /// The base fee; `None` also on chains without one.
     pub(crate) base_fee: Option<u128>,
 }
 
 impl Nodes {
-    /// One request, however much is wanted; and which node has answered it.
+    /// Asks everything in one request. Returns the answer and the node that gave it.
     pub(crate) async fn account(
         &self,
         sender: Address,
@@ -77,21 +77,21 @@ impl Nodes {
         Ok((account, node))
     }
 
-    /// How many of its transactions this node has.
+    /// How many transactions of the sender this node has.
     pub(crate) async fn count_at(&self, node: &Arc<Node>, sender: Address) -> Result<u64, Refusal> {
         let (id, pending) = (Json::of(&1), Json::of(&(format!("{sender:#x}"), "pending")));
         let read = |answer: &Bytes| quantity(&result(read_reply(answer, &id)?)?);
         self.ask_one(node, call(&id, "eth_getTransactionCount", &pending), read).await
     }
 
-    /// How many of its transactions are in blocks.
+    /// How many transactions of the sender are in blocks.
     pub(crate) async fn mined(&self, sender: Address) -> Result<u64, Refusal> {
         let latest = Json::of(&(format!("{sender:#x}"), "latest"));
         let (results, _) = self.results(&[("eth_getTransactionCount", latest)]).await?;
         results.first().ok_or_else(|| no_number("nothing")).and_then(quantity)
     }
 
-    /// Whether a node has this very transaction, mined or not.
+    /// Whether a node has this transaction, mined or not.
     pub(crate) async fn knows(&self, hash: B256) -> Result<bool, Refusal> {
         let (results, _) = self
             .results(&[("eth_getTransactionByHash", Json::of(&[format!("{hash:#x}")]))])
@@ -99,7 +99,7 @@ impl Nodes {
         Ok(results.iter().all(|result| *result != Json::null()))
     }
 
-    /// What the node says, and whether it is the node that says it.
+    /// Sends a transaction. Returns the reply, and whether it came from the node itself rather than a proxy.
     pub(crate) async fn submit(
         &self,
         node: &Arc<Node>,
@@ -107,14 +107,14 @@ impl Nodes {
     ) -> Result<(Reply, bool), NoAnswer> {
         let id = Json::of(&1);
         let params = Json::of(&[hex::encode_prefixed(&transaction.raw)]);
-        let heard = self.hand(node, call(&id, "eth_sendRawTransaction", &params)).await?;
-        // Whatever it is, the node has had the transaction in its hands.
+        let heard = self.post_to(node, call(&id, "eth_sendRawTransaction", &params)).await?;
+        // An unreadable answer: the node may have taken the transaction.
         let reply = read_reply(&heard.body, &id).map_err(NoAnswer::Unknown)?;
-        Ok((reply, !heard.is_in_trouble))
+        Ok((reply, !heard.is_unavailable))
     }
 
-    /// The same, with the question how many of the sender's transactions the node has then. Where nothing is missing
-    /// before this one that is its nonce or more, in whichever order the node does the two.
+    /// The same, and asks for the sender's count in the same request. If no earlier transaction is missing, the count is this
+    /// nonce or more, in whichever order the node handles the two calls.
     pub(crate) async fn submit_and_count(
         &self,
         node: &Arc<Node>,
@@ -127,15 +127,15 @@ impl Nodes {
             call(&ids[0], "eth_sendRawTransaction", &raw),
             call(&ids[1], "eth_getTransactionCount", &pending),
         ];
-        let heard = self.hand(node, batch(calls)).await?;
+        let heard = self.post_to(node, batch(calls)).await?;
         let mut replies = read_replies(&heard.body, &ids).map_err(NoAnswer::Unknown)?.into_iter();
-        let missing = || Err(Refusal::BadReply("it left this call out".to_owned()));
+        let missing = || Err(Refusal::BadReply("the answer to this call is missing".to_owned()));
         let sent = replies.next().unwrap_or_else(missing).map_err(NoAnswer::Unknown)?;
         let count = replies.next().and_then(Result::ok).and_then(|reply| result(reply).ok());
-        Ok((sent, !heard.is_in_trouble, count.and_then(|count| quantity(&count).ok())))
+        Ok((sent, !heard.is_unavailable, count.and_then(|count| quantity(&count).ok())))
     }
 
-    /// Several calls in one request, since each costs the way there and back.
+    /// Makes several calls in one request, to save round trips.
     async fn results(&self, calls: &[(&str, Json)]) -> Result<(Vec<Json>, Arc<Node>), Refusal> {
         let ids: Vec<Json> = (1..=calls.len()).map(|id| Json::of(&id)).collect();
         let write = |(id, (method, params)): (&Json, &(&str, Json))| call(id, method, params);

@@ -1,9 +1,10 @@
-//! The transactions of a sender that wait at this relay, by nonce: one at a time goes to the lane for all of them.
+//! A sender's transactions that wait at this relay, in the order of their nonces. One at a time waits in the lane, for
+//! all of them.
 //!
-//! Whoever has had its turn passes the lane on to the next here, where that is the sender's next nonce: nobody
-//! elsewhere could do anything with it. Otherwise the lowest stands in the lane's line again, behind the other
-//! relays, and so the lane goes round between them for as long as one of them has the next nonce. When it has gone
-//! round and the nonce is still not there, it is looked for at growing intervals.
+//! A transaction that is done passes the lane on to the next one here if that has the sender's next nonce: no other
+//! relay could use the lane then. Otherwise the lowest nonce here queues for the lane again, behind the other relays, so
+//! the lane goes round for as long as some relay has the next nonce. If it has gone round and the nonce is at no relay,
+//! each relay tries again at growing intervals.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,23 +17,23 @@ use tokio::time::Instant;
 
 use crate::refusal::Refusal;
 
-/// The first pause before one that is too early takes another turn, and the longest.
+/// The first and the longest pause before an early transaction takes another turn.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(25);
-/// For how long a lane is passed on within a relay before others have their turn.
+/// How long a lane may be passed on within a relay before other relays have their turn.
 pub(crate) const PASSED_ON_FOR: Duration = Duration::from_millis(100);
-/// For how long, and of how many senders, it is known why a nonce is missing.
+/// How long, and for how many senders, the relay remembers why a nonce is missing.
 const REMEMBERED: Duration = Duration::from_secs(60);
 const MANY: usize = 10_000;
 
-/// All senders that have transactions here. Clones are the same.
+/// The queues of all senders. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Queues(Arc<Mutex<Senders>>);
 
 #[derive(Default)]
 struct Senders {
     queues: HashMap<Address, Queue>,
-    /// What was refused last: the nonce that is missing now, why, and since when.
+    /// A sender's last refused transaction: its nonce, the reason, and when.
     refused: HashMap<Address, (u64, String, Instant)>,
 }
 
@@ -40,38 +41,38 @@ struct Senders {
 type Key = (u64, u64);
 
 struct Queue {
-    seats: BTreeMap<Key, Arc<Seat>>,
-    /// Who is at the lane, or on the way there. Nobody while the lowest pauses.
+    waiters: BTreeMap<Key, Arc<Waiter>>,
+    /// The transaction that has the lane or queues for it; `None` while the lowest one pauses.
     called: Option<Key>,
     arrivals: u64,
-    /// The sender's next nonce, as it was last seen under the lane.
+    /// The sender's next nonce when it was last looked up.
     next: u64,
-    /// When that rose, or one of these had its outcome.
+    /// When that last rose, or when one of these last had its outcome.
     moved: Instant,
 }
 
 #[derive(Default)]
-pub(crate) struct Seat {
+pub(crate) struct Waiter {
     told: Notify,
-    /// One with a lower nonce has come while this one was at the lane.
+    /// A lower nonce arrived while this one had the lane.
     overtaken: Notify,
     given: Mutex<Option<Given>>,
 }
 
-/// What one that waits is given.
+/// What a waiting transaction is given.
 enum Given {
     Lane(Lane),
     No(Refusal),
 }
 
-/// One that came too early, as it was at its last turn.
+/// What an early transaction found at its last turn.
 pub(crate) struct Early {
     pub(crate) next: u64,
     pub(crate) until: Instant,
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) waiter: Arc<Waiter>,
 }
 
-/// A lane in hand.
+/// A lane that is held, and since when.
 pub(crate) struct Lane {
     pub(crate) hold: Hold,
     since: Instant,
@@ -90,38 +91,42 @@ impl Lane {
 }
 
 impl Queues {
-    /// Takes a place, now. `None` if as many wait as may.
+    /// Enters a transaction. `None` if the queue is full.
     pub(crate) fn enter(&self, sender: Address, nonce: u64, most: usize) -> Option<Place> {
         let mut senders = self.lock();
         let queue = senders.queues.entry(sender).or_insert_with(|| Queue {
-            seats: BTreeMap::new(),
+            waiters: BTreeMap::new(),
             called: None,
             arrivals: 0,
             next: 0,
             moved: Instant::now(),
         });
-        // Beside those that wait there is the one whose turn it is.
-        if queue.seats.len() > most {
+        // The one that has the lane is in the queue, too, and does not count.
+        if queue.waiters.len() > most {
             return None;
         }
         let key = (nonce, queue.arrivals);
         queue.arrivals += 1;
-        let seat = Arc::new(Seat::default());
-        queue.seats.insert(key, seat.clone());
+        let waiter = Arc::new(Waiter::default());
+        queue.waiters.insert(key, waiter.clone());
         match queue.called {
             None if queue.lowest() == Some(key) => queue.called = Some(key),
             Some(called) if key < called => {
-                queue.seats.get(&called).into_iter().for_each(|seat| seat.overtaken.notify_one());
+                queue
+                    .waiters
+                    .get(&called)
+                    .into_iter()
+                    .for_each(|waiter| waiter.overtaken.notify_one());
             }
             _ => {}
         }
         let (arrived, pause) = (Instant::now(), FIRST_PAUSE);
         let reach = nonce;
         let queues = self.clone();
-        Some(Place { queues, sender, key, seat, arrived, seen: None, pause, lane: None, reach })
+        Some(Place { queues, sender, key, waiter, arrived, seen: None, pause, lane: None, reach })
     }
 
-    /// The sender's transaction with this nonce was refused: those behind it have a gap before them.
+    /// Remembers why this nonce was refused: the ones after it wait for a replacement.
     pub(crate) fn refused(&self, sender: Address, nonce: u64, why: String) {
         let mut senders = self.lock();
         if senders.refused.len() >= MANY {
@@ -132,7 +137,7 @@ impl Queues {
         }
     }
 
-    /// Why the sender's transaction with this nonce was refused here, if it was.
+    /// Why this relay refused this nonce, if it did.
     pub(crate) fn why_missing(&self, sender: Address, nonce: u64) -> Option<String> {
         let senders = self.lock();
         let known = senders.refused.get(&sender);
@@ -147,26 +152,26 @@ impl Queues {
 
 impl Queue {
     fn lowest(&self) -> Option<Key> {
-        self.seats.keys().next().copied()
+        self.waiters.keys().next().copied()
     }
 
-    /// The lowest is called, and is given the lane if its nonce is within `reach`. Returns whom to tell, and
-    /// the lane if it was not given.
-    fn call(&mut self, lane: Option<Lane>, reach: u64) -> (Option<Arc<Seat>>, Option<Lane>) {
-        let Some((key, seat)) = self.seats.first_key_value() else {
+    /// Calls the lowest nonce, and gives it the lane if its nonce is at most `reach`. Returns the waiter to wake, and the
+    /// lane if it was not given.
+    fn call(&mut self, lane: Option<Lane>, reach: u64) -> (Option<Arc<Waiter>>, Option<Lane>) {
+        let Some((key, waiter)) = self.waiters.first_key_value() else {
             self.called = None;
             return (None, lane);
         };
         self.called = Some(*key);
         let fits = key.0 <= reach && lane.as_ref().is_some_and(Lane::may_be_passed_on);
         if !fits {
-            return (Some(seat.clone()), lane);
+            return (Some(waiter.clone()), lane);
         }
-        *seat.given() = lane.map(Given::Lane);
-        (Some(seat.clone()), None)
+        *waiter.given() = lane.map(Given::Lane);
+        (Some(waiter.clone()), None)
     }
 
-    /// The next nonce, as it is now.
+    /// Takes note of the sender's next nonce.
     fn saw(&mut self, next: u64) {
         if next > self.next {
             self.moved = Instant::now();
@@ -175,8 +180,8 @@ impl Queue {
     }
 }
 
-impl Seat {
-    /// Returns when one with a lower nonce has come.
+impl Waiter {
+    /// Waits until a lower nonce arrives.
     pub(crate) async fn overtaken(&self) {
         self.overtaken.notified().await;
     }
@@ -186,59 +191,59 @@ impl Seat {
     }
 }
 
-/// One transaction's place among those of its sender. It leaves when this is dropped.
+/// One transaction's place in the queue of its sender. Dropping it leaves the queue.
 pub(crate) struct Place {
     queues: Queues,
     sender: Address,
     key: Key,
-    seat: Arc<Seat>,
+    waiter: Arc<Waiter>,
     arrived: Instant,
-    /// The next nonce at the turn before, and how long it paused after that.
+    /// The sender's next nonce at the previous turn, and the pause before the next turn.
     seen: Option<u64>,
     pause: Duration,
-    /// What whoever comes next gets, and up to which nonce.
+    /// The lane for the next one in the queue, and the highest nonce that may have it.
     lane: Option<Lane>,
     reach: u64,
 }
 
 impl Place {
-    /// Waits until it may go to the lane; the lane itself, if it was passed on.
+    /// Waits until this transaction may queue for the lane. Returns the lane if it was passed on.
     pub(crate) async fn turn(&self) -> Result<Option<Lane>, Refusal> {
         loop {
-            let given = self.seat.given().take();
+            let given = self.waiter.given().take();
             match given {
                 Some(Given::Lane(lane)) => return Ok(Some(lane)),
                 Some(Given::No(refusal)) => return Err(refusal),
                 None if self.is_called() => return Ok(None),
                 None => {}
             }
-            self.seat.told.notified().await;
+            self.waiter.told.notified().await;
         }
     }
 
-    /// Whether one that has come meanwhile goes first: then it has the lane.
-    pub(crate) fn goes_behind(&self, lane: Lane) -> Result<(), Lane> {
+    /// Passes the lane to a lower nonce if one has arrived; otherwise the error returns the lane.
+    pub(crate) fn pass_to_lower(&self, lane: Lane) -> Result<(), Lane> {
         let mut senders = self.queues.lock();
         let queue = senders.queues.get_mut(&self.sender);
         let Some(queue) = queue.filter(|queue| queue.lowest() != Some(self.key)) else {
             return Err(lane);
         };
-        let (seat, lane) = queue.call(Some(lane), u64::MAX);
+        let (waiter, lane) = queue.call(Some(lane), u64::MAX);
         drop(senders);
-        tell(seat, lane);
+        tell(waiter, lane);
         Ok(())
     }
 
-    /// Its turn came too early: the next is `next`. Returns when it may try again, with the end of its time: `window`
-    /// after the line last moved. An error is how long it has waited in vain.
-    pub(crate) async fn step_aside(
+    /// Gives the lane back because the sender's next nonce is `next`, and returns when this transaction may try again. It
+    /// may wait for `window` after the queue last advanced; the error is how long it has waited when that is over.
+    pub(crate) async fn wait_until_next(
         &mut self,
         next: u64,
         lane: Lane,
         window: Duration,
     ) -> Result<Early, Duration> {
         let rose = self.seen.replace(next).is_some_and(|seen| next > seen);
-        let early = |until| Early { next, until, seat: self.seat.clone() };
+        let early = |until| Early { next, until, waiter: self.waiter.clone() };
         let until = {
             let mut senders = self.queues.lock();
             let Some(queue) = senders.queues.get_mut(&self.sender) else {
@@ -247,17 +252,17 @@ impl Place {
             queue.saw(next);
             let until = queue.moved.max(self.arrived) + window;
             if queue.lowest() != Some(self.key) {
-                let (seat, lane) = queue.call(Some(lane), next);
+                let (waiter, lane) = queue.call(Some(lane), next);
                 drop(senders);
-                tell(seat, lane);
+                tell(waiter, lane);
                 return Ok(early(until));
             }
             if until <= Instant::now() {
-                // It leaves, and whoever is next is called then.
+                // It leaves the queue, which calls the next one.
                 return Err(self.arrived.elapsed());
             }
             if rose {
-                // The others go on: in line again, behind them.
+                // Other relays make progress: queue again at once, behind them.
                 let early = early(until);
                 self.pause = FIRST_PAUSE;
                 return Ok(early);
@@ -270,9 +275,9 @@ impl Place {
         let again = (Instant::now() + self.pause).min(until);
         self.pause = (self.pause * 2).min(LAST_PAUSE);
         let called = async {
-            // What was told before may be left over.
-            while !self.is_called() && self.seat.given().is_none() {
-                self.seat.told.notified().await;
+            // The wake-up may be an old one.
+            while !self.is_called() && self.waiter.given().is_none() {
+                self.waiter.told.notified().await;
             }
         };
         if tokio::time::timeout_at(again, called).await.is_err() {
@@ -281,19 +286,19 @@ impl Place {
         Ok(early)
     }
 
-    /// After a pause, unless someone else is at the lane.
+    /// Calls the lowest nonce after a pause, unless one has the lane.
     fn call_again(&self) {
         let mut senders = self.queues.lock();
         let Some(queue) = senders.queues.get_mut(&self.sender) else { return };
         if queue.called.is_none() {
-            let (seat, _) = queue.call(None, 0);
+            let (waiter, _) = queue.call(None, 0);
             drop(senders);
-            tell(seat, None);
+            tell(waiter, None);
         }
     }
 
-    /// Leaves with an outcome. `next`, where it is known, is what the sender's next nonce is now; whoever has that
-    /// here gets the lane.
+    /// Leaves the queue with an outcome. `next` is the sender's next nonce, if it is known; a transaction here that has it
+    /// gets the lane.
     pub(crate) fn leave(mut self, lane: Option<Lane>, next: Option<u64>) {
         let mut senders = self.queues.lock();
         if let Some(queue) = senders.queues.get_mut(&self.sender) {
@@ -305,18 +310,18 @@ impl Place {
         self.lane = lane;
     }
 
-    /// There is no lane to be had: for nobody here.
+    /// Refuses everything in the queue: there is no lane for any of them.
     pub(crate) fn refuse_all(self, refusal: &Refusal) {
         let senders = self.queues.lock();
-        let seats: Vec<_> = senders
+        let waiters: Vec<_> = senders
             .queues
             .get(&self.sender)
-            .map(|queue| queue.seats.values().cloned().collect())
+            .map(|queue| queue.waiters.values().cloned().collect())
             .unwrap_or_default();
         drop(senders);
-        for seat in seats {
-            seat.given().get_or_insert_with(|| Given::No(refusal.clone()));
-            seat.told.notify_one();
+        for waiter in waiters {
+            waiter.given().get_or_insert_with(|| Given::No(refusal.clone()));
+            waiter.told.notify_one();
         }
     }
 
@@ -330,27 +335,27 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut senders = self.queues.lock();
         let Some(queue) = senders.queues.get_mut(&self.sender) else { return };
-        queue.seats.remove(&self.key);
+        queue.waiters.remove(&self.key);
         let lane = self.lane.take();
-        let (seat, lane) = match queue.called {
+        let (waiter, lane) = match queue.called {
             Some(called) if called == self.key => queue.call(lane, self.reach),
-            // The one that paused is gone: the next may try at once.
+            // The one that paused has left, so the next one may try at once.
             None => queue.call(lane, self.reach),
             Some(_) => (None, lane),
         };
-        if queue.seats.is_empty() {
+        if queue.waiters.is_empty() {
             senders.queues.remove(&self.sender);
         }
         drop(senders);
-        tell(seat, lane);
+        tell(waiter, lane);
     }
 }
 
-/// First the lane is left, so that whoever is told finds it free.
-fn tell(seat: Option<Arc<Seat>>, lane: Option<Lane>) {
+/// Releases the lane before it wakes the next one, which may queue for it.
+fn tell(waiter: Option<Arc<Waiter>>, lane: Option<Lane>) {
     drop(lane);
-    if let Some(seat) = seat {
-        seat.told.notify_one();
+    if let Some(waiter) = waiter {
+        waiter.told.notify_one();
     }
 }
 
@@ -377,13 +382,13 @@ mod tests {
         let queues = Queues::default();
         let enter = |nonce| queues.enter(SENDER, nonce, 9).unwrap();
         let (two, one, five) = (enter(2), enter(1), enter(5));
-        // It was alone when it came; then one came that goes before it.
+        // It was alone when it arrived; then a lower nonce arrived.
         assert!(two.turn().await.unwrap().is_none());
-        assert!(two.goes_behind(lane().await).is_ok());
+        assert!(two.pass_to_lower(lane().await).is_ok());
         let lane = one.turn().await.unwrap().expect("the lane is passed on");
         one.leave(Some(lane), Some(2));
         let lane = two.turn().await.unwrap().expect("the lane is passed on");
-        assert!(two.goes_behind(lane).is_err(), "nobody is before it");
+        assert!(two.pass_to_lower(lane).is_err(), "nobody is before it");
         two.leave(Some(self::lane().await), Some(3));
         assert!(five.turn().await.unwrap().is_none(), "it is not next: others may be");
         drop(five);
@@ -396,7 +401,7 @@ mod tests {
         let mut late = queues.enter(SENDER, 7, 9).unwrap();
         let waits = tokio::spawn(async move {
             late.turn().await.unwrap();
-            late.step_aside(6, lane().await, LONG).await.map(drop).unwrap();
+            late.wait_until_next(6, lane().await, LONG).await.map(drop).unwrap();
             late.turn().await.unwrap().is_some()
         });
         tokio::task::yield_now().await;
@@ -406,8 +411,7 @@ mod tests {
         assert!(waits.await.unwrap(), "with the lane");
     }
 
-    /// The first time it looks again soon, then less and less often, and its time ends a window after the line
-    /// last moved.
+    /// It tries again soon at first, then less and less often, until a window after the queue last advanced.
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever_and_nobody_is_refused_while_the_line_moves() {
         let queues = Queues::default();
@@ -419,7 +423,7 @@ mod tests {
             while moved.elapsed() < SHORT * 4 / 5 {
                 early.turn().await.unwrap();
                 assert!(
-                    early.step_aside(next, lane_of(&tenure).await, SHORT).await.is_ok(),
+                    early.wait_until_next(next, lane_of(&tenure).await, SHORT).await.is_ok(),
                     "it moves"
                 );
                 looks += 1;
@@ -427,7 +431,7 @@ mod tests {
         }
         assert!(began.elapsed() > SHORT * 7 && looks < 2000, "{looks} looks");
         let stopped = Instant::now();
-        while early.step_aside(14, lane_of(&tenure).await, SHORT).await.is_ok() {
+        while early.wait_until_next(14, lane_of(&tenure).await, SHORT).await.is_ok() {
             early.turn().await.unwrap();
             assert!(stopped.elapsed() < SHORT * 2, "it ends");
         }

@@ -317,8 +317,8 @@ impl Refusal {
                 "try again, here or at another relay"
             }
             Refusal::OutcomeUnknown { .. } => {
-                "look it up by its hash; the very same transaction can be sent again, another one \
-                 with its nonce must not before that is known"
+                "look it up by its hash; you may send the same transaction again, but no other one with \
+                 its nonce until the outcome is known"
             }
         }
     }
@@ -338,7 +338,7 @@ impl fmt::Display for Refusal {
             Refusal::Undecodable(why) => write!(f, "invalid transaction: {why}"),
             Refusal::Internal(why) => write!(f, "internal error: {why}"),
             Refusal::TypeRefused(number) => {
-                write!(f, "transaction type not supported: {number:#04x} is not taken here")
+                write!(f, "transaction type not supported: {number:#04x} is not accepted here")
             }
             Refusal::ChainId { have, want } => {
                 write!(f, "invalid chain id for signer: have {have} want {want}")
@@ -398,7 +398,7 @@ impl Refusal {
             ),
             Refusal::AlreadyKnown(_) => f.write_str("already known"),
             Refusal::LineFull { limit } => {
-                write!(f, "limit exceeded: {limit} transactions of this sender wait already")
+                write!(f, "limit exceeded: {limit} transactions of this sender are already waiting")
             }
             Refusal::EngineDown(why) => write!(f, "order not available: {why}"),
             Refusal::BatchTooLong { items, limit } => {
@@ -428,7 +428,7 @@ fn fmt_gap(
 ) -> fmt::Result {
     write!(f, "nonce too high: next nonce {next}, tx nonce {nonce}")?;
     if !waited.is_zero() {
-        write!(f, ", and those between did not come within {waited:?}")?;
+        write!(f, ", and the ones between did not arrive within {waited:?}")?;
     }
     match because {
         Some(because) => write!(f, "; nonce {next} was refused: {because}"),

@@ -1,4 +1,4 @@
-//! Requests: what is passed on as it is, what goes through a lane, and what is refused.
+//! JSON-RPC requests: which are forwarded unchanged, which go through a lane, and which are refused.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use hyper::{Response, StatusCode};
 use tenure::Tenure;
 
 use crate::access::Caller;
+use crate::active::Active;
 use crate::config::Config;
 use crate::envelope::{self, Bad, Call, Incoming, Json, Reply, read_replies};
 use crate::expected::Expected;
-use crate::journey::Journey;
 use crate::lane::{Lanes, Outcome};
 use crate::meters;
-use crate::passage::class_of;
-use crate::passing::Passing;
+use crate::processing::Processing;
 use crate::queue::Queues;
 use crate::refusal::Refusal;
 use crate::repeat::Client;
 use crate::signers::{Asked, Signers, Turns};
+use crate::submission::class_of;
 use crate::transaction::{Decoded, decode};
 use crate::upstream::Nodes;
 
 const SEND: &str = "eth_sendRawTransaction";
-/// In the URL of clients that send with nonces that they have reserved.
+/// The query parameter of clients that reserve nonces.
 const RESERVES: &str = "nonces=reserve";
 
-/// What may go on to a node, and what may come back. Credentials of the client are not the node's.
+/// The headers that are forwarded to a node and back. The client's credentials are not for the node.
 const PASSED: [HeaderName; 4] =
     [header::ACCEPT, header::ACCEPT_ENCODING, header::CONTENT_TYPE, header::USER_AGENT];
 const PASSED_BACK: [HeaderName; 4] =
@@ -50,25 +50,25 @@ pub struct Relay {
     pub(crate) lanes: Arc<Lanes>,
 }
 
-/// Where a request came from.
+/// The client and headers of a request.
 #[derive(Clone, Copy)]
 struct Origin<'a> {
     headers: &'a HeaderMap,
     caller: &'a Caller,
-    /// Of a client that sends with nonces that it was given here.
+    /// Present if the client reserves nonces.
     turns: Option<&'a Turns>,
 }
 
-/// What becomes of one call of a batch.
+/// How one call is handled.
 enum Part {
-    /// It goes through a lane; its place there is taken.
-    InLane(Journey, alloy_primitives::B256),
-    /// It is about nonces, and answered here.
+    /// A transaction that has taken its place in a lane.
+    InLane(Processing, alloy_primitives::B256),
+    /// A call about nonces, answered by the relay.
     Nonces(Pin<Box<dyn Future<Output = Result<Json, Refusal>> + Send>>),
-    /// It is passed on with the others.
+    /// Forwarded to a node.
     Passed,
     Refused(Refusal),
-    /// A transaction that was refused before it had a place.
+    /// A transaction that was refused before it took a place.
     RefusedOnArrival(Refusal),
 }
 
@@ -83,21 +83,21 @@ impl Relay {
         let nodes = Nodes::new(&config)?;
         meters::start(config.rules.chain_id, tenure, nodes.seen().map(|(host, _)| host));
         let (tenure, signers) = (tenure.clone(), Signers::default());
-        let (queues, passing, expected) =
-            (Queues::default(), Passing::default(), Expected::default());
-        let lanes = Lanes { config, tenure, nodes, expected, queues, passing, signers };
+        let (queues, active, expected) =
+            (Queues::default(), Active::default(), Expected::default());
+        let lanes = Lanes { config, tenure, nodes, expected, queues, active, signers };
         Ok(Relay { lanes: Arc::new(lanes) })
     }
 
-    /// Waits until no transaction is on its way.
+    /// Waits until no transaction is being processed.
     ///
     /// # Cancel safety
     /// May be dropped at any await point.
     pub async fn finished(&self) {
-        self.lanes.passing.none_left().await;
+        self.lanes.active.none_left().await;
     }
 
-    /// Answers one request body. `query` is that of its URL.
+    /// Answers one request body. `query` is the query string of its URL.
     pub(crate) async fn answer(
         &self,
         headers: &HeaderMap,
@@ -145,7 +145,7 @@ impl Relay {
         }
     }
 
-    /// Every place in a lane is taken here, in the order of the array, before anything is waited for.
+    /// Takes all places in lanes first, in the order of the array, before anything is awaited.
     async fn batch(&self, from: Origin<'_>, body: Bytes, calls: Vec<Result<Call, Bad>>) -> Answer {
         let mut parts: Vec<Part> = calls
             .iter()
@@ -154,10 +154,10 @@ impl Relay {
                 Err(bad) => Part::Refused(bad.refusal.clone()),
             })
             .collect();
-        // Side by side.
+        // Run them concurrently.
         for part in &mut parts {
-            if let Part::InLane(journey, _) = part {
-                journey.goes_alone();
+            if let Part::InLane(processing, _) = part {
+                processing.detach();
             }
         }
         if parts.iter().all(|part| matches!(part, Part::Passed)) {
@@ -186,7 +186,7 @@ impl Relay {
         json(envelope::batch(answers))
     }
 
-    /// Whatever goes through a lane has its place there when this returns.
+    /// Decides how a call is handled. A transaction has its place in the lane when this returns.
     fn begin(&self, from: Origin<'_>, call: &Call) -> Part {
         let chain_id = self.lanes.config.rules.chain_id;
         meters::called(chain_id, &call.method);
@@ -207,7 +207,7 @@ impl Relay {
         match self.take(from, call) {
             Ok(part) => part,
             Err(refusal) => {
-                // Whatever has a place in a lane is told of at its end.
+                // Transactions with a place are counted and logged when they end.
                 let (client, reason) = (&*from.caller.name, refusal.name());
                 meters::ended(chain_id, "refused", Duration::ZERO);
                 tracing::info!(event = "relay.transaction", outcome = "refused", reason, client);
@@ -221,8 +221,8 @@ impl Relay {
         if from.turns.is_some() && !self.lanes.config.nonces {
             return Err(Refusal::NoncesOff);
         }
-        if self.lanes.passing.count() >= self.lanes.config.max_in_flight {
-            return Err(Refusal::Busy("the relay has as many transactions on their way as it may"));
+        if self.lanes.active.count() >= self.lanes.config.max_in_flight {
+            return Err(Refusal::Busy("this relay is processing as many transactions as it may"));
         }
         from.caller.may_send()?;
         match decode(call.params.as_ref(), &self.lanes.config.rules)? {
@@ -236,7 +236,7 @@ impl Relay {
         }
     }
 
-    /// The request as it came, and the answer as it comes.
+    /// Forwards the request unchanged, and streams the answer.
     async fn pass(&self, headers: &HeaderMap, body: Bytes, id: &Json) -> Answer {
         match self.lanes.nodes.pass(&only(headers, &PASSED), body).await {
             Ok(response) => {
@@ -250,7 +250,7 @@ impl Relay {
         }
     }
 
-    /// What is left of a batch, and an answer for each of them that wants one.
+    /// Forwards the rest of a batch. Returns an answer for each call that has an id.
     async fn pass_some(&self, calls: &[&Call]) -> Vec<Result<Reply, Refusal>> {
         let ids: Vec<Json> = calls.iter().filter_map(|call| call.id.clone()).collect();
         if calls.is_empty() {
@@ -267,7 +267,7 @@ impl Relay {
     }
 }
 
-/// The client has asked for more than it may: libraries know the status, and try again later.
+/// A client over its rate limit gets HTTP 429, on which libraries retry later.
 fn too_fast(incoming: &Incoming, refusal: &Refusal) -> Answer {
     let id = match incoming {
         Incoming::One(Ok(call)) => call.id.clone(),
@@ -282,12 +282,12 @@ fn too_fast(incoming: &Incoming, refusal: &Refusal) -> Answer {
     answer
 }
 
-/// Waits for what was begun; the answer, and what became of a transaction. A notification gets no answer,
-/// but it is carried out.
+/// Waits for a call. Returns the answer, and the outcome of a transaction. A notification is carried out without an
+/// answer.
 async fn finish(part: Part, id: Option<Json>) -> (Option<Bytes>, Option<&'static str>) {
     match part {
         Part::InLane(outcome, hash) => {
-            let why = || "a fault of the relay: it was left undone".to_owned();
+            let why = || "internal error: the work was not finished".to_owned();
             let lost = || Outcome::Refused(Refusal::OutcomeUnknown { hash, why: why() });
             let outcome = outcome.await.unwrap_or_else(lost);
             let class = class_of(&outcome);

@@ -1,9 +1,9 @@
-//! Repetitions: which client handed a transaction in first.
+//! Repeated transactions: which client sent a transaction first.
 //!
-//! Two services that make the same payment sign the same bytes, and a node takes them once. So only the
-//! client that sent a transaction is told that it was sent when it comes again; everyone else hears what
-//! the node says of it. A client shows that it is the same one by the `Idempotency-Key` of its request:
-//! a digest of it is kept beside the lanes, where every relay finds it.
+//! Two services that make the same payment sign the same bytes, and a node accepts them once. So when a transaction is
+//! sent again, only the client that sent it first is told that it was sent; everyone else gets the node's error. A client
+//! identifies itself by the `Idempotency-Key` header. A digest of the key is kept in the engine, where every relay
+//! finds it.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use tenure::{Hold, OnOutage, Protection, Result};
 
 use crate::lane::Lanes;
 
-/// The request header by which a client is known again.
+/// The request header that identifies a client.
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// How long a client is known again for what it sent.
+/// How long the relays remember who sent a transaction.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 const CLIENT: &str = "client";
 
-/// A client that says who it is: a digest of its key, which is its secret.
+/// A client that identified itself: a digest of its key, which is secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Client(String);
 
@@ -31,8 +31,8 @@ impl Client {
 }
 
 impl Lanes {
-    /// Says that this client is about to send the transaction, until what this returns is released. Nothing
-    /// where that is known already, or where nobody keeps it.
+    /// Records that this client is about to send the transaction, until the hold is released. `None` if a client is
+    /// already recorded.
     pub(crate) async fn remember(&self, hash: B256, client: &Client) -> Result<Option<Hold>> {
         let first = self.tenure.mutex(self.sent(hash)).ttl(REMEMBERED).renew(false);
         let first = first.on_outage(OnOutage::Closed).meta(CLIENT, &client.0);

@@ -1,9 +1,9 @@
-//! HTTP server: who may connect, how many at a time, and how it ends. What is answered is in `desk`.
+//! The HTTP server: accepting connections, limiting their number, and shutting down. `routes` answers the requests.
 
 mod bodies;
 mod credentials;
-mod desk;
 mod origin;
+mod routes;
 mod stream;
 mod tls;
 
@@ -23,29 +23,29 @@ use tokio::task::JoinSet;
 
 use self::bodies::Bodies;
 pub use self::credentials::Credentials;
-use self::desk::{Desk, Door};
 use self::origin::{Hosts, Origins};
-use self::stream::{Impatient, Waited};
+use self::routes::{Endpoints, Routes};
+use self::stream::{BoundedStream, WriteWait};
 pub use self::tls::Tls;
 use crate::access::Access;
 use crate::relay::Relay;
 
-/// How long a client may take for the head of a request, and so how long it may be idle.
+/// How long a client may take to send the head of a request; also how long a connection may be idle.
 const HEAD_WITHIN: Duration = Duration::from_secs(120);
-/// The same for those who come when all connections are taken.
+/// The same for reserve connections.
 const HEAD_WITHIN_RESERVE: Duration = Duration::from_secs(5);
-/// How long a client may take to agree on TLS.
+/// How long the TLS handshake may take.
 const TLS_WITHIN: Duration = Duration::from_secs(10);
-/// So many more are let in when all connections are taken: they may ask how the relay is.
+/// Reserve connections beyond the limit, which may only ask for health and metrics.
 const RESERVE: usize = 16;
-/// The most connections to the address for health and metrics.
+/// The connection limit of the address for health and metrics.
 const ADMIN_CONNECTIONS: usize = 64;
-/// The most that is kept of a request while it is read, beside its body; so the longest head.
+/// The read buffer of a connection, which limits the head of a request.
 const MOST_BUFFERED: usize = 64 << 10;
-/// How often old numbers are tidied up, and the engine is looked at.
+/// How often the metrics are tidied up and the engine is probed.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// A relay that listens.
+/// A relay that listens on an address.
 pub struct Server {
     relay: Relay,
     listener: TcpListener,
@@ -60,7 +60,7 @@ impl Server {
     /// Listens here.
     ///
     /// # Errors
-    /// If the address cannot be had.
+    /// If the address cannot be bound.
     ///
     /// # Cancel safety
     /// May be dropped at any await point.
@@ -70,11 +70,11 @@ impl Server {
         Ok(Server { relay, listener, admin: None, metrics: None, credentials, hosts, origins })
     }
 
-    /// Answers `/healthz`, `/readyz` and `/metrics` here, over plain HTTP and without asking for a token.
-    /// The other address has JSON-RPC and `/healthz` then.
+    /// Serves `/healthz`, `/readyz` and `/metrics` at this address, over plain HTTP and without a token. The main
+    /// address then serves only JSON-RPC and `/healthz`.
     ///
     /// # Errors
-    /// If the address cannot be had.
+    /// If the address cannot be bound.
     ///
     /// # Cancel safety
     /// May be dropped at any await point.
@@ -83,28 +83,28 @@ impl Server {
         Ok(self)
     }
 
-    /// Shows these numbers at `/metrics`.
+    /// Serves these metrics at `/metrics`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: PrometheusHandle) -> Server {
         self.metrics = Some(metrics);
         self
     }
 
-    /// Only these may ask, and, if it is given, over TLS.
+    /// Requires one of these tokens, if there are any, and TLS, if it is given.
     #[must_use]
     pub fn with_access(mut self, access: Access, tls: Option<Tls>) -> Server {
         self.credentials = Credentials::new(access, tls);
         self
     }
 
-    /// What was said by [`with_access`](Server::with_access), to be changed while it runs.
+    /// A handle that changes what [`with_access`](Server::with_access) set, while the server runs.
     #[must_use]
     pub fn credentials(&self) -> Credentials {
         self.credentials.clone()
     }
 
-    /// Names by which clients call the relay, beside addresses; `*` is any. It does not matter where tokens
-    /// or certificates are asked for.
+    /// Host names that requests may use besides IP addresses; `*` allows any. Ignored where tokens or certificates are
+    /// required.
     #[must_use]
     pub fn with_hosts(mut self, hosts: Vec<String>) -> Server {
         self.hosts = hosts;
@@ -127,7 +127,7 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Where it answers for health and metrics, if that is an address of its own.
+    /// The address for health and metrics, if it has its own.
     ///
     /// # Errors
     /// If the system does not say.
@@ -135,10 +135,10 @@ impl Server {
         self.admin.as_ref().map(TcpListener::local_addr).transpose()
     }
 
-    /// Serves until `stop` ends; then accepts nobody, finishes what was begun, and returns.
+    /// Serves until `stop` resolves, then accepts no more connections, finishes the requests it has, and returns.
     ///
     /// # Cancel safety
-    /// Dropping it hangs up on everyone. Transactions that have a place in a lane go on.
+    /// Dropping it closes all connections. Transactions that have a place in a lane continue.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Server { relay, listener, admin, metrics, credentials, hosts, origins } = self;
         let config = relay.lanes.config.clone();
@@ -146,8 +146,8 @@ impl Server {
             Ok(address) => Hosts::new(hosts.clone(), address),
             Err(_) => Hosts::new(Vec::new(), SocketAddr::from(([127, 0, 0, 1], 0))),
         };
-        let desk = Arc::new(Desk {
-            door: if admin.is_some() { Door::Calls } else { Door::All },
+        let routes = Arc::new(Routes {
+            endpoints: if admin.is_some() { Endpoints::Calls } else { Endpoints::All },
             hosts: if credentials.ask() { Hosts::Any } else { hosts_of(&listener) },
             bodies: Bodies::new(config.max_bodies, config.limits.bytes, config.client_within),
             origins: Origins::new(origins),
@@ -155,10 +155,10 @@ impl Server {
             relay: relay.clone(),
             credentials: credentials.clone(),
         });
-        let main = Entrance::new(listener, config.max_connections, credentials);
+        let main = Listener::new(listener, config.max_connections, credentials);
         let admin = admin.map(|listener| {
-            let desk = Desk {
-                door: Door::Admin,
+            let routes = Routes {
+                endpoints: Endpoints::Admin,
                 hosts: hosts_of(&listener),
                 bodies: Bodies::new(0, 0, config.client_within),
                 origins: Origins::new(Vec::new()),
@@ -167,49 +167,49 @@ impl Server {
                 credentials: Credentials::default(),
             };
             let open = Credentials::default();
-            (Entrance::new(listener, ADMIN_CONNECTIONS, open), Arc::new(desk))
+            (Listener::new(listener, ADMIN_CONNECTIONS, open), Arc::new(routes))
         });
         let (stopping, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut upkeep = tokio::time::interval(UPKEEP);
         tokio::pin!(stop);
         loop {
-            let (guest, desk) = tokio::select! {
+            let (accepted, routes) = tokio::select! {
                 biased;
                 () = &mut stop => break,
                 _ = connections.join_next(), if !connections.is_empty() => continue,
                 _ = upkeep.tick() => {
                     metrics.iter().for_each(PrometheusHandle::run_upkeep);
-                    // So that an outage shows also while nobody sends anything.
+                    // So that an outage is noticed even while nobody sends anything.
                     relay.lanes.tenure.probe();
                     continue;
                 }
                 accepted = accept_admin(admin.as_ref()) => accepted,
-                guest = main.accept() => (guest, desk.clone()),
+                accepted = main.accept() => (accepted, routes.clone()),
             };
             let stopped = stopped.clone();
-            connections.spawn(serve(desk, guest, stopped));
+            connections.spawn(serve(routes, accepted, stopped));
         }
         drop((main, admin));
         stopping.send_replace(true);
-        // Whoever does not read its answer is not waited for.
+        // A client that does not read its response is not waited for.
         let ended = async { while connections.join_next().await.is_some() {} };
         let longest = config.max_hold + config.answer_within;
         let _ = tokio::time::timeout(longest, ended).await;
     }
 }
 
-/// A listening socket, and how many may come in.
-struct Entrance {
+/// A listening socket and its connection limit.
+struct Listener {
     listener: TcpListener,
     room: Arc<Semaphore>,
-    /// For those who find no room.
+    /// For connections beyond the limit.
     reserve: Arc<Semaphore>,
     credentials: Credentials,
 }
 
-/// A connection that was accepted, and its place.
-struct Guest {
+/// An accepted connection and its permit.
+struct Accepted {
     stream: TcpStream,
     from: SocketAddr,
     tls: Option<Tls>,
@@ -217,20 +217,20 @@ struct Guest {
     _place: Option<OwnedSemaphorePermit>,
 }
 
-impl Entrance {
-    fn new(listener: TcpListener, room: usize, credentials: Credentials) -> Entrance {
+impl Listener {
+    fn new(listener: TcpListener, room: usize, credentials: Credentials) -> Listener {
         let [room, reserve] = [room, RESERVE].map(|places| Arc::new(Semaphore::new(places)));
-        Entrance { listener, room, reserve, credentials }
+        Listener { listener, room, reserve, credentials }
     }
 
-    /// The next connection, with a place or with one of the reserve.
-    async fn accept(&self) -> Guest {
+    /// The next connection, with a normal or a reserve permit.
+    async fn accept(&self) -> Accepted {
         // It is never closed.
         let spare = self.reserve.clone().acquire_owned().await.ok();
         let (stream, from) = loop {
             match self.listener.accept().await {
                 Ok(accepted) => break accepted,
-                // Out of descriptors, most likely: there will be some again.
+                // Most likely out of file descriptors for the moment.
                 Err(error) => {
                     tracing::warn!(event = "relay.accept", %error);
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -239,25 +239,26 @@ impl Entrance {
         };
         let place = self.room.clone().try_acquire_owned().ok();
         let (is_in_reserve, tls) = (place.is_none(), self.credentials.tls());
-        Guest { stream, from, tls, is_in_reserve, _place: place.or(spare) }
+        Accepted { stream, from, tls, is_in_reserve, _place: place.or(spare) }
     }
 }
 
-async fn accept_admin(admin: Option<&(Entrance, Arc<Desk>)>) -> (Guest, Arc<Desk>) {
+async fn accept_admin(admin: Option<&(Listener, Arc<Routes>)>) -> (Accepted, Arc<Routes>) {
     match admin {
-        Some((entrance, desk)) => (entrance.accept().await, desk.clone()),
+        Some((listener, routes)) => (listener.accept().await, routes.clone()),
         None => std::future::pending().await,
     }
 }
 
-async fn serve(desk: Arc<Desk>, guest: Guest, stopped: watch::Receiver<bool>) {
-    let Guest { stream, from, tls, is_in_reserve, _place } = guest;
-    // It only costs time if it does not work.
+async fn serve(routes: Arc<Routes>, accepted: Accepted, stopped: watch::Receiver<bool>) {
+    let Accepted { stream, from, tls, is_in_reserve, _place } = accepted;
+    // Without it the relay is only slower.
     let _ = stream.set_nodelay(true);
     let from: Arc<str> = from.ip().to_canonical().to_string().into();
-    let waited = Waited::default();
-    let stream = Impatient::new(stream, desk.relay.lanes.config.client_within, waited.clone());
-    let session = Session { desk, from, is_in_reserve, waited, stopped };
+    let waited = WriteWait::default();
+    let stream =
+        BoundedStream::new(stream, routes.relay.lanes.config.client_within, waited.clone());
+    let session = Session { routes, from, is_in_reserve, waited, stopped };
     let Some(tls) = tls else { return session.run(stream).await };
     match tokio::time::timeout(TLS_WITHIN, tls.acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
@@ -271,7 +272,7 @@ async fn serve(desk: Arc<Desk>, guest: Guest, stopped: watch::Receiver<bool>) {
     }
 }
 
-/// What a client is called that shows a certificate: the beginning of its SHA-256 fingerprint.
+/// The name of a client with a certificate: the beginning of its SHA-256 fingerprint.
 fn named(certificate: &[u8]) -> Arc<str> {
     let digest = digest(&SHA256, certificate);
     let begins = digest.as_ref().get(..8).unwrap_or_default();
@@ -280,21 +281,21 @@ fn named(certificate: &[u8]) -> Arc<str> {
 
 /// One connection.
 struct Session {
-    desk: Arc<Desk>,
-    /// Who is at the other end.
+    routes: Arc<Routes>,
+    /// The name of the client.
     from: Arc<str>,
     is_in_reserve: bool,
-    waited: Waited,
+    waited: WriteWait,
     stopped: watch::Receiver<bool>,
 }
 
 impl Session {
     async fn run(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
-        let Session { desk, from, is_in_reserve, waited, mut stopped } = self;
+        let Session { routes, from, is_in_reserve, waited, mut stopped } = self;
         let service = service_fn(|request| {
-            let (desk, from) = (desk.clone(), from.clone());
+            let (routes, from) = (routes.clone(), from.clone());
             waited.restart();
-            async move { Ok::<_, Infallible>(desk.answer(request, &from, is_in_reserve).await) }
+            async move { Ok::<_, Infallible>(routes.answer(request, &from, is_in_reserve).await) }
         });
         let head_within = if is_in_reserve { HEAD_WITHIN_RESERVE } else { HEAD_WITHIN };
         let connection = hyper::server::conn::http1::Builder::new()

@@ -1,8 +1,8 @@
 //! Nonces over JSON-RPC, for signers in any language.
 //!
-//! A signer reserves a nonce, signs, and sends through any relay; or it asks for its transaction count as it
-//! always did, and gets a nonce that is its own for a while. Nothing is kept here that another relay would need:
-//! the engine has the reservations, the chain has the rest.
+//! A signer reserves a nonce, signs, and sends through any relay. Or it asks for its transaction count as usual, and gets
+//! a nonce that is its own for a while. This relay keeps nothing that another relay would need: the engine has the
+//! reservations, and the chain has the rest.
 
 mod methods;
 
@@ -19,35 +19,35 @@ use crate::in_flight::Member;
 use crate::lane::{Lanes, Outcome};
 use crate::node::Want;
 use crate::nonces::{self, Ask, Chain, ChainError, Given, NonceError, Terms};
-use crate::passage::class_of;
 use crate::refusal::Refusal;
+use crate::submission::class_of;
 use crate::transaction::Transaction;
 use crate::upstream::Nodes;
 
-/// How long the hash of a transaction is kept beside its nonce, if nobody looks.
+/// How long the hash of a transaction is kept beside its nonce.
 const SENT_FOR: Duration = Duration::from_secs(300);
-/// How long whoever sent a transaction waits until others are told what became of its nonce.
+/// How long the answer to a sender may be delayed to update the engine.
 const SETTLE_WITHIN: Duration = Duration::from_secs(1);
-/// With so many accounts it is time to forget those that nobody asks for.
+/// Above this many accounts, unused ones are forgotten.
 const MANY: usize = 1000;
 
-/// What this relay remembers of signers, so that it can clean up after them.
+/// What this relay remembers about signers, so that it can clean up after them.
 #[derive(Default)]
 pub(crate) struct Signers {
     accounts: Mutex<HashMap<Address, (Arc<nonces::Lane>, Instant)>>,
-    /// Turns in which nonces were handed out here, until they are sent.
+    /// Turns in which this relay gave out nonces that have not been sent yet.
     turns: Mutex<HashMap<(Address, Fence), Turn>>,
 }
 
-/// A turn to be told a count, once it is taken; dropping it ends it.
+/// A turn to get a count. Dropping the hold ends it.
 type Turn = Arc<OnceCell<Hold>>;
 
-/// The turns that one request takes: several counts of an account in a batch are told in one, since none of
-/// them is sent with before all are answered.
+/// The turns of one request. All counts of an account in a batch share a turn, because the client cannot use any of them
+/// before the whole batch is answered.
 #[derive(Clone, Default)]
 pub(crate) struct Turns(Arc<Mutex<HashMap<Address, Turn>>>);
 
-/// What was written of a transaction before it was handed to a node.
+/// The record of a transaction's hash, made before it was sent to a node.
 pub(crate) struct Written {
     account: Arc<nonces::Lane>,
     sent: Member,
@@ -77,9 +77,8 @@ impl Lanes {
         given.map_err(|error| self.cannot(error))
     }
 
-    /// The next nonce of an account, for whoever is about to send a transaction without having asked for more
-    /// than a count: one client at a time, until it has sent or its time is over. So one that dies leaves no
-    /// gap behind, but its nonce to the next.
+    /// The next nonce of an account, for a client that only asks for a count: one client at a time, until it has sent or
+    /// its time is over. A client that dies leaves no gap; the next client gets its nonce.
     async fn reserve_next(&self, account: Address, turns: &Turns) -> Result<u64, Refusal> {
         let turn = lock(&turns.0).entry(account).or_default().clone();
         let hold = turn.get_or_try_init(|| self.take_turn(account)).await;
@@ -103,7 +102,7 @@ impl Lanes {
         Ok(hold)
     }
 
-    /// Writes the hash of a transaction beside its nonce, before a node gets it.
+    /// Records the hash of a transaction beside its nonce, before a node gets it.
     pub(crate) async fn write_down(&self, transaction: &Transaction) -> Result<Written, Refusal> {
         let account = self.account(transaction.sender);
         match account.hand_over(transaction.nonce, transaction.hash).await {
@@ -112,7 +111,8 @@ impl Lanes {
         }
     }
 
-    /// It is known what became of a transaction. What cannot be said in time ends by its own time.
+    /// Updates the engine when the outcome of a transaction is known. If that takes too long, the records expire by
+    /// themselves.
     pub(crate) async fn settle(
         &self,
         transaction: &Transaction,
@@ -140,7 +140,7 @@ impl Lanes {
         tracing::debug!(event = "relay.nonce_not_settled", %sender, nonce, error);
     }
 
-    /// Whoever had this turn has sent: the next one is served.
+    /// Ends a turn whose nonce was sent, so that the next client is served.
     async fn end_turn(&self, account: Address, turn: Fence) -> Result<(), NonceError> {
         let own = lock(&self.signers.turns).remove(&(account, turn));
         if own.is_none() {
@@ -170,15 +170,14 @@ impl Lanes {
     }
 }
 
-/// A node that says that the nonce is used, or has another transaction with it, would refuse the next one,
-/// too.
+/// Whether the node says that the nonce is used: it would refuse the next transaction with this nonce, too.
 fn is_taken(outcome: &Outcome) -> bool {
     let Outcome::Rejected(error) = outcome else { return false };
     let said = error.as_str().to_lowercase();
     said.contains("nonce") || said.contains("underpriced")
 }
 
-/// The nodes of a relay, as those that count.
+/// The relay's nodes, as the source of counts.
 struct Asks<'a>(&'a Nodes);
 
 impl Chain for Asks<'_> {

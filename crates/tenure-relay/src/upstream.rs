@@ -1,7 +1,7 @@
-//! The nodes: which one is asked, what goes there, and what may come back.
+//! HTTP requests to the nodes: which node is asked, what is sent, and which answers are accepted.
 //!
-//! A node is a URL that an operator has named; nothing in a request can add one, and no redirect is
-//! followed. Its URL may have a password or a key in it, so only its host and port are ever shown.
+//! Only the operator names nodes: nothing in a request can add one, and redirects are not followed. The URL of a node
+//! may contain a password or a key, so only its host and port are ever shown.
 
 mod address;
 mod body;
@@ -28,10 +28,10 @@ use crate::meters;
 use crate::node::{BaseFee, quantity};
 use crate::refusal::Refusal;
 
-/// More than any answer that the relay itself asks for.
+/// The size limit for answers to the relay's own questions.
 const MOST_OF_AN_ANSWER: usize = 1 << 20;
 
-/// How long a connection may take.
+/// The longest time to connect.
 const LONGEST_CONNECT: Duration = Duration::from_secs(3);
 
 type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
@@ -46,19 +46,19 @@ pub(crate) struct Nodes {
     pub(crate) base_fee: BaseFee,
 }
 
-/// What came back for something that was handed over.
-pub(crate) struct Heard {
+/// A node's answer to a submission.
+pub(crate) struct NodeResponse {
     pub(crate) body: Bytes,
-    /// A 5xx or a 429: it may come from something before the node, whatever it says.
-    pub(crate) is_in_trouble: bool,
+    /// The status is 5xx or 429: the answer may come from a proxy instead of the node.
+    pub(crate) is_unavailable: bool,
 }
 
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
-    /// The request has not reached any node.
+    /// The request did not reach a node.
     NotSent(Refusal),
-    /// It may have reached one.
+    /// The request may have reached a node.
     Unknown(Refusal),
 }
 
@@ -83,12 +83,12 @@ impl Nodes {
         })
     }
 
-    /// Hosts and ports, and whether each has answered when it was last asked.
+    /// The host and port of each node, and whether it answered its last request.
     pub(crate) fn seen(&self) -> impl Iterator<Item = (&str, bool)> {
         self.nodes.iter().map(|node| (node.address.host(), node.answers()))
     }
 
-    /// Whether any of them answers now, and is of this chain.
+    /// Whether any node answers now and is of this chain.
     pub(crate) async fn answer(&self) -> bool {
         for node in &self.nodes {
             if self.ask_chain_id(node).await == Ok(self.chain_id) {
@@ -99,7 +99,7 @@ impl Nodes {
         false
     }
 
-    /// Passes a request on as it is, and its answer back as it comes.
+    /// Forwards a request unchanged, and streams the answer back.
     pub(crate) async fn pass(
         &self,
         headers: &HeaderMap,
@@ -112,27 +112,31 @@ impl Nodes {
             node.failed(why);
             return Err(unusable(&node, why));
         }
-        match is_trouble(status) {
+        match is_unavailable(status) {
             true => node.failed(&format!("HTTP {}", status.as_u16())),
             false => node.answered(),
         }
         Ok(response.map(|body| Bounded::new(body, self.max_answer, self.answer_within)))
     }
 
-    /// Hands something to this node and no other.
-    pub(crate) async fn hand(&self, node: &Arc<Node>, body: Bytes) -> Result<Heard, NoAnswer> {
+    /// Posts to this node and no other.
+    pub(crate) async fn post_to(
+        &self,
+        node: &Arc<Node>,
+        body: Bytes,
+    ) -> Result<NodeResponse, NoAnswer> {
         self.is_of_this_chain(node).await.map_err(NoAnswer::NotSent)?;
         let response = self.post(node, &HeaderMap::new(), body).await?;
-        let heard = self.hear(node, response, MOST_OF_AN_ANSWER).await?;
-        match heard.is_in_trouble {
+        let heard = self.read_response(node, response, MOST_OF_AN_ANSWER).await?;
+        match heard.is_unavailable {
             true => node.failed("HTTP 5xx or 429"),
             false => node.answered(),
         }
         Ok(heard)
     }
 
-    /// Asks for something of the relay's own. Asking twice does no harm, so every node is asked until
-    /// one says what can be read; it is that one.
+    /// Asks one of the relay's own questions. Repeating it does no harm, so the nodes are asked in turn until one gives an
+    /// answer that can be read. Returns the answer and that node.
     pub(crate) async fn ask<T>(
         &self,
         body: Bytes,
@@ -169,7 +173,7 @@ impl Nodes {
         Ok(answer)
     }
 
-    /// Whether it is the one that is asked first, and has answered when it was last asked.
+    /// Whether this is the first node, and it answered its last request.
     pub(crate) fn is_first(&self, node: &Arc<Node>) -> bool {
         self.nodes.first().is_some_and(|first| Arc::ptr_eq(first, node)) && node.answers()
     }
@@ -180,7 +184,7 @@ impl Nodes {
         others.next().or(self.nodes.first()).unwrap_or(node).clone()
     }
 
-    /// What is left of a client's batch: it may be anything, and its answer as long as any.
+    /// Forwards the rest of a client's batch, whose answer may be as long as any.
     pub(crate) async fn ask_for(&self, body: Bytes) -> Result<Bytes, Refusal> {
         let asked = async {
             let (node, response) = self.send(&HeaderMap::new(), body).await?;
@@ -191,8 +195,8 @@ impl Nodes {
         asked.await.map_err(NoAnswer::into_refusal)
     }
 
-    /// To the first node that can be reached. Where it broke off after that nobody else is asked: it
-    /// may have been heard.
+    /// Sends to the first node that can be reached. If that connection breaks, no other node is tried, because the request
+    /// may have been processed.
     async fn send(
         &self,
         headers: &HeaderMap,
@@ -216,7 +220,7 @@ impl Nodes {
         Err(NoAnswer::NotSent(last))
     }
 
-    /// A node that is not the first was asked because of those before it.
+    /// Counts a request that did not go to the first node.
     fn count_failover(&self, node: &Node) {
         let host = node.address.host();
         if self.nodes.first().is_some_and(|first| first.address.host() != host) {
@@ -224,7 +228,7 @@ impl Nodes {
         }
     }
 
-    /// Those that answer come first; the others are still better than none.
+    /// The nodes in the order to ask them: those that rest after failures come last.
     fn in_order(&self) -> Vec<Arc<Node>> {
         let mut nodes = self.nodes.clone();
         nodes.sort_by_key(|node| !node.may_be_asked());
@@ -247,7 +251,7 @@ impl Nodes {
             Ok(Err(error)) => {
                 let refusal = unreachable(node, &error);
                 node.failed(&refusal.message());
-                // A connection that could not be made has carried nothing.
+                // Nothing was sent if the connection was never established.
                 if error.is_connect() {
                     return Err(NoAnswer::NotSent(refusal));
                 }
@@ -268,8 +272,8 @@ impl Nodes {
         most: usize,
     ) -> Result<Bytes, NoAnswer> {
         let status = response.status();
-        let heard = self.hear(node, response, most).await?;
-        if heard.is_in_trouble {
+        let heard = self.read_response(node, response, most).await?;
+        if heard.is_unavailable {
             let refusal = says_http(node, status);
             node.failed(&refusal.message());
             return Err(NoAnswer::Unknown(refusal));
@@ -277,19 +281,19 @@ impl Nodes {
         Ok(heard.body)
     }
 
-    async fn hear(
+    async fn read_response(
         &self,
         node: &Node,
         response: Response<hyper::body::Incoming>,
         most: usize,
-    ) -> Result<Heard, NoAnswer> {
+    ) -> Result<NodeResponse, NoAnswer> {
         let status = response.status();
         let is_packed = response.headers().contains_key(hyper::header::CONTENT_ENCODING);
         let body = Limited::new(response.into_body(), most).collect();
         let body = match tokio::time::timeout(self.answer_within, body).await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(_)) => {
-                let why = "it broke off, or is too long";
+                let why = "the answer was cut off or is too long";
                 node.failed(why);
                 return Err(NoAnswer::Unknown(unusable(node, why)));
             }
@@ -299,23 +303,22 @@ impl Nodes {
                 return Err(NoAnswer::Unknown(refusal));
             }
         };
-        // What nobody asked to be packed is not unpacked. Some nodes answer errors with 4xx: what counts
-        // then is whether it is an answer.
+        // Nobody asked for compression, so it is not decoded. Some nodes answer errors with 4xx, which is fine if the body
+        // is JSON.
         let is_json = body.first().is_some_and(|first| matches!(first, b'{' | b'['));
         if is_packed || !is_json || status.is_redirection() {
             let refusal = says_http(node, status);
             node.failed(&refusal.message());
             return Err(NoAnswer::Unknown(refusal));
         }
-        Ok(Heard { body, is_in_trouble: is_trouble(status) })
+        Ok(NodeResponse { body, is_unavailable: is_unavailable(status) })
     }
 
     fn too_slow(&self, node: &Node) -> Refusal {
         unusable(node, &format!("no answer within {:?}", self.answer_within))
     }
 
-    /// A node is asked for its chain once, before anything else: transactions of one chain must not
-    /// reach another.
+    /// Asks a node for its chain once, before anything else: transactions of one chain must not reach another.
     async fn is_of_this_chain(&self, node: &Arc<Node>) -> Result<(), Refusal> {
         if node.is_of_chain(self.chain_id) {
             return Ok(());
@@ -325,8 +328,8 @@ impl Nodes {
             node.has_shown_its_chain(chain_id);
             return Ok(());
         }
-        // It is asked again, in case that someone repairs it; but not all the time.
-        let reason = format!("it is of chain {chain_id}, not of chain {}", self.chain_id);
+        // It is asked again later, in case someone corrects it.
+        let reason = format!("it serves chain {chain_id}, not chain {}", self.chain_id);
         node.failed(&reason);
         Err(unusable(node, &reason))
     }
@@ -342,7 +345,7 @@ impl Nodes {
             Ok(Reply::Error { message, .. }) => Err(unusable(node, &message)),
             Err(refusal) => Err(refusal),
         };
-        // That it answers this does not mean yet that it is well.
+        // A node that answers this may still fail at other requests, so it is not marked as up.
         chain_id.inspect_err(|refusal| node.failed(&refusal.message()))
     }
 }
@@ -373,7 +376,7 @@ fn http(within: Duration) -> Result<Http, String> {
     let mut plain = HttpConnector::new();
     plain.enforce_http(false);
     plain.set_nodelay(true);
-    // Before the time for the whole answer is over, so that another node is asked.
+    // Shorter than the time for the whole answer, so that there is time to ask another node.
     plain.set_connect_timeout(Some((within / 2).min(LONGEST_CONNECT)));
     let provider = rustls::crypto::ring::default_provider();
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
@@ -384,7 +387,7 @@ fn http(within: Duration) -> Result<Http, String> {
         .wrap_connector(plain);
     let mut client = Client::builder(TokioExecutor::new());
     client.pool_timer(TokioTimer::new()).pool_idle_timeout(Duration::from_secs(30));
-    // A connection that the node has closed meanwhile is told apart from one that broke off.
+    // Retries a request if the node had closed the idle connection before it was sent.
     Ok(client.retry_canceled_requests(true).build(connector))
 }
 
@@ -402,7 +405,7 @@ fn request(node: &Node, headers: &HeaderMap, body: Bytes) -> Request<Full<Bytes>
 }
 
 fn nobody() -> Refusal {
-    Refusal::NodeUnreachable("there is no node to ask".into())
+    Refusal::NodeUnreachable("no node is configured".into())
 }
 
 fn unreachable(node: &Node, error: &Error) -> Refusal {
@@ -428,7 +431,7 @@ fn says_http(node: &Node, status: StatusCode) -> Refusal {
     unusable(node, &format!("HTTP {}", status.as_u16()))
 }
 
-/// Whether a status says that the node itself, and not the request, is in trouble.
-fn is_trouble(status: StatusCode) -> bool {
+/// Whether the status says that the node, not the request, is at fault.
+fn is_unavailable(status: StatusCode) -> bool {
     status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }

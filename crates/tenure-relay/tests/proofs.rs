@@ -12,13 +12,13 @@ mod hung;
 mod killed;
 mod kinds;
 mod misbehaviour;
+mod node_errors;
 mod nonces;
 mod order;
 mod outages;
 mod reservations;
 mod restart;
 mod stop;
-mod verdicts;
 
 /// Not a test of its own: what a relay in a process of its own runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,16 +13,16 @@ use crate::refusal::Refusal;
 pub(super) fn read(body: &Bytes, item: &RawValue) -> Result<Call, Bad> {
     let nameless = |why| Bad { id: Json::null(), refusal: Refusal::InvalidRequest(why) };
     if !item.get().starts_with('{') {
-        return Err(nameless("a call is an object"));
+        return Err(nameless("a call must be an object"));
     }
     let members: Members<'_> = serde_json::from_str(item.get())
         .map_err(|_| nameless("the names of its members cannot be read"))?;
     if members.doubtful {
-        return Err(nameless("a member is there twice, or written in another case"));
+        return Err(nameless("a member is repeated, or written in another case"));
     }
     let id = members.id.map(|id| Json::part(body, id));
     if id.as_ref().is_some_and(|id| !is_id(id)) {
-        return Err(nameless("the id is neither a text nor a number"));
+        return Err(nameless("the id is neither a string nor a number"));
     }
     let bad = |why| Bad {
         id: id.clone().unwrap_or_else(Json::null),
@@ -32,7 +32,7 @@ pub(super) fn read(body: &Bytes, item: &RawValue) -> Result<Call, Bad> {
     if text(members.jsonrpc).as_deref() != Some("2.0") {
         return Err(bad("jsonrpc is not \"2.0\""));
     }
-    let method = text(members.method).ok_or_else(|| bad("the method is not a text"))?;
+    let method = text(members.method).ok_or_else(|| bad("the method is not a string"))?;
     if method.is_empty() {
         return Err(bad("the method is empty"));
     }

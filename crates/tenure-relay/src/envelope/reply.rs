@@ -38,7 +38,7 @@ pub fn read_reply(body: &Bytes, id: &Json) -> Result<Reply, Refusal> {
     let answer = Answer::read(body, whole)?;
     let for_us = canonical(&answer.id) == canonical(id);
     let for_nobody = answer.id == Json::null() && matches!(answer.reply, Reply::Error { .. });
-    if for_us || for_nobody { Ok(answer.reply) } else { Err(bad("it carries another id")) }
+    if for_us || for_nobody { Ok(answer.reply) } else { Err(bad("its id does not match")) }
 }
 
 /// Reads the answer to a batch: one for each of these ids, in their order, however the node ordered
@@ -60,7 +60,7 @@ pub fn read_replies(body: &Bytes, ids: &[Json]) -> Result<Vec<Result<Reply, Refu
     for (index, id) in ids.iter().enumerate() {
         open.entry(canonical(id)).or_default().push_back(index);
     }
-    let mut replies = vec![Err(bad("it left this call out")); ids.len()];
+    let mut replies = vec![Err(bad("the answer to this call is missing")); ids.len()];
     for item in items {
         // What cannot be read is the answer to nothing, and so is what nobody asked for.
         let Ok(answer) = Answer::read(body, item) else { continue };
@@ -108,7 +108,7 @@ struct Answer {
 impl Answer {
     fn read(body: &Bytes, item: &RawValue) -> Result<Answer, Refusal> {
         let members: Members<'_> =
-            object(item).ok_or_else(|| bad("it is no answer of JSON-RPC"))?;
+            object(item).ok_or_else(|| bad("it is not a JSON-RPC answer"))?;
         let id = members.id.map_or_else(Json::null, |id| Json::part(body, id));
         // Some write `"error":null` beside the result.
         let error = members.error.filter(|error| error.get() != "null");

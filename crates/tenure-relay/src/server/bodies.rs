@@ -1,8 +1,8 @@
-//! The bodies of requests: how long one may be, how long it may take, and how much all may be together.
+//! Limits on request bodies: the size of one, the time it may take, and the size of all together.
 //!
-//! The first [`OF_EACH`] bytes of a body are bounded by the number of connections. What goes beyond
-//! comes out of a room that all share, byte by byte as it arrives: whoever announces much and sends
-//! nothing takes nothing, and short requests pass while long ones are refused.
+//! The first [`OF_EACH`] bytes of each body are limited by the number of connections. The rest counts against a limit
+//! that all bodies share, as it arrives: a body that was announced and not sent takes nothing, and short requests are
+//! served while long ones are refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,21 +14,21 @@ use hyper::body::{Body as _, Incoming};
 
 use crate::refusal::Refusal;
 
-/// So many bytes of every body are taken without a look at the others.
+/// Bytes of each body that do not count against the shared limit.
 const OF_EACH: usize = 64 << 10;
 
-/// How long the rest of a body that was refused is read on.
+/// How long the rest of a refused body is read and dropped.
 const THROWN_AWAY_FOR: Duration = Duration::from_secs(2);
 
-/// The room that all long bodies share.
+/// The shared limit.
 pub(super) struct Bodies {
     left: Arc<AtomicUsize>,
-    /// The most bytes of one.
+    /// The most bytes of one body.
     most: usize,
     within: Duration,
 }
 
-/// A body, and its room until it is dropped.
+/// A body, which counts against the shared limit until it is dropped.
 pub(super) struct Body {
     pub(super) bytes: Bytes,
     _room: Room,
@@ -39,7 +39,7 @@ impl Bodies {
         Bodies { left: Arc::new(AtomicUsize::new(room)), most, within }
     }
 
-    /// Reads all of it.
+    /// Reads a whole body.
     pub(super) async fn read(&self, body: Incoming) -> Result<Body, Refusal> {
         let read = tokio::time::timeout(self.within, self.read_on(body)).await;
         read.unwrap_or(Err(Refusal::InvalidRequest("the body took too long")))
@@ -48,7 +48,7 @@ impl Bodies {
     async fn read_on(&self, mut body: Incoming) -> Result<Body, Refusal> {
         let read = self.collect(&mut body).await;
         if read.is_err() {
-            // Whoever still sends does not read the answer: what is left is thrown away for a while.
+            // A client that is still sending does not read the answer yet, so read on for a while.
             let rest = async { while let Some(Ok(_)) = body.frame().await {} };
             let _ = tokio::time::timeout(THROWN_AWAY_FOR, rest).await;
         }
@@ -70,7 +70,7 @@ impl Bodies {
                 return Err(too_large());
             }
             if !room.reach(length.saturating_sub(OF_EACH)) {
-                return Err(Refusal::Busy("long requests take all the room there is for them"));
+                return Err(Refusal::Busy("long requests have reached their common limit"));
             }
             bytes.extend_from_slice(&data);
         }
@@ -78,14 +78,14 @@ impl Bodies {
     }
 }
 
-/// What one body has of the room.
+/// One body's part of the shared limit.
 struct Room {
     of: Arc<AtomicUsize>,
     taken: usize,
 }
 
 impl Room {
-    /// Takes what is missing to so much; whether there was enough.
+    /// Grows to this size; false if the limit does not allow it.
     fn reach(&mut self, size: usize) -> bool {
         let more = size.saturating_sub(self.taken);
         let taken = self.of.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(more)).is_ok();

@@ -1,4 +1,4 @@
-//! A client's connection that is cut off when the client does not take its answer.
+//! A client's connection that fails if the client does not read its response.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -11,31 +11,31 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-/// How long the writes of one answer have waited for the client, in microseconds. Clones are the same.
+/// How long the writes of one response have waited for the client, in microseconds. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Waited(Arc<AtomicU64>);
+pub(super) struct WriteWait(Arc<AtomicU64>);
 
-impl Waited {
-    /// Another answer begins.
+impl WriteWait {
+    /// A new response begins.
     pub(super) fn restart(&self) {
         self.0.store(0, Relaxed);
     }
 }
 
-/// A connection whose writes may wait for the client only so long, all those of one answer together.
-/// The time that a slow node takes does not count.
-pub(super) struct Impatient {
+/// A connection whose writes fail when those of one response together have waited too long for the client. The time
+/// that a slow node takes does not count.
+pub(super) struct BoundedStream {
     stream: TcpStream,
     within: Duration,
-    waited: Waited,
+    waited: WriteWait,
     blocked: Option<Instant>,
     alarm: Pin<Box<Sleep>>,
 }
 
-impl Impatient {
-    pub(super) fn new(stream: TcpStream, within: Duration, waited: Waited) -> Impatient {
+impl BoundedStream {
+    pub(super) fn new(stream: TcpStream, within: Duration, waited: WriteWait) -> BoundedStream {
         let alarm = Box::pin(tokio::time::sleep(within));
-        Impatient { stream, within, waited, blocked: None, alarm }
+        BoundedStream { stream, within, waited, blocked: None, alarm }
     }
 
     fn bound<T>(&mut self, cx: &mut Context<'_>, polled: Poll<Result<T>>) -> Poll<Result<T>> {
@@ -56,7 +56,7 @@ impl Impatient {
     }
 }
 
-impl AsyncRead for Impatient {
+impl AsyncRead for BoundedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -66,7 +66,7 @@ impl AsyncRead for Impatient {
     }
 }
 
-impl AsyncWrite for Impatient {
+impl AsyncWrite for BoundedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

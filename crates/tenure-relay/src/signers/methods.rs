@@ -1,4 +1,4 @@
-//! The methods: what a signer may ask, and what it is answered.
+//! The JSON-RPC methods for signers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::refusal::Refusal;
 /// The longest name of a reservation.
 const LONGEST_ID: usize = 256;
 
-/// A call about nonces that is answered here, not by the node.
+/// A call about nonces that the relay answers instead of the node.
 #[derive(Debug)]
 pub(crate) enum Asked {
     Reserve {
         account: Address,
         ask: Ask,
     },
-    /// `eth_getTransactionCount` of a client that sends with what it is told.
+    /// `eth_getTransactionCount` of a client that sends with the count it gets.
     Next(Address),
     Sending {
         account: Address,
@@ -52,7 +52,7 @@ struct Params {
 }
 
 impl Asked {
-    /// Whether a call is one of these. `reserves`: its client sends with the count that it is told.
+    /// Reads a call, if it is one of these. `reserves`: its client sends with the count it gets.
     pub(crate) fn read(
         call: &Call,
         reserves: bool,
@@ -62,7 +62,7 @@ impl Asked {
             return Some(own_method(what, call, lanes));
         }
         if reserves && call.method.eq_ignore_ascii_case("eth_fillTransaction") {
-            // The node would choose the nonce, the same for everyone. Libraries ask for a count then.
+            // The node would choose the same nonce for everyone. Libraries fall back to asking for a count.
             return Some(Err(Refusal::MethodDenied(call.method.clone())));
         }
         if reserves && call.method.eq_ignore_ascii_case("eth_getTransactionCount") {
@@ -137,7 +137,7 @@ fn own_method(what: &str, call: &Call, lanes: &Lanes) -> Result<Asked, Refusal> 
     }
     let is_good = |id: &String| !id.is_empty() && id.len() <= LONGEST_ID;
     let id = params.id.filter(is_good).ok_or_else(|| bad("the id must have 1 to 256 bytes"))?;
-    // Whoever may look at the engine does not learn what the signer calls it.
+    // People who can read the engine do not see the signer's own name for it.
     let id = keccak256(id).to_string();
     let hash = params.hash.map(|hash| hash.parse()).transpose();
     let hash: Option<B256> = hash.map_err(|_| bad("hash is not a hash"))?;

@@ -42,7 +42,7 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(url: &str) -> Result<Address, String> {
-        let bad = |why: &str| format!("the URL of the node is not good: {why}");
+        let bad = |why: &str| format!("the URL of the node is not valid: {why}");
         let uri: Uri = url.parse().map_err(|_| bad("it cannot be read"))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
             return Err(bad("it must begin with http:// or https://"));

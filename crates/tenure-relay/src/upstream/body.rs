@@ -1,4 +1,4 @@
-//! A node's answer on its way to whoever asked: as it comes, but not for ever and not without end.
+//! A node's answer, streamed to the client with limits on its size and on its pauses.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-/// The body of an answer that passes through.
+/// The body of a forwarded answer.
 pub(crate) struct Bounded {
     body: Incoming,
     left: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    /// At most so many bytes, each part within this time.
+    /// At most this many bytes, with at most this long between two parts.
     pub(super) fn new(body: Incoming, most: usize, within: Duration) -> Bounded {
         Bounded { body, left: most, within, deadline: Box::pin(tokio::time::sleep(within)) }
     }

@@ -1,4 +1,4 @@
-//! One node, and whether it is worth asking.
+//! One node, and whether it answers.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::Address;
 use crate::meters;
 
-/// So many failures in a row, and others are asked first.
+/// After this many failures in a row, other nodes are asked first.
 const FAILURES: u32 = 3;
-/// For so long, doubled with each further failure up to the longest.
+/// For how long: doubled with each further failure, up to the longest.
 const REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
@@ -31,7 +31,7 @@ impl Node {
         Node { address, seen: Mutex::default() }
     }
 
-    /// Whether it has said that it is of this chain.
+    /// Whether it has confirmed that it is of this chain.
     pub(super) fn is_of_chain(&self, chain_id: u64) -> bool {
         self.seen().chain_id == Some(chain_id)
     }
@@ -40,12 +40,12 @@ impl Node {
         self.seen().chain_id = Some(chain_id);
     }
 
-    /// Whether it has answered when it was last asked.
+    /// Whether it answered its last request.
     pub(super) fn answers(&self) -> bool {
         self.seen().failures == 0
     }
 
-    /// After its rest it is one request that finds out whether it answers again.
+    /// Whether it is not resting. When its rest is over, one request tests whether it answers again.
     pub(super) fn may_be_asked(&self) -> bool {
         let (mut seen, now) = (self.seen(), Instant::now());
         let may_be_asked = seen.rests_until.is_none_or(|until| until <= now);
@@ -55,7 +55,7 @@ impl Node {
         may_be_asked
     }
 
-    /// It has given an answer that can be used.
+    /// It gave a usable answer.
     pub(super) fn answered(&self) {
         let mut seen = self.seen();
         let (failures, since) = (seen.failures, seen.failing_since.take());
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// It has given none, or none that can be used.
+    /// It gave no answer, or an unusable one.
     pub(super) fn failed(&self, why: &str) {
         let mut seen = self.seen();
         seen.failures = seen.failures.saturating_add(1);
@@ -83,7 +83,7 @@ impl Node {
         let node = self.address.host();
         meters::node_failed(node);
         meters::node_is_up(node, false);
-        // One that fails now and then is not worth two lines each time.
+        // A single failure now and then is not worth a log line.
         if failures == FAILURES {
             tracing::warn!(event = "node.down", node, reason = why);
         }

@@ -1,50 +1,49 @@
-//! The submission: a transaction is handed to a node, again if need be, until it is known what became of
-//! it.
+//! Sends a transaction to a node, repeatedly if necessary, until its outcome is known.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Passage, Visit};
+use super::{Submission, TurnResult};
 use crate::config::Gap;
 use crate::envelope::{Json, Reply};
 use crate::lane::Outcome;
 use crate::meters;
 use crate::node::Want;
+use crate::node_error::NodeError;
 use crate::refusal::Refusal;
 use crate::transaction::Transaction;
 use crate::upstream::{NoAnswer, Node};
-use crate::verdict::Verdict;
 
-/// The first pause before an unknown outcome is looked into, and the longest.
+/// The first and the longest pause before looking for a transaction whose outcome is unknown.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 const LAST_LOOK: Duration = Duration::from_secs(2);
-/// So many times no, with a look for the hash after each, is no.
+/// A refusal is final when the node has repeated it this often and never found the hash.
 const SURE_AFTER: u32 = 3;
 
-/// What came of one attempt.
+/// How one attempt ended.
 enum Attempt {
-    Over(Outcome),
-    /// The node cannot have it from this attempt; why, if it was tried.
-    Unsent(Option<Refusal>),
+    Done(Outcome),
+    /// The node cannot have it from this attempt; the reason, if there was an attempt.
+    NotSent(Option<Refusal>),
     /// The node may have it.
-    Unheard,
-    /// The node said something other than yes.
-    No(No),
+    Unanswered,
+    /// The node answered with an error.
+    Refused(NodeRefusal),
 }
 
-/// What a node said, and what it means by it.
-struct No {
+/// An error that a node answered with, and what it means.
+struct NodeRefusal {
     message: String,
     raw: Json,
-    verdict: Verdict,
+    meaning: NodeError,
 }
 
-impl Passage {
-    /// Hands it to a node that will take it as the next, as far as is known, and asks in the same request whether it was.
-    /// Nothing if that did not tell what became of it: then it goes the usual way.
-    pub(super) async fn submit_as_expected(&mut self, node: &Arc<Node>) -> Option<Visit> {
+impl Submission {
+    /// Sends it to the node that is expected to count it next, and asks for the count in the same request. `None` if that
+    /// did not settle the outcome: the caller then checks and submits in the usual way.
+    pub(super) async fn submit_as_expected(&mut self, node: &Arc<Node>) -> Option<TurnResult> {
         let Transaction { sender, nonce, hash, .. } = self.transaction;
         let lanes = self.lanes.clone();
         self.is_submitted = true;
@@ -56,7 +55,7 @@ impl Passage {
                     return None;
                 }
                 Err(NoAnswer::Unknown(_)) => {
-                    self.is_unheard = true;
+                    self.is_unanswered = true;
                     return None;
                 }
             };
@@ -64,24 +63,24 @@ impl Passage {
             (Reply::Result(own), Some(count)) if self.is_own(&own) => {
                 if count >= nonce {
                     lanes.expected.taken(sender, nonce, node);
-                    return Some(Visit::Over(Outcome::Accepted(hash)));
+                    return Some(TurnResult::Done(Outcome::Accepted(hash)));
                 }
-                // The node has lost what it had, and keeps this one until it has that again.
+                // The node has lost earlier transactions, and keeps this one until it has them again.
                 lanes.expected.forget(sender);
-                self.is_unheard = true;
-                Some(Visit::TooEarly(count))
+                self.is_unanswered = true;
+                Some(TurnResult::TooEarly(count))
             }
             (Reply::Result(_), _) => {
-                self.is_unheard = true;
+                self.is_unanswered = true;
                 None
             }
             (Reply::Error { code, message, raw }, _) => {
                 lanes.expected.forget(sender);
-                let verdict = Verdict::of(code, &message, data_of(&raw).as_deref());
-                let is_a_no = match verdict {
-                    Verdict::Known | Verdict::NonceUsed => true,
-                    Verdict::No => is_its_own,
-                    Verdict::Unlisted | Verdict::Trouble => false,
+                let meaning = NodeError::of(code, &message, data_of(&raw).as_deref());
+                let is_a_no = match meaning {
+                    NodeError::AlreadyKnown | NodeError::NonceUsed => true,
+                    NodeError::Rejected => is_its_own,
+                    NodeError::Unlisted | NodeError::Unavailable => false,
                 };
                 self.is_submitted = !is_a_no;
                 None
@@ -89,10 +88,10 @@ impl Passage {
         }
     }
 
-    /// Hands it to the node that was asked whether it is next, until it is known what became of it. An error
-    /// says that the node could not be reached, and that nobody has it from here.
+    /// Sends it, first to the node that was asked for the count, until its outcome is known. An error means that the node
+    /// could not be reached and that no node has the transaction from this relay.
     pub(super) async fn submit(&mut self, node: &Arc<Node>) -> Result<Outcome, Refusal> {
-        let (mut pause, mut unheard, mut refused) = (FIRST_LOOK, self.is_unheard, 0);
+        let (mut pause, mut unanswered, mut refused) = (FIRST_LOOK, self.is_unanswered, 0);
         let (mut node, mut has_those_before) = (node.clone(), true);
         let mut is_first = true;
         loop {
@@ -102,22 +101,24 @@ impl Passage {
                 has_those_before = self.has_those_before(&node).await;
             }
             let attempt = match has_those_before {
-                true => self.attempt(&node, unheard).await,
-                false => Attempt::Unsent(None),
+                true => self.attempt(&node, unanswered).await,
+                false => Attempt::NotSent(None),
             };
             let no = match attempt {
-                Attempt::Over(outcome) => return Ok(outcome),
-                Attempt::Unsent(Some(refusal)) if !was_submitted => return Err(refusal),
-                Attempt::Unsent(_) => None,
-                Attempt::Unheard => {
-                    unheard = true;
+                Attempt::Done(outcome) => return Ok(outcome),
+                Attempt::NotSent(Some(refusal)) if !was_submitted => return Err(refusal),
+                Attempt::NotSent(_) => None,
+                Attempt::Unanswered => {
+                    unanswered = true;
                     None
                 }
-                Attempt::No(no) => Some(no),
+                Attempt::Refused(no) => Some(no),
             };
-            // At once where the node has decided: the transaction is there by now, or will not be.
-            let verdict = no.as_ref().map(|no| no.verdict);
-            if refused > 0 || matches!(verdict, None | Some(Verdict::Trouble | Verdict::No)) {
+            // No pause where the node has decided: either it has the transaction by now, or it never will.
+            let meaning = no.as_ref().map(|no| no.meaning);
+            if refused > 0
+                || matches!(meaning, None | Some(NodeError::Unavailable | NodeError::Rejected))
+            {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LAST_LOOK);
             }
@@ -132,59 +133,61 @@ impl Passage {
             }
             let Some(no) = no else { continue };
             refused += 1;
-            if known == Ok(false) && !unheard {
-                let is_final = match no.verdict {
-                    Verdict::NonceUsed => true,
-                    // A used nonce may be its own, where the node finds transactions later than it counts.
-                    Verdict::Unlisted => self.nonce_is_free().await,
-                    Verdict::Known | Verdict::Trouble | Verdict::No => false,
+            if known == Ok(false) && !unanswered {
+                let is_final = match no.meaning {
+                    NodeError::NonceUsed => true,
+                    // If the nonce is used, this transaction may have used it: some nodes count it before they find it.
+                    NodeError::Unlisted => self.nonce_is_free().await,
+                    NodeError::AlreadyKnown | NodeError::Unavailable | NodeError::Rejected => false,
                 };
                 if is_final || refused >= SURE_AFTER {
                     return Ok(self.rejected(no));
                 }
             }
-            // An attempt that was not heard of may still arrive.
-            if unheard && refused >= SURE_AFTER {
+            // An attempt that was not answered may still reach a node.
+            if unanswered && refused >= SURE_AFTER {
                 let hash = self.transaction.hash;
                 return Ok(Outcome::Refused(Refusal::OutcomeUnknown { hash, why: no.message }));
             }
         }
     }
 
-    /// Hands it to a node once. `unheard`: an earlier attempt was not answered.
-    async fn attempt(&mut self, node: &Arc<Node>, unheard: bool) -> Attempt {
+    /// Sends it to a node once. `unanswered`: an earlier attempt was not answered.
+    async fn attempt(&mut self, node: &Arc<Node>, unanswered: bool) -> Attempt {
         let was_submitted = std::mem::replace(&mut self.is_submitted, true);
         match self.lanes.nodes.submit(node, &self.transaction).await {
             Ok((Reply::Result(hash), _)) if self.is_own(&hash) => {
                 let Transaction { sender, nonce, .. } = self.transaction;
                 self.lanes.expected.taken(sender, nonce, node);
-                Attempt::Over(Outcome::Accepted(self.transaction.hash))
+                Attempt::Done(Outcome::Accepted(self.transaction.hash))
             }
-            Ok((Reply::Result(_), _)) => Attempt::Unheard,
+            Ok((Reply::Result(_), _)) => Attempt::Unanswered,
             Ok((Reply::Error { code, message, raw }, is_its_own)) => {
-                let verdict = match Verdict::of(code, &message, data_of(&raw).as_deref()) {
-                    Verdict::No | Verdict::Unlisted if !is_its_own => Verdict::Trouble,
-                    verdict => verdict,
+                let meaning = match NodeError::of(code, &message, data_of(&raw).as_deref()) {
+                    NodeError::Rejected | NodeError::Unlisted if !is_its_own => {
+                        NodeError::Unavailable
+                    }
+                    meaning => meaning,
                 };
-                let no = No { message, raw, verdict };
-                match verdict {
-                    Verdict::No if !unheard => Attempt::Over(self.rejected(no)),
-                    _ => Attempt::No(no),
+                let no = NodeRefusal { message, raw, meaning };
+                match meaning {
+                    NodeError::Rejected if !unanswered => Attempt::Done(self.rejected(no)),
+                    _ => Attempt::Refused(no),
                 }
             }
             Err(NoAnswer::NotSent(refusal)) => {
                 self.is_submitted = was_submitted;
-                Attempt::Unsent(Some(refusal))
+                Attempt::NotSent(Some(refusal))
             }
             Err(NoAnswer::Unknown(refusal)) => {
                 let reason = refusal.message();
                 tracing::debug!(event = "relay.unknown", hash = %self.transaction.hash, reason);
-                Attempt::Unheard
+                Attempt::Unanswered
             }
         }
     }
 
-    /// The node has it from an earlier request, and said this.
+    /// The node has it from an earlier request, and answered with this error.
     async fn had_before(&self, said: Json) -> Outcome {
         match self.is_same_client().await {
             Ok(true) => Outcome::Repeated(self.transaction.hash),
@@ -193,7 +196,7 @@ impl Passage {
         }
     }
 
-    /// Whether it would not be behind a gap there.
+    /// Whether this node has all transactions before it.
     async fn has_those_before(&self, node: &Arc<Node>) -> bool {
         let Transaction { sender, nonce, .. } = self.transaction;
         let count = self.lanes.nodes.count_at(node, sender).await;
@@ -211,7 +214,7 @@ impl Passage {
         hash.as_str().eq_ignore_ascii_case(&own)
     }
 
-    fn rejected(&self, no: No) -> Outcome {
+    fn rejected(&self, no: NodeRefusal) -> Outcome {
         if no.message.to_lowercase().contains("nonce") {
             meters::wrong_nonce(self.chain_id());
         }
@@ -219,14 +222,14 @@ impl Passage {
     }
 }
 
-impl No {
-    /// Whether it says that the node has the transaction, or that another has its nonce.
+impl NodeRefusal {
+    /// Whether it says that the node has the transaction, or that its nonce is used.
     fn had_before(&self) -> bool {
-        matches!(self.verdict, Verdict::Known | Verdict::NonceUsed)
+        matches!(self.meaning, NodeError::AlreadyKnown | NodeError::NonceUsed)
     }
 }
 
-/// What an error object says beside its message.
+/// The text in the `data` of an error object.
 fn data_of(error: &Json) -> Option<String> {
     let error: Value = serde_json::from_slice(error.as_bytes()).ok()?;
     Some(error.get("data")?.as_str()?.to_owned())

@@ -1,4 +1,4 @@
-//! The checks under the lane: everything that takes a look at the chain.
+//! The checks that need the chain, made while the lane is held.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use alloy_primitives::U256;
 use tokio::time::Instant;
 
-use super::Passage;
+use super::Submission;
 use crate::config::{Gap, Repeats};
 use crate::in_flight::{InFlight, next};
 use crate::meters;
@@ -15,28 +15,28 @@ use crate::refusal::Refusal;
 use crate::transaction::Transaction;
 use crate::upstream::Node;
 
-/// How long a node may take for what is asked again and again.
+/// How long a node may take when an early transaction asks again.
 const STILL_EARLY: Duration = Duration::from_secs(1);
 
-/// What the checks came to.
+/// What the checks found.
 pub(super) enum Checked {
-    /// It may go to the node that was asked.
+    /// It may be sent to this node, which was the one asked.
     Good(Arc<Node>),
-    /// The node has this very transaction from the same client.
+    /// The node already has this transaction, from the same client.
     Repeated,
     TooEarly(u64),
 }
 
-/// Why the checks came to nothing.
-pub(super) enum Bad {
-    No(Refusal),
-    /// No node has answered what was asked.
-    Unasked(Refusal),
+/// Why the checks failed.
+pub(super) enum CheckError {
+    Refused(Refusal),
+    /// No node answered.
+    NoNode(Refusal),
 }
 
-impl From<Refusal> for Bad {
-    fn from(refusal: Refusal) -> Bad {
-        Bad::No(refusal)
+impl From<Refusal> for CheckError {
+    fn from(refusal: Refusal) -> CheckError {
+        CheckError::Refused(refusal)
     }
 }
 
@@ -59,9 +59,9 @@ fn can_pay(transaction: &Transaction, account: &Account) -> Result<(), Refusal> 
     Ok(())
 }
 
-impl Passage {
-    /// The node that will count this nonce next as far as is known, where the question whether it does may be asked
-    /// together with the submission: nothing that needs its answer is done before.
+impl Submission {
+    /// The node that is expected to count this nonce next. `None` where the count is needed before the transaction is
+    /// sent, or where nothing is expected.
     pub(super) fn expected_at(&self) -> Option<Arc<Node>> {
         let (lanes, transaction) = (&self.lanes, &self.transaction);
         let config = &lanes.config;
@@ -83,33 +83,36 @@ impl Passage {
         lanes.nodes.is_first(&node).then_some(node)
     }
 
-    /// Everything that takes a look at the chain.
-    pub(super) async fn check(&mut self, in_flight: Option<&InFlight>) -> Result<Checked, Bad> {
+    /// Makes all checks that need the chain.
+    pub(super) async fn check(
+        &mut self,
+        in_flight: Option<&InFlight>,
+    ) -> Result<Checked, CheckError> {
         let lanes = self.lanes.clone();
         let (config, transaction) = (&lanes.config, &self.transaction);
         let want = Want { balance: config.check_balance, fee: config.check_fee };
-        // Asked each time: what one node has, another may lack, and what it had it may have lost.
+        // Asked every time: one node may lack what another has, and a node may lose what it had.
         let asked = lanes.nodes.account(transaction.sender, want);
         let asked = match &self.early {
             None => asked.await,
-            // Probably it still is: whoever comes before it does not wait for that answer.
+            // It is probably still early, so it gives up when a lower nonce arrives.
             Some(early) => tokio::select! {
                 biased;
                 asked = asked => asked,
-                () = early.seat.overtaken() => return Ok(Checked::TooEarly(early.next)),
+                () = early.waiter.overtaken() => return Ok(Checked::TooEarly(early.next)),
                 () = tokio::time::sleep_until(early.until.min(Instant::now() + STILL_EARLY)) => {
                     return Ok(Checked::TooEarly(early.next));
                 }
             },
         };
-        let (account, node) = asked.map_err(Bad::Unasked)?;
+        let (account, node) = asked.map_err(CheckError::NoNode)?;
         self.is_new = transaction.nonce >= account.count;
         if transaction.nonce < account.count && self.is_repeated(&account).await? {
             return Ok(Checked::Repeated);
         }
         can_pay(transaction, &account)?;
         if transaction.nonce > account.count && config.gap != Gap::Forward {
-            // While the line moves, nobody looks for what has no outcome.
+            // While the sender's nonces advance there is no need to read the pending set.
             if self.early.as_ref().is_some_and(|early| account.count > early.next) {
                 return Ok(Checked::TooEarly(account.count));
             }
@@ -121,17 +124,17 @@ impl Passage {
         Ok(Checked::Good(node))
     }
 
-    /// Whether the node has this very transaction from the same client. Another that has its nonce may
-    /// still be replaced, as long as it is not in a block.
-    async fn is_repeated(&self, account: &Account) -> Result<bool, Bad> {
+    /// Whether the node already has this transaction from the same client. A different transaction with its nonce can
+    /// still be replaced until it is in a block.
+    async fn is_repeated(&self, account: &Account) -> Result<bool, CheckError> {
         let Transaction { sender, nonce, hash, .. } = self.transaction;
         let nodes = &self.lanes.nodes;
-        if nodes.knows(hash).await.map_err(Bad::Unasked)? {
+        if nodes.knows(hash).await.map_err(CheckError::NoNode)? {
             return Ok(self.is_submitted || self.is_same_client().await?);
         }
-        if self.reserves || nonce < nodes.mined(sender).await.map_err(Bad::Unasked)? {
+        if self.reserves || nonce < nodes.mined(sender).await.map_err(CheckError::NoNode)? {
             meters::wrong_nonce(self.chain_id());
-            return Err(Bad::No(Refusal::NonceTooLow { next: account.count, nonce }));
+            return Err(CheckError::Refused(Refusal::NonceTooLow { next: account.count, nonce }));
         }
         Ok(false)
     }
@@ -147,9 +150,9 @@ impl Passage {
         }
     }
 
-    /// The first nonce that is neither counted nor on its way. Where a gap is final the node is asked once more:
-    /// what has left the set meanwhile is counted by then.
-    async fn next(&self, in_flight: Option<&InFlight>, mut count: u64) -> Result<u64, Bad> {
+    /// The first nonce that the node does not count and that is not pending. Where a gap is refused at once, the node is
+    /// asked a second time: a transaction that left the set in between is in the count by then.
+    async fn next(&self, in_flight: Option<&InFlight>, mut count: u64) -> Result<u64, CheckError> {
         let members = match in_flight {
             Some(in_flight) => match in_flight.members().await {
                 Ok(members) => members,
@@ -159,7 +162,7 @@ impl Passage {
         };
         if self.lanes.config.gap == Gap::Refuse {
             let account = self.lanes.nodes.account(self.transaction.sender, Want::default()).await;
-            count = account.map_err(Bad::Unasked)?.0.count;
+            count = account.map_err(CheckError::NoNode)?.0.count;
         }
         Ok(next(count, &members))
     }

@@ -1,5 +1,5 @@
-//! What is answered: `POST /` is the node. `GET /healthz` says that the process lives, `GET /readyz` whether
-//! it can do its work: the engine answers, or may be missed, and a node does. `GET /metrics` has the numbers.
+//! The endpoints. `POST /` is JSON-RPC. `GET /healthz` says that the process is alive, `GET /readyz` whether it can
+//! work: a node answers, and the engine does or is not required. `GET /metrics` has the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,26 +20,26 @@ use crate::meters;
 use crate::refusal::Refusal;
 use crate::relay::{Answer, Relay, json, with_status};
 
-/// How long the engine and a node may take for their parts of `/readyz`.
+/// How long the engine and a node may take to answer for `/readyz`.
 const HEALTH_WITHIN: Duration = Duration::from_secs(2);
 
 const LOOK: &str = "GET, HEAD";
 const NO_WEBSOCKET: &str = "WebSocket is not supported: use HTTP, POST / with application/json. For \
                             subscriptions connect to the node itself; transactions are sent here\n";
 
-/// What can be asked for at an address.
+/// Which endpoints an address serves.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum Endpoints {
     All,
-    /// JSON-RPC, and whether the process lives.
+    /// JSON-RPC and `/healthz`.
     Calls,
     /// Health and metrics.
     Admin,
 }
 
-/// What is behind an address.
-pub(super) struct Desk {
-    pub(super) door: Door,
+/// Answers the requests of one address.
+pub(super) struct Routes {
+    pub(super) endpoints: Endpoints,
     pub(super) relay: Relay,
     pub(super) metrics: Option<PrometheusHandle>,
     pub(super) credentials: Credentials,
@@ -48,9 +48,8 @@ pub(super) struct Desk {
     pub(super) bodies: Bodies,
 }
 
-impl Desk {
-    /// Answers a request of `from`. Where all connections are taken, only those are answered who ask how the
-    /// relay is.
+impl Routes {
+    /// Answers a request from the client `from`. Reserve connections may only ask for health and metrics.
     pub(super) async fn answer(
         &self,
         request: Request<Incoming>,
@@ -58,12 +57,12 @@ impl Desk {
         is_in_reserve: bool,
     ) -> Answer {
         if !self.hosts.accept(request.headers()) {
-            let why = "this relay does not know itself by this Host: see --hosts\n";
+            let why = "this Host is not allowed: see --hosts\n";
             return plain(StatusCode::MISDIRECTED_REQUEST, why);
         }
         let origin = self.origins.known(request.headers());
         let mut answer = match request.uri().path() {
-            "/" if self.door != Door::Admin => match is_in_reserve {
+            "/" if self.endpoints != Endpoints::Admin => match is_in_reserve {
                 true => too_many(),
                 false => self.calls(request, from, origin.is_some()).await,
             },
@@ -94,7 +93,7 @@ impl Desk {
     }
 
     async fn rpc(&self, request: Request<Incoming>, caller: &Caller) -> Answer {
-        // A page in a browser can post anything but this without being asked who it is.
+        // A web page can post other content types to another origin without a CORS preflight.
         if !is_json(request.headers()) {
             let why = "the content type must be application/json\n";
             return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
@@ -109,10 +108,13 @@ impl Desk {
         }
     }
 
-    /// How the relay is. Nobody need say who they are to hear that it lives.
+    /// Health and metrics. `/healthz` needs no token.
     async fn look(&self, path: &str, request: &Request<Incoming>, from: &Arc<str>) -> Answer {
-        if self.door == Door::Calls && path != "/healthz" {
-            return plain(StatusCode::NOT_FOUND, "it is at the address for health and metrics\n");
+        if self.endpoints == Endpoints::Calls && path != "/healthz" {
+            return plain(
+                StatusCode::NOT_FOUND,
+                "this is served at the address for health and metrics\n",
+            );
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return not_allowed(LOOK);
@@ -130,7 +132,7 @@ impl Desk {
     async fn ready(&self) -> Answer {
         let lanes = &self.relay.lanes;
         let config = &lanes.config;
-        // Asked and not remembered: whoever asks wants to know how it is now.
+        // Asked now, not taken from memory: the caller wants the present state.
         let (engine, node) = tokio::join!(
             tokio::time::timeout(HEALTH_WITHIN, lanes.tenure.health()),
             tokio::time::timeout(HEALTH_WITHIN, lanes.nodes.answer())
@@ -155,7 +157,7 @@ impl Desk {
     fn metrics(&self) -> Answer {
         let lanes = &self.relay.lanes;
         lanes.tenure.measure_ages();
-        meters::look(lanes.config.rules.chain_id, &lanes.passing);
+        meters::look(lanes.config.rules.chain_id, &lanes.active);
         match &self.metrics {
             Some(metrics) => {
                 with_status(StatusCode::OK, "text/plain; version=0.0.4", metrics.render())
@@ -178,7 +180,7 @@ fn not_allowed(allowed: &'static str) -> Answer {
 fn who_are_you(from: &str) -> Answer {
     meters::unauthorized();
     tracing::debug!(event = "relay.unauthorized", client = from);
-    let why = "a token is needed, in the header Authorization: Bearer TOKEN\n";
+    let why = "a token is required, in the header Authorization: Bearer TOKEN\n";
     let mut answer = plain(StatusCode::UNAUTHORIZED, why);
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer

@@ -1,8 +1,8 @@
-//! The way of one transaction through its lane: the checks, the submission, what became of it.
+//! One transaction from its turn in the lane to its outcome: the checks, the submission, the log line.
 //!
-//! The lane is free again as soon as the node has answered; confirmation is not waited for. Sending the
-//! same transaction twice has one effect, so an answer that got lost is found out under the lane, by
-//! looking for the hash and by sending again.
+//! The lane is released as soon as the node has answered; nobody waits for a confirmation. Sending a transaction
+//! twice has the same effect as sending it once, so when an answer is lost the relay keeps the lane, looks for the hash
+//! and sends again.
 
 mod check;
 mod submit;
@@ -14,10 +14,10 @@ use tenure::{ErrorKind, Hold, OnOutage, Protection};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::check::{Bad, Checked};
+use self::check::{CheckError, Checked};
 use crate::config::Gap;
 use crate::in_flight::{InFlight, Member};
-use crate::lane::{Lanes, Outcome, Turn, Way};
+use crate::lane::{Lanes, Order, Outcome, Turn};
 use crate::meters;
 use crate::node::Want;
 use crate::queue::{Early, Lane, Place};
@@ -26,57 +26,57 @@ use crate::repeat::Client;
 use crate::signers::Written;
 use crate::transaction::Transaction;
 
-/// How often a transaction of unknown outcome is looked for once its lane has moved on.
+/// How often to look for a transaction whose outcome is unknown after its lane has been released.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// What is answered sooner is in the lane alone, and does not join the pending set.
-const SHOWN_AFTER: Duration = Duration::from_millis(100);
-/// How long the engine may take for that where the outcome is unknown.
-const SHOWN_WITHIN: Duration = Duration::from_secs(1);
-/// The first pause before a node that does not answer is asked again, and the longest.
+/// A transaction joins the pending set only if it takes longer than this. Until then the lane shows it.
+const PENDING_AFTER: Duration = Duration::from_millis(100);
+/// How long to wait for the engine when a transaction of unknown outcome joins the pending set.
+const PENDING_WITHIN: Duration = Duration::from_secs(1);
+/// The first and the longest pause before a node that did not answer is asked again.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_millis(200);
-/// How often one that is too early looks again where there is no order.
+/// How often an early transaction checks its nonce again when no order is kept.
 const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
-/// One transaction on its way.
-pub(crate) struct Passage {
+/// One transaction that the relay is processing.
+pub(crate) struct Submission {
     lanes: Arc<Lanes>,
     transaction: Transaction,
     client: Option<Client>,
-    /// Who sent it, for the log.
+    /// The name of the client, for the log.
     from: Arc<str>,
     arrived: Instant,
-    /// When its turn came last.
+    /// When its last turn began.
     turn_at: Option<Instant>,
-    /// How it was when it last came too early.
+    /// What the queue said when its last turn came too early.
     early: Option<Early>,
     was_early: bool,
-    /// Taken when the answer has been given.
+    /// `None` once the client has its answer.
     answer: Option<oneshot::Sender<Outcome>>,
-    /// Its place in the pending set.
+    /// Its entry in the pending set.
     member: Option<Member>,
-    /// From here on a node may have it.
+    /// Whether a node may have it from this relay.
     is_submitted: bool,
-    /// What was tried before the checks is not known to have come to nothing.
-    is_unheard: bool,
-    /// The node did not have it when its turn came: whatever it has then, it has from here.
+    /// Whether an attempt before the checks may still have an effect.
+    is_unanswered: bool,
+    /// The node did not have this nonce when the turn began, so if it has the transaction now, it has it from this relay.
     is_new: bool,
-    /// What says that it was sent by this client.
+    /// The record that this client sent it.
     remembered: Option<Hold>,
-    /// Its client sends with nonces that it has reserved, and means to replace nothing.
+    /// Its client reserves nonces, so it never means to replace a transaction.
     reserves: bool,
-    /// What says so to other signers.
+    /// The record of its hash beside the reserved nonce, for other signers.
     written: Option<Written>,
 }
 
-/// What came of one turn.
-enum Visit {
-    Over(Outcome),
-    /// Others come first; the sender's next nonce is this.
+/// How a turn ended.
+enum TurnResult {
+    Done(Outcome),
+    /// Its nonce is not next; this one is.
     TooEarly(u64),
 }
 
-impl Passage {
+impl Submission {
     pub(crate) fn new(
         lanes: Arc<Lanes>,
         transaction: Transaction,
@@ -84,9 +84,9 @@ impl Passage {
         from: Arc<str>,
         reserves: bool,
         answer: oneshot::Sender<Outcome>,
-    ) -> Passage {
+    ) -> Submission {
         let (arrived, answer) = (Instant::now(), Some(answer));
-        Passage {
+        Submission {
             lanes,
             transaction,
             client,
@@ -98,7 +98,7 @@ impl Passage {
             answer,
             member: None,
             is_submitted: false,
-            is_unheard: false,
+            is_unanswered: false,
             is_new: false,
             remembered: None,
             reserves,
@@ -106,11 +106,11 @@ impl Passage {
         }
     }
 
-    pub(crate) async fn pass(mut self, way: Way) {
-        let outcome = match way {
-            Way::ByNonce(place) => self.pass_by_nonce(place).await,
-            Way::ByArrival(turn) => self.pass_by_arrival(turn).await,
-            Way::Free => self.pass_free().await,
+    pub(crate) async fn run(mut self, order: Order) {
+        let outcome = match order {
+            Order::ByNonce(place) => self.run_by_nonce(place).await,
+            Order::ByArrival(turn) => self.run_by_arrival(turn).await,
+            Order::None => self.run_unordered().await,
         };
         self.keep_remembered(&outcome).await;
         if self.reserves {
@@ -120,38 +120,38 @@ impl Passage {
         self.end(outcome);
     }
 
-    /// The lowest nonce here goes to the lane, again and again until it is next.
-    async fn pass_by_nonce(&mut self, mut place: Place) -> Outcome {
+    /// Takes turns until its nonce is next. At each relay the lowest nonce of a sender waits in the lane.
+    async fn run_by_nonce(&mut self, mut place: Place) -> Outcome {
         loop {
             let lane = match place.turn().await {
                 Ok(Some(lane)) => lane,
                 Ok(None) => match self.lanes.join(&self.transaction).await {
                     Ok(hold) => Lane::new(hold),
                     Err(error) => {
-                        let refusal = self.no_turn(&error);
+                        let refusal = self.lane_refusal(&error);
                         place.refuse_all(&refusal);
                         return self.refused(refusal);
                     }
                 },
                 Err(refusal) => return self.refused(refusal),
             };
-            let lane = match place.goes_behind(lane) {
+            let lane = match place.pass_to_lower(lane) {
                 Ok(()) => continue,
                 Err(lane) => lane,
             };
-            match self.visit(Some(&lane.hold)).await {
-                Visit::Over(outcome) => {
+            match self.take_turn(Some(&lane.hold)).await {
+                TurnResult::Done(outcome) => {
                     let class = class_of(&outcome);
                     let next = self.transaction.nonce.saturating_add(1);
                     let next = ["accepted", "repeated"].contains(&class).then_some(next);
                     place.leave(Some(lane).filter(|_| class != "unknown"), next);
                     return outcome;
                 }
-                Visit::TooEarly(next) => {
+                TurnResult::TooEarly(next) => {
                     let Gap::Hold(window) = self.lanes.config.gap else {
                         return self.gap(next, Duration::ZERO);
                     };
-                    match place.step_aside(next, lane, window).await {
+                    match place.wait_until_next(next, lane, window).await {
                         Ok(early) => self.early = Some(early),
                         Err(waited) => return self.gap(next, waited),
                     }
@@ -160,24 +160,24 @@ impl Passage {
         }
     }
 
-    /// The order of the lane is that of arrival at all relays.
-    async fn pass_by_arrival(&mut self, turn: Turn) -> Outcome {
+    /// Takes one turn, in the order of arrival at all relays.
+    async fn run_by_arrival(&mut self, turn: Turn) -> Outcome {
         match turn.await {
-            Ok(hold) => match self.visit(Some(&hold)).await {
-                Visit::Over(outcome) => outcome,
-                Visit::TooEarly(next) => self.gap(next, Duration::ZERO),
+            Ok(hold) => match self.take_turn(Some(&hold)).await {
+                TurnResult::Done(outcome) => outcome,
+                TurnResult::TooEarly(next) => self.gap(next, Duration::ZERO),
             },
-            Err(error) => Outcome::Refused(self.no_turn(&error)),
+            Err(error) => Outcome::Refused(self.lane_refusal(&error)),
         }
     }
 
-    /// Without order.
-    async fn pass_free(&mut self) -> Outcome {
+    /// Takes no turn in a lane.
+    async fn run_unordered(&mut self) -> Outcome {
         let (mut last, mut until) = (0, self.arrived);
         loop {
-            match (self.visit(None).await, self.lanes.config.gap) {
-                (Visit::Over(outcome), _) => return outcome,
-                (Visit::TooEarly(next), Gap::Hold(window)) => {
+            match (self.take_turn(None).await, self.lanes.config.gap) {
+                (TurnResult::Done(outcome), _) => return outcome,
+                (TurnResult::TooEarly(next), Gap::Hold(window)) => {
                     if next > last || until == self.arrived {
                         (last, until) = (next, Instant::now() + window);
                     }
@@ -186,7 +186,7 @@ impl Passage {
                     }
                     tokio::time::sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await;
                 }
-                (Visit::TooEarly(next), _) => return self.gap(next, Duration::ZERO),
+                (TurnResult::TooEarly(next), _) => return self.gap(next, Duration::ZERO),
             }
         }
     }
@@ -197,7 +197,7 @@ impl Passage {
         self.refused(Refusal::NonceGap { next, nonce, waited, because })
     }
 
-    /// What a node may have is not refused any more: it may still be carried out.
+    /// A transaction that a node may have cannot be refused any more, because the node may still run it: its outcome is unknown.
     fn refused(&self, refusal: Refusal) -> Outcome {
         let hash = self.transaction.hash;
         Outcome::Refused(match refusal {
@@ -207,20 +207,19 @@ impl Passage {
         })
     }
 
-    /// A client is known again for what it has sent, or may have, and not for what was refused.
+    /// Keeps the record of who sent it if a node has it or may have it.
     async fn keep_remembered(&mut self, outcome: &Outcome) {
         let Some(remembered) = self.remembered.take() else { return };
         if matches!(class_of(outcome), "accepted" | "unknown") {
-            // What cannot be kept is forgotten: a repetition hears the node's own words.
+            // Without the record, a repetition is answered with the node's own words.
             let _ = remembered.detach().await;
         }
     }
 
-    /// What is done under the lane, for as long as it is held and no longer.
-    async fn visit(&mut self, hold: Option<&Hold>) -> Visit {
+    /// Checks and submits while the lane is held, and stops when the lane is lost or `max_hold` is over.
+    async fn take_turn(&mut self, hold: Option<&Hold>) -> TurnResult {
         self.turn_at = Some(Instant::now());
-        // The set is kept under the lane. Without the engine there is none; nobody waits to hear that
-        // again.
+        // The pending set needs the engine. If the engine is down, nobody waits to find that out a second time.
         let protection = hold.map(Hold::protection);
         let is_kept = self.lanes.config.pending_set && protection == Some(Protection::Engine);
         if let Some(protection) = protection.filter(|by| *by != Protection::Engine) {
@@ -238,56 +237,60 @@ impl Passage {
         let shown = async {
             match &in_flight {
                 Some(in_flight) => {
-                    tokio::time::sleep(SHOWN_AFTER).await;
+                    tokio::time::sleep(PENDING_AFTER).await;
                     in_flight.join(nonce, Some(hash)).await
                 }
                 None => std::future::pending().await,
             }
         };
         let mut member = None;
-        let visit = {
-            let (ends, works) = (tokio::time::sleep(max_hold), self.work(in_flight.as_ref()));
+        let result = {
+            let (ends, works) =
+                (tokio::time::sleep(max_hold), self.check_and_submit(in_flight.as_ref()));
             tokio::pin!(lost, ends, works, shown);
             loop {
                 tokio::select! {
                     biased;
                     why = &mut lost => break Err(why),
                     () = &mut ends => break Err(format!("no answer within {max_hold:?}")),
-                    visit = &mut works => break Ok(visit),
+                    result = &mut works => break Ok(result),
                     joined = &mut shown, if member.is_none() => member = Some(joined.ok()),
                 }
             }
         };
         self.member = member.flatten();
-        let visit = match visit {
-            Ok(Visit::Over(Outcome::Refused(refusal))) => Visit::Over(self.refused(refusal)),
-            Ok(visit) => visit,
-            Err(why) => Visit::Over(Outcome::Refused(self.cut_off(why))),
+        let result = match result {
+            Ok(TurnResult::Done(Outcome::Refused(refusal))) => {
+                TurnResult::Done(self.refused(refusal))
+            }
+            Ok(result) => result,
+            Err(why) => TurnResult::Done(Outcome::Refused(self.cut_off(why))),
         };
-        self.stays_shown(&visit, in_flight).await;
-        if let Visit::Over(outcome) = &visit {
+        self.keep_pending(&result, in_flight).await;
+        if let TurnResult::Done(outcome) = &result {
             if ["rejected", "refused"].contains(&class_of(outcome)) {
                 self.lanes.queues.refused(sender, nonce, why(outcome));
             }
         } else {
             self.was_early = true;
         }
-        visit
+        result
     }
 
-    /// What has no outcome yet stays in the pending set, and nothing else.
-    async fn stays_shown(&mut self, visit: &Visit, in_flight: Option<InFlight>) {
-        let is_unknown = matches!(visit, Visit::Over(outcome) if class_of(outcome) == "unknown");
+    /// Leaves the transaction in the pending set if its outcome is unknown, and takes it out otherwise.
+    async fn keep_pending(&mut self, result: &TurnResult, in_flight: Option<InFlight>) {
+        let is_unknown =
+            matches!(result, TurnResult::Done(outcome) if class_of(outcome) == "unknown");
         match (is_unknown, in_flight) {
             (true, Some(in_flight)) if self.member.is_none() => {
                 let Transaction { nonce, hash, .. } = self.transaction;
-                // An engine that is gone is not waited for: the answer is.
-                let joined = tokio::time::timeout(SHOWN_WITHIN, in_flight.join(nonce, Some(hash)));
+                // The client waits for its answer, so the engine gets little time.
+                let joined =
+                    tokio::time::timeout(PENDING_WITHIN, in_flight.join(nonce, Some(hash)));
                 self.member = joined.await.ok().and_then(Result::ok);
             }
             (true, _) => {}
-            // Not in the set any more when the next one looks at it, whose turn comes before anything else is
-            // done.
+            // Before the lane is released: the next transaction must not find it in the set.
             (false, _) => self.member = None,
         }
     }
@@ -300,61 +303,63 @@ impl Passage {
         );
         match self.is_submitted {
             true => Refusal::OutcomeUnknown { hash: self.transaction.hash, why },
-            false => Refusal::NodeUnreachable(format!("the lane was given up: {why}")),
+            false => Refusal::NodeUnreachable(format!("the lane was lost: {why}")),
         }
     }
 
-    async fn work(&mut self, in_flight: Option<&InFlight>) -> Visit {
+    async fn check_and_submit(&mut self, in_flight: Option<&InFlight>) -> TurnResult {
         if let Some(node) = self.expected_at()
-            && let Some(visit) = self.submit_as_expected(&node).await
+            && let Some(result) = self.submit_as_expected(&node).await
         {
-            return visit;
+            return result;
         }
         let mut pause = FIRST_RETRY;
         loop {
             let gone = match self.check(in_flight).await {
                 Ok(Checked::Good(node)) => {
                     if let Err(refusal) = self.remember().await {
-                        return Visit::Over(Outcome::Refused(refusal));
+                        return TurnResult::Done(Outcome::Refused(refusal));
                     }
                     if self.reserves && self.written.is_none() {
                         match self.lanes.write_down(&self.transaction).await {
                             Ok(written) => self.written = Some(written),
-                            Err(refusal) => return Visit::Over(Outcome::Refused(refusal)),
+                            Err(refusal) => return TurnResult::Done(Outcome::Refused(refusal)),
                         }
                     }
-                    // Whoever repeats what another has sent hears that from the node.
+                    // A repetition of someone else's transaction gets the node's answer.
                     if self.lanes.config.answer_early && self.is_new {
                         self.answer_with(Outcome::Accepted(self.transaction.hash));
                     }
                     match self.submit(&node).await {
-                        Ok(outcome) => return Visit::Over(outcome),
-                        // Another node may not have those before it: it is asked first.
+                        Ok(outcome) => return TurnResult::Done(outcome),
+                        // The next node may lack the transactions before this one, so check again.
                         Err(refusal) => refusal,
                     }
                 }
                 Ok(Checked::Repeated) => {
                     let hash = self.transaction.hash;
-                    return Visit::Over(match self.is_submitted {
+                    return TurnResult::Done(match self.is_submitted {
                         true => Outcome::Accepted(hash),
                         false => Outcome::Repeated(hash),
                     });
                 }
-                Ok(Checked::TooEarly(next)) => return Visit::TooEarly(next),
-                Err(Bad::No(refusal)) => return Visit::Over(Outcome::Refused(refusal)),
-                Err(Bad::Unasked(refusal)) => refusal,
+                Ok(Checked::TooEarly(next)) => return TurnResult::TooEarly(next),
+                Err(CheckError::Refused(refusal)) => {
+                    return TurnResult::Done(Outcome::Refused(refusal));
+                }
+                Err(CheckError::NoNode(refusal)) => refusal,
             };
-            // It may be about to start again. Whoever has had an answer relies on it.
+            // The node may be restarting. A client that was already told "sent" relies on it, so there is no limit then.
             let until = self.arrived + self.lanes.config.answer_within;
             if self.answer.is_some() && Instant::now() + pause > until {
-                return Visit::Over(Outcome::Refused(gone));
+                return TurnResult::Done(Outcome::Refused(gone));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LAST_RETRY);
         }
     }
 
-    /// From now on this client is known again for this transaction, if it says who it is.
+    /// Records that this client is about to send the transaction, if the client identifies itself.
     async fn remember(&mut self) -> Result<(), Refusal> {
         let is_known = self.remembered.is_some();
         let client = self.client.as_ref().filter(|_| self.is_new && !is_known);
@@ -366,17 +371,17 @@ impl Passage {
         Ok(())
     }
 
-    /// Where work may go on without the engine, it also goes on without the pending set.
+    /// Where the relay may work without the engine, it may also work without the pending set.
     fn without_engine(&self, error: &tenure::Error) -> Result<(), Refusal> {
         let is_down = error.kind() == ErrorKind::Unavailable;
         if is_down && self.lanes.config.on_outage != OnOutage::Closed {
             return Ok(());
         }
-        Err(self.no_turn(error))
+        Err(self.lane_refusal(error))
     }
 
-    /// What it means to a client that there is no lane.
-    fn no_turn(&self, error: &tenure::Error) -> Refusal {
+    /// What to tell a client if there is no lane for its transaction.
+    fn lane_refusal(&self, error: &tenure::Error) -> Refusal {
         match error.kind() {
             ErrorKind::Full => Refusal::LineFull { limit: self.lanes.config.per_sender as usize },
             ErrorKind::Closed => Refusal::ShuttingDown,
@@ -386,12 +391,12 @@ impl Passage {
 
     fn answer_with(&mut self, outcome: Outcome) {
         if let Some(answer) = self.answer.take() {
-            // Whoever asked may have hung up.
+            // The client may have disconnected.
             let _ = answer.send(outcome);
         }
     }
 
-    /// The lane has moved on.
+    /// Counts, logs and answers, after the lane has been released.
     pub(crate) fn end(mut self, outcome: Outcome) {
         let Transaction { sender, nonce, hash, .. } = self.transaction;
         let class = class_of(&outcome);
@@ -404,7 +409,7 @@ impl Passage {
             meters::wrong_nonce(self.chain_id());
         }
         if !["accepted", "repeated"].contains(&class) && self.answer.is_none() {
-            // Whoever sent it has been told that all is well.
+            // The client was told that it was sent.
             let reason: String = why(&outcome).chars().take(200).collect();
             tracing::error!(
                 event = "relay.failed_late", %sender, nonce, %hash, outcome = class, reason
@@ -420,8 +425,7 @@ impl Passage {
         }
     }
 
-    /// One line a transaction: what became of it, how long it waited for its turn, and how long it took in
-    /// all.
+    /// One line per transaction: its outcome, how long it waited for its turn, and how long it took altogether.
     fn log(&self, outcome: &Outcome) {
         let Transaction { sender, nonce, hash, .. } = self.transaction;
         let reason = match outcome {
@@ -436,7 +440,7 @@ impl Passage {
         );
     }
 
-    /// It still counts as on its way until it is found, or another has its nonce.
+    /// Waits until a node has the transaction or its nonce is used; it counts as pending until then.
     async fn follow(&self) {
         let Transaction { sender, nonce, hash, .. } = self.transaction;
         let nodes = &self.lanes.nodes;

@@ -1,7 +1,7 @@
-//! A transaction on its way, and whoever waits for its outcome.
+//! The work on one transaction, as a future of its outcome.
 //!
-//! Whoever waits moves it along, so that it costs no task of its own. When they hang up, or have had an answer before
-//! the work was done, the rest goes on by itself.
+//! The task that awaits the outcome also does the work, so a transaction needs no task of its own. If the future is
+//! dropped first, because the client disconnected or was answered early, the work continues in a task of its own.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,34 +11,34 @@ use tokio::sync::oneshot;
 
 use crate::lane::Outcome;
 
-/// What is left of the work.
+/// The work that is left.
 type Rest = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Its outcome, when that is known; `None` if the work came to a bad end.
-pub(crate) struct Journey {
+/// Resolves to the outcome, or to `None` if the work panicked.
+pub(crate) struct Processing {
     rest: Option<Rest>,
     answered: oneshot::Receiver<Outcome>,
 }
 
-impl Journey {
-    pub(crate) fn new(rest: Option<Rest>, answered: oneshot::Receiver<Outcome>) -> Journey {
-        Journey { rest, answered }
+impl Processing {
+    pub(crate) fn new(rest: Option<Rest>, answered: oneshot::Receiver<Outcome>) -> Processing {
+        Processing { rest, answered }
     }
 
-    /// From now on it goes on by itself, also while nobody waits for it.
-    pub(crate) fn goes_alone(&mut self) {
-        // Without a runtime it has come to its end anyway.
+    /// Continues the work in a task of its own.
+    pub(crate) fn detach(&mut self) {
+        // Without a runtime the process is ending anyway.
         if let (Some(rest), Ok(runtime)) = (self.rest.take(), Handle::try_current()) {
             runtime.spawn(rest);
         }
     }
 }
 
-impl Future for Journey {
+impl Future for Processing {
     type Output = Option<Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Outcome>> {
-        // Not there while it runs: what panics is not run again.
+        // Taken out while it runs, so that work that panicked is not polled again.
         if let Some(mut rest) = self.rest.take()
             && rest.as_mut().poll(cx).is_pending()
         {
@@ -48,9 +48,9 @@ impl Future for Journey {
     }
 }
 
-impl Drop for Journey {
+impl Drop for Processing {
     fn drop(&mut self) {
-        self.goes_alone();
+        self.detach();
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    fn journey() -> (Journey, oneshot::Receiver<()>, oneshot::Sender<()>) {
+    fn processing() -> (Processing, oneshot::Receiver<()>, oneshot::Sender<()>) {
         let ((answer, answered), (done, is_done)) = (oneshot::channel(), oneshot::channel());
         let (go_on, goes_on) = oneshot::channel::<()>();
         let rest = async move {
@@ -68,21 +68,21 @@ mod tests {
             let _ = goes_on.await;
             let _ = done.send(());
         };
-        (Journey::new(Some(Box::pin(rest)), answered), is_done, go_on)
+        (Processing::new(Some(Box::pin(rest)), answered), is_done, go_on)
     }
 
     #[tokio::test]
     async fn the_work_goes_on_when_the_answer_was_given_before_its_end() {
-        let (journey, done, go_on) = journey();
-        assert!(matches!(journey.await, Some(Outcome::Accepted(_))));
+        let (processing, done, go_on) = processing();
+        assert!(matches!(processing.await, Some(Outcome::Accepted(_))));
         go_on.send(()).unwrap();
         done.await.unwrap();
     }
 
     #[tokio::test]
     async fn the_work_is_done_although_nobody_waits_for_it() {
-        let (journey, done, go_on) = journey();
-        drop(journey);
+        let (processing, done, go_on) = processing();
+        drop(processing);
         go_on.send(()).unwrap();
         done.await.unwrap();
     }

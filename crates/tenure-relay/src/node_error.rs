@@ -1,41 +1,40 @@
-//! What a node means by the error that it answers a transaction with.
+//! What a node's error says about a transaction.
 //!
-//! Nodes agree on no codes for this, so their words decide. `phrases.tsv` lists them, each with the
-//! node that says it and where that is written. Words that are not in the list mean nothing by
-//! themselves: the caller looks the transaction up before it believes them.
+//! Nodes do not agree on error codes, so the text decides. `phrases.tsv` lists known phrases, each with the node that
+//! uses it and a source. A phrase that is not in the list decides nothing: the caller looks the transaction up.
 
 use std::sync::LazyLock;
 
-/// What an error says about a transaction.
+/// The meaning of an error that a node answers a transaction with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Verdict {
-    /// The node has this very transaction, or says so.
-    Known,
-    /// Its nonce is used, perhaps by itself.
+pub(crate) enum NodeError {
+    /// The node says that it already has this transaction.
+    AlreadyKnown,
+    /// Its nonce is used, perhaps by this same transaction.
     NonceUsed,
-    /// The fault of the node or of a proxy: nothing was said about the transaction.
-    Trouble,
-    /// The node does not want it.
-    No,
-    /// Words that nobody has listed.
+    /// The node or a proxy failed; this says nothing about the transaction.
+    Unavailable,
+    /// The node refuses it.
+    Rejected,
+    /// The phrase is not in the list.
     Unlisted,
 }
 
-/// The codes of a node or proxy that could not do its work: internal error, resource unavailable.
+/// Codes of a node or proxy that failed: internal error, resource unavailable.
 const TROUBLE: [i64; 2] = [-32603, -32002];
 
-const PHRASES: &str = include_str!("verdict/phrases.tsv");
+const PHRASES: &str = include_str!("node_error/phrases.tsv");
 
-/// The words to look for, in lower case, those of the weightier verdicts first.
-static WORDS: LazyLock<Vec<(Verdict, &'static str)>> = LazyLock::new(|| {
-    let mut words: Vec<_> = rows().map(|row| (row.verdict, row.words)).collect();
+/// The phrases in lower case, in the order in which meanings take precedence.
+static WORDS: LazyLock<Vec<(NodeError, &'static str)>> = LazyLock::new(|| {
+    let mut words: Vec<_> = rows().map(|row| (row.meaning, row.words)).collect();
     words.sort_unstable();
     words.dedup();
     words
 });
 
 struct Row {
-    verdict: Verdict,
+    meaning: NodeError,
     words: &'static str,
     #[cfg(test)]
     rest: [&'static str; 4],
@@ -44,18 +43,18 @@ struct Row {
 fn rows() -> impl Iterator<Item = Row> {
     PHRASES.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut columns = line.split('\t');
-        let verdict = match columns.next()? {
-            "known" => Verdict::Known,
-            "used" => Verdict::NonceUsed,
-            "trouble" => Verdict::Trouble,
-            "no" => Verdict::No,
+        let meaning = match columns.next()? {
+            "known" => NodeError::AlreadyKnown,
+            "used" => NodeError::NonceUsed,
+            "trouble" => NodeError::Unavailable,
+            "no" => NodeError::Rejected,
             _ => return None,
         };
         let words = columns.next()?;
         #[cfg(test)]
         let rest = [columns.next()?, columns.next()?, columns.next()?, columns.next()?];
         Some(Row {
-            verdict,
+            meaning,
             words,
             #[cfg(test)]
             rest,
@@ -63,14 +62,14 @@ fn rows() -> impl Iterator<Item = Row> {
     })
 }
 
-impl Verdict {
+impl NodeError {
     /// Reads an error object. Some nodes put the reason into `data`.
-    pub(crate) fn of(code: i64, message: &str, data: Option<&str>) -> Verdict {
+    pub(crate) fn of(code: i64, message: &str, data: Option<&str>) -> NodeError {
         let said = format!("{message} {}", data.unwrap_or_default()).to_lowercase();
         match WORDS.iter().find(|(_, words)| contains(&said, words)) {
-            Some((verdict, _)) => *verdict,
-            None if TROUBLE.contains(&code) => Verdict::Trouble,
-            None => Verdict::Unlisted,
+            Some((meaning, _)) => *meaning,
+            None if TROUBLE.contains(&code) => NodeError::Unavailable,
+            None => NodeError::Unlisted,
         }
     }
 }
@@ -99,22 +98,22 @@ mod tests {
             assert!(contains(&message.to_lowercase(), row.words), "{message}");
             // As the node says it, as a proxy passes it on, and as the reason in `data`.
             let passed_on = format!("call failed: {message}");
-            assert_eq!(Verdict::of(code, message, None), row.verdict, "{node}: {message}");
-            assert_eq!(Verdict::of(code, &passed_on, None), row.verdict, "{node}: {passed_on}");
+            assert_eq!(NodeError::of(code, message, None), row.meaning, "{node}: {message}");
+            assert_eq!(NodeError::of(code, &passed_on, None), row.meaning, "{node}: {passed_on}");
             let (data, outer) = (format!("\"{message}\""), "Invalid parameters: tx");
-            assert_eq!(Verdict::of(-32602, outer, Some(&data)), row.verdict, "{node}: {message}");
+            assert_eq!(NodeError::of(-32602, outer, Some(&data)), row.meaning, "{node}: {message}");
         }
     }
 
     #[test]
     fn words_that_are_not_listed_say_nothing() {
-        for (code, message, verdict) in [
-            (-32000, "something else", Verdict::Unlisted),
-            (0, "", Verdict::Unlisted),
-            (-32603, "something else", Verdict::Trouble),
-            (-32000, "proof of failure", Verdict::Unlisted),
+        for (code, message, meaning) in [
+            (-32000, "something else", NodeError::Unlisted),
+            (0, "", NodeError::Unlisted),
+            (-32603, "something else", NodeError::Unavailable),
+            (-32000, "proof of failure", NodeError::Unlisted),
         ] {
-            assert_eq!(Verdict::of(code, message, None), verdict, "{code} {message}");
+            assert_eq!(NodeError::of(code, message, None), meaning, "{code} {message}");
         }
     }
 }

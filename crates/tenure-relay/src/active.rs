@@ -1,4 +1,4 @@
-//! Which transactions are on their way, since when.
+//! The transactions that this relay is processing, and since when.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// All that have arrived and have no outcome yet. Clones are the same.
+/// All transactions that have arrived and have no outcome yet. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Passing(Arc<Inner>);
+pub(crate) struct Active(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -22,26 +22,26 @@ struct Arrivals {
     since: BTreeMap<u64, Instant>,
 }
 
-impl Passing {
-    /// One more, until what this returns is dropped.
-    pub(crate) fn enter(&self) -> Passes {
+impl Active {
+    /// Adds one until the guard is dropped.
+    pub(crate) fn enter(&self) -> ActiveGuard {
         let mut arrivals = self.0.arrivals();
         let number = arrivals.next;
         arrivals.next += 1;
         arrivals.since.insert(number, Instant::now());
-        Passes { number, of: self.0.clone() }
+        ActiveGuard { number, of: self.0.clone() }
     }
 
     pub(crate) fn count(&self) -> usize {
         self.0.arrivals().since.len()
     }
 
-    /// For how long the oldest of them has been on its way.
+    /// The age of the oldest.
     pub(crate) fn oldest(&self) -> Duration {
         self.0.arrivals().since.values().next().map(Instant::elapsed).unwrap_or_default()
     }
 
-    /// Waits until there are none.
+    /// Waits until there are none left.
     pub(crate) async fn none_left(&self) {
         loop {
             let told = self.0.none_left.notified();
@@ -61,13 +61,13 @@ impl Inner {
     }
 }
 
-/// One that is on its way.
-pub(crate) struct Passes {
+/// One transaction that is being processed.
+pub(crate) struct ActiveGuard {
     number: u64,
     of: Arc<Inner>,
 }
 
-impl Drop for Passes {
+impl Drop for ActiveGuard {
     fn drop(&mut self) {
         let mut arrivals = self.of.arrivals();
         arrivals.since.remove(&self.number);
@@ -83,19 +83,19 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_comes_when_the_last_has_left() {
-        let passing = Passing::default();
-        passing.none_left().await;
-        let (one, two) = (passing.enter(), passing.enter());
-        assert_eq!(passing.count(), 2);
+        let active = Active::default();
+        active.none_left().await;
+        let (one, two) = (active.enter(), active.enter());
+        assert_eq!(active.count(), 2);
         let waiting = tokio::spawn({
-            let passing = passing.clone();
-            async move { passing.none_left().await }
+            let active = active.clone();
+            async move { active.none_left().await }
         });
         drop(one);
         tokio::task::yield_now().await;
-        assert!(!waiting.is_finished() && passing.oldest() > Duration::ZERO);
+        assert!(!waiting.is_finished() && active.oldest() > Duration::ZERO);
         drop(two);
         waiting.await.unwrap();
-        assert_eq!((passing.count(), passing.oldest()), (0, Duration::ZERO));
+        assert_eq!((active.count(), active.oldest()), (0, Duration::ZERO));
     }
 }
