@@ -68,7 +68,10 @@ fn the_docs_name_every_code_and_reason_and_no_other() {
 fn texts_begin_as_those_that_wallets_match_on() {
     let begins = [
         ("nonce_too_low", "nonce too low: next nonce 5, tx nonce 3"),
-        ("nonce_gap", "nonce too high: next nonce 5, tx nonce 7, and those between did not come"),
+        (
+            "nonce_gap",
+            "nonce too high: next nonce 5, tx nonce 7, and the ones between did not arrive",
+        ),
         ("nonce_max", "nonce has max value"),
         ("fee_too_low", "max fee per gas less than block base fee"),
         ("tip_above_fee", "max priority fee per gas higher than max fee per gas"),
