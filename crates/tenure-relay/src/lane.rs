@@ -15,7 +15,6 @@ use crate::access::Caller;
 use crate::active::Active;
 use crate::config::{Config, Gap};
 use crate::envelope::Json;
-use crate::expected::Expected;
 use crate::in_flight::InFlight;
 use crate::processing::Processing;
 use crate::queue::{PASSED_ON_FOR, Place, Queues};
@@ -34,7 +33,6 @@ pub(crate) struct Lanes {
     pub(crate) config: Config,
     pub(crate) tenure: Tenure,
     pub(crate) nodes: Nodes,
-    pub(crate) expected: Expected,
     pub(crate) queues: Queues,
     pub(crate) active: Active,
     pub(crate) signers: Signers,

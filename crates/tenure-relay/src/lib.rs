@@ -11,8 +11,6 @@ pub mod alloy;
 mod config;
 #[cfg(feature = "relay")]
 pub mod envelope;
-#[cfg(feature = "relay")]
-mod expected;
 pub mod in_flight;
 #[cfg(feature = "relay")]
 mod lane;

@@ -28,7 +28,7 @@ pub(crate) struct BaseFee(Mutex<Option<(Instant, Option<u128>)>>);
 
 impl BaseFee {
     /// The fee, or `None` if it must be asked for again.
-    pub(crate) fn get(&self) -> Option<Option<u128>> {
+    fn get(&self) -> Option<Option<u128>> {
         let (since, fee) = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
         (since.elapsed() < FEE_LASTS).then_some(fee)
     }
@@ -111,28 +111,6 @@ impl Nodes {
         // An unreadable answer: the node may have taken the transaction.
         let reply = read_reply(&heard.body, &id).map_err(NoAnswer::Unknown)?;
         Ok((reply, !heard.is_unavailable))
-    }
-
-    /// The same, and asks for the sender's count in the same request. If no earlier transaction is missing, the count is this
-    /// nonce or more, in whichever order the node handles the two calls.
-    pub(crate) async fn submit_and_count(
-        &self,
-        node: &Arc<Node>,
-        transaction: &Transaction,
-    ) -> Result<(Reply, bool, Option<u64>), NoAnswer> {
-        let ids = [Json::of(&1), Json::of(&2)];
-        let raw = Json::of(&[hex::encode_prefixed(&transaction.raw)]);
-        let pending = Json::of(&(format!("{:#x}", transaction.sender), "pending"));
-        let calls = [
-            call(&ids[0], "eth_sendRawTransaction", &raw),
-            call(&ids[1], "eth_getTransactionCount", &pending),
-        ];
-        let heard = self.post_to(node, batch(calls)).await?;
-        let mut replies = read_replies(&heard.body, &ids).map_err(NoAnswer::Unknown)?.into_iter();
-        let missing = || Err(Refusal::BadReply("the answer to this call is missing".to_owned()));
-        let sent = replies.next().unwrap_or_else(missing).map_err(NoAnswer::Unknown)?;
-        let count = replies.next().and_then(Result::ok).and_then(|reply| result(reply).ok());
-        Ok((sent, !heard.is_unavailable, count.and_then(|count| quantity(&count).ok())))
     }
 
     /// Makes several calls in one request, to save round trips.

@@ -15,7 +15,6 @@ use crate::access::Caller;
 use crate::active::Active;
 use crate::config::Config;
 use crate::envelope::{self, Bad, Call, Incoming, Json, Reply, read_replies};
-use crate::expected::Expected;
 use crate::lane::{Lanes, Outcome};
 use crate::meters;
 use crate::processing::Processing;
@@ -83,10 +82,8 @@ impl Relay {
         let nodes = Nodes::new(&config)?;
         meters::start(config.rules.chain_id, tenure, nodes.seen().map(|(host, _)| host));
         let (tenure, signers) = (tenure.clone(), Signers::default());
-        let (queues, active, expected) =
-            (Queues::default(), Active::default(), Expected::default());
-        let lanes = Lanes { config, tenure, nodes, expected, queues, active, signers };
-        Ok(Relay { lanes: Arc::new(lanes) })
+        let (queues, active) = (Queues::default(), Active::default());
+        Ok(Relay { lanes: Arc::new(Lanes { config, tenure, nodes, queues, active, signers }) })
     }
 
     /// Waits until no transaction is being processed.

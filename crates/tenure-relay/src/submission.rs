@@ -57,8 +57,6 @@ pub(crate) struct Submission {
     member: Option<Member>,
     /// Whether a node may have it from this relay.
     is_submitted: bool,
-    /// Whether an attempt before the checks may still have an effect.
-    is_unanswered: bool,
     /// The node did not have this nonce when the turn began, so if it has the transaction now, it has it from this relay.
     is_new: bool,
     /// The record that this client sent it.
@@ -98,7 +96,6 @@ impl Submission {
             answer,
             member: None,
             is_submitted: false,
-            is_unanswered: false,
             is_new: false,
             remembered: None,
             reserves,
@@ -130,10 +127,10 @@ impl Submission {
                     Err(error) => {
                         let refusal = self.lane_refusal(&error);
                         place.refuse_all(&refusal);
-                        return self.refused(refusal);
+                        return Outcome::Refused(refusal);
                     }
                 },
-                Err(refusal) => return self.refused(refusal),
+                Err(refusal) => return Outcome::Refused(refusal),
             };
             let lane = match place.pass_to_lower(lane) {
                 Ok(()) => continue,
@@ -194,17 +191,7 @@ impl Submission {
     fn gap(&self, next: u64, waited: Duration) -> Outcome {
         let Transaction { sender, nonce, .. } = self.transaction;
         let because = self.lanes.queues.why_missing(sender, next);
-        self.refused(Refusal::NonceGap { next, nonce, waited, because })
-    }
-
-    /// A transaction that a node may have cannot be refused any more, because the node may still run it: its outcome is unknown.
-    fn refused(&self, refusal: Refusal) -> Outcome {
-        let hash = self.transaction.hash;
-        Outcome::Refused(match refusal {
-            Refusal::OutcomeUnknown { .. } => refusal,
-            _ if self.is_submitted => Refusal::OutcomeUnknown { hash, why: refusal.message() },
-            _ => refusal,
-        })
+        Outcome::Refused(Refusal::NonceGap { next, nonce, waited, because })
     }
 
     /// Keeps the record of who sent it if a node has it or may have it.
@@ -259,13 +246,8 @@ impl Submission {
             }
         };
         self.member = member.flatten();
-        let result = match result {
-            Ok(TurnResult::Done(Outcome::Refused(refusal))) => {
-                TurnResult::Done(self.refused(refusal))
-            }
-            Ok(result) => result,
-            Err(why) => TurnResult::Done(Outcome::Refused(self.cut_off(why))),
-        };
+        let result =
+            result.unwrap_or_else(|why| TurnResult::Done(Outcome::Refused(self.cut_off(why))));
         self.keep_pending(&result, in_flight).await;
         if let TurnResult::Done(outcome) = &result {
             if ["rejected", "refused"].contains(&class_of(outcome)) {
@@ -308,11 +290,6 @@ impl Submission {
     }
 
     async fn check_and_submit(&mut self, in_flight: Option<&InFlight>) -> TurnResult {
-        if let Some(node) = self.expected_at()
-            && let Some(result) = self.submit_as_expected(&node).await
-        {
-            return result;
-        }
         let mut pause = FIRST_RETRY;
         loop {
             let gone = match self.check(in_flight).await {
@@ -337,11 +314,7 @@ impl Submission {
                     }
                 }
                 Ok(Checked::Repeated) => {
-                    let hash = self.transaction.hash;
-                    return TurnResult::Done(match self.is_submitted {
-                        true => Outcome::Accepted(hash),
-                        false => Outcome::Repeated(hash),
-                    });
+                    return TurnResult::Done(Outcome::Repeated(self.transaction.hash));
                 }
                 Ok(Checked::TooEarly(next)) => return TurnResult::TooEarly(next),
                 Err(CheckError::Refused(refusal)) => {

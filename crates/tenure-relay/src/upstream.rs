@@ -173,11 +173,6 @@ impl Nodes {
         Ok(answer)
     }
 
-    /// Whether this is the first node, and it answered its last request.
-    pub(crate) fn is_first(&self, node: &Arc<Node>) -> bool {
-        self.nodes.first().is_some_and(|first| Arc::ptr_eq(first, node)) && node.answers()
-    }
-
     /// The node that is asked after this one.
     pub(crate) fn after(&self, node: &Arc<Node>) -> Arc<Node> {
         let mut others = self.nodes.iter().skip_while(|other| !Arc::ptr_eq(other, node)).skip(1);

@@ -6,7 +6,6 @@ use crate::probe;
 mod access;
 mod failover;
 mod flood;
-mod following;
 mod handover;
 mod hung;
 mod killed;

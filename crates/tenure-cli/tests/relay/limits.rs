@@ -80,7 +80,7 @@ fn half_sent_bodies_share_a_bounded_room() {
     assert!(call(&address, ECHO, "[8]").contains("[8]"));
     let long = format!(r#"["{}"]"#, "x".repeat(4_000_000));
     let refused = call(&address, ECHO, &long);
-    assert!(refused.contains("-32005") && refused.contains("room"), "{refused:.300}");
+    assert!(refused.contains("-32005") && refused.contains("common limit"), "{refused:.300}");
     // The room is free again when they are gone.
     drop(held);
     eventually("a long one passes", || call(&address, ECHO, &long).contains("xxxx"));

@@ -60,29 +60,6 @@ fn can_pay(transaction: &Transaction, account: &Account) -> Result<(), Refusal> 
 }
 
 impl Submission {
-    /// The node that is expected to count this nonce next. `None` where the count is needed before the transaction is
-    /// sent, or where nothing is expected.
-    pub(super) fn expected_at(&self) -> Option<Arc<Node>> {
-        let (lanes, transaction) = (&self.lanes, &self.transaction);
-        let config = &lanes.config;
-        let is_asked_first = !config.ordering
-            || !matches!(config.gap, Gap::Hold(_))
-            || config.answer_early
-            || config.check_balance
-            || self.client.is_some()
-            || self.reserves
-            || self.was_early
-            || self.is_submitted;
-        if is_asked_first {
-            return None;
-        }
-        let base_fee = if config.check_fee { lanes.nodes.base_fee.get()? } else { None };
-        let account = Account { count: transaction.nonce, balance: None, base_fee };
-        can_pay(transaction, &account).ok()?;
-        let node = lanes.expected.node(transaction.sender, transaction.nonce)?;
-        lanes.nodes.is_first(&node).then_some(node)
-    }
-
     /// Makes all checks that need the chain.
     pub(super) async fn check(
         &mut self,
@@ -130,7 +107,7 @@ impl Submission {
         let Transaction { sender, nonce, hash, .. } = self.transaction;
         let nodes = &self.lanes.nodes;
         if nodes.knows(hash).await.map_err(CheckError::NoNode)? {
-            return Ok(self.is_submitted || self.is_same_client().await?);
+            return Ok(self.is_same_client().await?);
         }
         if self.reserves || nonce < nodes.mined(sender).await.map_err(CheckError::NoNode)? {
             meters::wrong_nonce(self.chain_id());

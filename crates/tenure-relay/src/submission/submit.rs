@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Submission, TurnResult};
+use super::Submission;
 use crate::config::Gap;
 use crate::envelope::{Json, Reply};
 use crate::lane::Outcome;
@@ -41,57 +41,10 @@ struct NodeRefusal {
 }
 
 impl Submission {
-    /// Sends it to the node that is expected to count it next, and asks for the count in the same request. `None` if that
-    /// did not settle the outcome: the caller then checks and submits in the usual way.
-    pub(super) async fn submit_as_expected(&mut self, node: &Arc<Node>) -> Option<TurnResult> {
-        let Transaction { sender, nonce, hash, .. } = self.transaction;
-        let lanes = self.lanes.clone();
-        self.is_submitted = true;
-        let (reply, is_its_own, count) =
-            match lanes.nodes.submit_and_count(node, &self.transaction).await {
-                Ok(answered) => answered,
-                Err(NoAnswer::NotSent(_)) => {
-                    self.is_submitted = false;
-                    return None;
-                }
-                Err(NoAnswer::Unknown(_)) => {
-                    self.is_unanswered = true;
-                    return None;
-                }
-            };
-        match (reply, count) {
-            (Reply::Result(own), Some(count)) if self.is_own(&own) => {
-                if count >= nonce {
-                    lanes.expected.taken(sender, nonce, node);
-                    return Some(TurnResult::Done(Outcome::Accepted(hash)));
-                }
-                // The node has lost earlier transactions, and keeps this one until it has them again.
-                lanes.expected.forget(sender);
-                self.is_unanswered = true;
-                Some(TurnResult::TooEarly(count))
-            }
-            (Reply::Result(_), _) => {
-                self.is_unanswered = true;
-                None
-            }
-            (Reply::Error { code, message, raw }, _) => {
-                lanes.expected.forget(sender);
-                let meaning = NodeError::of(code, &message, data_of(&raw).as_deref());
-                let is_a_no = match meaning {
-                    NodeError::AlreadyKnown | NodeError::NonceUsed => true,
-                    NodeError::Rejected => is_its_own,
-                    NodeError::Unlisted | NodeError::Unavailable => false,
-                };
-                self.is_submitted = !is_a_no;
-                None
-            }
-        }
-    }
-
     /// Sends it, first to the node that was asked for the count, until its outcome is known. An error means that the node
     /// could not be reached and that no node has the transaction from this relay.
     pub(super) async fn submit(&mut self, node: &Arc<Node>) -> Result<Outcome, Refusal> {
-        let (mut pause, mut unanswered, mut refused) = (FIRST_LOOK, self.is_unanswered, 0);
+        let (mut pause, mut unanswered, mut refused) = (FIRST_LOOK, false, 0);
         let (mut node, mut has_those_before) = (node.clone(), true);
         let mut is_first = true;
         loop {
@@ -157,8 +110,6 @@ impl Submission {
         let was_submitted = std::mem::replace(&mut self.is_submitted, true);
         match self.lanes.nodes.submit(node, &self.transaction).await {
             Ok((Reply::Result(hash), _)) if self.is_own(&hash) => {
-                let Transaction { sender, nonce, .. } = self.transaction;
-                self.lanes.expected.taken(sender, nonce, node);
                 Attempt::Done(Outcome::Accepted(self.transaction.hash))
             }
             Ok((Reply::Result(_), _)) => Attempt::Unanswered,
