@@ -285,7 +285,7 @@ impl Submission {
         );
         match self.is_submitted {
             true => Refusal::OutcomeUnknown { hash: self.transaction.hash, why },
-            false => Refusal::NodeUnreachable(format!("the lane was lost: {why}")),
+            false => Refusal::NodeUnreachable(format!("the lane was released: {why}")),
         }
     }
 
