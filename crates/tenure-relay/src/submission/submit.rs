@@ -86,22 +86,25 @@ impl Submission {
             }
             let Some(no) = no else { continue };
             refused += 1;
-            if known == Ok(false) && !unanswered {
-                let is_final = match no.meaning {
-                    NodeError::NonceUsed => true,
-                    // If the nonce is used, this transaction may have used it: some nodes count it before they find it.
-                    NodeError::Unlisted => self.nonce_is_free().await,
-                    NodeError::AlreadyKnown | NodeError::Unavailable | NodeError::Rejected => false,
-                };
-                if is_final || refused >= SURE_AFTER {
-                    return Ok(self.rejected(no));
-                }
+            let is_absent = known == Ok(false) && !unanswered;
+            if is_absent && (refused >= SURE_AFTER || self.is_final(no.meaning).await) {
+                return Ok(self.rejected(no));
             }
             // An attempt that was not answered may still reach a node.
             if unanswered && refused >= SURE_AFTER {
                 let hash = self.transaction.hash;
                 return Ok(Outcome::Refused(Refusal::OutcomeUnknown { hash, why: no.message }));
             }
+        }
+    }
+
+    /// Whether an error of a node that does not have the transaction needs no repetition.
+    async fn is_final(&self, meaning: NodeError) -> bool {
+        match meaning {
+            NodeError::NonceUsed => true,
+            // If the nonce is used, this transaction may have used it: some nodes count it before they find it.
+            NodeError::Unlisted => self.nonce_is_free().await,
+            NodeError::AlreadyKnown | NodeError::Unavailable | NodeError::Rejected => false,
         }
     }
 
