@@ -1,11 +1,11 @@
 //! The engines: [`memory`] is always there, the others are behind features of the same name.
 
+mod convert;
 #[cfg(feature = "file")]
 pub mod file;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
-mod words;
 
 /// The schemes of a Redis, also for builds without it, which say what is missing.
 pub(crate) const REDIS_SCHEMES: [&str; 8] = [

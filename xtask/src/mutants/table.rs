@@ -27,7 +27,7 @@ const LISTENERS: &[&str] = &["--test", "listeners", "a_listener_that_blocks"];
 /// When the watchdog looks at what.
 const TIMERS: &[&str] = &["--lib", "claim_table::"];
 /// Pushes of a Redis, without one.
-const PUSHES: &[&str] = &["--lib", "redis::push::"];
+const PUSHES: &[&str] = &["--lib", "redis::turns::"];
 /// Several runtimes that share a connection.
 const RUNTIMES: &[&str] = &["--test", "engines", "runtimes::"];
 /// Outages on virtual time.
@@ -114,21 +114,21 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         breaks: "a turn that overtakes the answer *waiting* is dropped",
-        file: "crates/tenure/src/engines/redis/push.rs",
+        file: "crates/tenure/src/engines/redis/places.rs",
         find: "table.early.push_back(early);",
         replace: "drop(early);",
         tests: PUSHES,
     },
     Mutation {
         breaks: "a turn from before its claim was sent is believed",
-        file: "crates/tenure/src/engines/redis/push.rs",
+        file: "crates/tenure/src/engines/redis/places.rs",
         find: "early.heard >= base",
         replace: "early.heard >= Moment::ORIGIN",
         tests: PUSHES,
     },
     Mutation {
         breaks: "a connection whose runtime does not run is read by nobody",
-        file: "crates/tenure/src/engines/redis/guard.rs",
+        file: "crates/tenure/src/engines/redis/connection/takeover.rs",
         find: "if count > MOST_MISSED {",
         replace: "if count > 1000 * MOST_MISSED {",
         tests: RUNTIMES,
@@ -283,14 +283,14 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "a server that has forgotten a script is not told it again",
         file: "crates/tenure/src/engines/redis/steps.rs",
-        find: "Ok(self.launch_on(link, request, Manner { with_text: true, ..manner }))",
-        replace: "Ok(self.launch_on(link, request, Manner { with_text: false, ..manner }))",
+        find: "Ok(self.send_on(connection, request, SendOptions { with_text: true, ..options }))",
+        replace: "Ok(self.send_on(connection, request, SendOptions { with_text: false, ..options }))",
         tests: &["--test", "engines", "redis_faults::states::s66_"],
     },
     Mutation {
         breaks: "nobody looks again when the connection that brings turns was lost",
-        file: "crates/tenure/src/engines/redis/link.rs",
-        find: "self.shared.look_again_in(0);",
+        file: "crates/tenure/src/engines/redis/connection.rs",
+        find: "self.shared.waiting.look_again_in(0);",
         replace: "",
         tests: &["--test", "redis_faults", "s19_"],
     },
@@ -317,21 +317,21 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         breaks: "a renewal counts at a server that is not the primary any more",
-        file: "crates/tenure/src/engines/redis/steps.rs",
-        find: "Some((link, heard)) => steps.shared.confirm(&link, heard).await.err(),",
+        file: "crates/tenure/src/engines/redis/claims.rs",
+        find: "Some((connection, reply)) => self.doubt(&connection, reply).await,",
         replace: "Some(_) => None,",
         tests: &["--test", "engines", "s84_a_holder_that_cannot_hear_the_sentinels"],
     },
     Mutation {
         breaks: "nobody hears from the sentinels that another server takes over",
-        file: "crates/tenure/src/engines/redis/drive.rs",
+        file: "crates/tenure/src/engines/redis/connection/task.rs",
         find: "let watch = greeting.primary.and_then(|primary| self.watch(primary));",
         replace: "let watch: Option<Watch> = None;",
         tests: &["--test", "engines", "failovers::sentinels_planned"],
     },
     Mutation {
         breaks: "the claims of a process that was killed stay in a file",
-        file: "crates/tenure/src/engines/file/desk.rs",
+        file: "crates/tenure/src/engines/file/transaction.rs",
         find: "rows.remove(&id)?;",
         replace: "",
         tests: &["--test", "engines", "s111_the_next_is_served_at_once"],

@@ -164,7 +164,7 @@ async fn s118_a_file_of_a_later_version_is_refused_politely() {
     let ground = Ground::new();
     works(&ground.path).await;
     ground.sql().execute_batch("PRAGMA user_version = 2").unwrap();
-    refused(&ground.path, ErrorKind::Unsupported, "form 2").await;
+    refused(&ground.path, ErrorKind::Unsupported, "format 2").await;
     refused(&ground.path, ErrorKind::Unsupported, "use the later version").await;
     assert_eq!(ground.number("PRAGMA user_version"), 2);
 }

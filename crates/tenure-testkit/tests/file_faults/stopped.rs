@@ -62,7 +62,7 @@ async fn whoever_stands_still_behind_the_gate_is_named_and_nobody_hangs() {
     for ask in asks {
         let (error, took) = soon(ask).await.unwrap();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        let own = format!("process {} has kept the file to itself", std::process::id());
+        let own = format!("process {} has had the writer lock", std::process::id());
         assert!(error.to_string().contains(&own), "{error}");
         assert!(took < secs(12), "after {took:?}");
     }

@@ -1,25 +1,26 @@
-//! `file:PATH`: lines in a file, for the processes of one machine.
+//! `file:PATH`: locks in a file, for the processes of one machine.
 //!
-//! One SQLite file; every step is the ledger's, in one transaction. A thread, the clerk, does all
+//! One SQLite file; every step is the ledger's, in one transaction. A worker thread does all
 //! that touches the file, so that no caller waits for the disk or for another process.
 //!
 //! Time is `CLOCK_BOOTTIME`, which all processes of a machine share, together with the boot that it
 //! belongs to; the wall clock plays no part. What a process that was killed had or waited for ends
 //! at once where its pid can be seen, and with its ttl elsewhere.
 
-mod ballast;
-mod clerk;
-mod desk;
 mod examine;
-mod gate;
 mod host;
-mod place;
+mod messages;
+mod paths;
+mod queue;
+mod reserve;
 mod rows;
-mod shelf;
 mod sockets;
 mod statements;
+mod storage;
 mod store;
-mod wire;
+mod transaction;
+mod worker;
+mod writer_lock;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -37,14 +38,15 @@ use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::Name;
 use crate::observe;
 use crate::system;
-use clerk::{Clerk, Desktop, Job, Kind};
-use desk::Desk;
-use shelf::Kept;
+use queue::{Job, JobKind, JobQueue};
+use storage::SqlResult;
 use store::Store;
+use transaction::Transaction;
+use worker::Worker;
 
-/// Lines in a file. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
+/// Locks in a file. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
 pub struct File {
-    desktop: Arc<Desktop>,
+    queue: Arc<JobQueue>,
     path: PathBuf,
     profile: Profile,
     generation: u64,
@@ -61,7 +63,7 @@ impl File {
     pub fn open(path: impl AsRef<Path>) -> Result<File> {
         let (tell, told) = mpsc::channel();
         let opened = File::start(path.as_ref().to_owned(), None, move |opened| {
-            // Whoever asked waits right here.
+            // The caller waits right here.
             let _ = tell.send(opened);
         })?;
         told.recv().unwrap_or_else(|_| Err(ended()))?;
@@ -79,44 +81,44 @@ impl File {
         Ok(opened)
     }
 
-    /// Starts the clerk, which says whether the file could be opened.
+    /// Starts the worker, which says whether the file could be opened.
     fn start(
         path: PathBuf,
         guard: Option<u32>,
         opened: impl FnOnce(Result<()>) + Send + 'static,
     ) -> Result<File> {
         let fault = |error: std::io::Error| {
-            let reason = format!("a thread cannot be started: {error}");
+            let reason = format!("cannot start a thread: {error}");
             Error::new(ErrorKind::Internal, reason).next("see the limits of this process")
         };
-        let path = std::path::absolute(&path).map_err(|_| place::no_file(&path))?;
+        let path = std::path::absolute(&path).map_err(|_| paths::no_file(&path))?;
         let label = format!("file:{}", path.display());
-        let desktop = Arc::new(Desktop::new().map_err(fault)?);
-        let (clerks_own, clerks_path) = (desktop.clone(), path.clone());
+        let queue = Arc::new(JobQueue::new().map_err(fault)?);
+        let (its_queue, its_path) = (queue.clone(), path.clone());
         let thread = std::thread::Builder::new().name("tenure-file".into());
-        let started = thread.spawn(move || match Store::open(&clerks_path, guard) {
+        let started = thread.spawn(move || match Store::open(&its_path, guard) {
             Ok(store) => {
-                let clerk = Clerk::new(store, clerks_own);
+                let worker = Worker::new(store, its_queue);
                 opened(Ok(()));
                 // Renewals are made here, too.
                 observe::keep_apart();
-                clerk.work();
+                worker.work();
             }
             Err(error) => opened(Err(error)),
         });
         started.map_err(fault)?;
         let generation = system::generation();
         let mut profile = Profile::new(label);
-        // Longer than for the gate, so that whoever gives up can say who stands in it.
+        // Longer than for the writer lock, so that a caller that gives up can say who has it.
         profile.patience = store::PATIENCE + Duration::from_secs(1);
-        Ok(File { desktop, path, profile, generation })
+        Ok(File { queue, path, profile, generation })
     }
 
-    /// Has the clerk do something, in the order of calls.
+    /// Queues a job for the worker thread, in the order of calls.
     fn ask<T: Send + 'static>(
         &self,
-        kind: Kind,
-        act: impl FnMut(&mut Desk<'_>) -> Kept<T> + Send + 'static,
+        kind: JobKind,
+        act: impl FnMut(&mut Transaction<'_>) -> SqlResult<T> + Send + 'static,
     ) -> Step<T> {
         self.ask_or(None, kind, act)
     }
@@ -125,25 +127,25 @@ impl File {
     fn ask_or<T: Send + 'static>(
         &self,
         if_gone: Option<T>,
-        kind: Kind,
-        act: impl FnMut(&mut Desk<'_>) -> Kept<T> + Send + 'static,
+        kind: JobKind,
+        act: impl FnMut(&mut Transaction<'_>) -> SqlResult<T> + Send + 'static,
     ) -> Step<T> {
         let (tell, told) = oneshot::channel();
         let tell = move |answer| {
             // Nobody need wait for it.
             let _ = tell.send(answer);
         };
-        self.desktop.put(Box::new(Task { kind, act, answer: None, if_gone, tell }));
+        self.queue.put(Box::new(Task { kind, act, answer: None, if_gone, tell }));
         Step::pending(async move { told.await.unwrap_or_else(|_| Err(ended())) })
     }
 }
 
-/// What it is to leave a file that is gone.
+/// The answer to a leave when the file is gone.
 const FORGOTTEN: Left = Left::Gone(Ended::Forgotten);
 
 /// A job with an answer.
 struct Task<A, T, F> {
-    kind: Kind,
+    kind: JobKind,
     act: A,
     answer: Option<T>,
     if_gone: Option<T>,
@@ -152,12 +154,12 @@ struct Task<A, T, F> {
 
 impl<A, T, F> Job for Task<A, T, F>
 where
-    A: FnMut(&mut Desk<'_>) -> Kept<T> + Send,
+    A: FnMut(&mut Transaction<'_>) -> SqlResult<T> + Send,
     T: Send,
     F: FnOnce(Result<T>) + Send,
 {
-    fn act(&mut self, desk: &mut Desk<'_>) -> Kept<()> {
-        self.answer = Some((self.act)(desk)?);
+    fn act(&mut self, transaction: &mut Transaction<'_>) -> SqlResult<()> {
+        self.answer = Some((self.act)(transaction)?);
         Ok(())
     }
 
@@ -171,7 +173,7 @@ where
         tell(if_gone.ok_or(error));
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> JobKind {
         self.kind
     }
 }
@@ -182,26 +184,30 @@ impl Engine for File {
     }
 
     fn attach(&self, turns: Weak<dyn Turns>) {
-        let mut clients = self.desktop.clients.write().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.queue.clients.write().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|client| client.strong_count() > 0);
         clients.push(turns);
     }
 
     fn claim(&self, claim: &Claim) -> Step<Verdict> {
         let claim = claim.clone();
-        flatten(self.ask(Kind::Claim, move |desk| desk.claim(&claim, true)))
+        flatten(self.ask(JobKind::Claim, move |transaction| transaction.claim(&claim, true)))
     }
 
     fn renew(&self, _shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
         let batch = batch.to_vec();
         let if_gone = batch.iter().map(|_| Renewed::Gone(Ended::Forgotten)).collect();
-        let renew = move |desk: &mut Desk<'_>| batch.iter().map(|one| desk.renew(one)).collect();
-        self.ask_or(Some(if_gone), Kind::InAnyCase, renew)
+        let renew = move |transaction: &mut Transaction<'_>| {
+            batch.iter().map(|one| transaction.renew(one)).collect()
+        };
+        self.ask_or(Some(if_gone), JobKind::InAnyCase, renew)
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {
         let leave = leave.clone();
-        self.ask_or(Some(FORGOTTEN), Kind::InAnyCase, move |desk| desk.leave(&leave))
+        self.ask_or(Some(FORGOTTEN), JobKind::InAnyCase, move |transaction| {
+            transaction.leave(&leave)
+        })
     }
 
     fn leave_soon(&self, leave: Leave, done: Ack) {
@@ -210,49 +216,49 @@ impl Engine for File {
             // Unheard: the watchdog tries again.
             Err(_) => drop(done),
         };
-        let act = move |desk: &mut Desk<'_>| desk.leave(&leave);
-        let (kind, answer, if_gone) = (Kind::InAnyCase, None, Some(FORGOTTEN));
-        self.desktop.put(Box::new(Task { kind, act, answer, if_gone, tell }));
+        let act = move |transaction: &mut Transaction<'_>| transaction.leave(&leave);
+        let (kind, answer, if_gone) = (JobKind::InAnyCase, None, Some(FORGOTTEN));
+        self.queue.put(Box::new(Task { kind, act, answer, if_gone, tell }));
     }
 
     fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
         let name = name.clone();
-        flatten(self.ask(Kind::Plain, move |desk| desk.resize(&name, capacity)))
+        flatten(self.ask(JobKind::Plain, move |transaction| transaction.resize(&name, capacity)))
     }
 
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
         let (name, note) = (name.clone(), note.clone());
-        self.ask(Kind::Plain, move |desk| desk.break_hold(&name, fence, &note))
+        self.ask(JobKind::Plain, move |transaction| transaction.break_hold(&name, fence, &note))
     }
 
     fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
         let (name, seen) = (name.clone(), seen.clone());
-        self.ask(Kind::Plain, move |desk| desk.forget(&name, &seen))
+        self.ask(JobKind::Plain, move |transaction| transaction.forget(&name, &seen))
     }
 
     fn detach(&self, _name: &Name, id: &ClaimId) -> Step<()> {
         let id = *id;
-        self.ask(Kind::InAnyCase, move |desk| desk.detach(&id))
+        self.ask(JobKind::InAnyCase, move |transaction| transaction.detach(&id))
     }
 
     fn inspect(&self, scope: &Scope) -> Step<Page> {
         let scope = scope.clone();
-        self.ask(Kind::Plain, move |desk| desk.inspect(&scope))
+        self.ask(JobKind::Plain, move |transaction| transaction.inspect(&scope))
     }
 
     fn health(&self) -> Step<()> {
-        self.ask(Kind::Plain, |_| Ok(()))
+        self.ask(JobKind::Plain, |_| Ok(()))
     }
 
     fn examine(&self) -> Step<Vec<Finding>> {
         let path = self.path.clone();
-        self.ask(Kind::Plain, move |desk| desk.examine(&path))
+        self.ask(JobKind::Plain, move |transaction| transaction.examine(&path))
     }
 
     fn close(&self) -> Step<()> {
         let (tell, told) = oneshot::channel();
-        self.desktop.close(Some(tell));
-        // The clerk drops it when all is done.
+        self.queue.close(Some(tell));
+        // The worker drops its end when everything is done.
         Step::pending(async move {
             let _: Option<()> = told.await.ok();
             Ok(())
@@ -262,9 +268,9 @@ impl Engine for File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // The clerk of a forked child is its parent's, and so is what it would sign off.
+        // After a fork the worker is the parent's, and so is everything that closing would end.
         if self.generation == system::generation() {
-            self.desktop.close(None);
+            self.queue.close(None);
         }
     }
 }
@@ -274,7 +280,7 @@ fn flatten<T: Send + 'static>(step: Step<Result<T>>) -> Step<T> {
 }
 
 fn ended() -> Error {
-    Error::new(ErrorKind::Internal, "the thread that keeps the file has ended")
+    Error::new(ErrorKind::Internal, "the worker thread of the file has ended")
         .next("connect again; please report this")
 }
 

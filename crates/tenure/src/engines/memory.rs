@@ -1,4 +1,4 @@
-//! `memory:`: lines within this process.
+//! `memory:`: locks within this process.
 //!
 //! The ledger behind a short mutex. Names are spread over shards, so that unrelated ones do not
 //! contend; a name takes room while it is used and for as long as it has something to remember, and
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Found;
 
-use super::words::{holder, record as record_of, renewed, turn, verdict, waiter};
+use super::convert::{Limits, holder, record as record_of, renewed, turn, verdict, waiter};
 use crate::engine::{Ack, Engine, Finding, Page, Profile, Scope, Step, Turns, View};
 use crate::ledger::{Answer, Entry, Ledger, Line, Shelf, Word};
 use crate::model::claim::{
@@ -30,7 +30,7 @@ const SHARDS: usize = 64;
 const SPARE: usize = 4;
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// Lines within this process. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
+/// Locks within this process. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
 pub struct Memory {
     shards: Box<[Shard]>,
     clients: RwLock<Arc<[Weak<dyn Turns>]>>,
@@ -52,13 +52,13 @@ struct Table {
 }
 
 type NamedLine = Line<Arc<AtomicU64>>;
-/// Memory does not fail to keep or find.
+/// Memory cannot fail.
 type Sure<T> = std::result::Result<T, Infallible>;
 type Say<'a> = &'a mut dyn FnMut(&Entry, Word) -> bool;
 type MemoryLedger<'a> = Ledger<'a, NamedLine, Say<'a>>;
 
 impl Memory {
-    /// Lines in the real world. Fences begin at the wall clock in microseconds, so that they go on
+    /// Locks on the system's clock. Fences begin at the wall clock in microseconds, so that they go on
     /// rising when the process is started again, unless a name was granted more than half a
     /// million times a second on average.
     pub fn new() -> Memory {
@@ -66,7 +66,7 @@ impl Memory {
         Memory::in_world(Arc::new(SystemWorld), wall.as_micros() as u64)
     }
 
-    /// Lines in a world of one's own, with fences that begin above `last_number`.
+    /// Locks in a given world, such as virtual time, with fences that begin above `last_number`.
     pub fn in_world(world: Arc<dyn World>, last_number: u64) -> Memory {
         let table = |_| Table {
             lines: HashTable::new(),
@@ -117,7 +117,7 @@ impl Memory {
             _ => None,
         };
         let turn = turn(word, now);
-        // Whoever is told may ask this engine something, or attach to it.
+        // The listener may call this engine, or attach to it.
         let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut reached = clients.iter().filter_map(Weak::upgrade);
         let taken = reached.any(|client| client.deliver(name, &id, turn.clone()));
@@ -248,8 +248,9 @@ impl Engine for Memory {
 
     fn claim(&self, claim: &Claim) -> Step<Verdict> {
         let act = |ledger: &mut MemoryLedger<'_>| ledger.claim(claim, 0, true);
-        let see =
-            |answer, now, line: &NamedLine| verdict(answer, claim, now, || first_holder(line, now));
+        let see = |answer, now, line: &NamedLine| {
+            verdict(answer, Limits::of(claim), now, || first_holder(line, now))
+        };
         Step::ready(self.step(&claim.name, act, see))
     }
 

@@ -1,38 +1,40 @@
-//! `redis://`: lines kept by a Redis or Valkey server, alone, behind sentinels or in a cluster.
+//! `redis://`: locks kept by a Redis or Valkey server, alone, behind sentinels or in a cluster.
 //!
 //! Every step is one script that applies the rule of the ledger atomically and hands over by push.
 //! `docs/engines/redis.md` says what is promised, what a restart or a failover can cost, and which
 //! rights the user needs.
 
-mod answer;
-mod clock;
+mod claims;
+mod cluster;
 mod config;
-mod drive;
+mod connection;
 mod examine;
-mod guard;
-mod halves;
-mod handshake;
-mod link;
-mod parcel;
-mod push;
-mod pushed;
-mod refusal;
-mod resp;
-mod roads;
-mod scripts;
+mod inspect;
+mod numbers;
+mod places;
+mod protocol;
+mod router;
 mod sentinels;
+mod setup;
+mod shared;
 mod steps;
-mod stream;
-mod survey;
-mod wire;
+mod turns;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
 
 pub use config::{Address, AfterRestart, RedisConfig, Secret, Tls, Topology};
 
+use connection::{Outgoing, Purpose, ReplyTo, takeover};
+use protocol::answer::{Change, read_change, read_leave};
+use protocol::layout::partition;
+use protocol::request::Request;
+use protocol::resp::Value;
+use router::Router;
+use shared::Shared;
+use steps::{SendOptions, Steps};
+
+use super::convert::Limits;
 use crate::engine::{Ack, Engine, Finding, Page, Profile, Scope, Step, Turns};
 use crate::model::claim::{
     Broken, Claim, ClaimId, Fence, Forgotten, Leave, Left, Note, OnceRecord, Renewal, Renewed,
@@ -40,51 +42,11 @@ use crate::model::claim::{
 };
 use crate::model::error::Result;
 use crate::model::name::Name;
-use crate::observe;
-use crate::world::{SystemWorld, World};
-use clock::Clocks;
-use guard::Attention;
-use link::{Duty, Link, Parcel, Reply, Target};
-use push::Places;
-use refusal::Refusal;
-use roads::{Map, Roads};
-use sentinels::Switch;
-use steps::Steps;
-use stream::TlsSetup;
-use wire::{Layout, PARTITIONS, partition};
 
-/// Lines kept by Redis. See [`Tenure::connect`](crate::Tenure::connect) for its URLs.
+/// Locks kept by Redis. See [`Tenure::connect`](crate::Tenure::connect) for its URLs.
 pub struct Redis {
     steps: Arc<Steps>,
-}
-
-/// What the callers' side and the watchdog's have in common.
-pub(super) struct Shared {
-    config: RedisConfig,
-    tls: Option<TlsSetup>,
-    layout: Layout,
-    profile: Profile,
-    is_cluster: bool,
-    world: SystemWorld,
-    clients: RwLock<Vec<Weak<dyn Turns>>>,
-    places: Places,
-    map: Map,
-    /// The highest number seen of each partition. They count apart, so that the highest of all
-    /// would push every partition on with each claim.
-    seen: Box<[AtomicU64]>,
-    highest_seen: AtomicU64,
-    /// When all connections were last made anew.
-    reconnected: AtomicU64,
-    links: Mutex<Vec<Weak<Link>>>,
-    attention: Attention,
-    clocks: Clocks,
-    /// The last change of the primary that a sentinel has told.
-    switch: Mutex<Option<Switch>>,
-    /// The side that hears pushes.
-    callers: OnceLock<Weak<Steps>>,
     pid: u32,
-    warned: AtomicBool,
-    warned_of_muteness: AtomicBool,
 }
 
 impl Redis {
@@ -98,299 +60,194 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Connects, if that was not done yet.
+    /// Connects, unless it is connected already.
     pub(crate) async fn reach(&self) -> Result<()> {
         self.steps.shared.learn_map().await?;
-        self.steps.health().await
+        inspect::health(&self.steps).await
     }
 
-    /// Everything but the connections, which are made when something is asked.
+    /// Everything but the connections, which are made by the first call.
     pub(crate) fn unconnected(config: RedisConfig) -> Result<Redis> {
-        config.check()?;
-        let mut process = [0; 8];
-        process.copy_from_slice(&SystemWorld.mint()?.to_bytes()[..8]);
-        let mut profile = Profile::new(config.label());
-        profile.longest_ttl = config.longest_ttl();
-        profile.patience = config.connect_timeout;
-        let shared = Arc::new(Shared {
-            tls: config.tls.as_ref().map(TlsSetup::new).transpose()?,
-            layout: Layout::new(&config, process),
-            profile,
-            is_cluster: matches!(config.topology, Topology::Cluster(_)),
-            world: SystemWorld,
-            clients: RwLock::default(),
-            places: Places::default(),
-            map: Map::default(),
-            seen: (0..PARTITIONS).map(|_| AtomicU64::new(0)).collect(),
-            highest_seen: AtomicU64::new(0),
-            reconnected: AtomicU64::new(0),
-            links: Mutex::default(),
-            attention: Attention::default(),
-            clocks: Clocks::default(),
-            switch: Mutex::default(),
-            callers: OnceLock::new(),
-            pid: std::process::id(),
-            warned: AtomicBool::new(false),
-            warned_of_muteness: AtomicBool::new(false),
-            config,
-        });
-        let redis = Redis::on(shared, Duty::Data);
-        let _ = redis.steps.shared.callers.set(Arc::downgrade(&redis.steps));
+        let shared = Arc::new(Shared::new(config)?);
+        let redis = Redis::on(shared.clone(), Purpose::Turns);
+        shared.set_callers(&redis.steps);
         Ok(redis)
     }
 
-    fn on(shared: Arc<Shared>, duty: Duty) -> Redis {
-        let roads = Roads::new(shared.clone(), duty);
-        Redis { steps: Arc::new(Steps { shared, roads }) }
+    fn on(shared: Arc<Shared>, purpose: Purpose) -> Redis {
+        let router = Router::new(shared.clone(), purpose);
+        Redis { steps: Arc::new(Steps { shared, router }), pid: std::process::id() }
     }
 }
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // A forked child has a copy of the links, and must not touch what the parent goes on using.
-        if self.steps.shared.pid == std::process::id() {
-            self.steps.roads.close();
+        // A forked child has a copy of the connections, and must not touch what the parent goes on using.
+        if self.pid == std::process::id() {
+            self.steps.router.close();
         }
     }
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redis({})", self.steps.shared.profile.label)
+        write!(f, "Redis({})", self.steps.shared.setup.profile.label)
     }
 }
 
 impl Engine for Redis {
     fn profile(&self) -> &Profile {
-        &self.steps.shared.profile
+        &self.steps.shared.setup.profile
     }
 
     fn attach(&self, turns: Weak<dyn Turns>) {
-        let shared = &self.steps.shared;
-        let mut clients = shared.clients.write().unwrap_or_else(PoisonError::into_inner);
-        clients.retain(|client| client.strong_count() > 0);
-        clients.push(turns);
+        self.steps.shared.waiting.attach(turns);
     }
 
     fn claim(&self, claim: &Claim) -> Step<Verdict> {
-        self.steps.claim(claim)
+        let Shared { setup, waiting, numbers, cluster, .. } = &*self.steps.shared;
+        let has_line = claim.may_wait && waiting.places.expect(&claim.name, claim.id);
+        let request = match setup.layout.claim(claim, true, has_line, numbers.before(claim)) {
+            Ok(request) => request,
+            Err(error) => return Step::ready(Err(error)),
+        };
+        let place = claim.may_wait.then(|| (claim.name.clone(), claim.id));
+        let options = SendOptions { place, counted: true, ..SendOptions::default() };
+        let (steps, name, ttl) = (self.steps.clone(), claim.name.clone(), claim.ttl);
+        let limits = Limits::of(claim);
+        if cluster.is_unknown() {
+            // The first contact with a cluster.
+            return Step::pending(async move {
+                steps.shared.know_map().await?;
+                let pending = steps.send(request, options)?;
+                let reply = steps.receive_claim(pending, &name, ttl).await?;
+                steps.verdict(reply, limits)
+            });
+        }
+        let pending = match self.steps.send(request, options) {
+            Ok(pending) => pending,
+            Err(error) => return Step::ready(Err(error)),
+        };
+        Step::pending(async move {
+            let reply = steps.receive_claim(pending, &name, ttl).await?;
+            steps.verdict(reply, limits)
+        })
     }
 
     fn shard(&self, name: &Name) -> u32 {
-        if self.steps.shared.is_cluster { partition(name).into() } else { 0 }
+        if self.steps.shared.setup.is_cluster { partition(name).into() } else { 0 }
     }
 
     fn renew(&self, _shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
-        self.steps.renew(batch)
+        self.steps.clone().renew(batch)
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {
-        self.steps.leave(leave)
+        let request = self.leave_request(leave);
+        let pending = match self.steps.send(request, SendOptions::default()) {
+            Ok(pending) => pending,
+            Err(error) => return Step::ready(Err(error)),
+        };
+        let (steps, name) = (self.steps.clone(), leave.name.clone());
+        Step::pending(async move {
+            let read = |value: &Value, _| read_leave(value);
+            Ok(steps.receive(pending, &name, read).await?.answer)
+        })
     }
 
     fn leave_soon(&self, leave: Leave, done: Ack) {
-        let Steps { shared, roads } = &*self.steps;
-        let has_line = shared.places.forget(&leave.name, &leave.id);
-        let request = shared.layout.leave(&leave, has_line);
-        if let Ok(link) = roads.to(request.partition()) {
-            let parcel = Parcel::new(Reply::Left(done, leave));
-            link.send(&request, Parcel { lazy: true, ..parcel });
+        let request = self.leave_request(&leave);
+        if let Ok(connection) = self.steps.router.to(request.partition()) {
+            let outgoing = Outgoing::new(ReplyTo::Left(done, leave));
+            connection.send(&request, Outgoing { lazy: true, ..outgoing });
         }
     }
 
     fn detach(&self, name: &Name, id: &ClaimId) -> Step<()> {
-        // The server keeps it in any case, and here nobody will leave it.
-        self.steps.shared.places.forget(name, id);
+        // The server keeps the hold anyway, and this process will not leave it.
+        self.steps.shared.waiting.places.forget(name, id);
         Step::ready(Ok(()))
     }
 
     fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
-        self.steps.resize(name, capacity)
+        let request = self.steps.shared.setup.layout.resize(name, capacity);
+        self.change(request, name, |change| match change {
+            Change::Done => Some(Ok(())),
+            Change::Conflict => Some(Err(Claim::capacity_is_fixed())),
+            Change::MovedOn => None,
+        })
     }
 
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken> {
-        self.steps.break_hold(name, fence, note)
+        let request = self.steps.shared.setup.layout.break_hold(name, fence, note);
+        self.change(request, name, |change| match change {
+            Change::Done => Some(Ok(Broken::Done)),
+            Change::MovedOn => Some(Ok(Broken::MovedOn)),
+            Change::Conflict => None,
+        })
     }
 
     fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten> {
-        self.steps.forget(name, seen)
+        let request = self.steps.shared.setup.layout.forget(name, seen);
+        self.change(request, name, |change| match change {
+            Change::Done => Some(Ok(Forgotten::Done)),
+            Change::MovedOn => Some(Ok(Forgotten::MovedOn)),
+            Change::Conflict => None,
+        })
     }
 
     fn inspect(&self, scope: &Scope) -> Step<Page> {
-        self.steps.clone().inspect(scope.clone())
+        let (steps, scope) = (self.steps.clone(), scope.clone());
+        Step::pending(async move { inspect::page(&steps, scope).await })
     }
 
     fn lifeline(&self) -> Option<Arc<dyn Engine>> {
-        self.steps.shared.guard();
-        Some(Arc::new(Redis::on(self.steps.shared.clone(), Duty::Lifeline)))
+        takeover::watch(&self.steps.shared);
+        Some(Arc::new(Redis::on(self.steps.shared.clone(), Purpose::Lifeline)))
     }
 
     fn health(&self) -> Step<()> {
-        self.steps.clone().is_healthy()
+        let steps = self.steps.clone();
+        steps.shared.listen();
+        Step::pending(async move { inspect::health(&steps).await })
     }
 
     fn examine(&self) -> Step<Vec<Finding>> {
         let shared = self.steps.shared.clone();
-        Step::pending(async move { shared.examine().await })
+        Step::pending(async move { examine::findings(&shared).await })
     }
 
     fn close(&self) -> Step<()> {
-        self.steps.roads.close();
+        self.steps.router.close();
         Step::ready(Ok(()))
     }
 }
 
-impl Shared {
-    fn links(&self) -> MutexGuard<'_, Vec<Weak<Link>>> {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.retain(|link| link.strong_count() > 0);
-        links
+impl Redis {
+    fn leave_request(&self, leave: &Leave) -> Request {
+        let shared = &self.steps.shared;
+        let has_line = shared.waiting.places.forget(&leave.name, &leave.id);
+        shared.setup.layout.leave(leave, has_line)
     }
 
-    fn switch(&self) -> MutexGuard<'_, Option<Switch>> {
-        self.switch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sees to it that pushes come through, if this is called on a runtime.
-    fn listen(&self) {
-        let links: Vec<_> = self.links().iter().filter_map(Weak::upgrade).collect();
-        links.iter().filter(|link| link.duty == Duty::Data).for_each(Link::wake_up);
-    }
-
-    /// The server at the end of `link` may not be the primary any more: what leads there is made anew.
-    fn primary_changed(&self, link: &Link, why: &Refusal) {
-        if self.is_cluster {
-            if *why == Refusal::NotPrimary {
-                link.reconnect();
-            }
-            return;
-        }
-        // Only sentinels would name another, and not more than once a second is asked.
-        let asks = *why == Refusal::NotPrimary || matches!(link.target, Target::Sentinels);
-        let now = self.world.now().as_nanos();
-        let before = self.reconnected.load(Relaxed);
-        if asks && now > before + 1_000_000_000 {
-            self.reconnected.store(now, Relaxed);
-            let links: Vec<_> = self.links().iter().filter_map(Weak::upgrade).collect();
-            links.iter().for_each(|link| link.reconnect());
-        }
-    }
-
-    /// How long a server may be silent while something is asked of it.
-    fn longest_answer(&self) -> Duration {
-        let RedisConfig { command_timeout, wait_replicas, wait_timeout, .. } = self.config;
-        command_timeout + if wait_replicas > 0 { wait_timeout } else { Duration::ZERO }
-    }
-
-    fn someone_waits(&self) -> bool {
-        !self.places.is_empty()
-    }
-
-    /// The partitions of a cluster in which someone waits for what this link must hear.
-    fn waited_for_at(&self, link: &Link) -> Vec<u16> {
-        let Target::Fixed(address) = &link.target else { return Vec::new() };
-        if !self.is_cluster || link.duty != Duty::Data {
-            return Vec::new();
-        }
-        let mut waited_for = self.places.partitions();
-        waited_for.retain(|partition| self.map.owner(*partition).as_ref() == Some(address));
-        waited_for
-    }
-
-    /// The partition lives there now. Whoever waits in it must be heard there.
-    fn moved(&self, partition: u16, address: Address) {
-        if self.map.set(partition, address) {
-            self.taken_over(&[partition]);
-        }
-    }
-
-    /// Other servers keep the partitions now, which may not know all that was granted. One that keeps
-    /// a partition for the second time must hear that it does so anew.
-    fn taken_over(&self, partitions: &[u16]) {
-        let links: Vec<_> = self.links().iter().filter_map(Weak::upgrade).collect();
-        for partition in partitions {
-            links.iter().for_each(|link| link.greet_again(*partition));
-            self.follow(*partition);
-        }
-        self.check_holds_in(partitions);
-    }
-
-    /// Sees to it that pushes for the partition come through from where it lives.
-    fn follow(&self, partition: u16) {
-        let steps = self.callers.get().and_then(Weak::upgrade);
-        if let Some(steps) = steps.filter(|_| self.places.partitions().contains(&partition))
-            && let Ok(link) = steps.roads.to(partition)
-        {
-            link.subscribe(partition);
-        }
-    }
-
-    fn look_again_in(&self, shard: u16) {
-        for client in self.clients() {
-            client.look_again(shard.into());
-        }
-    }
-
-    fn check_holds_in(&self, shards: &[u16]) {
-        let shards: Vec<u32> = shards.iter().copied().map(Into::into).collect();
-        for client in self.clients() {
-            client.check_holds(&shards);
-        }
-    }
-
-    /// Another server than before is at the end of `link`: it may not know what was granted last.
-    fn is_another(&self, link: &Link) {
-        match (&link.target, self.is_cluster) {
-            (Target::Fixed(address), true) => self.check_holds_in(&self.map.all_kept_by(address)),
-            _ => self.check_holds_in(&[0]),
-        }
-    }
-
-    /// The server at the end of `link` does not keep the partition any more.
-    fn unsubscribed(&self, link: &Link, channel: &str) {
-        let tag = channel.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-        if let Some(partition) = tag.and_then(|(partition, _)| partition.parse().ok()) {
-            link.unsubscribed(partition);
-            self.follow(partition);
-        }
-    }
-
-    fn saw(&self, partition: u16, fence: Fence) {
-        // No fence is that high; a number from elsewhere must not stop the partition for ever.
-        let possible = fence.get() < 1 << 53;
-        if let Some(seen) = self.seen.get(usize::from(partition)).filter(|_| possible) {
-            seen.fetch_max(fence.get(), Relaxed);
-            self.highest_seen.fetch_max(fence.get(), Relaxed);
-        }
-    }
-
-    /// The highest number that a claim must be above, as far as this process knows.
-    fn seen_before(&self, claim: &Claim) -> Fence {
-        if claim.seen.get() > self.highest_seen.load(Relaxed) {
-            // From elsewhere, so it may be of this very name.
-            return claim.seen;
-        }
-        Fence::new(self.seen[usize::from(partition(&claim.name))].load(Relaxed))
-    }
-
-    fn random(&self) -> u64 {
-        self.world.mint().map(|id| id.bits()).unwrap_or_default()
-    }
-
-    fn warn_of_muteness(&self) {
-        if !self.warned_of_muteness.swap(true, Relaxed) {
-            let (engine, channels) = (&self.profile.label, self.layout.channels());
-            tracing::warn!(
-                %engine,
-                channels,
-                "engine.may_not_publish: this user may not publish, so that those who wait are served late"
-            );
-        }
-    }
-
-    fn warn_of_eviction(&self, policy: &str) {
-        if !self.warned.swap(true, Relaxed) {
-            observe::may_evict(&self.profile.label, policy);
-        }
+    /// An operator's step. `means` translates its answer; `None` if this step has no such answer.
+    fn change<T: Send + 'static>(
+        &self,
+        request: Request,
+        name: &Name,
+        means: impl Fn(Change) -> Option<Result<T>> + Send + Sync + 'static,
+    ) -> Step<T> {
+        let pending = match self.steps.send(request, SendOptions::default()) {
+            Ok(pending) => pending,
+            Err(error) => return Step::ready(Err(error)),
+        };
+        let (steps, name) = (self.steps.clone(), name.clone());
+        Step::pending(async move {
+            let read = |value: &Value, _| {
+                let (change, marks) = read_change(value)?;
+                Some((means(change)?, marks))
+            };
+            steps.receive(pending, &name, read).await?.answer
+        })
     }
 }

@@ -9,12 +9,12 @@ use std::path::Path;
 
 use rustix::fs::{statfs, statvfs};
 
-use super::ballast;
-use super::desk::Desk;
 use super::host::Life;
-use super::place::{Exposed, Place};
-use super::shelf::Kept;
+use super::paths::{Exposed, Paths};
+use super::reserve;
 use super::statements as sql;
+use super::storage::SqlResult;
+use super::transaction::Transaction;
 use crate::engine::Finding;
 use crate::ledger::Process;
 use crate::world::{SystemWorld, World};
@@ -26,13 +26,13 @@ const LONG_JOURNAL: u64 = 64 << 20;
 /// The kernel's number for a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
 
-impl Desk<'_> {
-    pub(super) fn examine(&mut self, path: &Path) -> Kept<Vec<Finding>> {
+impl Transaction<'_> {
+    pub(super) fn examine(&mut self, path: &Path) -> SqlResult<Vec<Finding>> {
         let waited = self.now.until(SystemWorld.now());
         let mut findings = vec![
             Finding::good(
                 "reach",
-                format!("open, the gate is free ({:.1} ms)", waited.as_secs_f64() * 1e3),
+                format!("open, the writer lock is free ({:.1} ms)", waited.as_secs_f64() * 1e3),
             ),
             rights(path),
             file_system(path),
@@ -45,21 +45,21 @@ impl Desk<'_> {
         Ok(findings)
     }
 
-    fn damage(&self) -> Kept<Finding> {
+    fn damage(&self) -> SqlResult<Finding> {
         let said: String = self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         Ok(match said.as_str() {
             "ok" => Finding::good("damage", "the file is whole"),
             other => Finding::problem("damage", format!("the file is damaged: {other}"))
-                .why("claims may be lost or doubled")
-                .fix("end all who use it, and delete the file with those beside it"),
+                .why("locks may be lost, or held twice")
+                .fix("stop all programs that use it, and delete it with the files beside it"),
         })
     }
 
     /// Those whose end cannot be seen from here.
-    fn clients(&mut self) -> Kept<Finding> {
+    fn clients(&mut self) -> SqlResult<Finding> {
         let numbers: Vec<i64> = {
             let mut select = self.db.prepare_cached(sql::PROCESSES)?;
-            select.query_map([], |row| row.get(0))?.collect::<Kept<_>>()?
+            select.query_map([], |row| row.get(0))?.collect::<SqlResult<_>>()?
         };
         let (mut seen, mut unseen) = (0, 0);
         for number in numbers {
@@ -70,10 +70,10 @@ impl Desk<'_> {
             }
         }
         Ok(match unseen {
-            0 => Finding::good("clients", format!("{seen} with claims, all in sight")),
+            0 => Finding::good("clients", format!("{seen} with claims, all visible from here")),
             _ => Finding::warning(
                 "clients",
-                format!("{unseen} of {} are out of sight", seen + unseen),
+                format!("{unseen} of {} cannot be seen from here", seen + unseen),
             )
             .why(
                 "they are in another pid namespace: if one is killed, its holds end with their ttl",
@@ -85,8 +85,8 @@ impl Desk<'_> {
 
 fn rights(path: &Path) -> Finding {
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
-    let place = Place::at(path.to_owned());
-    let exposed = folder.and_then(|folder| place.exposed(&folder).ok().flatten());
+    let paths = Paths::at(path.to_owned());
+    let exposed = folder.and_then(|folder| paths.exposed(&folder).ok().flatten());
     if let Some(Exposed { reason, fix }) = exposed {
         return Finding::problem("rights", reason).why("they could replace the file").fix(fix);
     }
@@ -102,9 +102,10 @@ fn rights(path: &Path) -> Finding {
 fn file_system(path: &Path) -> Finding {
     let number = statfs(path).map(|found| found.f_type as u64 & 0xFFFF_FFFF).unwrap_or_default();
     match number {
-        TMPFS => {
-            Finding::good("file system", "in memory: what onces left is forgotten at a reboot")
-        }
+        TMPFS => Finding::good(
+            "file system",
+            "in memory: the outcomes of run-once jobs are lost at a reboot",
+        ),
         _ => Finding::good("file system", "this machine's own"),
     }
 }
@@ -118,14 +119,14 @@ fn room(path: &Path) -> Finding {
     }
     Finding::warning("room", shown)
         .why(
-            "on a full disk nobody new can hold anything; what is held can be renewed and released",
+            "on a full disk no new lock is granted; locks that are held can be renewed and released",
         )
         .fix("make room")
 }
 
 /// What is set aside for those who hold when the disk is full.
 fn reserve(path: &Path) -> Finding {
-    let (kept, wanted) = ballast::kept(&Place::at(path.to_owned()));
+    let (kept, wanted) = reserve::kept(&Paths::at(path.to_owned()));
     let shown = format!("{} of {} KB set aside for a full disk", kept >> 10, wanted >> 10);
     if kept >= wanted {
         return Finding::good("reserve", shown);
@@ -137,7 +138,7 @@ fn reserve(path: &Path) -> Finding {
 }
 
 fn journal(path: &Path) -> Finding {
-    let journal = Place::at(path.to_owned()).journal;
+    let journal = Paths::at(path.to_owned()).journal;
     let length = fs::metadata(journal).map(|about| about.len()).unwrap_or_default();
     let shown = format!("the journal has {:.1} MB", length as f64 / f64::from(1 << 20));
     if length <= LONG_JOURNAL {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::Row;
 
-use super::shelf::Kept;
+use super::storage::SqlResult;
 use crate::ledger::{Entry, Process, State};
 use crate::model::claim::{ClaimId, Details, Fence, Once, Ticket};
 use crate::model::moment::Moment;
@@ -64,15 +64,15 @@ pub(super) fn content(content: u128) -> Option<[u8; 16]> {
     (content != 0).then(|| content.to_be_bytes())
 }
 
-pub(super) fn read_content(row: &Row<'_>, column: usize) -> Kept<u128> {
+pub(super) fn read_content(row: &Row<'_>, column: usize) -> SqlResult<u128> {
     Ok(row.get::<_, Option<[u8; 16]>>(column)?.map_or(0, u128::from_be_bytes))
 }
 
-pub(super) fn read_id(row: &Row<'_>, column: usize) -> Kept<ClaimId> {
+pub(super) fn read_id(row: &Row<'_>, column: usize) -> SqlResult<ClaimId> {
     row.get(column).map(ClaimId::from_bytes)
 }
 
-pub(super) fn read_entry(row: &Row<'_>) -> Kept<Entry> {
+pub(super) fn read_entry(row: &Row<'_>) -> SqlResult<Entry> {
     let state = match row.get(1)? {
         WAITING => State::Waiting,
         ASIDE => State::Aside,
@@ -97,7 +97,7 @@ pub(super) fn read_entry(row: &Row<'_>) -> Kept<Entry> {
     })
 }
 
-pub(super) fn read_shown(row: &Row<'_>) -> Kept<(Entry, Arc<Details>)> {
+pub(super) fn read_shown(row: &Row<'_>) -> SqlResult<(Entry, Arc<Details>)> {
     let (owner, reason) = (row.get(14)?, row.get(15)?);
     let meta = read_meta(&row.get::<_, String>(16)?);
     let (value, trace) = (row.get(17)?, row.get(18)?);

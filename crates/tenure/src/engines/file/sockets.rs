@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use super::place::Inodes;
-use super::wire::{self, Said};
+use super::messages::{self, Message};
+use super::paths::Inodes;
 use crate::ledger::{Process, Word};
 use crate::model::moment::Moment;
 
@@ -49,7 +49,7 @@ impl Sockets {
         self.world = Some(world);
     }
 
-    /// Begins to listen as client `number`. Behind the gate: a socket has a name before it answers, and
+    /// Begins to listen as client `number`. Under the writer lock: a socket has a name before it answers, and
     /// would be taken for one that was left behind.
     pub(super) fn listen(&mut self, number: Process) -> io::Result<()> {
         self.clean_some(number);
@@ -69,7 +69,7 @@ impl Sockets {
     }
 
     /// Whether the folder was deleted.
-    pub(super) fn is_homeless(&self) -> bool {
+    pub(super) fn has_lost_its_folder(&self) -> bool {
         self.folder.metadata().is_ok_and(|about| about.nlink() == 0)
     }
 
@@ -109,16 +109,16 @@ impl Sockets {
     }
 
     /// Tells a client what was said to its claims. Whoever cannot be told looks by itself.
-    pub(super) fn tell(&mut self, number: Process, at: Moment, said: &[Said]) {
+    pub(super) fn tell(&mut self, number: Process, at: Moment, said: &[Message]) {
         let path = self.path(number);
-        let mut datagrams = wire::write(at, said).into_iter();
+        let mut datagrams = messages::write(at, said).into_iter();
         if !datagrams.any(|datagram| self.is_full(&datagram, &path)) {
             return;
         }
-        let ask = |said: &Said| Said { word: Word::LookAgain, ..said.clone() };
+        let ask = |said: &Message| Message { word: Word::LookAgain, ..said.clone() };
         let ask: Vec<_> = said.iter().map(ask).collect();
         if self.unsent.len() < MOST_UNSENT {
-            self.unsent.extend(wire::write(at, &ask).into_iter().map(|ask| (number, ask, 0)));
+            self.unsent.extend(messages::write(at, &ask).into_iter().map(|ask| (number, ask, 0)));
         }
     }
 
@@ -134,12 +134,12 @@ impl Sockets {
     }
 
     /// What was said to this client's claims, and when.
-    pub(super) fn heard(&self) -> Vec<(Moment, Said)> {
+    pub(super) fn heard(&self) -> Vec<(Moment, Message)> {
         let mut all = Vec::new();
         let Some(own) = &self.own else { return all };
-        let mut buffer = vec![0; wire::LONGEST + 16];
+        let mut buffer = vec![0; messages::LONGEST + 16];
         while let Ok(length) = own.recv(&mut buffer) {
-            if let Some((at, said)) = wire::read(&buffer[..length]) {
+            if let Some((at, said)) = messages::read(&buffer[..length]) {
                 all.extend(said.into_iter().map(|said| (at, said)));
             }
         }
@@ -167,7 +167,7 @@ impl Sockets {
         others.filter(|name| answers(&self.within(name))).count()
     }
 
-    /// Removes what was left behind by clients that nobody knows of. Behind the gate.
+    /// Removes what was left behind by clients that nobody knows of. Under the writer lock.
     pub(super) fn clean(&self) {
         self.names().iter().for_each(|name| self.remove_if_dead(name));
     }
@@ -199,7 +199,7 @@ fn answers(path: &Path) -> bool {
     let Ok(address) = SocketAddrUnix::new(path) else { return false };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let probe = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
-    // Out of descriptors is no reason to pass anyone over.
+    // Effects of descriptors is no reason to pass anyone over.
     let Ok(probe): Result<OwnedFd, _> = probe else { return true };
     connect(&probe, &address).is_ok()
 }
@@ -258,7 +258,7 @@ mod tests {
         let outcome = Word::Settled(std::sync::Arc::from(&[7; 20_000][..]));
         let said = |word: Word| {
             let id = ClaimId::from_bytes([7; 16]);
-            [Said { name: name.clone(), id, word, holder: 0 }]
+            [Message { name: name.clone(), id, word, holder: 0 }]
         };
         let mut standing_still = Vec::new();
         for number in 1..100 {

@@ -1,4 +1,4 @@
-//! The open file: who may write, to what, and what becomes of a fault.
+//! The open file: takes the writer lock, runs transactions, and explains what went wrong.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,16 +10,16 @@ use rusqlite::config::DbConfig;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
-use super::ballast;
-use super::desk::{Desk, LivesAs, Out};
-use super::gate::{Gate, Passed};
 use super::host::{Host, Identity, wall_micros};
-use super::place::{Inodes, Place};
+use super::messages::Message;
+use super::paths::{Inodes, Paths};
+use super::reserve;
 use super::rows::moment;
-use super::shelf::{Kept, Numbers};
 use super::sockets::{Reach, Sockets};
 use super::statements as sql;
-use super::wire::Said;
+use super::storage::{Numbers, SqlResult};
+use super::transaction::{ClientProcesses, Effects, Transaction};
+use super::writer_lock::{WriteGuard, WriterLock};
 use crate::ledger::{Process, RESIZED_LIFE};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::moment::Moment;
@@ -40,12 +40,12 @@ const LONG_JOURNAL: i32 = 250;
 
 pub(super) struct Store {
     db: Connection,
-    gate: Gate,
-    pub(super) place: Place,
+    writer_lock: WriterLock,
+    pub(super) paths: Paths,
     /// The files that this client has open.
     world: Inodes,
     host: Host,
-    lives_as: LivesAs,
+    processes: ClientProcesses,
     pub(super) sockets: Sockets,
     /// This client's number.
     pub(super) own: Process,
@@ -53,8 +53,8 @@ pub(super) struct Store {
     present: bool,
     /// The file was deleted or replaced: there is no way back.
     gone: bool,
-    /// Nothing stood in the way of the last transaction but what it should do.
-    pub(super) is_had: bool,
+    /// The last transaction could begin: if it failed, what it should do was at fault.
+    pub(super) is_available: bool,
     /// SQLite's journal, to wait until the disk has it. Nobody holds a lock by having it open.
     journal: File,
     /// How long it was at the last commit, in pages.
@@ -64,9 +64,9 @@ pub(super) struct Store {
 /// What a transaction came to.
 pub(super) struct Done {
     pub(super) at: Moment,
-    pub(super) out: Out,
+    pub(super) effects: Effects,
     /// What others said to this client's claims before the transaction.
-    pub(super) heard: Vec<(Moment, Said)>,
+    pub(super) heard: Vec<(Moment, Message)>,
 }
 
 impl Store {
@@ -74,49 +74,49 @@ impl Store {
     pub(super) fn open(path: &Path, guard: Option<u32>) -> Result<Store> {
         let host = Host::here()?;
         let process = Identity::of(std::process::id())?;
-        let lives_as = LivesAs { process, guard: guard.map(Identity::of).transpose()? };
-        let place = Place::prepare(path)?;
+        let processes = ClientProcesses { process, guard: guard.map(Identity::of).transpose()? };
+        let paths = Paths::prepare(path)?;
         // Before anything is made beside it.
-        place.check_database()?;
-        let mut gate = Gate::new(place.open_gate()?);
-        let mut sockets = Sockets::new(place.open_sockets()?).map_err(|error| unopened(&error))?;
-        // Behind the gate from the first: two that change the journal at once fail, however patient.
-        let passed = pass(&mut gate, &place)?;
-        let there = sockets.strangers(place.inodes());
+        paths.check_database()?;
+        let mut writer_lock = WriterLock::new(paths.open_lock_file()?);
+        let mut sockets = Sockets::new(paths.open_sockets()?).map_err(|error| unopened(&error))?;
+        // Locked from the start: two that change the journal mode at once both fail, however patient they are.
+        let locked = lock(&mut writer_lock, &paths)?;
+        let there = sockets.strangers(paths.inodes());
         if there > 0 {
             return Err(deleted_while_used(there));
         }
-        if !place.check_database()? {
-            place.create_database()?;
+        if !paths.check_database()? {
+            paths.create_database()?;
         }
-        place.give_to_owner();
-        let (mut db, journal_length) = connect(&place).map_err(|error| fault(&error))?;
+        paths.give_to_owner();
+        let (mut db, journal_length) = connect(&paths).map_err(|error| fault(&error))?;
         let own = begin(&mut db, &host)?;
         if journal_length.load(Relaxed) > LONG_JOURNAL && is_alone(&db) {
             checkpoint(&db);
         }
-        let journal = place.open_journal()?;
-        let world = place.inodes().ok_or_else(gone)?;
+        let journal = paths.open_journal()?;
+        let world = paths.inodes().ok_or_else(gone)?;
         sockets.belong_to(world);
-        drop(passed);
-        let (present, gone, is_had) = (false, false, false);
+        drop(locked);
+        let (present, gone, is_available) = (false, false, false);
         let mut store = Store {
             db,
-            gate,
-            place,
+            writer_lock,
+            paths,
             world,
             host,
-            lives_as,
+            processes,
             sockets,
             own,
             present,
             gone,
-            is_had,
+            is_available,
             journal,
             journal_length,
         };
-        store.transact(&|_| false, |desk| desk.sweep_now_and_then())?;
-        store.keep_ballast();
+        store.transact(&|_| false, |transaction| transaction.sweep_now_and_then())?;
+        store.keep_reserve();
         Ok(store)
     }
 
@@ -124,92 +124,96 @@ impl Store {
     pub(super) fn transact<T>(
         &mut self,
         watched: &dyn Fn(Process) -> bool,
-        mut act: impl FnMut(&mut Desk<'_>) -> Kept<T>,
+        mut act: impl FnMut(&mut Transaction<'_>) -> SqlResult<T>,
     ) -> Result<(T, Done)> {
-        self.is_had = false;
-        let passed = self.pass()?;
+        self.is_available = false;
+        let locked = self.lock()?;
         let begun = self.db.transaction_with_behavior(TransactionBehavior::Immediate);
-        let transaction = begun.map_err(|error| fault(&error))?;
-        self.is_had = true;
-        let (boot, last) = read_meta(&transaction).map_err(|error| fault(&error))?;
+        let db = begun.map_err(|error| fault(&error))?;
+        self.is_available = true;
+        let (boot, last) = read_meta(&db).map_err(|error| fault(&error))?;
         if boot != self.host.boot {
             return Err(another_machine());
         }
-        let mut desk = Desk {
-            db: &transaction,
+        let mut transaction = Transaction {
+            db: &db,
             sockets: &self.sockets,
             numbers: Numbers { last },
             now: SystemWorld.now(),
             own: self.own,
-            lives_as: self.lives_as,
+            processes: self.processes,
             watched,
-            out: Out::default(),
+            effects: Effects::default(),
             reach: Reach::default(),
         };
-        let done = act(&mut desk).map_err(|error| fault(&error))?;
-        let Desk { numbers, now: at, out, .. } = desk;
+        let done = act(&mut transaction).map_err(|error| fault(&error))?;
+        let Transaction { numbers, now: at, effects, .. } = transaction;
         if numbers.last != last {
-            let set = transaction.prepare_cached(sql::SET_NUMBER);
+            let set = db.prepare_cached(sql::SET_NUMBER);
             let set = set.and_then(|mut set| set.execute([numbers.last as i64]));
             set.map_err(|error| fault(&error))?;
         }
-        transaction.commit().map_err(|error| fault(&error))?;
-        // Said and heard before the next one passes the gate, so that words come in the order of steps.
+        db.commit().map_err(|error| fault(&error))?;
+        // Messages are sent and read before the next writer has the lock, so that they come in the order of
+        // steps.
         let heard = self.sockets.heard();
-        let (after_sync, at_once): (Vec<_>, Vec<_>) =
-            out.said.iter().cloned().partition(|(_, said)| out.must_last && is_once(&said.name));
+        let (after_sync, at_once): (Vec<_>, Vec<_>) = effects
+            .said
+            .iter()
+            .cloned()
+            .partition(|(_, said)| effects.must_last && is_once(&said.name));
         self.tell(at, &at_once);
-        // Only behind the gate does nobody add to the journal; elsewhere it would never become empty.
+        // Only under the lock does nobody add to the journal; otherwise it would never become empty.
         if self.journal_length.load(Relaxed) > LONGEST_JOURNAL {
             checkpoint(&self.db);
         }
-        drop(passed);
-        if out.must_last {
+        drop(locked);
+        if effects.must_last {
             self.sync()?;
             self.tell(at, &after_sync);
         }
-        out.buried.iter().for_each(|client| self.sockets.forget(*client));
-        out.passed_over.iter().for_each(observe::passed_over);
-        Ok((done, Done { at, out, heard }))
+        effects.removed.iter().for_each(|client| self.sockets.forget(*client));
+        effects.passed_over.iter().for_each(observe::passed_over);
+        Ok((done, Done { at, effects, heard }))
     }
 
-    /// Waits until the disk has what was committed. Not behind the gate: a disk can take seconds, and others
+    /// Waits until the disk has what was committed. Not under the lock: a disk can take seconds, and others
     /// need not wait for it. Whoever finds it in the file before that waits for the disk, too.
     fn sync(&mut self) -> Result<()> {
         // If that fails nobody is told. What was written stays, so that nothing is done again.
-        self.is_had = false;
+        self.is_available = false;
         self.journal.sync_data().map_err(|error| unsynced(&error))?;
-        self.is_had = true;
+        self.is_available = true;
         Ok(())
     }
 
-    fn tell(&mut self, at: Moment, said: &[(Process, Said)]) {
+    fn tell(&mut self, at: Moment, said: &[(Process, Message)]) {
         for (client, said) in by_client(said, self.own) {
             self.sockets.tell(client, at, &said);
         }
     }
 
-    /// Passes the gate to the files that this client has open, and that everyone else has.
-    fn pass(&mut self) -> Result<Passed> {
+    /// Locks the files that this client has open, if they are still the ones that everyone else uses.
+    fn lock(&mut self) -> Result<WriteGuard> {
         if self.gone {
             return Err(gone());
         }
-        let passed = pass(&mut self.gate, &self.place)?;
-        if self.place.inodes() != Some(self.world) {
+        let locked = lock(&mut self.writer_lock, &self.paths)?;
+        if self.paths.inodes() != Some(self.world) {
             self.gone = true;
             return Err(gone());
         }
-        if self.sockets.is_homeless() {
-            self.sockets.move_to(self.place.open_sockets()?);
+        if self.sockets.has_lost_its_folder() {
+            self.sockets.move_to(self.paths.open_sockets()?);
         }
-        Ok(passed)
+        Ok(locked)
     }
 
     /// Makes this client one that others know and can reach, before its first claim.
     pub(super) fn be_present(&mut self) -> Result<()> {
         if !self.present {
             self.listen()?;
-            self.transact(&|_| false, |desk| desk.register())?;
+            self.transact(&|_| false, |transaction| transaction.register())?;
             self.present = true;
         }
         Ok(())
@@ -221,7 +225,7 @@ impl Store {
 
     /// Listens where others look for this client.
     fn listen(&mut self) -> Result<()> {
-        let _passed = self.pass()?;
+        let _locked = self.lock()?;
         self.sockets.listen(self.own).map_err(|error| unopened(&error))
     }
 
@@ -231,69 +235,69 @@ impl Store {
     }
 
     /// Listens again where the socket was deleted, and says whether that could be done.
-    pub(super) fn be_found(&mut self) -> bool {
+    pub(super) fn listen_again(&mut self) -> bool {
         self.listen().is_ok()
     }
 
     /// Makes room on a full disk, so that what is held can be renewed and released.
-    pub(super) fn drop_ballast(&mut self) {
-        if let Ok(_passed) = self.pass() {
-            ballast::give_up(&self.place);
+    pub(super) fn use_reserve(&mut self) {
+        if let Ok(_locked) = self.lock() {
+            reserve::give_up(&self.paths);
             checkpoint(&self.db);
-            ballast::lengthen_journal(&self.place);
+            reserve::lengthen_journal(&self.paths);
         }
     }
 
-    pub(super) fn keep_ballast(&self) {
-        ballast::keep(&self.place);
+    pub(super) fn keep_reserve(&self) {
+        reserve::keep(&self.paths);
     }
 
     /// Refuses new claims that would use up what those who hold need.
     pub(super) fn check_room(&mut self) -> Result<()> {
-        self.is_had = true;
-        if ballast::is_needed(&self.place) { Err(full("the disk is full")) } else { Ok(()) }
+        self.is_available = true;
+        if reserve::is_needed(&self.paths) { Err(full("the disk is full")) } else { Ok(()) }
     }
 
     /// Whether the file is still the one that was opened.
     pub(super) fn is_gone(&mut self) -> bool {
-        self.gone |= self.place.inodes() != Some(self.world);
+        self.gone |= self.paths.inodes() != Some(self.world);
         self.gone
     }
 
-    /// The claims that this client had in a file that is gone; for goodbyes.
+    /// The claims that this client had in a file that is gone; to tell them.
     pub(super) fn own_claims(
         &mut self,
     ) -> Vec<(crate::model::name::Name, crate::model::claim::ClaimId)> {
-        let desk = Desk {
+        let transaction = Transaction {
             db: &self.db,
             sockets: &self.sockets,
             numbers: Numbers { last: 0 },
             now: SystemWorld.now(),
             own: self.own,
-            lives_as: self.lives_as,
+            processes: self.processes,
             watched: &|_| false,
-            out: Out::default(),
+            effects: Effects::default(),
             reach: Reach::default(),
         };
-        desk.own_claims().unwrap_or_default()
+        transaction.own_claims().unwrap_or_default()
     }
 
     pub(super) fn close(&mut self) {
         if self.present && !self.gone {
-            let _ = self.transact(&|_| false, |desk| desk.sign_off());
+            let _ = self.transact(&|_| false, |transaction| transaction.sign_off());
         }
         self.sockets.close(self.own);
     }
 }
 
-/// Passes the gate that the others use: one that was deleted is made anew.
-fn pass(gate: &mut Gate, place: &Place) -> Result<Passed> {
+/// Takes the lock that the others use: a lock file that was deleted is made anew.
+fn lock(writer_lock: &mut WriterLock, paths: &Paths) -> Result<WriteGuard> {
     loop {
-        let passed = gate.pass(PATIENCE)?;
-        if place.is_gate(passed.file()) {
-            return Ok(passed);
+        let locked = writer_lock.lock(PATIENCE)?;
+        if paths.is_lock_file(locked.file()) {
+            return Ok(locked);
         }
-        *gate = Gate::new(place.open_gate()?);
+        *writer_lock = WriterLock::new(paths.open_lock_file()?);
     }
 }
 
@@ -302,8 +306,8 @@ fn is_once(name: &crate::model::name::Name) -> bool {
 }
 
 /// What was said, by whom it is for; what is for this client itself is not sent.
-fn by_client(said: &[(Process, Said)], own: Process) -> Vec<(Process, Vec<Said>)> {
-    let mut all: Vec<(Process, Vec<Said>)> = Vec::new();
+fn by_client(said: &[(Process, Message)], own: Process) -> Vec<(Process, Vec<Message>)> {
+    let mut all: Vec<(Process, Vec<Message>)> = Vec::new();
     for (client, said) in said.iter().filter(|(client, _)| *client != own) {
         match all.iter_mut().find(|(known, _)| known == client) {
             Some((_, words)) => words.push(said.clone()),
@@ -318,11 +322,11 @@ fn checkpoint(db: &Connection) {
     let _ = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
 }
 
-fn connect(place: &Place) -> Kept<(Connection, Arc<AtomicI32>)> {
+fn connect(paths: &Paths) -> SqlResult<(Connection, Arc<AtomicI32>)> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let mut db = Connection::open_with_flags(&place.database, flags)?;
+    let mut db = Connection::open_with_flags(&paths.database, flags)?;
     // Someone may look at the file with a tool of SQLite's.
     db.busy_timeout(Duration::from_secs(2))?;
     db.set_prepared_statement_cache_capacity(64);
@@ -342,7 +346,7 @@ fn connect(place: &Place) -> Kept<(Connection, Arc<AtomicI32>)> {
 
 /// Makes the file what it should be, and returns a number for this client.
 fn begin(db: &mut Connection, host: &Host) -> Result<Process> {
-    let read = (|| -> Kept<(i32, i32, i32)> {
+    let read = (|| -> SqlResult<(i32, i32, i32)> {
         let number = |query| db.query_row(query, [], |row| row.get(0));
         let tables = number("SELECT count(*) FROM sqlite_schema")?;
         Ok((number("PRAGMA application_id")?, number("PRAGMA user_version")?, tables))
@@ -351,18 +355,18 @@ fn begin(db: &mut Connection, host: &Host) -> Result<Process> {
     // One whose maker was killed before it was ready has no tables yet.
     let is_new = tables == 0 && application == 0 && form == 0;
     if !is_new && application != APPLICATION {
-        let error = Error::new(ErrorKind::Conflict, "this is a file of another program");
+        let error = Error::new(ErrorKind::Conflict, "the file belongs to another program");
         return Err(error.next("name another file"));
     }
     if form > FORM {
-        let reason = format!("the file has form {form}; this version knows forms up to {FORM}");
+        let reason = format!("the file has format {form}; this version reads formats up to {FORM}");
         return Err(Error::new(ErrorKind::Unsupported, reason)
             .next("use the later version of tenure, or another file"));
     }
     prepare(db, host, is_new).map_err(|error| fault(&error))?.ok_or_else(another_machine)
 }
 
-fn prepare(db: &mut Connection, host: &Host, is_new: bool) -> Kept<Option<Process>> {
+fn prepare(db: &mut Connection, host: &Host, is_new: bool) -> SqlResult<Option<Process>> {
     if is_new {
         db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     }
@@ -395,11 +399,11 @@ fn prepare(db: &mut Connection, host: &Host, is_new: bool) -> Kept<Option<Proces
 
 /// Whether nobody has claims in the file.
 fn is_alone(db: &Connection) -> bool {
-    let count: Kept<i64> = db.query_row(sql::COUNT_PROCESSES, [], |row| row.get(0));
+    let count: SqlResult<i64> = db.query_row(sql::COUNT_PROCESSES, [], |row| row.get(0));
     count.is_ok_and(|count| count == 0)
 }
 
-fn read_meta(db: &Connection) -> Kept<(String, u64)> {
+fn read_meta(db: &Connection) -> SqlResult<(String, u64)> {
     let mut select = db.prepare_cached(sql::META)?;
     select.query_row([], |row| Ok((row.get(0)?, row.get::<_, i64>(2)? as u64)))
 }
@@ -415,29 +419,29 @@ fn fault(error: &rusqlite::Error) -> Error {
             unavailable("another program has the file locked; close it").not_now()
         }
         Some(Code::SystemIoFailure | Code::CannotOpen) => {
-            unavailable("look at the disk that the file is on")
+            unavailable("check the disk that the file is on")
         }
         Some(Code::ReadOnly | Code::PermissionDenied) => Error::new(ErrorKind::Denied, reason)
             .next("this user must be able to write to the file and its folder"),
         Some(Code::NotADatabase) => {
-            Error::new(ErrorKind::Conflict, "this is a file of another program")
+            Error::new(ErrorKind::Conflict, "the file belongs to another program")
                 .next("name another file")
         }
         Some(Code::DatabaseCorrupt) => Error::new(ErrorKind::Internal, reason)
-            .next("the file is damaged: stop all who use it, and delete it"),
+            .next("the file is damaged: stop all programs that use it, and delete it"),
         _ => Error::new(ErrorKind::Internal, reason).next("please report this"),
     }
 }
 
 fn full(reason: &str) -> Error {
     Error::new(ErrorKind::Unavailable, reason)
-        .next("make room; what is held can be renewed and released all the same")
+        .next("free some disk space; locks that are held can still be renewed and released")
         .not_now()
 }
 
 fn unsynced(error: &std::io::Error) -> Error {
-    let reason = format!("the disk did not take it: {error}");
-    Error::new(ErrorKind::Unavailable, reason).next("look at the disk that the file is on")
+    let reason = format!("cannot sync the file to disk: {error}");
+    Error::new(ErrorKind::Unavailable, reason).next("check the disk that the file is on")
 }
 
 fn unopened(error: &std::io::Error) -> Error {
@@ -446,7 +450,7 @@ fn unopened(error: &std::io::Error) -> Error {
 }
 
 fn deleted_while_used(count: usize) -> Error {
-    let reason = format!("the file is gone, and {count} that used it still run");
+    let reason = format!("the file was deleted, and {count} processes that use it still run");
     Error::new(ErrorKind::Unavailable, reason)
         .next("with a new file there would be two holders: end them first, or put the file back")
 }

@@ -276,7 +276,7 @@ impl RedisConfig {
         }
         let single = matches!(self.topology, Topology::Single(_));
         if !single && addresses.iter().any(|address| matches!(address, Address::Unix(_))) {
-            let reason = "a socket in the file system can only be a server on its own";
+            let reason = "a Unix socket can only be used for a single server";
             return Err(Error::invalid(reason).next("name hosts and ports"));
         }
         let sentinel_login = self.sentinel_user.is_some() || self.sentinel_password.is_some();
@@ -292,7 +292,7 @@ impl RedisConfig {
             return Ok(());
         };
         if let Topology::Single(Address::Unix(_)) = self.topology {
-            let reason = "TLS is not spoken over a socket in the file system";
+            let reason = "TLS is not supported over a Unix socket";
             return Err(Error::invalid(reason).next("leave tls out"));
         }
         if tls.cert.is_some() != tls.key.is_some() {
@@ -335,7 +335,7 @@ fn check_range<T: PartialOrd + fmt::Debug>(
         let (least, most) = range.into_inner();
         let reason =
             format!("{option} {value:?} is out of range; {least:?} to {most:?} is allowed");
-        return Err(Error::invalid(reason).next("choose a value within"));
+        return Err(Error::invalid(reason).next("choose a value in this range"));
     }
     Ok(())
 }

@@ -18,12 +18,13 @@ use tokio::time::timeout;
 use self::clocks::Ahead;
 use self::rights::Rights;
 use self::server::{Part, Server};
-use super::Shared;
+use super::cluster::node;
 use super::config::{Address, Topology};
-use super::handshake::Talk;
-use super::resp::Value;
-use super::roads::node;
-use super::wire::PARTITIONS;
+use super::connection::handshake::SerialConnection;
+use super::protocol::layout::PARTITIONS;
+use super::protocol::resp::Value;
+use super::setup::Setup;
+use super::shared::Shared;
 use crate::engine::Finding;
 use crate::model::error::{Error, ErrorKind, Result};
 
@@ -65,11 +66,22 @@ impl Round {
     }
 }
 
-impl Shared {
-    /// # Cancel safety
-    /// Safe: what was written to try the user's rights goes by itself.
-    pub(super) async fn examine(&self) -> Result<Vec<Finding>> {
-        let found = match &self.config.topology {
+/// Looks at every server that matters.
+///
+/// # Cancel safety
+/// Safe: what was written to try the user's rights goes by itself.
+pub(super) async fn findings(shared: &Shared) -> Result<Vec<Finding>> {
+    Examiner { shared, setup: &shared.setup }.examine().await
+}
+
+struct Examiner<'a> {
+    shared: &'a Shared,
+    setup: &'a Setup,
+}
+
+impl Examiner<'_> {
+    async fn examine(&self) -> Result<Vec<Finding>> {
+        let found = match &self.setup.config.topology {
             Topology::Single(address) => {
                 let mut round = Round::default();
                 round.add(address, self.visit(address, Part::Primary).await?);
@@ -86,7 +98,7 @@ impl Shared {
     async fn examine_sentinels(&self, sentinels: &[Address], service: &str) -> Result<Round> {
         let (mut named, mut silent, mut failure) = (Vec::new(), Vec::new(), None);
         for sentinel in sentinels {
-            match self.ask_sentinel(sentinel, service).await {
+            match self.shared.sentinels.ask_sentinel(sentinel, service).await {
                 Ok(Some(primary)) => named.push(primary),
                 Ok(None) => silent.push(format!("{sentinel} does not know {service:?}")),
                 Err(error) => {
@@ -105,10 +117,14 @@ impl Shared {
         let mut round = Round::default();
         round.found.push((None, agreement(sentinels.len(), &named, &silent)));
         for sentinel in sentinels {
-            let asked = async { clocks::read(&mut self.talk_to_sentinel(sentinel).await?).await };
+            let asked = async {
+                clocks::read(&mut self.shared.sentinels.talk_to_sentinel(sentinel).await?).await
+            };
             // One that does not answer was found before.
-            let clock =
-                self.limited(self.config.connect_timeout / 4, asked).await.unwrap_or_default();
+            let clock = self
+                .limited(self.setup.config.connect_timeout / 4, asked)
+                .await
+                .unwrap_or_default();
             round.clocks.extend(clock.map(|clock| (sentinel.clone(), clock)));
         }
         let replicas = match self.visit(&primary, Part::Primary).await {
@@ -124,12 +140,15 @@ impl Shared {
 
     async fn examine_cluster(&self, seeds: &[Address]) -> Result<Round> {
         let mut round = Round::default();
-        let mut failure = Error::invalid("no server of the cluster is named");
+        let mut failure = Error::invalid("the URL names no server of the cluster");
         let mut known = None;
         for seed in seeds {
-            match self.limited(self.config.connect_timeout, self.ask_for_map(seed)).await {
+            match self
+                .limited(self.setup.config.connect_timeout, self.shared.cluster.ask(seed))
+                .await
+            {
                 Ok(slots) => {
-                    self.take_map(seed, &slots);
+                    self.shared.taken_over(&self.shared.cluster.take(seed, &slots));
                     known = Some(replicas_of(seed, &slots));
                     break;
                 }
@@ -146,7 +165,7 @@ impl Shared {
             return Ok(round);
         };
         round.found.push((None, self.coverage()));
-        for primary in self.map.owners() {
+        for primary in self.shared.cluster.owners() {
             match self.visit(&primary, Part::Primary).await {
                 Ok(visit) => drop(round.add(&primary, visit)),
                 Err(error) => round.found.push((Some(primary), unreachable(&error, Part::Primary))),
@@ -157,7 +176,7 @@ impl Shared {
     }
 
     fn coverage(&self) -> Finding {
-        let (kept, servers) = (self.map.len(), self.map.owners().len());
+        let (kept, servers) = (self.shared.cluster.len(), self.shared.cluster.owners().len());
         if kept == usize::from(PARTITIONS) {
             return Finding::good("cluster", format!("{servers} primaries keep all slots"));
         }
@@ -180,7 +199,9 @@ impl Shared {
 
     /// Everything about one server.
     async fn visit(&self, address: &Address, part: Part) -> Result<Visit> {
-        let talk = self.limited(self.config.connect_timeout, self.talk(address)).await;
+        let talk = self
+            .limited(self.setup.config.connect_timeout, SerialConnection::open(self.setup, address))
+            .await;
         let mut talk = match talk {
             Ok(talk) => talk,
             // A certificate, or the socket's own rights.
@@ -192,11 +213,16 @@ impl Shared {
             Err(error) => return Err(error),
         };
         let looked = self.question(address, part, &mut talk);
-        self.limited(self.config.command_timeout * PATIENCE, looked).await
+        self.limited(self.setup.config.command_timeout * PATIENCE, looked).await
     }
 
-    async fn question(&self, address: &Address, part: Part, talk: &mut Talk<'_>) -> Result<Visit> {
-        let config = &self.config;
+    async fn question(
+        &self,
+        address: &Address,
+        part: Part,
+        talk: &mut SerialConnection<'_>,
+    ) -> Result<Visit> {
+        let config = &self.setup.config;
         let (user, password) = (config.user.as_deref(), config.password.as_ref());
         let entered: Result<()> = async {
             talk.log_in(user, password, &config.client_name).await?;
@@ -225,22 +251,26 @@ impl Shared {
         if part == Part::Primary && (!told || server.serves()) {
             findings.extend(self.rights(address, talk).await?);
             findings.extend(clock.map(clocks::from_ours));
-            findings.extend(prefix::finding(talk, &self.layout, &config.namespace).await?);
+            findings.extend(prefix::finding(talk, &self.setup.layout, &config.namespace).await?);
         }
         findings.push(self.exposure(address));
         Ok(Visit { findings, replicas: server::replicas(&info), clock })
     }
 
-    async fn rights(&self, address: &Address, talk: &mut Talk<'_>) -> Result<Vec<Finding>> {
-        let config = &self.config;
-        let partition = self.map.kept_by(address).unwrap_or(0);
-        let (key, channel) = self.layout.to_try(partition, self.random());
+    async fn rights(
+        &self,
+        address: &Address,
+        talk: &mut SerialConnection<'_>,
+    ) -> Result<Vec<Finding>> {
+        let config = &self.setup.config;
+        let partition = self.shared.cluster.kept_by(address).unwrap_or(0);
+        let (key, channel) = self.setup.layout.to_try(partition, self.setup.random());
         let rights = Rights {
             user: config.user.as_deref().unwrap_or("default"),
             namespace: &config.namespace,
             key: &key,
             channel: &channel,
-            is_cluster: self.is_cluster,
+            is_cluster: self.setup.is_cluster,
             waits_for_replicas: config.wait_replicas > 0,
         };
         rights.findings(address, talk).await
@@ -257,9 +287,9 @@ impl Shared {
         if near {
             return Finding::good("exposure", "this machine only");
         }
-        match (self.config.password.is_some(), self.config.tls.is_some()) {
+        match (self.setup.config.password.is_some(), self.setup.config.tls.is_some()) {
             (true, true) => Finding::good("exposure", "a password, and TLS"),
-            (false, _) if self.config.tls.as_ref().is_some_and(|tls| tls.cert.is_some()) => {
+            (false, _) if self.setup.config.tls.as_ref().is_some_and(|tls| tls.cert.is_some()) => {
                 Finding::good("exposure", "a certificate of the client, and TLS")
             }
             (false, _) => Finding::warning("exposure", "no password")
@@ -286,7 +316,7 @@ impl Shared {
 
 fn refused(error: &Error) -> Finding {
     Finding::problem("reach", error.reason())
-        .why("nobody is let in with these credentials")
+        .why("the server does not accept these credentials")
         .fix("check the user, the password and the number of the database in the URL")
 }
 
@@ -411,7 +441,9 @@ mod tests {
             let (config, _) = crate::engines::redis::RedisConfig::from_url(url).unwrap();
             let Topology::Single(address) = config.topology.clone() else { panic!("one server") };
             let redis = crate::engines::redis::Redis::unconnected(config).unwrap();
-            let finding = redis.steps.shared.exposure(&address);
+            let finding =
+                Examiner { shared: &redis.steps.shared, setup: &redis.steps.shared.setup }
+                    .exposure(&address);
             assert!(!format!("{finding:?}").contains("hunter2"));
             (finding.mark, finding.what)
         };

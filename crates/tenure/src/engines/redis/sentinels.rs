@@ -6,21 +6,20 @@
 //! sentinels agree that it is still the primary.
 
 use std::future::{Future, pending, poll_fn};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::Shared;
 use super::config::{Address, Topology};
-use super::handshake::{Greeting, Talk, field};
-use super::link::{Duty, Heard, Link};
-use super::refusal::Refusal;
-use super::stream::Stream;
+use super::connection::handshake::{Greeting, SerialConnection, field, greet};
+use super::connection::stream::Stream;
+use super::connection::{Connection, Purpose, Reply};
+use super::setup::Setup;
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::moment::Moment;
-use crate::world::World;
 
 /// After the second, a sentinel names the server that takes over; after the first, all of them do.
 const EVENTS: [&[u8]; 2] = [b"+switch-master", b"+failover-state-reconf-slaves"];
@@ -35,15 +34,43 @@ const LONGEST_LAG: u64 = 3;
 
 /// What a sentinel said last: another server has taken over.
 #[derive(Clone)]
-pub(super) struct Switch {
+struct Switch {
     from: Address,
     to: Address,
     heard: Moment,
 }
 
-impl Shared {
+/// What the sentinels know, and how they are asked.
+pub(super) struct Sentinels {
+    setup: Arc<Setup>,
+    /// The last change of the primary that one of them has told.
+    switch: Mutex<Option<Switch>>,
+}
+
+/// Why a server may not be the primary any more.
+pub(super) struct Doubt {
+    pub(super) error: Error,
+    /// It is certain that it is not.
+    pub(super) is_replaced: bool,
+}
+
+impl From<Error> for Doubt {
+    fn from(error: Error) -> Doubt {
+        Doubt { error, is_replaced: false }
+    }
+}
+
+impl Sentinels {
+    pub(super) fn new(setup: Arc<Setup>) -> Sentinels {
+        Sentinels { setup, switch: Mutex::default() }
+    }
+
+    fn switch(&self) -> MutexGuard<'_, Option<Switch>> {
+        self.switch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn service(&self) -> Option<(&[Address], &str)> {
-        match &self.config.topology {
+        match &self.setup.config.topology {
             Topology::Sentinel { sentinels, service } => Some((sentinels, service)),
             _ => None,
         }
@@ -51,20 +78,20 @@ impl Shared {
 
     /// The primary that most of the sentinels name. One that has just been named instead of another
     /// comes first: the other sentinels may not have heard of it.
-    pub(super) async fn greet_primary(&self, duty: Duty) -> Result<(Stream, Greeting)> {
+    pub(super) async fn greet_primary(&self, purpose: Purpose) -> Result<(Stream, Greeting)> {
         let switch = self.switch().clone();
-        let recent = switch.filter(|switch| self.world.now().since(switch.heard) < 2 * SPREAD);
+        let recent = switch.filter(|switch| self.setup.now().since(switch.heard) < 2 * SPREAD);
         if let Some(Switch { to, .. }) = recent
-            && let Ok((stream, greeting)) = self.greet(&to, duty).await
+            && let Ok((stream, greeting)) = greet(&self.setup, &to, purpose).await
         {
             return Ok((stream, Greeting { primary: Some(to), ..greeting }));
         }
         let sentinels = self.service().map_or(0, |(sentinels, _)| sentinels.len());
-        let limit = self.config.connect_timeout / 4;
+        let limit = self.setup.config.connect_timeout / 4;
         let (named, failure) = self.ask_sentinels(sentinels / 2 + 1, limit).await;
-        let mut failure = failure.unwrap_or_else(|| Error::invalid("no sentinel is named"));
+        let mut failure = failure.unwrap_or_else(|| Error::invalid("the URL names no sentinel"));
         for primary in by_votes(named) {
-            match self.greet(&primary, duty).await {
+            match greet(&self.setup, &primary, purpose).await {
                 Ok((stream, greeting)) => {
                     return Ok((stream, Greeting { primary: Some(primary), ..greeting }));
                 }
@@ -100,7 +127,7 @@ impl Shared {
         service: &str,
     ) -> Result<Option<Address>> {
         // One sentinel that hangs must not use up the time for the others.
-        let limit = self.config.connect_timeout / 4;
+        let limit = self.setup.config.connect_timeout / 4;
         let asked = async {
             let mut talk = self.talk_to_sentinel(sentinel).await?;
             primary_of(&mut talk, service).await
@@ -108,9 +135,12 @@ impl Shared {
         timeout(limit, asked).await.map_err(|_| silent(sentinel, limit))?
     }
 
-    pub(super) async fn talk_to_sentinel<'a>(&self, sentinel: &'a Address) -> Result<Talk<'a>> {
-        let config = &self.config;
-        let mut talk = self.talk(sentinel).await?;
+    pub(super) async fn talk_to_sentinel<'a>(
+        &self,
+        sentinel: &'a Address,
+    ) -> Result<SerialConnection<'a>> {
+        let config = &self.setup.config;
+        let mut talk = SerialConnection::open(&self.setup, sentinel).await?;
         let (user, password) = (&config.sentinel_user, &config.sentinel_password);
         talk.log_in(user.as_deref(), password.as_ref(), &config.client_name).await?;
         Ok(talk)
@@ -128,11 +158,11 @@ impl Shared {
                     Ok(next) => return Ok(next),
                     Err(error) => tracing::debug!(%sentinel, %error, "sentinel.lost"),
                 }
-                sleep(Duration::from_millis(1000 + self.random() % 1000)).await;
+                sleep(Duration::from_millis(1000 + self.setup.random() % 1000)).await;
             }
         });
         if let Some(Ok(to)) = gather(watches.collect(), 1).await.pop() {
-            let (from, heard) = (primary.clone(), self.world.now());
+            let (from, heard) = (primary.clone(), self.setup.now());
             *self.switch() = Some(Switch { from, to, heard });
         }
     }
@@ -144,7 +174,7 @@ impl Shared {
         service: &str,
         primary: &Address,
     ) -> Result<Address> {
-        let limit = self.config.connect_timeout / 4;
+        let limit = self.setup.config.connect_timeout / 4;
         let begun = async {
             let mut talk = self.talk_to_sentinel(sentinel).await?;
             for event in EVENTS {
@@ -185,28 +215,28 @@ impl Shared {
         }
     }
 
-    /// Whether what the server at the end of `link` said counts; `heard` is what it says of its
+    /// Whether what the server at the end of `connection` said counts; `heard` is what it says of its
     /// replicas, asked afterwards. A replica that is gone may be the primary by now.
     pub(super) async fn confirm(
         &self,
-        link: &Link,
-        heard: oneshot::Receiver<Result<Heard>>,
-    ) -> Result<()> {
+        connection: &Connection,
+        heard: oneshot::Receiver<Result<Reply>>,
+    ) -> Result<(), Doubt> {
         let lost = || Error::new(ErrorKind::Unavailable, "the connection was closed");
-        let Heard { value, .. } = heard.await.map_err(|_| lost())??;
+        let Reply { value, .. } = heard.await.map_err(|_| lost())??;
         // One that may not be asked has nothing to say.
         let Some(info) = value.as_str() else { return Ok(()) };
         let no_primary = || {
-            let reason = "the server is not the primary any more";
-            Error::new(ErrorKind::Unavailable, reason).not_now()
+            let reason = "the server is no longer the primary";
+            let error = Error::new(ErrorKind::Unavailable, reason).not_now();
+            Doubt { error, is_replaced: true }
         };
         if field(info, "role") != "master" {
-            self.primary_changed(link, &Refusal::NotPrimary);
             return Err(no_primary());
         }
         let here = info.lines().filter(|line| is_replica_here(line)).count();
         let primary = {
-            let mut state = link.state();
+            let mut state = connection.state();
             state.replicas = state.replicas.max(here);
             state.primary.clone().filter(|_| here < state.replicas)
         };
@@ -214,7 +244,6 @@ impl Shared {
         let sentinels = self.service().map_or(0, |(sentinels, _)| sentinels.len());
         let (named, _) = self.ask_sentinels(sentinels, AT_ONCE).await;
         if named.iter().any(|named| *named != primary) {
-            self.primary_changed(link, &Refusal::NotPrimary);
             return Err(no_primary());
         }
         if named.len() * 2 > sentinels {
@@ -226,11 +255,12 @@ impl Shared {
             named.len()
         );
         Err(Error::new(ErrorKind::Unavailable, reason)
-            .next("are the sentinels reachable from here?"))
+            .next("are the sentinels reachable from here?")
+            .into())
     }
 }
 
-async fn primary_of(talk: &mut Talk<'_>, service: &str) -> Result<Option<Address>> {
+async fn primary_of(talk: &mut SerialConnection<'_>, service: &str) -> Result<Option<Address>> {
     let parts: [&[u8]; 3] = [b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", service.as_bytes()];
     let answer = talk.ask_between_pushes(&parts).await?;
     let Some([host, port]) = answer.as_list() else { return Ok(None) };

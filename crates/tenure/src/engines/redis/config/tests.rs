@@ -151,7 +151,7 @@ fn what_cannot_work_is_refused_with_the_option_and_the_limit() {
         ("redis://h/x", "database"),
         ("redis://h/1/2", "database"),
         ("redis://h/99999999999", "cannot read db"),
-        ("redis://h/1?db=1", "db is there twice"),
+        ("redis://h/1?db=1", "db is given twice"),
         ("redis+unix://host/path", "three slashes"),
         ("redis+unix://", "missing"),
         ("redis+unix:///", "missing"),
@@ -186,8 +186,8 @@ fn what_cannot_work_is_refused_with_the_option_and_the_limit() {
         ("redis+unix:///s?server_name=x", "rediss://"),
         ("rediss://h?cert=/c.pem", "cert is set without key"),
         ("rediss://h?key=/k.pem", "key is set without cert"),
-        ("redis://h?namespace=a&namespace=a", "namespace is there twice"),
-        ("redis://h?ttl=1s&ttl=2s", "ttl is there twice"),
+        ("redis://h?namespace=a&namespace=a", "namespace is given twice"),
+        ("redis://h?ttl=1s&ttl=2s", "ttl is given twice"),
         ("redis://h?client_name=%zz", "client_name is not valid percent-encoded"),
         ("redis://h?client_name=%e", "client_name is not valid percent-encoded"),
         ("redis://h?client_name=%ff", "client_name is not valid percent-encoded"),
@@ -234,7 +234,7 @@ fn fields_that_were_set_by_hand_are_checked_too() {
     let mut config = RedisConfig::new(Topology::Cluster(vec![]));
     assert!(config.check().unwrap_err().to_string().contains("no host"));
     config.topology = Topology::Cluster(vec![Address::Unix("/s".into())]);
-    assert!(config.check().unwrap_err().to_string().contains("on its own"));
+    assert!(config.check().unwrap_err().to_string().contains("a single server"));
     config.topology = Topology::Single(Address::Unix("/s".into()));
     config.check().unwrap();
     config.tls = Some(Tls::default());

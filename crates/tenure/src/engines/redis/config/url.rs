@@ -69,7 +69,7 @@ pub(super) fn parse(url: &str) -> Result<(RedisConfig, Vec<(String, String)>)> {
     let mut rest = Vec::new();
     for (at, (option, value)) in options.iter().enumerate() {
         if options[..at].iter().any(|(earlier, _)| earlier == option) {
-            let reason = format!("the option {option} is there twice");
+            let reason = format!("the option {option} is given twice");
             return Err(Error::invalid(reason).next("say it once"));
         }
         match OURS.contains(&option.as_str()) {
@@ -89,7 +89,7 @@ fn shape_of(scheme: &str) -> Result<(Shape, bool)> {
         "rediss-sentinel" => Ok((Shape::Sentinel, true)),
         "redis-cluster" => Ok((Shape::Cluster, false)),
         "rediss-cluster" => Ok((Shape::Cluster, true)),
-        _ => Err(Error::invalid("this is no URL of a Redis").next(
+        _ => Err(Error::invalid("this is not a Redis URL").next(
             "known: redis://, rediss://, redis+unix://, redis-sentinel://, rediss-sentinel://, \
              redis-cluster://, rediss-cluster://",
         )),
@@ -101,12 +101,12 @@ fn locate(shape: &Shape, hosts: &str, path: &str) -> Result<(Topology, Option<St
     let (topology, db) = match shape {
         Shape::Unix => {
             if !hosts.is_empty() {
-                let error = Error::invalid("a socket in the file system has no host");
+                let error = Error::invalid("a Unix socket has no host");
                 return Err(error.next("write redis+unix:///path/to.sock, with three slashes"));
             }
             let path = decode("the path", path)?;
             if path.is_empty() || path.contains('\0') {
-                let error = Error::invalid("the path of the socket is missing");
+                let error = Error::invalid("the path of the Unix socket is missing");
                 return Err(error.next("write redis+unix:///path/to.sock"));
             }
             (Topology::Single(Address::Unix(PathBuf::from(format!("/{path}")))), "")
@@ -207,7 +207,7 @@ fn set(config: &mut RedisConfig, option: &str, value: &str) -> Result<()> {
         // Whoever names a certificate must not end up with plain text.
         _ => {
             let Some(tls) = &mut config.tls else {
-                let reason = format!("the option {option} is for TLS, and this URL is without");
+                let reason = format!("the option {option} needs TLS, and this URL has none");
                 return Err(Error::invalid(reason)
                     .next("write rediss://, rediss-sentinel:// or rediss-cluster://"));
             };

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::super::clock::read_time;
-use super::super::config::Address;
-use super::super::handshake::{Talk, field};
 use crate::engine::Finding;
+use crate::engines::redis::config::Address;
+use crate::engines::redis::connection::handshake::{SerialConnection, field};
+use crate::engines::redis::connection::server_clock::read_time;
 use crate::model::error::Result;
 
 /// How far a server's clock may be from ours before it is worth a word.
@@ -23,7 +23,7 @@ pub(super) struct Ahead {
 }
 
 /// Reads the server's clock; `None` if it does not tell.
-pub(super) async fn read(talk: &mut Talk<'_>) -> Result<Option<Ahead>> {
+pub(super) async fn read(talk: &mut SerialConnection<'_>) -> Result<Option<Ahead>> {
     let mut best: Option<Ahead> = None;
     for _ in 0..TRIES {
         let asked = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -40,7 +40,7 @@ pub(super) async fn read(talk: &mut Talk<'_>) -> Result<Option<Ahead>> {
     Ok(best)
 }
 
-async fn time(talk: &mut Talk<'_>) -> Result<Option<Duration>> {
+async fn time(talk: &mut SerialConnection<'_>) -> Result<Option<Duration>> {
     let time = talk.reply(&[b"TIME"]).await?;
     if let Some(time) = read_time(&time) {
         return Ok(Some(time));

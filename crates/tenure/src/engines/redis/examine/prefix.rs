@@ -1,10 +1,10 @@
 //! Whether anyone else uses our part of the keys.
 
-use super::super::handshake::Talk;
-use super::super::refusal::Refusal;
-use super::super::resp::{self, Value};
-use super::super::wire::{Kind, Layout};
 use crate::engine::Finding;
+use crate::engines::redis::connection::handshake::SerialConnection;
+use crate::engines::redis::protocol::layout::{Kind, Layout};
+use crate::engines::redis::protocol::refusal::Refusal;
+use crate::engines::redis::protocol::resp::{self, Value};
 use crate::model::error::Result;
 
 /// How many keys of a server are walked at most; a large database takes a while.
@@ -29,7 +29,7 @@ struct Found {
 
 /// Walks the keys under the namespace.
 pub(super) async fn finding(
-    talk: &mut Talk<'_>,
+    talk: &mut SerialConnection<'_>,
     layout: &Layout,
     namespace: &str,
 ) -> Result<Option<Finding>> {
@@ -57,7 +57,12 @@ pub(super) async fn finding(
 }
 
 impl Found {
-    async fn look_at(&mut self, talk: &mut Talk<'_>, layout: &Layout, key: &[u8]) -> Result<()> {
+    async fn look_at(
+        &mut self,
+        talk: &mut SerialConnection<'_>,
+        layout: &Layout,
+        key: &[u8],
+    ) -> Result<()> {
         let Some(kind) = layout.kind_of(key) else {
             self.beside.push(shown(key));
             return Ok(());

@@ -3,11 +3,11 @@
 //! Trying works on every version and with any user; `ACL DRYRUN` needs 7.0 and a right that a user of
 //! ours should not have.
 
-use super::super::config::Address;
-use super::super::handshake::Talk;
-use super::super::resp::Value;
 use super::server::redis_cli;
 use crate::engine::Finding;
+use crate::engines::redis::config::Address;
+use crate::engines::redis::connection::handshake::SerialConnection;
+use crate::engines::redis::protocol::resp::Value;
 use crate::model::error::Result;
 
 /// What is tried, and on which keys and channels.
@@ -38,7 +38,7 @@ impl Rights<'_> {
     pub(super) async fn findings(
         &self,
         address: &Address,
-        talk: &mut Talk<'_>,
+        talk: &mut SerialConnection<'_>,
     ) -> Result<Vec<Finding>> {
         let mut tried = Tried::default();
         for (right, words) in self.commands() {
@@ -95,7 +95,7 @@ impl Rights<'_> {
     }
 
     /// One command has no form that changes nothing; what was written goes by itself.
-    async fn try_writes(&self, talk: &mut Talk<'_>, tried: &mut Tried) -> Result<()> {
+    async fn try_writes(&self, talk: &mut SerialConnection<'_>, tried: &mut Tried) -> Result<()> {
         let written = reply(talk, &["SET", self.key, "doctor", "PX", "1000"]).await?;
         tried.take("set", &written);
         if written.as_str() == Some("OK") {
@@ -178,7 +178,7 @@ impl Tried {
     }
 }
 
-async fn reply(talk: &mut Talk<'_>, words: &[&str]) -> Result<Value> {
+async fn reply(talk: &mut SerialConnection<'_>, words: &[&str]) -> Result<Value> {
     let parts: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     talk.reply(&parts).await
 }

@@ -2,9 +2,9 @@
 //!
 //! `INFO`, and not `CONFIG`: servers that others run for you refuse `CONFIG`.
 
-use super::super::config::{Address, AfterRestart, RedisConfig, Topology};
-use super::super::handshake::field;
 use crate::engine::Finding;
+use crate::engines::redis::config::{Address, AfterRestart, RedisConfig, Topology};
+use crate::engines::redis::connection::handshake::field;
 
 /// What a server is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ impl Server<'_> {
         let pair: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         let needed = if is_cluster { (7, 0) } else { (6, 2) };
         if pair < needed {
-            let why = format!("needed is {}.{} or later", needed.0, needed.1);
+            let why = format!("{}.{} or later is required", needed.0, needed.1);
             return Finding::problem("version", what).why(why).fix("upgrade the server");
         }
         if self.field("arch_bits") == "32" {
@@ -86,7 +86,7 @@ impl Server<'_> {
         match (self.part, self.field("role")) {
             (Part::Primary, "master") => Finding::good("role", "primary"),
             (Part::Replica, "master") => Finding::warning("role", "a primary, where a replica was")
-                .why("the servers are being rearranged")
+                .why("the servers are being reconfigured")
                 .fix("look again"),
             (Part::Replica, _) if self.field("master_link_status") != "up" => {
                 Finding::warning("role", "replica, and out of touch with its primary")

@@ -1,0 +1,69 @@
+//! Room on the disk for those who hold, when there is none left for anything else.
+//!
+//! As long as there is room, a file of a megabyte keeps it. When a renewal or a release finds the disk
+//! full, that file is emptied, what is in the journal goes to its place, and the journal is given what
+//! it may need from then on: other programs that fill the disk cannot take it back. Claims would use
+//! it up, so they are refused while the disk is full.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::process::geteuid;
+
+use super::paths::Paths;
+
+/// How much is kept.
+const SIZE: u64 = 1 << 20;
+/// How much of it the journal gets.
+const FOR_JOURNAL: u64 = SIZE / 2;
+/// With less room than this the disk is full.
+const LEAST: u64 = SIZE / 4;
+
+/// Keeps room, if there is some. Without it a full disk is found out later; that is all.
+pub(super) fn keep(paths: &Paths) {
+    let options =
+        || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
+    if let Ok(reserve) = options().open(&paths.reserve)
+        && length(&reserve) < SIZE
+    {
+        let _ = fallocate(&reserve, FallocateFlags::empty(), 0, SIZE);
+    }
+}
+
+/// How much is kept, of how much should be.
+pub(super) fn kept(paths: &Paths) -> (u64, u64) {
+    (std::fs::metadata(&paths.reserve).map(|about| about.len()).unwrap_or_default(), SIZE)
+}
+
+/// Makes room.
+pub(super) fn give_up(paths: &Paths) {
+    if let Ok(reserve) = OpenOptions::new().write(true).open(&paths.reserve) {
+        let _ = reserve.set_len(0);
+    }
+}
+
+/// Sets room aside for the journal, behind its end. Nobody holds a lock on this file by having it
+/// open, so that it can be opened and closed.
+pub(super) fn lengthen_journal(paths: &Paths) {
+    if let Ok(journal) = OpenOptions::new().write(true).open(&paths.journal) {
+        let end = length(&journal);
+        let _ = fallocate(&journal, FallocateFlags::KEEP_SIZE, end, FOR_JOURNAL);
+    }
+}
+
+/// Whether there is no room for new claims: it was needed by those who hold, and has not come back.
+pub(super) fn is_needed(paths: &Paths) -> bool {
+    let kept = std::fs::metadata(&paths.reserve).map(|about| about.len());
+    if kept.is_ok_and(|kept| kept > 0) {
+        return false;
+    }
+    let Ok(disk) = statvfs(&paths.reserve) else { return false };
+    // Some of it is for root alone.
+    let blocks = if geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
+    blocks.saturating_mul(disk.f_frsize) < LEAST
+}
+
+fn length(file: &File) -> u64 {
+    file.metadata().map(|about| about.len()).unwrap_or_default()
+}

@@ -1,0 +1,193 @@
+//! Claims and renewals: what their answers mean, once so many replicas have them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::config::Topology;
+use super::connection::{Connection, Outgoing, Reply, ReplyTo};
+use super::protocol::answer::{ClaimAnswer, read_claim};
+use super::protocol::refusal::Refusal;
+use super::protocol::request::Request;
+use super::protocol::resp::Value;
+use super::sentinels::Doubt;
+use super::steps::{PendingStep, SendOptions, StepReply, Steps};
+use crate::engine::Step;
+use crate::engines::convert::{self, Limits};
+use crate::ledger::Answer;
+use crate::model::claim::{Ended, Renewal, Renewed, Verdict};
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::name::Name;
+
+type ClaimReply = StepReply<ClaimAnswer>;
+
+impl Steps {
+    pub(super) async fn receive_claim(
+        &self,
+        pending: PendingStep,
+        name: &Name,
+        ttl: Duration,
+    ) -> Result<ClaimReply> {
+        let partition = pending.partition();
+        let read = |value: &Value, sent| {
+            let read = read_claim(value, ttl, sent)?;
+            match read.0.answer {
+                Answer::Granted { fence, .. } => self.shared.numbers.saw(partition, fence),
+                Answer::Waiting { floor, .. } => self.shared.numbers.saw(partition, floor),
+                _ => {}
+            }
+            Some(read)
+        };
+        self.receive(pending, name, read).await
+    }
+
+    pub(super) fn verdict(&self, reply: ClaimReply, limits: Limits) -> Result<Verdict> {
+        let StepReply { answer: ClaimAnswer { answer, holder }, sent, replicas, enough } = reply;
+        match answer {
+            // It stays ours: the next try finds it, and a caller that gives up leaves it.
+            Answer::Granted { .. } if !enough => Err(self.too_few(replicas).in_doubt()),
+            answer => convert::verdict(answer, limits, sent, || holder),
+        }
+    }
+
+    fn too_few(&self, replicas: i64) -> Error {
+        let wanted = self.shared.setup.config.wait_replicas;
+        let reason = format!("only {replicas} of {wanted} replicas have it");
+        // The server is there, and has answered: this is no outage.
+        Error::new(ErrorKind::Unavailable, reason)
+            .next("are the replicas up, and in sync?")
+            .not_now()
+    }
+
+    pub(super) fn renew(self: Arc<Steps>, batch: &[Renewal]) -> Step<Vec<Renewed>> {
+        // The replicas that have the last have them all.
+        let last = batch.len().saturating_sub(1);
+        let send = |(at, renewal): (usize, &Renewal)| {
+            (self.send_renewal(renewal, at == last), renewal.clone())
+        };
+        let sent: Vec<_> = batch.iter().enumerate().map(send).collect();
+        let holds = batch.iter().any(|renewal| matches!(renewal, Renewal::Hold { .. }));
+        let replicas = if holds { self.ask_for_replicas() } else { None };
+        let connection =
+            sent.iter().find_map(|(pending, _)| Some(pending.as_ref().ok()?.connection.clone()));
+        connection.iter().for_each(Connection::ask_for_time);
+        Step::pending(async move {
+            let mut replies = Vec::with_capacity(sent.len());
+            for (pending, renewal) in sent {
+                replies.push(self.receive_renewal(pending, renewal).await);
+            }
+            let too_few = match replies.last() {
+                Some(Ok(StepReply { enough: true, .. })) => None,
+                Some(Ok(StepReply { replicas, .. })) => Some(*replicas),
+                _ => (self.shared.setup.config.wait_replicas > 0).then_some(0),
+            };
+            let doubt = match replicas {
+                Some((connection, reply)) => self.doubt(&connection, reply).await,
+                None => None,
+            };
+            let is_expired = |reply: &Result<ClaimReply>| {
+                let expired = Answer::Gone(Ended::Expired);
+                reply.as_ref().is_ok_and(|reply| reply.answer.answer == expired)
+            };
+            let clock_step = match connection.filter(|_| replies.iter().any(is_expired)) {
+                Some(connection) => connection.clock_step().await,
+                None => None,
+            };
+            let renewed = |reply: Result<ClaimReply>| {
+                let renewed = reply.and_then(|reply| self.renewed(reply, too_few, doubt.as_ref()));
+                match (renewed, clock_step) {
+                    (Ok(Renewed::Gone(Ended::Expired)), Some(by)) => {
+                        Renewed::Gone(Ended::ClockStep { by })
+                    }
+                    (renewed, _) => renewed.unwrap_or_else(Renewed::Unknown),
+                }
+            };
+            Ok(replies.into_iter().map(renewed).collect())
+        })
+    }
+
+    /// Behind sentinels, what the server says of its replicas after the renewals that were just sent.
+    fn ask_for_replicas(&self) -> Option<(Arc<Connection>, oneshot::Receiver<Result<Reply>>)> {
+        if !matches!(self.shared.setup.config.topology, Topology::Sentinel { .. }) {
+            return None;
+        }
+        let connection = self.router.to(0).ok()?;
+        let (sender, reply) = oneshot::channel();
+        let request = Request::plain(&[b"INFO", b"replication"]);
+        connection.send(&request, Outgoing::new(ReplyTo::One(sender)));
+        Some((connection, reply))
+    }
+
+    /// Why the server at the end of `connection` may not be the primary any more.
+    async fn doubt(
+        &self,
+        connection: &Connection,
+        reply: oneshot::Receiver<Result<Reply>>,
+    ) -> Option<Error> {
+        let Doubt { error, is_replaced } =
+            self.shared.sentinels.confirm(connection, reply).await.err()?;
+        if is_replaced {
+            self.shared.primary_changed(connection, &Refusal::NotPrimary);
+        }
+        Some(error)
+    }
+
+    fn send_renewal(&self, renewal: &Renewal, counted: bool) -> Result<PendingStep> {
+        if matches!(renewal, Renewal::Place(_)) {
+            // The runtime that listened for its turn may be gone; this one will do.
+            self.shared.listen();
+        }
+        let layout = &self.shared.setup.layout;
+        let options = SendOptions { counted, ..SendOptions::default() };
+        match renewal {
+            Renewal::Hold { name, id, fence, ttl } => {
+                self.send(layout.renew(name, id, *fence, *ttl), options)
+            }
+            Renewal::Place(claim) => {
+                self.shared.waiting.places.expect(&claim.name, claim.id);
+                let place = Some((claim.name.clone(), claim.id));
+                let request =
+                    layout.claim(claim, false, true, self.shared.numbers.before(claim))?;
+                self.send(request, SendOptions { place, ..options })
+            }
+        }
+    }
+
+    async fn receive_renewal(
+        &self,
+        pending: Result<PendingStep>,
+        renewal: Renewal,
+    ) -> Result<ClaimReply> {
+        match renewal {
+            Renewal::Hold { name, id, fence, ttl } => {
+                let reply = self.receive_claim(pending?, &name, ttl).await?;
+                if let Answer::Gone(_) = reply.answer.answer {
+                    self.shared.waiting.places.lost(&name, &id, fence);
+                }
+                Ok(reply)
+            }
+            Renewal::Place(claim) => self.receive_claim(pending?, &claim.name, claim.ttl).await,
+        }
+    }
+
+    /// `too_few`: how many replicas have it, if that is not enough. `doubt`: why the server may not be
+    /// the primary any more.
+    fn renewed(
+        &self,
+        reply: ClaimReply,
+        too_few: Option<i64>,
+        doubt: Option<&Error>,
+    ) -> Result<Renewed> {
+        let StepReply { answer: ClaimAnswer { answer, holder }, sent, .. } = reply;
+        if let Answer::Granted { .. } = answer {
+            if let Some(doubt) = doubt {
+                return Err(doubt.copy().in_doubt());
+            }
+            if let Some(replicas) = too_few {
+                return Err(self.too_few(replicas).in_doubt());
+            }
+        }
+        Ok(convert::renewed(answer, sent, || holder))
+    }
+}

@@ -1,0 +1,496 @@
+//! One connection to one server, which reconnects for as long as it is needed.
+//!
+//! Callers queue commands from any thread, and they are sent in the order of calls. The first command
+//! on an idle connection is written at once; later ones are batched by the task that reads. That task
+//! lives on the runtime of the first caller; when that runtime goes, the next call starts another, and when
+//! it does not run, the watchdog's takes over (see `takeover`).
+//! When a connection breaks, everything sent on it fails as in doubt: nothing is ever sent twice.
+
+pub(super) mod handshake;
+mod outgoing;
+pub(super) mod registry;
+pub(super) mod server_clock;
+pub(super) mod stream;
+pub(super) mod takeover;
+mod task;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use tokio::runtime::Handle;
+
+use self::handshake::Greeting;
+pub(super) use self::outgoing::{Outgoing, Reply, ReplyTo};
+use self::server_clock::ServerClock;
+use self::stream::halves::Writer;
+use self::takeover::Driver;
+use super::config::Address;
+use super::protocol::answer::{self, Marks, PlaceAfter};
+use super::protocol::layout::partition;
+use super::protocol::refusal::Refusal;
+use super::protocol::request::{Request, ScriptForm};
+use super::protocol::resp::{self, Value};
+use super::router::beside;
+use super::shared::Shared;
+use super::turns;
+use crate::engine::Ack;
+use crate::model::claim::Leave;
+use crate::model::error::{Error, ErrorKind};
+use crate::model::moment::Moment;
+use crate::model::name::Name;
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// Receives pushes, and stays open.
+    Turns,
+    /// Receives no pushes, and stays open.
+    Commands,
+    /// The watchdog's: receives no pushes, and closes after a while without requests.
+    Lifeline,
+}
+
+/// Where the server is.
+#[derive(Debug)]
+pub(super) enum Target {
+    Fixed(Address),
+    /// The primary that the sentinels name.
+    Sentinels,
+}
+
+pub(super) struct Connection {
+    pub(super) shared: Arc<Shared>,
+    pub(super) target: Target,
+    pub(super) purpose: Purpose,
+    pub(super) clock: Arc<ServerClock>,
+    pub(super) driver: Driver,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) phase: Phase,
+    /// Encoded and not written yet.
+    pub(super) out: Vec<u8>,
+    /// One for each answer that is still due, in order.
+    pub(super) pending: VecDeque<Pending>,
+    /// How many of them, counted from the end, are entirely in `out`.
+    pub(super) unwritten: usize,
+    /// Requests that came while there was no connection.
+    backlog: Vec<(Request, Outgoing)>,
+    /// The partitions for which this connection has sent a hello.
+    greeted: [u64; 4],
+    /// The partitions whose channel this connection has subscribed to.
+    subscribed: [u64; 4],
+    /// The scripts whose text was sent on this connection.
+    taught: u8,
+    /// The run id of the server at the other end, or of the last one.
+    run_id: String,
+    /// The server's address, if the sentinels gave it.
+    pub(super) primary: Option<Address>,
+    /// The most replicas that the server had during this connection.
+    pub(super) replicas: usize,
+    pub(super) writer: Option<Writer>,
+    pub(super) waker: Option<Waker>,
+    pub(super) kicked: bool,
+    /// Whether the reading task has set its timer.
+    pub(super) timed: bool,
+    pub(super) last_heard: Moment,
+}
+
+#[derive(Default)]
+pub(super) enum Phase {
+    /// There were no requests yet, or none for a while.
+    #[default]
+    Idle,
+    Connecting,
+    Up,
+    /// The last attempt failed, and it is too early for the next.
+    Down(Error),
+    Closed,
+}
+
+pub(super) struct Pending {
+    pub(super) sent: Moment,
+    pub(super) reply: ReplyTo,
+}
+
+impl Connection {
+    pub(super) fn new(shared: Arc<Shared>, target: Target, purpose: Purpose) -> Arc<Connection> {
+        let address = match &target {
+            Target::Fixed(address) if shared.setup.is_cluster => Some(address.clone()),
+            _ => None,
+        };
+        let (clock, driver) = (shared.clocks.of(address), Driver::default());
+        let state = Mutex::default();
+        let connection = Arc::new(Connection { shared, target, purpose, clock, driver, state });
+        connection.shared.registry.add(&connection);
+        connection
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, if that task still drives the connection.
+    pub(super) fn state_of(&self, driver: u64) -> Option<MutexGuard<'_, State>> {
+        let state = self.state();
+        self.driver.is(driver).then_some(state)
+    }
+
+    /// Sends a request, in the order of calls. A failure reaches whoever waits for the answer.
+    pub(super) fn send(self: &Arc<Connection>, request: &Request, outgoing: Outgoing) {
+        if self.purpose != Purpose::Lifeline {
+            self.shared.registry.wakeup.asked();
+        }
+        let mut state = self.state();
+        match &state.phase {
+            Phase::Up => {
+                let lazy = outgoing.lazy;
+                state.enqueue(&self.shared, self.purpose, request, outgoing);
+                let kick = if lazy { state.kick() } else { state.push_out() };
+                drop(state);
+                kick.into_iter().for_each(Waker::wake);
+            }
+            Phase::Connecting => state.backlog.push((request.clone(), outgoing)),
+            Phase::Idle => {
+                let Ok(runtime) = Handle::try_current() else {
+                    drop(state);
+                    let reason = "there is no connection, and no tokio runtime to make one on";
+                    let error = Error::new(ErrorKind::Unavailable, reason);
+                    outgoing.fail(&self.shared, &error.next("call it from within a tokio runtime"));
+                    return;
+                };
+                state.phase = Phase::Connecting;
+                state.backlog.push((request.clone(), outgoing));
+                let driver = self.driver.next(&state);
+                drop(state);
+                // A runtime that is shutting down drops it at once, which takes the lock.
+                runtime.spawn(self.clone().drive(driver));
+            }
+            Phase::Down(error) => {
+                let error = error.copy();
+                drop(state);
+                outgoing.fail(&self.shared, &error);
+            }
+            Phase::Closed => {
+                drop(state);
+                outgoing.fail(&self.shared, &Error::closed());
+            }
+        }
+    }
+
+    /// Makes sure that the connection is up or will be, if this is called on a runtime.
+    pub(super) fn wake_up(self: &Arc<Connection>) {
+        let mut state = self.state();
+        if let (Phase::Idle, Ok(runtime)) = (&state.phase, Handle::try_current()) {
+            state.phase = Phase::Connecting;
+            let driver = self.driver.next(&state);
+            drop(state);
+            runtime.spawn(self.clone().drive(driver));
+        }
+    }
+
+    /// Closes the connection once everything queued is written.
+    pub(super) fn close(&self) {
+        let waker = {
+            let mut state = self.state();
+            state.phase = Phase::Closed;
+            state.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Drops the connection and makes a new one: the server has changed, or is no longer the primary.
+    pub(super) fn reconnect(&self) {
+        let waker = {
+            let mut state = self.state();
+            state.writer = None;
+            state.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// The connection is up: sends the requests that came meanwhile.
+    pub(super) fn is_up(self: &Arc<Connection>, driver: u64, writer: Writer, greeting: &Greeting) {
+        let (run_id, primary) = (greeting.run_id.clone(), greeting.primary.clone());
+        let now = self.shared.setup.now();
+        let Some(mut state) = self.state_of(driver) else { return };
+        if matches!(state.phase, Phase::Closed) {
+            return;
+        }
+        let backlog = std::mem::take(&mut state.backlog);
+        state.phase = Phase::Up;
+        let is_another = !state.run_id.is_empty() && state.run_id != run_id;
+        (state.writer, state.run_id, state.last_heard) = (Some(writer), run_id, now);
+        (state.greeted, state.subscribed, state.taught) = ([0; 4], [0; 4], 0);
+        (state.primary, state.replicas) = (primary, 0);
+        state.queue(&[b"TIME"], now, ReplyTo::Time);
+        for partition in self.shared.waited_for_at(self) {
+            state.subscribe(&self.shared, partition, now);
+        }
+        for (request, outgoing) in backlog {
+            state.enqueue(&self.shared, self.purpose, &request, outgoing);
+        }
+        drop(state);
+        if self.purpose == Purpose::Turns && !self.shared.setup.is_cluster {
+            self.shared.waiting.look_again_in(0);
+        }
+        if is_another {
+            self.shared.is_another(self);
+        }
+    }
+
+    /// The connection broke, or could not be made: tells everyone who waits why.
+    pub(super) fn is_down(&self, driver: u64, error: &Error, phase: Phase) {
+        let Some(mut state) = self.state_of(driver) else { return };
+        let closed = matches!(state.phase, Phase::Closed);
+        let State { pending, backlog, unwritten, run_id, .. } = std::mem::take(&mut *state);
+        state.run_id = run_id;
+        state.phase = if closed { Phase::Closed } else { phase };
+        drop(state);
+        let sent = pending.len() - unwritten;
+        for (at, pending) in pending.into_iter().enumerate() {
+            pending.reply.fail(&self.shared, error, at < sent);
+        }
+        for (_, outgoing) in backlog {
+            outgoing.fail(&self.shared, error);
+        }
+        if error.kind() == ErrorKind::Denied && self.purpose == Purpose::Turns {
+            self.shared.waiting.all_ask_again();
+        }
+    }
+
+    /// Handles the answer to the oldest command.
+    pub(super) fn answered(self: &Arc<Connection>, Pending { sent, reply }: Pending, value: Value) {
+        match reply {
+            ReplyTo::One(heard) => {
+                let _ = heard.send(Ok(Reply { value, sent }));
+            }
+            ReplyTo::Claim(heard, name, id) => {
+                let places = &self.shared.waiting.places;
+                let early = match answer::place_after(&value) {
+                    PlaceAfter::Waits(ticket, floor) => {
+                        places.stands((partition(&name), ticket), &name, id, sent, floor)
+                    }
+                    PlaceAfter::Refused => {
+                        places.forget(&name, &id);
+                        Vec::new()
+                    }
+                    PlaceAfter::Other => Vec::new(),
+                };
+                let _ = heard.send(Ok(Reply { value, sent }));
+                early.into_iter().for_each(|early| turns::deliver_to_place(self, early));
+            }
+            ReplyTo::Left(ack, leave) => self.has_left(ack, leave, value),
+            ReplyTo::Ticked(name) => {
+                if let Some(marks) = answer::read_marks(&value) {
+                    self.go_on(name, marks);
+                }
+            }
+            ReplyTo::Hello(partition) if matches!(value, Value::Error(_)) => {
+                unmark(&mut self.state().greeted, partition);
+            }
+            ReplyTo::Subscribed(partition) => {
+                unmark(&mut self.state().subscribed, partition);
+                if let (Value::Error(text), Target::Fixed(asked)) = (&value, &self.target)
+                    && let Refusal::Moved(address) = Refusal::read(text)
+                {
+                    self.shared.moved(partition, beside(asked, address));
+                }
+            }
+            ReplyTo::Role => {
+                let role = value.as_list().and_then(|items| items.first()?.as_str());
+                if role.is_some_and(|role| role != "master") {
+                    self.shared.primary_changed(self, &Refusal::NotPrimary);
+                }
+            }
+            ReplyTo::Time => self.heard_time(sent, &value),
+            ReplyTo::Hello(_) | ReplyTo::Nobody => {}
+        }
+    }
+
+    /// Handles the answer to a leave that nobody waits for.
+    fn has_left(self: &Arc<Connection>, ack: Ack, leave: Leave, value: Value) {
+        if let Value::Error(text) = &value
+            && Refusal::read(text) == Refusal::NoScript
+        {
+            // The watchdog would send it again, but only after this thread's next claim.
+            let request = self.shared.setup.layout.leave(&leave, true);
+            let outgoing = Outgoing::new(ReplyTo::Left(ack, leave));
+            return self.send(&request, Outgoing { form: ScriptForm::Text, ..outgoing });
+        }
+        match answer::read_leave(&value) {
+            None => drop(ack),
+            Some((left, marks)) => {
+                self.go_on(leave.name, marks);
+                ack.done(Ok(left));
+            }
+        }
+    }
+
+    /// Handles what an answer says besides.
+    pub(super) fn go_on(self: &Arc<Connection>, name: Name, Marks { more, mute }: Marks) {
+        if more {
+            self.tick(name);
+        }
+        if mute {
+            self.shared.setup.warn_of_muteness();
+        }
+    }
+
+    /// Subscribes to the channel of the partition, now or as soon as the connection is up.
+    pub(super) fn subscribe(self: &Arc<Connection>, partition: u16) {
+        let kick = {
+            let mut state = self.state();
+            let up = matches!(state.phase, Phase::Up);
+            if up {
+                state.subscribe(&self.shared, partition, self.shared.setup.now());
+            }
+            up.then(|| state.kick()).flatten()
+        };
+        kick.into_iter().for_each(Waker::wake);
+        self.wake_up();
+    }
+
+    /// The server did not keep the partition all the time: it needs another hello.
+    pub(super) fn greet_again(&self, partition: u16) {
+        unmark(&mut self.state().greeted, partition);
+    }
+
+    /// The server has ended the subscription to the channel of the partition.
+    pub(super) fn unsubscribed(&self, partition: u16) {
+        unmark(&mut self.state().subscribed, partition);
+    }
+
+    /// A step stopped at its bound: continues it.
+    pub(super) fn tick(self: &Arc<Connection>, name: Name) {
+        let request = self.shared.setup.layout.tick(&name);
+        // With its text, because nobody waits for the answer and could send it again.
+        self.send(
+            &request,
+            Outgoing { form: ScriptForm::Text, ..Outgoing::new(ReplyTo::Ticked(name)) },
+        );
+    }
+}
+
+impl State {
+    fn enqueue(
+        &mut self,
+        shared: &Shared,
+        purpose: Purpose,
+        request: &Request,
+        outgoing: Outgoing,
+    ) {
+        let Outgoing { form, reply, may_wait, asking, wait, .. } = outgoing;
+        let sent = shared.setup.now();
+        let partition = request.partition();
+        // While a slot is migrating here, so is what the partition remembers.
+        if request.counts() && !asking && mark(&mut self.greeted, partition) {
+            // With its text: it must run before the step, whether or not the server has the script.
+            shared
+                .setup
+                .layout
+                .hello(partition, &self.run_id)
+                .encode(ScriptForm::Text, &mut self.out);
+            self.expect(sent, ReplyTo::Hello(partition));
+        }
+        if may_wait && purpose == Purpose::Turns && shared.setup.is_cluster {
+            self.subscribe(shared, partition, sent);
+        }
+        if asking {
+            self.queue(&[b"ASKING"], sent, ReplyTo::Nobody);
+        }
+        // The first of its kind goes with its text: nobody repeats a leave that came from `Drop`.
+        let bit = request.script().map_or(0, |script| 1 << script as u8);
+        let form = if self.taught & bit == bit { form } else { ScriptForm::Text };
+        self.taught |= bit;
+        request.encode(form, &mut self.out);
+        self.expect(sent, reply);
+        if let Some((replicas, millis, heard)) = wait {
+            shared.setup.layout.mark(partition, &mut self.out);
+            self.expect(sent, ReplyTo::Nobody);
+            let (replicas, millis) = (replicas.to_string(), millis.to_string());
+            let parts: [&[u8]; 3] = [b"WAIT", replicas.as_bytes(), millis.as_bytes()];
+            self.queue(&parts, sent, ReplyTo::One(heard));
+        }
+    }
+
+    fn subscribe(&mut self, shared: &Shared, partition: u16, sent: Moment) {
+        if mark(&mut self.subscribed, partition) {
+            let channel = shared.setup.layout.channel(partition);
+            self.queue(&[b"SSUBSCRIBE", channel.as_bytes()], sent, ReplyTo::Subscribed(partition));
+        }
+    }
+
+    pub(super) fn queue(&mut self, parts: &[&[u8]], sent: Moment, reply: ReplyTo) {
+        resp::command(&mut self.out, parts);
+        self.expect(sent, reply);
+    }
+
+    fn expect(&mut self, sent: Moment, reply: ReplyTo) {
+        self.pending.push_back(Pending { sent, reply });
+        self.unwritten += 1;
+    }
+
+    /// Writes at once if nothing else is under way; otherwise leaves it to the reading task, which batches.
+    fn push_out(&mut self) -> Option<Waker> {
+        let quiet = self.pending.len() == self.unwritten;
+        if quiet && self.write() && self.timed {
+            return None;
+        }
+        self.kick()
+    }
+
+    /// Writes as much as the socket accepts. Returns whether that was everything.
+    fn write(&mut self) -> bool {
+        let Some(Ok(written)) = self.writer.as_ref().map(|writer| writer.try_write(&self.out))
+        else {
+            return false;
+        };
+        self.written(written)
+    }
+
+    /// Whether a request is queued or an answer due.
+    pub(super) fn is_under_way(&self) -> bool {
+        !(self.pending.is_empty() && self.out.is_empty() && self.backlog.is_empty())
+    }
+
+    /// Ends the connection, so that the next caller's runtime drives the next one.
+    pub(super) fn end(&mut self) {
+        let run_id = std::mem::take(&mut self.run_id);
+        *self = State { run_id, ..State::default() };
+    }
+
+    /// Returns whether everything is written.
+    pub(super) fn written(&mut self, bytes: usize) -> bool {
+        if bytes > 0 {
+            // Which command was cut does not matter: all of them may have arrived.
+            self.unwritten = 0;
+        }
+        if bytes == self.out.len() {
+            self.out.clear();
+            self.out.shrink_to(1 << 16);
+        } else {
+            self.out.drain(..bytes);
+        }
+        self.out.is_empty()
+    }
+
+    fn kick(&mut self) -> Option<Waker> {
+        if std::mem::replace(&mut self.kicked, true) { None } else { self.waker.take() }
+    }
+}
+
+/// Marks a partition; returns whether it was not marked before.
+fn mark(bits: &mut [u64; 4], partition: u16) -> bool {
+    let (word, bit) = (&mut bits[usize::from(partition >> 6) & 3], 1 << (partition & 63));
+    let before = *word & bit != 0;
+    *word |= bit;
+    !before
+}
+
+fn unmark(bits: &mut [u64; 4], partition: u16) {
+    bits[usize::from(partition >> 6) & 3] &= !(1 << (partition & 63));
+}

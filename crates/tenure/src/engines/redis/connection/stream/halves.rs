@@ -1,0 +1,84 @@
+//! The two directions of a connection: one is read by a task, the other written by whoever asks.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
+use tokio::net::{tcp, unix};
+
+use super::{Stream, TlsStream};
+
+pub(crate) enum Reader {
+    Tcp(tcp::OwnedReadHalf),
+    Unix(unix::OwnedReadHalf),
+    Tls(ReadHalf<TlsStream>),
+}
+
+pub(crate) enum Writer {
+    Tcp(tcp::OwnedWriteHalf),
+    Unix(unix::OwnedWriteHalf),
+    Tls(WriteHalf<TlsStream>),
+}
+
+pub(crate) fn split(stream: Stream) -> (Reader, Writer) {
+    match stream {
+        Stream::Tcp(tcp) => {
+            let (read, write) = tcp.into_split();
+            (Reader::Tcp(read), Writer::Tcp(write))
+        }
+        Stream::Unix(unix) => {
+            let (read, write) = unix.into_split();
+            (Reader::Unix(read), Writer::Unix(write))
+        }
+        Stream::Tls(tls) => {
+            let (read, write) = tokio::io::split(*tls);
+            (Reader::Tls(read), Writer::Tls(write))
+        }
+    }
+}
+
+impl Reader {
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Reader::Tcp(read) => Pin::new(read).poll_read(cx, into),
+            Reader::Unix(read) => Pin::new(read).poll_read(cx, into),
+            Reader::Tls(read) => Pin::new(read).poll_read(cx, into),
+        }
+    }
+}
+
+impl Writer {
+    /// Writes what the socket takes at once; for any thread. TLS leaves it to the reading task.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Writer::Tcp(write) => write.try_write(bytes),
+            Writer::Unix(write) => write.try_write(bytes),
+            Writer::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Writer::Tcp(write) => Pin::new(write).poll_write(cx, bytes),
+            Writer::Unix(write) => Pin::new(write).poll_write(cx, bytes),
+            Writer::Tls(write) => Pin::new(write).poll_write(cx, bytes),
+        }
+    }
+
+    /// Sees to it that what was taken is also on its way, which only TLS puts off.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Writer::Tcp(_) | Writer::Unix(_) => Poll::Ready(Ok(())),
+            Writer::Tls(write) => Pin::new(write).poll_flush(cx),
+        }
+    }
+}
