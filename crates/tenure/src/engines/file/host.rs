@@ -1,4 +1,4 @@
-//! Where this is: which boot of which machine, and which processes are alive.
+//! The machine and its boot, and which processes are alive.
 
 use std::fs;
 use std::io;

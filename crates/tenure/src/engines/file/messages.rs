@@ -1,4 +1,4 @@
-//! What one client says to another, in bytes.
+//! Messages between clients, in bytes.
 //!
 //! All clients share a clock, so a grant says when it was made and how long it lasts, and whoever
 //! hears of it late knows so.
@@ -12,7 +12,7 @@ use crate::model::claim::{ClaimId, Ended, Fence, Note};
 use crate::model::moment::Moment;
 use crate::model::name::Name;
 
-/// Something that was said to a claim.
+/// A message to a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Message {
     pub(super) name: Name,
@@ -22,9 +22,9 @@ pub(super) struct Message {
     pub(super) holder: Process,
 }
 
-/// The form of what follows. Another version says nothing to us, and its waiters look by themselves.
+/// The format of what follows. Messages of another version are ignored, and its waiters look by themselves.
 const VERSION: u8 = 1;
-/// What fits into a datagram on any Linux; an outcome that does not is asked for.
+/// What fits into a datagram on any Linux; a larger outcome is asked for.
 pub(super) const LONGEST: usize = 60_000;
 
 /// As few datagrams as can be: a socket that nobody reads holds only ten.
@@ -89,7 +89,7 @@ fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend(bytes);
 }
 
-/// When it was said, and what. Anything that cannot be read is nothing: its waiters look again.
+/// When it was sent, and the messages. What cannot be read is ignored: its waiters look again.
 pub(super) fn read(datagram: &[u8]) -> Option<(Moment, Vec<Message>)> {
     let mut rest = Rest(datagram);
     if rest.byte()? != VERSION {

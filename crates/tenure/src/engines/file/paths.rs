@@ -1,4 +1,4 @@
-//! Where the file is, and whether that is a place for locks.
+//! The paths of the database and of the files beside it, and whether locks are safe there.
 //!
 //! Beside the database lie the lock file of the writer, a folder with a socket for every
 //! client that can be told something, and a file that only keeps room on the disk.
@@ -26,7 +26,7 @@ pub(super) struct Paths {
     pub(super) reserve: PathBuf,
 }
 
-/// Which files those are, however they are called: whoever has others open lives in another world.
+/// Which files those are, whatever their names: a client that has others open does not share locks with us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Inodes {
     pub(super) database: u64,

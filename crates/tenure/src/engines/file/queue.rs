@@ -1,4 +1,4 @@
-//! What is asked of the worker thread, in the order of calls.
+//! The jobs of the worker thread, in the order of calls.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -1,7 +1,7 @@
-//! Room on the disk for those who hold, when there is none left for anything else.
+//! A reserve of disk space, so that held locks can be renewed and released on a full disk.
 //!
-//! As long as there is room, a file of a megabyte keeps it. When a renewal or a release finds the disk
-//! full, that file is emptied, what is in the journal goes to its place, and the journal is given what
+//! While there is room, a file of one megabyte occupies it. When a renewal or a release finds the disk
+//! full, that file is emptied, the journal is checkpointed, and the journal is given the space that
 //! it may need from then on: other programs that fill the disk cannot take it back. Claims would use
 //! it up, so they are refused while the disk is full.
 
@@ -13,14 +13,14 @@ use rustix::process::geteuid;
 
 use super::paths::Paths;
 
-/// How much is kept.
+/// The size of the reserve.
 const SIZE: u64 = 1 << 20;
 /// How much of it the journal gets.
 const FOR_JOURNAL: u64 = SIZE / 2;
 /// With less room than this the disk is full.
 const LEAST: u64 = SIZE / 4;
 
-/// Keeps room, if there is some. Without it a full disk is found out later; that is all.
+/// Sets the reserve aside, if there is room.
 pub(super) fn keep(paths: &Paths) {
     let options =
         || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
@@ -31,12 +31,12 @@ pub(super) fn keep(paths: &Paths) {
     }
 }
 
-/// How much is kept, of how much should be.
+/// The size of the reserve, and the size that it should have.
 pub(super) fn kept(paths: &Paths) -> (u64, u64) {
     (std::fs::metadata(&paths.reserve).map(|about| about.len()).unwrap_or_default(), SIZE)
 }
 
-/// Makes room.
+/// Gives the reserve up.
 pub(super) fn give_up(paths: &Paths) {
     if let Ok(reserve) = OpenOptions::new().write(true).open(&paths.reserve) {
         let _ = reserve.set_len(0);
@@ -52,14 +52,14 @@ pub(super) fn lengthen_journal(paths: &Paths) {
     }
 }
 
-/// Whether there is no room for new claims: it was needed by those who hold, and has not come back.
+/// Whether there is no room for new claims: the reserve was used up, and the disk is still full.
 pub(super) fn is_needed(paths: &Paths) -> bool {
     let kept = std::fs::metadata(&paths.reserve).map(|about| about.len());
     if kept.is_ok_and(|kept| kept > 0) {
         return false;
     }
     let Ok(disk) = statvfs(&paths.reserve) else { return false };
-    // Some of it is for root alone.
+    // Some blocks are for root alone.
     let blocks = if geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
     blocks.saturating_mul(disk.f_frsize) < LEAST
 }

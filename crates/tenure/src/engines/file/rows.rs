@@ -1,4 +1,4 @@
-//! What a row of the file says, and how it is written.
+//! Values in the rows of the file, and how they are read and written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,7 +104,7 @@ pub(super) fn read_shown(row: &Row<'_>) -> SqlResult<(Entry, Arc<Details>)> {
     Ok((read_entry(row)?, Arc::new(Details { owner, reason, meta, value, trace })))
 }
 
-/// Neither can be part of what a claim says of itself: control characters are refused there.
+/// Neither can occur in the details of a claim: control characters are refused there.
 pub(super) const BETWEEN_PAIRS: char = '\u{1e}';
 pub(super) const WITHIN_A_PAIR: char = '\u{1f}';
 

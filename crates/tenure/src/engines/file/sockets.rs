@@ -21,7 +21,7 @@ use crate::model::moment::Moment;
 #[derive(Debug)]
 pub(super) struct Sockets {
     folder: File,
-    /// The files that those who can be reached have open, too.
+    /// The files that clients which can be reached have open, too.
     world: Option<Inodes>,
     out: UnixDatagram,
     own: Option<UnixDatagram>,
@@ -32,7 +32,7 @@ pub(super) struct Sockets {
 
 /// How often a datagram is tried before its waiters are left to look by themselves.
 const TRIES: u32 = 50;
-/// Nobody keeps more than this for clients that do not read.
+/// How much is kept for clients that do not read, at most.
 const MOST_UNSENT: usize = 1000;
 /// How many sockets a new client looks at.
 const SOME: usize = 4;
@@ -133,7 +133,7 @@ impl Sockets {
         fresh.set_nonblocking(true).is_err() || fresh.send_to(datagram, path).is_err_and(full)
     }
 
-    /// What was said to this client's claims, and when.
+    /// The messages to this client's claims, and when they were sent.
     pub(super) fn heard(&self) -> Vec<(Moment, Message)> {
         let mut all = Vec::new();
         let Some(own) = &self.own else { return all };
@@ -160,7 +160,7 @@ impl Sockets {
         }
     }
 
-    /// How many listen who have other files open than there are now.
+    /// How many clients listen that have other files open than there are now.
     pub(super) fn strangers(&self, world: Option<Inodes>) -> usize {
         let all = self.names().into_iter();
         let others = all.filter(|name| world.is_none() || read_world(name) != world);
@@ -199,7 +199,7 @@ fn answers(path: &Path) -> bool {
     let Ok(address) = SocketAddrUnix::new(path) else { return false };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let probe = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
-    // Effects of descriptors is no reason to pass anyone over.
+    // Running out of descriptors is no reason to pass anyone over.
     let Ok(probe): Result<OwnedFd, _> = probe else { return true };
     connect(&probe, &address).is_ok()
 }

@@ -1,4 +1,4 @@
-//! One name in the file, for the ledger.
+//! The ledger's storage for one name, in the rows of the file.
 //!
 //! The row of the name is read once and written once a step; claims are read and written as the
 //! ledger asks for them. A name that nobody uses has no row, and costs one look.

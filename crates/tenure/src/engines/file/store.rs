@@ -26,11 +26,11 @@ use crate::model::moment::Moment;
 use crate::observe;
 use crate::world::{SystemWorld, World};
 
-/// How long to wait for whoever is writing.
+/// How long to wait for the writer lock.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// "tnur": says that a file is one of ours.
 const APPLICATION: i32 = 0x746E_7572;
-/// The form of the file. A file of a later form is refused.
+/// The format of the file. A file of a later format is refused.
 const FORM: i32 = 1;
 /// The journal is emptied from this many pages on. More would cost those who open the file after all
 /// others have gone, and have to read it; fewer would make all wait for the disk more often.
@@ -49,7 +49,7 @@ pub(super) struct Store {
     pub(super) sockets: Sockets,
     /// This client's number.
     pub(super) own: Process,
-    /// Others know this client and can reach it: since its first claim. Whoever only looks is not known.
+    /// Others know this client and can reach it, since its first claim. A client that only reads is not known.
     present: bool,
     /// The file was deleted or replaced: there is no way back.
     gone: bool,
@@ -61,7 +61,7 @@ pub(super) struct Store {
     journal_length: Arc<AtomicI32>,
 }
 
-/// What a transaction came to.
+/// The result of a transaction.
 pub(super) struct Done {
     pub(super) at: Moment,
     pub(super) effects: Effects,
@@ -305,7 +305,7 @@ fn is_once(name: &crate::model::name::Name) -> bool {
     name.space() == crate::model::name::Space::Once
 }
 
-/// What was said, by whom it is for; what is for this client itself is not sent.
+/// The messages by client; those to this client itself are not sent.
 fn by_client(said: &[(Process, Message)], own: Process) -> Vec<(Process, Vec<Message>)> {
     let mut all: Vec<(Process, Vec<Message>)> = Vec::new();
     for (client, said) in said.iter().filter(|(client, _)| *client != own) {
@@ -317,7 +317,7 @@ fn by_client(said: &[(Process, Message)], own: Process) -> Vec<(Process, Vec<Mes
     all
 }
 
-/// Writes what is in the journal to its place. If someone else does, or reads, the next one will do.
+/// Moves what is in the journal to the database. If another process does so, or reads, the next try will do.
 fn checkpoint(db: &Connection) {
     let _ = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
 }
@@ -330,7 +330,7 @@ fn connect(paths: &Paths) -> SqlResult<(Connection, Arc<AtomicI32>)> {
     // Someone may look at the file with a tool of SQLite's.
     db.busy_timeout(Duration::from_secs(2))?;
     db.set_prepared_statement_cache_capacity(64);
-    // Closing would write everything to its place and wait for the disk: the next one can do that.
+    // Closing would checkpoint the journal and wait for the disk: the next client can do that.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
@@ -408,7 +408,7 @@ fn read_meta(db: &Connection) -> SqlResult<(String, u64)> {
     select.query_row([], |row| Ok((row.get(0)?, row.get::<_, i64>(2)? as u64)))
 }
 
-/// What SQLite says, in our words.
+/// An error of SQLite, as one of ours.
 fn fault(error: &rusqlite::Error) -> Error {
     use rusqlite::ErrorCode as Code;
     let reason = format!("SQLite says: {error}");

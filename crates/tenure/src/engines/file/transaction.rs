@@ -34,7 +34,7 @@ pub(super) struct Transaction<'a> {
     /// This client.
     pub(super) own: Process,
     pub(super) processes: ClientProcesses,
-    /// Whose end we would hear of already.
+    /// The clients that are watched already.
     pub(super) watched: &'a dyn Fn(Process) -> bool,
     pub(super) effects: Effects,
     pub(super) reach: Reach,
@@ -50,11 +50,11 @@ pub(super) struct ClientProcesses {
 /// What follows from a transaction once it is committed.
 #[derive(Default)]
 pub(super) struct Effects {
-    /// What was said, and whose claims it was said to.
+    /// The messages, and the clients that they are for.
     pub(super) said: Vec<(Process, Message)>,
-    /// Clients whose end must be heard of.
+    /// Clients to watch from now on.
     pub(super) watch: Vec<(Process, OwnedFd)>,
-    /// Clients that are gone.
+    /// Clients that have ended.
     pub(super) removed: Vec<Process>,
     /// The names in whose lines a waiter was passed over, once for each.
     pub(super) passed_over: Vec<Name>,
@@ -71,7 +71,7 @@ pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// The most that one sweep looks at.
 const SWEPT: u32 = 1000;
 
-/// Takes the claims of a client that is gone out of a line.
+/// Removes the claims of an ended client from a line.
 fn remove_ended(rows: &mut Rows<'_>, gone: Process, effects: &mut Effects) -> SqlResult<()> {
     for id in rows.claims_of(gone)? {
         let found = rows.find(&id)?;
@@ -156,7 +156,7 @@ impl Transaction<'_> {
         self.ask(claim, false, |answer, _, now, first| renewed(answer, now, || first))
     }
 
-    /// Asks for a claim, as often as someone in its way turns out to be gone.
+    /// Makes a claim, and repeats it as long as someone in its way turns out to have ended.
     fn ask<T>(
         &mut self,
         claim: &Claim,
@@ -181,7 +181,7 @@ impl Transaction<'_> {
                 let first = rows.first_to_end()?.map(|found| holder(found, now));
                 Ok((say(answer, claim, now, first), in_the_way))
             })?;
-            // Whoever wrote that may still wait for the disk, or was killed before the disk had it.
+            // The process that wrote it may still be syncing, or was killed before it did.
             self.effects.must_last |= tells;
             if !self.remove_ended(in_the_way, true)? {
                 return Ok(said);
@@ -228,7 +228,7 @@ impl Transaction<'_> {
         self.db.prepare_cached(sql::DETACH_CLAIM)?.execute(params![id.to_bytes()]).map(drop)
     }
 
-    /// All who are in the way of one of this client's places, or who hold what it holds, too.
+    /// The clients in the way of one of this client's places, and those that share its holds.
     pub(super) fn in_the_way(&mut self) -> SqlResult<BTreeSet<Process>> {
         let mut all = BTreeSet::new();
         for name in self.names_of(self.own)? {
@@ -238,7 +238,7 @@ impl Transaction<'_> {
         Ok(all)
     }
 
-    /// Looks again who is in the way of this client's foremost place.
+    /// Checks again which clients are in the way of this client's foremost place.
     pub(super) fn look_around(&mut self, name: &Name) -> SqlResult<()> {
         let in_the_way = Rows::load(self.db, &mut self.numbers, name)?.in_the_way_of(self.own)?;
         self.remove_ended(in_the_way, true).map(drop)

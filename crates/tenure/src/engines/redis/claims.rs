@@ -1,4 +1,4 @@
-//! Claims and renewals: what their answers mean, once so many replicas have them.
+//! Claims and renewals: what their answers mean, and whether enough replicas have them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Steps {
     fn too_few(&self, replicas: i64) -> Error {
         let wanted = self.shared.setup.config.wait_replicas;
         let reason = format!("only {replicas} of {wanted} replicas have it");
-        // The server is there, and has answered: this is no outage.
+        // The server has answered: this is no outage.
         Error::new(ErrorKind::Unavailable, reason)
             .next("are the replicas up, and in sync?")
             .not_now()
@@ -107,7 +107,7 @@ impl Steps {
         })
     }
 
-    /// Behind sentinels, what the server says of its replicas after the renewals that were just sent.
+    /// Behind sentinels, asks the server about its replicas after the renewals that were just sent.
     fn ask_for_replicas(&self) -> Option<(Arc<Connection>, oneshot::Receiver<Result<Reply>>)> {
         if !matches!(self.shared.setup.config.topology, Topology::Sentinel { .. }) {
             return None;
@@ -119,7 +119,7 @@ impl Steps {
         Some((connection, reply))
     }
 
-    /// Why the server at the end of `connection` may not be the primary any more.
+    /// Why the server at the end of `connection` may no longer be the primary.
     async fn doubt(
         &self,
         connection: &Connection,
@@ -171,8 +171,8 @@ impl Steps {
         }
     }
 
-    /// `too_few`: how many replicas have it, if that is not enough. `doubt`: why the server may not be
-    /// the primary any more.
+    /// `too_few`: how many replicas have it, if that is not enough. `doubt`: why the server may no longer be
+    /// the primary.
     fn renewed(
         &self,
         reply: ClaimReply,

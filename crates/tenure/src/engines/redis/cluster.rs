@@ -30,7 +30,7 @@ impl ClusterMap {
         self.owners_now().get(&partition).cloned()
     }
 
-    /// Returns whether that is news.
+    /// Returns whether that is a change.
     pub(super) fn set(&self, partition: u16, address: Address) -> bool {
         self.owners_now().insert(partition, address.clone()) != Some(address)
     }
@@ -69,7 +69,7 @@ impl ClusterMap {
     /// partitions that have moved.
     ///
     /// # Cancel safety
-    /// Safe: what was not heard is not changed.
+    /// Safe: without an answer nothing is changed.
     pub(super) async fn learn(&self) -> Result<Vec<u16>> {
         let config = &self.setup.config;
         let Topology::Cluster(seeds) = &config.topology else { return Ok(Vec::new()) };

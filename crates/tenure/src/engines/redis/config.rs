@@ -1,4 +1,4 @@
-//! Where a Redis is and how to talk to it, as plain data.
+//! The configuration of the engine, as plain data.
 //!
 //! `config/url.rs` reads it from a URL; [`RedisConfig::check`] is the one place that says what is
 //! allowed, however the fields were filled. Passwords are [`Secret`]s and appear in no text.
@@ -19,7 +19,7 @@ const MOST_REPLICAS: u32 = 100;
 /// The longest namespace and the longest client name, in characters.
 const LONGEST_NAME: usize = 64;
 
-/// How to reach a Redis, and what to ask of it.
+/// How to connect to Redis.
 ///
 /// [`new`](RedisConfig::new) has the defaults, [`from_url`](RedisConfig::from_url) reads a URL.
 #[derive(Clone, Debug)]
@@ -39,10 +39,10 @@ pub struct RedisConfig {
     pub sentinel_password: Option<Secret>,
     /// TLS for every connection, also those to sentinels. Default: none, which is plain text.
     pub tls: Option<Tls>,
-    /// What all keys and channels begin with: 1 to 64 of `A-Z a-z 0-9 . _ : -`. Those who share
+    /// The prefix of all keys and channels: 1 to 64 of `A-Z a-z 0-9 . _ : -`. Programs that share
     /// locks share a namespace. Default: `tenure`.
     pub namespace: String,
-    /// How the connections are called in `CLIENT LIST`: printable ASCII without spaces.
+    /// The name of the connections in `CLIENT LIST`: printable ASCII without spaces.
     /// Default: `tenure`.
     pub client_name: String,
     /// The longest that connecting may take, with TLS and login. Default: 5 s.
@@ -53,7 +53,7 @@ pub struct RedisConfig {
     pub wait_replicas: u32,
     /// How long to wait for them; below the command timeout. Default: 1 s.
     pub wait_timeout: Duration,
-    /// What to do when the server has started again and may have forgotten holds. Default: grant.
+    /// What to do after a restart of the server, which may have lost holds. Default: grant.
     pub after_restart: AfterRestart,
     /// The longest ttl that may be asked for, 50 ms to 24 h. Default: 24 h, or 60 s with
     /// [`AfterRestart::Wait`], because that is how long it waits.
@@ -90,7 +90,7 @@ pub enum Address {
         /// The port.
         port: u16,
     },
-    /// A socket in the file system.
+    /// A Unix socket.
     Unix(PathBuf),
 }
 
@@ -108,7 +108,7 @@ pub struct Tls {
     pub server_name: Option<String>,
 }
 
-/// What to do when the server has started again and may have forgotten holds.
+/// What to do after a restart of the server, which may have lost holds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AfterRestart {

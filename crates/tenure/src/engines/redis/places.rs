@@ -29,7 +29,7 @@ struct Table {
     early: VecDeque<Early>,
 }
 
-/// So many pushes that came early are kept, the latest.
+/// How many early pushes are kept, at most.
 const MOST_EARLY: usize = 256;
 
 /// A push that came before the answer that says whose it is.
@@ -45,7 +45,7 @@ pub(super) struct Spot {
     pub(super) name: Name,
     pub(super) id: ClaimId,
     /// When the last request that was answered *waiting* was sent, and the highest fence then. An
-    /// answer that found the grant is no base for it: the grant is older.
+    /// answer that reports the grant does not count: the grant is older.
     pub(super) base: Moment,
     pub(super) floor: Fence,
 }
@@ -74,7 +74,7 @@ impl Places {
         table.lines.contains_key(name)
     }
 
-    /// The claim was answered *waiting*. One that has left meanwhile stands nowhere. Returns what was pushed
+    /// The claim was answered *waiting*. If it has left meanwhile, nothing is recorded. Returns what was pushed
     /// to it before that.
     pub(super) fn stands(
         &self,
@@ -104,12 +104,12 @@ impl Places {
         }
         let (early, others) = table.early.drain(..).partition(|early| early.at == at);
         table.early = others;
-        // What was heard before the claim was sent is about another that had the ticket.
+        // A push from before the claim was sent was for an earlier claim with that ticket.
         let early: VecDeque<Early> = early;
         early.into_iter().filter(|early| early.heard >= base).collect()
     }
 
-    /// The request of the claim was not sent. If it was its first, there is nothing to be heard of it.
+    /// The request of the claim was not sent. If it was its first, the claim is forgotten.
     pub(super) fn not_sent(&self, id: &ClaimId) {
         let mut table = self.table();
         if table.by_id.get(id) == Some(&None) {
@@ -117,7 +117,7 @@ impl Places {
         }
     }
 
-    /// The claim is over. Returns whether it stood in line for the name, or others do.
+    /// The claim has ended. Returns whether it stood in line for the name, or others do.
     pub(super) fn forget(&self, name: &Name, id: &ClaimId) -> bool {
         let mut table = self.table();
         match table.by_id.remove(id) {
@@ -129,7 +129,7 @@ impl Places {
         }
     }
 
-    /// The hold with this fence is no more, and nobody will leave it. A claim that waits again since
+    /// The hold with this fence has ended, and nobody will leave it. A claim that waits again by now
     /// stays.
     pub(super) fn lost(&self, name: &Name, id: &ClaimId, fence: Fence) {
         let waits_again = {
@@ -143,7 +143,7 @@ impl Places {
         }
     }
 
-    /// Whom a push is for. If that is not known, it is kept until it is.
+    /// The claim that a push is for. A push for an unknown ticket is kept until its claim is known.
     pub(super) fn find(&self, early: Early) -> Option<(Spot, Early)> {
         let mut table = self.table();
         if let Some(spot) = table.by_ticket.get(&early.at) {

@@ -48,7 +48,7 @@ impl Router {
         Router { shared, purpose, connections }
     }
 
-    /// The way to the server that keeps the partition.
+    /// The connection to the server that keeps the partition.
     pub(super) fn to(&self, partition: u16) -> Result<Arc<Connection>> {
         match &self.connections {
             Connections::One { commands, pushes } => {
@@ -65,7 +65,7 @@ impl Router {
         }
     }
 
-    /// The way to a server by its address; in a cluster only.
+    /// The connection to a server by its address; for clusters.
     pub(super) fn at(&self, address: &Address) -> Arc<Connection> {
         match &self.connections {
             Connections::One { commands, .. } => commands.clone(),
@@ -83,7 +83,7 @@ impl Router {
         }
     }
 
-    /// One way to each server.
+    /// One connection to each server.
     pub(super) fn all(&self) -> Vec<Arc<Connection>> {
         match &self.connections {
             Connections::One { commands, .. } => vec![commands.clone()],
@@ -115,7 +115,7 @@ fn nobody(partition: u16) -> Error {
     Error::new(ErrorKind::Unavailable, reason).not_now()
 }
 
-/// A server that does not know its own host is where it was asked.
+/// A server that does not know its own host has the host of the server that named it.
 pub(super) fn beside(asked: &Address, named: Address) -> Address {
     match (asked, named) {
         (Address::Tcp { host, .. }, Address::Tcp { host: unnamed, port })

@@ -1,8 +1,8 @@
-//! Which server is the primary, by the word of the sentinels.
+//! Which server is the primary, according to the sentinels.
 //!
 //! A primary that was replaced goes on accepting writes for seconds, until the sentinels have made it a
 //! replica. So every connection to a primary is accompanied by one to each sentinel, which says when
-//! another server takes over; and what a server says that has lost a replica is believed only if the
+//! another server takes over; and when a server has lost a replica, its answers count only if the
 //! sentinels agree that it is still the primary.
 
 use std::future::{Future, pending, poll_fn};
@@ -23,7 +23,7 @@ use crate::model::moment::Moment;
 
 /// After the second, a sentinel names the server that takes over; after the first, all of them do.
 const EVENTS: [&[u8]; 2] = [b"+switch-master", b"+failover-state-reconf-slaves"];
-/// A sentinel that has said nothing for so long is asked.
+/// A sentinel that was silent for this long is asked.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 /// The sentinels tell each other within this time.
 const SPREAD: Duration = Duration::from_secs(3);
@@ -43,11 +43,11 @@ struct Switch {
 /// What the sentinels know, and how they are asked.
 pub(super) struct Sentinels {
     setup: Arc<Setup>,
-    /// The last change of the primary that one of them has told.
+    /// The last change of the primary that one of them reported.
     switch: Mutex<Option<Switch>>,
 }
 
-/// Why a server may not be the primary any more.
+/// Why a server may no longer be the primary.
 pub(super) struct Doubt {
     pub(super) error: Error,
     /// It is certain that it is not.
@@ -101,7 +101,7 @@ impl Sentinels {
         Err(failure)
     }
 
-    /// Asks all sentinels at once, until so many have named a primary or all have answered.
+    /// Asks all sentinels at once, until `enough` have named a primary or all have answered.
     async fn ask_sentinels(&self, enough: usize, limit: Duration) -> (Vec<Address>, Option<Error>) {
         let Some((sentinels, service)) = self.service() else { return (Vec::new(), None) };
         let asked = sentinels.iter().map(|sentinel| async move {
@@ -187,7 +187,7 @@ impl Sentinels {
             timeout(limit, begun).await.unwrap_or_else(|_| Err(silent(sentinel, limit)));
         let (mut talk, mut before) = begun?;
         while before.as_ref().is_some_and(|before| before != primary) {
-            // Either we have missed something, or this one has: the others know.
+            // Either we or this sentinel missed a change: the others know which.
             let known = self.switch().clone();
             let is_behind =
                 known.is_some_and(|it| Some(&it.from) == before.as_ref() && it.to == *primary);
@@ -215,7 +215,7 @@ impl Sentinels {
         }
     }
 
-    /// Whether what the server at the end of `connection` said counts; `heard` is what it says of its
+    /// Whether the answers of the server at the end of `connection` count; `heard` is what it says of its
     /// replicas, asked afterwards. A replica that is gone may be the primary by now.
     pub(super) async fn confirm(
         &self,
@@ -224,7 +224,7 @@ impl Sentinels {
     ) -> Result<(), Doubt> {
         let lost = || Error::new(ErrorKind::Unavailable, "the connection was closed");
         let Reply { value, .. } = heard.await.map_err(|_| lost())??;
-        // One that may not be asked has nothing to say.
+        // The user may not run INFO.
         let Some(info) = value.as_str() else { return Ok(()) };
         let no_primary = || {
             let reason = "the server is no longer the primary";
@@ -268,7 +268,7 @@ async fn primary_of(talk: &mut SerialConnection<'_>, service: &str) -> Result<Op
     Ok(host.as_str().zip(port).map(|(host, port)| Address::Tcp { host: host.to_owned(), port }))
 }
 
-/// The servers that were named, the one that most have named first.
+/// The servers that were named, the most often named first.
 fn by_votes(named: Vec<Address>) -> Vec<Address> {
     let votes = |address: &Address| named.iter().filter(|other| *other == address).count();
     let mut all: Vec<Address> = Vec::new();
@@ -296,7 +296,7 @@ fn is_replica_here(line: &str) -> bool {
         && fact("lag=").and_then(|lag| lag.parse().ok()).is_some_and(|lag: u64| lag <= LONGEST_LAG)
 }
 
-/// Runs all at once, until so many have succeeded or all have ended.
+/// Runs all at once, until `enough` have succeeded or all have ended.
 async fn gather<T, F>(all: Vec<F>, enough: usize) -> Vec<Result<T>>
 where
     F: Future<Output = Result<T>>,

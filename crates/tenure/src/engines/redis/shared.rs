@@ -57,7 +57,7 @@ impl Shared {
     /// Asks the servers of a cluster which of them keeps what.
     ///
     /// # Cancel safety
-    /// Safe: what was not heard is not changed.
+    /// Safe: without an answer nothing is changed.
     pub(super) async fn learn_map(&self) -> Result<()> {
         let moved = self.cluster.learn().await?;
         self.taken_over(&moved);
@@ -67,7 +67,7 @@ impl Shared {
     /// The same if nothing is known: the cluster was out of reach when it was opened.
     ///
     /// # Cancel safety
-    /// Safe: what was not heard is not changed.
+    /// Safe: without an answer nothing is changed.
     pub(super) async fn know_map(&self) -> Result<()> {
         match self.cluster.is_unknown() {
             true => self.learn_map().await,

@@ -44,7 +44,7 @@ impl Waiting {
         }
     }
 
-    /// This user may not listen, so that no turn is heard of: everyone who waits asks.
+    /// This user may not subscribe, so no turn arrives: every waiter asks.
     pub(super) fn all_ask_again(&self) {
         for (name, id) in self.places.all() {
             self.deliver(&name, &id, Turn::LookAgain);
@@ -98,7 +98,7 @@ pub(super) fn pushed(connection: &Arc<Connection>, base: Moment, text: &[u8]) {
     }
 }
 
-/// What was pushed to one place, now or before it was known whose it is.
+/// Delivers a push to its claim, now or once its claim is known.
 pub(super) fn deliver_to_place(connection: &Arc<Connection>, early: Early) {
     let Shared { setup, waiting, numbers, .. } = &*connection.shared;
     let Some((spot, early)) = waiting.places.find(early) else { return };
@@ -106,13 +106,13 @@ pub(super) fn deliver_to_place(connection: &Arc<Connection>, early: Early) {
     let turn = match push {
         Push::Granted { partition, fence, life, first_life, .. } => {
             numbers.saw(partition, fence);
-            // Older than its base, which the core may not have heard of yet.
+            // Older than the last answer, which the core may not have handled yet.
             if fence <= spot.floor {
                 return;
             }
             let mut grant = Grant::new(fence, base.max(spot.base), life, first_life);
             if setup.config.wait_replicas > 0 {
-                // Nobody has counted the replicas that have it: renew first.
+                // Nobody has counted the replicas that have the grant: renew first.
                 grant.start_by = Moment::ORIGIN;
             }
             Turn::Granted(grant)

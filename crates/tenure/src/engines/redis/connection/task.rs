@@ -31,7 +31,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const READ: usize = 16 << 10;
 
-/// Whoever waits for this connection hears of it when its runtime goes away.
+/// Tells everyone who waits for this connection when its runtime shuts down.
 struct Driving(Arc<Connection>, u64);
 
 impl Drop for Driving {
@@ -44,7 +44,7 @@ impl Drop for Driving {
     }
 }
 
-/// What listens to the sentinels ends with the connection.
+/// The task that listens to the sentinels; it ends with the connection.
 struct Watch(JoinHandle<()>);
 
 impl Drop for Watch {
@@ -54,9 +54,9 @@ impl Drop for Watch {
 }
 
 impl Connection {
-    /// Connects, serves, and connects again.
+    /// Connects, serves requests, and reconnects.
     ///
-    /// `driver` is the number of this task: once another has the next, nothing of the connection is this one's.
+    /// `driver` is the number of this task: once another task has the next, this one must not touch the connection.
     pub(crate) fn drive(self: Arc<Connection>, driver: u64) -> impl Future<Output = ()> + Send {
         let driving = Driving(self, driver);
         async move {
@@ -81,7 +81,7 @@ impl Connection {
             let broken = connection.serve(driver, &mut failures).await;
             let Some(error) = broken.filter(|_| connection.goes_on(driver)) else { return };
             observe::connection_lost(&connection.shared.setup.profile.label, &error);
-            // Just after a break what comes is kept for the next connection.
+            // Right after a break, new requests are kept for the next connection.
             let phase = match failures {
                 0 | 1 => Phase::Connecting,
                 _ => Phase::Down(error.copy()),
@@ -108,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// One connection, from its making to its end. `None`: it is not needed any more.
+    /// One connection, from start to end. `None` if it is no longer needed.
     async fn serve(self: &Arc<Connection>, driver: u64, failures: &mut u32) -> Option<Error> {
         let limit = self.shared.setup.config.connect_timeout;
         let connected = match timeout(limit, self.connect(driver)).await {
@@ -124,7 +124,7 @@ impl Connection {
                 let watch = greeting.primary.and_then(|primary| self.watch(primary));
                 let broken = self.run(driver, reader, greeting.parser).await;
                 drop(watch);
-                // One that is dropped at once, again and again, is no better than none.
+                // A connection that the server drops at once counts as a failure.
                 let lasted = self.shared.setup.now().since(since) > LONGEST_PAUSE;
                 *failures = if lasted { 0 } else { *failures + 1 };
                 broken
@@ -143,7 +143,7 @@ impl Connection {
         Ok((reader, greeting))
     }
 
-    /// Hears from the sentinels when another server takes over, and drops all connections to this one.
+    /// Listens to the sentinels, and drops all connections to this server when another takes over.
     fn watch(self: &Arc<Connection>, primary: Address) -> Option<Watch> {
         if self.purpose == Purpose::Commands {
             return None;
@@ -183,11 +183,11 @@ struct Run<'a> {
     parser: Parser,
     room: Box<[u8]>,
     timer: Pin<Box<Sleep>>,
-    /// When the last request that was answered here was sent: what is pushed here afterwards
+    /// When the last answered request of this connection was sent: what is pushed afterwards
     /// happened later than that.
     base: Moment,
     stepped_back: bool,
-    /// Where the watchdog's thread drives what is a caller's: when that may have it back.
+    /// When a connection that was taken over goes back to the callers.
     lent_until: Moment,
 }
 
@@ -246,13 +246,13 @@ impl Run<'_> {
                         }
                     }
                     b"ssubscribe" => {
-                        // Its confirmation comes in the place of an answer.
+                        // The confirmation takes the place of an answer.
                         let mut state = self.state()?;
                         let front = state.pending.front().map(|pending| &pending.reply);
                         if let Some(&ReplyTo::Subscribed(partition)) = front {
                             state.pending.pop_front();
                             drop(state);
-                            // What was pushed before it is lost.
+                            // Earlier pushes were missed.
                             connection.shared.waiting.look_again_in(partition);
                         }
                     }
@@ -267,7 +267,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes what has gathered. `false`: the connection is closed.
+    /// Writes what is queued. `false` if the connection is closed.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool> {
         let Some(mut state) = self.connection.state_of(self.driver) else { return Ok(false) };
         let state = &mut *state;
@@ -275,8 +275,8 @@ impl Run<'_> {
         let closed = matches!(state.phase, Phase::Closed);
         // More than one command is under way, so more than one task is.
         if !state.out.is_empty() && state.pending.len() > 1 && !self.stepped_back && !closed {
-            // One step behind the tasks that are about to add theirs: a worker that has nothing
-            // else to do would write each command by itself.
+            // Lets the tasks that are about to add commands go first: an otherwise idle worker
+            // would write each command separately.
             self.stepped_back = true;
             cx.waker().wake_by_ref();
             return Ok(true);
@@ -312,7 +312,7 @@ impl Run<'_> {
         Ok(!(closed && done))
     }
 
-    /// A server that does not answer is as good as gone; a quiet one is asked for a sign of life.
+    /// Gives up on a server that does not answer in time; asks a silent one for a sign of life.
     fn watch_the_clock(&mut self, cx: &mut Context<'_>) -> Poll<Option<Error>> {
         let connection = self.connection;
         let limit = connection.shared.setup.longest_answer();
@@ -330,7 +330,7 @@ impl Run<'_> {
                 continue;
             }
             let now = connection.shared.setup.now();
-            // Replicas are waited for one request after the other, and each answer is a sign of life.
+            // Requests wait for replicas one after another, and each answer is a sign of life.
             let alive = if connection.shared.setup.config.wait_replicas > 0 {
                 state.last_heard
             } else {
@@ -360,7 +360,7 @@ impl Run<'_> {
             if !state.timed {
                 return Poll::Pending;
             }
-            // Not later than a command that is sent in the meantime may take.
+            // Soon enough for the deadline of a command that is sent in the meantime.
             let next = oldest.unwrap_or(now + limit).min(quiet_until);
             drop(state);
             let left = now.until(next).max(Duration::from_millis(1));
@@ -369,12 +369,12 @@ impl Run<'_> {
         }
     }
 
-    /// The state, unless another task drives the connection by now.
+    /// The state, unless another task now drives the connection.
     fn state(&self) -> Result<MutexGuard<'_, State>> {
         self.connection.state_of(self.driver).ok_or_else(not_ours)
     }
 
-    /// Nothing is under way and nobody waits: the next connection is made where it is asked for.
+    /// Ends a connection that was taken over, if it is idle: the next caller's runtime makes the next one.
     fn gives_back(&self, state: &mut State) -> bool {
         let shared = &self.connection.shared;
         let free = !state.is_under_way() && !shared.waiting.is_any();
@@ -409,8 +409,8 @@ fn not_the_one() -> Error {
     Error::new(ErrorKind::Unavailable, "the server is no longer the primary")
 }
 
-/// Doubles up to a second, and the second half is spread so that a thousand clients do not come back
-/// together.
+/// Doubles up to a second; half of it is random, so that a thousand clients do not reconnect
+/// at once.
 fn pause(failures: u32, longest: Duration, random: u64) -> Duration {
     let longest = (SHORTEST_PAUSE * (1 << failures.min(6))).min(longest);
     longest / 2 + longest.mul_f64((random % 1000) as f64 / 2000.0)
