@@ -125,6 +125,7 @@ impl<'a> Given<'a> {
     }
 
     /// What only a variable can say: a secret, which the command line would show to others.
+    #[cfg(feature = "relay")]
     pub(crate) fn secret(&self, name: &str) -> Option<OsString> {
         self.variable(name)
     }
