@@ -201,9 +201,11 @@ impl ClaimTable {
         }
         let end = |holding| HoldEnd { claim: live, holding, world: &self.world };
         match (effects.lost, effects.released) {
-            (Some(ended), _) => self.reporter.lost(end(holding), ended),
+            (Some(ended), _) => self.reporter.lost(end(holding), *ended),
             (None, Some(Release::InTime)) => self.reporter.released(end(holding)),
-            (None, Some(Release::Late(ended))) => self.reporter.released_late(end(holding), ended),
+            (None, Some(Release::Late(ended))) => {
+                self.reporter.released_late(end(holding), ended.map(|ended| *ended));
+            }
             (None, None) => drop(holding),
         }
         if effects.unheard == Unheard::Say {

@@ -152,8 +152,7 @@ impl Core {
         // What a once left must not wait for its leave.
         let may_be_kept = given && !live.terms.hold_for.is_zero() && live.claim.once.is_none();
         let now = if may_be_kept { self.world.now() } else { Moment::FAR };
-        let mut work = live.tell(|state, request| state.leave(request, now));
-        let leave = work.effects.leave.take();
+        let (leave, work) = live.leave(now);
         if !work.effects.is_empty() {
             self.table.carry_out(live, work);
         }

@@ -15,7 +15,7 @@ pub(crate) use self::observer_id::ObserverId;
 use self::timer::Timer;
 use crate::core::claim_state::{ClaimEvent, ClaimState, Effects, Unheard};
 use crate::core::local_line::LocalPlace;
-use crate::model::claim::{Ended, Fence, Grant, Place, Released, Ticket};
+use crate::model::claim::{Ended, Fence, Grant, Leave, Place, Released, Ticket};
 use crate::model::moment::Moment;
 use crate::model::request::Request;
 use crate::observe::{Holding, Subject};
@@ -117,6 +117,14 @@ impl LiveClaim {
         drop(shared);
         drop(waker);
         work
+    }
+
+    /// Its owner leaves. Returns the leave to send, if there is one.
+    pub(crate) fn leave(&self, now: Moment) -> (Option<Leave>, Work) {
+        let mut shared = self.shared();
+        let mut effects = shared.state.leave(&self.request, now);
+        let sends = std::mem::take(&mut effects.leave);
+        (sends.then(|| shared.state.leave_of(&self.request)), shared.work(effects))
     }
 
     /// Hands over a hold without leaving it; see [`ClaimState::detach`]. Nobody observes it any more.

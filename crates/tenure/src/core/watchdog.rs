@@ -151,9 +151,8 @@ impl Dispatcher {
                 self.to_send.insert((needed_by, live.claim.id), live.clone());
             }
             // One that finds no room comes again by itself.
-            if let Some(leave) =
-                work.effects.leave.take().filter(|_| self.under_way < MOST_UNDER_WAY)
-            {
+            if work.effects.leave && self.under_way < MOST_UNDER_WAY {
+                let leave = live.with(|state, request| state.leave_of(request));
                 let step = self.engine_of(live).leave(&leave);
                 self.take_along(SentStep::Leave(live.clone(), step), 1, now + LONGEST_PATIENCE);
             }

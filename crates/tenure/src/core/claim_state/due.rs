@@ -27,7 +27,7 @@ impl ClaimState {
         let next = match &self.phase {
             Phase::Asking(_) => self.look_asking(now, foremost, &mut effects),
             Phase::Held(_) => self.look_held(request, now, &mut effects),
-            Phase::Leaving(_) => self.look_leaving(request, now, &mut effects),
+            Phase::Leaving(_) => self.look_leaving(now, &mut effects),
             Phase::Over(_) => {
                 effects.over = true;
                 Moment::FAR
@@ -95,7 +95,7 @@ impl ClaimState {
         held.next(&request.terms, self.in_flight).min(cap).min(held.warn_at(cap))
     }
 
-    fn look_leaving(&mut self, request: &Request, now: Moment, effects: &mut Effects) -> Moment {
+    fn look_leaving(&mut self, now: Moment, effects: &mut Effects) -> Moment {
         let is_lost = self.lost.is_some();
         let Phase::Leaving(leaving) = &mut self.phase else { return Moment::FAR };
         let was_held = leaving.good_until.is_some() && !is_lost;
@@ -128,7 +128,7 @@ impl ClaimState {
         }
         let overdue_at = if leaving.overdue { Moment::FAR } else { runs_out };
         let next = leaving.next_try.min(leaving.give_up).min(leaving.unheard_at).min(overdue_at);
-        effects.leave = sends.then(|| self.leave_of(request));
+        effects.leave = sends;
         next
     }
 

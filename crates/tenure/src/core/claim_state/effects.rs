@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::claim::{Ended, Leave, RenewalOutcome};
+use crate::model::claim::{Ended, RenewalOutcome};
 use crate::model::moment::Moment;
 
 /// What is to be done about a claim. The [table](crate::core::claim_table::ClaimTable::carry_out) does it, but
@@ -17,8 +17,11 @@ pub(crate) struct Effects {
     pub(crate) look_at: Moment,
     /// Renew it; an answer is needed by then.
     pub(crate) renew: Option<Moment>,
-    pub(crate) leave: Option<Leave>,
-    pub(crate) lost: Option<Ended>,
+    /// Send the leave that [`ClaimState::leave_of`](super::ClaimState::leave_of) makes.
+    pub(crate) leave: bool,
+    /// It has ended without its owner's leave. Boxed, as it is rare, and effects are passed from hand to hand
+    /// for every claim.
+    pub(crate) lost: Option<Box<Ended>>,
     pub(crate) at_risk: Option<Arc<str>>,
     /// A renewal of a hold was answered, or was not.
     pub(crate) renewal: Option<RenewalOutcome>,
@@ -39,7 +42,7 @@ pub(crate) struct Effects {
 pub(crate) enum Release {
     InTime,
     /// It had ended before, if that is known in this way; else its release was never answered.
-    Late(Option<Ended>),
+    Late(Option<Box<Ended>>),
 }
 
 /// Whether a release was not answered for as long as anyone waits for that, and who says so.
@@ -62,7 +65,7 @@ impl Effects {
             wake_observers: false,
             look_at: at,
             renew: None,
-            leave: None,
+            leave: false,
             lost: None,
             at_risk: None,
             renewal: None,
@@ -82,7 +85,7 @@ impl Effects {
             && self.released.is_none()
             && self.unheard == Unheard::No
             && !(self.wake || self.wake_observers);
-        let idle = self.renew.is_none() && self.leave.is_none();
+        let idle = self.renew.is_none() && !self.leave;
         quiet && idle && !(self.over || self.ends_hold || self.frees_local_place)
     }
 }

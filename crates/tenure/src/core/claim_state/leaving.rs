@@ -15,7 +15,8 @@ pub(super) const LONGEST_LEAVE: Duration = Duration::from_secs(1);
 const LONGEST_LEAVE_WHILE_DOWN: Duration = Duration::from_millis(200);
 
 impl ClaimState {
-    /// Its owner begins to leave, whatever it was doing. What is to be sent now is in the effects.
+    /// Its owner begins to leave, whatever it was doing. The effects say whether to send a
+    /// leave now.
     ///
     /// `now` matters only to a hold with `hold_for`.
     pub(crate) fn leave(&mut self, request: &Request, now: Moment) -> Effects {
@@ -45,14 +46,14 @@ impl ClaimState {
         };
         self.phase = Phase::Leaving(Leaving { tries: 1, ..leaving });
         effects.released = self.lost_before();
-        effects.leave = Some(self.leave_of(request));
+        effects.leave = true;
         effects
     }
 
     /// The release of a hold that was lost is late, and its owner hears so. One that was closed knows.
     fn lost_before(&self) -> Option<Release> {
         let lost = self.lost.clone().filter(|ended| *ended != Ended::Closed);
-        lost.map(|ended| Release::Late(Some(ended)))
+        lost.map(|ended| Release::Late(Some(Box::new(ended))))
     }
 
     /// The leave is queued and not answered yet: the watchdog sends it again.
@@ -100,7 +101,7 @@ impl ClaimState {
             released.filter(|_| self.lost.is_none()).map(|released| match released {
                 Released::InTime => Release::InTime,
                 Released::Late | Released::Unknown => Release::Late(match left {
-                    Left::Gone(ended) => Some(ended),
+                    Left::Gone(ended) => Some(Box::new(ended)),
                     Left::Released | Left::Quit => None,
                 }),
             });
@@ -139,8 +140,8 @@ impl ClaimState {
         matches!(&self.phase, Phase::Leaving(leaving) if leaving.tries > 0)
     }
 
-    /// A leave that comes twice does nothing; only an unanswered claim can come too late.
-    pub(super) fn leave_of(&self, request: &Request) -> Leave {
+    /// The leave to send. One that comes twice does nothing; only an unanswered claim can come too late.
+    pub(crate) fn leave_of(&self, request: &Request) -> Leave {
         let (in_doubt, settle, claim) = (self.open > 0, self.settle.clone(), &request.claim);
         let unbegun = claim.once.is_some() && self.fence == Fence::default();
         Leave { in_doubt, settle, unbegun, ..Leave::new(claim.name.clone(), claim.id) }

@@ -80,7 +80,7 @@ impl ClaimState {
         let kept = matches!(&self.phase, Phase::Held(held) if held.is_kept());
         if !kept {
             self.lost = Some(ended.clone());
-            effects.lost = Some(ended);
+            effects.lost = Some(Box::new(ended));
             effects.ends_hold = true;
         }
         // A request that was never answered could put the claim back in line: it has to leave, too.
