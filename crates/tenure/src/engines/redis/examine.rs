@@ -224,15 +224,15 @@ impl Examiner<'_> {
     ) -> Result<Visit> {
         let config = &self.setup.config;
         let (user, password) = (config.user.as_deref(), config.password.as_ref());
-        let entered: Result<()> = async {
+        let enter = async {
             talk.log_in(user, password, &config.client_name).await?;
             if config.db != 0 {
                 talk.ask(&[b"SELECT", config.db.to_string().as_bytes()]).await?;
             }
             Ok(())
-        }
-        .await;
-        if let Err(error) = entered {
+        };
+        // A server that hangs still accepts connections.
+        if let Err(error) = self.limited(config.connect_timeout, enter).await {
             return match error.kind() {
                 ErrorKind::Unavailable => Err(error),
                 _ => Ok(Visit { findings: vec![refused(&error)], ..Visit::default() }),
