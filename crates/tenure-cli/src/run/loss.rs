@@ -10,7 +10,7 @@ use super::report::LOST;
 use crate::failure::Failure;
 use crate::output::{clean, quoted, span};
 
-/// StopReason a hold is lost, or will be before the command could end.
+/// Why a hold is lost, or will be before the command could end.
 #[derive(Clone, Debug)]
 pub(super) enum Loss {
     /// It has ended, although there was time left by our clock.
@@ -111,9 +111,9 @@ mod tests {
         let why = Some("connection reset".into());
         let loss = Loss::RunningOut { unrenewed: Duration::from_secs(21), why };
         let failure = loss.failure("a", 7, Duration::from_secs(30), true);
-        assert_eq!(failure.what, r#"LOST "a" (fence 7): last good renewal 21s ago, ttl 30s"#);
-        let why = "renewals failed: connection reset; the command was stopped before the name could \
-                   pass on";
+        assert_eq!(failure.what, r#"LOST "a" (fence 7): last successful renewal 21s ago, ttl 30s"#);
+        let why = "renewals failed: connection reset; the command was stopped before anyone else could \
+                   get the lock";
         assert_eq!(failure.why, why);
     }
 }

@@ -51,7 +51,7 @@ impl Limits {
     }
 }
 
-/// StopReason a command was stopped.
+/// Why a command was stopped.
 #[derive(Clone, Debug)]
 pub(super) enum StopReason {
     /// The hold is lost.
@@ -66,7 +66,7 @@ pub(super) enum StopReason {
 pub(super) struct CommandResult {
     /// How the command ended.
     pub(super) ending: Ending,
-    /// StopReason it was stopped, if it was.
+    /// Why it was stopped, if it was.
     pub(super) stopped: Option<StopReason>,
     /// The loss that was only warned of.
     pub(super) warned: Option<Loss>,

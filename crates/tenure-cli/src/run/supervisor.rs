@@ -144,7 +144,7 @@ pub(super) struct Supervisor<'a> {
     pub(super) passing: Option<Forwarding>,
 }
 
-/// StopReason the supervisor does not go on.
+/// Why the supervisor does not go on.
 pub(super) enum CalledOff {
     /// By this signal.
     Signal(i32),

@@ -56,7 +56,8 @@ impl<S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
     }
 }
 
-/// Of all holds that end without a pause between them, one a second does not lie within a second.
+/// Whether a hold was granted and released in the same second of the clock. Of holds that follow one another without a
+/// pause, one a second is not: that is how often the others are told.
 pub(super) fn is_same_second(since: Moment, now: Moment) -> bool {
     since.as_nanos() / 1_000_000_000 == now.as_nanos() / 1_000_000_000
 }
