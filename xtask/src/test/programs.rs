@@ -34,7 +34,9 @@ pub(super) fn run(with: &[(&str, &str)]) -> Result<(), Failure> {
     let logs = workspace::scratch().join("test-output");
     fs::create_dir_all(&logs)
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", logs.display())))?;
-    let jobs = jobs(&workspace::paths(&workspace::root())?);
+    let is_manifest = |path: &str| path.ends_with("/Cargo.toml");
+    let manifests = workspace::sources(&workspace::root(), is_manifest)?;
+    let jobs = jobs(manifests.iter().map(|manifest| manifest.text.as_str()));
     let failed = Mutex::new(Vec::new());
     let run = |job: Job| {
         if let Err(failure) = job.run(&logs, with) {
@@ -63,17 +65,13 @@ pub(super) fn run(with: &[(&str, &str)]) -> Result<(), Failure> {
     }
 }
 
-/// The programs in `tests/` of every crate, the unit tests, and the examples in the docs.
-fn jobs(files: &[String]) -> VecDeque<Job> {
-    let program = |path: &String| {
-        let parts: Vec<_> = path.split('/').collect();
-        let ["crates", _, "tests", file] = parts[..] else { return None };
-        file.strip_suffix(".rs").map(str::to_owned)
-    };
-    let mut programs: Vec<_> = files.iter().filter_map(program).collect();
+/// The test programs that the manifests name, the unit tests, and the examples in the docs.
+fn jobs<'a>(manifests: impl Iterator<Item = &'a str>) -> VecDeque<Job> {
+    let named = manifests.flat_map(|manifest| manifest.split("[[test]]\nname = \"").skip(1));
+    let mut programs: Vec<_> = named.filter_map(|rest| rest.split('"').next()).collect();
     programs.sort_by_key(|name| {
         let rank = LONGEST.iter().position(|longest| longest == name);
-        (name != ALONE, rank.unwrap_or(LONGEST.len()), name.clone())
+        (*name != ALONE, rank.unwrap_or(LONGEST.len()), *name)
     });
     // One call runs all programs of the same name.
     programs.dedup();
@@ -130,16 +128,11 @@ mod tests {
 
     #[test]
     fn every_program_is_run_once_and_the_longest_first() {
-        let files = [
-            "crates/a/tests/api.rs",
-            "crates/a/tests/api/part.rs",
-            "crates/b/tests/api.rs",
-            "crates/b/tests/engines.rs",
-            "crates/b/tests/conformance.rs",
-            "crates/b/src/tests/none.rs",
-            "bench/tests.rs",
+        let manifests = [
+            "[package]\nname = \"a\"\n\n[[test]]\nname = \"api\"\n\n[[test]]\nname = \"engines\"\n",
+            "[package]\nname = \"b\"\n\n[[test]]\nname = \"conformance\"\n\n[[test]]\nname = \"api\"\n",
         ];
-        let jobs = jobs(&files.map(str::to_owned));
+        let jobs = jobs(manifests.into_iter());
         let names: Vec<_> = jobs.iter().map(|job| job.name.as_str()).collect();
         assert_eq!(names, [ALONE, "engines", "api", "unit tests", "examples in the docs"]);
     }

@@ -116,9 +116,23 @@ fn who_sends_or_reads_too_slowly_is_cut_off() {
     // More than the buffers between them take.
     node.next("test_much", Conduct::Enormous(24 << 20));
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"test_much","params":[]}"#;
-    let mut reader = TcpStream::connect(&address).unwrap();
-    reader.write_all(format!("{}{body}", head(&address, body.len())).as_bytes()).unwrap();
-    eventually("the node is asked", || node.calls("test_much") == 1);
+    let ask = || {
+        let mut reader = TcpStream::connect(&address).unwrap();
+        reader.write_all(format!("{}{body}", head(&address, body.len())).as_bytes()).unwrap();
+        reader.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        reader
+    };
+    let mut reader = ask();
+    eventually("the node is asked", || {
+        // The connection before may not be closed yet: then this one is refused.
+        let mut first = [0; 12];
+        let is_refused = reader.read(&mut first).is_ok_and(|read| !first[..read].ends_with(b"200"));
+        if is_refused && node.calls("test_much") == 0 {
+            reader = ask();
+        }
+        node.calls("test_much") > 0
+    });
+    reader.set_read_timeout(None).unwrap();
     let began = Instant::now();
     served("who does not read is cut off");
     println!("a slow reader: {:?}", began.elapsed());

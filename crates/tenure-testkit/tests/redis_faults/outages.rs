@@ -83,7 +83,8 @@ async fn s25_a_server_that_accepts_and_never_answers_times_out_and_stops_nobody_
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(hold.is_live());
     proxy.pass().unwrap();
-    drop(soon(tenure.mutex("z").acquire()).await.unwrap());
+    // A connection that was made before that stays mute until its time is over.
+    drop(soon(tenure.mutex("z").wait(secs(20)).acquire()).await.unwrap());
     // Those who gave up left nothing that would stay for a ttl.
     for number in 0..10 {
         until_free(&tenure, &format!("x{number}")).await;
