@@ -2,6 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tenure::engines::file::File;
 use tenure_testkit::conformance;
@@ -11,6 +12,8 @@ use tenure_testkit::stage::RealStage;
 /// Set in a process that is one of several: the file, and what its names begin with.
 const FILE: &str = "TENURE_TEST_FILE";
 const PREFIX: &str = "TENURE_TEST_PREFIX";
+/// How long each of them may take: about a minute where there are four.
+const LONGEST: Duration = Duration::from_secs(180);
 
 #[test]
 fn a_file_conforms_for_several_processes_at_once() {
@@ -28,10 +31,24 @@ fn a_file_conforms_for_several_processes_at_once() {
             .spawn()
             .unwrap()
     };
-    let all: Vec<_> = (0..4).map(start).collect();
-    for mut one in all {
-        assert!(one.wait().unwrap().success(), "see above");
+    // Each of them plays all cases at once, by real time: more than a small machine can bear.
+    let count = if std::env::var_os("TENURE_SLOW").is_some() { 4 } else { 2 };
+    let mut all: Vec<_> = (0..count).map(start).collect();
+    let began = Instant::now();
+    while !all.is_empty() && began.elapsed() < LONGEST {
+        all.retain_mut(|one| match one.try_wait().unwrap() {
+            Some(ended) => {
+                assert!(ended.success(), "see above");
+                false
+            }
+            None => true,
+        });
+        std::thread::sleep(Duration::from_millis(20));
     }
+    for one in &mut all {
+        let _ = one.kill();
+    }
+    assert!(all.is_empty(), "{} of them did not end within {LONGEST:?}", all.len());
     let db = rusqlite::Connection::open(&path).unwrap();
     let check: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
