@@ -170,7 +170,7 @@ fn escape_breaks_nothing_and_neither_does_a_name_that_nobody_holds() {
     assert_eq!(press(&mut model, "b"), None);
     assert_eq!(model.notice.as_ref().unwrap().text, "nobody holds \"free\"");
     press(&mut model, "wb");
-    assert!(model.notice.unwrap().text.contains("choose one"));
+    assert!(model.notice.unwrap().text.contains("choose a name"));
 }
 
 #[test]

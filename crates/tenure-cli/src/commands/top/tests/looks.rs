@@ -155,9 +155,13 @@ fn the_box_of_a_break_has_room_for_what_is_asked_on_the_smallest_terminals() {
     let mut model = example();
     press(&mut model, "↓↓b");
     let text = shown(&model, 80, 24).join("\n");
-    for part in
-        ["break backup", "fence 1842", "looks ALIVE", "two may run", "Next in line: web-5:912"]
-    {
+    for part in [
+        "break backup",
+        "1842, last",
+        "looks ALIVE",
+        "two may be running",
+        "Next in line: web-5:912",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
