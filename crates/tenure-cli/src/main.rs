@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! - `args` parses the command line into an [`Invocation`](args::Invocation): a command with valid arguments
+//! - `args` parses the command line into an [`Invocation`]: a command with valid arguments
 //!   and its settings, or an error.
 //! - `failure` is how a command fails: one form for all errors, one table of exit codes. `codes` has the error
 //!   codes and topics that `explain` explains.

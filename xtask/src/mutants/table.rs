@@ -151,7 +151,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         breaks: "a turn from before the last contact is believed",
         file: "crates/tenure/src/core/claim_state/phase.rs",
         find: "if grant.fence <= floor)",
-        replace: "if grant.fence < Fence::default() && grant.fence <= floor)",
+        replace: "if grant.fence < crate::Fence::default() && grant.fence <= floor)",
         tests: RACES,
     },
     Mutation {
