@@ -184,7 +184,7 @@ fn no_relay() -> Failure {
     Failure::new(
         USAGE,
         "this tenure was built without the relay",
-        "the relay is an optional feature, because it doubles the time of a build",
+        "the relay is an optional feature, because a build with it takes half as long again",
         "`cargo install --path crates/tenure-cli --features relay`",
     )
 }
