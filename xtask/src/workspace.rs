@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::failure::Failure;
 
@@ -75,6 +76,21 @@ pub(crate) fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(root());
     command
+}
+
+/// What a program ends with that `limited` has ended, gently or by force.
+pub(crate) const TIMED_OUT: [i32; 2] = [124, 137];
+
+/// The same program at the root, with all that it starts ended when `limit` is over or when this process is gone.
+pub(crate) fn limited(command: &Command, limit: Duration) -> Command {
+    // `timeout` ends the whole group. It is no longer in ours, so Ctrl-C would miss it.
+    let mut limited = Command::new("setpriv");
+    limited.args(["--pdeathsig", "TERM", "timeout", "--kill-after=5"]);
+    limited.arg(limit.as_secs().to_string());
+    limited.arg(command.get_program()).args(command.get_args());
+    limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited.current_dir(root()).stdin(Stdio::null());
+    limited
 }
 
 /// Runs a program to its end; its output goes where ours goes.

@@ -16,8 +16,6 @@ use crate::workspace;
 const TREE: &str = "broken";
 /// What all members are built with, so that what they depend on is there already.
 const ALL: [&str; 3] = ["--workspace", "--all-features", "--locked"];
-/// What `timeout` ends with when the time is over, gently or by force.
-const TIMED_OUT: [i32; 2] = [124, 137];
 
 pub(super) struct Workbench {
     root: PathBuf,
@@ -134,17 +132,16 @@ impl Workbench {
     }
 
     pub(super) fn test(&self, tests: &[&str], effort: Effort) -> Result<Verdict, Failure> {
-        let cargo = workspace::cargo(["test", "--quiet"]);
-        // `timeout` ends the whole group, so that no test goes on without anyone waiting for it.
-        let mut limited = Command::new("timeout");
-        limited.arg("--kill-after=5").arg(effort.patience.as_secs().to_string());
-        limited.arg(cargo.get_program()).args(cargo.get_args()).args(ALL).args(tests);
+        let mut cargo = workspace::cargo(["test", "--quiet"]);
+        cargo.args(ALL).args(tests);
+        let mut limited = workspace::limited(&cargo, effort.patience);
         self.prepare(limited.env("TENURE_SEEDS", effort.seeds.to_string()));
         let status = limited.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        let status = status.map_err(|error| workspace::cannot_run("timeout", &error))?;
+        let status =
+            status.map_err(|error| workspace::cannot_run(&workspace::show(&limited), &error))?;
         Ok(match status.code() {
             Some(0) => Verdict::Survived,
-            Some(code) if TIMED_OUT.contains(&code) => Verdict::Hung,
+            Some(code) if workspace::TIMED_OUT.contains(&code) => Verdict::Hung,
             _ => Verdict::Caught,
         })
     }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::workspace;
@@ -19,6 +19,8 @@ const BUILD: [&str; 4] = ["test", "--workspace", "--all-features", "--locked"];
 const ALONE: &str = "conformance";
 /// The programs that take longest. They start first, so that none of them is left over at the end.
 const LONGEST: [&str; 5] = ["engines", "command", "outage", "redis_torture", "relay"];
+/// How long one may take: several times what the longest takes. One that hangs is ended and says where.
+const LIMIT: Duration = Duration::from_secs(1_200);
 /// How many run at a time.
 const PROGRAMS: usize = 2;
 
@@ -95,8 +97,11 @@ impl Job {
         let mut cargo = workspace::cargo(BUILD);
         cargo.arg("--no-fail-fast").args(&self.args).envs(with.iter().copied());
         cargo.env("RUST_TEST_THREADS", threads().to_string());
-        cargo.stdout(output.try_clone().map_err(cannot)?).stderr(output);
-        let ended = workspace::run(&mut cargo);
+        let mut limited = workspace::limited(&cargo, LIMIT);
+        limited.stdout(output.try_clone().map_err(cannot)?).stderr(output);
+        let status = limited.status();
+        let status =
+            status.map_err(|error| workspace::cannot_run(&workspace::show(&limited), &error))?;
         let printed = fs::read(&log).map_err(cannot)?;
         let mut stdout = io::stdout().lock();
         let shown = stdout.write_all(&printed).and_then(|()| {
@@ -109,8 +114,31 @@ impl Job {
         });
         // Nobody may be there to read it.
         drop(shown);
-        ended
+        let code = status.code();
+        if status.success() {
+            Ok(())
+        } else if code.is_some_and(|code| workspace::TIMED_OUT.contains(&code)) {
+            let hanging = hanging(&String::from_utf8_lossy(&printed)).join(", ");
+            let limit = LIMIT.as_secs();
+            Err(Failure::new(format!(
+                "{} did not end within {limit} s; running: {hanging}",
+                self.name
+            )))
+        } else {
+            Err(Failure::new(format!("`{}` ended with {status}", workspace::show(&cargo))))
+        }
     }
+}
+
+/// The tests that had been running for long and had not ended when this was printed.
+fn hanging(printed: &str) -> Vec<&str> {
+    let names = |sign: &'static str| {
+        let lines =
+            printed.lines().filter_map(move |line| line.strip_prefix("test ")?.split_once(sign));
+        lines.map(|(name, _)| name)
+    };
+    let ended: Vec<_> = names(" ... ").collect();
+    names(" has been running").filter(|name| !ended.contains(name)).collect()
 }
 
 /// How many tests of a program run at a time.
@@ -135,5 +163,12 @@ mod tests {
         let jobs = jobs(manifests.into_iter());
         let names: Vec<_> = jobs.iter().map(|job| job.name.as_str()).collect();
         assert_eq!(names, [ALONE, "engines", "api", "unit tests", "examples in the docs"]);
+    }
+
+    #[test]
+    fn what_hangs_is_found_in_what_was_printed() {
+        let printed = "test a::b ... ok\ntest c has been running for over 60 seconds\n\
+            test d has been running for over 60 seconds\ntest c ... FAILED\n";
+        assert_eq!(hanging(printed), ["d"]);
     }
 }
