@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -75,6 +76,10 @@ pub(crate) fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.args(args).current_dir(root());
+    if !std::io::stderr().is_terminal() {
+        // Nobody watches it compile: a line a crate would only hide what matters.
+        command.env("CARGO_TERM_QUIET", "true");
+    }
     command
 }
 

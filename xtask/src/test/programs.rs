@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -21,6 +20,9 @@ const ALONE: &str = "conformance";
 const LONGEST: [&str; 5] = ["engines", "command", "outage", "redis_torture", "relay"];
 /// How long one may take: several times what the longest takes. One that hangs is ended and says where.
 const LIMIT: Duration = Duration::from_secs(1_200);
+/// How much is shown of a program that failed. Whoever runs this may read nothing before it has ended,
+/// and a pipe takes 64 KiB.
+const LONGEST_REPORT: usize = 16_384;
 /// How many run at a time.
 const PROGRAMS: usize = 2;
 
@@ -88,7 +90,7 @@ fn jobs<'a>(manifests: impl Iterator<Item = &'a str>) -> VecDeque<Job> {
 }
 
 impl Job {
-    /// Runs it to its end. What it prints is shown in one piece, not mixed with that of another.
+    /// Runs it to its end. What it prints goes to a file; what failed is shown.
     fn run(&self, logs: &Path, with: &[(&str, &str)]) -> Result<(), Failure> {
         let began = Instant::now();
         let log = logs.join(format!("{}.log", self.name));
@@ -96,38 +98,41 @@ impl Job {
         let output = File::create(&log).map_err(cannot)?;
         let mut cargo = workspace::cargo(BUILD);
         cargo.arg("--no-fail-fast").args(&self.args).envs(with.iter().copied());
-        cargo.env("RUST_TEST_THREADS", threads().to_string());
+        cargo.env("RUST_TEST_THREADS", threads().to_string()).env("CARGO_TERM_QUIET", "false");
         let mut limited = workspace::limited(&cargo, LIMIT);
         limited.stdout(output.try_clone().map_err(cannot)?).stderr(output);
         let status = limited.status();
         let status =
             status.map_err(|error| workspace::cannot_run(&workspace::show(&limited), &error))?;
-        let printed = fs::read(&log).map_err(cannot)?;
-        let mut stdout = io::stdout().lock();
-        let shown = stdout.write_all(&printed).and_then(|()| {
-            writeln!(
-                stdout,
-                "      {} ended after {:.1} s",
-                self.name,
-                began.elapsed().as_secs_f64()
-            )
-        });
-        // Nobody may be there to read it.
-        drop(shown);
-        let code = status.code();
+        let printed = String::from_utf8_lossy(&fs::read(&log).map_err(cannot)?).into_owned();
+        let seconds = began.elapsed().as_secs_f64();
         if status.success() {
-            Ok(())
-        } else if code.is_some_and(|code| workspace::TIMED_OUT.contains(&code)) {
-            let hanging = hanging(&String::from_utf8_lossy(&printed)).join(", ");
-            let limit = LIMIT.as_secs();
-            Err(Failure::new(format!(
-                "{} did not end within {limit} s; running: {hanging}",
-                self.name
-            )))
-        } else {
-            Err(Failure::new(format!("`{}` ended with {status}", workspace::show(&cargo))))
+            println!("      {}: {} passed in {seconds:.1} s", self.name, passed(&printed));
+            return Ok(());
         }
+        println!("{}\n      all of it: {}", what_failed(&printed), log.display());
+        if status.code().is_some_and(|code| workspace::TIMED_OUT.contains(&code)) {
+            let hanging = hanging(&printed).join(", ");
+            let why =
+                format!("{} did not end within {seconds:.0} s; running: {hanging}", self.name);
+            return Err(Failure::new(why));
+        }
+        Err(Failure::new(format!("`{}` ended with {status}", workspace::show(&cargo))))
     }
+}
+
+/// How many tests passed, of all the programs that one call of cargo ran.
+fn passed(printed: &str) -> u64 {
+    let results = printed.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+    results.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+/// What a program says of the tests that failed, or the end of what it printed.
+fn what_failed(printed: &str) -> &str {
+    let from = printed.find("\nfailures:\n").unwrap_or_default();
+    let from = from.max(printed.len().saturating_sub(LONGEST_REPORT));
+    let from = (from..printed.len()).find(|at| printed.is_char_boundary(*at));
+    from.map_or("", |from| &printed[from..])
 }
 
 /// The tests that had been running for long and had not ended when this was printed.
@@ -170,5 +175,17 @@ mod tests {
         let printed = "test a::b ... ok\ntest c has been running for over 60 seconds\n\
             test d has been running for over 60 seconds\ntest c ... FAILED\n";
         assert_eq!(hanging(printed), ["d"]);
+    }
+
+    #[test]
+    fn a_report_says_how_many_passed_or_what_failed() {
+        let printed = "test a ... ok\ntest result: ok. 1 passed; 0 failed\n\
+            test b ... FAILED\n\nfailures:\n\n---- b ----\ntest result: FAILED. 2 passed; 1 failed\n\
+            test result: ok. 40 passed; 0 failed\n";
+        assert_eq!(passed(printed), 41);
+        assert!(what_failed(printed).starts_with("\nfailures:\n\n---- b"));
+        let long = "ü".repeat(LONGEST_REPORT);
+        assert_eq!(what_failed(&long).len(), LONGEST_REPORT);
+        assert_eq!(what_failed("short"), "short");
     }
 }

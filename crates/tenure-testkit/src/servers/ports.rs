@@ -1,28 +1,50 @@
 //! Ports that nobody listens on.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::OnceLock;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::SystemTime;
 
 use super::ServerError;
 
 /// Below what the kernel gives to outgoing connections. A port from that range could be taken by a
 /// client while its server is down, and a client that redials it could even reach itself.
 const FIRST: u32 = 11_000;
-const MANY: u32 = 21_000;
+/// How many ports a process has for itself, so that the port of a server that is down for a moment is
+/// not taken by another test program.
+const EACH: u32 = 1_000;
+const PROCESSES: u32 = 21;
 
-/// A port that is free now. It never gives the same one twice in a row; another process may still be
+/// The ports of this process.
+struct Block {
+    first: u32,
+    next: AtomicU32,
+    /// Bound as long as this process lives: it says whose they are.
+    _sign: Option<UnixListener>,
+}
+
+static BLOCK: LazyLock<Block> = LazyLock::new(|| {
+    // Not always the same one first: what a process left behind there may still be ending.
+    let start = std::process::id();
+    let numbers = (0..PROCESSES).map(|number| (start + number) % PROCESSES);
+    let mut free = numbers.filter_map(|number| Some((number, sign(number)?)));
+    // With more processes than blocks two of them share one.
+    let (number, sign) =
+        free.next().map_or((start % PROCESSES, None), |(number, sign)| (number, Some(sign)));
+    Block { first: FIRST + number * EACH, next: AtomicU32::new(0), _sign: sign }
+});
+
+fn sign(number: u32) -> Option<UnixListener> {
+    let name = format!("tenure-test-ports-{number}");
+    UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).ok()?).ok()
+}
+
+/// A port that is free now. It never gives the same one twice in a row; another program may still be
 /// faster, so whoever listens on it must be ready to ask for another.
 pub(crate) fn free() -> Result<u16, ServerError> {
-    static NEXT: OnceLock<AtomicU32> = OnceLock::new();
-    let next = NEXT.get_or_init(|| {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let seed = now.map_or(0, |now| now.subsec_nanos()) ^ std::process::id().rotate_left(16);
-        AtomicU32::new(seed.wrapping_mul(0x9E37_79B1) >> 1)
-    });
-    for _ in 0..1000 {
-        let port = FIRST + next.fetch_add(1, Ordering::Relaxed) % MANY;
+    for _ in 0..EACH {
+        let port = BLOCK.first + BLOCK.next.fetch_add(1, Ordering::Relaxed) % EACH;
         let port = u16::try_from(port).unwrap_or(u16::MAX);
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return Ok(port);

@@ -1,5 +1,7 @@
 //! States of one server: scripts forgotten, loading, out of memory, foreign keys, rights of a replica.
 
+use std::time::Instant;
+
 use tenure::{Ended, ErrorKind, Released, Tenure};
 use tenure_testkit::servers::Redis;
 
@@ -23,9 +25,11 @@ async fn s66_a_server_that_forgets_its_scripts_all_the_time_troubles_nobody() {
         tasks.push(tokio::spawn(take_turns(connect(&server.url()).await, 150)));
     }
     let tenure = connect(&server.url()).await;
-    let hold = tenure.mutex("kept").ttl(ms(600)).acquire().await.unwrap();
-    let mut flushes = 0;
-    while tasks.iter().any(|task| !task.is_finished()) || flushes < 100 {
+    let ttl = ms(2_500);
+    let hold = tenure.mutex("kept").ttl(ttl).acquire().await.unwrap();
+    let (began, mut flushes) = (Instant::now(), 0);
+    // Past its ttl it is live only if it was renewed meanwhile.
+    while tasks.iter().any(|task| !task.is_finished()) || flushes < 100 || began.elapsed() <= ttl {
         server.command(&["SCRIPT", "FLUSH"]).unwrap();
         pause(ms(20)).await;
         flushes += 1;
