@@ -58,7 +58,7 @@ impl Place {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn providers_with_the_filler_give_each_nonce_once() {
-    let place = Place::new(Mining::Auto);
+    let place = Place::new(Mining::Every(Duration::from_millis(100)));
     let senders = (0..3).map(|_| {
         let builder = ProviderBuilder::new().disable_recommended_fillers();
         let builder = builder.with_gas_estimation().fetch_chain_id();
@@ -87,7 +87,7 @@ async fn providers_with_the_filler_give_each_nonce_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_node_refuses_and_what_is_not_sent_leaves_no_gap() {
-    let place = Place::new(Mining::Auto);
+    let place = Place::new(Mining::Every(Duration::from_millis(100)));
     let (nonces, provider) = (place.nonces(), place.provider());
     drop(nonces.send(&provider, place.payment()).await.unwrap());
     // More than there is: the node says no.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tenure_testkit::rng::Rng;
 use tenure_testkit::servers::{Anvil, Folder, Redis};
 
-use crate::probe::payments::Payments;
+use crate::probe::payments::{self, Payments};
 
 const SIGNERS: usize = 4;
 const PAYMENTS: u64 = 500;
@@ -59,7 +59,7 @@ impl Signer {
         Signer { child, payments, said: BufReader::new(said).lines() }
     }
 
-    /// Whether it said that it had paid before it ended.
+    /// Whether it said that it had paid before it was killed.
     fn pays(&mut self, amount: u64) -> bool {
         let asked = writeln!(self.payments.as_mut().unwrap(), "{PAID} {amount}");
         let said = asked.ok().and_then(|()| self.said.next()?.ok());
@@ -88,7 +88,7 @@ impl Drop for Signer {
 
 fn prove(engine: &str, seed: u64) {
     let began = Instant::now();
-    let node = Anvil::build().start().unwrap();
+    let node = payments::node();
     let work = Payments::new(PAYMENTS, kills());
     std::thread::scope(|scope| {
         for number in 0..SIGNERS {
@@ -110,7 +110,10 @@ fn pay(engine: &str, node: &Anvil, work: &Payments, mut rng: Rng) {
         while !is_paid {
             let victim = work.is_kill_due().then(|| rng.micros(0, 30_000));
             is_paid = match victim {
-                None => signer.pays(amount),
+                None => {
+                    assert!(signer.pays(amount), "a signer ended by itself");
+                    true
+                }
                 Some(life) => {
                     let paid = pays_while_it_is_killed(&mut signer, amount, life);
                     signer = Signer::start(engine, node);

@@ -136,7 +136,7 @@ fn an_ask_that_waits_is_closed_in_the_child() {
 fn a_child_that_lets_go_of_everything_does_not_disturb_the_watchdog() {
     let _alone = alone();
     let tenure = memory();
-    let hold = now(tenure.mutex("a").ttl(ms(300)).acquire()).unwrap();
+    let hold = now(tenure.mutex("a").ttl(ms(1_000)).acquire()).unwrap();
     let (mut tenure, mut hold) = (Some(tenure), Some(hold));
     let said = forked(|| {
         drop(hold.take());
@@ -146,8 +146,8 @@ fn a_child_that_lets_go_of_everything_does_not_disturb_the_watchdog() {
     });
     assert_eq!(said, [7]);
     let (tenure, hold) = (tenure.unwrap(), hold.unwrap());
-    // Three times the ttl.
-    thread::sleep(ms(900));
+    // Twice the ttl.
+    thread::sleep(ms(2_000));
     assert!(hold.is_live() && !is_free(&tenure, "a"));
     assert_eq!(now(hold.release()).unwrap(), Released::InTime);
 }
@@ -159,9 +159,9 @@ fn a_child_connects_for_itself() {
     let hold = now(tenure.mutex("a").acquire()).unwrap();
     let said = forked(|| {
         let own = memory();
-        let first = now(own.mutex("a").ttl(ms(200)).acquire()).unwrap();
+        let first = now(own.mutex("a").ttl(ms(1_000)).acquire()).unwrap();
         // Its watchdog is a thread of the child: the hold outlives its ttl.
-        thread::sleep(ms(500));
+        thread::sleep(ms(1_500));
         let mut second = Box::pin(own.mutex("a").acquire());
         let waits = poll_once(&mut second).is_pending();
         let lives = first.is_live();

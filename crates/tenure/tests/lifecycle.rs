@@ -77,11 +77,11 @@ async fn a_task_that_panics_hands_over_to_the_next_in_line() {
 async fn a_forgotten_hold_ends_at_max_hold_and_the_next_in_line_has_it() {
     let tenure = memory();
     let asked = Instant::now();
-    let hold = tenure.mutex("a").ttl(ms(200)).max_hold(ms(400)).acquire().await.unwrap();
+    let hold = tenure.mutex("a").ttl(ms(700)).max_hold(ms(1_200)).acquire().await.unwrap();
     let (lost, first) = (hold.lost(), hold.fence());
     std::mem::forget(hold);
     let next = soon(tenure.mutex("a").acquire()).await.unwrap();
-    assert!(asked.elapsed() >= ms(400), "renewed all the while");
+    assert!(asked.elapsed() >= ms(1_200), "renewed all the while");
     assert!(next.fence() > first);
     assert_eq!(soon(lost).await, Ended::MaxHold);
 }
@@ -171,9 +171,9 @@ async fn a_hold_outlives_its_tenure_and_is_still_renewed() {
     let other = Tenure::with_engine(engine.clone());
     let hold = {
         let tenure = Tenure::with_engine(engine);
-        tenure.mutex("a").ttl(ms(200)).acquire().await.unwrap()
+        tenure.mutex("a").ttl(ms(1_000)).acquire().await.unwrap()
     };
-    let until = Instant::now() + ms(700);
+    let until = Instant::now() + ms(2_000);
     while Instant::now() < until {
         assert!(!is_free(&other, "a"));
         tokio::time::sleep(ms(20)).await;
@@ -198,9 +198,9 @@ fn blocked_user_code_does_not_starve_renewal() {
     });
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let hold = tenure.mutex("a").ttl(ms(200)).acquire().await.unwrap();
-        // The only thread of the runtime, for four times the ttl.
-        thread::sleep(ms(800));
+        let hold = tenure.mutex("a").ttl(ms(1_000)).acquire().await.unwrap();
+        // The only thread of the runtime, for twice the ttl.
+        thread::sleep(ms(2_000));
         assert!(hold.is_live());
         tell.send(()).unwrap();
         assert!(outsider.join().unwrap() > 0);
@@ -226,8 +226,8 @@ async fn renewal_goes_on_while_other_holds_of_the_process_come_and_go() {
 async fn a_name_that_is_taken_again_is_renewed_again() {
     let tenure = memory();
     for _ in 0..3 {
-        let hold = soon(tenure.mutex("a").ttl(ms(200)).acquire()).await.unwrap();
-        tokio::time::sleep(ms(400)).await;
+        let hold = soon(tenure.mutex("a").ttl(ms(1_000)).acquire()).await.unwrap();
+        tokio::time::sleep(ms(1_500)).await;
         assert_eq!(hold.release().await.unwrap(), Released::InTime);
     }
 }
@@ -237,10 +237,10 @@ async fn thousands_of_holds_are_all_renewed() {
     let tenure = memory();
     let mut holds = Vec::new();
     for n in 0..5_000 {
-        let asking = tenure.mutex(format!("name-{n}")).ttl(ms(600));
+        let asking = tenure.mutex(format!("name-{n}")).ttl(ms(2_000));
         holds.push(asking.acquire().await.unwrap());
     }
-    tokio::time::sleep(ms(1_300)).await;
+    tokio::time::sleep(ms(3_000)).await;
     assert_eq!(holds.iter().filter(|hold| !hold.is_live()).count(), 0);
 }
 

@@ -48,11 +48,11 @@ fn the_watchdog_stays_for_the_last_hold_and_not_for_who_only_watches() {
     let _alone = alone();
     until("watchdogs of other tests end", || watchdogs() == 0);
     let tenure = memory();
-    let hold = now(tenure.mutex("a").ttl(ms(200)).acquire()).unwrap();
+    let hold = now(tenure.mutex("a").ttl(ms(1_000)).acquire()).unwrap();
     let lost = hold.lost();
     drop(tenure);
-    // Three times the ttl.
-    std::thread::sleep(ms(600));
+    // Twice the ttl.
+    std::thread::sleep(ms(2_000));
     assert!(hold.is_live() && watchdogs() == 1);
     drop(hold);
     until("the watchdog ends", || watchdogs() == 0);
@@ -65,7 +65,7 @@ fn the_watchdog_stays_until_what_was_released_early_is_free() {
     until("watchdogs of other tests end", || watchdogs() == 0);
     let engine = Arc::new(Memory::new());
     let (tenure, other) = (Tenure::with_engine(engine.clone()), Tenure::with_engine(engine));
-    let hold = now(tenure.mutex("a").ttl(ms(200)).hold_for(ms(500)).acquire()).unwrap();
+    let hold = now(tenure.mutex("a").ttl(ms(700)).hold_for(ms(1_200)).acquire()).unwrap();
     until("the thread has its name", || watchdogs() == 1);
     drop((hold, tenure));
     assert!(now(other.inspect("a")).unwrap().is_some(), "kept for a while");

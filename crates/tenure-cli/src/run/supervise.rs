@@ -45,6 +45,11 @@ pub(super) struct Limits {
 }
 
 impl Limits {
+    /// By when the others kill a command that nobody has stopped, if its hold ends at `deadline`.
+    pub(super) fn gone_by(&self, deadline: Duration) -> Option<Duration> {
+        (self.on_lost == OnLost::Stop).then(|| deadline.saturating_sub(self.margin / 2))
+    }
+
     /// The margin for a hold of that ttl: dying takes time, too.
     pub(super) fn margin(kill_after: Duration, ttl: Duration) -> Duration {
         (kill_after / 10).max(Duration::from_millis(100)).min(ttl / 4)
@@ -117,7 +122,6 @@ struct State {
 impl Supervision<'_> {
     /// Watches until the command has ended, or, if it had to be stopped, until nothing is left of it.
     pub(super) async fn run(mut self) -> CommandResult {
-        self.shared.set_killed_for_it(false);
         self.shared.set_command(Some(self.command.pid()));
         let mut state = State {
             started: clock::now(),
@@ -335,16 +339,21 @@ impl Supervision<'_> {
                 let ends = max_run.map(|max_run| state.started.saturating_add(max_run));
                 let left = state.waits_since.map(|_| now + LOOK_AGAIN);
                 let next = look.into_iter().chain(ends).chain(left).min();
-                (next, stays.then(|| deadline.saturating_sub(slack)))
+                (next, self.limits.gone_by(deadline))
             }
         };
         // Without an alarm nothing would be stopped in time.
         if self.events.alarm.set(next).is_err() {
             (self.note)("cannot set the alarm; the foreground process takes over");
         }
-        if self.shared.set_deadline(gone_by) {
-            self.events.tell(Message::DeadlineSet);
-        }
+        set_deadline(gone_by, self.shared, self.events);
+    }
+}
+
+/// Says to the others by when the command is gone. What they do not know of yet wakes them.
+pub(super) fn set_deadline(gone_by: Option<Duration>, shared: SharedState, events: &Events) {
+    if shared.set_deadline(gone_by) {
+        events.tell(Message::DeadlineSet);
     }
 }
 

@@ -22,7 +22,7 @@ use super::loss::Loss;
 use super::registry::{self, Entry};
 use super::report::{MAX_RUN, Outcome, Report, late, not_started};
 use super::shared_state::SharedState;
-use super::supervise::{CommandResult, Limits, StopReason, Supervision};
+use super::supervise::{self, CommandResult, Limits, StopReason, Supervision};
 use super::terminal::Terminal;
 use super::{clock, log, signals, stdio};
 use crate::args::Run;
@@ -263,11 +263,25 @@ impl Supervisor<'_> {
         options: &Options,
     ) -> Result<CommandResult, Report> {
         let run = self.run;
+        let kill_after = run.kill_after(options.ttl).unwrap_or_default();
+        let limits = Limits {
+            signal: run.signal,
+            kill_after,
+            margin: Limits::margin(kill_after, options.ttl),
+            max_run: run.max_run,
+            on_lost: run.on_lost,
+            leftovers: run.leftovers,
+        };
         let mut terminal = Terminal::new(self.events.foreground);
         let note = Entry::create();
+        // Before the command runs: whatever happens to this process from then on, it is killed in time.
+        self.shared.set_killed_for_it(false);
+        let gone_by = limits.gone_by(clock::now() + hold.remaining());
+        supervise::set_deadline(gone_by, self.shared, &self.events);
         let command = match self.start(hold, &note, &mut terminal) {
             Ok(command) => command,
             Err(error) => {
+                self.shared.set_deadline(None);
                 note.remove();
                 let failure = not_started(&shown(&run.program), &error);
                 return Err(Report::not_run(Outcome::Failed, failure));
@@ -280,15 +294,6 @@ impl Supervisor<'_> {
             // reads that must not wait for us. Of a leader there may be another one to come.
             stdio::let_go_of_input_and_output();
         }
-        let kill_after = run.kill_after(options.ttl).unwrap_or_default();
-        let limits = Limits {
-            signal: run.signal,
-            kill_after,
-            margin: Limits::margin(kill_after, options.ttl),
-            max_run: run.max_run,
-            on_lost: run.on_lost,
-            leftovers: run.leftovers,
-        };
         let (settings, fence) = (self.settings, hold.fence().get());
         let say = |loss: &Loss| {
             let warning = loss.failure(&run.claim.name, fence, options.ttl, false);

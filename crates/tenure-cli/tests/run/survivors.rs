@@ -16,6 +16,7 @@ on_every_engine!(
     nothing_survives_the_foreground,
     nothing_survives_the_supervisor,
     nothing_survives_a_supervisor_that_stands_still,
+    nothing_survives_a_supervisor_that_is_stopped_when_the_command_has_just_begun,
     nothing_survives_the_foreground_and_the_supervisor,
     nothing_survives_all_that_could_end_it,
     nothing_survives_a_supervisor_that_stands_still_without_a_foreground,
@@ -143,6 +144,19 @@ fn nothing_survives_a_supervisor_that_stands_still(stage: &Stage) {
         let ended = holder.end();
         assert_eq!(ended.code, Some(79), "{}", ended.err);
         assert!(ended.err.contains("its supervisor did not act by the deadline"), "{}", ended.err);
+    }
+}
+
+fn nothing_survives_a_supervisor_that_is_stopped_when_the_command_has_just_begun(stage: &Stage) {
+    let line = "kill -STOP $PPID; echo $$ >> pids; exec sleep 600";
+    let names: Vec<_> = (0..12).map(|number| format!("x{number}")).collect();
+    let start = |name: &String| stage.start(&["run", "-t", "2s", "-k", "100ms", name, "-c", line]);
+    let holders: Vec<_> = names.iter().map(start).collect();
+    let commands = stage.pids("pids", holders.len());
+    until("the commands are gone", || !commands.iter().any(|pid| lives(*pid)));
+    for holder in holders {
+        let ended = holder.end();
+        assert_eq!(ended.code, Some(79), "{}", ended.err);
     }
 }
 

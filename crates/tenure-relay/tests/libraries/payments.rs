@@ -6,10 +6,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use tenure_testkit::rng::Rng;
-use tenure_testkit::servers::{Anvil, Javascript, Redis};
+use tenure_testkit::servers::{Javascript, Redis};
 
 use super::{SECRETS, relays};
-use crate::probe::payments::Payments;
+use crate::probe::payments::{self, Payments};
 use crate::probe::relays::{Instance, config};
 
 const SIGNERS: usize = 4;
@@ -58,7 +58,7 @@ fn printed(number: usize) -> String {
 }
 
 async fn prove(script: Script, many: usize) {
-    let (node, redis) = (Anvil::build().start().unwrap(), Redis::build().start().unwrap());
+    let (node, redis) = (payments::node(), Redis::build().start().unwrap());
     let mut config = config(&node.url());
     (config.nonces, config.nonces_for) = (true, script.lasts);
     let relays = relays(&config, &redis, many).await;

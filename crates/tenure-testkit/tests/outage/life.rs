@@ -103,7 +103,7 @@ async fn max_hold_frees_the_line_of_this_process() {
     let server = server();
     let tenure = connect_with(&server, "local").await;
     server.kill().unwrap();
-    let ask = || tenure.mutex("x").ttl(ms(300)).max_hold(ms(400));
+    let ask = || tenure.mutex("x").ttl(ms(800)).max_hold(ms(1_000));
     let hung = soon(ask().acquire()).await.unwrap();
     let lost = hung.lost();
     let waiters: Vec<_> = (0..5).map(|_| tokio::spawn(ask().join())).collect();

@@ -82,7 +82,7 @@ async fn a_user_who_may_not_name_scripts_by_their_hash_holds_and_renews() {
         let server = server_of(flavour);
         set_user(&server, &["-evalsha"]);
         let tenure = tenure::Tenure::connect(&url(&server, "secret")).await.unwrap();
-        let lock = || tenure.mutex("backup").ttl(Duration::from_millis(600));
+        let lock = || tenure.mutex("backup").ttl(Duration::from_secs(2));
         let hold = lock().acquire().await.unwrap();
         let next = tokio::spawn(lock().acquire());
         // Longer than it would last without renewals that are answered.
