@@ -20,7 +20,7 @@ use tracing::Span;
 
 use self::first_attempt::FirstAttempt;
 pub(crate) use self::outcome::AcquireOutcome;
-use self::outcome::{HeldBy, LoopEnd, not_asked_for};
+use self::outcome::{HeldBy, not_asked_for};
 use crate::core::claim_state::ClaimEvent;
 use crate::core::guard::{ClaimGuard, FromHeld, HeldClaim};
 use crate::core::handle::{Core, Handle};
@@ -29,7 +29,7 @@ use crate::core::local_line;
 use crate::core::request_builder::RequestBuilder;
 use crate::engine::Step;
 use crate::model::claim::{
-    Claim, Ended, Fence, Grant, Leave, Left, Place, Renewal, Renewed, Settle, Turn, Verdict,
+    Claim, Ended, Fence, Grant, Holder, Leave, Left, Place, Renewal, Renewed, Settle, Turn, Verdict,
 };
 use crate::model::error::{Error, Result};
 use crate::model::moment::Moment;
@@ -192,50 +192,41 @@ impl WaitLoop {
     }
 
     async fn finish(mut self) -> Result<AcquireOutcome> {
-        let end = self.wait_for_turn().await;
-        let end = end.map_err(|error| self.explain(error));
+        let end = self.wait_for_turn().await.map_err(|error| self.explain(error));
         if !self.core().forked() {
-            self.say(&end);
+            self.report(&end);
         }
-        Ok(match end? {
-            LoopEnd::Held(fence) => AcquireOutcome::Granted(self.guard.held(fence)),
-            LoopEnd::Busy(holder) => AcquireOutcome::Busy(self.guard, HeldBy::Elsewhere(holder)),
-            LoopEnd::Settled(outcome) => AcquireOutcome::Settled(outcome),
-            LoopEnd::Unsettled => AcquireOutcome::Unsettled,
-            LoopEnd::Nobody => {
-                let held = self.fall_back();
-                AcquireOutcome::Granted(held.map_err(|error| self.explain(error))?)
-            }
-        })
+        end
     }
 
     fn explain(&self, error: Error) -> Error {
         self.core().explain(error, "acquire", &self.live().claim.name)
     }
 
-    /// What the engine may have of the claim is left when this is dropped.
-    fn fall_back(&mut self) -> Result<HeldClaim> {
+    /// Goes on without the engine. What the engine may have of the claim is left when this is dropped.
+    fn fall_back(&mut self) -> Result<AcquireOutcome> {
         let waited = self.core().world.now().since(self.waiting.started);
-        self.guard.fall_back(waited, &self.waiting.ends())
+        self.guard.fall_back(waited, &self.waiting.ends()).map(AcquireOutcome::Granted)
     }
 
     fn goes_on_without(&self) -> bool {
         self.live().outage() != OnOutage::Closed
     }
 
-    fn say(&mut self, end: &Result<LoopEnd>) {
+    /// Reports an end without a grant; a grant was reported when the hold started.
+    fn report(&mut self, end: &Result<AcquireOutcome>) {
         let now = self.core().world.now();
         match end {
-            Ok(LoopEnd::Held(_) | LoopEnd::Nobody) => {}
-            Ok(LoopEnd::Busy(holder)) => self.waiting.busy(holder.as_ref(), now),
-            Ok(LoopEnd::Settled(_)) => self.waiting.ended_before("settled", now),
-            Ok(LoopEnd::Unsettled) => self.waiting.ended_before("unsettled", now),
+            Ok(AcquireOutcome::Granted(_)) => {}
+            Ok(AcquireOutcome::Busy(_, held_by)) => self.waiting.busy(held_by.holder(), now),
+            Ok(AcquireOutcome::Settled(_)) => self.waiting.ended_before("settled", now),
+            Ok(AcquireOutcome::Unsettled) => self.waiting.ended_before("unsettled", now),
             Err(error) => self.waiting.failed(error, now),
         }
     }
 
     /// The loop.
-    async fn wait_for_turn(&mut self) -> Result<LoopEnd> {
+    async fn wait_for_turn(&mut self) -> Result<AcquireOutcome> {
         loop {
             let alarms = [self.deadline(), self.give_up, self.retry_at, self.doubt_at];
             self.ring_at = alarms.into_iter().fold(Moment::FAR, Moment::min);
@@ -252,8 +243,8 @@ impl WaitLoop {
                 }
                 LoopEvent::Undone(Ok(_)) => self.undone(now),
                 LoopEvent::Confirmed(Ok(answers)) => {
-                    if let Some(fence) = self.confirmed(answers, now)? {
-                        return Ok(LoopEnd::Held(fence));
+                    if let Some(held) = self.confirmed(answers, now)? {
+                        return Ok(AcquireOutcome::Granted(held));
                     }
                 }
                 LoopEvent::Verdict(Err(error)) => {
@@ -266,8 +257,8 @@ impl WaitLoop {
                     self.failed(error, now)?;
                 }
                 LoopEvent::Claim(ClaimEvent::Turn(Turn::Granted(grant))) => {
-                    if let Some(fence) = self.start_on_push(grant, now) {
-                        return Ok(LoopEnd::Held(fence));
+                    if let Some(held) = self.start_on_push(grant, now) {
+                        return Ok(AcquireOutcome::Granted(held));
                     }
                 }
                 LoopEvent::Claim(ClaimEvent::Turn(Turn::Settled(outcome))) => {
@@ -280,11 +271,11 @@ impl WaitLoop {
                     return self.wait_over(now);
                 }
                 LoopEvent::OurTurn | LoopEvent::Claim(ClaimEvent::Rung) if self.is_down() => {
-                    return Ok(LoopEnd::Nobody);
+                    return self.fall_back();
                 }
                 // It has its turn here: now the engine is asked.
                 LoopEvent::OurTurn => self.ask_again(now),
-                LoopEvent::Claim(ClaimEvent::Rung) if self.stands_here() => {}
+                LoopEvent::Claim(ClaimEvent::Rung) if self.stands_in_local_line() => {}
                 LoopEvent::Claim(ClaimEvent::Rung) if now >= self.give_up && self.gives_up(now) => {
                     return Err(self.no_answer(now));
                 }
@@ -294,8 +285,8 @@ impl WaitLoop {
         }
     }
 
-    /// A turn that was too old to start on was renewed, or was not. Returns the fence if it started.
-    fn confirmed(&mut self, answers: Vec<Renewed>, now: Moment) -> Result<Option<Fence>> {
+    /// A turn that was too old to start on was renewed, or was not. Returns the hold if it started.
+    fn confirmed(&mut self, answers: Vec<Renewed>, now: Moment) -> Result<Option<HeldClaim>> {
         match answers.into_iter().next() {
             Some(Renewed::Held(grant)) => return Ok(self.start(grant, now)),
             Some(Renewed::Unknown(error)) => self.failed(error, now)?,
@@ -318,24 +309,26 @@ impl WaitLoop {
     /// Whether the engine is out of reach for a claim that would go on without it.
     fn is_down(&self) -> bool {
         self.goes_on_without()
-            && !self.stands_here()
+            && !self.stands_in_local_line()
             && self.core().is_down(&self.live().claim.name)
     }
 
-    fn stands_here(&self) -> bool {
+    fn stands_in_local_line(&self) -> bool {
         matches!(self.open_step, OpenStep::Line(_))
     }
 
     /// The engine has answered the claim. Returns how the wait ended, if it did.
-    fn heard(&mut self, verdict: Verdict, now: Moment) -> Result<Option<LoopEnd>> {
+    fn heard(&mut self, verdict: Verdict, now: Moment) -> Result<Option<AcquireOutcome>> {
         self.has_answered();
         self.live().with(|state, _| state.answered());
         match verdict {
-            Verdict::Granted(grant) => return Ok(self.start(grant, now).map(LoopEnd::Held)),
+            Verdict::Granted(grant) => {
+                return Ok(self.start(grant, now).map(AcquireOutcome::Granted));
+            }
             Verdict::Waiting(place) => self.stand(place, now),
             Verdict::Busy(holder) => {
                 self.refused();
-                return Ok(Some(LoopEnd::Busy(holder)));
+                return Ok(Some(self.busy(holder)));
             }
             Verdict::Unsettled if self.unstarted.is_some() => self.undo(now),
             verdict => return self.ended_before(verdict).map(Some),
@@ -351,12 +344,16 @@ impl WaitLoop {
         }
     }
 
+    fn busy(&mut self, holder: Option<Holder>) -> AcquireOutcome {
+        AcquireOutcome::Busy(self.guard.take(), HeldBy::Holder(holder))
+    }
+
     /// There is nothing to wait for any more.
-    fn ended_before(&self, verdict: Verdict) -> Result<LoopEnd> {
+    fn ended_before(&self, verdict: Verdict) -> Result<AcquireOutcome> {
         self.refused();
         match (verdict, self.live().claim.once) {
-            (Verdict::Settled(outcome), Some(_)) => Ok(LoopEnd::Settled(outcome)),
-            (Verdict::Unsettled, Some(_)) => Ok(LoopEnd::Unsettled),
+            (Verdict::Settled(outcome), Some(_)) => Ok(AcquireOutcome::Settled(outcome)),
+            (Verdict::Unsettled, Some(_)) => Ok(AcquireOutcome::Unsettled),
             _ => Err(not_asked_for()),
         }
     }
@@ -389,19 +386,19 @@ impl WaitLoop {
 
     /// The engine notes that a once has begun when its turn is taken, not when it is pushed: such a
     /// one is renewed first.
-    fn start_on_push(&mut self, mut grant: Grant, now: Moment) -> Option<Fence> {
+    fn start_on_push(&mut self, mut grant: Grant, now: Moment) -> Option<HeldClaim> {
         if self.live().claim.once.is_some() {
             grant.start_by = Moment::ORIGIN;
         }
         self.start(grant, now)
     }
 
-    /// Starts on a grant, or has it renewed first if it is old. Returns the fence if it started.
-    fn start(&mut self, grant: Grant, now: Moment) -> Option<Fence> {
+    /// Starts on a grant, or has it renewed first if it is old. Returns the hold if it started.
+    fn start(&mut self, grant: Grant, now: Moment) -> Option<HeldClaim> {
         if now <= grant.start_by {
             let span = self.waiting.ends();
             self.guard.start(&grant, now, now.since(self.waiting.started), &span);
-            return Some(grant.fence);
+            return Some(self.guard.take().held(grant.fence));
         }
         if self.live().claim.once.is_some() {
             self.unstarted = Some(grant.fence);

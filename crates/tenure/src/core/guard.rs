@@ -21,7 +21,7 @@ pub(crate) struct ClaimGuard {
     live: Arc<LiveClaim>,
     /// In the caller's hand: `hold_for` is a promise about what somebody had.
     given: bool,
-    /// Its release is on its way.
+    /// Its release is on its way, or another guard has the claim: dropping this one does nothing.
     left: bool,
 }
 
@@ -69,6 +69,17 @@ impl ClaimGuard {
         say(&table.reporter, live);
         if !work.effects.is_empty() {
             table.carry_out(live, work);
+        }
+    }
+
+    /// Moves the claim into a guard of its own; dropping this one does nothing from now on.
+    pub(crate) fn take(&mut self) -> ClaimGuard {
+        let (handle, live) = (self.handle.clone(), self.live.clone());
+        ClaimGuard {
+            handle,
+            live,
+            given: self.given,
+            left: std::mem::replace(&mut self.left, true),
         }
     }
 

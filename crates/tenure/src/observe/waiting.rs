@@ -72,7 +72,7 @@ impl Waiting {
     }
 
     /// It stands in this process's own line, before it asks the engine.
-    pub(crate) fn stands_here(&mut self) {
+    pub(crate) fn stands_in_local_line(&mut self) {
         #[cfg(feature = "metrics")]
         {
             self.counted = meters::waiting_now(&self.reporter, &self.live.request().claim);
@@ -100,7 +100,7 @@ impl Waiting {
                 reason
             );
         });
-        self.stands_here();
+        self.stands_in_local_line();
     }
 
     /// Where it stands and who is in its way, as far as is known, on the span.

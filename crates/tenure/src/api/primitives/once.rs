@@ -169,7 +169,7 @@ impl Once {
         }
         Ok(match request.begin_once(handle).await? {
             AcquireOutcome::Granted(held) => Begun::Mine(Run(Hold::from_held(held))),
-            AcquireOutcome::Busy(_, who) => Begun::InProgress(who.holder()),
+            AcquireOutcome::Busy(_, held_by) => Begun::InProgress(held_by.holder().cloned()),
             AcquireOutcome::Settled(outcome) => Begun::Replayed(outcome),
             AcquireOutcome::Unsettled => Begun::Unsettled,
         })

@@ -60,14 +60,14 @@ impl FirstAttempt {
                     let now = core.world.now();
                     let mut wait_loop =
                         WaitLoop::new(guard, OpenStep::Line(Box::new(place)), now, span);
-                    wait_loop.waiting.stands_here();
+                    wait_loop.waiting.stands_in_local_line();
                     return Ok(FirstAttempt::Waiting(Box::pin(wait_loop.finish())));
                 }
                 None => {
                     let (reporter, now) = (core.table.reporter.clone(), core.world.now());
                     Waiting::new(reporter, live.clone(), span, now).busy(None, now);
                     return Ok(FirstAttempt::Waiting(Box::pin(async {
-                        Ok(AcquireOutcome::Busy(guard, HeldBy::Here))
+                        Ok(AcquireOutcome::Busy(guard, HeldBy::ThisProcess))
                     })));
                 }
             }

@@ -7,13 +7,14 @@ use crate::core::guard::{ClaimGuard, HeldClaim};
 use crate::core::handle::Core;
 use crate::core::local_line;
 use crate::engine::View;
-use crate::model::claim::{Details, Fence, Holder, Outcome, Place};
+use crate::model::claim::{Details, Holder, Outcome, Place};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::moment::Moment;
 use crate::model::name::Name;
 use crate::observe::Subject;
 
-/// How the wait ended.
+/// How the wait ended, for the primitive that asked. Where an engine's `Verdict` has a grant or a holder,
+/// this has the guard: what was granted is held, and what was not is left when the guard is dropped.
 pub(crate) enum AcquireOutcome {
     Granted(HeldClaim),
     Busy(ClaimGuard, HeldBy),
@@ -23,28 +24,19 @@ pub(crate) enum AcquireOutcome {
     Unsettled,
 }
 
-/// How the loop ended, before its guard is given away.
-pub(super) enum LoopEnd {
-    Held(Fence),
-    Busy(Option<Holder>),
-    Settled(Outcome),
-    Unsettled,
-    /// The engine is out of reach.
-    Nobody,
-}
-
 /// Who holds what was not granted.
 pub(crate) enum HeldBy {
-    Elsewhere(Option<Holder>),
-    /// Another claim of this process.
-    Here,
+    /// As the engine says; `None` where others only wait for it.
+    Holder(Option<Holder>),
+    /// Another claim of this process: the engine was not asked.
+    ThisProcess,
 }
 
 impl HeldBy {
-    pub(crate) fn holder(self) -> Option<Holder> {
+    pub(crate) fn holder(&self) -> Option<&Holder> {
         match self {
-            HeldBy::Elsewhere(holder) => holder,
-            HeldBy::Here => None,
+            HeldBy::Holder(holder) => holder.as_ref(),
+            HeldBy::ThisProcess => None,
         }
     }
 }
@@ -53,11 +45,11 @@ impl AcquireOutcome {
     pub(super) fn acquired(self) -> Result<HeldClaim> {
         match self {
             AcquireOutcome::Granted(held) => Ok(held),
-            AcquireOutcome::Busy(guard, who) => {
+            AcquireOutcome::Busy(guard, held_by) => {
                 let (core, name) = (guard.core(), &guard.live().claim.name);
-                let error = match who {
-                    HeldBy::Elsewhere(holder) => core.not_had(name, "did not wait", holder),
-                    HeldBy::Here => core.not_had_here(name, "did not wait"),
+                let error = match held_by {
+                    HeldBy::Holder(holder) => core.not_acquired(name, "did not wait", holder),
+                    HeldBy::ThisProcess => core.not_acquired_here(name, "did not wait"),
                 };
                 Err(core.explain(error, "acquire", name))
             }
@@ -77,21 +69,21 @@ impl AcquireOutcome {
 
 impl WaitLoop {
     /// The wait is over: others have it, unless the engine has stopped answering since it said so.
-    pub(super) fn wait_over(&self, now: Moment) -> Result<LoopEnd> {
+    pub(super) fn wait_over(&mut self, now: Moment) -> Result<AcquireOutcome> {
         let place = self.live().place();
         if let Some(error) = self.trouble(place.as_ref()) {
             return Err(error);
         }
         match place {
             // Someone is at it, which is an answer to who asked for it to be done once.
-            Some(place) if self.live().claim.once.is_some() => Ok(LoopEnd::Busy(place.holder)),
+            Some(place) if self.live().claim.once.is_some() => Ok(self.busy(place.holder)),
             place => Err(self.not_in_time(place, now)),
         }
     }
 
     /// Why the engine cannot say that others have it.
     fn trouble(&self, place: Option<&Place>) -> Option<Error> {
-        if self.stands_here() {
+        if self.stands_in_local_line() {
             return None;
         }
         let heard = place.map(|place| place.asked_at);
@@ -108,7 +100,8 @@ impl WaitLoop {
             _ => format!(", and {ahead} were ahead in line"),
         };
         if let OpenStep::Line(place) = &self.open_step {
-            return core.not_had_here(name, &format!("waited {waited:?}{}", others(place.ahead())));
+            return core
+                .not_acquired_here(name, &format!("waited {waited:?}{}", others(place.ahead())));
         }
         // Without a place it was granted, too late to be taken.
         let Some(Place { ticket, ahead, asked_at, holder, .. }) = place else {
@@ -129,13 +122,13 @@ impl WaitLoop {
                 (ahead as usize, holder.map(older))
             }
         };
-        core.not_had(name, &format!("waited {waited:?}{}", others(ahead)), holder)
+        core.not_acquired(name, &format!("waited {waited:?}{}", others(ahead)), holder)
     }
 }
 
 impl Core {
     /// The error for a claim that was not granted in time: who has it, and what to do about it.
-    pub(super) fn not_had(&self, name: &Name, said: &str, holder: Option<Holder>) -> Error {
+    pub(super) fn not_acquired(&self, name: &Name, said: &str, holder: Option<Holder>) -> Error {
         let Some(Holder { fence, held_for, details, .. }) = holder else {
             let reason = format!("{said}; others wait for it");
             return Error::new(ErrorKind::WaitOver, reason).next("wait longer");
@@ -149,7 +142,7 @@ impl Core {
     }
 
     /// The same for a claim that another of this process keeps out.
-    pub(super) fn not_had_here(&self, name: &Name, said: &str) -> Error {
+    pub(super) fn not_acquired_here(&self, name: &Name, said: &str) -> Error {
         let held = match self.lines.holder(name) {
             Some(local_line::LocalHolder { details, held_for }) => held_by(&details, held_for),
             None => "others wait for it".to_owned(),

@@ -124,7 +124,7 @@ impl WaitLoop {
     /// When the wait is over. Until the engine has answered, it is given up on instead.
     pub(super) fn deadline(&self) -> Moment {
         match self.live().wait {
-            Some(wait) if !wait.is_zero() && (self.answered || self.stands_here()) => {
+            Some(wait) if !wait.is_zero() && (self.answered || self.stands_in_local_line()) => {
                 self.waiting.started + wait
             }
             _ => Moment::FAR,
