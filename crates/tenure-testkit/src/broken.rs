@@ -46,8 +46,8 @@ pub enum Wrong {
     LeaveIgnoresTheFence,
     /// Keeps the place of a claim that has left.
     QuitIsIgnored,
-    /// Forgets who left in doubt.
-    NoTombs,
+    /// Does not remember a claim that left in doubt.
+    ForgetsWhoLeft,
     /// Tells nobody that it is their turn.
     LosesTurns,
     /// Says that a turn is a full hold.
@@ -119,7 +119,7 @@ impl Wrong {
         Wrong::LeaveFreesAStranger,
         Wrong::LeaveIgnoresTheFence,
         Wrong::QuitIsIgnored,
-        Wrong::NoTombs,
+        Wrong::ForgetsWhoLeft,
         Wrong::LosesTurns,
         Wrong::NoFirstLife,
         Wrong::NeverExpires,
@@ -321,7 +321,7 @@ impl Mutant {
 
     fn leave_now(&self, leave: &Leave) -> Result<Left> {
         let mut bent = leave.clone();
-        if self.is(Wrong::NoTombs) {
+        if self.is(Wrong::ForgetsWhoLeft) {
             bent.in_doubt = false;
         }
         if self.is(Wrong::LeaveIgnoresTheFence) {

@@ -12,7 +12,7 @@ mod model;
 mod plan;
 mod run;
 mod said;
-mod shelf;
+mod storage;
 mod town;
 
 use std::time::Instant;

@@ -4,14 +4,14 @@
 //! capacity less the weight held; the *waiting* claims are walked by ticket and admitted while they
 //! fit, and the first that does not fit ends the walk. That is every primitive there is.
 //!
-//! The rule works on a [`Shelf`], which keeps the state of one name, so that engines with storage of
-//! their own run the very same code; [`Line`] is the shelf that lives in memory. The caller makes
-//! the step atomic. Moments here are the engine's.
+//! The rule works on a [`Storage`], which has the state of one name, so that every engine written in Rust runs
+//! the very same code; [`Line`] is the storage in memory. The caller makes the step atomic. Moments here are
+//! the engine's.
 
 mod line;
+mod notices;
 mod once;
-mod shelf;
-mod telling;
+mod storage;
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ use crate::model::claim::{
 use crate::model::moment::Moment;
 
 pub use line::{Line, Numbers};
-pub use shelf::{Entry, Process, Record, Shelf, State, Totals, Trace};
-pub use telling::{FAR, TOLD, TOLD_APART};
+pub use notices::{FARTHEST_LOOKER, LOOKERS, LOOKERS_APART};
+pub use storage::{Entry, Process, Record, State, Storage, Totals, Trace};
 
 /// The most claims that one step ends, admits or sets aside.
 pub const MOVES: u32 = 512;
 /// How long a claim that left in doubt is remembered.
-pub const TOMB_LIFE: Duration = Duration::from_secs(60);
+pub const LEFT_LIFE: Duration = Duration::from_secs(60);
 /// The highest number that is given: with one more, a fence would not fit into a double any more.
 pub const HIGHEST_NUMBER: u64 = (1 << 53) - 1;
 /// How long a capacity that was set by force is remembered by an idle name.
@@ -108,7 +108,7 @@ pub enum Answer {
 
 /// One step on one name.
 pub struct Ledger<'a, S, W> {
-    shelf: &'a mut S,
+    storage: &'a mut S,
     now: Moment,
     say: W,
     moves: u32,
@@ -120,10 +120,10 @@ pub struct Ledger<'a, S, W> {
     brief: bool,
 }
 
-impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
+impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     /// A step at `now`. `say` tells a claim something and answers whether it was reached.
-    pub fn new(shelf: &'a mut S, now: Moment, say: W) -> Ledger<'a, S, W> {
-        Ledger { shelf, now, say, moves: MOVES, asks: false, is_there: None, brief: false }
+    pub fn new(storage: &'a mut S, now: Moment, say: W) -> Ledger<'a, S, W> {
+        Ledger { storage, now, say, moves: MOVES, asks: false, is_there: None, brief: false }
     }
 
     /// Whether the step stopped at its bound, and should be run again.
@@ -139,7 +139,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         process: Process,
         in_hand: bool,
     ) -> Result<Answer, S::Error> {
-        if self.shelf.traced(&claim.id, self.now)? == Some(Trace::Tomb) {
+        if self.storage.traced(&claim.id, self.now)? == Some(Trace::LeftInDoubt) {
             return Ok(Answer::Left);
         }
         // Numbers go on above a ticket that comes back, too: it must not be given a second time.
@@ -148,32 +148,32 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         if exhausted(floor.get()) {
             return Ok(Answer::Exhausted);
         }
-        self.shelf.raise_numbers(floor)?;
+        self.storage.raise_numbers(floor)?;
         self.expire()?;
         // Any claim is contact, whatever becomes of it, and must not pass the places it brings back.
         if process != 0 {
-            self.shelf.reach(process, true)?;
+            self.storage.reach(process, true)?;
         }
-        let known = self.shelf.find(&claim.id)?;
+        let known = self.storage.find(&claim.id)?;
         if let Some(hold @ Entry { state: State::Held { .. }, .. }) = known {
             let over = if in_hand { self.take(&hold)? } else { None };
             self.admit(None)?;
             return over.map_or_else(|| self.answer(&claim.id), Ok);
         }
-        if exhausted(self.shelf.last_number()?) {
+        if exhausted(self.storage.last_number()?) {
             return Ok(Answer::Exhausted);
         }
         self.asks = true;
         if let Some(answer) = self.done_before(claim)? {
             if known.is_some() {
-                self.shelf.remove(&claim.id)?;
+                self.storage.remove(&claim.id)?;
             }
             self.admit(None)?;
             return Ok(answer);
         }
         if let Some(place) = known {
             let until = self.now + PLACE_LIFE;
-            self.shelf.change(Entry { until, state: State::Waiting, ..place })?;
+            self.storage.change(Entry { until, state: State::Waiting, ..place })?;
         } else if let Some(answer) = self.join(claim, process, in_hand)? {
             // Refused or not, it was contact, and any contact moves the line.
             if claim.ticket.is_some() {
@@ -188,7 +188,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     /// A hold wants to last its ttl from now. For no time at all, someone only asks whether it is held.
     pub fn renew(&mut self, id: &ClaimId, fence: Fence, ttl: Duration) -> Result<Answer, S::Error> {
         self.expire()?;
-        let answer = match self.shelf.find(id)? {
+        let answer = match self.storage.find(id)? {
             Some(hold) if hold.holds(fence) && ttl.is_zero() => self.answer(id)?,
             Some(hold) if hold.holds(fence) => match self.take(&hold)? {
                 // The claim itself must ask for what a once left.
@@ -207,9 +207,9 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     fn prolong(&mut self, hold: Entry, fence: Fence, ttl: Duration) -> Result<(), S::Error> {
         let until = hold.until.max(self.now + ttl);
         let state = State::Held { fence, first_life: false };
-        self.shelf.change(Entry { until, state, ..hold })?;
+        self.storage.change(Entry { until, state, ..hold })?;
         if hold.process != 0 {
-            self.shelf.reach(hold.process, true)?;
+            self.storage.reach(hold.process, true)?;
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     pub fn leave(&mut self, leave: &Leave) -> Result<Left, S::Error> {
         self.expire()?;
         if let Some(fence) = leave.only
-            && !self.shelf.find(&leave.id)?.is_some_and(|entry| entry.holds(fence))
+            && !self.storage.find(&leave.id)?.is_some_and(|entry| entry.holds(fence))
         {
             self.admit(None)?;
             return Ok(Left::Gone(self.why_gone(&leave.id)?));
@@ -226,7 +226,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         // While it still holds: its record may be older than `keep`, and counts for as long as that.
         if let Some(settle) = &leave.settle {
             // Who says how it ended has begun it.
-            if let Some(hold) = self.shelf.find(&leave.id)?
+            if let Some(hold) = self.storage.find(&leave.id)?
                 && settle.outcome.is_some()
                 && hold.holds(settle.fence)
             {
@@ -234,20 +234,20 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             }
             self.settle(settle)?;
         } else if leave.unbegun
-            && let Some(hold) = self.shelf.find(&leave.id)?
+            && let Some(hold) = self.storage.find(&leave.id)?
         {
             self.settle(&Settle { fence: hold.fence(), outcome: None })?;
         }
-        let left = match self.shelf.remove(&leave.id)? {
+        let left = match self.storage.remove(&leave.id)? {
             Some(hold @ Entry { state: State::Held { .. }, .. }) => {
-                self.brief = self.moves == MOVES && telling::is_same_second(hold.since, self.now);
+                self.brief = self.moves == MOVES && notices::is_same_second(hold.since, self.now);
                 Left::Released
             }
             Some(_) => Left::Quit,
             None => Left::Gone(self.why_gone(&leave.id)?),
         };
         if leave.in_doubt {
-            self.shelf.trace(leave.id, Trace::Tomb, self.now + TOMB_LIFE)?;
+            self.storage.trace(leave.id, Trace::LeftInDoubt, self.now + LEFT_LIFE)?;
         }
         self.admit(None)?;
         Ok(left)
@@ -256,14 +256,14 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     /// An operator ends the hold with this fence.
     pub fn break_hold(&mut self, fence: Fence, note: &Note) -> Result<Broken, S::Error> {
         self.expire()?;
-        let Some(hold) = self.shelf.holding(fence)? else {
+        let Some(hold) = self.storage.holding(fence)? else {
             self.admit(None)?;
             return Ok(Broken::MovedOn);
         };
-        self.shelf.remove(&hold.id)?;
+        self.storage.remove(&hold.id)?;
         // Its holder may ask once more before its own deadline, and must not hear "expired".
         let until = hold.until.max(self.now + hold.ttl);
-        self.shelf.trace(hold.id, Trace::Broken(note.clone()), until)?;
+        self.storage.trace(hold.id, Trace::Broken(note.clone()), until)?;
         (self.say)(&hold, Word::Ended(Ended::Broken(note.clone())));
         self.admit(None)?;
         Ok(Broken::Done)
@@ -273,13 +273,13 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     /// Returns whether it is changed.
     pub fn resize(&mut self, capacity: u32) -> Result<bool, S::Error> {
         self.expire()?;
-        if self.shelf.totals()?.fixed > 0 {
+        if self.storage.totals()?.fixed > 0 {
             self.admit(None)?;
             return Ok(false);
         }
-        self.shelf.set_capacity(capacity, self.now + RESIZED_LIFE)?;
+        self.storage.set_capacity(capacity, self.now + RESIZED_LIFE)?;
         // A head that can never fit would keep everyone behind it waiting for ever.
-        for place in self.shelf.heavier(capacity, self.moves)? {
+        for place in self.storage.heavier(capacity, self.moves)? {
             self.refuse(&place, capacity)?;
         }
         self.admit(None)?;
@@ -293,13 +293,13 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     }
 
     fn expire(&mut self) -> Result<(), S::Error> {
-        for entry in self.shelf.ended(self.now, self.moves)? {
+        for entry in self.storage.ended(self.now, self.moves)? {
             self.moves -= 1;
-            self.shelf.remove(&entry.id)?;
+            self.storage.remove(&entry.id)?;
             // A process that let a hold run out is probably gone: its other places must not cost
             // the line a first life each.
             if entry.process != 0 && matches!(entry.state, State::Held { .. }) {
-                self.shelf.reach(entry.process, false)?;
+                self.storage.reach(entry.process, false)?;
             }
         }
         Ok(())
@@ -315,17 +315,17 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         process: Process,
         in_hand: bool,
     ) -> Result<Option<Answer>, S::Error> {
-        if claim.ticket.is_none() && self.shelf.totals()?.waiting > 0 {
+        if claim.ticket.is_none() && self.storage.totals()?.waiting > 0 {
             self.admit(None)?;
         }
-        let Totals { capacity, resized_until, held, waiting, .. } = self.shelf.totals()?;
+        let Totals { capacity, resized_until, held, waiting, .. } = self.storage.totals()?;
         let used = held > 0 || waiting > 0;
         // While the name is used it wins for longer, so that nobody is refused overnight.
         let resized = resized_until > self.now || used && resized_until > Moment::ORIGIN;
         let capacity = if resized || used {
             capacity
         } else {
-            self.shelf.set_capacity(claim.capacity, Moment::ORIGIN)?;
+            self.storage.set_capacity(claim.capacity, Moment::ORIGIN)?;
             claim.capacity
         };
         let agrees = capacity == claim.capacity || resized && !claim.fixed;
@@ -333,7 +333,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             return Ok(Some(Answer::Conflict { capacity }));
         }
         let fits = claim.weight <= capacity.saturating_sub(held);
-        let comes_next = fits && self.shelf.head()?.is_none();
+        let comes_next = fits && self.storage.head()?.is_none();
         if !comes_next && !claim.may_wait {
             return Ok(Some(Answer::Busy));
         }
@@ -343,7 +343,7 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         }
         let ticket = match claim.ticket {
             Some(ticket) => ticket,
-            None => Ticket::new(self.shelf.next_number()?),
+            None => Ticket::new(self.storage.next_number()?),
         };
         let place = Entry {
             id: claim.id,
@@ -358,13 +358,13 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             state: State::Waiting,
         };
         if !comes_next {
-            self.shelf.add(place, &claim.details)?;
+            self.storage.add(place, &claim.details)?;
             return Ok(None);
         }
-        let fence = Fence::new(self.shelf.next_number()?);
+        let fence = Fence::new(self.storage.next_number()?);
         let hold = self.granted(place, fence, in_hand);
         self.begins(&hold, in_hand)?;
-        self.shelf.add(hold, &claim.details)?;
+        self.storage.add(hold, &claim.details)?;
         let first_life = matches!(hold.state, State::Held { first_life: true, .. });
         Ok(Some(Answer::Granted { fence, remaining: self.now.until(hold.until), first_life }))
     }
@@ -372,12 +372,12 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     /// The walk: waiting claims by ticket, while they fit.
     fn admit(&mut self, asker: Option<(ClaimId, bool)>) -> Result<(), S::Error> {
         let mut pushed = None;
-        while self.moves > 0 && self.shelf.last_number()? < HIGHEST_NUMBER {
-            let Some(head) = self.shelf.head()? else { break };
+        while self.moves > 0 && self.storage.last_number()? < HIGHEST_NUMBER {
+            let Some(head) = self.storage.head()? else { break };
             if self.dismiss(&head)? {
                 continue;
             }
-            let Totals { capacity, held, .. } = self.shelf.totals()?;
+            let Totals { capacity, held, .. } = self.storage.totals()?;
             if head.weight > capacity {
                 // More than one step could end when the capacity was changed.
                 self.refuse(&head, capacity)?;
@@ -387,13 +387,13 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
                 let asks = asker.is_some_and(|(id, _)| id == head.id);
                 if held < capacity && !asks && self.is_missing(&head) {
                     self.moves -= 1;
-                    self.shelf.change(Entry { state: State::Aside, ..head })?;
+                    self.storage.change(Entry { state: State::Aside, ..head })?;
                     continue;
                 }
                 break;
             }
             self.moves -= 1;
-            let fence = Fence::new(self.shelf.next_number()?);
+            let fence = Fence::new(self.storage.next_number()?);
             let asks = asker.filter(|(id, _)| *id == head.id);
             let hold = self.granted(head, fence, asks.is_some_and(|(_, in_hand)| in_hand));
             let first_life = matches!(hold.state, State::Held { first_life: true, .. });
@@ -406,9 +406,9 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
                     pushed = Some(head.process);
                 }
                 self.begins(&hold, asks.is_some_and(|(_, in_hand)| in_hand))?;
-                self.shelf.change(hold)?;
+                self.storage.change(hold)?;
             } else {
-                self.shelf.change(Entry { state: State::Aside, ..head })?;
+                self.storage.change(Entry { state: State::Aside, ..head })?;
             }
         }
         match pushed {
@@ -427,13 +427,13 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     /// Ends a waiting claim that can never fit.
     fn refuse(&mut self, place: &Entry, capacity: u32) -> Result<(), S::Error> {
         self.moves -= 1;
-        self.shelf.remove(&place.id)?;
+        self.storage.remove(&place.id)?;
         (self.say)(place, Word::Ended(Ended::Conflict { capacity }));
         Ok(())
     }
 
     fn answer(&self, id: &ClaimId) -> Result<Answer, S::Error> {
-        let Some(entry) = self.shelf.find(id)? else {
+        let Some(entry) = self.storage.find(id)? else {
             return Ok(Answer::Gone(self.why_gone(id)?));
         };
         Ok(match entry.state {
@@ -442,23 +442,23 @@ impl<'a, S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             }
             State::Waiting | State::Aside => Answer::Waiting {
                 ticket: entry.ticket,
-                ahead: self.shelf.ahead(entry.ticket)?,
+                ahead: self.storage.ahead(entry.ticket)?,
                 held_up: self.is_held_up(&entry)?,
                 // Every grant from now on gets a higher number than any given so far.
-                floor: Fence::new(self.shelf.last_number()?),
-                next_end: self.shelf.next_end()?.unwrap_or(Moment::FAR),
+                floor: Fence::new(self.storage.last_number()?),
+                next_end: self.storage.next_end()?.unwrap_or(Moment::FAR),
             },
         })
     }
 
     fn is_held_up(&self, place: &Entry) -> Result<bool, S::Error> {
-        let Totals { capacity, held, .. } = self.shelf.totals()?;
+        let Totals { capacity, held, .. } = self.storage.totals()?;
         let fits = place.weight <= capacity.saturating_sub(held);
-        Ok(fits && self.shelf.head()?.is_some_and(|head| head.ticket < place.ticket))
+        Ok(fits && self.storage.head()?.is_some_and(|head| head.ticket < place.ticket))
     }
 
     fn why_gone(&self, id: &ClaimId) -> Result<Ended, S::Error> {
-        Ok(match self.shelf.traced(id, self.now)? {
+        Ok(match self.storage.traced(id, self.now)? {
             Some(Trace::Broken(note)) => Ended::Broken(note),
             _ => Ended::Expired,
         })

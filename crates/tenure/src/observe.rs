@@ -5,7 +5,7 @@
 //! not listened to costs a look at a flag: fields are made and clocks are read only for a listener.
 
 mod adviser;
-mod beyond;
+mod general;
 mod groups;
 mod holding;
 #[cfg(feature = "metrics")]
@@ -23,7 +23,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span, debug, enabled, error, info, warn};
 
 pub use self::adviser::Advice;
-pub(crate) use self::beyond::*;
+pub(crate) use self::general::*;
 pub(crate) use self::holding::Holding;
 #[cfg(feature = "file")]
 pub(crate) use self::queue::keep_apart;

@@ -55,7 +55,7 @@ fn the_table_of_events_is_that_of_the_code() {
         .collect();
     let sources = [
         "observe.rs",
-        "observe/beyond.rs",
+        "observe/general.rs",
         "observe/queue.rs",
         "observe/waiting.rs",
         "observe/worker.rs",

@@ -106,7 +106,7 @@ fn no_order_of_events_breaks_anything_with_four_claimants() {
 
 /// An explorer that cannot fail proves nothing.
 #[test]
-fn every_fault_of_a_shelf_is_found() {
+fn every_fault_of_the_storage_is_found() {
     let faults = [
         (Fault::LastIsHead, &MUTEX, "overtook one who waits"),
         (Fault::HeadIsWhoFits, &SEMAPHORE, "overtook one who waits"),

@@ -213,7 +213,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
         breaks: "a newcomer passes the line",
         file: "crates/tenure/src/ledger.rs",
-        find: "let comes_next = fits && self.shelf.head()?.is_none();",
+        find: "let comes_next = fits && self.storage.head()?.is_none();",
         replace: "let comes_next = fits;",
         tests: SIMULATION,
     },
@@ -296,8 +296,8 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         breaks: "after a turn that nobody takes only the next in line looks, and the last",
-        file: "crates/tenure/src/ledger/telling.rs",
-        find: "if !known && (place < TOLD || place == last) {",
+        file: "crates/tenure/src/ledger/notices.rs",
+        find: "if !known && (place < LOOKERS || place == last) {",
         replace: "if !known && place == last {",
         tests: SIMULATION,
     },

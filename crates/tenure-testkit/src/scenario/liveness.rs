@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tenure::engine::{FIRST_LIFE, Holder, Moment, PLACE_LIFE, View};
-use tenure::ledger::TOLD;
+use tenure::ledger::LOOKERS;
 
 /// A fault may be felt so much later: a push or a request that is late.
 const FELT: Duration = Duration::from_secs(6);
@@ -131,6 +131,6 @@ impl Liveness {
 /// whoever was told to look, which is not at once, and by a clock that may be slow. Where there are more than
 /// are told, it can be one that asks of its own accord.
 fn allowed(absent: u32) -> Duration {
-    let nobody_told = if absent as usize > TOLD { PLACE_LIFE / 3 } else { Duration::ZERO };
+    let nobody_told = if absent as usize > LOOKERS { PLACE_LIFE / 3 } else { Duration::ZERO };
     (FIRST_LIFE + Duration::from_millis(250)) * (absent + 1) + Duration::from_secs(1) + nobody_told
 }

@@ -8,10 +8,10 @@ use tenure::engine::{
     Broken, Claim, ClaimId, Details, Fence, Forgotten, Holder, Leave, Left, Moment, Note,
     OnceRecord, Outcome, Waiter,
 };
-use tenure::ledger::{self, Answer, Entry, Ledger, Line, Process, Shelf};
+use tenure::ledger::{self, Answer, Entry, Ledger, Line, Process, Storage};
 
 use super::said::{Millis, Said, Shown, Word};
-use super::shelf::ByProcess;
+use super::storage::ByProcess;
 
 /// A step, with the numbers of one side.
 #[derive(Clone, Debug)]
@@ -114,14 +114,14 @@ impl Model {
             }
             reached
         };
-        let mut shelf = ByProcess { line: &mut self.line, asker, away: &mut self.away };
-        let mut ledger = Ledger::new(&mut shelf, now, &mut say);
+        let mut storage = ByProcess { line: &mut self.line, asker, away: &mut self.away };
+        let mut ledger = Ledger::new(&mut storage, now, &mut say);
         let Ok(heard) = act(&mut ledger, request, process);
         let (mut more, mut ticks) = (ledger.more(), 0);
-        let first = first_to_end(shelf.line, now);
+        let first = first_to_end(storage.line, now);
         while more {
             ticks += 1;
-            let mut ledger = Ledger::new(&mut shelf, now, &mut say);
+            let mut ledger = Ledger::new(&mut storage, now, &mut say);
             let Ok(()) = ledger.tick();
             more = ledger.more();
         }

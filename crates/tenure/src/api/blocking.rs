@@ -20,10 +20,10 @@
 //!
 //! A call from within an async task blocks the thread of its runtime: there, use the crate's root.
 
-mod asks;
 mod driver;
 mod hold;
 mod leading;
+mod locks;
 
 use std::time::Duration;
 
@@ -37,9 +37,9 @@ use crate::model::options::Options;
 
 use self::driver::Driver;
 
-pub use self::asks::{All, Mutex, RwLock, Semaphore};
 pub use self::hold::{Hold, Joined};
 pub use self::leading::{Begun, Election, Observer, Once, Run, Term};
+pub use self::locks::{All, Mutex, RwLock, Semaphore};
 
 /// A connection to an engine, as [`Tenure`](crate::Tenure) is one. Clones share everything.
 #[derive(Clone, Debug)]

@@ -32,9 +32,9 @@ const SHARDS: usize = 64;
 
 pub(crate) struct ClaimTable {
     shards: [Shard; SHARDS],
-    /// When the watchdog looks next. Whoever needs it earlier rings the bell.
+    /// When the watchdog looks next. Whoever needs it earlier notifies it by the signal.
     next_look: AtomicU64,
-    pub(crate) bell: Bell,
+    pub(crate) watchdog_signal: Signal,
     world: Arc<dyn World>,
     shard_of: Box<dyn Fn(&Name) -> u32 + Send + Sync>,
     seen: AtomicU64,
@@ -60,7 +60,7 @@ impl ClaimTable {
         ClaimTable {
             shards: std::array::from_fn(|_| shard()),
             next_look: AtomicU64::new(u64::MAX),
-            bell: Bell::default(),
+            watchdog_signal: Signal::default(),
             world,
             shard_of,
             seen: AtomicU64::new(0),
@@ -128,7 +128,7 @@ impl ClaimTable {
         }
         shard.due.fetch_min(at.as_nanos(), SeqCst);
         if at.as_nanos() < self.next_look.load(SeqCst) {
-            self.bell.ring();
+            self.watchdog_signal.notify();
         }
     }
 
@@ -140,8 +140,8 @@ impl ClaimTable {
         }
     }
 
-    /// Says when the watchdog will look next, and is believed: whatever is due earlier is either in
-    /// the answer or rings the bell.
+    /// Sets and returns when the watchdog looks next. Whatever is due earlier is either counted in the answer or
+    /// notifies the watchdog.
     pub(crate) fn settle_next_look(&self) -> Moment {
         let earliest = || self.shards.iter().map(|shard| shard.due.load(SeqCst)).min();
         loop {
@@ -328,26 +328,26 @@ impl LeaveAnswers for ClaimTable {
 
 /// Wakes the watchdog.
 #[derive(Default)]
-pub(crate) struct Bell(Mutex<(bool, Option<Waker>)>);
+pub(crate) struct Signal(Mutex<(bool, Option<Waker>)>);
 
-impl Bell {
-    pub(crate) fn ring(&self) {
+impl Signal {
+    pub(crate) fn notify(&self) {
         let waker = {
-            let mut bell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            bell.0 = true;
-            bell.1.take()
+            let mut signal = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            signal.0 = true;
+            signal.1.take()
         };
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    pub(crate) fn poll_rung(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut bell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::take(&mut bell.0) {
+    pub(crate) fn poll_notified(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut signal = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut signal.0) {
             return Poll::Ready(());
         }
-        bell.1 = Some(cx.waker().clone());
+        signal.1 = Some(cx.waker().clone());
         Poll::Pending
     }
 }

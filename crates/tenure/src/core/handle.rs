@@ -55,7 +55,7 @@ impl Core {
         engine.attach(turns);
         let hurry = {
             let table = table.clone();
-            move || table.bell.ring()
+            move || table.watchdog_signal.notify()
         };
         Core {
             engine,
@@ -195,7 +195,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if !self.core.forked() {
             self.core.abandoned.store(true, SeqCst);
-            self.core.table.bell.ring();
+            self.core.table.watchdog_signal.notify();
         }
     }
 }

@@ -38,7 +38,7 @@ impl Core {
             !old
         };
         if news {
-            self.table.bell.ring();
+            self.table.watchdog_signal.notify();
         }
     }
 
@@ -83,7 +83,7 @@ impl Core {
                 self.table.tell(&live, |state, _| state.ring());
             }
         }
-        self.table.bell.ring();
+        self.table.watchdog_signal.notify();
     }
 
     /// The engine answers again for this shard.
@@ -106,7 +106,7 @@ impl Core {
     /// Someone stands in line who would rather hear of an outage than wait.
     pub(crate) fn watch_line(&self) {
         if !self.outage.watched.swap(true, SeqCst) {
-            self.table.bell.ring();
+            self.table.watchdog_signal.notify();
         }
     }
 

@@ -92,7 +92,7 @@ async fn rounds(core: Arc<Core>, alarm: &mut dyn Alarm) {
         alarm.set(next);
         poll_fn(|cx| {
             let rung = alarm.poll_rung(cx).is_ready();
-            let asked = dispatcher.core.table.bell.poll_rung(cx).is_ready();
+            let asked = dispatcher.core.table.watchdog_signal.poll_notified(cx).is_ready();
             let answered = dispatcher.poll_answers(cx) | probes.poll_answers(&dispatcher.core, cx);
             if rung || asked || answered { Poll::Ready(()) } else { Poll::Pending }
         })

@@ -16,7 +16,7 @@ use hashbrown::hash_table::Entry as Found;
 
 use super::convert::{Limits, holder, record as record_of, renewed, turn, verdict, waiter};
 use crate::engine::{Ack, Engine, Finding, Page, Profile, Scope, Step, Turns, View};
-use crate::ledger::{Answer, Entry, Ledger, Line, Shelf, Word};
+use crate::ledger::{Answer, Entry, Ledger, Line, Storage, Word};
 use crate::model::claim::{
     Broken, Claim, ClaimId, Details, Fence, Forgotten, Holder, Leave, Left, Note, OnceRecord,
     Renewal, Renewed, Verdict,

@@ -1,4 +1,4 @@
-//! The shelf that lives in memory.
+//! The storage that lives in memory.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashTable;
 
-use super::{Entry, Process, Record, Shelf, State, Totals, Trace};
+use super::{Entry, Process, Record, State, Storage, Totals, Trace};
 use crate::model::claim::{ClaimId, Details, Fence, Ticket};
 use crate::model::moment::Moment;
 
@@ -260,7 +260,7 @@ impl Spot {
     }
 }
 
-impl<N: Numbers> Shelf for Line<N> {
+impl<N: Numbers> Storage for Line<N> {
     type Error = Infallible;
 
     fn totals(&self) -> Result<Totals, Infallible> {

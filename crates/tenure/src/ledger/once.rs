@@ -1,19 +1,19 @@
 //! Work that is done once: when it begins, when it is over, and what those who come for it are told.
 
-use super::{Answer, Entry, Ledger, Record, Shelf, Word};
+use super::{Answer, Entry, Ledger, Record, Storage, Word};
 use crate::model::claim::{Claim, Fence, Forgotten, Once, Settle};
 
-impl<S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
+impl<S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
     /// Someone has seen what is known of a once, and wants it to be forgotten: if it is still that, and
     /// nobody is at it.
     pub fn forget(&mut self, fence: Fence, settled: bool) -> Result<Forgotten, S::Error> {
         self.expire()?;
-        let idle = self.shelf.totals()?.held == 0;
-        let forgotten = match self.shelf.record(self.now)? {
+        let idle = self.storage.totals()?.held == 0;
+        let forgotten = match self.storage.record(self.now)? {
             Some(record)
                 if idle && record.fence == fence && record.outcome.is_some() == settled =>
             {
-                self.shelf.set_record(None)?;
+                self.storage.set_record(None)?;
                 Forgotten::Done
             }
             _ => Forgotten::MovedOn,
@@ -27,7 +27,7 @@ impl<S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
     pub(super) fn begins(&mut self, hold: &Entry, in_hand: bool) -> Result<(), S::Error> {
         match hold.once {
             Some(_) if in_hand => self.begun(hold),
-            Some(_) if self.shelf.record(self.now)?.is_none() => self.shelf.set_record(None),
+            Some(_) if self.storage.record(self.now)?.is_none() => self.storage.set_record(None),
             _ => Ok(()),
         }
     }
@@ -36,14 +36,14 @@ impl<S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
     /// ends, and this is what its owner is told.
     pub(super) fn take(&mut self, hold: &Entry) -> Result<Option<Answer>, S::Error> {
         let Some(once) = hold.once else { return Ok(None) };
-        let over = match self.shelf.record(self.now)? {
+        let over = match self.storage.record(self.now)? {
             Some(record) if record.fence == hold.fence() => return Ok(None),
             Some(record) if !once.agrees(record.content) => Some(Answer::OtherContent),
             Some(Record { outcome: Some(outcome), .. }) => Some(Answer::Settled(outcome)),
             _ => None,
         };
         match over {
-            Some(_) => drop(self.shelf.remove(&hold.id)?),
+            Some(_) => drop(self.storage.remove(&hold.id)?),
             None => self.begun(hold)?,
         }
         Ok(over)
@@ -53,15 +53,15 @@ impl<S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
     fn begun(&mut self, hold: &Entry) -> Result<(), S::Error> {
         let Some(Once { keep, content, .. }) = hold.once else { return Ok(()) };
         let (fence, until) = (hold.fence(), self.now + keep);
-        let doubt = self.shelf.record(self.now)?.is_some_and(|before| before.outcome.is_none());
-        self.shelf.set_record(Some(Record { fence, keep, until, content, doubt, outcome: None }))
+        let doubt = self.storage.record(self.now)?.is_some_and(|before| before.outcome.is_none());
+        self.storage.set_record(Some(Record { fence, keep, until, content, doubt, outcome: None }))
     }
 
     /// Answers a waiting claim of a once that needs no turn any more.
     pub(super) fn dismiss(&mut self, head: &Entry) -> Result<bool, S::Error> {
         let Some(once) = head.once else { return Ok(false) };
-        let is_free = self.shelf.totals()?.held == 0;
-        let word = match self.shelf.record(self.now)? {
+        let is_free = self.storage.totals()?.held == 0;
+        let word = match self.storage.record(self.now)? {
             // The answer to its next question is for itself alone.
             Some(record) if is_free && !once.agrees(record.content) => Word::LookAgain,
             Some(Record { outcome: Some(outcome), .. }) => Word::Settled(outcome),
@@ -69,24 +69,24 @@ impl<S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
             _ => return Ok(false),
         };
         self.moves -= 1;
-        self.shelf.remove(&head.id)?;
+        self.storage.remove(&head.id)?;
         (self.say)(head, word);
         Ok(true)
     }
 
     pub(super) fn done_before(&self, claim: &Claim) -> Result<Option<Answer>, S::Error> {
         let Some(once) = claim.once else { return Ok(None) };
-        Ok(match self.shelf.record(self.now)? {
+        Ok(match self.storage.record(self.now)? {
             Some(record) if !once.agrees(record.content) => Some(Answer::OtherContent),
             Some(Record { outcome: Some(outcome), .. }) => Some(Answer::Settled(outcome)),
-            Some(_) if !once.rerun && self.shelf.totals()?.held == 0 => Some(Answer::Unsettled),
+            Some(_) if !once.rerun && self.storage.totals()?.held == 0 => Some(Answer::Unsettled),
             _ => None,
         })
     }
 
     /// Counts also after the ttl, so that a slow holder resolves its own doubt.
     pub(super) fn settle(&mut self, settle: &Settle) -> Result<(), S::Error> {
-        let Some(record) = self.shelf.record(self.now)? else { return Ok(()) };
+        let Some(record) = self.storage.record(self.now)? else { return Ok(()) };
         let stays = settle.outcome.is_none() && record.doubt;
         if record.fence != settle.fence || record.outcome.is_some() || stays {
             return Ok(());
@@ -96,6 +96,6 @@ impl<S: Shelf, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
             outcome: Some(outcome),
             ..record
         });
-        self.shelf.set_record(settled)
+        self.storage.set_record(settled)
     }
 }

@@ -1,7 +1,7 @@
 //! Walks through everything that can happen to one name, and judges every step.
 
 mod action;
-mod bent;
+mod faulty_storage;
 mod rules;
 mod world;
 
@@ -13,7 +13,7 @@ use tenure::engine::PLACE_LIFE;
 use tenure::ledger::{Ledger, RESIZED_LIFE};
 
 use action::Action;
-pub(crate) use bent::Fault;
+pub(crate) use faulty_storage::Fault;
 use rules::{Step, Verdict};
 pub(crate) use world::Setting;
 use world::{Words, World};
@@ -65,15 +65,15 @@ pub(crate) fn explore(setting: &Setting, fault: Option<Fault>) -> Result<Walk, V
 fn everything_ends(world: &World) -> Verdict {
     let mut world = world.clone();
     let now = world.now + PLACE_LIFE;
-    let Ok(()) = Ledger::new(&mut world.shelf, now, |_, _| true).tick();
+    let Ok(()) = Ledger::new(&mut world.storage, now, |_, _| true).tick();
     // Turns that this very step made last a first life.
     let now = now + PLACE_LIFE;
-    let Ok(()) = Ledger::new(&mut world.shelf, now, |_, _| true).tick();
-    if !world.shelf.line.is_unused() {
+    let Ok(()) = Ledger::new(&mut world.storage, now, |_, _| true).tick();
+    if !world.storage.line.is_unused() {
         return Err("after two minutes of silence someone still holds or waits".to_owned());
     }
     let kept = if world.resized { RESIZED_LIFE } else { Duration::ZERO };
-    if world.shelf.line.remembers_until() > now + kept {
+    if world.storage.line.remembers_until() > now + kept {
         return Err("after two minutes of silence the name still remembers something".to_owned());
     }
     Ok(())

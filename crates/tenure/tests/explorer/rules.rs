@@ -1,7 +1,7 @@
 //! What must hold after every step, whatever happened before it.
 
 use tenure::engine::{Broken, Ended, FIRST_LIFE, Fence, Left, Moment};
-use tenure::ledger::{Answer, Entry, State, TOLD, TOLD_APART, Word};
+use tenure::ledger::{Answer, Entry, LOOKERS, LOOKERS_APART, State, Word};
 
 use super::action::Action;
 use super::world::{Done, Facts, Reply, Setting, TTL, World, whose};
@@ -248,7 +248,7 @@ impl<'a> Step<'a> {
                 }
                 Word::LookAt(at) => {
                     let end = self.now.held.iter().map(|hold| hold.until).min();
-                    let latest = end.map(|end| end + TOLD_APART * TOLD as u32);
+                    let latest = end.map(|end| end + LOOKERS_APART * LOOKERS as u32);
                     must!(end <= Some(*at) && Some(*at) <= latest, "told to look when nothing ends")
                 }
                 Word::AreYouThere => {

@@ -6,10 +6,10 @@ use tenure::engine::{
     Broken, Claim, ClaimId, Ended, Fence, Leave, Left, Moment, Name, Note, PLACE_LIFE, Space,
     Ticket,
 };
-use tenure::ledger::{Answer, Entry, Ledger, Process, Shelf, State, TOMB_LIFE, Totals, Word};
+use tenure::ledger::{Answer, Entry, LEFT_LIFE, Ledger, Process, State, Storage, Totals, Word};
 
 use super::action::Action;
-use super::bent::{Bent, Fault};
+use super::faulty_storage::{Fault, FaultyStorage};
 
 /// One second is the least that passes, so a first life has two of them and a ttl three.
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -72,7 +72,7 @@ pub(crate) struct Mine {
 }
 
 #[derive(Clone, Copy)]
-struct Tomb {
+struct LeftClaim {
     id: ClaimId,
     until: Moment,
     was_broken: bool,
@@ -81,7 +81,7 @@ struct Tomb {
 /// The name and its claimants.
 #[derive(Clone)]
 pub(crate) struct World {
-    pub(crate) shelf: Bent,
+    pub(crate) storage: FaultyStorage,
     pub(crate) now: Moment,
     pub(crate) actors: [Actor; MOST],
     pub(crate) capacity: u32,
@@ -89,11 +89,11 @@ pub(crate) struct World {
     /// The highest fence that was ever granted.
     pub(crate) highest: Fence,
     /// The last claim that left in doubt. Those before it are still remembered by the line, but
-    /// tombs have nothing to do with each other, so it is enough to look at one.
-    tomb: Option<Tomb>,
+    /// claims that left have nothing to do with each other, so it is enough to look at one.
+    left: Option<LeftClaim>,
 }
 
-/// What the line holds, as it is and not as the shelf tells.
+/// What the line holds, as it is and not as the storage tells.
 pub(crate) struct Facts {
     pub(crate) held: Vec<Entry>,
     pub(crate) waiting: Vec<Entry>,
@@ -103,18 +103,18 @@ pub(crate) struct Facts {
 impl World {
     pub(crate) fn new(setting: &Setting, fault: Option<Fault>) -> World {
         World {
-            shelf: Bent::new(fault),
-            now: Moment::ORIGIN + TOMB_LIFE,
+            storage: FaultyStorage::new(fault),
+            now: Moment::ORIGIN + LEFT_LIFE,
             actors: Default::default(),
             capacity: setting.capacity,
             resized: false,
             highest: Fence::default(),
-            tomb: None,
+            left: None,
         }
     }
 
     pub(crate) fn facts(&self) -> Facts {
-        let line = &self.shelf.line;
+        let line = &self.storage.line;
         let bare = |all: Vec<(Entry, _)>| all.into_iter().map(|(entry, _)| entry).collect();
         let Ok(totals) = line.totals();
         Facts { held: bare(line.holders()), waiting: bare(line.waiters()), totals }
@@ -132,7 +132,7 @@ impl World {
         if !all_live || !facts.held.iter().all(live) {
             all.push(Action::Look);
         }
-        all.extend(self.tomb.map(|tomb| Action::Duplicate(whose(&tomb.id))));
+        all.extend(self.left.map(|left| Action::Duplicate(whose(&left.id))));
         all.extend(setting.resizes.iter().map(|capacity| Action::Resize(*capacity)));
         for (who, actor) in self.actors[..setting.weights.len()].iter().enumerate() {
             all.push(Action::Claim(who));
@@ -203,7 +203,7 @@ impl World {
         let claim = self.claim(action, words);
         let leave =
             Leave { in_doubt: matches!(action, Action::LeaveInDoubt(_)), ..words.leave(claim.id) };
-        let fence = match self.shelf.line.find(&claim.id) {
+        let fence = match self.storage.line.find(&claim.id) {
             Ok(Some(entry)) if matches!(entry.state, State::Held { .. }) => entry.fence(),
             _ => self.highest,
         };
@@ -213,7 +213,7 @@ impl World {
             said.push((*entry, word, heard));
             heard
         };
-        let mut ledger = Ledger::new(&mut self.shelf, self.now, say);
+        let mut ledger = Ledger::new(&mut self.storage, self.now, say);
         let reply = match action {
             Action::Claim(who) | Action::Try(who) | Action::Duplicate(who) => {
                 ledger.claim(&claim, setting.processes[who], true).map(Reply::Claimed)
@@ -236,8 +236,8 @@ impl World {
         let Some(who) = action.who() else { return words.claims[0].clone() };
         let mut claim = words.claims[who].clone();
         let actor = &mut self.actors[who];
-        if let (Action::Duplicate(_), Some(tomb)) = (action, self.tomb) {
-            claim.id = tomb.id;
+        if let (Action::Duplicate(_), Some(left)) = (action, self.left) {
+            claim.id = left.id;
             return claim;
         }
         let mine = actor.mine.get_or_insert_with(|| {
@@ -271,7 +271,7 @@ impl World {
         if let Some(who) = action.who() {
             self.learn_of(who, action, reply, facts);
         }
-        self.tomb = self.tomb.filter(|tomb| tomb.until > self.now);
+        self.left = self.left.filter(|left| left.until > self.now);
         for actor in &mut self.actors {
             // Whether one that does not wait can be reached makes no difference: fewer states.
             let waits = |mine: Mine| facts.waiting.iter().any(|place| place.id == mine.id);
@@ -287,7 +287,7 @@ impl World {
             (Action::Leave(_), _) => actor.mine = None,
             (Action::LeaveInDoubt(_), _) => {
                 let was_broken = mine.broken_until > now;
-                self.tomb = Some(Tomb { id: mine.id, until: now + TOMB_LIFE, was_broken });
+                self.left = Some(LeftClaim { id: mine.id, until: now + LEFT_LIFE, was_broken });
                 actor.mine = None;
             }
             (Action::Duplicate(_), _) => {}
@@ -307,30 +307,31 @@ impl World {
     fn pass_a_second(&mut self) {
         let before = self.now;
         self.now = before + SECOND;
-        for (place, _) in self.shelf.line.waiters() {
+        for (place, _) in self.storage.line.waiters() {
             if place.until > before {
-                let Ok(()) = self.shelf.line.change(Entry { until: place.until + SECOND, ..place });
+                let Ok(()) =
+                    self.storage.line.change(Entry { until: place.until + SECOND, ..place });
             }
         }
     }
 
     fn end_place(&mut self, who: usize) {
         let Some(Mine { id, .. }) = self.actors[who].mine else { return };
-        if let Ok(Some(place)) = self.shelf.line.find(&id) {
-            let Ok(()) = self.shelf.line.change(Entry { until: self.now, ..place });
+        if let Ok(Some(place)) = self.storage.line.find(&id) {
+            let Ok(()) = self.storage.line.change(Entry { until: self.now, ..place });
         }
     }
 
     /// Two worlds with the same key have the same future: numbers count by their order only, moments
-    /// by their distance. How old a tomb is, and for how long a break is remembered, make no
+    /// by their distance. How long ago a claim left, and for how long a break is remembered, make no
     /// difference as long as they are there.
     pub(crate) fn key(&self, facts: &Facts) -> u128 {
         let mut key = Packed(u128::from(self.resized));
         key.push(8, self.capacity % 256);
         key.push(
             4,
-            self.tomb
-                .map_or(0, |tomb| 1 + whose(&tomb.id) as u32 + if tomb.was_broken { 8 } else { 0 }),
+            self.left
+                .map_or(0, |left| 1 + whose(&left.id) as u32 + if left.was_broken { 8 } else { 0 }),
         );
         let tickets = self.actors.map(|actor| actor.mine.and_then(|mine| mine.ticket));
         for (actor, ticket) in self.actors.iter().zip(tickets) {

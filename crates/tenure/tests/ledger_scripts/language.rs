@@ -23,7 +23,7 @@ use tenure::engine::{
     Broken, Claim, ClaimId, Ended, Fence, Leave, Left, Moment, Name, Note, Once, Settle, Space,
     Ticket,
 };
-use tenure::ledger::{Answer, Entry, Ledger, Line, Shelf, State, Word};
+use tenure::ledger::{Answer, Entry, Ledger, Line, State, Storage, Word};
 
 /// Runs `script` and compares what came of it, step by step and at the end, with `expected`.
 #[track_caller]

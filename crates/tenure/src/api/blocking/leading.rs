@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::asks::ask;
 use super::driver::Driver;
+use super::locks::request;
 use crate::api::primitives::{self, CAMPAIGN_AGAIN, Done, Leader};
 use crate::engine::View;
 use crate::model::claim::Released;
@@ -19,7 +19,7 @@ pub struct Election {
     pub(super) driver: Driver,
 }
 
-ask!(Election);
+request!(Election);
 
 /// Work that is done once. See [`Once`](crate::Once).
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Once {
     pub(super) driver: Driver,
 }
 
-ask!(Once);
+request!(Once);
 
 impl Election {
     /// What everyone can read while this candidate leads. Default: none.

@@ -81,6 +81,8 @@ impl Paths {
             name.push(suffix);
             PathBuf::from(name)
         };
+        // The suffixes stay as they are: programs that share a file must agree on them, or each would take a
+        // writer lock of its own. `-gate` is the writer lock, `-ballast` the reserve of disk space.
         Paths {
             journal: beside("-wal"),
             index: beside("-shm"),

@@ -38,7 +38,7 @@ pub(super) enum JobKind {
 /// The jobs that wait for the worker thread, and the clients that hear of turns.
 pub(super) struct JobQueue {
     jobs: Mutex<Jobs>,
-    pub(super) bell: OwnedFd,
+    pub(super) wakeup: OwnedFd,
     pub(super) clients: RwLock<Vec<Weak<dyn Turns>>>,
 }
 
@@ -53,8 +53,8 @@ struct Jobs {
 
 impl JobQueue {
     pub(super) fn new() -> std::io::Result<JobQueue> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(JobQueue { jobs: Mutex::default(), bell, clients: RwLock::default() })
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(JobQueue { jobs: Mutex::default(), wakeup, clients: RwLock::default() })
     }
 
     /// Adds a job. One that comes after the end is told so.
@@ -88,7 +88,7 @@ impl JobQueue {
 
     fn ring(&self) {
         // It can only fail when it has rung 2^64 times unheard.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 
     pub(super) fn take(&self) -> (Vec<Box<dyn Job>>, bool) {

@@ -12,7 +12,7 @@ use super::rows::{
     read_shown, read_span, space_number, span, state_number, write_meta,
 };
 use super::statements as sql;
-use crate::ledger::{Entry, Process, Record, Shelf, State, Totals, Trace};
+use crate::ledger::{Entry, Process, Record, State, Storage, Totals, Trace};
 use crate::model::claim::{ClaimId, Details, Fence, Note, Ticket};
 use crate::model::moment::Moment;
 use crate::model::name::Name;
@@ -196,7 +196,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl Shelf for Rows<'_> {
+impl Storage for Rows<'_> {
     type Error = rusqlite::Error;
 
     fn totals(&self) -> SqlResult<Totals> {
@@ -345,7 +345,7 @@ impl Shelf for Rows<'_> {
     fn trace(&mut self, id: ClaimId, trace: Trace, until: Moment) -> SqlResult<()> {
         let name = self.id_of_row()?;
         let (by, reason) = match &trace {
-            Trace::Tomb => (None, None),
+            Trace::LeftInDoubt => (None, None),
             Trace::Broken(note) => (Some(&note.by), Some(&note.reason)),
         };
         let mut insert = self.db.prepare_cached(sql::ADD_TRACE)?;
@@ -362,7 +362,7 @@ impl Shelf for Rows<'_> {
         let found = select.query_row(params![id.to_bytes(), self.id, moment(now)], |row| {
             let (by, reason): (Option<String>, Option<String>) = (row.get(0)?, row.get(1)?);
             let note = by.map(|by| Note { by, reason: reason.unwrap_or_default() });
-            Ok(note.map_or(Trace::Tomb, Trace::Broken))
+            Ok(note.map_or(Trace::LeftInDoubt, Trace::Broken))
         });
         found.optional()
     }

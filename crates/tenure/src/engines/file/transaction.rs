@@ -17,7 +17,7 @@ use super::statements as sql;
 use super::storage::{Numbers, Rows, SqlResult};
 use crate::engine::{Page, Scope, View};
 use crate::engines::convert::{Limits, holder, record as record_of, renewed, verdict, waiter};
-use crate::ledger::{Answer, Entry, Ledger, Process, Shelf, State, Word};
+use crate::ledger::{Answer, Entry, Ledger, Process, State, Storage, Word};
 use crate::model::claim::{
     Broken, Claim, ClaimId, FIRST_LIFE, Fence, Forgotten, Leave, Left, Note, OnceRecord, Renewal,
     Renewed, Verdict,

@@ -72,7 +72,7 @@ impl Worker {
     /// Sleeps until there is something to do, and does what is not in the queue.
     fn listen(&mut self) {
         let gone: Vec<_> = {
-            let mut watched = vec![PollFd::new(&self.queue.bell, PollFlags::IN)];
+            let mut watched = vec![PollFd::new(&self.queue.wakeup, PollFlags::IN)];
             let heard = self.store.sockets.own().map(|own| own.as_fd());
             watched.extend(heard.map(|own| PollFd::from_borrowed_fd(own, PollFlags::IN)));
             let first = watched.len();
@@ -85,7 +85,7 @@ impl Worker {
             ended.map(|(_, (client, _))| **client).collect()
         };
         let mut rung = [0; 8];
-        let _ = rustix::io::read(&self.queue.bell, &mut rung);
+        let _ = rustix::io::read(&self.queue.wakeup, &mut rung);
         if Instant::now() >= self.look_at || !self.store.is_found() {
             self.look_at = Instant::now() + LOOK_EVERY;
             self.look_for_file();

@@ -99,7 +99,7 @@ impl WriterLock {
             return Ok(());
         }
         let (file, shared) = (self.file.clone(), self.shared.clone());
-        let thread = thread::Builder::new().name("tenure-gate".into());
+        let thread = thread::Builder::new().name("tenure-lock".into());
         let started = thread.spawn(move || wait_for_lock(&file, &shared));
         started.map_err(|error| {
             let reason = format!("cannot start a thread: {error}");
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn who_keeps_the_lock_too_long_is_named_and_the_next_lock_is_ours() {
-        let path = std::env::temp_dir().join(format!("tenure-gate-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("tenure-lock-{}", std::process::id()));
         let open = || fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
         let (mut ours, mut theirs) = (WriterLock::new(open()), WriterLock::new(open()));
         drop(ours.lock(Duration::ZERO).unwrap());

@@ -26,14 +26,14 @@ struct Table {
     lines: HashMap<Name, u32>,
     /// Pushes for tickets that nobody here is known to have: where commands have a connection of their own,
     /// a push can overtake the answer that says who stands there.
-    early: VecDeque<Early>,
+    early: VecDeque<PlacePush>,
 }
 
 /// How many early pushes are kept, at most.
 const MOST_EARLY: usize = 256;
 
-/// A push that came before the answer that says whose it is.
-pub(super) struct Early {
+/// A push for the claim at a place. It may come before the answer that says whose place that is.
+pub(super) struct PlacePush {
     pub(super) at: (u16, Ticket),
     pub(super) heard: Moment,
     pub(super) base: Moment,
@@ -83,7 +83,7 @@ impl Places {
         id: ClaimId,
         base: Moment,
         floor: Fence,
-    ) -> Vec<Early> {
+    ) -> Vec<PlacePush> {
         let mut table = self.table();
         let Some(known) = table.by_id.get_mut(&id) else { return Vec::new() };
         if let Some(before) = known.replace(at)
@@ -105,7 +105,7 @@ impl Places {
         let (early, others) = table.early.drain(..).partition(|early| early.at == at);
         table.early = others;
         // A push from before the claim was sent was for an earlier claim with that ticket.
-        let early: VecDeque<Early> = early;
+        let early: VecDeque<PlacePush> = early;
         early.into_iter().filter(|early| early.heard >= base).collect()
     }
 
@@ -144,7 +144,7 @@ impl Places {
     }
 
     /// The claim that a push is for. A push for an unknown ticket is kept until its claim is known.
-    pub(super) fn find(&self, early: Early) -> Option<(Spot, Early)> {
+    pub(super) fn find(&self, early: PlacePush) -> Option<(Spot, PlacePush)> {
         let mut table = self.table();
         if let Some(spot) = table.by_ticket.get(&early.at) {
             return Some((spot.clone(), early));

@@ -13,7 +13,7 @@ use super::protocol::refusal::Refusal;
 use super::sentinels::Sentinels;
 use super::setup::Setup;
 use super::steps::Steps;
-use super::turns::Waiting;
+use super::turns::WaitingClaims;
 use crate::model::error::Result;
 
 pub(super) struct Shared {
@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub(super) sentinels: Sentinels,
     pub(super) registry: Registry,
     pub(super) clocks: Clocks,
-    pub(super) waiting: Waiting,
+    pub(super) waiting: WaitingClaims,
     pub(super) numbers: Numbers,
     /// The side that hears pushes.
     callers: OnceLock<Weak<Steps>>,
@@ -36,7 +36,7 @@ impl Shared {
             sentinels: Sentinels::new(setup.clone()),
             registry: Registry::default(),
             clocks: Clocks::default(),
-            waiting: Waiting::default(),
+            waiting: WaitingClaims::default(),
             numbers: Numbers::default(),
             callers: OnceLock::new(),
             setup,

@@ -1,9 +1,9 @@
-//! Turns that come by push, and whom they are for.
+//! Turns that are pushed, and the claims that they are for.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use super::connection::{Connection, Outgoing, ReplyTo};
-use super::places::{Early, Places};
+use super::places::{PlacePush, Places};
 use super::protocol::push::{HowEnded, Push, read_push};
 use super::protocol::request::ScriptForm;
 use super::shared::Shared;
@@ -15,12 +15,12 @@ use crate::observe;
 
 /// The claims of this process that wait, and the clients that hear of their turns.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingClaims {
     pub(super) places: Places,
     clients: RwLock<Vec<Weak<dyn Turns>>>,
 }
 
-impl Waiting {
+impl WaitingClaims {
     pub(super) fn attach(&self, turns: Weak<dyn Turns>) {
         let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|client| client.strong_count() > 0);
@@ -81,28 +81,32 @@ pub(super) fn pushed(connection: &Arc<Connection>, base: Moment, text: &[u8]) {
                 let push = Push::LookAt { partition, ticket, after };
                 deliver_to_place(
                     connection,
-                    Early { at: (partition, ticket), heard: now, base, push },
+                    PlacePush { at: (partition, ticket), heard: now, base, push },
                 );
             }
             let following = None;
             let push = Push::Granted { partition, ticket, fence, life, first_life, following };
-            deliver_to_place(connection, Early { at: (partition, ticket), heard: now, base, push });
+            deliver_to_place(
+                connection,
+                PlacePush { at: (partition, ticket), heard: now, base, push },
+            );
         }
         Some(
             push @ (Push::AskAgain { partition, ticket } | Push::LookAt { partition, ticket, .. }),
-        ) => {
-            deliver_to_place(connection, Early { at: (partition, ticket), heard: now, base, push })
-        }
+        ) => deliver_to_place(
+            connection,
+            PlacePush { at: (partition, ticket), heard: now, base, push },
+        ),
         Some(Push::AreYouThere) => {}
         None => observe::strange_push(&setup.profile.label),
     }
 }
 
 /// Delivers a push to its claim, now or once its claim is known.
-pub(super) fn deliver_to_place(connection: &Arc<Connection>, early: Early) {
+pub(super) fn deliver_to_place(connection: &Arc<Connection>, early: PlacePush) {
     let Shared { setup, waiting, numbers, .. } = &*connection.shared;
     let Some((spot, early)) = waiting.places.find(early) else { return };
-    let Early { heard, base, push, .. } = early;
+    let PlacePush { heard, base, push, .. } = early;
     let turn = match push {
         Push::Granted { partition, fence, life, first_life, .. } => {
             numbers.saw(partition, fence);

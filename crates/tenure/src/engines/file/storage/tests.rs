@@ -168,7 +168,7 @@ impl Both {
     }
 }
 
-fn walk<S: Shelf>(
+fn walk<S: Storage>(
     storage: &mut S,
     now: Moment,
     deaf: &BTreeSet<Process>,

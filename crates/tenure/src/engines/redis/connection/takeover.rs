@@ -37,7 +37,7 @@ pub(crate) struct Wakeup {
     asked: AtomicBool,
     /// The task is awake, or has been woken.
     looks: AtomicBool,
-    bell: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
 /// The task that drives a connection, and whether it runs.
@@ -85,12 +85,12 @@ impl Driver {
 impl Wakeup {
     /// Something is asked of a connection that a caller's runtime drives.
     pub(super) fn asked(&self) {
-        let Wakeup { asked, looks, bell } = self;
+        let Wakeup { asked, looks, notify } = self;
         if !asked.load(Relaxed) {
             asked.store(true, SeqCst);
         }
         if !looks.load(SeqCst) && !looks.swap(true, SeqCst) {
-            bell.notify_one();
+            notify.notify_one();
         }
     }
 }
@@ -123,9 +123,9 @@ async fn look_every_now_and_then(shared: Weak<Shared>) {
         if quiet >= MOST_QUIET {
             quiet = 0;
             shared.registry.wakeup.looks.store(false, SeqCst);
-            let bell = shared.registry.wakeup.bell.clone();
+            let notify = shared.registry.wakeup.notify.clone();
             drop(shared);
-            bell.notified().await;
+            notify.notified().await;
         }
     }
 }

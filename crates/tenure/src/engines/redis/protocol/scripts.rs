@@ -25,7 +25,7 @@ pub(crate) enum Script {
 macro_rules! rule {
     () => {
         concat!(
-            include_str!("../lua/line/kept.lua"),
+            include_str!("../lua/line/layout.lua"),
             include_str!("../lua/line/numbers.lua"),
             include_str!("../lua/line/reach.lua"),
             include_str!("../lua/line/grants.lua"),

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use tenure::engine::{ClaimId, Details, Fence, Moment, Ticket};
-use tenure::ledger::{Entry, Line, Process, Record, Shelf, State, Totals, Trace};
+use tenure::ledger::{Entry, Line, Process, Record, State, Storage, Totals, Trace};
 
 /// When one place of a process is set aside because nobody heard its turn, all of them are; only the
 /// claim that is asking stays.
@@ -18,7 +18,7 @@ pub(crate) struct ByProcess<'a> {
 
 type Sure<T> = Result<T, Infallible>;
 
-impl Shelf for ByProcess<'_> {
+impl Storage for ByProcess<'_> {
     type Error = Infallible;
 
     fn change(&mut self, entry: Entry) -> Sure<()> {

@@ -1,5 +1,5 @@
-//! What is said of engines and connections, and of whatever is guarded by a fence or a once: nothing here is
-//! about a claim of this process.
+//! Reports that are not about a claim of this process: engines, connections, and writes and requests that fences
+//! and onces guard.
 
 use std::time::Duration;
 

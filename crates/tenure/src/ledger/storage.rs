@@ -1,4 +1,4 @@
-//! What is kept of a name, and what keeps it.
+//! The state of a name, and the trait for what stores it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::model::moment::Moment;
 /// Which process a claim belongs to; 0 where claimants and engine live and die together.
 pub type Process = u64;
 
-/// A claim on the shelf.
+/// A claim, as it is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Entry {
     /// Whose it is.
@@ -50,7 +50,7 @@ pub enum State {
     },
 }
 
-/// What a shelf knows of the name as a whole.
+/// What is known of the name as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Totals {
     /// Units there are; 0 while nobody said.
@@ -69,7 +69,7 @@ pub struct Totals {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Trace {
     /// It left in doubt: late duplicates of its requests do nothing.
-    Tomb,
+    LeftInDoubt,
     /// It was broken.
     Broken(Note),
 }
@@ -91,12 +91,12 @@ pub struct Record {
     pub outcome: Option<Outcome>,
 }
 
-/// Where the state of one name is kept.
+/// Where the state of one name is stored.
 ///
-/// It keeps and finds; it decides nothing. Moves between the shelf's parts (waiting, set aside, held)
-/// follow from the entry's state.
-pub trait Shelf {
-    /// Why keeping or finding can fail.
+/// It stores and finds; it decides nothing. Whether an entry counts as waiting, set aside or held follows
+/// from its [`state`](Entry::state).
+pub trait Storage {
+    /// Why storing or finding can fail.
     type Error;
 
     /// The name as a whole.

@@ -1,14 +1,14 @@
-//! A shelf that can be bent, to see that the explorer notices.
+//! A storage that can be broken on purpose, to see that the explorer notices.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use tenure::engine::{ClaimId, Details, Fence, Moment, Ticket};
-use tenure::ledger::{Entry, Line, Process, Record, Shelf, State, Totals, Trace};
+use tenure::ledger::{Entry, Line, Process, Record, State, Storage, Totals, Trace};
 
 type Sure<T> = Result<T, Infallible>;
 
-/// What a bent shelf does wrong.
+/// What the storage does wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     /// The head is the waiting claim with the *highest* ticket.
@@ -45,14 +45,14 @@ pub(crate) enum Fault {
 
 /// A line in memory, seen through a fault.
 #[derive(Clone)]
-pub(crate) struct Bent {
+pub(crate) struct FaultyStorage {
     pub(crate) line: Line<u64>,
     fault: Option<Fault>,
 }
 
-impl Bent {
-    pub(crate) fn new(fault: Option<Fault>) -> Bent {
-        Bent { line: Line::new(0), fault }
+impl FaultyStorage {
+    pub(crate) fn new(fault: Option<Fault>) -> FaultyStorage {
+        FaultyStorage { line: Line::new(0), fault }
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -60,7 +60,7 @@ impl Bent {
     }
 }
 
-impl Shelf for Bent {
+impl Storage for FaultyStorage {
     type Error = Infallible;
 
     fn totals(&self) -> Sure<Totals> {

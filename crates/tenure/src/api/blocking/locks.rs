@@ -1,11 +1,12 @@
-//! Locks, semaphores and read-write locks: each an ask of the crate's root, with a driver to wait by.
+//! Locks, semaphores and read-write locks: each is the type of that name in the crate's root, with a driver that
+//! waits for its futures.
 
 use super::driver::Driver;
 use super::hold::{Hold, Joined};
 use crate::model::error::Result;
 
-/// The setters that all asks have.
-macro_rules! ask {
+/// The constructor and the setters that all of them have.
+macro_rules! request {
     ($type:ident) => {
         impl $type {
             pub(super) fn new(
@@ -78,7 +79,7 @@ macro_rules! ask {
         }
     };
 }
-pub(super) use ask;
+pub(super) use request;
 
 /// The setter of those that may go on without the engine.
 macro_rules! outage {
@@ -100,7 +101,7 @@ pub struct Mutex {
     pub(super) driver: Driver,
 }
 
-ask!(Mutex);
+request!(Mutex);
 outage!(Mutex);
 
 /// Units that are shared out. See [`Semaphore`](crate::Semaphore).
@@ -111,7 +112,7 @@ pub struct Semaphore {
     pub(super) driver: Driver,
 }
 
-ask!(Semaphore);
+request!(Semaphore);
 outage!(Semaphore);
 
 /// Many readers or one writer. See [`RwLock`](crate::RwLock).
@@ -122,7 +123,7 @@ pub struct RwLock {
     pub(super) driver: Driver,
 }
 
-ask!(RwLock);
+request!(RwLock);
 outage!(RwLock);
 
 /// Several locks at once: all or nothing. See [`All`](crate::All).
@@ -133,19 +134,19 @@ pub struct All {
     pub(super) driver: Driver,
 }
 
-ask!(All);
+request!(All);
 outage!(All);
 
-/// Waits for an ask, and makes its hold one that waits, too.
-fn held(driver: &Driver, ask: impl Future<Output = Result<crate::Hold>>) -> Result<Hold> {
-    Ok(Hold::new(driver.wait(ask)?, driver))
+/// Waits for a hold, and makes it one whose methods block, too.
+fn held(driver: &Driver, wait: impl Future<Output = Result<crate::Hold>>) -> Result<Hold> {
+    Ok(Hold::new(driver.wait(wait)?, driver))
 }
 
 fn tried(
     driver: &Driver,
-    ask: impl Future<Output = Result<Option<crate::Hold>>>,
+    wait: impl Future<Output = Result<Option<crate::Hold>>>,
 ) -> Result<Option<Hold>> {
-    Ok(driver.wait(ask)?.map(|hold| Hold::new(hold, driver)))
+    Ok(driver.wait(wait)?.map(|hold| Hold::new(hold, driver)))
 }
 
 impl Mutex {
