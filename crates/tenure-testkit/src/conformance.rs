@@ -4,9 +4,9 @@
 //! # async fn example(engine: std::sync::Arc<dyn tenure::engine::Engine>) {
 //! use std::sync::Arc;
 //! use tenure_testkit::conformance;
-//! use tenure_testkit::stage::RealStage;
+//! use tenure_testkit::runtime::RealRuntime;
 //!
-//! conformance::check(Arc::new(RealStage::here()), move || engine.clone()).await;
+//! conformance::check(Arc::new(RealRuntime::here()), move || engine.clone()).await;
 //! # }
 //! ```
 //!
@@ -29,8 +29,8 @@ use std::time::Duration;
 use tenure::engine::{Engine, Order, Profile};
 use tenure::{Hold, Options, Result, Tenure, View};
 
+use crate::runtime::Runtime;
 use crate::sim::{OUTSIDE, Sim};
-use crate::stage::Stage;
 
 pub use exclusive::Exclusive;
 
@@ -129,17 +129,17 @@ cases! {
 ///
 /// `connect` makes another client of the same lines; for engines in this process, the same engine.
 pub async fn check(
-    stage: Arc<dyn Stage>,
+    runtime: Arc<dyn Runtime>,
     connect: impl Fn() -> Arc<dyn Engine> + Send + Sync + 'static,
 ) {
-    check_as("", stage, connect).await;
+    check_as("", runtime, connect).await;
 }
 
 /// The same with names that begin with `prefix`, for several processes on the same lines. Cases begin one
 /// after the other: times of a second must not run out because thousands connect at once.
 pub async fn check_as(
     prefix: &str,
-    stage: Arc<dyn Stage>,
+    runtime: Arc<dyn Runtime>,
     connect: impl Fn() -> Arc<dyn Engine> + Send + Sync + 'static,
 ) {
     let connect: Connect = Arc::new(connect);
@@ -148,14 +148,14 @@ pub async fn check_as(
     let on_threads = all_cases(&profile).filter(|case| case.exclusive && !case.is_about_futures());
     let on_threads = on_threads.map(|case| (case, Exclusive::Blocking));
     for (case, how) in all_runs(&profile).into_iter().chain(on_threads) {
-        let mut kit = Kit::new(stage.clone(), connect.clone(), case, how);
+        let mut kit = Kit::new(runtime.clone(), connect.clone(), case, how);
         if !prefix.is_empty() {
             kit.prefix.insert_str(0, prefix);
-            stage.sleep(Duration::from_millis(20)).await;
+            runtime.sleep(Duration::from_millis(20)).await;
         }
         let label = kit.prefix.clone();
         // A case that panics drops its promise, and the panic says why.
-        running.push((label, stage.spawn((case.run)(kit))));
+        running.push((label, runtime.spawn((case.run)(kit))));
     }
     for (_label, case) in running {
         case.await;
@@ -224,7 +224,7 @@ type Connect = Arc<dyn Fn() -> Arc<dyn Engine> + Send + Sync>;
 /// What a case works with: clients of the engine, names of its own, time and tasks.
 #[derive(Clone)]
 struct Kit {
-    stage: Arc<dyn Stage>,
+    runtime: Arc<dyn Runtime>,
     connect: Connect,
     how: Exclusive,
     prefix: String,
@@ -235,16 +235,16 @@ const SECOND: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_secs(10);
 
 impl Kit {
-    fn new(stage: Arc<dyn Stage>, connect: Connect, case: &Case, how: Exclusive) -> Kit {
+    fn new(runtime: Arc<dyn Runtime>, connect: Connect, case: &Case, how: Exclusive) -> Kit {
         let prefix = match case.exclusive {
             true => format!("{}/{how:?}", case.name),
             false => case.name.to_owned(),
         };
-        Kit { stage, connect, how, prefix }
+        Kit { runtime, connect, how, prefix }
     }
 
     fn client(&self) -> Tenure {
-        Tenure::in_world((self.connect)(), self.stage.world())
+        Tenure::in_world((self.connect)(), self.runtime.world())
     }
 
     fn name(&self, suffix: &str) -> String {
@@ -252,12 +252,12 @@ impl Kit {
     }
 
     async fn sleep(&self, span: Duration) {
-        self.stage.sleep(span).await;
+        self.runtime.sleep(span).await;
     }
 
     /// The value of something that must happen soon.
     async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> T {
-        let done = self.stage.within(SOON, future).await;
+        let done = self.runtime.within(SOON, future).await;
         done.unwrap_or_else(|| panic!("{}: not soon: {what}", self.prefix))
     }
 

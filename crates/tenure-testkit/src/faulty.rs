@@ -19,7 +19,7 @@ use tenure::engine::{
 };
 
 use crate::rng::Rng;
-use crate::stage::Stage;
+use crate::runtime::Runtime;
 
 /// How bad the network is. Chances are per thousand.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ pub type MishapLog = Arc<Mutex<Vec<(Moment, Mishap)>>>;
 struct Shared {
     engine: Arc<dyn Engine>,
     /// Where messages travel: it outlives the client.
-    network: Arc<dyn Stage>,
+    network: Arc<dyn Runtime>,
     /// The client's clock, in which answers are stamped.
     world: Arc<dyn World>,
     faults: Faults,
@@ -113,7 +113,7 @@ impl Faulty {
     /// Wraps `engine` for one client, which lives in `world` until `is_dead` says otherwise.
     pub fn new(
         engine: Arc<dyn Engine>,
-        network: Arc<dyn Stage>,
+        network: Arc<dyn Runtime>,
         world: Arc<dyn World>,
         faults: Faults,
         rng: Rng,

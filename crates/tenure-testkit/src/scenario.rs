@@ -20,8 +20,8 @@ use self::worker::Worker;
 use crate::faulty::{Faults, Faulty, Mishap, MishapLog};
 use crate::judge::{Record, Rules, judge};
 use crate::rng::Rng;
+use crate::runtime::Runtime;
 use crate::sim::{OUTSIDE, Process, Sim};
-use crate::stage::Stage;
 
 /// What a seed plays.
 #[derive(Clone, Debug)]
@@ -179,7 +179,7 @@ impl Scenario {
 struct Play {
     scenario: Scenario,
     sim: Sim,
-    truth: Arc<dyn Stage>,
+    truth: Arc<dyn Runtime>,
     engine: Arc<Server>,
     seen: Mutex<Seen>,
     mishaps: Mutex<Vec<MishapLog>>,
@@ -261,7 +261,7 @@ impl Play {
             _ => rng.between(9_970, 10_030),
         };
         self.sim.set_clock(process, offset, speed);
-        let stage = self.sim.process(process);
+        let runtime = self.sim.process(process);
         let (tenure, mishaps) = self.client(process, rng);
         let (elsewhere, _) = self.client(process, rng);
         for _ in 0..self.scenario.workers {
@@ -269,9 +269,9 @@ impl Play {
             let running = Running(self.clone());
             let rng = rng.fork();
             let (tenure, elsewhere) = (tenure.clone(), elsewhere.clone());
-            let (on, mishaps) = (stage.clone(), mishaps.clone());
-            let worker = Worker { stage: on, tenure, mishaps, elsewhere, process, rng };
-            stage.start(Box::pin(worker.work(running)));
+            let (on, mishaps) = (runtime.clone(), mishaps.clone());
+            let worker = Worker { runtime: on, tenure, mishaps, elsewhere, process, rng };
+            runtime.start(Box::pin(worker.work(running)));
         }
     }
 

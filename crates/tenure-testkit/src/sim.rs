@@ -17,7 +17,7 @@ use std::time::Duration;
 use tenure::engine::{Alarm, ClaimId, Job, Moment, Result, World};
 
 use crate::rng::Rng;
-use crate::stage::{Stage, Task};
+use crate::runtime::{Runtime, Task};
 
 /// Which process of the simulation.
 pub type Process = u32;
@@ -82,9 +82,9 @@ impl Sim {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stage of one process.
-    pub fn process(&self, process: Process) -> Arc<dyn Stage> {
-        Arc::new(Scene { sim: self.clone(), process })
+    /// The runtime of one process.
+    pub fn process(&self, process: Process) -> Arc<dyn Runtime> {
+        Arc::new(SimProcess { sim: self.clone(), process })
     }
 
     /// True time since the beginning.
@@ -277,14 +277,14 @@ impl Wake for WakeTask {
     }
 }
 
-/// One process of the simulation, as a stage and as a world.
+/// One process of the simulation, as a runtime and as a world.
 #[derive(Clone)]
-struct Scene {
+struct SimProcess {
     sim: Sim,
     process: Process,
 }
 
-impl Stage for Scene {
+impl Runtime for SimProcess {
     fn world(&self) -> Arc<dyn World> {
         Arc::new(self.clone())
     }
@@ -343,7 +343,7 @@ impl Drop for Sleep {
     }
 }
 
-impl World for Scene {
+impl World for SimProcess {
     fn now(&self) -> Moment {
         self.sim.state().local(self.process)
     }
@@ -358,14 +358,14 @@ impl World for Scene {
     }
 
     fn start(&self, job: Job) -> io::Result<()> {
-        let alarm = SimAlarm { scene: self.clone(), at: Moment::FAR, sleep: None };
-        Stage::start(self, job(Box::new(alarm)));
+        let alarm = SimAlarm { owner: self.clone(), at: Moment::FAR, sleep: None };
+        Runtime::start(self, job(Box::new(alarm)));
         Ok(())
     }
 }
 
 struct SimAlarm {
-    scene: Scene,
+    owner: SimProcess,
     at: Moment,
     sleep: Option<Sleep>,
 }
@@ -374,8 +374,8 @@ impl Alarm for SimAlarm {
     fn set(&mut self, at: Moment) {
         if at != self.at {
             self.at = at;
-            let global = self.scene.sim.state().global(self.scene.process, at);
-            let sleep = Sleep { sim: self.scene.sim.clone(), at: global, timer: None };
+            let global = self.owner.sim.state().global(self.owner.process, at);
+            let sleep = Sleep { sim: self.owner.sim.clone(), at: global, timer: None };
             self.sleep = (at != Moment::FAR).then_some(sleep);
         }
     }
@@ -397,8 +397,8 @@ impl fmt::Debug for Sim {
     }
 }
 
-impl fmt::Debug for Scene {
+impl fmt::Debug for SimProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Scene({})", self.process)
+        write!(f, "SimProcess({})", self.process)
     }
 }

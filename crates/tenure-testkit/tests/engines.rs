@@ -6,17 +6,17 @@ mod examples;
 mod failovers;
 mod fences;
 mod file_faults;
+mod file_site;
+mod fixtures;
+mod http_client;
 mod idempotency;
 mod leaders;
 mod node;
 mod onces;
-mod probe;
-mod probe_file;
-mod probe_http;
-mod probe_redis;
 mod redis_examine;
 mod redis_faults;
 mod redis_ledger;
+mod redis_site;
 mod redis_topologies;
 mod runtimes;
 mod scenarios;
@@ -27,11 +27,11 @@ mod working;
 
 /// Not a test: what others start as a process of its own.
 #[test]
-fn puppet() {
+fn child_process() {
     let has = |sign| std::env::var_os(sign).is_some();
     if has(fences::paused::SIGN) {
         fences::paused::play();
-    } else if has(probe::puppet::SIGN) {
-        probe::puppet::play();
+    } else if has(fixtures::child_main::SIGN) {
+        fixtures::child_main::run();
     }
 }

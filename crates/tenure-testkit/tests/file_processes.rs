@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tenure::engines::file::File;
 use tenure_testkit::conformance;
+use tenure_testkit::runtime::RealRuntime;
 use tenure_testkit::servers::Folder;
-use tenure_testkit::stage::RealStage;
 
 /// Set in a process that is one of several: the file, and what its names begin with.
 const FILE: &str = "TENURE_TEST_FILE";
@@ -66,7 +66,7 @@ fn a_file_conforms_for_several_processes_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_several() {
     let (Some(path), Ok(prefix)) = (std::env::var_os(FILE), std::env::var(PREFIX)) else { return };
-    conformance::check_as(&prefix, Arc::new(RealStage::here()), move || {
+    conformance::check_as(&prefix, Arc::new(RealRuntime::here()), move || {
         Arc::new(File::open(&path).unwrap())
     })
     .await;

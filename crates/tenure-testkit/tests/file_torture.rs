@@ -9,10 +9,6 @@
 //! file_torture -- --nocapture`. `TENURE_JOURNALS` names a folder that keeps the journals.
 #![allow(clippy::print_stdout, reason = "what the run met is worth reading")]
 
-#[path = "redis_torture/asks.rs"]
-mod asks;
-#[path = "redis_torture/crew.rs"]
-mod crew;
 #[path = "redis_torture/journal.rs"]
 mod journal;
 #[path = "redis_torture/liveness.rs"]
@@ -23,12 +19,16 @@ mod nemesis;
 mod play;
 #[path = "file_torture/recording.rs"]
 mod recording;
+#[path = "redis_torture/requests.rs"]
+mod requests;
 #[path = "redis_torture/resource.rs"]
 mod resource;
 #[path = "redis_torture/verdict.rs"]
 mod verdict;
 #[path = "redis_torture/worker.rs"]
 mod worker;
+#[path = "redis_torture/workers.rs"]
+mod workers;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,6 +1,6 @@
 //! The `Idempotency-Key` layer: real servers, several instances of one service on one engine.
 
-use crate::probe_http;
+use crate::http_client;
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Router, routing};
-use probe_http::{Answer, ask, send};
+use http_client::{Answer, ask, send};
 use tenure::Tenure;
 use tenure::idempotency::{IdempotencyLayer, NothingDone};
 use tenure_testkit::servers::{self, Folder};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tenure::engines::memory::Memory;
 use tenure_testkit::conformance;
+use tenure_testkit::runtime::RealRuntime;
 use tenure_testkit::sim::OUTSIDE;
-use tenure_testkit::stage::RealStage;
 
 #[test]
 fn memory_conforms_on_virtual_time() {
@@ -19,5 +19,5 @@ fn memory_conforms_on_virtual_time() {
 async fn memory_conforms_on_real_time() {
     let _alone = crate::ALONE.lock().await;
     let engine = Arc::new(Memory::new());
-    conformance::check(Arc::new(RealStage::here()), move || engine.clone()).await;
+    conformance::check(Arc::new(RealRuntime::here()), move || engine.clone()).await;
 }

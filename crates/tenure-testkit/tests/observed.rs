@@ -1,10 +1,10 @@
 //! What is said about a lock, on every engine: never a secret, and whose work is in the way.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
-#[path = "../../tenure/tests/probe/keeper.rs"]
+#[path = "../../tenure/tests/fixtures/log_recorder.rs"]
 #[allow(dead_code, reason = "shared with the library's own tests")]
-mod keeper;
-#[path = "../../tenure/tests/probe/meters.rs"]
+mod log_recorder;
+#[path = "../../tenure/tests/fixtures/metrics_recorder.rs"]
 #[allow(dead_code, reason = "shared with the library's own tests")]
 mod meters;
 #[path = "observed/secrets.rs"]
@@ -43,14 +43,14 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Where the lines are kept, with what has to live as long.
-struct Ground {
+struct FileSite {
     name: &'static str,
     engine: Arc<dyn Engine>,
     _folder: Option<Folder>,
     _server: Option<Server>,
 }
 
-async fn grounds() -> Vec<Ground> {
+async fn sites() -> Vec<FileSite> {
     let folder = Folder::new("observed").unwrap();
     let file = Arc::new(File::open(folder.path().join("locks.db")).unwrap());
     let server = Server::build().password(PASSWORD).start().unwrap();
@@ -59,11 +59,12 @@ async fn grounds() -> Vec<Ground> {
     let shown = format!("{config:?} {}", config.label());
     assert!(!shown.contains(PASSWORD), "{shown}");
     let redis = Arc::new(Redis::connect(config).await.unwrap());
-    let of = |name, engine: Arc<dyn Engine>| Ground { name, engine, _folder: None, _server: None };
+    let of =
+        |name, engine: Arc<dyn Engine>| FileSite { name, engine, _folder: None, _server: None };
     vec![
         of("memory", Arc::new(Memory::new())),
-        Ground { _folder: Some(folder), ..of("file", file) },
-        Ground { _server: Some(server), ..of("redis", redis) },
+        FileSite { _folder: Some(folder), ..of("file", file) },
+        FileSite { _server: Some(server), ..of("redis", redis) },
     ]
 }
 
@@ -126,14 +127,14 @@ async fn everything(tenure: &Tenure, name: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_said_no_secret_is_in_it() {
-    keeper::keep();
+    log_recorder::keep();
     meters::keep();
-    for Ground { name, engine, _folder, _server } in grounds().await {
+    for FileSite { name, engine, _folder, _server } in sites().await {
         let world = Arc::new(Minted::default());
         let tenure = Tenure::in_world(engine, world.clone() as Arc<dyn World>);
         let mut said = everything(&tenure, &format!("secret:{name}")).await;
         soon(tenure.close()).await;
-        said.push_str(&format!("{:?} {:?}", *keeper::lines(), meters::told()));
+        said.push_str(&format!("{:?} {:?}", *log_recorder::lines(), meters::told()));
         let ids = world.ids();
         assert!(ids.len() > 10 && said.contains("lock.expired_before_release"), "{name}: {said}");
         assert!(said.contains("tenure_acquisitions_total") && said.contains("tenure.hold"));
@@ -149,7 +150,7 @@ async fn whatever_is_said_no_secret_is_in_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_password_that_is_refused_is_not_repeated() {
-    keeper::keep();
+    log_recorder::keep();
     let server = Server::build().password("another").start().unwrap();
     let url = server.url().replace("redis://", &format!("redis://:{ENCODED}@"));
     let refused = Tenure::connect(&url).await.unwrap_err();
@@ -159,7 +160,7 @@ async fn a_password_that_is_refused_is_not_repeated() {
     let unread = Tenure::connect(&format!("redis://:{PASSWORD}@127.0.0.1")).await.unwrap_err();
     let said = format!("{refused:?} {refused} {unknown:?} {unknown} {nobody:?} {nobody}");
     let said = format!("{said} {unread:?} {unread}");
-    let said = format!("{said} {:?}", *keeper::lines());
+    let said = format!("{said} {:?}", *log_recorder::lines());
     for spelling in secrets::of_password() {
         assert!(!said.contains(&spelling), "{spelling} in {said}");
     }
@@ -169,8 +170,8 @@ const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_waits_is_led_to_the_holders_trace_on_every_engine() {
-    keeper::keep();
-    for Ground { name, engine, _folder, _server } in grounds().await {
+    log_recorder::keep();
+    for FileSite { name, engine, _folder, _server } in sites().await {
         let holder = Tenure::with_engine(engine.clone()).with_trace_source(|| Some(TRACE.into()));
         let tenure = Tenure::with_engine(engine);
         let name = format!("traced:{name}");
@@ -184,26 +185,26 @@ async fn whoever_waits_is_led_to_the_holders_trace_on_every_engine() {
         ];
         let queued = tokio::task::spawn_blocking({
             let name = name.clone();
-            move || keeper::written(&name, "lock.queued")
+            move || log_recorder::written(&name, "lock.queued")
         });
-        keeper::expect(&queued.await.unwrap(), tracing::Level::DEBUG, &blocked);
+        log_recorder::expect(&queued.await.unwrap(), tracing::Level::DEBUG, &blocked);
         drop(hold);
         drop(soon(waiter).await.unwrap().unwrap());
-        let lines = keeper::lines().clone();
+        let lines = log_recorder::lines().clone();
         let span = lines.iter().find(|line| {
             let mine = line.is("tenure.name", &name) && line.is("tenure.owner", "web-2");
             line.span == "tenure.acquire" && mine
         });
         let (span, fields) = (span.unwrap(), [("tenure.blocked_by.trace", TRACE)]);
-        keeper::expect(span, tracing::Level::DEBUG, &fields);
-        keeper::expect(span, tracing::Level::DEBUG, &[("tenure.outcome", "granted")]);
+        log_recorder::expect(span, tracing::Level::DEBUG, &fields);
+        log_recorder::expect(span, tracing::Level::DEBUG, &[("tenure.outcome", "granted")]);
     }
 }
 
 /// A waiter whose process is gone is passed over when its turn comes, and counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_cannot_be_reached_is_counted() {
-    keeper::keep();
+    log_recorder::keep();
     meters::keep();
     let folder = Folder::new("passed-over").unwrap();
     let path = folder.path().join("locks.db");

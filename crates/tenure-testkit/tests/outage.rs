@@ -8,6 +8,8 @@ mod cluster;
 mod events;
 #[path = "outage/file.rs"]
 mod file;
+mod file_site;
+mod fixtures;
 #[path = "outage/life.rs"]
 mod life;
 #[path = "outage/load.rs"]
@@ -16,9 +18,7 @@ mod load;
 mod patience;
 #[path = "outage/policies.rs"]
 mod policies;
-mod probe;
-mod probe_file;
-mod probe_redis;
+mod redis_site;
 #[path = "outage/seeds.rs"]
 mod seeds;
 #[path = "outage/starved.rs"]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tenure::engine::Engine;
 use tenure::engines::redis::{Redis, RedisConfig};
 use tenure_testkit::conformance;
+use tenure_testkit::runtime::RealRuntime;
 use tenure_testkit::servers;
-use tenure_testkit::stage::RealStage;
 
 /// Connects from within a synchronous function.
 fn connect(url: &str) -> Arc<dyn Engine> {
@@ -18,7 +18,7 @@ fn connect(url: &str) -> Arc<dyn Engine> {
 }
 
 async fn conforms(url: String) {
-    conformance::check(Arc::new(RealStage::here()), move || connect(&url)).await;
+    conformance::check(Arc::new(RealRuntime::here()), move || connect(&url)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,13 +1,13 @@
 //! Servers that are fit for locks, and servers that are not: each finding is provoked on a real one.
 
-use crate::probe_redis;
+use crate::redis_site;
 mod rights;
 mod settings;
 mod topologies;
 
 use tenure::{Finding, Mark, Tenure};
 
-use probe_redis::*;
+use redis_site::*;
 
 /// What is found of the server that the URL names.
 async fn examined(url: &str) -> Vec<Finding> {

@@ -6,14 +6,14 @@
 //! wrong is shortened and told, and its seed repeats it:
 //! `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo test -p tenure-testkit --test engines redis_ledger::`.
 
+mod comparison;
 mod directed;
-mod game;
+mod environment;
 mod model;
 mod plan;
 mod run;
 mod said;
 mod storage;
-mod town;
 
 use std::time::Instant;
 

@@ -11,10 +11,6 @@
 //! redis_torture -- --nocapture`. `TENURE_JOURNALS` names a folder that keeps the journals.
 #![allow(clippy::print_stdout, reason = "what the run met is worth reading")]
 
-#[path = "redis_torture/asks.rs"]
-mod asks;
-#[path = "redis_torture/crew.rs"]
-mod crew;
 #[path = "redis_torture/journal.rs"]
 mod journal;
 #[path = "redis_torture/liveness.rs"]
@@ -23,12 +19,16 @@ mod liveness;
 mod nemesis;
 #[path = "redis_torture/play.rs"]
 mod play;
+#[path = "redis_torture/requests.rs"]
+mod requests;
 #[path = "redis_torture/resource.rs"]
 mod resource;
 #[path = "redis_torture/verdict.rs"]
 mod verdict;
 #[path = "redis_torture/worker.rs"]
 mod worker;
+#[path = "redis_torture/workers.rs"]
+mod workers;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

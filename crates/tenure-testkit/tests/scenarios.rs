@@ -6,12 +6,12 @@ mod stopped;
 
 use tenure_testkit::servers::Redis;
 
-use crate::probe::Site;
-use crate::probe_file::Ground;
+use crate::file_site::FileSite;
+use crate::fixtures::Site;
 
 macro_rules! on_each_engine {
     ($($file:ident: $($scenario:ident)*;)*) => {
-        on_each_engine!(@engine file, Ground, $($file: $($scenario)*;)*);
+        on_each_engine!(@engine file, FileSite, $($file: $($scenario)*;)*);
         on_each_engine!(@engine redis, Redis, $($file: $($scenario)*;)*);
     };
     (@engine $engine:ident, $site:ty, $($file:ident: $($scenario:ident)*;)*) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tenure::worker::State;
 use tenure::{Tenure, Worker};
 use tenure_testkit::servers::{self, Folder};
-use working::{Call, How, Puppet, until};
+use working::{Call, How, TestWork, until};
 
 pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -19,32 +19,32 @@ pub(crate) const fn ms(milliseconds: u64) -> Duration {
 const TTL: Duration = ms(3000);
 
 /// Two clients of the same engine, and what must outlive them.
-struct Ground {
+struct FileSite {
     one: Tenure,
     two: Tenure,
     _keep: Box<dyn std::any::Any + Send>,
 }
 
-impl Ground {
-    async fn memory() -> Ground {
+impl FileSite {
+    async fn memory() -> FileSite {
         let one = Tenure::connect("memory:").await.unwrap();
-        Ground { two: one.clone(), one, _keep: Box::new(()) }
+        FileSite { two: one.clone(), one, _keep: Box::new(()) }
     }
 
-    async fn file() -> Ground {
+    async fn file() -> FileSite {
         let folder = Folder::new("worker").unwrap();
         let url = format!("file:{}", folder.path().join("locks.db").display());
-        Ground::at(&url, Box::new(folder)).await
+        FileSite::at(&url, Box::new(folder)).await
     }
 
-    async fn redis() -> Ground {
+    async fn redis() -> FileSite {
         let server = servers::Redis::build().start().unwrap();
-        Ground::at(&server.url(), Box::new(server)).await
+        FileSite::at(&server.url(), Box::new(server)).await
     }
 
-    async fn at(url: &str, keep: Box<dyn std::any::Any + Send>) -> Ground {
+    async fn at(url: &str, keep: Box<dyn std::any::Any + Send>) -> FileSite {
         let (one, two) = (Tenure::connect(url).await.unwrap(), Tenure::connect(url).await.unwrap());
-        Ground { one, two, _keep: keep }
+        FileSite { one, two, _keep: keep }
     }
 
     fn first(&self) -> Worker {
@@ -73,15 +73,15 @@ macro_rules! on_every_engine {
     ($($scenario:ident),* $(,)?) => {
         mod memory { $(
             #[tokio::test(flavor = "multi_thread")]
-            async fn $scenario() { super::$scenario(super::Ground::memory().await).await }
+            async fn $scenario() { super::$scenario(super::FileSite::memory().await).await }
         )* }
         mod file { $(
             #[tokio::test(flavor = "multi_thread")]
-            async fn $scenario() { super::$scenario(super::Ground::file().await).await }
+            async fn $scenario() { super::$scenario(super::FileSite::file().await).await }
         )* }
         mod redis { $(
             #[tokio::test(flavor = "multi_thread")]
-            async fn $scenario() { super::$scenario(super::Ground::redis().await).await }
+            async fn $scenario() { super::$scenario(super::FileSite::redis().await).await }
         )* }
     };
 }
@@ -93,13 +93,13 @@ on_every_engine! {
     a_stop_that_does_not_work_out_leaves_the_term_to_run_out,
 }
 
-async fn the_next_leads_at_once_when_one_stops(ground: Ground) {
+async fn the_next_leads_at_once_when_one_stops(site: FileSite) {
     let long = ms(60_000);
-    let (one, two) = (Puppet::new().takes(ms(100)), Puppet::new());
-    let first = one.work(ground.first().ttl(long));
+    let (one, two) = (TestWork::new().takes(ms(100)), TestWork::new());
+    let first = one.work(site.first().ttl(long));
     first.reaches(State::Working).await;
-    let second = two.work(ground.second().ttl(long));
-    ground.someone_waits().await;
+    let second = two.work(site.second().ttl(long));
+    site.someone_waits().await;
     assert_eq!(two.calls(), []);
     first.ends().await;
     // A minute's ttl plays no part in it.
@@ -109,9 +109,9 @@ async fn the_next_leads_at_once_when_one_stops(ground: Ground) {
     second.ends().await;
 }
 
-async fn work_is_started_once_a_term(ground: Ground) {
-    let work = Puppet::new();
-    let running = work.work(ground.first().ttl(ms(900)));
+async fn work_is_started_once_a_term(site: FileSite) {
+    let work = TestWork::new();
+    let running = work.work(site.first().ttl(ms(900)));
     running.reaches(State::Working).await;
     // Three ttls: about nine renewals.
     tokio::time::sleep(ms(2700)).await;
@@ -121,12 +121,12 @@ async fn work_is_started_once_a_term(ground: Ground) {
     assert_eq!(work.calls().len(), 2);
 }
 
-async fn a_start_that_does_not_work_out_gives_another_its_chance(ground: Ground) {
+async fn a_start_that_does_not_work_out_gives_another_its_chance(site: FileSite) {
     for how in [How::Fails, How::Panics, How::Hangs] {
-        let (bad, good) = (Puppet::new().starts(&[how; 99]), Puppet::new());
-        let first = bad.work(ground.first().start_within(ms(300)));
+        let (bad, good) = (TestWork::new().starts(&[how; 99]), TestWork::new());
+        let first = bad.work(site.first().start_within(ms(300)));
         bad.started(1).await;
-        let second = good.work(ground.second());
+        let second = good.work(site.second());
         second.reaches(State::Working).await;
         assert!(matches!(bad.calls()[..], [Call::Start(_), Call::Stop { in_time: true }, ..]));
         second.ends().await;
@@ -138,15 +138,15 @@ async fn a_start_that_does_not_work_out_gives_another_its_chance(ground: Ground)
     }
 }
 
-async fn a_stop_that_does_not_work_out_leaves_the_term_to_run_out(ground: Ground) {
+async fn a_stop_that_does_not_work_out_leaves_the_term_to_run_out(site: FileSite) {
     for how in [How::Fails, How::Panics, How::Hangs] {
-        let (bad, good) = (Puppet::new().stops(&[how]), Puppet::new());
-        let first = bad.work(ground.first().stop_within(ms(200)));
+        let (bad, good) = (TestWork::new().stops(&[how]), TestWork::new());
+        let first = bad.work(site.first().stop_within(ms(200)));
         bad.started(1).await;
         first.ends().await;
-        let leader = ground.two.election("reports").leader().await.unwrap();
+        let leader = site.two.election("reports").leader().await.unwrap();
         assert_eq!(leader.map(|leader| leader.term), Some(bad.terms()[0]), "{how:?}");
-        let second = good.work(ground.second());
+        let second = good.work(site.second());
         good.started(1).await;
         assert!(good.terms()[0] > bad.terms()[0]);
         second.ends().await;

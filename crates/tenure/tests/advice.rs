@@ -1,13 +1,13 @@
 //! Which ttl would fit: what the adviser says of real holds, and when it keeps quiet.
 
-use crate::probe;
+use crate::fixtures;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use probe::keeper::{Line, expect, keep, lines};
-use probe::{ms, now};
+use fixtures::log_recorder::{Line, expect, keep, lines};
+use fixtures::{ms, now};
 use tenure::engine::{ClaimId, Job, Moment, Result, SystemWorld, World};
 use tenure::engines::memory::Memory;
 use tenure::{Advice, Tenure};

@@ -2,12 +2,12 @@
 //! and nothing is sent or started.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
-mod probe;
+mod fixtures;
 
 use std::fs;
 use std::time::Duration;
 
-use probe::{memory, ms, now};
+use fixtures::{memory, ms, now};
 use tenure::{Error, ErrorKind, Hold, Result, Tenure};
 
 /// A call, and what the text of its refusal must say.

@@ -1,14 +1,14 @@
 //! Whatever is dropped, at whatever moment: nothing of it remains, and the next in line is served.
 
-use crate::probe;
+use crate::fixtures;
 
 use std::future::Future;
 use std::sync::{Arc, Barrier, mpsc};
 use std::task::Poll;
 use std::thread;
 
-use probe::between::Between;
-use probe::{Asking, is_free, memory, ms, now, poll_once, soon, view, waiting};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{Asking, is_free, memory, ms, now, poll_once, soon, view, waiting};
 use tenure::{ErrorKind, Released, Tenure};
 
 /// A way to ask, and what has to be held by somebody else for it to wait.
@@ -68,14 +68,14 @@ const CASES: [Case; 9] = [
 
 /// Three who share an engine: one that is in the way, one whose ask is dropped, one that comes next.
 struct Scene {
-    engine: Arc<Between>,
+    engine: Arc<ControlledEngine>,
     tenure: Tenure,
     victim: Tenure,
 }
 
 impl Scene {
     fn new() -> Scene {
-        let engine = Between::new();
+        let engine = ControlledEngine::new();
         let victim = Tenure::with_engine(engine.clone());
         let mut options = victim.defaults();
         Arc::make_mut(&mut options.details).owner = "victim".into();
@@ -181,16 +181,16 @@ impl Random {
 #[test]
 fn an_ask_dropped_at_the_instant_of_its_turn_passes_it_on() {
     let tenure = memory();
-    let gate = Arc::new(Barrier::new(2));
+    let barrier = Arc::new(Barrier::new(2));
     let (send, victims) = mpsc::channel::<Asking>();
     let (tell, dropped) = mpsc::channel();
     let dropper = {
-        let gate = gate.clone();
+        let barrier = barrier.clone();
         thread::spawn(move || {
             let mut random = Random(7);
             for mut victim in victims {
                 let last_look = random.below(2) == 0;
-                gate.wait();
+                barrier.wait();
                 random.pause();
                 // A turn that came in time is taken, and dropped as a hold.
                 if last_look {
@@ -207,7 +207,7 @@ fn an_ask_dropped_at_the_instant_of_its_turn_passes_it_on() {
         let victim = waiting(tenure.mutex("a").join());
         let next = waiting(tenure.mutex("a").join());
         send.send(victim).unwrap();
-        gate.wait();
+        barrier.wait();
         random.pause();
         drop(holder);
         dropped.recv().unwrap();
@@ -268,7 +268,7 @@ async fn a_wait_that_ends_at_the_instant_of_its_turn_leaves_nothing() {
 
 #[test]
 fn a_release_that_is_dropped_after_one_poll_still_happens() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let hold = now(tenure.mutex("a").acquire()).unwrap();
     engine.shut();
@@ -279,7 +279,7 @@ fn a_release_that_is_dropped_after_one_poll_still_happens() {
     assert!(is_free_now(&tenure));
 }
 
-/// Without taking it, which would have to be given back through the gate.
+/// Without taking it, which would have to be given back through `leave`.
 fn is_free_now(tenure: &Tenure) -> bool {
     now(tenure.inspect("a")).unwrap().is_none()
 }

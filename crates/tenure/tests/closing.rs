@@ -1,12 +1,12 @@
 //! The end of a `Tenure` by `close`.
 
-use crate::probe;
+use crate::fixtures;
 
 use std::sync::Arc;
 use std::task::Poll;
 
-use probe::between::Between;
-use probe::{is_free, memory, ms, now, poll_once, soon, view, waiting};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{is_free, memory, ms, now, poll_once, soon, view, waiting};
 use tenure::engine::Ended;
 use tenure::engines::memory::Memory;
 use tenure::{Error, ErrorKind, Fence, Released, Tenure};
@@ -62,7 +62,7 @@ async fn after_close_every_call_fails_with_closed() {
 
 #[tokio::test]
 async fn close_waits_for_queued_releases() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let hold = tenure.mutex("a").acquire().await.unwrap();
     engine.shut();
@@ -76,7 +76,7 @@ async fn close_waits_for_queued_releases() {
 
 #[tokio::test]
 async fn a_close_that_is_dropped_has_closed_all_the_same() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let hold = tenure.mutex("a").acquire().await.unwrap();
     engine.shut();

@@ -1,12 +1,12 @@
 //! A hold that is let go of here and gone on with there.
 
-use crate::probe;
+use crate::fixtures;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use probe::between::Between;
-use probe::{is_free, memory, ms, now, poll_once, soon, until, view, waiting};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{is_free, memory, ms, now, poll_once, soon, until, view, waiting};
 use tenure::engine::{
     Claim, ClaimId, Ended, Engine, Fence, Grant, Moment, Name, Space, Turn, Verdict,
 };
@@ -197,7 +197,7 @@ async fn a_hold_that_was_lost_is_not_detached() {
 
 #[tokio::test]
 async fn a_hold_that_cannot_be_renewed_is_not_detached_but_released() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let hold = tenure.mutex("a").acquire().await.unwrap();
     engine.be_deaf();
@@ -208,7 +208,7 @@ async fn a_hold_that_cannot_be_renewed_is_not_detached_but_released() {
 
 #[tokio::test]
 async fn a_dropped_detach_releases_and_a_dropped_attach_leaves_it_as_it_was() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     engine.renew_late(3);
     for polls in 0..3 {
@@ -234,7 +234,7 @@ async fn a_dropped_detach_releases_and_a_dropped_attach_leaves_it_as_it_was() {
 
 #[tokio::test]
 async fn a_break_while_it_is_asked_after_is_not_missed() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let detached = tenure.mutex("a").acquire().await.unwrap().detach().await.unwrap();
     engine.renew_late(2);
@@ -247,7 +247,7 @@ async fn a_break_while_it_is_asked_after_is_not_missed() {
 
 #[tokio::test]
 async fn a_turn_that_comes_late_is_not_given_back() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let detached = tenure.mutex("a").acquire().await.unwrap().detach().await.unwrap();
     let name = Name::new(Space::Lock, "a").unwrap();
@@ -281,7 +281,7 @@ async fn a_client_that_is_closed_leaves_what_it_detached() {
 
 #[test]
 fn the_watchdog_does_not_stay_for_what_was_detached() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let hold = now(tenure.mutex("a").ttl(ms(60_000)).acquire()).unwrap();
     let _detached = now(hold.detach()).unwrap();

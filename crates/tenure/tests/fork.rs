@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 #![allow(unsafe_code, reason = "there is no safe fork")]
 
-mod probe;
+mod fixtures;
 
 use std::collections::HashSet;
 use std::io::{Read, Write, pipe};
@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::thread;
 
-use probe::between::Between;
-use probe::{is_free, memory, ms, now, poll_once, waiting};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{is_free, memory, ms, now, poll_once, waiting};
 use tenure::engine::{SystemWorld, World};
 use tenure::{Error, ErrorKind, Fence, Released, Result, Tenure};
 
@@ -83,7 +83,7 @@ fn every_call_in_the_child_fails_with_closed() {
 #[test]
 fn what_is_dropped_or_released_in_the_child_is_not_left() {
     let _alone = alone();
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let mut held = ["a", "b"].map(|name| Some(now(tenure.mutex(name).acquire()).unwrap()));
     let mut both = Some(now(tenure.all(["c", "d"]).acquire()).unwrap());

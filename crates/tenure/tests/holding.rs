@@ -1,6 +1,6 @@
 //! What a hold does while it lasts: extend, max_hold, hold_for, run.
 
-use crate::probe;
+use crate::fixtures;
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use probe::between::Between;
-use probe::{is_free, memory, ms, now, poll_once, soon, until, view, waiting};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{is_free, memory, ms, now, poll_once, soon, until, view, waiting};
 use tenure::engine::Ended;
 use tenure::{Broken, ErrorKind, Released, Tenure};
 
@@ -281,7 +281,7 @@ async fn run_of_work_that_panics_releases() {
 /// At a third of the ttl the fifth renewal would come after more than 13 s.
 #[tokio::test]
 async fn a_hold_is_renewed_as_often_as_it_was_asked_for() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let ask = tenure.mutex("a").ttl(ms(9_000)).renew_every(ms(50));
     let _hold = ask.acquire().await.unwrap();

@@ -1,12 +1,12 @@
 //! Friday, 20:14: what happened can be told afterwards, from what was logged alone.
 
-use crate::probe;
+use crate::fixtures;
 
 use std::collections::BTreeMap;
 
-use probe::between::Between;
-use probe::keeper::{keep, lines, written};
-use probe::{ms, soon};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::log_recorder::{keep, lines, written};
+use fixtures::{ms, soon};
 use tenure::{Released, Tenure};
 
 /// One line of a log, as text: all that is left on Monday.
@@ -52,7 +52,7 @@ fn story(log: &[String]) -> Vec<String> {
 #[tokio::test]
 async fn who_held_what_when_is_rebuilt_from_the_log() {
     keep();
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let (web_1, web_2) =
         (Tenure::with_engine(engine.clone()), Tenure::with_engine(engine.beside()));
     let ask = |tenure: &Tenure, owner: &str| tenure.mutex("table:12").owner(owner).ttl(ms(1_000));

@@ -1,6 +1,6 @@
 //! How holds end: by drop, by panic, by time, with their runtime; and what goes on without them.
 
-use crate::probe;
+use crate::fixtures;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use probe::between::Between;
-use probe::{is_free, memory, ms, now, poll_once, soon, view};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{is_free, memory, ms, now, poll_once, soon, view};
 use tenure::engine::Ended;
 use tenure::engines::memory::Memory;
 use tenure::{Released, Tenure};
@@ -273,7 +273,7 @@ async fn a_release_at_the_instant_of_a_renewal_is_in_time() {
 
 #[tokio::test]
 async fn a_hold_that_is_not_renewed_is_lost_without_an_answer_from_anybody() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let hold = tenure.mutex("a").ttl(ms(1_000)).acquire().await.unwrap();
     engine.be_deaf();
@@ -288,7 +288,7 @@ async fn a_hold_that_is_not_renewed_is_lost_without_an_answer_from_anybody() {
 #[tokio::test]
 async fn a_release_that_nobody_answers_is_late_or_unknown_and_does_not_last_a_ttl() {
     for (ttl, released) in [(ms(600), Released::Late), (ms(60_000), Released::Unknown)] {
-        let engine = Between::new();
+        let engine = ControlledEngine::new();
         let tenure = Tenure::with_engine(engine.clone());
         let hold = tenure.mutex("a").ttl(ttl).acquire().await.unwrap();
         let asked = std::time::Instant::now();

@@ -1,10 +1,10 @@
 //! Whoever listens is foreign code: it may block and it may panic, and no lock is lost by it.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
+mod fixtures;
 #[allow(dead_code, reason = "other tests use more of it")]
-#[path = "probe/meters.rs"]
+#[path = "fixtures/metrics_recorder.rs"]
 mod meters;
-mod probe;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, Once};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 
-use probe::between::Between;
-use probe::{ms, now, soon, until};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{ms, now, soon, until};
 use tenure::Tenure;
 use tenure::engine::Ended;
 use tracing::span::{Attributes, Id, Record};
@@ -123,7 +123,7 @@ fn told(event: &str) -> usize {
 
 /// A hold is renewed through several of its lives, and when it is lost its owner hears of it.
 async fn lives_on(mood: Mood) {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let hold = now(tenure.mutex("a").ttl(ms(600)).acquire()).unwrap();
     let mood = in_mood(mood);
@@ -157,7 +157,7 @@ async fn a_listener_that_panics_stops_no_renewal_and_no_word_of_a_loss() {
 #[tokio::test]
 async fn what_a_slow_listener_misses_is_counted_and_gauges_come_back() {
     let _alone = alone().await;
-    let tenure = Tenure::with_engine(Between::new());
+    let tenure = Tenure::with_engine(ControlledEngine::new());
     let ask = |i: u32| tenure.mutex(format!("many:{i}")).ttl(ms(900)).renew(false);
     let blocked = in_mood(Mood::Blocks);
     let holds: Vec<_> = (0..6_000).map(|i| now(ask(i).acquire()).unwrap()).collect();
@@ -177,7 +177,7 @@ async fn what_a_slow_listener_misses_is_counted_and_gauges_come_back() {
 #[tokio::test]
 async fn an_engine_that_panics_once_loses_nothing() {
     let _alone = alone().await;
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let hold = now(tenure.mutex("a").ttl(ms(900)).acquire()).unwrap();
     engine.panic_once();
@@ -199,7 +199,7 @@ impl Wake for Bomb {
 #[tokio::test]
 async fn a_waker_that_panics_costs_nobody_else() {
     let _alone = alone().await;
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let brief = now(tenure.mutex("a").ttl(ms(100)).renew(false).acquire()).unwrap();
     let other = now(tenure.mutex("b").ttl(ms(900)).acquire()).unwrap();

@@ -1,20 +1,20 @@
 //! What is written to the log: enough to follow a claim, and never what proves it.
 
-use crate::probe;
+use crate::fixtures;
 
-use probe::between::Between;
-use probe::keeper::{expect, keep, lines, written};
-use probe::{ms, now, soon, until};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::log_recorder::{expect, keep, lines, written};
+use fixtures::{ms, now, soon, until};
 use tenure::engine::Ended;
 use tenure::fencing::{changed, check};
 use tenure::{Fence, Released, Tenure};
 use tracing::Level;
 
 fn kept() -> Tenure {
-    kept_with(Between::new())
+    kept_with(ControlledEngine::new())
 }
 
-fn kept_with(engine: std::sync::Arc<Between>) -> Tenure {
+fn kept_with(engine: std::sync::Arc<ControlledEngine>) -> Tenure {
     keep();
     Tenure::with_engine(engine)
 }
@@ -69,7 +69,7 @@ async fn a_late_release_is_a_warning_that_says_what_to_do() {
 
 #[tokio::test]
 async fn a_renewal_that_fails_is_a_warning_before_anything_is_lost() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = kept_with(engine.clone());
     let hold = ask!(tenure, "at risk").ttl(ms(1_000)).acquire().await.unwrap();
     engine.be_deaf();
@@ -121,7 +121,7 @@ async fn whoever_is_turned_away_and_whoever_breaks_is_written() {
 /// The fence is what ties a line of the log to what was written under the hold.
 #[tokio::test]
 async fn every_line_about_a_hold_has_its_fence() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = kept_with(engine.clone());
     let first = tenure.mutex("fence: a").acquire().await.unwrap();
     let second = tenure.mutex("fence: b").ttl(ms(300)).acquire().await.unwrap();
@@ -144,7 +144,7 @@ async fn every_line_about_a_hold_has_its_fence() {
 
 #[tokio::test]
 async fn the_log_never_contains_a_claim_id() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = kept_with(engine.clone());
     let hold = ask!(tenure, "secret").acquire().await.unwrap();
     let over = soon(tenure.mutex("secret").wait(ms(10)).acquire()).await;
@@ -250,7 +250,7 @@ async fn a_worker_that_stands_by_says_for_whom_and_says_it_again_for_another() {
     let running = tokio::spawn(worker.run(Nothing));
     let standby = || {
         let all = lines().clone();
-        let is_it = |line: &probe::keeper::Line| {
+        let is_it = |line: &fixtures::log_recorder::Line| {
             line.is("event", "worker.standby") && line.is("worker", "w-9")
         };
         all.into_iter().filter(is_it).collect::<Vec<_>>()

@@ -1,13 +1,13 @@
 //! What names leave behind in memory: nothing.
 #![allow(unsafe_code, reason = "an allocator that counts is one")]
 
-mod probe;
+mod fixtures;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use probe::{memory, now, waiting};
+use fixtures::{memory, now, waiting};
 use tenure::Tenure;
 
 struct Counting;
@@ -51,7 +51,7 @@ fn begun() -> (Tenure, isize) {
         pass(&tenure, n);
     }
     // The watchdog allocates when its thread begins.
-    std::thread::sleep(probe::ms(50));
+    std::thread::sleep(fixtures::ms(50));
     (tenure, LIVE.load(Relaxed))
 }
 
@@ -113,7 +113,7 @@ fn asks_that_are_refused_leave_nothing() {
     let holder = now(tenure.mutex("a").acquire()).unwrap();
     for _ in 0..20_000 {
         assert!(now(tenure.mutex("a").try_acquire()).unwrap().is_none());
-        assert!(now(tenure.mutex("a").wait(probe::ms(0)).acquire()).is_err());
+        assert!(now(tenure.mutex("a").wait(fixtures::ms(0)).acquire()).is_err());
         assert!(now(tenure.mutex("a").max_waiters(0).acquire()).is_err());
         assert!(now(tenure.semaphore("a", 2).acquire()).is_err());
         assert!(now(tenure.mutex("").acquire()).is_err());
@@ -150,5 +150,5 @@ fn a_tenure_that_is_gone_leaves_nothing() {
         let hold = now(tenure.mutex("a").acquire()).unwrap();
         drop((tenure, hold));
     }
-    probe::until("the memory of twenty connections is free", || kept_since(start) < 64 << 10);
+    fixtures::until("the memory of twenty connections is free", || kept_since(start) < 64 << 10);
 }

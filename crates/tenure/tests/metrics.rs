@@ -1,22 +1,22 @@
 //! What is counted, and that the gauges come back to zero whatever happens.
 
+use crate::fixtures;
 use crate::meters;
-use crate::probe;
 
 use std::sync::Arc;
 
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{ms, now, soon, until, waiting};
 use meters::{described, of, sum, told, values};
-use probe::between::Between;
-use probe::{ms, now, soon, until, waiting};
 use tenure::engine::Ended;
 use tenure::metrics::{METRICS, MetricKind, describe};
 use tenure::{Done, Released, Tenure};
 
 fn counted() -> Tenure {
-    counted_with(Between::new())
+    counted_with(ControlledEngine::new())
 }
 
-fn counted_with(engine: Arc<Between>) -> Tenure {
+fn counted_with(engine: Arc<ControlledEngine>) -> Tenure {
     meters::keep();
     Tenure::with_engine(engine)
 }
@@ -78,7 +78,7 @@ async fn kinds_are_told_apart() {
 
 #[tokio::test]
 async fn gauges_come_back_to_zero_whatever_happens() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = counted_with(engine.clone());
     let ask = |name: &str| tenure.mutex(format!("zero:{name}"));
     // Released, dropped, and left by those who lost interest.
@@ -168,7 +168,7 @@ async fn a_hold_is_measured_with_its_end() {
 
 #[tokio::test]
 async fn renewals_are_counted_with_what_was_left() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = counted_with(engine.clone());
     let hold = tenure.mutex("renewed:1").ttl(ms(600)).acquire().await.unwrap();
     let count =

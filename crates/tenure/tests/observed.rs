@@ -6,13 +6,13 @@
 mod advice;
 #[cfg(feature = "metrics")]
 mod documented;
+mod fixtures;
 mod incident;
 mod logs;
 #[cfg(feature = "metrics")]
-#[path = "probe/meters.rs"]
+#[path = "fixtures/metrics_recorder.rs"]
 mod meters;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod options;
-mod probe;
 mod spans;

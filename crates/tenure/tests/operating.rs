@@ -1,9 +1,9 @@
 //! What an operator sees and does: inspect, list, break. And what nobody sees: claim ids.
 
-use crate::probe;
+use crate::fixtures;
 
-use probe::between::Between;
-use probe::{is_free, memory, ms, now, soon, view, waiting};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{is_free, memory, ms, now, soon, view, waiting};
 use tenure::engine::Ended;
 use tenure::{Begun, Broken, ErrorKind, Fence, Note, Released, Tenure};
 
@@ -178,7 +178,7 @@ fn a_broken_turn_that_nobody_took_yet_is_not_taken() {
 
 #[tokio::test]
 async fn nothing_that_can_be_printed_contains_a_claim_id() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let hold = tenure.all(["a", "b"]).acquire().await.unwrap();
     let waiter = waiting(tenure.mutex("a").join());

@@ -1,6 +1,6 @@
 //! Where options come from: the call, the environment, the URL, the defaults. In this order.
 
-use crate::probe;
+use crate::fixtures;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::Duration;
 
-use probe::keeper::{expect, keep, lines};
-use probe::{memory, ms, now, view};
+use fixtures::log_recorder::{expect, keep, lines};
+use fixtures::{memory, ms, now, view};
 use tenure::{ErrorKind, OnOutage, Tenure};
 use tracing::Level;
 

@@ -1,11 +1,11 @@
 //! This process's own line, while the engine is there: order, what is left behind, who is told what.
 
-use crate::probe;
+use crate::fixtures;
 
 use std::time::Duration;
 
-use probe::between::Between;
-use probe::{ms, now, soon, view, waiting};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{ms, now, soon, view, waiting};
 use tenure::{ErrorKind, OnOutage, Protection, Tenure};
 
 fn local() -> Tenure {
@@ -33,7 +33,7 @@ fn only_the_first_of_this_process_stands_in_the_engines_line() {
     for _ in 0..5 {
         let first = now(waiters.remove(0)).unwrap();
         assert_eq!(view(&tenure, "x").holders.len(), 1);
-        waiters.iter_mut().for_each(|waiter| assert!(probe::poll_once(waiter).is_pending()));
+        waiters.iter_mut().for_each(|waiter| assert!(fixtures::poll_once(waiter).is_pending()));
         drop(first);
     }
     assert!(now(tenure.inspect("x")).unwrap().is_none());
@@ -41,7 +41,7 @@ fn only_the_first_of_this_process_stands_in_the_engines_line() {
 
 #[test]
 fn who_gives_up_in_this_process_is_no_business_of_the_engine() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let ask = || tenure.mutex("x").on_outage(OnOutage::Local);
     let hold = now(ask().acquire()).unwrap();

@@ -1,7 +1,7 @@
 //! What happens between two steps: an end that comes before the grant it ends, a deadline that passes
 //! before anyone has looked, words that nobody takes.
 
-use crate::probe;
+use crate::fixtures;
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Wake};
 use std::time::Duration;
 
-use probe::between::Between;
-use probe::{memory, ms, now, poll_once, waiting};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{memory, ms, now, poll_once, waiting};
 use tenure::engine::*;
 use tenure::engines::memory::Memory;
 use tenure::{Begun, Released, Tenure};
@@ -199,7 +199,7 @@ fn whoever_stops_watching_a_hold_leaves_nothing_with_it() {
 /// The engine noted that it has begun when it granted it, but nobody has.
 #[test]
 fn a_once_whose_grant_is_heard_too_late_was_not_begun() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     engine.answer_late(1);
     let tenure = Tenure::with_engine(engine.clone());
     let asking = waiting(tenure.once("a").ttl(ms(100)).begin());

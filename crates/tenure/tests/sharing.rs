@@ -1,8 +1,8 @@
 //! Semaphores, read-write locks and several names at once.
 
-use crate::probe;
+use crate::fixtures;
 
-use probe::{is_free, memory, ms, now, poll_once, soon, view, waiting};
+use fixtures::{is_free, memory, ms, now, poll_once, soon, view, waiting};
 use tenure::{ErrorKind, Released};
 
 #[test]

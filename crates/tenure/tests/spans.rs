@@ -1,10 +1,10 @@
 //! The spans around a wait and around a hold, and how one leads from a waiter to its holder.
 
-use crate::probe;
+use crate::fixtures;
 
-use probe::between::Between;
-use probe::keeper::{Line, closed, expect, keep, lines, written};
-use probe::{memory, ms, now, soon, waiting};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::log_recorder::{Line, closed, expect, keep, lines, written};
+use fixtures::{memory, ms, now, soon, waiting};
 use tenure::Tenure;
 use tracing::Level;
 
@@ -122,7 +122,7 @@ async fn a_wait_that_is_over_says_so_and_behind_whom() {
 #[tokio::test]
 async fn a_hold_that_is_lost_closes_its_span_with_the_reason() {
     keep();
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let hold = tenure.mutex("span lost").ttl(ms(200)).acquire().await.unwrap();
     engine.be_deaf();

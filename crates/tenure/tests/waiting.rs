@@ -1,11 +1,11 @@
 //! The line: who comes next, who may join, and what one hears when the wait is over.
 
-use crate::probe;
+use crate::fixtures;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use probe::{is_free, memory, ms, now, poll_once, soon, view, waiting};
+use fixtures::{is_free, memory, ms, now, poll_once, soon, view, waiting};
 use tenure::engines::memory::Memory;
 use tenure::{ErrorKind, Tenure};
 

@@ -1,12 +1,12 @@
 //! The watchdog's thread: there while there is something to watch, and no longer.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
-mod probe;
+mod fixtures;
 
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use probe::{memory, ms, now, until};
+use fixtures::{memory, ms, now, until};
 use tenure::Tenure;
 use tenure::engines::memory::Memory;
 

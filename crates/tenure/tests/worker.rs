@@ -1,13 +1,13 @@
 //! One of many does the work, and another takes over: whatever the callbacks and the engine do.
 
-use crate::probe;
+use crate::fixtures;
 use crate::working;
 
-use probe::between::Between;
-use probe::{memory, ms, soon};
+use fixtures::controlled_engine::ControlledEngine;
+use fixtures::{memory, ms, soon};
 use tenure::worker::State;
 use tenure::{ErrorKind, Tenure, Worker};
-use working::{Call, How, Puppet, until};
+use working::{Call, How, TestWork, until};
 
 /// Longer than a busy machine keeps a thread waiting, and a third of it still is.
 const TTL: std::time::Duration = ms(3000);
@@ -18,16 +18,16 @@ fn worker(tenure: &Tenure) -> Worker {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stop_ends_the_work_first_and_then_the_next_leads_at_once() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
-    let (one, two) = (Puppet::new().takes(ms(50)), Puppet::new());
+    let (one, two) = (TestWork::new().takes(ms(50)), TestWork::new());
     let first = one.work(worker(&tenure).ttl(ms(60_000)));
     first.reaches(State::Working).await;
     let second = two.work(worker(&tenure).ttl(ms(60_000)));
     second.reaches(State::Acquiring).await;
     until("the second stands in line", || {
         let seen = tenure.list("reports");
-        probe::now(seen).unwrap().first().is_some_and(|view| view.waiters.len() == 1)
+        fixtures::now(seen).unwrap().first().is_some_and(|view| view.waiters.len() == 1)
     })
     .await;
     assert_eq!(two.calls(), []);
@@ -50,9 +50,9 @@ async fn stop_ends_the_work_first_and_then_the_next_leads_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_is_started_once_a_term_however_often_it_is_renewed() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
-    let work = Puppet::new();
+    let work = TestWork::new();
     let running = work.work(worker(&tenure).ttl(ms(900)));
     running.reaches(State::Working).await;
     until("ten renewals", || engine.renewals() >= 10).await;
@@ -65,7 +65,7 @@ async fn work_is_started_once_a_term_however_often_it_is_renewed() {
 async fn a_start_that_does_not_work_out_is_undone_and_another_gets_its_chance() {
     for how in [How::Fails, How::Panics, How::Hangs] {
         let tenure = memory();
-        let (bad, good) = (Puppet::new().starts(&[how; 99]), Puppet::new());
+        let (bad, good) = (TestWork::new().starts(&[how; 99]), TestWork::new());
         let first = bad.work(worker(&tenure).start_within(ms(300)));
         // Whoever looks at its states need not see one that is over at once.
         until("the first tries", || !bad.terms().is_empty()).await;
@@ -88,9 +88,9 @@ async fn a_start_that_does_not_work_out_is_undone_and_another_gets_its_chance() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_that_does_not_work_out_blocks_nothing_and_its_term_is_left_to_run_out() {
     for how in [How::Fails, How::Panics, How::Hangs] {
-        let engine = Between::new();
+        let engine = ControlledEngine::new();
         let tenure = Tenure::with_engine(engine.clone());
-        let (bad, good) = (Puppet::new().stops(&[how]), Puppet::new());
+        let (bad, good) = (TestWork::new().stops(&[how]), TestWork::new());
         let first = bad.work(worker(&tenure).ttl(ms(1500)).stop_within(ms(200)));
         first.reaches(State::Working).await;
         let held = tenure.election("reports").leader().await.unwrap().unwrap();
@@ -109,9 +109,9 @@ async fn a_stop_that_does_not_work_out_blocks_nothing_and_its_term_is_left_to_ru
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_could_not_be_stopped_is_not_the_end_of_the_worker() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
-    let work = Puppet::new().stops(&[How::Hangs]);
+    let work = TestWork::new().stops(&[How::Hangs]);
     let running = work.work(worker(&tenure).ttl(ms(1500)).stop_within(ms(200)));
     running.reaches(State::Working).await;
     engine.be_deaf();
@@ -123,9 +123,9 @@ async fn work_that_could_not_be_stopped_is_not_the_end_of_the_worker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn when_renewals_recover_in_time_the_work_hears_nothing_of_it() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
-    let work = Puppet::new();
+    let work = TestWork::new();
     let running = work.work(worker(&tenure));
     running.reaches(State::Working).await;
     for _ in 0..3 {
@@ -140,9 +140,9 @@ async fn when_renewals_recover_in_time_the_work_hears_nothing_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn when_they_do_not_the_work_has_ended_before_the_term_does() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
-    let work = Puppet::new().takes(ms(200));
+    let work = TestWork::new().takes(ms(200));
     let running = work.work(worker(&tenure));
     running.reaches(State::Working).await;
     engine.be_deaf();
@@ -159,7 +159,7 @@ async fn when_they_do_not_the_work_has_ended_before_the_term_does() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_term_that_is_broken_ends_the_work_and_another_one_begins_it_again() {
     let tenure = memory();
-    let work = Puppet::new();
+    let work = TestWork::new();
     let running = work.work(worker(&tenure));
     running.reaches(State::Working).await;
     work.started(1).await;
@@ -176,10 +176,10 @@ async fn a_term_that_is_broken_ends_the_work_and_another_one_begins_it_again() {
 /// A pushed turn is shorter than it takes to stop the work, until its first renewal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_with_a_short_first_life_is_renewed_before_the_work_begins() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let long = || worker(&tenure).ttl(ms(30_000)).stop_within(ms(10_000));
-    let (one, two) = (Puppet::new(), Puppet::new());
+    let (one, two) = (TestWork::new(), TestWork::new());
     let first = one.work(long());
     first.reaches(State::Working).await;
     let second = two.work(long());
@@ -199,7 +199,7 @@ async fn a_turn_with_a_short_first_life_is_renewed_before_the_work_begins() {
 async fn one_that_waits_in_line_stops_at_once_and_leaves_it() {
     let tenure = memory();
     let term = soon(tenure.election("reports").campaign()).await.unwrap();
-    let work = Puppet::new();
+    let work = TestWork::new();
     let running = work.work(worker(&tenure));
     running.reaches(State::Acquiring).await;
     running.ends().await;
@@ -212,7 +212,7 @@ async fn one_that_waits_in_line_stops_at_once_and_leaves_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_was_told_to_stop_before_it_ran_does_not_begin() {
     let tenure = memory();
-    let (worker, work) = (worker(&tenure), Puppet::new());
+    let (worker, work) = (worker(&tenure), TestWork::new());
     worker.stopper().stop();
     let mut states = worker.states();
     soon(worker.run(work.clone())).await.unwrap();
@@ -223,16 +223,16 @@ async fn one_that_was_told_to_stop_before_it_ran_does_not_begin() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_dropped_leaves_its_term_to_run_out() {
-    let engine = Between::new();
+    let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
-    let work = Puppet::new();
+    let work = TestWork::new();
     let running = work.work(worker(&tenure).ttl(ms(1000)));
     work.started(1).await;
     running.task.abort();
     assert!(soon(running.task).await.unwrap_err().is_cancelled());
     assert_eq!(work.calls().len(), 1, "nothing was called");
     assert_eq!(engine.leaves(), 0, "its work may still run");
-    let next = Puppet::new();
+    let next = TestWork::new();
     let second = next.work(worker(&tenure));
     second.reaches(State::Working).await;
     second.ends().await;
@@ -252,7 +252,7 @@ async fn bounds_that_make_no_sense_are_refused() {
         (worker(&tenure).ttl(ms(1)), "the ttl 1ms is out of range"),
         (tenure.worker(""), "name"),
     ] {
-        let refused = soon(worker.run(Puppet::new())).await.unwrap_err();
+        let refused = soon(worker.run(TestWork::new())).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
         assert!(refused.to_string().contains(says), "{refused}");
     }
@@ -261,7 +261,7 @@ async fn bounds_that_make_no_sense_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenure_that_is_closed_ends_the_worker_after_its_work() {
     let tenure = memory();
-    let work = Puppet::new();
+    let work = TestWork::new();
     let running = work.work(worker(&tenure));
     work.started(1).await;
     tenure.close().await;
@@ -276,7 +276,7 @@ async fn everyone_can_see_which_worker_leads_and_one_process_can_have_several() 
     let tenure = memory();
     let (one, two) = (worker(&tenure), tenure.worker("mails").with_id("both"));
     let id = one.id().to_owned();
-    let (one, two) = (Puppet::new().work(one), Puppet::new().work(two));
+    let (one, two) = (TestWork::new().work(one), TestWork::new().work(two));
     one.reaches(State::Working).await;
     two.reaches(State::Working).await;
     let leader = tenure.election("reports").leader().await.unwrap().unwrap();

@@ -47,7 +47,7 @@ pub(super) async fn leaders_follow_each_other_and_terms_rise(kit: Kit) {
     let mut next = Vec::new();
     for (number, value) in ["1", "2", "3"].into_iter().enumerate() {
         let client = if number % 2 == 0 { two.clone() } else { one.clone() };
-        next.push(kit.stage.spawn(campaign(client, name.clone(), value)));
+        next.push(kit.runtime.spawn(campaign(client, name.clone(), value)));
         kit.candidates(&one, &name, number + 2).await;
     }
     for (candidate, value) in next.into_iter().zip(["1", "2", "3"]) {
@@ -64,7 +64,7 @@ pub(super) async fn a_leader_that_is_not_heard_of_any_more_is_followed(kit: Kit)
     let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
     let election = one.election(&name).options(unrenewed(&one, 1));
     let silent = election.campaign().await.expect("elected");
-    let next = kit.stage.spawn(campaign(two.clone(), name.clone(), "next"));
+    let next = kit.runtime.spawn(campaign(two.clone(), name.clone(), "next"));
     assert_eq!(kit.soon("the end of the term", silent.lost()).await, Ended::Expired);
     let next = kit.soon("the next leader", next).await;
     assert!(!silent.is_live() && next.is_live() && next.number() > silent.number());
@@ -74,7 +74,7 @@ pub(super) async fn a_term_that_is_broken_is_lost_and_followed(kit: Kit) {
     let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
     let election = one.election(&name).options(lasting(&one, 600));
     let term = election.campaign().await.expect("elected");
-    let next = kit.stage.spawn(campaign(two.clone(), name.clone(), "next"));
+    let next = kit.runtime.spawn(campaign(two.clone(), name.clone(), "next"));
     kit.candidates(&one, &name, 2).await;
     let broken = two.election(&name).break_term(term.number(), "it hangs").await;
     assert_eq!(broken.expect("an answer"), Broken::Done);

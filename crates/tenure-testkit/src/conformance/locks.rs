@@ -38,8 +38,8 @@ pub(super) async fn one_holds_at_a_time(kit: Kit) {
     for number in 0..8 {
         let client = if number % 2 == 0 { one.clone() } else { two.clone() };
         let (kit, name, inside) = (kit.clone(), name.clone(), inside.clone());
-        let stage = kit.stage.clone();
-        tasks.push(stage.spawn(async move {
+        let runtime = kit.runtime.clone();
+        tasks.push(runtime.spawn(async move {
             for _ in 0..5 {
                 let hold = held(kit.how.join(&client, &name, client.defaults()).await);
                 assert!(!inside.swap(true, SeqCst), "two are inside");
@@ -63,7 +63,7 @@ pub(super) async fn first_come_first_served(kit: Kit) {
         let client = if number % 2 == 0 { &one } else { &two };
         let turn = kit.how.join(client, &name, client.defaults());
         let served = served.clone();
-        tasks.push(kit.stage.spawn(async move {
+        tasks.push(kit.runtime.spawn(async move {
             let hold = held(turn.await);
             served.lock().expect("no panic").push(number);
             drop(hold);
@@ -81,7 +81,7 @@ pub(super) async fn a_try_neither_waits_nor_barges(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
     let hold = kit.take(&one, &name, one.defaults()).await;
     assert!(kit.is_taken(&two, &name).await);
-    let next = kit.stage.spawn(kit.how.join(&two, &name, two.defaults()));
+    let next = kit.runtime.spawn(kit.how.join(&two, &name, two.defaults()));
     kit.line_of(&one, &name, 1).await;
     assert!(kit.is_taken(&one, &name).await);
     let view = kit.view(&one, &name).await.expect("in use");
@@ -193,7 +193,7 @@ pub(super) fn poll_once<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send>>)
 pub(super) async fn a_dropped_hold_is_handed_over(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
     let hold = kit.take(&one, &name, one.defaults()).await;
-    let next = kit.stage.spawn(kit.how.join(&two, &name, two.defaults()));
+    let next = kit.runtime.spawn(kit.how.join(&two, &name, two.defaults()));
     kit.line_of(&one, &name, 1).await;
     drop(hold);
     drop(held(kit.soon("the next turn", next).await));
@@ -204,7 +204,7 @@ pub(super) async fn a_turn_comes_by_push(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
     // It would end in an hour, so nobody looks again before: the turn is pushed, or never seen.
     let hold = kit.take(&one, &name, lasting(&one, 3600)).await;
-    let next = kit.stage.spawn(kit.how.join(&two, &name, two.defaults()));
+    let next = kit.runtime.spawn(kit.how.join(&two, &name, two.defaults()));
     kit.line_of(&one, &name, 1).await;
     drop(hold);
     drop(held(kit.soon("a pushed turn", next).await));
@@ -217,7 +217,7 @@ pub(super) async fn a_turn_that_nobody_takes_passes_on(kit: Kit) {
     let mut stuck = kit.how.join(&two, &name, lasting(&two, 3600));
     assert!(poll_once(&mut stuck).is_pending());
     kit.line_of(&one, &name, 1).await;
-    let next = kit.stage.spawn(kit.how.join(&one, &name, one.defaults()));
+    let next = kit.runtime.spawn(kit.how.join(&one, &name, one.defaults()));
     kit.line_of(&one, &name, 2).await;
     drop(hold);
     drop(held(kit.soon("the turn of the next, after a first life", next).await));
@@ -231,7 +231,7 @@ pub(super) async fn a_turn_becomes_a_full_hold(kit: Kit) {
         let hold = kit.take(&one, &name, one.defaults()).await;
         let mut options = lasting(&two, 6);
         options.renew = renew;
-        let next = kit.stage.spawn(kit.how.join(&two, &name, options));
+        let next = kit.runtime.spawn(kit.how.join(&two, &name, options));
         kit.line_of(&one, &name, 1).await;
         drop(hold);
         let next = held(kit.soon("the turn", next).await);
@@ -260,18 +260,18 @@ pub(super) async fn hold_for_keeps_the_name(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
     let mut options = lasting(&one, 1);
     options.hold_for = SECOND * 2;
-    let since = kit.stage.now();
+    let since = kit.runtime.now();
     let hold = kit.take(&one, &name, options).await;
     assert_eq!(hold.release().await.expect("released"), Released::InTime);
     assert!(kit.is_taken(&two, &name).await, "it was free before its time");
     drop(kit.take(&two, &name, two.defaults()).await);
-    assert!(kit.stage.now().since(since) >= Duration::from_millis(1900));
+    assert!(kit.runtime.now().since(since) >= Duration::from_millis(1900));
 }
 
 pub(super) async fn a_broken_hold_is_lost_and_handed_over(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
     let hold = kit.take(&one, &name, lasting(&one, 60)).await;
-    let next = kit.stage.spawn(kit.how.join(&two, &name, two.defaults()));
+    let next = kit.runtime.spawn(kit.how.join(&two, &name, two.defaults()));
     kit.line_of(&one, &name, 1).await;
     let wrong = Fence::new(hold.fence().get() + 1_000_000);
     let nothing = two.break_hold(&name, wrong, "a typo").await.expect("an answer");
@@ -290,7 +290,7 @@ pub(super) async fn a_detached_hold_goes_on_elsewhere(kit: Kit) {
     let first = kit.take(&one, &name, one.defaults()).await;
     // It is had by push, and so for a first life.
     let asker = kit.client();
-    let turn = kit.stage.spawn(kit.how.join(&asker, &name, lasting(&asker, 20)));
+    let turn = kit.runtime.spawn(kit.how.join(&asker, &name, lasting(&asker, 20)));
     kit.line_of(&one, &name, 1).await;
     drop(first);
     let hold = held(kit.soon("the turn", turn).await);
@@ -307,7 +307,7 @@ pub(super) async fn a_detached_hold_goes_on_elsewhere(kit: Kit) {
     assert_eq!(hold.fence(), fence);
     assert!(hold.remaining() < SECOND * 17, "asking prolonged it");
     assert!(kit.is_taken(&one, &name).await);
-    let next = kit.stage.spawn(kit.how.join(&one, &name, one.defaults()));
+    let next = kit.runtime.spawn(kit.how.join(&one, &name, one.defaults()));
     kit.line_of(&one, &name, 1).await;
     assert_eq!(hold.release().await.expect("released"), Released::InTime);
     let next = held(kit.soon("the next turn", next).await);
@@ -337,7 +337,7 @@ pub(super) async fn inspection_shows_who_holds_and_who_waits(kit: Kit) {
     details.reason = Some("nightly".into());
     details.meta = vec![("trace".into(), "4bf9".into())];
     let hold = kit.take(&one, &name, options).await;
-    let waiting = kit.stage.spawn(kit.how.join(&two, &name, two.defaults()));
+    let waiting = kit.runtime.spawn(kit.how.join(&two, &name, two.defaults()));
     kit.line_of(&one, &name, 1).await;
     let view = kit.view(&two, &name).await.expect("in use");
     let [holder] = &view.holders[..] else { panic!("one holds: {view:?}") };
@@ -357,9 +357,9 @@ pub(super) async fn a_full_line_refuses(kit: Kit) {
     let hold = kit.take(&one, &name, one.defaults()).await;
     let mut options = two.defaults();
     options.max_waiters = Some(2);
-    let one_waits = kit.stage.spawn(kit.how.join(&two, &name, options.clone()));
+    let one_waits = kit.runtime.spawn(kit.how.join(&two, &name, options.clone()));
     kit.line_of(&one, &name, 1).await;
-    let two_wait = kit.stage.spawn(kit.how.join(&two, &name, options.clone()));
+    let two_wait = kit.runtime.spawn(kit.how.join(&two, &name, options.clone()));
     kit.line_of(&one, &name, 2).await;
     let refused = kit.soon("a refusal", kit.how.join(&two, &name, options.clone())).await;
     assert_eq!(refused.expect_err("the line is full").kind(), ErrorKind::Full);
@@ -399,8 +399,8 @@ pub(super) async fn an_examination_changes_nothing(kit: Kit) {
 impl Kit {
     /// A client behind a bad network.
     fn far_client(&self, faults: Faults, seed: u64) -> Tenure {
-        let world = self.stage.world();
-        let network = self.stage.clone();
+        let world = self.runtime.world();
+        let network = self.runtime.clone();
         let faulty =
             Faulty::new((self.connect)(), network, world.clone(), faults, Rng::new(seed), || false);
         Tenure::in_world(Arc::new(faulty), world)
@@ -418,7 +418,7 @@ impl Kit {
             let client = self.far_client(faults, seed);
             let (kit, name) = (self.clone(), name.clone());
             let (highest, served) = (highest.clone(), served.clone());
-            tasks.push(self.stage.spawn(async move {
+            tasks.push(self.runtime.spawn(async move {
                 for _ in 0..rounds {
                     let hold = held(kit.how.join(&client, &name, lasting(&client, 1)).await);
                     kit.sleep(Duration::from_millis(5)).await;
@@ -432,7 +432,7 @@ impl Kit {
             }));
         }
         for task in tasks {
-            let served = self.stage.within(SECOND * 120, task).await;
+            let served = self.runtime.within(SECOND * 120, task).await;
             served.expect("everyone is served");
         }
         assert_eq!(served.load(SeqCst), 3 * rounds);

@@ -39,8 +39,8 @@ pub(super) async fn a_once_is_run_by_one_and_replayed_to_all(kit: Kit) {
     for number in 0..8 {
         let client = if number % 2 == 0 { &one } else { &two };
         let (once, kit) = (client.once(&name), kit.clone());
-        let (runs, ran, stage) = (runs.clone(), ran.clone(), kit.stage.clone());
-        tasks.push(stage.spawn(async move {
+        let (runs, ran, runtime) = (runs.clone(), ran.clone(), kit.runtime.clone());
+        tasks.push(runtime.spawn(async move {
             let work = async |_| {
                 runs.fetch_add(1, SeqCst);
                 kit.sleep(Duration::from_millis(20)).await;
@@ -65,7 +65,7 @@ pub(super) async fn a_once_is_run_by_one_and_replayed_to_all(kit: Kit) {
 pub(super) async fn those_who_wait_for_a_once_get_its_outcome_by_push(kit: Kit) {
     let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
     let run = begin(one.once(&name).options(lasting(&one, 600))).await;
-    let waits = kit.stage.spawn(unwanted(two.once(&name)));
+    let waits = kit.runtime.spawn(unwanted(two.once(&name)));
     // After the look that everyone takes soon after joining: now only a push brings it soon.
     kit.sleep(SECOND * 3).await;
     // Long, and with every byte: it is data, not text.
@@ -92,7 +92,7 @@ pub(super) async fn what_did_not_happen_is_run_by_the_next(kit: Kit) {
     let failed = one.once(&name).run(async |_| Err::<&str, _>("no money")).await.expect("asked");
     assert_eq!(failed.expect_err("it failed"), "no money");
     let first = begin(one.once(&name)).await;
-    let (fence, next) = (first.fence(), kit.stage.spawn(begin(two.once(&name))));
+    let (fence, next) = (first.fence(), kit.runtime.spawn(begin(two.once(&name))));
     kit.sleep(Duration::from_millis(50)).await;
     first.undo().await.expect("undone");
     let next = kit.soon("the next one's turn", next).await;
@@ -103,7 +103,7 @@ pub(super) async fn what_did_not_happen_is_run_by_the_next(kit: Kit) {
 pub(super) async fn what_was_never_settled_is_refused_or_run_again(kit: Kit) {
     let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
     let first = begin(one.once(&name)).await;
-    let waits = kit.stage.spawn(unwanted(two.once(&name)));
+    let waits = kit.runtime.spawn(unwanted(two.once(&name)));
     kit.sleep(Duration::from_millis(50)).await;
     let fence = first.fence();
     drop(first);

@@ -16,8 +16,8 @@ pub(super) async fn weights_add_up_to_the_capacity(kit: Kit) {
     for number in 0..9_u32 {
         let client = if number % 2 == 0 { one.clone() } else { two.clone() };
         let (kit, name, inside, most) = (kit.clone(), name.clone(), inside.clone(), most.clone());
-        let stage = kit.stage.clone();
-        tasks.push(stage.spawn(async move {
+        let runtime = kit.runtime.clone();
+        tasks.push(runtime.spawn(async move {
             let weight = number % 3 + 1;
             for _ in 0..4 {
                 let hold = held(client.semaphore(&name, 4).acquire_many(weight).await);
@@ -40,11 +40,11 @@ pub(super) async fn a_big_ask_is_not_passed_by_small_ones(kit: Kit) {
     let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
     let semaphore = || one.semaphore(&name, 4);
     let first = held(semaphore().acquire_many(2).await);
-    let big = kit.stage.spawn(two.semaphore(&name, 4).join_many(4));
+    let big = kit.runtime.spawn(two.semaphore(&name, 4).join_many(4));
     kit.line_of(&one, &name, 1).await;
     // Two are free, but the big one came first.
     assert!(semaphore().try_acquire().await.expect("an answer").is_none());
-    let small = kit.stage.spawn(semaphore().join_many(1));
+    let small = kit.runtime.spawn(semaphore().join_many(1));
     kit.line_of(&one, &name, 2).await;
     drop(first);
     let big = held(kit.soon("the big ask", big).await);
@@ -72,9 +72,9 @@ pub(super) async fn a_resize_serves_or_ends_those_who_wait(kit: Kit) {
     let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
     let semaphore = || one.semaphore(&name, 2);
     let first = held(semaphore().acquire_many(2).await);
-    let a = kit.stage.spawn(two.semaphore(&name, 2).join_many(1));
+    let a = kit.runtime.spawn(two.semaphore(&name, 2).join_many(1));
     kit.line_of(&one, &name, 1).await;
-    let b = kit.stage.spawn(two.semaphore(&name, 2).join_many(2));
+    let b = kit.runtime.spawn(two.semaphore(&name, 2).join_many(2));
     kit.line_of(&one, &name, 2).await;
     semaphore().resize(3).await.expect("resized");
     let a = held(kit.soon("the third unit", a).await);
@@ -94,10 +94,11 @@ pub(super) async fn readers_share_and_a_writer_comes_in_its_turn(kit: Kit) {
     let first = held(one.rwlock(&name).read().await);
     let second = held(kit.soon("a second reader", two.rwlock(&name).read()).await);
     assert!(two.rwlock(&name).try_write().await.expect("an answer").is_none());
-    let writer = kit.stage.spawn(two.rwlock(&name).join_write());
+    let writer = kit.runtime.spawn(two.rwlock(&name).join_write());
     kit.line_of(&one, &name, 1).await;
     assert!(one.rwlock(&name).try_read().await.expect("an answer").is_none(), "passed a writer");
-    let readers: Vec<_> = (0..3).map(|_| kit.stage.spawn(one.rwlock(&name).join_read())).collect();
+    let readers: Vec<_> =
+        (0..3).map(|_| kit.runtime.spawn(one.rwlock(&name).join_read())).collect();
     kit.line_of(&one, &name, 4).await;
     drop((first, second));
     let writer = held(kit.soon("the writer", writer).await);

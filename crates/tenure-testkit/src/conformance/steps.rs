@@ -48,7 +48,7 @@ impl Raw {
     }
 
     fn new_claim(&self, ttl: Duration) -> Claim {
-        let id = self.kit.stage.world().mint().expect("an id");
+        let id = self.kit.runtime.world().mint().expect("an id");
         let mut claim = Claim::new(self.name.clone(), id);
         claim.ttl = ttl;
         claim

@@ -84,7 +84,7 @@ impl Worker {
         let span = play.scenario.ttl.as_micros() as u64 / 2;
         for _ in 0..self.rng.between(1, 3) {
             play.check_live();
-            self.stage.sleep(self.rng.micros(0, span)).await;
+            self.runtime.sleep(self.rng.micros(0, span)).await;
         }
         play.check_live();
     }

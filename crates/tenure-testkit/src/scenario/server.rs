@@ -9,13 +9,13 @@ use tenure::engine::{
 };
 use tenure::engines::memory::Memory;
 
-use crate::stage::Stage;
+use crate::runtime::Runtime;
 
 /// Lines in memory. After it has forgotten them it grants nothing until all that was held may have
 /// ended, as `after_restart=wait` does.
 #[derive(Debug)]
 pub(super) struct Server {
-    truth: Arc<dyn Stage>,
+    truth: Arc<dyn Runtime>,
     profile: Profile,
     state: Mutex<State>,
 }
@@ -28,7 +28,7 @@ struct State {
 }
 
 impl Server {
-    pub(super) fn new(truth: Arc<dyn Stage>) -> Server {
+    pub(super) fn new(truth: Arc<dyn Runtime>) -> Server {
         let memory = Server::empty(&truth);
         let profile = memory.profile().clone();
         let state = State { memory, clients: Vec::new(), waits_until: Moment::ORIGIN };
@@ -36,7 +36,7 @@ impl Server {
     }
 
     /// Numbers begin with the clock, so that they go on rising.
-    fn empty(truth: &Arc<dyn Stage>) -> Arc<Memory> {
+    fn empty(truth: &Arc<dyn Runtime>) -> Arc<Memory> {
         Arc::new(Memory::in_world(truth.world(), truth.now().as_nanos() / 1000))
     }
 

@@ -10,11 +10,11 @@ use super::{Inside, Kind, Play, Running};
 use crate::faulty::MishapLog;
 use crate::judge::Record;
 use crate::rng::Rng;
+use crate::runtime::Runtime;
 use crate::sim::Process;
-use crate::stage::Stage;
 
 pub(super) struct Worker {
-    pub(super) stage: Arc<dyn Stage>,
+    pub(super) runtime: Arc<dyn Runtime>,
     pub(super) tenure: Tenure,
     /// What goes wrong on the way to the engine.
     pub(super) mishaps: MishapLog,
@@ -28,7 +28,7 @@ impl Worker {
     pub(super) async fn work(mut self, running: Running) {
         let play = running.0.clone();
         for _ in 0..play.scenario.rounds {
-            self.stage.sleep(self.rng.micros(0, 300_000)).await;
+            self.runtime.sleep(self.rng.micros(0, 300_000)).await;
             if !self.does_other(&play).await {
                 self.round(&play).await;
             }
@@ -51,7 +51,7 @@ impl Worker {
             true => self.rng.micros(0, 2_000_000),
             false => Duration::from_secs(3000),
         };
-        let answer = self.stage.within(patience, ask).await;
+        let answer = self.runtime.within(patience, ask).await;
         play.seen().liveness.asks_no_more(asker);
         match answer {
             None => play.seen().report.dropped += 1,
@@ -142,7 +142,7 @@ impl Worker {
                 let _ = hold.extend(play.scenario.ttl).await;
             }
             let span = play.scenario.ttl.as_micros() as u64 * longest / 2;
-            self.stage.sleep(self.rng.micros(0, span)).await;
+            self.runtime.sleep(self.rng.micros(0, span)).await;
         }
         self.effect(play, &hold, &mut record);
         let hold = match (Arc::into_inner(hold), self.rng.chance(150)) {
@@ -165,7 +165,7 @@ impl Worker {
         let since = play.truth.now();
         let detached = hold.detach().await.ok()?;
         let span = play.scenario.ttl.as_micros() as u64 * 6 / 5;
-        self.stage.sleep(self.rng.micros(0, span)).await;
+        self.runtime.sleep(self.rng.micros(0, span)).await;
         let to = if self.rng.chance(700) { &self.elsewhere } else { &self.tenure };
         let attached = to.attach(&detached).await;
         let ended = play.truth.now();

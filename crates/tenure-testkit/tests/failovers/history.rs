@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure::Hold;
 use tenure::engine::Moment;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 #[derive(Clone, Default)]
 pub(crate) struct History(Arc<Mutex<Vec<Span>>>);

@@ -10,7 +10,7 @@ use tokio::task::{JoinHandle, block_in_place};
 
 use crate::failovers::group::{Group, How, Mode};
 use crate::failovers::history::History;
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 const TTL: Duration = Duration::from_secs(2);
 /// Names that change hands all the time.

@@ -9,7 +9,7 @@ use tenure::fencing::{GuardError, sqlite};
 use tenure_testkit::servers::Folder;
 
 use crate::fences::site::{Site, ask, get, put, send, stale};
-use crate::probe_file::{ms, pause, soon, until};
+use crate::file_site::{ms, pause, soon, until};
 
 async fn here() -> Site {
     Site::start().await

@@ -8,7 +8,7 @@ use tenure_testkit::servers::{Flavour, Folder, Postgres, Redis};
 
 use crate::fences::place::{Kind, NAME, Place};
 use crate::fences::site::Site;
-use crate::probe_file::{Other, connect, secs, served, until_waiting, url, wait_for};
+use crate::file_site::{ChildProcess, connect, secs, served, until_waiting, url, wait_for};
 
 /// The variable by which the other process knows that it is this one.
 pub(crate) const SIGN: &str = "TENURE_TEST_PAUSED";
@@ -53,7 +53,7 @@ fn say(line: &str) {
 
 async fn the_late_write_is_refused(engine: &str, place: &Place) {
     let tenure = connect(engine).await;
-    let mut other = Other::start_with(&[], &[(SIGN, "1".into())]).await;
+    let mut other = ChildProcess::start_with(&[], &[(SIGN, "1".into())]).await;
     other.tell(&format!("connect {engine}"));
     other.hears("connected").await;
     let old = other.hears("held a").await.fence();

@@ -9,7 +9,7 @@ use tenure_testkit::servers::Postgres;
 use tokio_postgres::NoTls;
 
 use crate::fences::site;
-use crate::probe_file::secs;
+use crate::file_site::secs;
 
 /// The name that is guarded, and held.
 pub(crate) const NAME: &str = "report";

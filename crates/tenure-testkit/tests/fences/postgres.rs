@@ -7,7 +7,7 @@ use tenure_testkit::servers::Postgres;
 use tokio_postgres::{Client, IsolationLevel};
 
 use crate::fences::place::connect;
-use crate::probe_file::{soon, until};
+use crate::file_site::{soon, until};
 
 fn fence(number: u64) -> Fence {
     Fence::new(number)

@@ -10,7 +10,7 @@ use tenure_testkit::servers::{Folder, Postgres, Redis};
 
 use crate::fences::place::{Kind, Place};
 use crate::fences::site::Site;
-use crate::probe_file::soon;
+use crate::file_site::soon;
 
 const HIGHEST: u64 = 24;
 

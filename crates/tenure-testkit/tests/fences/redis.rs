@@ -7,7 +7,7 @@ use tenure::fencing::GuardError;
 use tenure::fencing::redis::{fence_key, guard, write};
 use tenure_testkit::servers::Redis;
 
-use crate::probe_file::until;
+use crate::file_site::until;
 
 async fn open(server: &Redis) -> MultiplexedConnection {
     let client = redis::Client::open(server.url()).unwrap();

@@ -12,7 +12,7 @@ use tenure::fencing::{Stale, check};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-pub(crate) use crate::probe_http::{Answer, ask, send};
+pub(crate) use crate::http_client::{Answer, ask, send};
 
 /// The page, and what happened to it.
 pub(crate) struct Page {

@@ -3,27 +3,27 @@
 use tenure::{ErrorKind, Tenure};
 use tenure_testkit::rng::Rng;
 
-use crate::probe_file::*;
+use crate::file_site::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s10_a_ttl_that_cannot_be_kept_is_refused_before_anything_is_written() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     for ttl in [ms(0), ms(49), secs(24 * 3600 + 1), std::time::Duration::MAX] {
         let error = tenure.mutex("x").ttl(ttl).acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
     for query in ["?ttl=10ms", "?tll=5s", "?wait=nan", "?guard=0x10"] {
-        let refused = Tenure::connect(&format!("{}{query}", ground.url())).await;
+        let refused = Tenure::connect(&format!("{}{query}", site.url())).await;
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid, "{query}");
     }
-    assert_eq!(ground.number("SELECT count(*) FROM name"), 0);
+    assert_eq!(site.number("SELECT count(*) FROM name"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s17_a_try_neither_waits_nor_passes_the_line() {
-    let ground = Ground::new();
-    let (tenure, mut other) = (ground.connect().await, Other::on(&ground).await);
+    let site = FileSite::new();
+    let (tenure, mut other) = (site.connect().await, ChildProcess::on(&site).await);
     let hold = tenure.mutex("x").acquire().await.unwrap();
     let mut line: Vec<_> = (0..5).map(|_| wait_for(&tenure, "x", secs(30))).collect();
     until_waiting(&tenure, "x", 5).await;
@@ -39,8 +39,8 @@ async fn s17_a_try_neither_waits_nor_passes_the_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s18_waits_that_are_shorter_than_a_step_end_and_leave_nothing() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let mut asks = Vec::new();
     for round in 0..300 {
         let wait = [ms(0), ms(1), ms(5)][round % 3];
@@ -88,8 +88,8 @@ async fn ask_and_drop(tenure: Tenure, worker: u64, rounds: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s24_dropped_futures_never_shift_the_answers_of_others() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let workers: Vec<_> =
         (0..10).map(|worker| tokio::spawn(ask_and_drop(tenure.clone(), worker, 100))).collect();
     for worker in workers {
@@ -100,10 +100,10 @@ async fn s24_dropped_futures_never_shift_the_answers_of_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s35_the_dead_do_not_fill_the_line() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let hold = tenure.mutex("x").acquire().await.unwrap();
-    let mut other = Other::on(&ground).await;
+    let mut other = ChildProcess::on(&site).await;
     for tag in ["a", "b", "c"] {
         other.tell(&format!("claim {tag} x 600000"));
     }
@@ -121,11 +121,11 @@ async fn s35_the_dead_do_not_fill_the_line() {
 /// Units of the dead come back, each once.
 #[tokio::test(flavor = "multi_thread")]
 async fn s37_units_of_the_dead_come_back_and_never_twice() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let mut others = Vec::new();
     for _ in 0..4 {
-        let mut other = Other::on(&ground).await;
+        let mut other = ChildProcess::on(&site).await;
         other.tell("units a x 2 8 600000");
         other.hears("held a").await;
         others.push(other);
@@ -147,14 +147,14 @@ async fn s37_units_of_the_dead_come_back_and_never_twice() {
     })
     .await;
     drop(tenure.semaphore("x", 8).acquire_many(3).await.unwrap());
-    ground.is_sound();
+    site.is_sound();
 }
 
 /// A thousand in one line, in two clients: each hand-over tells those that it is about, and no more.
 #[tokio::test(flavor = "multi_thread")]
 async fn s41_a_long_line_is_handed_over_without_a_look_at_all_of_it() {
-    let ground = Ground::new();
-    let (ours, theirs) = (ground.connect().await, ground.connect().await);
+    let site = FileSite::new();
+    let (ours, theirs) = (site.connect().await, site.connect().await);
     let hold = ours.mutex("x").ttl(secs(600)).acquire().await.unwrap();
     let mut line = Vec::new();
     for number in 0..1000 {
@@ -178,5 +178,5 @@ async fn s41_a_long_line_is_handed_over_without_a_look_at_all_of_it() {
     fences.sort();
     fences.dedup();
     assert_eq!(fences.len(), 1000);
-    ground.is_sound();
+    site.is_sound();
 }

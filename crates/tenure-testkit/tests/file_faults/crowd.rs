@@ -5,14 +5,14 @@ use std::fs;
 
 use tenure_testkit::rng::Rng;
 
-use crate::probe_file::*;
+use crate::file_site::*;
 
 /// Every fence that was said, by name; none comes twice.
 #[derive(Default)]
 struct Fences(BTreeMap<String, BTreeSet<u64>>);
 
 impl Fences {
-    fn take_in(&mut self, other: &Other) -> usize {
+    fn take_in(&mut self, other: &ChildProcess) -> usize {
         let said = other.all("fence");
         for line in &said {
             // A process that was killed may have said half of it.
@@ -34,12 +34,12 @@ fn number(variable: &str, default: u64) -> u64 {
 /// Killed wherever it is, and most of the time it is in a transaction. `TENURE_KILLS` says how often.
 #[tokio::test(flavor = "multi_thread")]
 async fn s106_processes_that_are_killed_in_the_middle_of_a_step_leave_a_sound_file() {
-    let ground = Ground::new();
+    let site = FileSite::new();
     let (mut rng, kills) = (Rng::new(106), number("TENURE_KILLS", 150));
     let mut fences = Fences::default();
     let mut others = Vec::new();
     for _ in 0..16 {
-        let mut other = Other::on(&ground).await;
+        let mut other = ChildProcess::on(&site).await;
         other.tell("storm 4 4 60000");
         others.push(other);
     }
@@ -47,10 +47,10 @@ async fn s106_processes_that_are_killed_in_the_middle_of_a_step_leave_a_sound_fi
     for _ in 0..kills {
         pause(rng.micros(0, 15_000)).await;
         let at = rng.between(0, 15) as usize;
-        let mut gone = std::mem::replace(&mut others[at], Other::start(&[]).await);
+        let mut gone = std::mem::replace(&mut others[at], ChildProcess::start(&[]).await);
         gone.kill();
         gone.reap();
-        others[at].tell(&format!("connect {}", ground.url()));
+        others[at].tell(&format!("connect {}", site.url()));
         others[at].tell("storm 4 4 60000");
         assert_eq!(gone.all("failed").len(), 0, "{:?}", gone.all("failed"));
         count += fences.take_in(&gone);
@@ -65,8 +65,8 @@ async fn s106_processes_that_are_killed_in_the_middle_of_a_step_leave_a_sound_fi
     }
     assert!(count > 500, "{count}");
     drop(others);
-    ground.is_sound();
-    let tenure = ground.connect().await;
+    site.is_sound();
+    let tenure = site.connect().await;
     for name in 0..4 {
         drop(within(AT_ONCE, tenure.mutex(format!("n{name}")).acquire()).await.unwrap());
     }
@@ -74,17 +74,17 @@ async fn s106_processes_that_are_killed_in_the_middle_of_a_step_leave_a_sound_fi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s110_sixty_four_processes_are_served_and_the_journal_stays_short() {
-    let ground = Ground::new();
+    let site = FileSite::new();
     let mut others = Vec::new();
     for _ in 0..64 {
-        let mut other = Other::on(&ground).await;
+        let mut other = ChildProcess::on(&site).await;
         other.tell("storm 8 1 60000");
         others.push(other);
     }
     let mut longest = 0;
     for _ in 0..30 {
         pause(ms(100)).await;
-        longest = longest.max(fs::metadata(ground.beside("-wal")).unwrap().len());
+        longest = longest.max(fs::metadata(site.beside("-wal")).unwrap().len());
     }
     for other in &mut others {
         other.tell("calm");
@@ -102,17 +102,17 @@ async fn s110_sixty_four_processes_are_served_and_the_journal_stays_short() {
     assert!(worst < 10_000_000, "{worst} us");
     assert!(longest < 16 << 20, "{longest} bytes");
     drop(others);
-    ground.is_sound();
+    site.is_sound();
 }
 
 /// In the order in which they came, whichever process they are in.
 #[tokio::test(flavor = "multi_thread")]
 async fn s33_processes_are_served_in_the_order_in_which_they_came() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let mut others = Vec::new();
     for _ in 0..6 {
-        others.push(Other::on(&ground).await);
+        others.push(ChildProcess::on(&site).await);
     }
     let hold = tenure.mutex("x").ttl(secs(600)).acquire().await.unwrap();
     let mut order = Vec::new();
@@ -137,15 +137,15 @@ async fn s33_processes_are_served_in_the_order_in_which_they_came() {
 /// Whoever waits does nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_waiters_are_idle() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let _holds = [
         tenure.mutex("x0").ttl(secs(600)).acquire().await.unwrap(),
         tenure.mutex("x1").ttl(secs(600)).acquire().await.unwrap(),
     ];
     let mut others = Vec::new();
     for number in 0..20 {
-        let mut other = Other::on(&ground).await;
+        let mut other = ChildProcess::on(&site).await;
         for task in 0..10 {
             other.tell(&format!("claim t{task} x{} 600000", number % 2));
         }
@@ -154,7 +154,7 @@ async fn two_hundred_waiters_are_idle() {
     until_waiting(&tenure, "x0", 100).await;
     until_waiting(&tenure, "x1", 100).await;
     pause(ms(500)).await;
-    let busy = || others.iter().map(Other::busy_for).sum::<std::time::Duration>();
+    let busy = || others.iter().map(ChildProcess::busy_for).sum::<std::time::Duration>();
     let (before, began) = (busy(), now());
     pause(secs(4)).await;
     let share = (busy() - before).as_secs_f64() / began.until(now()).as_secs_f64();
@@ -165,11 +165,11 @@ async fn two_hundred_waiters_are_idle() {
 /// One after the other holds what it waits for, and all of them live on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_keeps_no_descriptor_for_everyone_it_ever_waited_for() {
-    let ground = Ground::new();
-    let mut waiter = Other::on(&ground).await;
+    let site = FileSite::new();
+    let mut waiter = ChildProcess::on(&site).await;
     let mut holders = Vec::new();
     for round in 0..80 {
-        let holder = ground.connect().await;
+        let holder = site.connect().await;
         let hold = holder.mutex("x").ttl(secs(600)).acquire().await.unwrap();
         waiter.tell(&format!("claim t{round} x 600000"));
         until_waiting(&holder, "x", 1).await;

@@ -4,38 +4,38 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-use crate::probe_file::*;
+use crate::file_site::*;
 
 /// A small disk of their own for some processes.
 struct Disk {
-    ground: Ground,
+    site: FileSite,
     /// The first one on it, through whom the others come.
-    first: Other,
+    first: ChildProcess,
 }
 
 impl Disk {
     async fn new(size: &str) -> Disk {
-        let ground = Ground::new();
-        let folder = ground.folder.path().display();
+        let site = FileSite::new();
+        let folder = site.folder.path().display();
         let script = format!(
             r#"mount -t tmpfs -o size={size} none '{folder}' && chmod 700 '{folder}' && exec "$0" "$@""#
         );
-        let mut first = Other::start(&["unshare", "--mount", "sh", "-c", &script]).await;
-        first.tell(&format!("connect {}", ground.url()));
+        let mut first = ChildProcess::start(&["unshare", "--mount", "sh", "-c", &script]).await;
+        first.tell(&format!("connect {}", site.url()));
         first.hears("connected").await;
-        Disk { ground, first }
+        Disk { site, first }
     }
 
-    async fn other(&self) -> Other {
+    async fn other(&self) -> ChildProcess {
         let pid = self.first.pid().to_string();
-        let mut other = Other::start(&["nsenter", "--target", &pid, "--mount"]).await;
-        other.tell(&format!("connect {}", self.ground.url()));
+        let mut other = ChildProcess::start(&["nsenter", "--target", &pid, "--mount"]).await;
+        other.tell(&format!("connect {}", self.site.url()));
         other
     }
 
     /// The disk as this process sees it.
     fn path(&self) -> PathBuf {
-        let folder = self.ground.folder.path().strip_prefix("/").unwrap();
+        let folder = self.site.folder.path().strip_prefix("/").unwrap();
         PathBuf::from(format!("/proc/{}/root", self.first.pid())).join(folder)
     }
 
@@ -123,7 +123,7 @@ async fn s110_who_waits_on_a_full_disk_is_served_when_there_is_room() {
         let refused = late.hears("refused").await;
         assert_eq!(refused.word(1), "Unavailable", "{refused:?}");
         disk.make_room();
-        late.tell(&format!("connect {}", disk.ground.url()));
+        late.tell(&format!("connect {}", disk.site.url()));
         late.hears("connected").await;
         disk.fill();
     }

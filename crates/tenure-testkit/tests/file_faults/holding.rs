@@ -7,7 +7,7 @@ use tenure::engines::file::File;
 use tenure::{Ended, Hold, Released, Tenure};
 use tokio::task::JoinHandle;
 
-use crate::probe_file::*;
+use crate::file_site::*;
 
 /// Waits for the name, and checks in the moment of the grant that the old hold is over.
 fn follow(tenure: &Tenure, old: &Arc<Hold>) -> JoinHandle<()> {
@@ -19,12 +19,12 @@ fn follow(tenure: &Tenure, old: &Arc<Hold>) -> JoinHandle<()> {
     })
 }
 
-/// S44, S47: the gate is shut for longer than their ttls; whoever comes next comes after their loss,
+/// S44, S47: the writer lock is taken for longer than their ttls; whoever comes next comes after their loss,
 /// and what they sent meanwhile brings nothing back.
 #[tokio::test(flavor = "multi_thread")]
 async fn s47_holders_that_cannot_renew_have_lost_before_the_next_ones_hold() {
-    let ground = Ground::new();
-    let (ours, theirs) = (ground.connect().await, ground.connect().await);
+    let site = FileSite::new();
+    let (ours, theirs) = (site.connect().await, site.connect().await);
     let mut pairs = Vec::new();
     for number in 0..20 {
         let lock = ours.mutex(format!("x{number}")).ttl(ms(400 + 71 * number));
@@ -32,15 +32,15 @@ async fn s47_holders_that_cannot_renew_have_lost_before_the_next_ones_hold() {
         pairs.push((follow(&theirs, &old), old));
     }
     let risked = ours.mutex("risk").ttl(ms(2500)).acquire().await.unwrap();
-    until("all wait", async || ground.number("SELECT count(*) FROM claim WHERE state = 0") == 20)
+    until("all wait", async || site.number("SELECT count(*) FROM claim WHERE state = 0") == 20)
         .await;
-    let gate = ground.close_gate();
+    let lock = site.lock_writers();
     let why = soon(risked.at_risk()).await;
     assert!(risked.is_live(), "at risk before it is lost: {why}");
     for (_, old) in &pairs {
         assert_eq!(soon(old.lost()).await, Ended::Expired);
     }
-    drop(gate);
+    drop(lock);
     for (next, _) in pairs {
         soon(next).await.unwrap();
     }
@@ -48,18 +48,18 @@ async fn s47_holders_that_cannot_renew_have_lost_before_the_next_ones_hold() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s44_a_renewal_that_comes_too_late_brings_nothing_back() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let hold = tenure.mutex("x").ttl(ms(300)).renew(false).acquire().await.unwrap();
     let fence = hold.fence();
     assert_eq!(soon(hold.lost()).await, Ended::Expired);
     until_free(&tenure, "x").await;
     let id: Vec<u8> = {
         let id = "SELECT id FROM claim WHERE fence = ?1";
-        let found = ground.sql().query_row(id, [fence.get() as i64], |row| row.get(0));
+        let found = site.sql().query_row(id, [fence.get() as i64], |row| row.get(0));
         found.unwrap_or_else(|_| vec![0; 16])
     };
-    let engine = File::open(&ground.path).unwrap();
+    let engine = File::open(&site.path).unwrap();
     let renewal = Renewal::Hold {
         name: Name::new(Space::Lock, "x").unwrap(),
         id: tenure::engine::ClaimId::from_bytes(id.try_into().unwrap()),
@@ -75,12 +75,12 @@ async fn s44_a_renewal_that_comes_too_late_brings_nothing_back() {
 /// Someone deletes the row by hand: the holder hears of it at its next renewal.
 #[tokio::test(flavor = "multi_thread")]
 async fn s46_a_hold_that_the_file_does_not_know_is_lost() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let hold = tenure.mutex("x").ttl(ms(1500)).acquire().await.unwrap();
-    let gate = ground.close_gate();
-    ground.sql().execute_batch("DELETE FROM claim; UPDATE name SET held = 0, fixed = 0").unwrap();
-    drop(gate);
+    let lock = site.lock_writers();
+    site.sql().execute_batch("DELETE FROM claim; UPDATE name SET held = 0, fixed = 0").unwrap();
+    drop(lock);
     assert_eq!(soon(hold.lost()).await, Ended::Forgotten);
     assert!(!hold.is_live());
 }
@@ -88,34 +88,34 @@ async fn s46_a_hold_that_the_file_does_not_know_is_lost() {
 /// Nobody can be asked when the hold is dropped: the drop does not wait, and the release comes later.
 #[tokio::test(flavor = "multi_thread")]
 async fn s49_a_release_that_cannot_be_made_now_is_made_later() {
-    let ground = Ground::new();
-    let (ours, theirs) = (ground.connect().await, ground.connect().await);
+    let site = FileSite::new();
+    let (ours, theirs) = (site.connect().await, site.connect().await);
     let hold = ours.mutex("x").ttl(secs(60)).acquire().await.unwrap();
-    let gate = ground.close_gate();
+    let lock = site.lock_writers();
     let began = now();
     drop(hold);
     assert!(now().since(began) < ms(500), "a drop never waits");
     pause(ms(300)).await;
-    drop(gate);
+    drop(lock);
     until_free(&theirs, "x").await;
     // A process that ends meanwhile waits for nobody for long.
-    let mut other = Other::on(&ground).await;
+    let mut other = ChildProcess::on(&site).await;
     other.tell("claim a y 600000");
     other.hears("held a").await;
-    let gate = ground.close_gate();
+    let lock = site.lock_writers();
     other.tell("drop a");
     other.hears("dropped a").await;
     let began = now();
     other.reap();
     assert!(now().since(began) < secs(12), "{:?}", now().since(began));
-    drop(gate);
+    drop(lock);
     until_free(&theirs, "y").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s53_a_thousand_holds_are_renewed_together_and_none_is_lost() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let asks: Vec<_> = (0..1000)
         .map(|n| tokio::spawn(tenure.mutex(format!("x{n}")).ttl(secs(3)).join()))
         .collect();
@@ -128,14 +128,14 @@ async fn s53_a_thousand_holds_are_renewed_together_and_none_is_lost() {
     for hold in holds {
         assert_eq!(hold.release().await.unwrap(), Released::InTime);
     }
-    ground.is_sound();
+    site.is_sound();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s56_code_that_blocks_the_only_thread_does_not_stop_renewals() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let mut other = Other::on(&ground).await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
+    let mut other = ChildProcess::on(&site).await;
     other.tell("claim a x 1000");
     let fence = other.hears("held a").await.fence();
     let next = wait_for(&tenure, "x", secs(30));
@@ -151,8 +151,8 @@ async fn s56_code_that_blocks_the_only_thread_does_not_stop_renewals() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s57_a_section_that_panics_is_released_and_one_that_is_forgotten_ends_at_its_longest() {
-    let ground = Ground::new();
-    let (ours, theirs) = (ground.connect().await, ground.connect().await);
+    let site = FileSite::new();
+    let (ours, theirs) = (site.connect().await, site.connect().await);
     let hold = ours.mutex("x").ttl(secs(600)).acquire().await.unwrap();
     let section = tokio::spawn(async move {
         let _hold = hold;
@@ -168,9 +168,9 @@ async fn s57_a_section_that_panics_is_released_and_one_that_is_forgotten_ends_at
 /// A hold that is detached goes on without its process; it does not outlive its ttl.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_detached_hold_outlives_its_process_and_not_its_ttl() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let mut other = Other::on(&ground).await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
+    let mut other = ChildProcess::on(&site).await;
     other.tell("claim a x 1500");
     other.hears("held a").await;
     other.tell("detach a");
@@ -188,9 +188,9 @@ async fn a_detached_hold_outlives_its_process_and_not_its_ttl() {
 /// A hold that is to outlive its process is renewed by it, and lasts for its ttl after that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_that_outlives_its_process_is_renewed_while_that_lives_and_ends_by_its_ttl() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let mut other = Other::on(&ground).await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
+    let mut other = ChildProcess::on(&site).await;
     other.tell("claim a x 1500");
     let fence = other.hears("held a").await.fence();
     other.tell("outlive a");
@@ -210,12 +210,12 @@ async fn a_hold_that_outlives_its_process_is_renewed_while_that_lives_and_ends_b
 /// it is made to jump, all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn s6_a_wall_clock_that_jumps_changes_nothing() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let clock = tenure_testkit::servers::Clock::new().unwrap();
     let variables = clock.environment().map(|(name, value)| (name, value.into_os_string()));
-    let mut other = Other::start_with(&[], &variables).await;
-    other.tell(&format!("connect {}", ground.url()));
+    let mut other = ChildProcess::start_with(&[], &variables).await;
+    other.tell(&format!("connect {}", site.url()));
     other.hears("connected").await;
     other.tell("claim a x 1500");
     let fence = other.hears("held a").await.fence();

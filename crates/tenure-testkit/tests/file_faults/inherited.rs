@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::probe_file::*;
+use crate::file_site::*;
 
 /// What the descriptors of a process lead to.
 fn descriptors(pid: u64) -> Vec<PathBuf> {
@@ -21,11 +21,11 @@ async fn until_it_sleeps(pid: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s63_a_child_inherits_nothing() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let hold = tenure.mutex("x").acquire().await.unwrap();
-    let mut other = Other::on(&ground).await;
-    // It waits, watches others and has been at the gate: all that it ever opens is open.
+    let mut other = ChildProcess::on(&site).await;
+    // It waits, watches others and has taken the writer lock: all that it ever opens is open.
     other.tell("claim a x 600000");
     until_waiting(&tenure, "x", 1).await;
     other.tell("spawn");
@@ -51,12 +51,12 @@ async fn s63_a_child_inherits_nothing() {
     end(child);
 }
 
-/// A child of a fork has the socket, the gate and the file open, and is not its parent.
+/// A child of a fork has the socket, the lock file and the database open, and is not its parent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forked_child_does_not_keep_its_parent_alive() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let mut other = Other::on(&ground).await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
+    let mut other = ChildProcess::on(&site).await;
     other.tell("claim a x 600000");
     other.hears("held a").await;
     let hold = tenure.mutex("y").ttl(secs(600)).acquire().await.unwrap();
@@ -83,14 +83,16 @@ fn end(pid: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s64_without_descriptors_there_is_a_clear_error_and_no_spin() {
-    let ground = Ground::new();
-    drop(ground.connect().await);
+    let site = FileSite::new();
+    drop(site.connect().await);
     let mut clear = 0;
     // Wherever they run out.
     for limit in 8..30 {
         let script = format!(r#"ulimit -n {limit}; exec "$0" "$@""#);
-        let Some(mut other) = Other::may_start(&["sh", "-c", &script]).await else { continue };
-        other.tell(&format!("connect {}", ground.url()));
+        let Some(mut other) = ChildProcess::may_start(&["sh", "-c", &script]).await else {
+            continue;
+        };
+        other.tell(&format!("connect {}", site.url()));
         until("an answer", async || {
             !other.all("connected").is_empty() || !other.all("refused").is_empty()
         })
@@ -120,12 +122,12 @@ async fn s64_without_descriptors_there_is_a_clear_error_and_no_spin() {
 /// They run out while it waits and holds: what it has goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn s64_when_descriptors_run_out_what_is_held_goes_on() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let hold = tenure.mutex("x").ttl(secs(600)).acquire().await.unwrap();
     let limited = r#"ulimit -n 200; exec "$0" "$@""#;
-    let mut other = Other::start(&["sh", "-c", limited]).await;
-    other.tell(&format!("connect {}", ground.url()));
+    let mut other = ChildProcess::start(&["sh", "-c", limited]).await;
+    other.tell(&format!("connect {}", site.url()));
     other.tell("claim y y 1000");
     other.hears("held y").await;
     other.tell("open 0");

@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 
-use crate::probe_file::*;
+use crate::file_site::*;
 
 /// Far longer than a test waits: nothing may depend on its end.
 const TTL: &str = "600000";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_the_next_is_served_at_once_when_a_holder_is_killed() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     for round in 0..5 {
         let name = format!("x{round}");
-        let mut holder = Other::on(&ground).await;
-        let mut waiter = Other::on(&ground).await;
+        let mut holder = ChildProcess::on(&site).await;
+        let mut waiter = ChildProcess::on(&site).await;
         holder.tell(&format!("claim a {name} {TTL}"));
         let fence = holder.hears("held a").await.fence();
         waiter.tell(&format!("claim b {name} {TTL}"));
@@ -30,14 +30,14 @@ async fn s111_the_next_is_served_at_once_when_a_holder_is_killed() {
         assert!(killed.until(held.at()) < AT_ONCE, "{:?}", killed.until(held.at()));
         assert_eq!(holder.state(), 'Z');
     }
-    ground.is_sound();
+    site.is_sound();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_whoever_comes_first_finds_that_a_holder_was_killed() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let mut holder = Other::on(&ground).await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
+    let mut holder = ChildProcess::on(&site).await;
     for (tag, name) in [("a", "x"), ("b", "y"), ("c", "z")] {
         holder.tell(&format!("claim {tag} {name} {TTL}"));
         holder.hears(&format!("held {tag}")).await;
@@ -50,23 +50,23 @@ async fn s111_whoever_comes_first_finds_that_a_holder_was_killed() {
     drop(within(AT_ONCE, tenure.mutex("z").acquire()).await.unwrap());
 }
 
-/// A try that comes while the clerk is still busy with the one before it: the holder, over whom it
+/// A try that comes while the worker thread is still busy with the one before it: the holder, over whom it
 /// watches, was killed in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_a_try_finds_a_holder_that_was_killed_just_now() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let mut holder = Other::on(&ground).await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
+    let mut holder = ChildProcess::on(&site).await;
     holder.tell(&format!("claim a x {TTL}"));
     holder.hears("held a").await;
-    let (clerk, go_on) = Busy::new();
+    let (worker, go_on) = Busy::new();
     let mut first = pin!(tenure.mutex("x").try_acquire());
-    let waker = Waker::from(clerk.clone());
+    let waker = Waker::from(worker.clone());
     // Nobody is so quick that this is answered before it is asked for.
-    let gate = ground.close_gate();
+    let lock = site.lock_writers();
     assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    drop(gate);
-    until("the clerk has answered", async || clerk.answered.load(Ordering::SeqCst)).await;
+    drop(lock);
+    until("the worker has answered", async || worker.answered.load(Ordering::SeqCst)).await;
     holder.kill();
     holder.reap();
     let mut second = pin!(tenure.mutex("x").try_acquire());
@@ -100,14 +100,14 @@ impl Wake for Busy {
 /// of those that live is served.
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_the_line_goes_on_whoever_of_it_is_killed() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let pairs = (0..5).flat_map(|one| (0..5).map(move |two| (one, two)));
     for (round, (one, two)) in pairs.filter(|(one, two)| one != two).enumerate() {
         let name = format!("x{round}");
         let mut line = Vec::new();
         for place in 0..5 {
-            let mut other = Other::on(&ground).await;
+            let mut other = ChildProcess::on(&site).await;
             other.tell(&format!("claim t {name} {TTL}"));
             match place {
                 0 => drop(other.hears("held t").await),
@@ -135,18 +135,18 @@ async fn s111_the_line_goes_on_whoever_of_it_is_killed() {
         }
         assert_eq!(view(&tenure, &name).await, None);
     }
-    ground.is_sound();
+    site.is_sound();
 }
 
 /// A client with a guard is gone when both processes are, in either order.
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_a_guard_keeps_what_is_held_until_it_ends_too() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     for guard_first in [false, true] {
         let name = format!("x{guard_first}");
-        let mut guard = Other::start(&[]).await;
-        let mut holder = Other::at(&format!("{}?guard={}", ground.url(), guard.pid())).await;
+        let mut guard = ChildProcess::start(&[]).await;
+        let mut holder = ChildProcess::at(&format!("{}?guard={}", site.url(), guard.pid())).await;
         holder.tell(&format!("claim a {name} {TTL}"));
         holder.hears("held a").await;
         let next = wait_for(&tenure, &name, secs(600));
@@ -167,12 +167,12 @@ async fn s111_a_guard_keeps_what_is_held_until_it_ends_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_a_guard_that_is_no_process_is_refused() {
-    let ground = Ground::new();
-    let mut gone = Other::start(&[]).await;
+    let site = FileSite::new();
+    let mut gone = ChildProcess::start(&[]).await;
     gone.kill();
     gone.reap();
     for guard in [gone.pid().to_string(), "me".to_owned(), "-1".to_owned()] {
-        let connected = tenure::Tenure::connect(&format!("{}?guard={guard}", ground.url())).await;
+        let connected = tenure::Tenure::connect(&format!("{}?guard={guard}", site.url())).await;
         let error = connected.unwrap_err();
         assert!(!error.is_retryable(), "{guard}: {error}");
     }
@@ -181,15 +181,15 @@ async fn s111_a_guard_that_is_no_process_is_refused() {
 /// The pid belongs to someone else by now.
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_a_pid_that_came_again_is_not_taken_for_the_holder() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let mut holder = Other::on(&ground).await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
+    let mut holder = ChildProcess::on(&site).await;
     holder.tell(&format!("claim a x {TTL}"));
     holder.hears("held a").await;
     holder.kill();
     holder.reap();
     let (own, was) = (std::process::id(), holder.pid());
-    let changed = ground.sql().execute("UPDATE process SET pid = ?1 WHERE pid = ?2", [own, was]);
+    let changed = site.sql().execute("UPDATE process SET pid = ?1 WHERE pid = ?2", [own, was]);
     assert_eq!(changed.unwrap(), 1);
     assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some());
 }
@@ -197,16 +197,16 @@ async fn s111_a_pid_that_came_again_is_not_taken_for_the_holder() {
 /// It was killed after it had given the next one its turn, and before it could say so.
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_a_turn_that_was_given_and_not_told_is_found() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let (mut holder, mut waiter) = (Other::on(&ground).await, Other::on(&ground).await);
+    let site = FileSite::new();
+    let tenure = site.connect().await;
+    let (mut holder, mut waiter) = (ChildProcess::on(&site).await, ChildProcess::on(&site).await);
     holder.tell(&format!("claim a x {TTL}"));
     holder.hears("held a").await;
     waiter.tell(&format!("claim b x {TTL}"));
     until_waiting(&tenure, "x", 1).await;
     {
-        let _gate = ground.close_gate();
-        let db = ground.sql();
+        let _gate = site.lock_writers();
+        let db = site.sql();
         db.execute_batch("DELETE FROM claim WHERE state = 2; UPDATE meta SET number = number + 1")
             .unwrap();
         let grant = "UPDATE claim SET state = 2, first_life = 1, since = ?1, until = ?2,
@@ -222,10 +222,10 @@ async fn s111_a_turn_that_was_given_and_not_told_is_found() {
 /// One that asks for more than is free stands in front, and is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_a_heavy_head_that_was_killed_is_in_nobodys_way() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let _one = tenure.semaphore("x", 3).acquire().await.unwrap();
-    let mut heavy = Other::on(&ground).await;
+    let mut heavy = ChildProcess::on(&site).await;
     heavy.tell(&format!("units a x 3 3 {TTL}"));
     until_waiting(&tenure, "x", 1).await;
     assert!(tenure.semaphore("x", 3).try_acquire().await.unwrap().is_none());
@@ -234,7 +234,7 @@ async fn s111_a_heavy_head_that_was_killed_is_in_nobodys_way() {
     heavy.kill();
     let unit = within(AT_ONCE, waits).await.unwrap().unwrap();
     drop(unit);
-    let mut heavy = Other::on(&ground).await;
+    let mut heavy = ChildProcess::on(&site).await;
     heavy.tell(&format!("units a x 3 3 {TTL}"));
     until_waiting(&tenure, "x", 1).await;
     heavy.kill();
@@ -246,13 +246,13 @@ async fn s111_a_heavy_head_that_was_killed_is_in_nobodys_way() {
 /// Hand-overs past a killed head, counted from the release.
 #[tokio::test(flavor = "multi_thread")]
 async fn s26_the_line_passes_over_a_head_that_was_killed() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let (mut next, mut worst) = (Other::on(&ground).await, ms(0));
+    let site = FileSite::new();
+    let tenure = site.connect().await;
+    let (mut next, mut worst) = (ChildProcess::on(&site).await, ms(0));
     for round in 0..20 {
         let (name, tag) = (format!("x{round}"), format!("t{round}"));
         let hold = tenure.mutex(&name).ttl(secs(600)).acquire().await.unwrap();
-        let mut head = Other::on(&ground).await;
+        let mut head = ChildProcess::on(&site).await;
         head.tell(&format!("claim a {name} {TTL}"));
         until_waiting(&tenure, &name, 1).await;
         next.tell(&format!("claim {tag} {name} {TTL}"));
@@ -269,27 +269,27 @@ async fn s26_the_line_passes_over_a_head_that_was_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s39_nothing_is_left_of_processes_that_were_killed() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let mut others = Vec::new();
     for name in ["x", "x", "y", "z"] {
-        let mut other = Other::on(&ground).await;
+        let mut other = ChildProcess::on(&site).await;
         other.tell(&format!("claim a {name} {TTL}"));
         others.push(other);
     }
-    until("all are there", async || ground.number("SELECT count(*) FROM claim") == 4).await;
+    until("all are there", async || site.number("SELECT count(*) FROM claim") == 4).await;
     for other in &mut others {
         other.kill();
         other.reap();
     }
     // As if a minute had passed since someone last looked after it.
-    ground.sql().execute("UPDATE meta SET swept = 0", []).unwrap();
+    site.sql().execute("UPDATE meta SET swept = 0", []).unwrap();
     drop(tenure);
-    let tenure = ground.connect().await;
+    let tenure = site.connect().await;
     for table in ["claim", "process", "name", "trace"] {
-        assert_eq!(ground.number(&format!("SELECT count(*) FROM {table}")), 0, "{table}");
+        assert_eq!(site.number(&format!("SELECT count(*) FROM {table}")), 0, "{table}");
     }
-    let left = std::fs::read_dir(ground.beside("-sockets")).unwrap().count();
+    let left = std::fs::read_dir(site.beside("-sockets")).unwrap().count();
     assert_eq!(left, 0, "sockets");
     assert_eq!(tenure.list("").await.unwrap().len(), 0);
 }

@@ -9,13 +9,13 @@ use tenure::engine::{
 use tenure::engines::file::File;
 use tenure::{ErrorKind, Tenure};
 
-use crate::probe_file::*;
+use crate::file_site::*;
 
 const BOOT: &str = "11111111-2222-3333-4444-555555555555";
 
 /// Lets the file say that it was last used in another boot. Nobody may have it open.
-fn reboot(ground: &Ground, machine: Option<&str>) {
-    let db = ground.sql();
+fn reboot(site: &FileSite, machine: Option<&str>) {
+    let db = site.sql();
     db.execute("UPDATE meta SET boot = ?1", [BOOT]).unwrap();
     if let Some(machine) = machine {
         db.execute("UPDATE meta SET machine = ?1", [machine]).unwrap();
@@ -24,28 +24,27 @@ fn reboot(ground: &Ground, machine: Option<&str>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s108_a_file_of_another_machine_is_refused() {
-    let ground = Ground::new();
-    drop(ground.connect().await.mutex("x").acquire().await.unwrap());
+    let site = FileSite::new();
+    drop(site.connect().await.mutex("x").acquire().await.unwrap());
     let own = fs::read_to_string("/etc/machine-id").unwrap_or_default();
     if own.trim().is_empty() {
         return;
     }
-    reboot(&ground, Some("0123456789abcdef0123456789abcdef"));
-    let error = Tenure::connect(&ground.url()).await.unwrap_err();
+    reboot(&site, Some("0123456789abcdef0123456789abcdef"));
+    let error = Tenure::connect(&site.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("another machine"), "{error}");
     // It is left as it was.
-    let boot: String =
-        ground.sql().query_row("SELECT boot FROM meta", [], |row| row.get(0)).unwrap();
+    let boot: String = site.sql().query_row("SELECT boot FROM meta", [], |row| row.get(0)).unwrap();
     assert_eq!(boot, BOOT);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s108_another_machine_that_takes_the_file_over_is_noticed_by_those_who_use_it() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let hold = tenure.mutex("x").ttl(ms(900)).acquire().await.unwrap();
-    reboot(&ground, None);
+    reboot(&site, None);
     let error = tenure.mutex("y").try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("another machine"), "{error}");
     soon(hold.lost()).await;
@@ -53,22 +52,22 @@ async fn s108_another_machine_that_takes_the_file_over_is_noticed_by_those_who_u
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s108_after_a_reboot_all_holds_are_void_and_fences_go_on() {
-    let ground = Ground::new();
-    let mut other = Other::on(&ground).await;
+    let site = FileSite::new();
+    let mut other = ChildProcess::on(&site).await;
     for name in ["x", "y", "z"] {
         other.tell(&format!("claim {name} {name} 600000"));
         other.hears(&format!("held {name}")).await;
     }
     other.tell("claim w x 600000");
-    let (tenure, semaphore) = (ground.connect().await, "seats");
+    let (tenure, semaphore) = (site.connect().await, "seats");
     until_waiting(&tenure, "x", 1).await;
     let last = holders(&tenure, "z").await[0];
     tenure.semaphore(semaphore, 2).resize(5).await.unwrap();
     drop(tenure);
     other.kill();
     other.reap();
-    reboot(&ground, None);
-    let tenure = ground.connect().await;
+    reboot(&site, None);
+    let tenure = site.connect().await;
     assert_eq!(tenure.list("").await.unwrap().len(), 0, "all holds and places are void");
     for name in ["x", "y", "z"] {
         let hold = tenure.mutex(name).try_acquire().await.unwrap().unwrap();
@@ -81,15 +80,15 @@ async fn s108_after_a_reboot_all_holds_are_void_and_fences_go_on() {
         units.push(unit);
     }
     assert_eq!(units.len(), 5);
-    ground.is_sound();
+    site.is_sound();
 }
 
 /// Numbers that were lost with a power cut are not given again: they go on with the wall clock.
 #[tokio::test(flavor = "multi_thread")]
 async fn s108_after_a_reboot_fences_are_above_those_that_the_disk_never_saw() {
-    let ground = Ground::new();
+    let site = FileSite::new();
     let fence = {
-        let tenure = ground.connect().await;
+        let tenure = site.connect().await;
         let mut fence = 0;
         for _ in 0..50 {
             fence = tenure.mutex("x").acquire().await.unwrap().fence().get();
@@ -97,15 +96,15 @@ async fn s108_after_a_reboot_fences_are_above_those_that_the_disk_never_saw() {
         tenure.close().await;
         fence
     };
-    ground.sql().execute("UPDATE meta SET number = number - 40", []).unwrap();
-    reboot(&ground, None);
-    let hold = ground.connect().await.mutex("x").acquire().await.unwrap();
+    site.sql().execute("UPDATE meta SET number = number - 40", []).unwrap();
+    reboot(&site, None);
+    let hold = site.connect().await.mutex("x").acquire().await.unwrap();
     assert!(hold.fence().get() > fence, "{} after {fence}", hold.fence());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s108_what_a_once_left_outlives_the_machine() {
-    let ground = Ground::new();
+    let site = FileSite::new();
     let name = Name::new(Space::Once, "import").unwrap();
     let ask = |keep: Duration| {
         let mut claim = Claim::new(name.clone(), SystemWorld.mint().unwrap());
@@ -114,7 +113,7 @@ async fn s108_what_a_once_left_outlives_the_machine() {
     };
     // As long as can be said: a time that cannot be added to must not lock the file for ever.
     for keep in [secs(3600), Duration::MAX] {
-        let engine = File::open(&ground.path).unwrap();
+        let engine = File::open(&site.path).unwrap();
         let claim = ask(keep);
         let verdict = engine.claim(&claim).await.unwrap();
         let fence = match verdict {
@@ -126,22 +125,22 @@ async fn s108_what_a_once_left_outlives_the_machine() {
         leave.settle = Some(Settle { fence, outcome: Some((&b"42 rows"[..]).into()) });
         engine.leave(&leave).await.unwrap();
         engine.close().await.unwrap();
-        reboot(&ground, None);
-        let engine = File::open(&ground.path).unwrap();
+        reboot(&site, None);
+        let engine = File::open(&site.path).unwrap();
         match engine.claim(&ask(keep)).await.unwrap() {
             Verdict::Settled(outcome) => assert_eq!(&*outcome, b"42 rows"),
             other => panic!("{other:?}"),
         }
         engine.close().await.unwrap();
-        ground.sql().execute("DELETE FROM name", []).unwrap();
+        site.sql().execute("DELETE FROM name", []).unwrap();
     }
 }
 
-/// Mounts what `kind` says on the folder, and starts a puppet that sees it.
-async fn on_mount(ground: &Ground, mount: &str) -> Other {
-    let folder = ground.folder.path().display();
+/// Mounts what `kind` says on the folder, and starts a child process that sees it.
+async fn on_mount(site: &FileSite, mount: &str) -> ChildProcess {
+    let folder = site.folder.path().display();
     let script = format!(r#"{mount} '{folder}' && chmod 700 '{folder}' && exec "$0" "$@""#);
-    Other::start(&["unshare", "--mount", "sh", "-c", &script]).await
+    ChildProcess::start(&["unshare", "--mount", "sh", "-c", &script]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,13 +148,13 @@ async fn s108_a_file_system_in_memory_will_do() {
     if !is_root("s108") {
         return;
     }
-    let ground = Ground::new();
-    let mut other = on_mount(&ground, "mount -t tmpfs -o size=8m none").await;
-    other.tell(&format!("connect {}", ground.url()));
+    let site = FileSite::new();
+    let mut other = on_mount(&site, "mount -t tmpfs -o size=8m none").await;
+    other.tell(&format!("connect {}", site.url()));
     other.hears("connected").await;
     other.tell("claim a x 600000");
     other.hears("held a").await;
-    assert!(!ground.path.exists(), "it is on the mount");
+    assert!(!site.path.exists(), "it is on the mount");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,10 +162,10 @@ async fn s108_a_boot_time_of_its_own_is_refused() {
     if !is_root("s108") {
         return;
     }
-    let ground = Ground::new();
+    let site = FileSite::new();
     let through = ["unshare", "--time", "--boottime", "3600", "--fork", "--kill-child"];
-    let mut other = Other::start(&through).await;
-    other.tell(&format!("connect {}", ground.url()));
+    let mut other = ChildProcess::start(&through).await;
+    other.tell(&format!("connect {}", site.url()));
     let refused = other.hears("refused").await;
     assert_eq!(refused.word(1), "Unsupported");
     assert!(refused.0.contains("time namespace"), "{refused:?}");
@@ -177,11 +176,11 @@ async fn s108_a_file_system_that_a_process_serves_is_refused() {
     if !is_root("s108") || !std::path::Path::new("/dev/fuse").exists() {
         return;
     }
-    let ground = Ground::new();
-    let mut other = Other::start(&["unshare", "--mount"]).await;
-    other.tell(&format!("fuse {}", ground.folder.path().display()));
+    let site = FileSite::new();
+    let mut other = ChildProcess::start(&["unshare", "--mount"]).await;
+    other.tell(&format!("fuse {}", site.folder.path().display()));
     other.hears("mounted").await;
-    other.tell(&format!("connect {}", ground.url()));
+    other.tell(&format!("connect {}", site.url()));
     let refused = other.hears("refused").await;
     assert_eq!(refused.word(1), "Unsupported", "{refused:?}");
     assert!(refused.0.contains("is on FUSE"), "{refused:?}");

@@ -3,12 +3,12 @@
 
 use tenure::Tenure;
 
-use crate::probe_file::*;
+use crate::file_site::*;
 
-async fn holds_until_its_ttl(ground: &Ground, tenure: &Tenure, through: &[&str]) {
+async fn holds_until_its_ttl(site: &FileSite, tenure: &Tenure, through: &[&str]) {
     let name = format!("x{}", through.len());
-    let mut holder = Other::start(through).await;
-    holder.tell(&format!("connect {}", ground.url()));
+    let mut holder = ChildProcess::start(through).await;
+    holder.tell(&format!("connect {}", site.url()));
     holder.hears("connected").await;
     holder.tell(&format!("claim a {name} 2500"));
     let fence = holder.hears("held a").await.fence();
@@ -32,10 +32,10 @@ async fn s111_a_holder_in_another_pid_namespace_ends_with_its_ttl() {
     if !is_root("s111") {
         return;
     }
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
-    holds_until_its_ttl(&ground, &tenure, &namespace).await;
+    holds_until_its_ttl(&site, &tenure, &namespace).await;
 }
 
 /// `/proc` is that of the namespace around it: its pids are other processes'.
@@ -44,17 +44,17 @@ async fn s111_a_holder_that_cannot_see_its_own_pids_ends_with_its_ttl() {
     if !is_root("s111") {
         return;
     }
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
     let namespace = ["unshare", "--pid", "--fork", "--kill-child"];
-    holds_until_its_ttl(&ground, &tenure, &namespace).await;
+    holds_until_its_ttl(&site, &tenure, &namespace).await;
     // Nor does it take anyone of its own namespace for dead by what it reads there.
-    let mut other = Other::start(&namespace).await;
-    other.tell(&format!("connect {}", ground.url()));
+    let mut other = ChildProcess::start(&namespace).await;
+    other.tell(&format!("connect {}", site.url()));
     other.hears("connected").await;
     other.tell("claim a y 600000");
     other.hears("held a").await;
-    assert_eq!(ground.number("SELECT space FROM process ORDER BY number DESC LIMIT 1"), 0);
+    assert_eq!(site.number("SELECT space FROM process ORDER BY number DESC LIMIT 1"), 0);
 }
 
 /// Root's processes are hidden from others: that they cannot be seen does not mean that they are gone.
@@ -63,14 +63,14 @@ async fn s111_a_holder_that_is_hidden_is_not_dead() {
     if !is_root("s111") {
         return;
     }
-    let ground = Ground::new();
-    std::os::unix::fs::chown(ground.folder.path(), Some(12345), Some(12345)).unwrap();
+    let site = FileSite::new();
+    std::os::unix::fs::chown(site.folder.path(), Some(12345), Some(12345)).unwrap();
     let mount = r#"mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=12345 \
         --regid=12345 --clear-groups "$0" "$@""#;
-    let mut user = Other::start(&["unshare", "--mount", "sh", "-c", mount]).await;
-    user.tell(&format!("connect {}", ground.url()));
+    let mut user = ChildProcess::start(&["unshare", "--mount", "sh", "-c", mount]).await;
+    user.tell(&format!("connect {}", site.url()));
     user.hears("connected").await;
-    let mut root = Other::on(&ground).await;
+    let mut root = ChildProcess::on(&site).await;
     root.tell("claim a x 600000");
     root.hears("held a").await;
     user.tell("try b x 600000");
@@ -78,7 +78,7 @@ async fn s111_a_holder_that_is_hidden_is_not_dead() {
     assert_eq!(user.all("held b").len(), 0, "two holders");
     // But when it ends, that is heard.
     user.tell("claim c x 600000");
-    until_waiting(&ground.connect().await, "x", 1).await;
+    until_waiting(&site.connect().await, "x", 1).await;
     root.kill();
     user.hears_within("held c", AT_ONCE).await;
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tenure::engines::file::File;
 use tenure::{ErrorKind, Tenure};
 
-use crate::probe_file::*;
+use crate::file_site::*;
 
 async fn refused(path: &Path, kind: ErrorKind, says: &str) {
     let error = Tenure::connect(&url(path)).await.unwrap_err();
@@ -35,8 +35,8 @@ fn mode(path: &Path, mode: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_path_will_do() {
-    let ground = Ground::new();
-    let folder = ground.folder.path();
+    let site = FileSite::new();
+    let folder = site.folder.path();
     let long = "l".repeat(200);
     let names: [&OsStr; 6] = [
         OsStr::new("with spaces & signs?#%.db"),
@@ -55,14 +55,14 @@ async fn any_path_will_do() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relative_path_is_one_below_the_working_directory() {
-    let ground = Ground::new();
+    let site = FileSite::new();
     let here = std::env::current_dir().unwrap();
     // Up to the root and down again: the working directory belongs to all tests.
     let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
-    let relative = up.join(ground.path.strip_prefix("/").unwrap());
+    let relative = up.join(site.path.strip_prefix("/").unwrap());
     works(&relative).await;
-    assert!(ground.path.exists());
-    let tenure = connect(&format!("file://{}", ground.path.display())).await;
+    assert!(site.path.exists());
+    let tenure = connect(&format!("file://{}", site.path.display())).await;
     assert_eq!(tenure.list("").await.unwrap().len(), 0);
 }
 
@@ -80,17 +80,17 @@ async fn a_url_without_a_file_says_how_to_write_one() {
     }
     assert!(!Path::new("~").exists());
     // A folder is no file, and nothing is made beside it.
-    let ground = Ground::new();
-    let folder = ground.folder.path().join("folder");
+    let site = FileSite::new();
+    let folder = site.folder.path().join("folder");
     fs::create_dir(&folder).unwrap();
     refused(&folder, ErrorKind::Denied, "not a plain file").await;
-    assert_eq!(fs::read_dir(ground.folder.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(site.folder.path()).unwrap().count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_behind_a_link_is_the_folder() {
-    let ground = Ground::new();
-    let (real, link) = (ground.folder.path().join("real"), ground.folder.path().join("link"));
+    let site = FileSite::new();
+    let (real, link) = (site.folder.path().join("real"), site.folder.path().join("link"));
     fs::create_dir(&real).unwrap();
     symlink(&real, &link).unwrap();
     let (ours, theirs) =
@@ -105,8 +105,8 @@ async fn a_folder_behind_a_link_is_the_folder() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn places_that_others_can_change_are_refused() {
-    let ground = Ground::new();
-    let folder = ground.folder.path();
+    let site = FileSite::new();
+    let folder = site.folder.path();
     let open = folder.join("open");
     fs::create_dir(&open).unwrap();
     mode(&open, 0o777);
@@ -142,8 +142,8 @@ async fn places_that_others_can_change_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_other_programs_are_left_alone() {
-    let ground = Ground::new();
-    let path = |name: &str| ground.folder.path().join(name);
+    let site = FileSite::new();
+    let path = |name: &str| site.folder.path().join(name);
     fs::write(path("text.db"), "just some notes, nothing to do with SQLite\n".repeat(100)).unwrap();
     let foreign = rusqlite::Connection::open(path("foreign.db")).unwrap();
     foreign.execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (1)").unwrap();
@@ -161,35 +161,35 @@ async fn files_of_other_programs_are_left_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s118_a_file_of_a_later_version_is_refused_politely() {
-    let ground = Ground::new();
-    works(&ground.path).await;
-    ground.sql().execute_batch("PRAGMA user_version = 2").unwrap();
-    refused(&ground.path, ErrorKind::Unsupported, "format 2").await;
-    refused(&ground.path, ErrorKind::Unsupported, "use the later version").await;
-    assert_eq!(ground.number("PRAGMA user_version"), 2);
+    let site = FileSite::new();
+    works(&site.path).await;
+    site.sql().execute_batch("PRAGMA user_version = 2").unwrap();
+    refused(&site.path, ErrorKind::Unsupported, "format 2").await;
+    refused(&site.path, ErrorKind::Unsupported, "use the later version").await;
+    assert_eq!(site.number("PRAGMA user_version"), 2);
 }
 
 /// Killed between the two writes that make a file.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_whose_maker_was_killed_is_made_by_the_next() {
     for (number, half) in ["", "PRAGMA journal_mode = WAL"].iter().enumerate() {
-        let ground = Ground::new();
-        let db = rusqlite::Connection::open(&ground.path).unwrap();
+        let site = FileSite::new();
+        let db = rusqlite::Connection::open(&site.path).unwrap();
         db.execute_batch(half).unwrap();
         drop(db);
         if number == 0 {
-            fs::write(&ground.path, "").unwrap();
+            fs::write(&site.path, "").unwrap();
         }
-        mode(&ground.path, 0o600);
-        works(&ground.path).await;
+        mode(&site.path, 0o600);
+        works(&site.path).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_file_says_so_and_nobody_holds() {
-    let ground = Ground::new();
+    let site = FileSite::new();
     {
-        let tenure = ground.connect().await;
+        let tenure = site.connect().await;
         let asks: Vec<_> =
             (0..200).map(|n| wait_for(&tenure, &format!("x{n}"), secs(600))).collect();
         for ask in asks {
@@ -197,15 +197,15 @@ async fn a_damaged_file_says_so_and_nobody_holds() {
         }
         tenure.close().await;
     }
-    let db = ground.sql();
+    let db = site.sql();
     db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     drop(db);
-    let mut bytes = fs::read(&ground.path).unwrap();
+    let mut bytes = fs::read(&site.path).unwrap();
     for byte in bytes.iter_mut().skip(4096) {
         *byte = byte.wrapping_mul(31).wrapping_add(7);
     }
-    fs::write(&ground.path, bytes).unwrap();
-    let opened = Tenure::connect(&ground.url()).await;
+    fs::write(&site.path, bytes).unwrap();
+    let opened = Tenure::connect(&site.url()).await;
     let error = match opened {
         Err(error) => error,
         Ok(tenure) => tenure.mutex("x1").try_acquire().await.unwrap_err(),
@@ -219,8 +219,8 @@ async fn a_user_is_refused_what_belongs_to_others() {
     if !is_root("a_user_is_refused_what_belongs_to_others") {
         return;
     }
-    let ground = Ground::new();
-    let folder = ground.folder.path();
+    let site = FileSite::new();
+    let folder = site.folder.path();
     mode(folder, 0o755);
     works(&folder.join("roots.db")).await;
     let mine = folder.join("mine");
@@ -260,8 +260,8 @@ async fn a_user_is_refused_what_belongs_to_others() {
     again.hears("connected").await;
 }
 
-async fn as_user() -> Other {
-    Other::start(&["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"]).await
+async fn as_user() -> ChildProcess {
+    ChildProcess::start(&["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -269,14 +269,14 @@ async fn a_folder_that_cannot_be_written_to_says_so() {
     if !is_root("a_folder_that_cannot_be_written_to_says_so") {
         return;
     }
-    let ground = Ground::new();
-    works(&ground.path).await;
-    let folder = ground.folder.path().display();
+    let site = FileSite::new();
+    works(&site.path).await;
+    let folder = site.folder.path().display();
     let script = format!(
         r#"mount --bind '{folder}' '{folder}' && mount -o remount,bind,ro '{folder}' && exec "$0" "$@""#
     );
     for file in ["locks.db", "new.db"] {
-        let mut other = Other::start(&["unshare", "--mount", "sh", "-c", &script]).await;
+        let mut other = ChildProcess::start(&["unshare", "--mount", "sh", "-c", &script]).await;
         other.tell(&format!("connect file:{folder}/{file}"));
         let refused = other.hears("refused").await;
         assert_eq!(refused.word(1), "Denied", "{refused:?}");

@@ -6,68 +6,68 @@ use std::os::unix::fs::PermissionsExt;
 
 use tenure::{Ended, ErrorKind, Released, Tenure};
 
-use crate::probe_file::*;
+use crate::file_site::*;
 
 /// What someone does to a file that is in use.
-type Deed = fn(&Ground);
+type Deed = fn(&FileSite);
 
-fn delete(ground: &Ground, suffix: &str) {
-    fs::remove_file(ground.beside(suffix)).unwrap();
+fn delete(site: &FileSite, suffix: &str) {
+    fs::remove_file(site.beside(suffix)).unwrap();
 }
 
-fn replace_by_copy(ground: &Ground) {
-    let copy = ground.folder.path().join("copy.db");
-    fs::copy(&ground.path, &copy).unwrap();
-    fs::rename(copy, &ground.path).unwrap();
+fn replace_by_copy(site: &FileSite) {
+    let copy = site.folder.path().join("copy.db");
+    fs::copy(&site.path, &copy).unwrap();
+    fs::rename(copy, &site.path).unwrap();
 }
 
-fn replace_by_new(ground: &Ground) {
-    let other = Ground::new();
+fn replace_by_new(site: &FileSite) {
+    let other = FileSite::new();
     fs::write(&other.path, "").unwrap();
     fs::set_permissions(&other.path, fs::Permissions::from_mode(0o600)).unwrap();
-    fs::rename(&other.path, &ground.path).unwrap();
+    fs::rename(&other.path, &site.path).unwrap();
 }
 
-fn rename(ground: &Ground) {
-    fs::rename(&ground.path, ground.folder.path().join("old.db")).unwrap();
+fn rename(site: &FileSite) {
+    fs::rename(&site.path, site.folder.path().join("old.db")).unwrap();
 }
 
-fn rename_with_all(ground: &Ground) {
+fn rename_with_all(site: &FileSite) {
     for suffix in ["", "-wal", "-shm"] {
-        fs::rename(ground.beside(suffix), beside(&ground.folder.path().join("old.db"), suffix))
+        fs::rename(site.beside(suffix), beside(&site.folder.path().join("old.db"), suffix))
             .unwrap();
     }
 }
 
-fn delete_with_all(ground: &Ground) {
+fn delete_with_all(site: &FileSite) {
     for suffix in ["", "-wal", "-shm"] {
-        delete(ground, suffix);
+        delete(site, suffix);
     }
 }
 
-fn delete_everything(ground: &Ground) {
-    delete_with_all(ground);
-    delete(ground, "-gate");
-    delete(ground, "-ballast");
-    fs::remove_dir_all(ground.beside("-sockets")).unwrap();
+fn delete_everything(site: &FileSite) {
+    delete_with_all(site);
+    delete(site, "-gate");
+    delete(site, "-ballast");
+    fs::remove_dir_all(site.beside("-sockets")).unwrap();
 }
 
 /// All that takes the file away from those who use it.
 const DEEDS: [(&str, Deed); 10] = [
-    ("deleted", |ground| delete(ground, "")),
+    ("deleted", |site| delete(site, "")),
     ("deleted with its journal", delete_with_all),
     ("renamed", rename),
     ("renamed with its journal", rename_with_all),
     ("replaced by its copy", replace_by_copy),
     ("replaced by a new one", replace_by_new),
-    ("its journal deleted", |ground| delete(ground, "-wal")),
-    ("the index of its journal deleted", |ground| delete(ground, "-shm")),
-    ("its journal and the index deleted", |ground| {
-        delete(ground, "-wal");
-        delete(ground, "-shm");
+    ("its journal deleted", |site| delete(site, "-wal")),
+    ("the index of its journal deleted", |site| delete(site, "-shm")),
+    ("its journal and the index deleted", |site| {
+        delete(site, "-wal");
+        delete(site, "-shm");
     }),
-    ("its journal replaced", |ground| {
-        let journal = ground.beside("-wal");
+    ("its journal replaced", |site| {
+        let journal = site.beside("-wal");
         let bytes = fs::read(&journal).unwrap();
         fs::remove_file(&journal).unwrap();
         fs::write(&journal, bytes).unwrap();
@@ -77,13 +77,13 @@ const DEEDS: [(&str, Deed); 10] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn s109_holders_are_told_at_once_that_the_file_is_gone_and_nobody_begins_another() {
     for (what, deed) in DEEDS {
-        let ground = Ground::new();
-        let mut other = Other::on(&ground).await;
+        let site = FileSite::new();
+        let mut other = ChildProcess::on(&site).await;
         other.tell("claim a x 600000");
         other.hears("held a").await;
-        let tenure = ground.connect().await;
+        let tenure = site.connect().await;
         let hold = tenure.mutex("y").ttl(secs(600)).acquire().await.unwrap();
-        deed(&ground);
+        deed(&site);
         let ended = within(AT_ONCE, hold.lost()).await;
         assert_eq!(ended, Ended::Forgotten, "{what}: in this process");
         let ended = other.hears_within("ended a", AT_ONCE).await;
@@ -94,20 +94,20 @@ async fn s109_holders_are_told_at_once_that_the_file_is_gone_and_nobody_begins_a
         let error = tenure.inspect("z").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Closed, "{what}: {error}");
         assert_eq!(within(AT_ONCE, hold.release()).await.unwrap(), Released::Late, "{what}");
-        refused_while_others_run(&ground, what).await;
+        refused_while_others_run(&site, what).await;
         drop(tenure);
         // In a process that is told to stop, and is not heard.
-        refused_while_others_run(&ground, what).await;
+        refused_while_others_run(&site, what).await;
         other.kill();
         other.reap();
-        let tenure = connect_soon(&ground, what).await;
+        let tenure = connect_soon(&site, what).await;
         assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some(), "{what}");
-        ground.is_sound();
+        site.is_sound();
     }
 }
 
-async fn refused_while_others_run(ground: &Ground, what: &str) {
-    let error = Tenure::connect(&ground.url()).await.err();
+async fn refused_while_others_run(site: &FileSite, what: &str) {
+    let error = Tenure::connect(&site.url()).await.err();
     let error = error.unwrap_or_else(|| panic!("{what}: two worlds"));
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error}");
     assert!(error.to_string().contains("still run"), "{what}: {error}");
@@ -115,10 +115,10 @@ async fn refused_while_others_run(ground: &Ground, what: &str) {
 }
 
 /// The sockets of those who are gone may still be closing.
-async fn connect_soon(ground: &Ground, what: &str) -> Tenure {
+async fn connect_soon(site: &FileSite, what: &str) -> Tenure {
     let mut connected = None;
     until(what, async || {
-        connected = Tenure::connect(&ground.url()).await.ok();
+        connected = Tenure::connect(&site.url()).await.ok();
         connected.is_some()
     })
     .await;
@@ -127,14 +127,14 @@ async fn connect_soon(ground: &Ground, what: &str) -> Tenure {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s109_waiters_of_a_file_that_is_gone_hear_of_it() {
-    let ground = Ground::new();
-    let (ours, mut other) = (ground.connect().await, Other::on(&ground).await);
+    let site = FileSite::new();
+    let (ours, mut other) = (site.connect().await, ChildProcess::on(&site).await);
     let hold = ours.mutex("x").ttl(secs(600)).acquire().await.unwrap();
     other.tell("claim a x 600000");
     until_waiting(&ours, "x", 1).await;
     let waiter = wait_for(&ours, "x", secs(600));
     until_waiting(&ours, "x", 2).await;
-    delete_with_all(&ground);
+    delete_with_all(&site);
     assert_eq!(within(AT_ONCE, hold.lost()).await, Ended::Forgotten);
     let error = soon(waiter).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
@@ -145,60 +145,60 @@ async fn s109_waiters_of_a_file_that_is_gone_hear_of_it() {
 /// all that can be done.
 #[tokio::test(flavor = "multi_thread")]
 async fn s109_holders_are_told_also_when_everything_is_deleted() {
-    let ground = Ground::new();
-    let mut other = Other::on(&ground).await;
+    let site = FileSite::new();
+    let mut other = ChildProcess::on(&site).await;
     other.tell("claim a x 600000");
     other.hears("held a").await;
-    delete_everything(&ground);
+    delete_everything(&site);
     other.hears_within("ended a", AT_ONCE).await;
-    let tenure = ground.connect().await;
+    let tenure = site.connect().await;
     assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s109_a_gate_that_was_deleted_is_made_again_and_all_go_through_the_same() {
-    let ground = Ground::new();
-    let (ours, mut other) = (ground.connect().await, Other::on(&ground).await);
+async fn s109_a_lock_file_that_was_deleted_is_made_again_and_all_lock_the_same_one() {
+    let site = FileSite::new();
+    let (ours, mut other) = (site.connect().await, ChildProcess::on(&site).await);
     other.tell("claim a x 600000");
     other.hears("held a").await;
-    delete(&ground, "-gate");
+    delete(&site, "-gate");
     drop(ours.mutex("y").acquire().await.unwrap());
-    assert!(ground.beside("-gate").exists());
-    // Who stands in the new gate is in everyone's way.
-    let closed = ground.close_gate();
+    assert!(site.beside("-gate").exists());
+    // Whoever locks the new file is in everyone's way.
+    let closed = site.lock_writers();
     other.tell("claim b z 600000");
     pause(ms(300)).await;
-    assert!(other.all("held b").is_empty(), "it has a gate of its own");
+    assert!(other.all("held b").is_empty(), "it has a lock file of its own");
     drop(closed);
     other.hears("held b").await;
     other.tell("release a");
     other.hears("released a").await;
-    ground.is_sound();
+    site.is_sound();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s109_waiters_are_reached_also_when_the_sockets_were_deleted() {
-    let ground = Ground::new();
-    let ours = ground.connect().await;
+    let site = FileSite::new();
+    let ours = site.connect().await;
     let mut line = Vec::new();
     let hold = ours.mutex("x").ttl(secs(600)).acquire().await.unwrap();
     for place in 0..3 {
-        let mut other = Other::on(&ground).await;
+        let mut other = ChildProcess::on(&site).await;
         other.tell("claim a x 600000");
         until_waiting(&ours, "x", place + 1).await;
         line.push(other);
     }
-    let sockets = || fs::read_dir(ground.beside("-sockets")).map_or(0, Iterator::count);
+    let sockets = || fs::read_dir(site.beside("-sockets")).map_or(0, Iterator::count);
     let before = sockets();
     // They may be back before the folder itself is deleted.
-    let _ = fs::remove_dir_all(ground.beside("-sockets"));
+    let _ = fs::remove_dir_all(site.beside("-sockets"));
     let are_back = async {
         while sockets() < before {
             pause(ms(10)).await;
         }
     };
     within(AT_ONCE, are_back).await;
-    let mut last = Other::on(&ground).await;
+    let mut last = ChildProcess::on(&site).await;
     last.tell("claim a x 600000");
     until_waiting(&ours, "x", 4).await;
     line.push(last);
@@ -214,11 +214,11 @@ async fn s109_waiters_are_reached_also_when_the_sockets_were_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s109_a_file_with_two_names_is_refused() {
-    let ground = Ground::new();
-    drop(ground.connect().await);
-    let second = ground.folder.path().join("second.db");
-    fs::hard_link(&ground.path, &second).unwrap();
-    for path in [&ground.path, &second] {
+    let site = FileSite::new();
+    drop(site.connect().await);
+    let second = site.folder.path().join("second.db");
+    fs::hard_link(&site.path, &second).unwrap();
+    for path in [&site.path, &second] {
         let error = Tenure::connect(&url(path)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains("several names"), "{error}");

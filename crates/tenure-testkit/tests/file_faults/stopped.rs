@@ -2,21 +2,21 @@
 
 use tenure::{Ended, ErrorKind, Released};
 
-use crate::probe_file::*;
+use crate::file_site::*;
 
 /// As many words as a socket takes, and more, for someone who does not read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_does_not_read_holds_up_nobody() {
-    let ground = Ground::new();
-    let tenure = ground.connect().await;
-    let mut other = Other::on(&ground).await;
+    let site = FileSite::new();
+    let tenure = site.connect().await;
+    let mut other = ChildProcess::on(&site).await;
     let names: Vec<_> = (0..60).map(|n| format!("x{n}")).collect();
     let mut holds = Vec::new();
     for name in &names {
         holds.push(tenure.mutex(name).ttl(secs(600)).acquire().await.unwrap());
         other.tell(&format!("claim {name} {name} 600000"));
     }
-    until("all are there", async || ground.number("SELECT count(*) FROM claim") == 120).await;
+    until("all are there", async || site.number("SELECT count(*) FROM claim") == 120).await;
     other.stop();
     for hold in holds {
         assert_eq!(within(AT_ONCE, hold.release()).await.unwrap(), Released::InTime);
@@ -28,22 +28,22 @@ async fn a_waiter_that_does_not_read_holds_up_nobody() {
     }
 }
 
-/// Someone stands still behind the gate: nobody hangs, everybody hears who it is, no hold is good for
+/// Someone is stopped while it has the writer lock: nobody hangs, everybody hears who it is, no hold is good for
 /// longer than its holder can be sure of, and then all goes on.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_stands_still_behind_the_gate_is_named_and_nobody_hangs() {
-    let ground = Ground::new();
-    let (ours, theirs) = (ground.connect().await, ground.connect().await);
+async fn whoever_is_stopped_with_the_writer_lock_is_named_and_nobody_hangs() {
+    let site = FileSite::new();
+    let (ours, theirs) = (site.connect().await, site.connect().await);
     let short = ours.mutex("short").ttl(secs(2)).acquire().await.unwrap();
     let long = ours.mutex("long").ttl(secs(60)).acquire().await.unwrap();
     let next = wait_for(&theirs, "short", secs(60));
     until_waiting(&ours, "short", 1).await;
     let behind = wait_for(&theirs, "long", secs(60));
     until_waiting(&ours, "long", 1).await;
-    let gate = ground.close_gate();
+    let lock = site.lock_writers();
     let began = now();
-    // And nobody can be reached any more, nor come back before the gate is open.
-    std::fs::remove_dir_all(ground.beside("-sockets")).unwrap();
+    // And nobody can be reached any more, nor come back before the lock is free.
+    std::fs::remove_dir_all(site.beside("-sockets")).unwrap();
     // Several at once, and some later: none waits for the others' patience to end.
     let mut asks = Vec::new();
     for number in 0..40 {
@@ -68,7 +68,7 @@ async fn whoever_stands_still_behind_the_gate_is_named_and_nobody_hangs() {
     }
     assert!(began.until(now()) < secs(16), "they waited for each other");
     assert!(!next.is_finished());
-    drop(gate);
+    drop(lock);
     let next = served(next).await;
     assert!(lost < now() && next.is_live() && long.is_live());
     drop(within(AT_ONCE, ours.mutex("y").acquire()).await.unwrap());
@@ -78,13 +78,13 @@ async fn whoever_stands_still_behind_the_gate_is_named_and_nobody_hangs() {
     drop(within(AT_ONCE, behind).await.unwrap().unwrap());
 }
 
-/// It was killed there: the kernel opens the gate, and what it wrote by half is undone.
+/// It was killed there: the kernel frees the lock, and what it wrote by half is undone.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_are_stopped_all_the_time_leave_everyone_else_running() {
-    let ground = Ground::new();
+    let site = FileSite::new();
     let mut others = Vec::new();
     for _ in 0..4 {
-        let mut other = Other::on(&ground).await;
+        let mut other = ChildProcess::on(&site).await;
         other.tell("storm 3 2 60000");
         others.push(other);
     }
@@ -100,5 +100,5 @@ async fn processes_that_are_stopped_all_the_time_leave_everyone_else_running() {
         assert!(stormed.number(1) > 10, "{stormed:?}");
         assert_eq!(other.all("failed").len(), 0, "{:?}", other.all("failed"));
     }
-    ground.is_sound();
+    site.is_sound();
 }

@@ -10,9 +10,9 @@ use rustix::fs::{FlockOperation, flock};
 use tenure::engine::Moment;
 use tenure_testkit::rng::Rng;
 
-use crate::crew::{Busy, Crew};
 use crate::journal::now;
 use crate::liveness::{CALM, FAULTS_BETWEEN, Span};
+use crate::workers::{Busy, Workers};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,11 +31,11 @@ pub(crate) enum Fault {
     PauseWaiter,
     /// For longer than any ttl, wherever it is.
     PauseLong,
-    /// Somebody stands behind the gate.
-    ShutGate,
+    /// Somebody has the writer lock.
+    LockWriters,
     /// For longer than anyone is patient.
-    ShutGateLong,
-    DeleteGate,
+    LockWritersLong,
+    DeleteLockFile,
     DeleteSockets,
     /// Another program reads the file, so that the journal cannot be emptied.
     Read,
@@ -57,10 +57,10 @@ const DECK: [Fault; 20] = [
     Fault::PauseWaiter,
     Fault::PauseWaiter,
     Fault::PauseLong,
-    Fault::ShutGate,
-    Fault::ShutGate,
-    Fault::ShutGateLong,
-    Fault::DeleteGate,
+    Fault::LockWriters,
+    Fault::LockWriters,
+    Fault::LockWritersLong,
+    Fault::DeleteLockFile,
     Fault::DeleteSockets,
     Fault::Read,
 ];
@@ -73,7 +73,7 @@ const COMES_TO: Duration = Duration::from_secs(2);
 enum Cure {
     Worker(u32),
     /// Drops it; with the moment at which it was shut.
-    Gate(#[allow(dead_code, reason = "the lock ends with it")] File, Moment),
+    WriterLock(#[allow(dead_code, reason = "the lock ends with it")] File, Moment),
     Reader(#[allow(dead_code, reason = "the reading ends with it")] rusqlite::Connection),
 }
 
@@ -132,13 +132,13 @@ impl Nemesis {
     }
 
     /// Ends what is due to end, and strikes if it is time to.
-    pub(crate) fn act(&mut self, crew: &mut Crew) {
+    pub(crate) fn act(&mut self, workers: &mut Workers) {
         let due = Instant::now();
         let (ended, lasting) = self.cures.drain(..).partition(|(at, _)| *at <= due);
         self.cures = lasting;
-        self.cure(ended, crew);
+        self.cure(ended, workers);
         if due >= self.next && self.count() / FAULTS_BETWEEN > self.calms.len() as u64 {
-            let from = self.rest(crew);
+            let from = self.rest(workers);
             self.calms.push((from, from + CALM));
             self.next = Instant::now() + CALM;
         } else if due >= self.next {
@@ -147,7 +147,7 @@ impl Nemesis {
             }
             let fault = self.deck.pop().expect("a deck with cards");
             self.note(format_args!("{fault:?}"));
-            if self.strike(fault, crew) {
+            if self.strike(fault, workers) {
                 *self.struck.entry(fault).or_default() += 1;
             } else if !self.deck.is_empty() {
                 // Not now: it comes last, and if it is the last it waits for the next deck.
@@ -158,80 +158,80 @@ impl Nemesis {
     }
 
     /// Ends all faults; from this moment on nothing goes wrong any more.
-    pub(crate) fn rest(&mut self, crew: &mut Crew) -> Moment {
+    pub(crate) fn rest(&mut self, workers: &mut Workers) -> Moment {
         let all = self.cures.drain(..).collect();
-        self.cure(all, crew);
+        self.cure(all, workers);
         now()
     }
 
-    fn cure(&mut self, ended: Vec<(Instant, Cure)>, crew: &mut Crew) {
+    fn cure(&mut self, ended: Vec<(Instant, Cure)>, workers: &mut Workers) {
         for (_, cure) in ended {
             self.note(format_args!("end of {cure:?}"));
             match cure {
-                Cure::Worker(number) => crew.resume(number),
+                Cure::Worker(number) => workers.resume(number),
                 // What could not be renewed or released meanwhile has run out, and its process was
                 // passed over until it came back.
-                Cure::Gate(_, since) => self.unreached.push((since, now() + COMES_TO)),
+                Cure::WriterLock(_, since) => self.unreached.push((since, now() + COMES_TO)),
                 Cure::Reader(_) => {}
             }
         }
     }
 
-    fn strike(&mut self, fault: Fault, crew: &mut Crew) -> bool {
+    fn strike(&mut self, fault: Fault, workers: &mut Workers) -> bool {
         use Fault::*;
         match fault {
-            KillHolder => self.kill(Busy::Holding, crew),
-            KillWaiter => self.kill(Busy::Waiting, crew),
-            KillTwo => self.kill(Busy::Holding, crew) && self.kill(Busy::Waiting, crew),
+            KillHolder => self.kill(Busy::Holding, workers),
+            KillWaiter => self.kill(Busy::Waiting, workers),
+            KillTwo => self.kill(Busy::Holding, workers) && self.kill(Busy::Waiting, workers),
             KillAny => {
-                let victim = crew.any(&mut self.rng);
-                self.kill_one(victim, crew)
+                let victim = workers.any(&mut self.rng);
+                self.kill_one(victim, workers)
             }
-            KillPaused => match crew.paused() {
-                Some(victim) => self.kill_one(victim, crew),
+            KillPaused => match workers.paused() {
+                Some(victim) => self.kill_one(victim, workers),
                 None => false,
             },
-            PauseHolder => self.pause(Busy::Holding, crew, 200_000, 2_500_000),
-            PauseWaiter => self.pause(Busy::Waiting, crew, 200_000, 2_500_000),
-            PauseLong => self.pause(Busy::Holding, crew, 3_000_000, 5_000_000),
-            ShutGate => self.shut_gate(50_000, 1_500_000),
-            ShutGateLong => self.shut_gate(5_200_000, 6_000_000),
-            DeleteGate => fs::remove_file(self.beside("-gate")).is_ok(),
+            PauseHolder => self.pause(Busy::Holding, workers, 200_000, 2_500_000),
+            PauseWaiter => self.pause(Busy::Waiting, workers, 200_000, 2_500_000),
+            PauseLong => self.pause(Busy::Holding, workers, 3_000_000, 5_000_000),
+            LockWriters => self.lock_writers(50_000, 1_500_000),
+            LockWritersLong => self.lock_writers(5_200_000, 6_000_000),
+            DeleteLockFile => fs::remove_file(self.beside("-gate")).is_ok(),
             DeleteSockets => self.delete_sockets(),
             Read => self.read(),
         }
     }
 
-    fn kill(&mut self, busy: Busy, crew: &mut Crew) -> bool {
-        let Some(victim) = crew.victim(&mut self.rng, busy) else { return false };
-        self.kill_one(victim, crew)
+    fn kill(&mut self, busy: Busy, workers: &mut Workers) -> bool {
+        let Some(victim) = workers.victim(&mut self.rng, busy) else { return false };
+        self.kill_one(victim, workers)
     }
 
-    fn kill_one(&mut self, victim: u32, crew: &mut Crew) -> bool {
+    fn kill_one(&mut self, victim: u32, workers: &mut Workers) -> bool {
         self.cures.retain(|(_, cure)| !matches!(cure, Cure::Worker(number) if *number == victim));
-        crew.kill(victim, &mut self.rng);
+        workers.kill(victim, &mut self.rng);
         self.note(format_args!("killed worker {victim}"));
         true
     }
 
-    fn pause(&mut self, busy: Busy, crew: &mut Crew, low: u64, high: u64) -> bool {
-        let Some(victim) = crew.victim(&mut self.rng, busy) else { return false };
-        crew.pause(victim);
+    fn pause(&mut self, busy: Busy, workers: &mut Workers, low: u64, high: u64) -> bool {
+        let Some(victim) = workers.victim(&mut self.rng, busy) else { return false };
+        workers.pause(victim);
         self.note(format_args!("paused worker {victim}"));
         self.until(Cure::Worker(victim), low, high)
     }
 
-    fn shut_gate(&mut self, low: u64, high: u64) -> bool {
-        if self.cures.iter().any(|(_, cure)| matches!(cure, Cure::Gate(..))) {
+    fn lock_writers(&mut self, low: u64, high: u64) -> bool {
+        if self.cures.iter().any(|(_, cure)| matches!(cure, Cure::WriterLock(..))) {
             return false;
         }
-        let gate = File::options().read(true).write(true).open(self.beside("-gate"));
-        let Ok(gate) = gate else { return false };
+        let lock = File::options().read(true).write(true).open(self.beside("-gate"));
+        let Ok(lock) = lock else { return false };
         // Whoever is behind it is there for a moment only, unless it stands still.
-        if flock(&gate, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return false;
         }
-        self.until(Cure::Gate(gate, now()), low, high)
+        self.until(Cure::WriterLock(lock, now()), low, high)
     }
 
     fn delete_sockets(&mut self) -> bool {

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use tenure::engines::file::File;
 use tenure_testkit::rng::Rng;
 
-use crate::crew::Crew;
 use crate::journal::now;
 use crate::liveness::CALM;
 use crate::nemesis::Nemesis;
 use crate::verdict::{self, Order};
+use crate::workers::Workers;
 
 const WORKERS: usize = 6;
 /// No ttl is longer.
@@ -37,26 +37,26 @@ pub(crate) fn run(plan: Plan) {
     let folder = Folder::new();
     let path = folder.path.join("locks.db");
     let url = format!("file:{}", path.display());
-    let mut crew = Crew::new(&folder.path, vec![url], LONGEST_TTL);
-    (0..WORKERS).for_each(|_| crew.hire(&mut rng));
+    let mut workers = Workers::new(&folder.path, vec![url], LONGEST_TTL);
+    (0..WORKERS).for_each(|_| workers.start(&mut rng));
     let mut nemesis = Nemesis::new(&path, &folder.path, rng.fork());
     let mut longest_journal = 0;
-    while crew.acquisitions() < plan.acquisitions || nemesis.count() < plan.faults {
-        crew.read();
-        nemesis.act(&mut crew);
+    while workers.acquisitions() < plan.acquisitions || nemesis.count() < plan.faults {
+        workers.read();
+        nemesis.act(&mut workers);
         if began.elapsed() > plan.bound {
-            too_slow(plan, crew, nemesis.count());
+            too_slow(plan, workers, nemesis.count());
         }
         let journal = std::fs::metadata(folder.path.join("locks.db-wal"));
         longest_journal = longest_journal.max(journal.map_or(0, |about| about.len()));
         std::thread::sleep(Duration::from_millis(10));
     }
-    let calm = nemesis.rest(&mut crew);
+    let calm = nemesis.rest(&mut workers);
     std::thread::sleep(CALM);
-    crew.read();
+    workers.read();
     let mut calms = nemesis.calms().to_vec();
     calms.push((calm, now()));
-    let told = crew.finish(SERVED);
+    let told = workers.finish(SERVED);
     let order = Order::Kept { unless: nemesis.unreached() };
     let report = verdict::judge_all(&told, calm, SERVED, &order, &calms);
     println!(
@@ -73,9 +73,9 @@ pub(crate) fn run(plan: Plan) {
 }
 
 /// Fails with what was reached, and with what was wrong until then.
-fn too_slow(plan: Plan, crew: Crew, faults: u64) -> ! {
-    let acquisitions = crew.acquisitions();
-    let report = verdict::judge_all(&crew.dismiss(), now(), SERVED, &Order::Unknown, &[]);
+fn too_slow(plan: Plan, workers: Workers, faults: u64) -> ! {
+    let acquisitions = workers.acquisitions();
+    let report = verdict::judge_all(&workers.stop(), now(), SERVED, &Order::Unknown, &[]);
     panic!(
         "TENURE_SEED={}: only {acquisitions} acquisitions and {faults} faults within {:?}; {report}; {:#?}",
         plan.seed,

@@ -6,7 +6,7 @@ use tenure_testkit::servers::Cluster;
 
 use super::events::{changes, keep, written};
 use super::policies::until_protected;
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// Partitions fail apart: those that can be reached protect as ever.
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::policies::{POLICIES, connect_with, until_protected};
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// Keeps every event of the process as its level and fields.
 struct Keeper;

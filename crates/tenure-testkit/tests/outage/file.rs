@@ -1,22 +1,22 @@
-//! A file whose gate is shut: someone stands still behind it.
+//! A file whose writer lock is taken: someone was stopped while it had it.
 
 use tenure::{ErrorKind, OnOutage, Protection};
 
 use super::policies::POLICIES;
-use crate::probe_file::*;
+use crate::file_site::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_cannot_be_had_is_an_outage_and_comes_back() {
     for (policy, _, protection) in POLICIES {
-        let ground = Ground::new();
-        let (ours, theirs) = (ground.connect().await, ground.connect().await);
+        let site = FileSite::new();
+        let (ours, theirs) = (site.connect().await, site.connect().await);
         let ask = |name: &str| ours.mutex(name).on_outage(policy);
         let before = ask("x").acquire().await.unwrap();
         assert_eq!(before.protection(), Protection::Engine);
         let _taken = theirs.mutex("taken").ttl(secs(600)).acquire().await.unwrap();
         let waits = tokio::spawn(ask("taken").join());
         until_waiting(&theirs, "taken", 1).await;
-        let gate = ground.close_gate();
+        let lock = site.lock_writers();
         let hold = soon(ask("y").acquire()).await.unwrap();
         assert_eq!(hold.protection(), protection);
         let other = soon(ask("y").try_acquire()).await.unwrap();
@@ -24,7 +24,7 @@ async fn a_file_that_cannot_be_had_is_an_outage_and_comes_back() {
         assert_eq!(served(waits).await.protection(), protection);
         let closed = soon(ours.mutex("z").acquire()).await.unwrap_err();
         assert_eq!(closed.kind(), ErrorKind::Unavailable, "{closed}");
-        drop((gate, other));
+        drop((lock, other));
         let fence = hold.fence();
         let back = soon(async {
             loop {

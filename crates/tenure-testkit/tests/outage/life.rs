@@ -3,7 +3,7 @@
 use tenure::{Ended, ErrorKind, Protection, Released};
 
 use super::policies::{POLICIES, connect_with, until_protected};
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_without_an_engine_is_renewed_extended_and_released() {

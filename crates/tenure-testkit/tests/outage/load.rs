@@ -9,7 +9,7 @@ use std::time::Duration;
 use tenure::{Hold, Protection, Tenure};
 
 use super::policies::connect_with;
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 #[derive(Default)]
 struct Seen {

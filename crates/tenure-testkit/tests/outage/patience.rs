@@ -4,7 +4,7 @@ use tenure::{ErrorKind, Tenure};
 use tracing::Level;
 
 use super::events::{keep, written};
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// Longer than any of these may take, and far less than a ttl or the engine's patience.
 const SHORT: std::time::Duration = secs(4);

@@ -3,7 +3,7 @@
 use tenure::{ErrorKind, Hold, OnOutage, Protection, Tenure};
 use tenure_testkit::servers::Redis;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 pub(crate) const POLICIES: [(OnOutage, &str, Protection); 2] =
     [(OnOutage::Local, "local", Protection::Local), (OnOutage::Open, "open", Protection::None)];

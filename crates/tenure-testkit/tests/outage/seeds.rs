@@ -10,8 +10,8 @@ use tenure::engines::memory::Memory;
 use tenure::{Hold, OnOutage, Protection, Tenure};
 use tenure_testkit::faulty::{Faults, Faulty};
 use tenure_testkit::rng::Rng;
+use tenure_testkit::runtime::Runtime;
 use tenure_testkit::sim::{OUTSIDE, Sim};
-use tenure_testkit::stage::Stage;
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -33,7 +33,7 @@ impl Seen {
 
 /// Tasks that ask for the same names, count who is inside, and look at fences.
 struct Process {
-    stage: Arc<dyn Stage>,
+    runtime: Arc<dyn Runtime>,
     tenure: Tenure,
     /// Of each name, how many are inside and the highest fence.
     names: Mutex<HashMap<String, (u32, u64)>>,
@@ -44,19 +44,19 @@ struct Process {
 impl Process {
     async fn work(self: Arc<Process>, mut rng: Rng) {
         for _ in 0..rng.between(2, 6) {
-            self.stage.sleep(rng.micros(0, 1_500_000)).await;
+            self.runtime.sleep(rng.micros(0, 1_500_000)).await;
             let name = format!("n{}", rng.between(1, 2));
             let mutex = self.tenure.mutex(&name).ttl(TTL).on_outage(OnOutage::Local);
             let mutex = if rng.chance(200) { mutex.max_hold(TTL * 2) } else { mutex };
             let ask = mutex.join();
             let patience = if rng.chance(100) { rng.micros(0, 2_000_000) } else { TTL * 600 };
-            match self.stage.within(patience, ask).await {
+            match self.runtime.within(patience, ask).await {
                 None => {}
                 Some(Err(error)) => self.seen.wrong(format!("an ask failed: {error}")),
                 Some(Ok(hold)) => {
                     self.enter(&name, &hold);
                     let half = hold.remaining().as_micros() as u64 / 2;
-                    self.stage.sleep(rng.micros(0, half.max(1))).await;
+                    self.runtime.sleep(rng.micros(0, half.max(1))).await;
                     self.names.lock().unwrap().get_mut(&name).unwrap().0 -= 1;
                 }
             }
@@ -91,7 +91,7 @@ impl Process {
 
 struct Play {
     sim: Sim,
-    truth: Arc<dyn Stage>,
+    truth: Arc<dyn Runtime>,
     engine: Arc<Memory>,
     down: Arc<AtomicBool>,
     seen: Arc<Seen>,
@@ -101,22 +101,22 @@ impl Play {
     fn start_process(&self, process: u32, rng: &mut Rng) {
         let offset = Duration::from_secs(rng.between(0, 1000));
         self.sim.set_clock(process, offset, rng.between(9_970, 10_030));
-        let stage = self.sim.process(process);
+        let runtime = self.sim.process(process);
         let faults = Faults { latency: (100, 20_000), ..Faults::NONE };
         let (engine, down): (Arc<dyn Engine>, _) = (self.engine.clone(), self.down.clone());
         let is_down = move || down.load(SeqCst);
-        let (network, world) = (self.truth.clone(), stage.world());
+        let (network, world) = (self.truth.clone(), runtime.world());
         let faulty = Faulty::new(engine, network, world, faults, rng.fork(), is_down);
         let one = Arc::new(Process {
-            stage: stage.clone(),
-            tenure: Tenure::in_world(Arc::new(faulty), stage.world()),
+            runtime: runtime.clone(),
+            tenure: Tenure::in_world(Arc::new(faulty), runtime.world()),
             names: Mutex::default(),
             was_alone: AtomicBool::new(false),
             seen: self.seen.clone(),
         });
         for _ in 0..rng.between(2, 4) {
             self.seen.running.fetch_add(1, SeqCst);
-            stage.start(Box::pin(one.clone().work(rng.fork())));
+            runtime.start(Box::pin(one.clone().work(rng.fork())));
         }
     }
 

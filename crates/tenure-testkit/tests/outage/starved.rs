@@ -9,7 +9,7 @@ use tenure_testkit::proxy::Direction;
 
 use super::events::{keep, written};
 use super::policies::POLICIES;
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// The answer was there all the time: nobody read it.
 #[test]

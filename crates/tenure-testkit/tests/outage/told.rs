@@ -6,7 +6,7 @@ use tenure::{ErrorKind, Hold, Tenure};
 use tracing::Level;
 
 use super::events::{changes, keep, written};
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 fn unavailable(error: &tenure::Error, words: &str) {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -6,7 +6,7 @@ use tenure::Mark;
 use tenure_testkit::servers::{Cluster, Flavour, Fsync, Redis};
 
 use super::{examined, one, only, says};
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// The least that a user needs, as docs/engines/redis.md shows it.
 const RIGHTS: &str = "resetkeys ~tenure:* resetchannels &tenure:* -@all +hello +info +role +ping \

@@ -5,7 +5,7 @@ use tenure_testkit::proxy::{Direction, Proxy};
 use tenure_testkit::servers::{Build, Certificates, Clock, Flavour, Fsync, Redis};
 
 use super::{about, examined, one, only, says};
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// A server that keeps what it acknowledged.
 fn fit() -> Build {

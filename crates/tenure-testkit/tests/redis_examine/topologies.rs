@@ -4,7 +4,7 @@ use tenure::Mark;
 use tenure_testkit::servers::{Clock, Cluster, Redis, Sentinels};
 
 use super::{about, examined, one, says};
-use crate::probe_redis::until;
+use crate::redis_site::until;
 
 fn configure(server: &Redis, setting: &str, value: &str) {
     server.command(&["CONFIG", "SET", setting, value]).unwrap().accepted().unwrap();

@@ -8,7 +8,7 @@ use tenure_testkit::proxy::Direction;
 use tenure_testkit::servers::{Fsync, Redis};
 use tokio::task::JoinSet;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// Nothing is granted before every hold that may have been forgotten is over.
 const WAITS: &str = "?after_restart=wait&max_ttl=1s&ttl=1s";

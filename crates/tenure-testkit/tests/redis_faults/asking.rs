@@ -3,7 +3,7 @@
 use tenure::ErrorKind;
 use tenure_testkit::proxy::Direction;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_grant_whose_reply_is_lost_is_found_again_and_not_doubled() {

@@ -6,7 +6,7 @@
 use tenure::{Ended, Released};
 use tenure_testkit::servers::{Clock, Redis};
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 const HOUR: i64 = 3_600_000;
 

@@ -4,7 +4,7 @@ use tenure::Tenure;
 use tenure_testkit::proxy::Direction;
 use tenure_testkit::rng::Rng;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s16_a_grant_that_arrives_after_its_future_was_dropped_is_given_back() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure::{Ended, Released};
 use tenure_testkit::proxy::Direction;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s44_a_renewal_that_comes_too_late_brings_nothing_back() {

@@ -6,7 +6,7 @@ use tenure::{Ended, Hold, Tenure};
 use tenure_testkit::proxy::Direction;
 use tokio::task::JoinHandle;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// Waits for the name, and checks in the moment of the grant that the old hold is over.
 fn follow(tenure: &Tenure, old: &Arc<Hold>) -> JoinHandle<()> {

@@ -5,7 +5,7 @@ use tenure_testkit::proxy::{Direction, Proxy};
 use tenure_testkit::servers::Redis;
 use tokio::task::JoinHandle;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// Clients that hold a name each, with one more that waits for it.
 async fn clients(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure::engine::{Claim, Engine, Fence, Leave, Left, Name, Space, SystemWorld, Verdict, World};
 use tenure_testkit::servers::{Clock, Fsync, Redis};
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 const WRITE: u32 = 1 << 20;
 

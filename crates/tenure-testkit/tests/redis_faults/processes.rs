@@ -3,7 +3,7 @@
 use tenure::engine::{Claim, Name, Space, SystemWorld, Verdict, World};
 use tenure_testkit::servers::{Clock, Redis};
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s26_the_line_passes_over_a_waiter_that_was_killed() {
@@ -12,7 +12,7 @@ async fn s26_the_line_passes_over_a_waiter_that_was_killed() {
     for round in 0..2 {
         let name = format!("x{round}");
         let hold = tenure.mutex(&name).acquire().await.unwrap();
-        let mut other = Other::on(&server).await;
+        let mut other = ChildProcess::on(&server).await;
         other.tell(&format!("claim a {name} 30000"));
         until_waiting(&tenure, &name, 1).await;
         let next = wait_for(&tenure, &name, secs(30));
@@ -33,7 +33,7 @@ async fn s26_one_that_wanted_many_units_and_was_killed_holds_up_nobody() {
     let tenure = connect(&server.url()).await;
     let units = || tenure.semaphore("x", 4);
     let held = units().acquire_many(2).await.unwrap();
-    let mut wide = Other::on(&server).await;
+    let mut wide = ChildProcess::on(&server).await;
     wide.tell("units a x 4 4 30000");
     until_waiting(&tenure, "x", 1).await;
     let behind = [(); 2].map(|()| tokio::spawn(units().join()));
@@ -67,7 +67,7 @@ async fn s26_those_behind_a_dead_waiter_find_that_out_by_themselves() {
     let tenure = connect(&server.url()).await;
     let units = || tenure.semaphore("x", 4);
     let held = units().acquire_many(2).await.unwrap();
-    let mut wide = Other::on(&server).await;
+    let mut wide = ChildProcess::on(&server).await;
     wide.tell("units a x 4 4 30000");
     until_waiting(&tenure, "x", 1).await;
     let behind = [(); 2].map(|()| tokio::spawn(units().join()));
@@ -107,7 +107,7 @@ async fn s39_nothing_is_left_of_processes_that_were_killed() {
     let tenure = connect(&server.url()).await;
     let mut others = Vec::new();
     for name in ["x", "x", "y"] {
-        let mut other = Other::on(&server).await;
+        let mut other = ChildProcess::on(&server).await;
         other.tell(&format!("claim a {name} 1000"));
         until_held(&tenure, name).await;
         others.push(other);

@@ -9,7 +9,7 @@ use tenure::engine::{
 use tenure::{Released, Tenure};
 use tenure_testkit::servers::{Flavour, Redis};
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// All that the scripts do after their first write.
 const COMMANDS: [&str; 16] = [

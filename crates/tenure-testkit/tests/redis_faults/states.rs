@@ -5,7 +5,7 @@ use std::time::Instant;
 use tenure::{Ended, ErrorKind, Released, Tenure};
 use tenure_testkit::servers::Redis;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 async fn take_turns(tenure: Tenure, rounds: u32) {
     for _ in 0..rounds {

@@ -4,7 +4,7 @@ use tenure::Ended;
 use tenure::engine::{Claim, Leave, Left, Name, Space, SystemWorld, World};
 use tenure_testkit::proxy::Direction;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s19_a_push_that_is_lost_costs_a_reconnect_and_no_more() {

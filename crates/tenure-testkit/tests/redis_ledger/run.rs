@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tenure_testkit::servers::Flavour;
 use tokio::task::JoinSet;
 
-use super::game::Game;
+use super::comparison::Comparison;
+use super::environment::Environment;
 use super::plan::{self, BATCH, Event, LONGER_THAN_ANY_MEMORY, Plan};
 use super::said::{Same, Tally};
-use super::town::Town;
 
 /// Plays so many scripts, and says how often what was seen.
 pub(crate) async fn scripts(flavour: Flavour, seeds: Range<u64>) -> Tally {
-    let town = Arc::new(Town::new(flavour).await);
+    let environment = Arc::new(Environment::new(flavour).await);
     let (mut seed, mut tally) = (seeds.start, Tally::new());
     while seed < seeds.end {
         let next = ((seed / BATCH + 1) * BATCH).min(seeds.end);
-        if let Err(wrong) = batch(&town, seed..next, &mut tally).await {
-            panic!("{}", explain(&town, wrong).await);
+        if let Err(wrong) = batch(&environment, seed..next, &mut tally).await {
+            panic!("{}", explain(&environment, wrong).await);
         }
         seed = next;
     }
@@ -27,24 +27,30 @@ pub(crate) async fn scripts(flavour: Flavour, seeds: Range<u64>) -> Tally {
 }
 
 /// Plays scripts of one batch. Adds up what was seen, or returns the seed that went wrong.
-async fn batch(town: &Arc<Town>, seeds: Range<u64>, tally: &mut Tally) -> Result<(), u64> {
+async fn batch(
+    environment: &Arc<Environment>,
+    seeds: Range<u64>,
+    tally: &mut Tally,
+) -> Result<(), u64> {
     let events = plan::events(seeds.start);
-    let games = seeds.map(|seed| game(town, Plan::new(seed))).collect();
-    let games = play(town, games, &events).await.map_err(|(game, _)| game.plan.seed)?;
-    for (kind, count) in games.iter().flat_map(|game| &game.tally) {
+    let comparisons = seeds.map(|seed| comparison(environment, Plan::new(seed))).collect();
+    let comparisons = play(environment, comparisons, &events)
+        .await
+        .map_err(|(comparison, _)| comparison.plan.seed)?;
+    for (kind, count) in comparisons.iter().flat_map(|comparison| &comparison.tally) {
         *tally.entry(kind).or_default() += count;
     }
     Ok(())
 }
 
-fn game(town: &Arc<Town>, plan: Plan) -> Game {
+fn comparison(environment: &Arc<Environment>, plan: Plan) -> Comparison {
     // Also when a script is played again its name is new.
     static PLAYED: AtomicU64 = AtomicU64::new(0);
     let name = format!("{}/{}", plan.seed, PLAYED.fetch_add(1, Ordering::Relaxed));
-    Game::new(town, plan, &name)
+    Comparison::new(environment, plan, &name)
 }
 
-type Wrong = (Box<Game>, String);
+type Wrong = (Box<Comparison>, String);
 
 #[derive(Clone, Copy)]
 enum Part {
@@ -56,72 +62,78 @@ enum Part {
     LongAfter,
 }
 
-async fn play(town: &Arc<Town>, games: Vec<Game>, events: &[Event]) -> Result<Vec<Game>, Wrong> {
-    let played = play_all(town, games, events).await;
-    town.restore().await;
+async fn play(
+    environment: &Arc<Environment>,
+    comparisons: Vec<Comparison>,
+    events: &[Event],
+) -> Result<Vec<Comparison>, Wrong> {
+    let played = play_all(environment, comparisons, events).await;
+    environment.restore().await;
     played
 }
 
 async fn play_all(
-    town: &Arc<Town>,
-    mut games: Vec<Game>,
+    environment: &Arc<Environment>,
+    mut comparisons: Vec<Comparison>,
     events: &[Event],
-) -> Result<Vec<Game>, Wrong> {
+) -> Result<Vec<Comparison>, Wrong> {
     for round in 0..=events.len() {
-        games = all(games, Part::Round(round)).await?;
-        town.settle().await;
-        games = all(games, Part::Quiet).await?;
+        comparisons = all(comparisons, Part::Round(round)).await?;
+        environment.settle().await;
+        comparisons = all(comparisons, Part::Quiet).await?;
         if let Some(event) = events.get(round) {
-            town.happen(*event).await;
-            games.iter_mut().for_each(|game| game.story.push(format!("-- {event:?}")));
+            environment.happen(*event).await;
+            comparisons
+                .iter_mut()
+                .for_each(|comparison| comparison.story.push(format!("-- {event:?}")));
         }
     }
-    games = all(games, Part::End).await?;
-    town.settle().await;
-    town.happen(Event::Pass(LONGER_THAN_ANY_MEMORY)).await;
-    all(games, Part::LongAfter).await
+    comparisons = all(comparisons, Part::End).await?;
+    environment.settle().await;
+    environment.happen(Event::Pass(LONGER_THAN_ANY_MEMORY)).await;
+    all(comparisons, Part::LongAfter).await
 }
 
-/// Lets every game go on, side by side.
-async fn all(games: Vec<Game>, part: Part) -> Result<Vec<Game>, Wrong> {
+/// Lets every comparison go on, side by side.
+async fn all(comparisons: Vec<Comparison>, part: Part) -> Result<Vec<Comparison>, Wrong> {
     let mut tasks = JoinSet::new();
-    for mut game in games {
+    for mut comparison in comparisons {
         tasks.spawn(async move {
-            let same = go_on(&mut game, part).await;
-            (game, same)
+            let same = go_on(&mut comparison, part).await;
+            (comparison, same)
         });
     }
-    let (mut games, mut wrong) = (Vec::new(), None);
+    let (mut comparisons, mut wrong) = (Vec::new(), None);
     while let Some(done) = tasks.join_next().await {
         match done.unwrap() {
-            (game, Ok(())) => games.push(game),
-            (game, Err(why)) => wrong = Some((Box::new(game), why)),
+            (comparison, Ok(())) => comparisons.push(comparison),
+            (comparison, Err(why)) => wrong = Some((Box::new(comparison), why)),
         }
     }
     match wrong {
-        None => Ok(games),
+        None => Ok(comparisons),
         Some(wrong) => Err(wrong),
     }
 }
 
-async fn go_on(game: &mut Game, part: Part) -> Same {
+async fn go_on(comparison: &mut Comparison, part: Part) -> Same {
     match part {
-        Part::Round(round) => game.round(round).await,
-        Part::Quiet => game.has_heard_all(),
-        Part::End => game.end().await,
-        Part::LongAfter => game.has_heard_all().and_then(|()| game.has_no_keys()),
+        Part::Round(round) => comparison.round(round).await,
+        Part::Quiet => comparison.has_heard_all(),
+        Part::End => comparison.end().await,
+        Part::LongAfter => comparison.has_heard_all().and_then(|()| comparison.has_no_keys()),
     }
 }
 
 /// Plays a script that went wrong again, alone, and tells the shortest form of it that still does.
-async fn explain(town: &Arc<Town>, seed: u64) -> String {
+async fn explain(environment: &Arc<Environment>, seed: u64) -> String {
     let (mut plan, mut events) = (Plan::new(seed), plan::events(seed));
-    let Some(mut story) = goes_wrong(town, &plan, &events).await else {
+    let Some(mut story) = goes_wrong(environment, &plan, &events).await else {
         return format!("seed {seed} goes wrong in its batch, and not alone");
     };
     'shorter: loop {
         for shorter in plan.shorter() {
-            if let Some(told) = goes_wrong(town, &shorter, &events).await {
+            if let Some(told) = goes_wrong(environment, &shorter, &events).await {
                 (plan, story) = (shorter, told);
                 continue 'shorter;
             }
@@ -129,7 +141,7 @@ async fn explain(town: &Arc<Town>, seed: u64) -> String {
         for event in 0..events.len() {
             let (joined, mut fewer) = (plan.joined(event), events.clone());
             fewer.remove(event);
-            if let Some(told) = goes_wrong(town, &joined, &fewer).await {
+            if let Some(told) = goes_wrong(environment, &joined, &fewer).await {
                 (plan, events, story) = (joined, fewer, told);
                 continue 'shorter;
             }
@@ -139,13 +151,17 @@ async fn explain(town: &Arc<Town>, seed: u64) -> String {
 }
 
 /// What happened until it went wrong, if it does.
-async fn goes_wrong(town: &Arc<Town>, plan: &Plan, events: &[Event]) -> Option<String> {
-    let wrong = play(town, vec![game(town, plan.clone())], events).await.err();
-    let (game, why) = wrong?;
-    let mut story = vec![format!("{:?}", game.plan.shape)];
-    let actors = game.plan.actors.iter().enumerate();
+async fn goes_wrong(
+    environment: &Arc<Environment>,
+    plan: &Plan,
+    events: &[Event],
+) -> Option<String> {
+    let wrong = play(environment, vec![comparison(environment, plan.clone())], events).await.err();
+    let (comparison, why) = wrong?;
+    let mut story = vec![format!("{:?}", comparison.plan.shape)];
+    let actors = comparison.plan.actors.iter().enumerate();
     story.extend(actors.map(|(at, actor)| format!("{at}: {actor:?}")));
-    story.extend(game.story.iter().cloned());
+    story.extend(comparison.story.iter().cloned());
     story.push(format!("WRONG: {why}"));
     Some(story.join("\n"))
 }

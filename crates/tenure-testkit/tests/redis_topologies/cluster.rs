@@ -4,7 +4,7 @@ use tenure::{Hold, Released, Tenure};
 use tenure_testkit::servers::{Cluster, Redis};
 use tokio::task::JoinHandle;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// The slot of a partition. Our hash tags are the partitions' numbers.
 fn slot_of(cluster: &Cluster, partition: u32) -> u16 {
@@ -30,7 +30,7 @@ fn names_of(cluster: &Cluster, partition: u32, count: usize) -> Vec<String> {
     (0..).map(|number| format!("n{number}")).filter(is_there).take(count).collect()
 }
 
-struct Scene {
+struct Setup {
     tenure: Tenure,
     other: Tenure,
     held: Vec<Hold>,
@@ -38,7 +38,7 @@ struct Scene {
 }
 
 /// Some names are held alone, and some by one with another waiting.
-async fn scene(cluster: &Cluster, names: &[String]) -> Scene {
+async fn setup(cluster: &Cluster, names: &[String]) -> Setup {
     let (tenure, other) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     let (alone, lines) = names.split_at(names.len() * 3 / 4);
     let mut held = Vec::new();
@@ -52,16 +52,16 @@ async fn scene(cluster: &Cluster, names: &[String]) -> Scene {
         until_waiting(&tenure, name, 1).await;
         waited_for.push((hold, next));
     }
-    Scene { tenure, other, held, waited_for }
+    Setup { tenure, other, held, waited_for }
 }
 
 /// Nobody has lost anything, and everyone in line is served, by push.
-async fn all_is_well(scene: Scene) {
-    for hold in scene.held {
+async fn all_is_well(setup: Setup) {
+    for hold in setup.held {
         assert!(hold.is_live(), "{} is lost", hold.name());
         assert_eq!(soon(hold.release()).await.unwrap(), Released::InTime);
     }
-    for (hold, next) in scene.waited_for {
+    for (hold, next) in setup.waited_for {
         assert!(hold.is_live(), "{} is lost", hold.name());
         let fence = hold.fence();
         assert_eq!(soon(hold.release()).await.unwrap(), Released::InTime);
@@ -70,20 +70,20 @@ async fn all_is_well(scene: Scene) {
         assert!(next.fence() > fence);
         assert_eq!(soon(next.release()).await.unwrap(), Released::InTime);
     }
-    drop((scene.tenure, scene.other));
+    drop((setup.tenure, setup.other));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s86_a_slot_moves_while_its_names_are_held_and_waited_for() {
     let cluster = Cluster::start().unwrap();
     let names = names_of(&cluster, 7, 40);
-    let scene = scene(&cluster, &names).await;
+    let setup = setup(&cluster, &names).await;
     let slot = slot_of(&cluster, 7);
     let to = another(&cluster, slot);
     // Each phase lasts longer than the ttl: renewals have to find their way in it.
     cluster.begin_move(slot, to).unwrap();
     let fresh =
-        tokio::spawn(scene.other.mutex(&names_of(&cluster, 7, 41)[40]).wait(secs(18)).join());
+        tokio::spawn(setup.other.mutex(&names_of(&cluster, 7, 41)[40]).wait(secs(18)).join());
     pause(ms(2500)).await;
     let moved = cluster.migrate_keys(slot, to).unwrap();
     assert!(moved >= 40, "{moved}");
@@ -92,7 +92,7 @@ async fn s86_a_slot_moves_while_its_names_are_held_and_waited_for() {
     cluster.settle().unwrap();
     drop(served(fresh).await);
     pause(ms(500)).await;
-    all_is_well(scene).await;
+    all_is_well(setup).await;
     // There is nothing left of them where they were, nor where they are now.
     let left = to.command(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]).unwrap();
     assert!(left.int().unwrap() <= 1 + 1, "{left}");
@@ -131,21 +131,21 @@ async fn s86_the_last_in_line_is_served_while_the_slot_is_leaving() {
 async fn s86_slots_go_back_and_forth_and_nothing_is_lost() {
     let cluster = Cluster::start().unwrap();
     let names = names_of(&cluster, 19, 20);
-    let scene = scene(&cluster, &names).await;
+    let setup = setup(&cluster, &names).await;
     let slot = slot_of(&cluster, 19);
     let (to, from) = (another(&cluster, slot), cluster.owner_of(slot).unwrap());
     for _ in 0..3 {
         cluster.move_slot(slot, to).unwrap();
         cluster.move_slot(slot, from).unwrap();
     }
-    all_is_well(scene).await;
+    all_is_well(setup).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s87_a_replica_takes_over_and_holds_and_waiters_go_along() {
     let cluster = Cluster::start().unwrap();
     let names = names_of(&cluster, 7, 12);
-    let scene = scene(&cluster, &names).await;
+    let setup = setup(&cluster, &names).await;
     let primary = cluster.owner_of(slot_of(&cluster, 7)).unwrap();
     let replica = cluster.replica_of(primary).unwrap();
     let mut connection = primary.connect().unwrap();
@@ -153,7 +153,7 @@ async fn s87_a_replica_takes_over_and_holds_and_waiters_go_along() {
     assert_eq!(connection.command(&["WAIT", "1", "5000"]).unwrap().int(), Some(1));
     cluster.failover(replica).unwrap();
     pause(ms(2500)).await;
-    all_is_well(scene).await;
+    all_is_well(setup).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

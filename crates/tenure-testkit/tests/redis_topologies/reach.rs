@@ -4,7 +4,7 @@ use tenure::ErrorKind;
 use tenure_testkit::proxy::{Direction, Proxy};
 use tenure_testkit::servers::{Certificates, Redis};
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// Holds, waits and hands over.
 async fn works(url: &str) {

@@ -4,7 +4,7 @@ use tenure::{ErrorKind, Released, Tenure};
 use tenure_testkit::proxy::{Direction, Proxy};
 use tenure_testkit::servers::{Redis, eventually};
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// A primary, and a replica behind a network that can be cut.
 struct Pair {

@@ -3,7 +3,7 @@
 use tenure::{Broken, ErrorKind, Released, Tenure};
 use tenure_testkit::servers::{Cluster, Flavour, Redis};
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// The least that a user needs on one server or behind sentinels. docs/engines/redis.md shows the same.
 const RIGHTS: &str = "resetkeys ~tenure:* resetchannels &tenure:* -@all +hello +info +role +ping \

@@ -7,7 +7,7 @@ use tenure_testkit::proxy::{Direction, Proxy};
 use tenure_testkit::servers::{Clock, Redis, Sentinels, eventually};
 use tokio::task::JoinHandle;
 
-use crate::probe_redis::*;
+use crate::redis_site::*;
 
 /// Waits, and checks in the moment of the grant that the old hold is over. Notes the fence.
 fn follow(client: &Tenure, old: &Arc<Hold>, fences: &Fences) -> JoinHandle<()> {

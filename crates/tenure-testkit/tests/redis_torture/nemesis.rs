@@ -11,9 +11,9 @@ use tenure_testkit::proxy::{Direction, Proxy};
 use tenure_testkit::rng::Rng;
 use tenure_testkit::servers::Redis;
 
-use crate::crew::{Busy, Crew};
 use crate::journal::now;
 use crate::liveness::{CALM, FAULTS_BETWEEN, Span};
+use crate::workers::{Busy, Workers};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,13 +131,13 @@ impl<'a> Nemesis<'a> {
     }
 
     /// Ends what is due to end, and strikes if it is time to.
-    pub(crate) fn act(&mut self, crew: &mut Crew) {
+    pub(crate) fn act(&mut self, workers: &mut Workers) {
         let due = Instant::now();
         let (ended, lasting) = self.cures.drain(..).partition(|(at, _)| *at <= due);
         self.cures = lasting;
-        self.cure(ended, crew);
+        self.cure(ended, workers);
         if due >= self.next && self.count() / FAULTS_BETWEEN > self.calms.len() as u64 {
-            let from = self.rest(crew);
+            let from = self.rest(workers);
             self.calms.push((from, from + CALM));
             self.next = Instant::now() + CALM;
         } else if due >= self.next {
@@ -145,7 +145,7 @@ impl<'a> Nemesis<'a> {
                 self.deck = shuffled(&mut self.rng);
             }
             let fault = self.deck.pop().expect("a deck with cards");
-            if self.strike(fault, crew) {
+            if self.strike(fault, workers) {
                 *self.struck.entry(fault).or_default() += 1;
             } else {
                 // Not now: it comes last.
@@ -156,16 +156,16 @@ impl<'a> Nemesis<'a> {
     }
 
     /// Ends all faults; from this moment on nothing goes wrong any more.
-    pub(crate) fn rest(&mut self, crew: &mut Crew) -> Moment {
+    pub(crate) fn rest(&mut self, workers: &mut Workers) -> Moment {
         let all = self.cures.drain(..).collect();
-        self.cure(all, crew);
+        self.cure(all, workers);
         now()
     }
 
-    fn cure(&mut self, ended: Vec<(Instant, Cure)>, crew: &mut Crew) {
+    fn cure(&mut self, ended: Vec<(Instant, Cure)>, workers: &mut Workers) {
         for (_, cure) in ended {
             match cure {
-                Cure::Worker(number) => crew.resume(number),
+                Cure::Worker(number) => workers.resume(number),
                 Cure::Server => self.server.resume().expect("a paused server goes on"),
                 Cure::Proxy(at) => self.proxies[at].pass().expect("a proxy passes"),
                 Cure::BrokenProxy(at) => {
@@ -177,15 +177,15 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    fn strike(&mut self, fault: Fault, crew: &mut Crew) -> bool {
+    fn strike(&mut self, fault: Fault, workers: &mut Workers) -> bool {
         use Fault::*;
         let server_stands = self.cures.iter().any(|(_, cure)| *cure == Cure::Server);
         self.note(format_args!("{fault:?}"));
         match fault {
-            KillHolder => self.kill(Busy::Holding, crew),
-            KillWaiter => self.kill(Busy::Waiting, crew),
-            PauseHolder => self.pause(Busy::Holding, crew),
-            PauseWaiter => self.pause(Busy::Waiting, crew),
+            KillHolder => self.kill(Busy::Holding, workers),
+            KillWaiter => self.kill(Busy::Waiting, workers),
+            PauseHolder => self.pause(Busy::Holding, workers),
+            PauseWaiter => self.pause(Busy::Waiting, workers),
             _ if server_stands => false,
             RestartServer => self.restart(),
             PauseServer => self.pause_server(50_000, 700_000),
@@ -197,16 +197,16 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    fn kill(&mut self, busy: Busy, crew: &mut Crew) -> bool {
-        let Some(victim) = crew.victim(&mut self.rng, busy) else { return false };
-        crew.kill(victim, &mut self.rng);
+    fn kill(&mut self, busy: Busy, workers: &mut Workers) -> bool {
+        let Some(victim) = workers.victim(&mut self.rng, busy) else { return false };
+        workers.kill(victim, &mut self.rng);
         self.note(format_args!("killed worker {victim}"));
         true
     }
 
-    fn pause(&mut self, busy: Busy, crew: &mut Crew) -> bool {
-        let Some(victim) = crew.victim(&mut self.rng, busy) else { return false };
-        crew.pause(victim);
+    fn pause(&mut self, busy: Busy, workers: &mut Workers) -> bool {
+        let Some(victim) = workers.victim(&mut self.rng, busy) else { return false };
+        workers.pause(victim);
         self.note(format_args!("paused worker {victim}"));
         self.until(Cure::Worker(victim), 200_000, 2_500_000)
     }

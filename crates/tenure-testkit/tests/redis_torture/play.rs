@@ -7,11 +7,11 @@ use tenure_testkit::proxy::Proxy;
 use tenure_testkit::rng::Rng;
 use tenure_testkit::servers::{Clock, Fsync, Redis};
 
-use crate::crew::Crew;
 use crate::journal::now;
 use crate::liveness::CALM;
 use crate::nemesis::Nemesis;
 use crate::verdict::{self, Order};
+use crate::workers::Workers;
 
 const WORKERS: usize = 6;
 const PROXIES: usize = 2;
@@ -81,23 +81,23 @@ pub(crate) fn run(plan: Plan) {
         (0..PROXIES).map(|_| Proxy::start(server.port()).expect("a proxy")).collect();
     let ports = std::iter::once(server.port()).chain(proxies.iter().map(Proxy::port));
     let urls = ports.map(|port| plan.memory.url(port)).collect();
-    let mut crew = Crew::new(&folder.path, urls, plan.memory.longest_ttl());
-    (0..WORKERS).for_each(|_| crew.hire(&mut rng));
+    let mut workers = Workers::new(&folder.path, urls, plan.memory.longest_ttl());
+    (0..WORKERS).for_each(|_| workers.start(&mut rng));
     let mut nemesis = Nemesis::new(&server, &proxies, &folder.path, rng.fork());
-    while crew.acquisitions() < plan.acquisitions || nemesis.count() < plan.faults {
-        crew.read();
-        nemesis.act(&mut crew);
+    while workers.acquisitions() < plan.acquisitions || nemesis.count() < plan.faults {
+        workers.read();
+        nemesis.act(&mut workers);
         if began.elapsed() > plan.bound {
-            too_slow(plan, &server, crew, nemesis.count());
+            too_slow(plan, &server, workers, nemesis.count());
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let calm = nemesis.rest(&mut crew);
+    let calm = nemesis.rest(&mut workers);
     std::thread::sleep(CALM);
-    crew.read();
+    workers.read();
     let mut calms = nemesis.calms().to_vec();
     calms.push((calm, now()));
-    let told = crew.finish(SERVED);
+    let told = workers.finish(SERVED);
     let report = verdict::judge_all(&told, calm, SERVED, &Order::Unknown, &calms);
     println!(
         "{:?}: {report}; {} faults {:?}; {:.0} s",
@@ -112,9 +112,9 @@ pub(crate) fn run(plan: Plan) {
 }
 
 /// Fails with what was reached, and with what was wrong until then.
-fn too_slow(plan: Plan, server: &Redis, crew: Crew, faults: u64) -> ! {
-    let acquisitions = crew.acquisitions();
-    let report = verdict::judge_all(&crew.dismiss(), now(), SERVED, &Order::Unknown, &[]);
+fn too_slow(plan: Plan, server: &Redis, workers: Workers, faults: u64) -> ! {
+    let acquisitions = workers.acquisitions();
+    let report = verdict::judge_all(&workers.stop(), now(), SERVED, &Order::Unknown, &[]);
     panic!(
         "TENURE_SEED={}: only {acquisitions} acquisitions and {faults} faults within {:?}; {report}; \
          {:#?}; the server: {}",

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tenure::engine::Moment;
 use tenure_testkit::judge::{Record, Rules, judge};
 
-use crate::crew::Told;
 use crate::journal::{Entry, Event};
 use crate::liveness::{self, Liveness, Span};
+use crate::workers::Told;
 
 /// What the order of those who wait is held against.
 #[derive(Clone, Debug)]

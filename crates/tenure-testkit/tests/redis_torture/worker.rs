@@ -12,8 +12,8 @@ use tenure::engine::Moment;
 use tenure::{ErrorKind, Hold, Result, Tenure};
 use tenure_testkit::rng::Rng;
 
-use crate::asks::{self, Ask};
 use crate::journal::{Event, Journal, now};
+use crate::requests::{self, LockRequest};
 use crate::resource::Resource;
 
 /// How many ask at the same time.
@@ -68,7 +68,7 @@ pub(crate) fn run(orders: Orders, door: Door) {
     runtime.block_on(work(orders, door));
 }
 
-struct Desk {
+struct WorkerState {
     tenure: Tenure,
     journal: Arc<Journal>,
     resource: Resource,
@@ -87,7 +87,7 @@ async fn work(orders: Orders, door: Door) {
     let journal = Arc::new(Journal::create(&orders.journal).expect("a journal"));
     let Some(tenure) = connect(&orders.url, door, &journal, &stop).await else { return };
     let folder = orders.journal.parent().expect("a journal is in a folder");
-    let desk = Arc::new(Desk {
+    let state = Arc::new(WorkerState {
         tenure,
         journal,
         resource: Resource::new(folder),
@@ -98,21 +98,21 @@ async fn work(orders: Orders, door: Door) {
     let mut rng = Rng::new(orders.seed);
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
-            let (desk, mut rng) = (desk.clone(), rng.fork());
+            let (state, mut rng) = (state.clone(), rng.fork());
             tokio::spawn(async move {
-                while !desk.stop.load(Relaxed) {
-                    desk.turn(&mut rng).await;
+                while !state.stop.load(Relaxed) {
+                    state.turn(&mut rng).await;
                 }
             })
         })
         .collect();
     for task in tasks {
         if let Err(panic) = task.await {
-            desk.journal.write(0, &Event::Failed { what: panic.to_string() });
+            state.journal.write(0, &Event::Failed { what: panic.to_string() });
         }
     }
-    desk.tenure.close().await;
-    desk.journal.write(0, &Event::Done);
+    state.tenure.close().await;
+    state.journal.write(0, &Event::Done);
 }
 
 /// A worker that is started while the server is away tries until it is back.
@@ -138,10 +138,10 @@ async fn connect(
     }
 }
 
-impl Desk {
+impl WorkerState {
     async fn turn(&self, rng: &mut Rng) {
         let serial = self.asked.fetch_add(1, Relaxed) + 1;
-        let ask = Ask::random(rng, self.longest_ttl, serial);
+        let ask = LockRequest::random(rng, self.longest_ttl, serial);
         let (patient, name) = (ask.is_patient(), ask.name.to_owned());
         self.journal.write(serial, &Event::Asked { at: now(), patient, name });
         match ask.send(&self.tenure).await {
@@ -161,14 +161,14 @@ impl Desk {
         tokio::time::sleep(rng.micros(0, 3_000)).await;
     }
 
-    async fn section(&self, serial: u64, ask: &Ask, hold: Hold, rng: &mut Rng) {
+    async fn section(&self, serial: u64, ask: &LockRequest, hold: Hold, rng: &mut Rng) {
         // The clock before what remains, so that a pause between them makes the deadline earlier.
         let at = now();
         let mut deadline = at + hold.remaining();
         let (fence, weight, capacity) = (hold.fence().get(), ask.weight, ask.capacity);
         let acquired = Event::Acquired { at, deadline, fence, weight, capacity };
         self.journal.write(serial, &acquired);
-        let length = asks::length(rng);
+        let length = requests::length(rng);
         let over = now() + length;
         if ask.is_alone() && hold.is_live() {
             // Long enough that pauses fall in here: then the fence is all that protects.

@@ -5,7 +5,7 @@ use tenure::ErrorKind;
 use tenure::engine::{Claim, ClaimId, Leave, Left, Name, Space, SystemWorld, Verdict, World};
 use tenure_testkit::rng::Rng;
 
-use crate::probe::*;
+use crate::fixtures::*;
 
 pub(super) async fn s14_a_dropped_waiter_leaves_the_line(site: &impl Site) {
     let tenure = site.connect().await;
@@ -139,7 +139,7 @@ pub(super) async fn s38_an_ask_that_can_never_be_served_is_refused_and_stops_nob
 
 pub(super) async fn s42_a_turn_that_someone_else_finds_is_pushed_to_its_owner(site: &impl Site) {
     let tenure = site.connect().await;
-    let mut other = Other::on(site).await;
+    let mut other = ChildProcess::on(site).await;
     let dead = tenure.mutex("x").ttl(ms(600)).renew(false).acquire().await.unwrap();
     let fence = dead.fence().get();
     std::mem::forget(dead);

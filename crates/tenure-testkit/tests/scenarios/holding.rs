@@ -2,7 +2,7 @@
 
 use tenure::{Broken, Ended, Fence, Released};
 
-use crate::probe::*;
+use crate::fixtures::*;
 
 pub(super) async fn s48_a_late_release_is_told_so_and_does_not_touch_the_next_owner(
     site: &impl Site,
@@ -18,7 +18,7 @@ pub(super) async fn s48_a_late_release_is_told_so_and_does_not_touch_the_next_ow
 
 pub(super) async fn s50_a_broken_hold_hears_of_it_by_push_and_the_line_moves(site: &impl Site) {
     let operator = site.connect().await;
-    let mut holder = Other::on(site).await;
+    let mut holder = ChildProcess::on(site).await;
     holder.tell("claim a x 600000");
     let fence = Fence::new(holder.hears("held a").await.fence());
     let line: Vec<_> = (0..5).map(|_| wait_for(&operator, "x", secs(60))).collect();

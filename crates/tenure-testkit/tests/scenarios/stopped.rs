@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tenure::Released;
 
-use crate::probe::*;
+use crate::fixtures::*;
 
 pub(super) async fn s4_a_holder_that_was_stopped_finds_its_hold_lost_before_anything_else(
     site: &impl Site,
 ) {
     let tenure = site.connect().await;
-    let mut other = Other::on(site).await;
+    let mut other = ChildProcess::on(site).await;
     other.tell("claim a x 1000");
     let old = other.hears("held a").await.fence();
     let next = wait_for(&tenure, "x", secs(30));
@@ -34,7 +34,7 @@ pub(super) async fn s28_the_turn_of_a_stopped_waiter_passes_on_and_it_comes_back
 ) {
     let tenure = site.connect().await;
     let hold = tenure.mutex("x").acquire().await.unwrap();
-    let mut other = Other::on(site).await;
+    let mut other = ChildProcess::on(site).await;
     other.tell("claim a x 30000");
     until_waiting(&tenure, "x", 1).await;
     let next = wait_for(&tenure, "x", secs(30));
@@ -71,7 +71,7 @@ async fn stopped_row(site: &impl Site, count: u32) -> (u32, Duration) {
     let hold = tenure.mutex(&name).acquire().await.unwrap();
     let mut stopped = Vec::new();
     for number in 0..count as usize {
-        let mut other = Other::on(site).await;
+        let mut other = ChildProcess::on(site).await;
         other.tell(&format!("claim a {name} 30000"));
         until_waiting(&tenure, &name, number + 1).await;
         stopped.push(other);
@@ -80,13 +80,13 @@ async fn stopped_row(site: &impl Site, count: u32) -> (u32, Duration) {
     let client = site.connect().await;
     let next = wait_for(&client, &name, secs(30));
     until_waiting(&tenure, &name, count as usize + 1).await;
-    let mut last = Other::on(site).await;
+    let mut last = ChildProcess::on(site).await;
     last.tell(&format!("claim a {name} 30000"));
     until_waiting(&tenure, &name, count as usize + 2).await;
     stopped.push(last);
     // By then all have looked for the first time; of their own accord they ask again after twenty seconds.
     pause(LOOKED).await;
-    stopped.iter().for_each(Other::stop);
+    stopped.iter().for_each(ChildProcess::stop);
     let released = now();
     hold.release().await.unwrap();
     drop(within(secs(60), next).await.unwrap().unwrap());
@@ -98,7 +98,7 @@ pub(super) async fn s29_a_stopped_waiter_that_wakes_up_late_holds_only_what_the_
 ) {
     let tenure = site.connect().await;
     let hold = tenure.mutex("x").acquire().await.unwrap();
-    let mut other = Other::on(site).await;
+    let mut other = ChildProcess::on(site).await;
     other.tell("claim a x 30000");
     until_waiting(&tenure, "x", 1).await;
     other.stop();

@@ -4,7 +4,7 @@ use tenure::Tenure;
 use tenure::worker::State;
 use tenure_testkit::servers::Redis;
 
-use super::working::{Call, Puppet};
+use super::working::{Call, TestWork};
 use super::{TTL, ms};
 
 fn server() -> Redis {
@@ -19,7 +19,7 @@ async fn connect(server: &Redis) -> Tenure {
 async fn work_ends_in_time_and_begins_again(down: fn(&Redis), up: fn(&Redis)) {
     let server = server();
     let (one, two) = (connect(&server).await, connect(&server).await);
-    let (work, other) = (Puppet::new().takes(ms(200)), Puppet::new().takes(ms(200)));
+    let (work, other) = (TestWork::new().takes(ms(200)), TestWork::new().takes(ms(200)));
     let first = work.work(one.worker("reports").ttl(TTL));
     work.started(1).await;
     let second = other.work(two.worker("reports").ttl(TTL));
@@ -56,7 +56,7 @@ async fn work_ends_before_its_term_when_the_server_dies() {
 async fn a_server_that_hangs_for_a_moment_is_not_noticed_by_the_work() {
     let server = server();
     let tenure = connect(&server).await;
-    let work = Puppet::new();
+    let work = TestWork::new();
     // Half of the time until its work would be stopped is more than a busy machine takes away.
     let running = work.work(tenure.worker("reports").ttl(ms(12_000)).stop_within(ms(1000)));
     work.started(1).await;
@@ -73,7 +73,7 @@ async fn a_worker_tries_for_ever_while_there_is_no_server() {
     let server = server();
     let tenure = connect(&server).await;
     server.kill().unwrap();
-    let work = Puppet::new();
+    let work = TestWork::new();
     let running = work.work(tenure.worker("reports").ttl(TTL));
     for _ in 0..2 {
         running.reaches(State::Waiting).await;

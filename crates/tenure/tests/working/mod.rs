@@ -56,7 +56,7 @@ pub(crate) enum Call {
 
 /// Work of a test. Clones are the same work.
 #[derive(Clone, Default)]
-pub(crate) struct Puppet(Arc<Mutex<Inner>>);
+pub(crate) struct TestWork(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
@@ -67,24 +67,24 @@ struct Inner {
     calls: Vec<Call>,
 }
 
-impl Puppet {
-    pub(crate) fn new() -> Puppet {
-        Puppet::default()
+impl TestWork {
+    pub(crate) fn new() -> TestWork {
+        TestWork::default()
     }
 
     /// How the next starts end; those after them end well.
-    pub(crate) fn starts(self, how: &[How]) -> Puppet {
+    pub(crate) fn starts(self, how: &[How]) -> TestWork {
         self.inner().starts = how.to_vec();
         self
     }
 
-    pub(crate) fn stops(self, how: &[How]) -> Puppet {
+    pub(crate) fn stops(self, how: &[How]) -> TestWork {
         self.inner().stops = how.to_vec();
         self
     }
 
     /// How long stopping takes.
-    pub(crate) fn takes(self, takes: Duration) -> Puppet {
+    pub(crate) fn takes(self, takes: Duration) -> TestWork {
         self.inner().takes = takes;
         self
     }
@@ -119,7 +119,7 @@ fn take(how: &mut Vec<How>) -> How {
     if how.is_empty() { How::Well } else { how.remove(0) }
 }
 
-impl Work for Puppet {
+impl Work for TestWork {
     type Error = String;
 
     async fn start(&mut self, term: &Term) -> Result<(), String> {

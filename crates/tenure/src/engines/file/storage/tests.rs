@@ -79,7 +79,7 @@ impl Both {
     }
 
     fn in_memory(&self, line: &mut Memory, request: &Request) -> (Heard, Words) {
-        if let Request::Bury(process) = request {
+        if let Request::ProcessDied(process) = request {
             for (entry, _) in line.holders().into_iter().chain(line.waiters()) {
                 if entry.process == *process {
                     line.remove(&entry.id).unwrap();
@@ -101,7 +101,7 @@ impl Both {
             detach.execute(params![id.to_bytes()]).unwrap();
         }
         let mut rows = Rows::load(&self.db, &mut self.numbers, name).unwrap();
-        if let Request::Bury(process) = request {
+        if let Request::ProcessDied(process) = request {
             for id in rows.claims_of(*process).unwrap() {
                 rows.remove(&id).unwrap();
             }
@@ -192,7 +192,7 @@ fn walk<S: Storage>(
         Request::Break(fence, note) => Heard::Broken(ledger.break_hold(*fence, note)?),
         Request::Forget(fence, settled) => Heard::Forgotten(ledger.forget(*fence, *settled)?),
         Request::Resize(capacity) => Heard::Resized(ledger.resize(*capacity)?),
-        Request::Tick | Request::Bury(_) => {
+        Request::Tick | Request::ProcessDied(_) => {
             ledger.tick()?;
             Heard::Nothing
         }
@@ -345,7 +345,7 @@ fn a_crowd_moves_on_in_several_bounds() {
     both.deaf.insert(2);
     both.step(&name, &Request::Tick);
     both.deaf.clear();
-    both.step(&name, &Request::Bury(1));
+    both.step(&name, &Request::ProcessDied(1));
     both.step(&name, &Request::Resize(crowd * 2));
     both.end();
 }

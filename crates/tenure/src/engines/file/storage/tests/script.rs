@@ -33,7 +33,7 @@ pub(super) enum Request {
     Resize(u32),
     Tick,
     /// The process is gone.
-    Bury(Process),
+    ProcessDied(Process),
     Detach(ClaimId),
 }
 
@@ -208,7 +208,7 @@ impl Script {
             }
             86..90 => Request::Resize(1 + self.rng.below(6) as u32),
             90..95 => Request::Tick,
-            95..98 => Request::Bury(PROCESSES[1 + self.rng.below(3) as usize]),
+            95..98 => Request::ProcessDied(PROCESSES[1 + self.rng.below(3) as usize]),
             _ => Request::Detach(id),
         }
     }

@@ -1,4 +1,4 @@
-//! What the tests of the Redis engine look with: servers, and what they say of themselves.
+//! Helpers for the tests of the Redis engine: servers, and what they report about themselves.
 #![allow(dead_code, unused_imports, reason = "every test binary uses a part of it")]
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tenure::{Result, Tenure};
 use tenure_testkit::proxy::Proxy;
 use tenure_testkit::servers::Redis;
 
-pub(crate) use crate::probe::*;
+pub(crate) use crate::fixtures::*;
 
 /// A server that keeps nothing on disk.
 pub(crate) fn server() -> Redis {

@@ -37,7 +37,7 @@ pub(crate) struct Told {
 
 /// Workers, those that are killed replaced by others.
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct Workers {
     folder: PathBuf,
     /// The ways to the engine: of a server directly, and through each proxy.
     urls: Vec<String>,
@@ -58,14 +58,21 @@ struct Worker {
     told: Vec<Entry>,
 }
 
-impl Crew {
-    pub(crate) fn new(folder: &Path, urls: Vec<String>, longest_ttl: Duration) -> Crew {
+impl Workers {
+    pub(crate) fn new(folder: &Path, urls: Vec<String>, longest_ttl: Duration) -> Workers {
         let folder = folder.to_owned();
-        Crew { folder, urls, longest_ttl, present: Vec::new(), past: Vec::new(), acquisitions: 0 }
+        Workers {
+            folder,
+            urls,
+            longest_ttl,
+            present: Vec::new(),
+            past: Vec::new(),
+            acquisitions: 0,
+        }
     }
 
     /// Starts a worker; its number decides how it reaches the server.
-    pub(crate) fn hire(&mut self, rng: &mut Rng) {
+    pub(crate) fn start(&mut self, rng: &mut Rng) {
         let number = (self.present.len() + self.past.len()) as u32;
         let url = self.urls[number as usize % self.urls.len()].clone();
         // Some notice soon that nobody answers, some late.
@@ -119,11 +126,11 @@ impl Crew {
     /// Kills a worker and starts another.
     pub(crate) fn kill(&mut self, number: u32, rng: &mut Rng) {
         self.end(number);
-        self.hire(rng);
+        self.start(rng);
     }
 
     /// Kills everyone, and returns all journals.
-    pub(crate) fn dismiss(mut self) -> Vec<Told> {
+    pub(crate) fn stop(mut self) -> Vec<Told> {
         while let Some(worker) = self.present.first() {
             self.end(worker.number);
         }

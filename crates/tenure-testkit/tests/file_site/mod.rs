@@ -1,4 +1,4 @@
-//! What the tests of the file engine look with: a place for a file.
+//! Helpers for the tests of the file engine: a folder for a file.
 #![allow(dead_code, unused_imports, reason = "every test binary uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use tenure::engine::Engine;
 use tenure::engines::file::File;
 use tenure_testkit::servers::Folder;
 
-pub(crate) use crate::probe::*;
+pub(crate) use crate::fixtures::*;
 
 /// A folder of its own, with the file that the test is about.
-pub(crate) struct Ground {
+pub(crate) struct FileSite {
     pub(crate) folder: Folder,
     pub(crate) path: PathBuf,
 }
 
-impl Ground {
+impl FileSite {
     /// One of the files beside it, such as `-wal`.
     pub(crate) fn beside(&self, suffix: &str) -> PathBuf {
         beside(&self.path, suffix)
@@ -36,20 +36,20 @@ impl Ground {
         self.sql().query_row(select, [], |row| row.get(0)).expect(select)
     }
 
-    /// Closes the gate, as one who stands still behind it does.
-    pub(crate) fn close_gate(&self) -> std::fs::File {
-        let gate = std::fs::File::options().read(true).write(true).open(self.beside("-gate"));
-        let gate = gate.expect("a gate");
-        flock(&gate, FlockOperation::LockExclusive).expect("a lock");
-        gate
+    /// Takes the writer lock, as a process that is stopped while it has it does.
+    pub(crate) fn lock_writers(&self) -> std::fs::File {
+        let lock = std::fs::File::options().read(true).write(true).open(self.beside("-gate"));
+        let lock = lock.expect("a lock file");
+        flock(&lock, FlockOperation::LockExclusive).expect("a lock");
+        lock
     }
 }
 
-impl Site for Ground {
-    fn new() -> Ground {
+impl Site for FileSite {
+    fn new() -> FileSite {
         let folder = Folder::new("ff").expect("a folder");
         let path = folder.path().join("locks.db");
-        Ground { folder, path }
+        FileSite { folder, path }
     }
 
     fn url(&self) -> String {

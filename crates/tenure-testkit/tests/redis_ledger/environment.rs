@@ -16,7 +16,7 @@ use super::plan::{Event, HEARING};
 /// Names are kept in so many parts, each with a counter of its own.
 const PARTITIONS: u64 = 256;
 
-pub(crate) struct Town {
+pub(crate) struct Environment {
     pub(crate) processes: Vec<Process>,
     control: Mutex<Connection>,
     clock: Clock,
@@ -62,8 +62,8 @@ impl Recorder {
     }
 }
 
-impl Town {
-    pub(crate) async fn new(flavour: Flavour) -> Town {
+impl Environment {
+    pub(crate) async fn new(flavour: Flavour) -> Environment {
         let clock = Clock::new().unwrap();
         clock.freeze().unwrap();
         // Whole milliseconds, as the rest of the test counts in them.
@@ -74,11 +74,12 @@ impl Town {
         for number in 0..=HEARING {
             processes.push(Process::start(&server, &mut control, number).await);
         }
-        let town = Town { processes, control: Mutex::new(control), clock, _server: server };
+        let environment =
+            Environment { processes, control: Mutex::new(control), clock, _server: server };
         // Just after a server has come up nobody is set aside: let that be over everywhere.
-        town.meet_all_partitions().await;
-        town.clock.advance(2000).unwrap();
-        town
+        environment.meet_all_partitions().await;
+        environment.clock.advance(2000).unwrap();
+        environment
     }
 
     async fn meet_all_partitions(&self) {

@@ -57,7 +57,7 @@ enum Patience {
 
 /// One ask.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct LockRequest {
     pub(crate) name: &'static str,
     kind: Kind,
     pub(crate) weight: u32,
@@ -69,9 +69,9 @@ pub(crate) struct Ask {
     owner: String,
 }
 
-impl Ask {
+impl LockRequest {
     /// Any ask; no ttl is longer than `longest`.
-    pub(crate) fn random(rng: &mut Rng, longest: Duration, serial: u64) -> Ask {
+    pub(crate) fn random(rng: &mut Rng, longest: Duration, serial: u64) -> LockRequest {
         let (name, kind) = NAMES[rng.between(0, NAMES.len() as u64 - 1) as usize];
         let (weight, capacity) = match kind {
             Kind::Mutex => (1, 1),
@@ -91,7 +91,7 @@ impl Ask {
             _ => Patience::Endless,
         };
         let (ttl, renew, owner) = (ttl.min(longest), !rng.chance(100), serial.to_string());
-        Ask { name, kind, weight, capacity, ttl, renew, patience, owner }
+        LockRequest { name, kind, weight, capacity, ttl, renew, patience, owner }
     }
 
     /// Whether it waits until it is served.

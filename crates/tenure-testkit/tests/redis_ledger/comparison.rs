@@ -10,15 +10,15 @@ use tenure::engine::{
 };
 use tenure_testkit::rng::Rng;
 
+use super::environment::{Environment, Pushed};
 use super::model::{Came, Model, Request};
 use super::plan::{Actor, Manner, Op, Plan, Which};
 use super::said::{Numbers, Pair, Said, Same, Shown, Tally, Word, same};
-use super::town::{Pushed, Town};
 
-pub(crate) struct Game {
+pub(crate) struct Comparison {
     pub(crate) plan: Plan,
     pub(crate) name: Name,
-    town: Arc<Town>,
+    environment: Arc<Environment>,
     model: Model,
     numbers: Numbers,
     players: Vec<Player>,
@@ -40,18 +40,18 @@ type Side = fn(Pair) -> u64;
 const REDIS: Side = |(redis, _)| redis;
 const LEDGER: Side = |(_, ledger)| ledger;
 
-impl Game {
-    pub(crate) fn new(town: &Arc<Town>, plan: Plan, name: &str) -> Game {
+impl Comparison {
+    pub(crate) fn new(environment: &Arc<Environment>, plan: Plan, name: &str) -> Comparison {
         let space = if plan.shape.once { Space::Once } else { Space::Lock };
         // A name is played once, so that no id is used twice.
         let name = Name::new(space, name).unwrap();
         let mut rng = Rng::new(name.local_hash());
         let actors = plan.actors.iter().enumerate();
         let players = actors.map(|(at, actor)| Player::new(at, actor, &mut rng));
-        Game {
+        Comparison {
             name,
-            town: town.clone(),
-            model: Model::new(1_000_000_000_000_000, town.now()),
+            environment: environment.clone(),
+            model: Model::new(1_000_000_000_000_000, environment.now()),
             numbers: Numbers::default(),
             players: players.collect(),
             story: Vec::new(),
@@ -87,12 +87,12 @@ impl Game {
 
     /// When all has left and nothing is to be remembered, nothing is kept.
     pub(crate) fn has_no_keys(&self) -> Same {
-        same("keys that are left", &self.town.keys_of(&self.name), &0)
+        same("keys that are left", &self.environment.keys_of(&self.name), &0)
     }
 
     /// Whether anything was pushed that no step accounts for.
     pub(crate) fn has_heard_all(&self) -> Same {
-        for process in &self.town.processes {
+        for process in &self.environment.processes {
             let pushed = process.turns.take(&self.name);
             if !pushed.is_empty() {
                 let some = &pushed[..pushed.len().min(4)];
@@ -104,8 +104,8 @@ impl Game {
 
     /// Sees how late it is, and who can be reached.
     pub(crate) fn look_around(&mut self) {
-        self.model.now = self.town.now();
-        let deaf = (0..self.town.processes.len()).filter(|it| self.town.is_deaf(*it));
+        self.model.now = self.environment.now();
+        let deaf = (0..self.environment.processes.len()).filter(|it| self.environment.is_deaf(*it));
         self.model.deaf = deaf.map(number).collect();
     }
 
@@ -122,8 +122,8 @@ impl Game {
         let redis = self.request(op, REDIS);
         let began = SystemWorld.now();
         let came = self.model.step(&ledger, number(process));
-        let town = self.town.clone();
-        let engine = town.processes[process].engine();
+        let environment = self.environment.clone();
+        let engine = environment.processes[process].engine();
         let said = ask(&**engine, &self.name, &redis).await;
         self.story.push(format!("{op}: {}", brief(&said)));
         said.is_same(&came.said, &mut self.numbers, came.vague)?;
@@ -244,8 +244,8 @@ impl Game {
     async fn compare_pushes(&mut self, came: &Came, began: Moment) -> Same {
         let mut expected = came.words.clone();
         let loose = came.vague || came.self_hint;
-        let town = self.town.clone();
-        for (at, process) in town.processes.iter().enumerate() {
+        let environment = self.environment.clone();
+        for (at, process) in environment.processes.iter().enumerate() {
             let theirs = |(id, _): &(ClaimId, Word)| self.process_of(id) == at;
             // What should not come is seen at the end of the round, unless it may come.
             if loose || expected.iter().any(theirs) {
@@ -314,7 +314,8 @@ impl Game {
     }
 
     pub(crate) async fn compare_views(&mut self) -> Same {
-        let page = self.town.processes[0].engine().inspect(&Scope::Name(self.name.clone())).await;
+        let page =
+            self.environment.processes[0].engine().inspect(&Scope::Name(self.name.clone())).await;
         let Page { views, more } = page.map_err(|error| format!("inspect: {error}"))?;
         same("more names", &more, &false)?;
         let used = views.into_iter().find(View::is_used);

@@ -1,6 +1,6 @@
-//! Where a test plays: on real time, or on the virtual time of the [simulation](crate::sim).
+//! What a test runs on: real time, or the virtual time of the [simulation](crate::sim).
 //!
-//! A test body that gets its tasks and its sleeps from a stage runs on both.
+//! A test body that gets its tasks and its sleeps from a `Runtime` runs on both.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use tenure::engine::{Moment, SystemWorld, World};
 
-/// A future that a stage can run.
+/// A future that a runtime can run.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Time and tasks.
-pub trait Stage: Debug + Send + Sync + 'static {
-    /// The world that clients on this stage live in.
+pub trait Runtime: Debug + Send + Sync + 'static {
+    /// The world that clients on this runtime live in.
     fn world(&self) -> Arc<dyn World>;
 
     /// Runs a task beside the caller.
@@ -26,7 +26,7 @@ pub trait Stage: Debug + Send + Sync + 'static {
     fn sleep(&self, span: Duration) -> Task;
 }
 
-impl dyn Stage {
+impl dyn Runtime {
     /// Runs a future beside the caller, and hands back its value.
     pub fn spawn<T: Send + 'static>(
         &self,
@@ -41,7 +41,7 @@ impl dyn Stage {
         Joined(slot)
     }
 
-    /// The present of this stage's world.
+    /// The present of this runtime's world.
     pub fn now(&self) -> Moment {
         self.world().now()
     }
@@ -106,16 +106,16 @@ impl<T> Future for Joined<T> {
 /// Real time, on the tokio runtime that it was made in: engines may start tasks from threads of
 /// their own.
 #[derive(Clone, Debug)]
-pub struct RealStage(tokio::runtime::Handle);
+pub struct RealRuntime(tokio::runtime::Handle);
 
-impl RealStage {
-    /// Plays on the runtime that this is called in.
-    pub fn here() -> RealStage {
-        RealStage(tokio::runtime::Handle::current())
+impl RealRuntime {
+    /// Runs on the tokio runtime that this is called in.
+    pub fn here() -> RealRuntime {
+        RealRuntime(tokio::runtime::Handle::current())
     }
 }
 
-impl Stage for RealStage {
+impl Runtime for RealRuntime {
     fn world(&self) -> Arc<dyn World> {
         Arc::new(SystemWorld)
     }
