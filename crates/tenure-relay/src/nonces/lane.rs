@@ -36,7 +36,7 @@ pub(crate) struct Lane {
     account: Address,
     line: String,
     terms: Terms,
-    /// Nonces that someone has.
+    /// Nonces that are taken.
     pub(super) taken: InFlight,
     /// Transactions with their hashes.
     pub(super) sent: InFlight,
@@ -49,7 +49,7 @@ impl Lane {
         Lane::below(tenure, "", chain_id, account, terms)
     }
 
-    /// The same, with something in front of its names.
+    /// The same, with a prefix for its names.
     pub(crate) fn below(
         tenure: &Tenure,
         prefix: &str,
@@ -75,7 +75,7 @@ impl Lane {
         lock(&self.own)
     }
 
-    /// Takes the lowest nonce that nobody has.
+    /// Takes the lowest free nonce.
     pub(crate) async fn reserve(&self, chain: &impl Chain) -> Result<Slot> {
         let turn = self.stand_in_line().await?;
         loop {
@@ -92,13 +92,13 @@ impl Lane {
         Ok(line.acquire().await?)
     }
 
-    /// Takes this nonce, if nobody has it.
+    /// Takes this nonce, if it is free.
     pub(super) async fn fill(&self, chain: &impl Chain, nonce: u64) -> Result<Option<Slot>> {
         let standing = self.look(chain).await?;
         self.take(chain, nonce, &standing).await
     }
 
-    /// Takes a nonce that nobody had at an earlier look, unless someone has it now.
+    /// Takes a nonce that was free at an earlier look, unless it has been taken since.
     async fn take(
         &self,
         chain: &impl Chain,
@@ -127,7 +127,7 @@ impl Lane {
         Ok(Some(Slot::taken(member)))
     }
 
-    /// Looks how everything stands, and lets go of what needs no keeping.
+    /// Reads the state of all nonces, and leaves the units that are no longer needed.
     pub(crate) async fn look(&self, chain: &impl Chain) -> Result<Standing> {
         let mut standing = self.read(chain).await?;
         self.forget_below(standing.count).await?;
@@ -191,7 +191,7 @@ impl Lane {
         written.map(drop)
     }
 
-    /// Nothing more is said of it. Never waits: it is called when a reservation is dropped.
+    /// The reservation was dropped without an outcome. Never waits: it is called from `Drop`.
     ///
     /// If this process has no reason to look again, others would wait for it until its unit is over.
     pub(crate) fn keep(&self, slot: Slot) {
@@ -224,7 +224,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Lets go of what the chain has counted.
+    /// Leaves the units of nonces that the chain has counted.
     async fn forget_below(&self, count: u64) -> Result<()> {
         if self.own().any_below(count) {
             self.raise_floor(count).await?;

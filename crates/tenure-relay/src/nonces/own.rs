@@ -1,4 +1,4 @@
-//! What this process holds on to: nonces in the caller's hand, and those whose outcome is not known yet.
+//! The nonces that this process holds: those its callers have, and those whose outcome is not known yet.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ impl Slot {
         self.nonce
     }
 
-    /// Whether everyone else certainly knows that it is this process's.
+    /// Whether it is certain that all other processes still see it as this process's.
     pub(super) fn is_live(&self) -> bool {
         self.taken.as_ref().is_some_and(Member::is_live)
     }
@@ -50,7 +50,7 @@ impl Slot {
     }
 }
 
-/// Nonces that are in nobody's hand any more.
+/// Nonces that no caller has any more.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     kept: Vec<Kept>,
@@ -103,13 +103,13 @@ impl Own {
         found
     }
 
-    /// Nothing here is anyone's any more.
+    /// Whether the time of all nonces here is over.
     #[cfg(feature = "relay")]
     pub(super) fn is_idle(&self) -> bool {
         self.kept.iter().all(Kept::is_over)
     }
 
-    /// What was waited for long enough.
+    /// The nonces whose time to wait is over.
     pub(super) fn over(&self) -> Vec<(u64, Option<B256>)> {
         let over = self.kept.iter().filter(|kept| kept.is_over());
         over.map(|kept| (kept.slot.nonce, kept.slot.hash)).collect()
@@ -140,7 +140,7 @@ impl Own {
         }
     }
 
-    /// Whether the chain said so lately.
+    /// Whether the chain has confirmed it recently.
     pub(super) fn is_known(&mut self, hash: &B256, lately: Duration) -> bool {
         self.known.retain(|_, at| at.elapsed() < lately);
         self.known.contains_key(hash)

@@ -8,16 +8,16 @@ use crate::in_flight::{Seen, next, said, seen};
 /// With a count that someone has seen, of all the nonces below it at once.
 pub(super) const COUNT: &str = "count";
 
-/// How the nonces of an account stand, at one look.
+/// The state of an account's nonces at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Standing {
     /// How many transactions the chain has, as far as anyone knows: the highest count that this process
     /// was told now, or another a short time ago.
     pub count: u64,
-    /// The nonces from `count` on that someone has, each once.
+    /// The nonces from `count` on that are taken, each listed once.
     pub in_flight: Vec<Seen>,
-    /// The units that say so: of one nonce there may be several.
+    /// The units behind them; one nonce may have several.
     units: Vec<Seen>,
     /// Units of transactions that no node knows, and whose senders are gone.
     given_up: BTreeSet<Fence>,
@@ -43,13 +43,13 @@ impl Standing {
         orphans
     }
 
-    /// How long a nonce is certain to be someone's.
+    /// How long a nonce is certain to stay taken.
     pub(super) fn remaining(&self, nonce: u64) -> Duration {
         let same = self.units.iter().filter(|unit| unit.nonce == nonce);
         same.map(|unit| unit.remaining).max().unwrap_or_default()
     }
 
-    /// That unit has nothing any more.
+    /// Gives that unit up: it stands for no nonce any more.
     pub(super) fn give_up(&mut self, unit: Fence) {
         self.given_up.insert(unit);
         self.units.retain(|seen| seen.fence != unit);
@@ -63,7 +63,7 @@ impl Standing {
         self
     }
 
-    /// The lowest nonce that nobody has.
+    /// The lowest nonce that is free.
     pub fn next(&self) -> u64 {
         next(self.count, &self.in_flight)
     }
@@ -74,11 +74,11 @@ impl Standing {
         let taken: BTreeSet<u64> = self.in_flight.iter().map(|seen| seen.nonce).collect();
         let highest = taken.last().copied().unwrap_or(self.count);
         let is_free = |nonce: &u64| !taken.contains(nonce);
-        // Whoever has one nonce far above all others has a fault, and not a billion gaps.
+        // A single nonce far above all others is a fault, and not a billion gaps.
         (self.count..highest).filter(is_free).take(MOST_GAPS).collect()
     }
 
-    /// Whether it is neither used nor anyone's.
+    /// Whether it is neither used nor taken.
     #[cfg(feature = "relay")]
     pub(super) fn is_free(&self, nonce: u64) -> bool {
         nonce >= self.count && self.in_flight.iter().all(|seen| seen.nonce != nonce)
@@ -114,7 +114,7 @@ impl Standing {
     }
 }
 
-/// Each nonce once, with all that its units say.
+/// Merges the units: each nonce once, with everything that its units say about it.
 fn by_nonce(units: &[Seen]) -> Vec<Seen> {
     let mut nonces: BTreeMap<u64, Seen> = BTreeMap::new();
     for unit in units {
