@@ -171,7 +171,7 @@ pub(crate) fn seen(unit: &Holder) -> Option<Seen> {
     let nonce = said(unit, NONCE)?.parse().ok()?;
     let hash = said(unit, HASH).and_then(|hash| hash.parse().ok());
     let id = said(unit, ID).map(str::to_owned);
-    let turn = said(unit, TURN).and_then(|turn| turn.parse().ok()).map(Fence::new);
+    let turn = said(unit, TURN).and_then(|turn| turn.parse().ok());
     let Holder { fence, held_for: age, remaining, details, .. } = unit.clone();
     Some(Seen { nonce, hash, owner: details.owner.clone(), age, remaining, fence, id, turn })
 }

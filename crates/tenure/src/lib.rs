@@ -40,8 +40,8 @@
 //!
 //! The engines are features, all on by default: `file`, `redis` and `tls` (for `rediss://`). With
 //! `default-features = false` a program has `memory:` alone, and compiles neither SQLite nor rustls. Off by
-//! default are `metrics`, `idempotency`, and `fence-file`, `fence-http`, `fence-postgres`, `fence-redis` and
-//! `fence-sqlite` for [`fencing`].
+//! default are `metrics`, `idempotency`, `serde` (for [`Fence`]), and `fence-file`, `fence-http`,
+//! `fence-postgres`, `fence-redis` and `fence-sqlite` for [`fencing`].
 //!
 //! # What a lock cannot do
 //!

@@ -153,7 +153,7 @@ impl Page {
 
     fn read(text: &str) -> Option<Page> {
         let mut lines = text.lines().map(str::to_owned);
-        let highest = Fence::new(lines.next()?.parse().ok()?);
+        let highest = lines.next()?.parse().ok()?;
         Some(Page { highest, value: lines.next()?, journal: lines.collect() })
     }
 }

@@ -1,6 +1,7 @@
 //! The words that the core and the engines speak to each other, as plain data.
 
 mod ended;
+mod number;
 mod outcome;
 mod place;
 
@@ -13,6 +14,7 @@ use crate::model::moment::{self, Moment};
 use crate::model::name::Name;
 
 pub use self::ended::{Ended, Note};
+pub use self::number::{Fence, Ticket};
 pub use self::outcome::Released;
 pub(crate) use self::outcome::RenewalOutcome;
 pub use self::place::{Place, look_again};
@@ -63,47 +65,6 @@ impl fmt::Debug for ClaimId {
         write!(f, "ClaimId({self})")
     }
 }
-
-/// A number that rises with every grant of a name. Safe to log, and below 2^53.
-///
-/// Hand it to whatever the hold protects, and have that refuse a number lower than the highest it
-/// has seen: then a holder that was paused and came back too late can do no harm.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Fence(u64);
-
-/// The arrival number of a claim, which it keeps across reconnects.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Ticket(u64);
-
-macro_rules! plain_number {
-    ($type:ident) => {
-        impl $type {
-            /// The number as a word.
-            pub const fn new(number: u64) -> $type {
-                $type(number)
-            }
-
-            /// The number.
-            pub const fn get(self) -> u64 {
-                self.0
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-
-        impl fmt::Debug for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!(stringify!($type), "({})"), self.0)
-            }
-        }
-    };
-}
-plain_number!(Fence);
-plain_number!(Ticket);
 
 /// What others may know about a claim: shown with the holder and in the logs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]

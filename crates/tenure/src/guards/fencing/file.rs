@@ -156,8 +156,8 @@ fn seen(memory: &File) -> io::Result<Option<Fence>> {
     if text.is_empty() {
         return Ok(None);
     }
-    let number = text.strip_suffix('\n').and_then(|digits| digits.parse().ok()).map(Fence::new);
-    let fence = number.filter(|fence| is_fence(*fence)).ok_or_else(|| {
+    let fence = text.strip_suffix('\n').and_then(|digits| digits.parse().ok());
+    let fence = fence.filter(|fence| is_fence(*fence)).ok_or_else(|| {
         let what = "the file with the highest fence holds something else; put it right, or delete \
                     it to forget the fence";
         io::Error::new(io::ErrorKind::InvalidData, what)
