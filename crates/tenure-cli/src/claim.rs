@@ -1,11 +1,10 @@
 //! From the arguments to a claim in line, and the error if it is refused.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::engine::Space;
-use tenure::{Details, Error, ErrorKind, Hold, Options, Tenure, View};
+use tenure::{Error, ErrorKind, Hold, Options, Tenure, View};
 
 use crate::args::claim::{ClaimArgs, Kind, Wait};
 use crate::engine;
@@ -38,7 +37,7 @@ impl ClaimArgs {
             Wait::Limit(limit) => Some(limit),
             Wait::Forever => None,
         };
-        let mut details = Details::clone(&options.details);
+        let details = options.details_mut();
         if let Some(owner) = &self.owner {
             details.owner.clone_from(owner);
         }
@@ -46,7 +45,6 @@ impl ClaimArgs {
         details.value.clone_from(&self.value);
         details.meta.clone_from(&self.meta);
         details.meta.extend(more.iter().map(|(key, value)| ((*key).to_owned(), fitted(value))));
-        options.details = Arc::new(details);
         options
     }
 

@@ -78,7 +78,7 @@ impl Scene {
         let engine = ControlledEngine::new();
         let victim = Tenure::with_engine(engine.clone());
         let mut options = victim.defaults();
-        Arc::make_mut(&mut options.details).owner = "victim".into();
+        options.details_mut().owner = "victim".into();
         let victim = victim.with_defaults(options).unwrap();
         Scene { tenure: Tenure::with_engine(engine.clone()), victim, engine }
     }

@@ -83,7 +83,7 @@ async fn a_renewal_that_fails_is_a_warning_before_anything_is_lost() {
 async fn a_break_is_written_with_who_and_why() {
     let tenure = kept();
     let hold = ask!(tenure, "broken").acquire().await.unwrap();
-    let by = tenure.defaults().details.owner.clone();
+    let by = tenure.defaults().details().owner.clone();
     tenure.break_hold("broken", hold.fence(), "wedged since noon").await.unwrap();
     let line = written("broken", "lock.lost");
     let why = format!("broken by {by}: wedged since noon");
@@ -112,7 +112,7 @@ async fn whoever_is_turned_away_and_whoever_breaks_is_written() {
     assert!(ask!(tenure, "contended").try_acquire().await.unwrap().is_none());
     expect(&written("contended", "lock.busy"), Level::DEBUG, &[("owner", "web-1"), ("meta", META)]);
     tenure.break_hold("contended", hold.fence(), "wedged").await.unwrap();
-    let by = tenure.defaults().details.owner.clone();
+    let by = tenure.defaults().details().owner.clone();
     let fence = hold.fence().to_string();
     let line = written("contended", "lock.broken");
     expect(&line, Level::WARN, &[("by", &by), ("reason", "wedged"), ("fence", &fence)]);

@@ -96,7 +96,7 @@ async fn a_broken_hold_is_lost_at_once_with_who_and_why_and_the_next_is_served()
     let next = waiting(tenure.mutex("a").join());
     let operator = {
         let mut options = tenure.defaults();
-        std::sync::Arc::make_mut(&mut options.details).owner = "alice".into();
+        options.details_mut().owner = "alice".into();
         tenure.clone().with_defaults(options).unwrap()
     };
     let done = operator.break_hold("a", hold.fence(), "wedged since noon").await.unwrap();

@@ -43,7 +43,7 @@ fn the_defaults_are_those_of_the_docs() {
     assert_eq!((options.wait, options.max_hold, options.max_waiters), (None, None, None));
     assert!(options.renew && options.hold_for.is_zero());
     assert_eq!(options.on_outage, OnOutage::Closed);
-    assert!(options.details.reason.is_none() && options.details.meta.is_empty());
+    assert!(options.details().reason.is_none() && options.details().meta.is_empty());
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn the_query_of_the_url_sets_defaults() {
     assert_eq!((options.max_hold, options.hold_for), (Some(ms(3_600_000)), ms(2_000)));
     assert_eq!((options.renew, options.max_waiters), (false, Some(7)));
     assert_eq!(options.on_outage, OnOutage::Open);
-    assert_eq!(options.details.owner, "web-3");
+    assert_eq!(options.details().owner, "web-3");
 
     let _hold = now(tenure.mutex("a").acquire()).unwrap();
     let holder = &view(&tenure, "a").holders[0];
@@ -73,7 +73,7 @@ fn the_call_wins_over_the_url() {
     assert!(holder.remaining > ms(50_000) && hold.remaining() > ms(50_000));
     let error = now(tenure.mutex("a").wait(Duration::ZERO).acquire()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WaitOver);
-    assert_eq!(tenure.defaults().details.owner, "web-3", "a call changes no default");
+    assert_eq!(tenure.defaults().details().owner, "web-3", "a call changes no default");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn the_environment_sets_defaults_and_wins_over_its_url_but_not_over_the_call() {
     assert_eq!((options.max_hold, options.hold_for), (Some(ms(3_600_000)), ms(100)));
     assert_eq!((options.renew, options.max_waiters), (false, Some(3)));
     assert_eq!(options.on_outage, OnOutage::Local);
-    assert_eq!(options.details.owner, "from-outside");
+    assert_eq!(options.details().owner, "from-outside");
     let hold = now(tenure.mutex("a").ttl(ms(60_000)).acquire()).unwrap();
     assert!(hold.remaining() > ms(50_000));
 }

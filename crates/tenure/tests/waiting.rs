@@ -12,7 +12,7 @@ use tenure::{ErrorKind, Tenure};
 /// The same lines under another owner's name.
 fn called(tenure: &Tenure, owner: &str) -> Tenure {
     let mut options = tenure.defaults();
-    Arc::make_mut(&mut options.details).owner = owner.into();
+    options.details_mut().owner = owner.into();
     tenure.clone().with_defaults(options).unwrap()
 }
 

@@ -64,10 +64,10 @@ async fn acquire(
     if asked.owner.is_none()
         && let [(_, host), (_, pid)] = &*origin
     {
-        std::sync::Arc::make_mut(&mut options.details).owner = format!("{host}:{pid}");
+        options.details_mut().owner = format!("{host}:{pid}");
     }
     within::refuse(asked, Space::Lock, options.wait, tenure, settings).await?;
-    let me = options.details.clone();
+    let me = options.details().clone();
     let waiting = Waiting::new(tenure, settings, &asked.name, Space::Lock, Some(&me));
     let hold = tokio::select! {
         biased;

@@ -53,7 +53,7 @@ pub(crate) async fn carry_out(
     settings: &Settings,
 ) -> Result<(), Failure> {
     let mut options = tenure.defaults();
-    std::sync::Arc::make_mut(&mut options.details).owner = operator(&options.details.owner);
+    options.details_mut().owner = operator(&options.details().owner);
     let as_operator = tenure.clone().with_defaults(options);
     let tenure = as_operator.map_err(|error| engine::failure(&error, settings))?;
     let full = settings.full_name(name);

@@ -1,6 +1,5 @@
 //! The supervisor in line: from the request to a hold that lasts, or out of the line again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::engine::Space;
@@ -52,7 +51,7 @@ impl Supervisor<'_> {
         // A hold that is kept is kept by us, so that the foreground need not wait for it.
         let mut asked = options.clone();
         asked.hold_for = Duration::ZERO;
-        let me = Some(&*options.details);
+        let me = Some(options.details());
         let waiting = Waiting::new(tenure, settings, &run.claim.name, run.space(), me);
         let mut complained = false;
         loop {
@@ -144,7 +143,7 @@ impl Supervisor<'_> {
         }
         if run.claim.owner.is_none() {
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            Arc::make_mut(&mut options.details).owner = format!("{host}:{foreground}");
+            options.details_mut().owner = format!("{host}:{foreground}");
         }
         options
     }

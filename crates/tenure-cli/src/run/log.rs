@@ -12,7 +12,7 @@ use crate::settings::Settings;
 /// It is about to stand in line.
 pub(super) fn asked(run: &Run, options: &Options, settings: &Settings) {
     let (name, kind) = (&*run.claim.name, word(run));
-    let (engine, owner) = (settings.address.shown(), &*options.details.owner);
+    let (engine, owner) = (settings.address.shown(), &*options.details().owner);
     let ttl_ms = options.ttl.as_millis() as u64;
     let wait_ms = options.wait.map(|wait| wait.as_millis() as u64);
     info!(event = "run.asked", name, kind, engine, owner, ttl_ms, wait_ms);

@@ -29,7 +29,7 @@ fn break_hold(stage: &Stage, name: &str) {
     let fence = stage.view(name).unwrap().holders[0].fence;
     let done = stage.ask(async |tenure| {
         let mut options = tenure.defaults();
-        std::sync::Arc::make_mut(&mut options.details).owner = "ops@web".into();
+        options.details_mut().owner = "ops@web".into();
         let tenure = tenure.with_defaults(options).unwrap();
         tenure.break_hold(name, fence, "it hangs").await.unwrap()
     });

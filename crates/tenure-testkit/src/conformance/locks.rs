@@ -95,7 +95,7 @@ pub(super) async fn a_try_neither_waits_nor_barges(kit: Kit) {
 pub(super) async fn a_wait_that_is_over_leaves_the_line(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
     let mut options = one.defaults();
-    Arc::make_mut(&mut options.details).owner = "the-holder".into();
+    options.details_mut().owner = "the-holder".into();
     let hold = kit.take(&one, &name, options).await;
     let mut options = two.defaults();
     options.wait = Some(SECOND);
@@ -332,7 +332,7 @@ pub(super) async fn a_detached_hold_ends_with_its_ttl(kit: Kit) {
 pub(super) async fn inspection_shows_who_holds_and_who_waits(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
     let mut options = lasting(&one, 60);
-    let details = Arc::make_mut(&mut options.details);
+    let details = options.details_mut();
     details.owner = "web-3:4121".into();
     details.reason = Some("nightly".into());
     details.meta = vec![("trace".into(), "4bf9".into())];

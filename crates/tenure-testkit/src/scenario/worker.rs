@@ -99,7 +99,7 @@ impl Worker {
     ) -> impl Future<Output = tenure::Result<Hold>> + Send + use<> {
         let mut options = self.tenure.defaults();
         options.ttl = play.scenario.ttl;
-        Arc::make_mut(&mut options.details).owner = asker.to_string();
+        options.details_mut().owner = asker.to_string();
         options.renew = self.rng.chance(850);
         options.wait = self.rng.chance(150).then(|| self.rng.micros(1, 3_000_000));
         let max_hold = options.ttl * self.rng.between(1, 3) as u32;

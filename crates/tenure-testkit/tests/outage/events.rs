@@ -120,6 +120,6 @@ async fn each_change_is_written_once_and_so_is_each_unprotected_hold() {
         let said = lines.iter().filter(one).find(|line| line.fields.contains_key("protection"));
         let said = said.expect("a line about it");
         assert_eq!(said.fields["protection"], format!("{protection:?}").to_lowercase());
-        assert_eq!(said.fields["owner"], tenure.defaults().details.owner);
+        assert_eq!(said.fields["owner"], tenure.defaults().details().owner);
     }
 }

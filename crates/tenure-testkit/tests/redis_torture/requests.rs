@@ -1,6 +1,5 @@
 //! What workers ask for, and how long they hold it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{Hold, Result, Tenure};
@@ -121,7 +120,7 @@ impl LockRequest {
     fn options(&self, tenure: &Tenure) -> tenure::Options {
         let mut options = tenure.defaults();
         (options.ttl, options.renew) = (self.ttl, self.renew);
-        Arc::make_mut(&mut options.details).owner.clone_from(&self.owner);
+        options.details_mut().owner.clone_from(&self.owner);
         if let Patience::Limited(wait) = self.patience {
             options.wait = Some(wait);
         }

@@ -34,8 +34,8 @@ pub struct Options {
     pub max_waiters: Option<u32>,
     /// What to do when the engine cannot be reached. Default: [`OnOutage::Closed`].
     pub on_outage: OnOutage,
-    /// What others may know: owner, reason, meta. Default: the owner is `host:pid`.
-    pub details: Arc<Details>,
+    /// Shared with every claim that does not change it.
+    pub(crate) details: Arc<Details>,
 }
 
 /// What to do when the engine cannot be reached; `docs/outage.md` says who should choose what.
@@ -105,6 +105,28 @@ impl Options {
         }
     }
 
+    /// What others may know: owner, reason, meta. Default: the owner is `host:pid`.
+    pub fn details(&self) -> &Details {
+        &self.details
+    }
+
+    /// The same, to be changed.
+    ///
+    /// ```
+    /// # async fn example() -> tenure::Result<()> {
+    /// # let tenure = tenure::Tenure::connect("memory:").await?;
+    /// let mut options = tenure.defaults();
+    /// options.details_mut().owner = "web-3".into();
+    /// let tenure = tenure.with_defaults(options)?;
+    /// assert_eq!(tenure.defaults().details().owner, "web-3");
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub fn details_mut(&mut self) -> &mut Details {
+        Arc::make_mut(&mut self.details)
+    }
+
     /// Sets a field from text, as the URL's query and the environment do.
     pub(crate) fn set(&mut self, field: &str, value: &str) -> Result<()> {
         match field {
@@ -117,7 +139,7 @@ impl Options {
             "hold_for" => self.hold_for = duration(field, value)?,
             "max_waiters" => self.max_waiters = Some(count(field, value)?),
             "on_outage" => self.on_outage = on_outage(value)?,
-            "owner" => Arc::make_mut(&mut self.details).owner = value.to_owned(),
+            "owner" => self.details_mut().owner = value.to_owned(),
             _ => {
                 let reason = format!("there is no option {field:?}");
                 return Err(Error::invalid(reason).next(
