@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use alloy_primitives::{Address, B256};
+use tenure::engine::ErrorExt;
 use tenure::{
     Error, ErrorKind, Fence, Hold, Holder, OnOutage, Protection, Released, Result, Semaphore,
     Tenure,
@@ -138,7 +139,7 @@ impl InFlight {
     pub(crate) async fn enter(&self, unit: Semaphore) -> Result<Hold> {
         let Some(hold) = unit.try_acquire().await? else {
             let reason = format!("{MOST} transactions of this sender are on their way");
-            return Err(Error::new(ErrorKind::Full, reason).next("send them more slowly"));
+            return Err(Error::new(ErrorKind::Full, reason).with_advice("send them more slowly"));
         };
         if hold.protection() == Protection::Engine {
             hold.outlive().await?;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Finding, Forgotten, Grant, Leave,
+    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorExt, ErrorKind, Fence, Finding, Forgotten, Grant, Leave,
     Left, Moment, Name, Note, OnceRecord, Page, Place, Profile, Renewal, Renewed, Result, Scope,
     Step, Turn, Turns, Verdict, World,
 };

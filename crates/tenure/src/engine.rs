@@ -27,7 +27,7 @@ pub use crate::model::claim::{
     Left, Note, Once, OnceRecord, Outcome, PLACE_LIFE, Place, Renewal, Renewed, Settle, Ticket,
     Turn, Verdict, Waiter, look_again,
 };
-pub use crate::model::error::{Error, ErrorKind, Result};
+pub use crate::model::error::{Error, ErrorExt, ErrorKind, Result};
 pub use crate::model::finding::{Finding, Mark};
 pub use crate::model::moment::Moment;
 pub use crate::model::name::{LONGEST_NAME, Name, Space};

@@ -52,7 +52,7 @@ impl Core {
         let shard = self.engine.shard(name);
         let known = self.outage.known();
         let down = known.down.get(&shard).map(|(_, error)| error);
-        down.or_else(|| known.not_now.get(&shard)).map(Error::copy)
+        down.or_else(|| known.not_now.get(&shard)).cloned()
     }
 
     /// The engine cannot be reached. Whoever waits for it and has said what to do then is woken.
@@ -67,7 +67,7 @@ impl Core {
             }
             known.doubted.remove(&shard);
             known.not_now.remove(&shard);
-            let news = known.down.insert(shard, (name.clone(), error.copy())).is_none();
+            let news = known.down.insert(shard, (name.clone(), error.clone())).is_none();
             self.outage.any.store(true, SeqCst);
             (begins, news)
         };

@@ -11,6 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What went wrong, with its context.
 ///
 /// [`kind`](Error::kind) is for programs, the text is for people.
+#[derive(Clone)]
 pub struct Error {
     inner: Box<Inner>,
 }
@@ -55,7 +56,8 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// An error of `kind` with its reason, for engines; the core adds operation, name and engine.
+    /// An error of `kind` with its reason. Engines make them so, and tests of code that handles errors;
+    /// the core adds operation, name and engine. [`ErrorExt`](crate::engine::ErrorExt) says more.
     pub fn new(kind: ErrorKind, reason: impl Into<String>) -> Error {
         let inner = Inner {
             kind,
@@ -80,30 +82,25 @@ impl Error {
     }
 
     /// Says what the reader can do about it.
-    pub fn next(mut self, advice: &'static str) -> Error {
+    pub(crate) fn next(mut self, advice: &'static str) -> Error {
         self.inner.next = Some(advice);
         self
     }
 
     /// Says that the request was sent and may have taken effect although no answer came.
-    pub fn in_doubt(mut self) -> Error {
+    pub(crate) fn in_doubt(mut self) -> Error {
         self.inner.may_have_happened = true;
         self
     }
 
     /// Says that the engine is there and asks for time: whoever can wait should.
-    pub fn not_now(mut self) -> Error {
+    pub(crate) fn not_now(mut self) -> Error {
         self.inner.not_now = true;
         self
     }
 
     pub(crate) fn asks_for_time(&self) -> bool {
         self.inner.not_now
-    }
-
-    /// The same error, for someone else who waited for the same thing.
-    pub(crate) fn copy(&self) -> Error {
-        Error { inner: self.inner.clone() }
     }
 
     /// Adds what was being done, unless an inner layer already said so.
@@ -150,6 +147,53 @@ impl Error {
     pub fn may_have_happened(&self) -> bool {
         self.inner.may_have_happened
     }
+}
+
+/// What an engine can say about an [`Error`] that it makes, besides its kind and its reason.
+///
+/// It is implemented for [`Error`] alone, and not in scope where errors are only handled.
+///
+/// ```
+/// use tenure::engine::{Error, ErrorExt, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::Unavailable, "no answer for 5 s")
+///     .in_doubt()
+///     .with_advice("is the server up?");
+/// assert!(error.may_have_happened());
+/// assert_eq!(error.advice(), Some("is the server up?"));
+/// ```
+pub trait ErrorExt: sealed::Sealed + Sized {
+    /// Says what the reader can do about it.
+    #[must_use = "this is the error with the advice"]
+    fn with_advice(self, advice: &'static str) -> Self;
+
+    /// Says that the request was sent and may have taken effect although no answer came.
+    #[must_use = "this is the error with the doubt"]
+    fn in_doubt(self) -> Self;
+
+    /// Says that the engine is there and asks for time: whoever can wait should.
+    #[must_use = "this is the error that asks for time"]
+    fn not_now(self) -> Self;
+}
+
+impl ErrorExt for Error {
+    fn with_advice(self, advice: &'static str) -> Error {
+        self.next(advice)
+    }
+
+    fn in_doubt(self) -> Error {
+        Error::in_doubt(self)
+    }
+
+    fn not_now(self) -> Error {
+        Error::not_now(self)
+    }
+}
+
+/// So that methods can be added without breaking anyone.
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Error {}
 }
 
 /// A hostile name must not make the error unreadable.

@@ -89,7 +89,7 @@ impl WaitLoop {
         let heard = place.map(|place| place.asked_at);
         let failed = self.last_failure.as_ref().filter(|(at, _)| Some(*at) > heard);
         let trouble = self.core().trouble(&self.live().claim.name);
-        trouble.or_else(|| failed.map(|(_, error)| error.copy()))
+        trouble.or_else(|| failed.map(|(_, error)| error.clone()))
     }
 
     fn not_in_time(&self, place: Option<Place>, now: Moment) -> Error {

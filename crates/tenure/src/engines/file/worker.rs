@@ -152,9 +152,9 @@ impl Worker {
             }
             Err(error) if self.store.is_gone() => {
                 self.tell_that_all_is_forgotten();
-                jobs.into_iter().for_each(|job| job.gone(error.copy()));
+                jobs.into_iter().for_each(|job| job.gone(error.clone()));
             }
-            Err(error) => jobs.into_iter().for_each(|job| job.done(Err(error.copy()))),
+            Err(error) => jobs.into_iter().for_each(|job| job.done(Err(error.clone()))),
         }
         is_done
     }

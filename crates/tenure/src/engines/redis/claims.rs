@@ -182,7 +182,7 @@ impl Steps {
         let StepReply { answer: ClaimAnswer { answer, holder }, sent, .. } = reply;
         if let Answer::Granted { .. } = answer {
             if let Some(doubt) = doubt {
-                return Err(doubt.copy().in_doubt());
+                return Err(doubt.clone().in_doubt());
             }
             if let Some(replicas) = too_few {
                 return Err(self.too_few(replicas).in_doubt());

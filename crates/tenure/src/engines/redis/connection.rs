@@ -170,7 +170,7 @@ impl Connection {
                 runtime.spawn(self.clone().drive(driver));
             }
             Phase::Down(error) => {
-                let error = error.copy();
+                let error = error.clone();
                 drop(state);
                 outgoing.fail(&self.shared, &error);
             }

@@ -61,7 +61,7 @@ impl Outgoing {
 }
 
 fn again(error: &Error, in_doubt: bool) -> Error {
-    let copy = error.copy();
+    let copy = error.clone();
     if in_doubt { copy.in_doubt() } else { copy }
 }
 

@@ -84,7 +84,7 @@ impl Connection {
             // Right after a break, new requests are kept for the next connection.
             let phase = match failures {
                 0 | 1 => Phase::Connecting,
-                _ => Phase::Down(error.copy()),
+                _ => Phase::Down(error.clone()),
             };
             connection.is_down(driver, &error, phase);
             if failures > 0 && connection.shared.setup.is_cluster {
