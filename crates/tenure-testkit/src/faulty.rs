@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorExt, ErrorKind, Fence, Finding, Forgotten, Grant, Leave,
-    Left, Moment, Name, Note, OnceRecord, Page, Place, Profile, Renewal, Renewed, Result, Scope,
-    Step, Turn, Turns, Verdict, World,
+    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorExt, ErrorKind, Fence, Finding, Forgotten,
+    Grant, Leave, Left, Moment, Name, Note, OnceRecord, Page, Place, Profile, Renewal, Renewed,
+    Result, Scope, Step, Turn, Turns, Verdict, World,
 };
 
 use crate::rng::Rng;

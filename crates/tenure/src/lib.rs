@@ -75,7 +75,8 @@ pub use guards::fencing;
 #[cfg(feature = "idempotency")]
 pub use guards::idempotency;
 pub use model::claim::{
-    Broken, Details, Ended, Fence, Forgotten, Holder, Note, OnceRecord, Outcome, Released, Waiter,
+    Broken, Details, Ended, Fence, Forgotten, Holder, Note, OnceRecord, Outcome, Released, Risk,
+    Waiter,
 };
 pub use model::error::{Error, ErrorKind, Result};
 pub use model::finding::{Finding, Mark};

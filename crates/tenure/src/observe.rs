@@ -36,7 +36,7 @@ use self::groups::{group, group_of, kind};
 use self::pairs::pairs;
 use self::queue::Queue;
 use self::subject::in_span;
-use crate::model::claim::{Claim, Ended, Fence, Grant, Note, OnceRecord, RenewalOutcome};
+use crate::model::claim::{Claim, Ended, Fence, Grant, Note, OnceRecord, RenewalOutcome, Risk};
 use crate::model::error::Error;
 use crate::model::moment::Moment;
 use crate::model::name::Name;
@@ -255,7 +255,12 @@ impl Reporter {
         measure!(renewal(self, claim, *heard));
     }
 
-    pub(crate) fn at_risk<S: Subject>(self: &Arc<Self>, live: &Arc<S>, why: Arc<str>, now: Moment) {
+    pub(crate) fn at_risk<S: Subject>(
+        self: &Arc<Self>,
+        live: &Arc<S>,
+        why: Arc<Risk>,
+        now: Moment,
+    ) {
         let (ttl_ms, left_ms) =
             (millis(live.request().claim.ttl), millis(now.until(live.deadline())));
         let live = live.clone();
@@ -270,7 +275,7 @@ impl Reporter {
                     fence = fence.get(),
                     ttl_ms,
                     left_ms,
-                    reason = why
+                    reason = %why
                 );
             });
         });

@@ -12,7 +12,7 @@ use fixtures::controlled_engine::ControlledEngine;
 use fixtures::{is_free, memory, ms, now, poll_once, soon, view};
 use tenure::engine::Ended;
 use tenure::engines::memory::Memory;
-use tenure::{Released, Tenure};
+use tenure::{ErrorKind, Released, Risk, Tenure};
 use tokio::runtime;
 
 #[test]
@@ -277,10 +277,16 @@ async fn a_hold_that_is_not_renewed_is_lost_without_an_answer_from_anybody() {
     let tenure = Tenure::with_engine(engine.clone());
     let hold = tenure.mutex("a").ttl(ms(1_000)).acquire().await.unwrap();
     engine.be_deaf();
-    let why = soon(hold.at_risk()).await;
-    assert!(why.contains("nobody listens"), "{why}");
+    match soon(hold.at_risk()).await {
+        Risk::Failed(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.reason().contains("nobody listens"), "{error}");
+        }
+        other => panic!("{other}"),
+    }
     assert!(hold.is_live(), "unknown is not lost");
     assert_eq!(soon(hold.lost()).await, Ended::Expired);
+    assert!(matches!(soon(hold.at_risk()).await, Risk::Lost(Ended::Expired)));
     assert!(!hold.is_live());
 }
 

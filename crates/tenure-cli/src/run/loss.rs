@@ -27,7 +27,7 @@ impl Loss {
     /// The loss of a hold for which `remaining` is left: too little.
     pub(super) fn running_out(hold: &Hold, remaining: Duration, options: &Options) -> Loss {
         let why = match pin!(hold.at_risk()).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(why) => Some(why),
+            Poll::Ready(risk) => Some(risk.to_string()),
             Poll::Pending => None,
         };
         match options.max_hold {

@@ -35,7 +35,10 @@ pub(super) async fn everyone_sees_who_leads(kit: Kit) {
     let term = campaign(one.clone(), name.clone(), "at web-3, über Port 80").await;
     let leader = leads(&two, &name).await.expect("someone leads");
     assert_eq!(leader.value.as_deref(), Some("at web-3, über Port 80"));
-    assert_eq!((leader.term, leader.owner), (term.number(), one.defaults().details().owner.clone()));
+    assert_eq!(
+        (leader.term, leader.owner),
+        (term.number(), one.defaults().details().owner.clone())
+    );
     assert!(two.election(&name).try_campaign().await.expect("an answer").is_none());
     assert_eq!(term.resign().await.expect("resigned"), Released::InTime);
     assert_eq!(leads(&two, &name).await, None);

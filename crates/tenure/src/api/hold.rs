@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::core::guard::{FromHeld, HeldClaim};
 use crate::core::handle::Core;
 use crate::core::live_claim::{LiveClaim, ObserverId};
-use crate::model::claim::{Ended, Fence, Released};
+use crate::model::claim::{Ended, Fence, Released, Risk};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::options::Protection;
 use crate::observe::Subject;
@@ -274,14 +274,14 @@ pub struct AtRisk {
 }
 
 impl Future for AtRisk {
-    type Output = String;
+    type Output = Risk;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<String> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Risk> {
         if let Some(ended) = self.lost.look(cx) {
-            return Poll::Ready(ended.to_string());
+            return Poll::Ready(Risk::Lost(ended));
         }
         let why = self.lost.claims.iter().find_map(|live| live.with(|state, _| state.at_risk()));
-        why.map_or(Poll::Pending, |why| Poll::Ready(why.to_string()))
+        why.map_or(Poll::Pending, |why| Poll::Ready(Risk::clone(&why)))
     }
 }
 

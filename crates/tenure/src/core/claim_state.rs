@@ -10,9 +10,11 @@ mod effects;
 mod leaving;
 mod phase;
 
+use std::sync::Arc;
+
 pub(crate) use self::effects::{Effects, Release, Unheard};
 use self::phase::{Asking, Held, Phase};
-use crate::model::claim::{Claim, Ended, Fence, Grant, Place, Settle, Ticket, Turn};
+use crate::model::claim::{Claim, Ended, Fence, Grant, Place, Risk, Settle, Ticket, Turn};
 use crate::model::moment::Moment;
 use crate::model::request::Request;
 
@@ -296,7 +298,7 @@ impl ClaimState {
         }
     }
 
-    pub(crate) fn at_risk(&self) -> Option<std::sync::Arc<str>> {
+    pub(crate) fn at_risk(&self) -> Option<Arc<Risk>> {
         match &self.phase {
             Phase::Held(held) => held.at_risk.clone(),
             _ => None,

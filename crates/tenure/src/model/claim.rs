@@ -4,6 +4,7 @@ mod ended;
 mod number;
 mod outcome;
 mod place;
+mod risk;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub use self::number::{Fence, Ticket};
 pub use self::outcome::Released;
 pub(crate) use self::outcome::RenewalOutcome;
 pub use self::place::{Place, look_again};
+pub use self::risk::Risk;
 
 /// How long a pushed turn lasts until its first renewal, unless the ttl is shorter.
 pub const FIRST_LIFE: Duration = Duration::from_secs(2);

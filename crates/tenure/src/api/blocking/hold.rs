@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use super::driver::Driver;
 use crate::api::detached::Detached;
-use crate::model::claim::Ended;
-use crate::model::claim::Released;
+use crate::model::claim::{Ended, Released, Risk};
 use crate::model::error::{Error, ErrorKind, Result};
 
 /// A granted claim in your hand: a [`Hold`](crate::Hold), whose calls wait where they are made.
@@ -30,8 +29,9 @@ impl Hold {
         self.driver.wait(self.inner.lost())
     }
 
-    /// Waits until renewals begin to fail while the hold is still good, or until it is lost.
-    pub fn at_risk(&self) -> String {
+    /// Waits until renewals begin to fail while the hold is still good, or until it is lost,
+    /// and says why.
+    pub fn at_risk(&self) -> Risk {
         self.driver.wait(self.inner.at_risk())
     }
 

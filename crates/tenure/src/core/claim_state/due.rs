@@ -6,7 +6,7 @@ use super::leaving::LONGEST_LEAVE;
 use super::phase::{Leaving, Phase, retry_after};
 use super::{ClaimState, Effects, Release, Unheard, cap, renew_at};
 use crate::model::claim::{
-    Claim, Ended, FIRST_LIFE, Fence, Released, Renewal, RenewalOutcome, Renewed, Turn,
+    Claim, Ended, FIRST_LIFE, Fence, Released, Renewal, RenewalOutcome, Renewed, Risk, Turn,
 };
 use crate::model::moment::Moment;
 use crate::model::request::Request;
@@ -84,7 +84,7 @@ impl ClaimState {
         }
         let renews = held.renews(&request.terms);
         if renews && held.at_risk.is_none() && now >= held.risk_at {
-            held.at_risk = Some("no renewal was answered for half of its time".into());
+            held.at_risk = Some(Risk::Unanswered.into());
             effects.at_risk = held.at_risk.clone();
             effects.wake_observers = true;
         }
@@ -219,7 +219,7 @@ impl ClaimState {
                 effects.renewal = Some(RenewalOutcome::Unanswered);
                 held.renew_by = soonest;
                 if held.at_risk.is_none() {
-                    held.at_risk = Some(error.to_string().into());
+                    held.at_risk = Some(Risk::Failed(error).into());
                     effects.at_risk = held.at_risk.clone();
                     effects.wake_observers = true;
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::claim::{Ended, RenewalOutcome};
+use crate::model::claim::{Ended, RenewalOutcome, Risk};
 use crate::model::moment::Moment;
 
 /// What is to be done about a claim. The [table](crate::core::claim_table::ClaimTable::carry_out) does it, but
@@ -22,7 +22,7 @@ pub(crate) struct Effects {
     /// It has ended without its owner's leave. Boxed, as it is rare, and effects are passed from hand to hand
     /// for every claim.
     pub(crate) lost: Option<Box<Ended>>,
-    pub(crate) at_risk: Option<Arc<str>>,
+    pub(crate) at_risk: Option<Arc<Risk>>,
     /// A renewal of a hold was answered, or was not.
     pub(crate) renewal: Option<RenewalOutcome>,
     /// Its owner has left a hold, and it is known how that went.

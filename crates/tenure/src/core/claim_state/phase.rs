@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::leaving::LEAVE_PATIENCE;
 use super::{ClaimState, Effects, cap};
-use crate::model::claim::{Ended, Grant, PLACE_LIFE, Place, Released, RenewalOutcome, Turn};
+use crate::model::claim::{Ended, Grant, PLACE_LIFE, Place, Released, RenewalOutcome, Risk, Turn};
 use crate::model::moment::Moment;
 use crate::model::options::Terms;
 use crate::model::request::Request;
@@ -49,7 +49,7 @@ pub(super) struct Held {
     pub(super) first_life: bool,
     /// Half of the time that the last yes gave.
     pub(super) risk_at: Moment,
-    pub(super) at_risk: Option<Arc<str>>,
+    pub(super) at_risk: Option<Arc<Risk>>,
     /// Released by its owner, but kept for `hold_for`.
     pub(super) leave_at: Moment,
     /// Those who watch want to hear of each renewal, and when no more than this is left.
