@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tenure::engine::{
     Ack, Broken, Claim, ClaimId, Engine, Fence, Finding, Forgotten, Grant, Leave, Left, Name, Note,
-    Once, OnceRecord, Order, Page, Profile, Renewal, Renewed, Result, Scope, Space, Step, Turn,
-    Turns, Verdict,
+    OnceRecord, OnceTerms, Order, Page, Profile, Renewal, Renewed, Result, Scope, Space, Step,
+    Turn, Turns, Verdict,
 };
 
 /// In which way an engine is wrong.
@@ -350,12 +350,12 @@ fn hold_renewal(claim: &Claim, fence: Fence) -> Renewal {
     Renewal::Hold { name: claim.name.clone(), id: claim.id, fence, ttl: claim.ttl }
 }
 
-fn bend_once(how: Wrong, once: Once) -> Once {
+fn bend_once(how: Wrong, once: OnceTerms) -> OnceTerms {
     match how {
-        Wrong::AlwaysReruns => Once { rerun: true, ..once },
-        Wrong::NeverReruns => Once { rerun: false, ..once },
-        Wrong::IgnoresContent => Once { content: 0, ..once },
-        Wrong::KeepsForEver => Once { keep: once.keep * 1000, ..once },
+        Wrong::AlwaysReruns => OnceTerms { rerun: true, ..once },
+        Wrong::NeverReruns => OnceTerms { rerun: false, ..once },
+        Wrong::IgnoresContent => OnceTerms { content: 0, ..once },
+        Wrong::KeepsForEver => OnceTerms { keep: once.keep * 1000, ..once },
         _ => once,
     }
 }

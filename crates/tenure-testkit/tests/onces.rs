@@ -113,7 +113,7 @@ async fn racers() {
         let once = tenure.once(&name).ttl(Duration::from_secs(1)).rerun(rerun);
         let folder = folder.clone();
         all.push(tokio::spawn(async move {
-            let work = async |_| Ok::<_, Infallible>(work(&folder).await);
+            let work = async |_: &tenure::Run| Ok::<_, Infallible>(work(&folder).await);
             let said = match once.run(work).await.unwrap().unwrap() {
                 Done::Ran(_) => "ran",
                 Done::Replayed(outcome) if *outcome == *b"done" => "replayed",

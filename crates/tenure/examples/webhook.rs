@@ -23,7 +23,7 @@ type Answer = (StatusCode, &'static str);
 
 async fn webhook(State(tenure): State<Tenure>, Path(id): Path<String>, body: String) -> Answer {
     let once = tenure.once(format!("webhook:{id}")).content(&body).wait(Duration::ZERO);
-    let done = once.run(async |_fence| {
+    let done = once.run(async |_run| {
         tokio::time::sleep(Duration::from_millis(300)).await;
         println!("processing {id}: {body}");
         Ok::<_, Infallible>("receipt 1")

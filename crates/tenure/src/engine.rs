@@ -24,8 +24,8 @@ use std::task::{Context, Poll};
 
 pub use crate::model::claim::{
     Broken, Claim, ClaimId, Details, Ended, FIRST_LIFE, Fence, Forgotten, Grant, Holder, Leave,
-    Left, Note, Once, OnceRecord, Outcome, PLACE_LIFE, Place, Renewal, Renewed, Settle, Ticket,
-    Turn, Verdict, Waiter, look_again,
+    Left, Note, OnceRecord, OnceTerms, Outcome, PLACE_LIFE, Place, Renewal, Renewed, Settle,
+    Ticket, Turn, Verdict, Waiter, look_again,
 };
 pub use crate::model::error::{Error, ErrorExt, ErrorKind, Result};
 pub use crate::model::finding::{Finding, Mark};

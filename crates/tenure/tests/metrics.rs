@@ -224,7 +224,7 @@ async fn leaders_and_onces_are_counted() {
     assert_eq!((led("tenure_leader"), led("tenure_leader_transitions_total")), (0.0, 1.0));
 
     let run = async |content: &'static str| {
-        let work = async |_| Ok::<_, ()>("done");
+        let work = async |_: &tenure::Run| Ok::<_, ()>("done");
         tenure.once("job:1").content(content).run(work).await
     };
     assert!(matches!(run("a").await.unwrap(), Ok(Done::Ran(_))));

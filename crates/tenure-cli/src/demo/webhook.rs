@@ -18,7 +18,7 @@ pub(super) const ACT: Act = Act {
     title: "the same webhook comes to four processes at once, and again later",
     lines: [
         r#"let once = tenure.once("webhook:42").keep(MINUTE); // or a day: as late as it can come again"#,
-        "let done = once.run(async |_fence| charge(player).await).await??;",
+        "let done = once.run(async |_run| charge(player).await).await??;",
         "let (Done::Ran(receipt) | Done::Replayed(receipt)) = done else { return Err(busy()) };",
     ],
 };
@@ -126,7 +126,7 @@ async fn naively(player: &mut Player) -> Result<String, Trouble> {
 async fn in_turn(player: &mut Player) -> Result<String, Trouble> {
     let tenure = player.tenure().await?;
     let once = tenure.once("webhook:42").keep(MINUTE); // or a day: as late as it can come again
-    let done = once.run(async |_fence| charge(player).await).await??;
+    let done = once.run(async |_run| charge(player).await).await??;
     let (Done::Ran(receipt) | Done::Replayed(receipt)) = done else { return Err(busy()) };
     Ok(String::from_utf8_lossy(&receipt).into_owned())
 }

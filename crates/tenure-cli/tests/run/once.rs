@@ -229,7 +229,7 @@ fn a_reader_that_leaves_does_not_end_the_work(stage: &Stage) {
 
 fn a_work_of_a_program_is_replayed_as_it_is(stage: &Stage) {
     stage.ask(async |tenure| {
-        let work = async |_| Ok::<_, std::convert::Infallible>("paid 42\n");
+        let work = async |_: &tenure::Run| Ok::<_, std::convert::Infallible>("paid 42\n");
         let _ = tenure.once("k").run(work).await.unwrap().unwrap();
     });
     let ended = stage.end(&["once", "k", "--", "false"]);

@@ -41,7 +41,7 @@ pub(super) async fn a_once_is_run_by_one_and_replayed_to_all(kit: Kit) {
         let (once, kit) = (client.once(&name), kit.clone());
         let (runs, ran, runtime) = (runs.clone(), ran.clone(), kit.runtime.clone());
         tasks.push(runtime.spawn(async move {
-            let work = async |_| {
+            let work = async |_: &Run| {
                 runs.fetch_add(1, SeqCst);
                 kit.sleep(Duration::from_millis(20)).await;
                 Ok::<_, Infallible>("paid")

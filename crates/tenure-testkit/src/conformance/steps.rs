@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
-    Broken, Claim, ClaimId, Ended, Engine, FIRST_LIFE, Fence, Grant, Leave, Left, Name, Note, Once,
-    Place, Renewal, Renewed, Scope, Settle, Space, Ticket, Turn, Turns, Verdict,
+    Broken, Claim, ClaimId, Ended, Engine, FIRST_LIFE, Fence, Grant, Leave, Left, Name, Note,
+    OnceTerms, Place, Renewal, Renewed, Scope, Settle, Space, Ticket, Turn, Turns, Verdict,
 };
 
 use super::{Kit, SECOND};
@@ -313,7 +313,7 @@ pub(super) async fn a_fence_that_nobody_can_have_seen_is_refused(kit: Kit) {
 
 pub(super) async fn a_once_has_not_begun_before_its_turn_is_taken(kit: Kit) {
     let raw = Raw::new(kit);
-    let once = Once { keep: SECOND * 600, rerun: false, content: 0 };
+    let once = OnceTerms { keep: SECOND * 600, rerun: false, content: 0 };
     let claim = || {
         let mut claim = raw.new_claim(SECOND * 30);
         claim.once = Some(once);

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use tenure::engine::{
-    Claim, Engine, Leave, Name, Once, Settle, Space, SystemWorld, Verdict, World,
+    Claim, Engine, Leave, Name, OnceTerms, Settle, Space, SystemWorld, Verdict, World,
 };
 use tenure::engines::file::File;
 use tenure::{ErrorKind, Tenure};
@@ -108,7 +108,7 @@ async fn s108_what_a_once_left_outlives_the_machine() {
     let name = Name::new(Space::Once, "import").unwrap();
     let ask = |keep: Duration| {
         let mut claim = Claim::new(name.clone(), SystemWorld.mint().unwrap());
-        claim.once = Some(Once { keep, rerun: false, content: 0 });
+        claim.once = Some(OnceTerms { keep, rerun: false, content: 0 });
         claim
     };
     // As long as can be said: a time that cannot be added to must not lock the file for ever.

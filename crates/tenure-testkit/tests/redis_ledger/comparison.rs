@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure::engine::{
     Broken, Claim, ClaimId, Details, Ended, Engine, ErrorKind, Fence, Forgotten, Grant, Leave,
-    Left, Moment, Name, Note, Once, OnceRecord, Outcome, Page, Place, Renewal, Renewed, Scope,
+    Left, Moment, Name, Note, OnceRecord, OnceTerms, Outcome, Page, Place, Renewal, Renewed, Scope,
     Settle, Space, SystemWorld, Ticket, Turn, Verdict, View, World, look_again,
 };
 use tenure_testkit::rng::Rng;
@@ -210,7 +210,7 @@ impl Comparison {
         let seen = manner.seen.map(|more| side(self.numbers.last()) + more);
         claim.seen = Fence::new(seen.unwrap_or_default());
         let keep = Duration::from_millis(keep);
-        claim.once = self.plan.shape.once.then_some(Once { keep, rerun, content });
+        claim.once = self.plan.shape.once.then_some(OnceTerms { keep, rerun, content });
         claim.details = player.details.clone();
         claim
     }

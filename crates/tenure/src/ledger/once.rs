@@ -1,7 +1,7 @@
 //! Work that is done once: when it begins, when it is over, and what those who come for it are told.
 
 use super::{Answer, Entry, Ledger, Record, Storage, Word};
-use crate::model::claim::{Claim, Fence, Forgotten, Once, Settle};
+use crate::model::claim::{Claim, Fence, Forgotten, OnceTerms, Settle};
 
 impl<S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
     /// Someone has seen what is known of a once, and wants it to be forgotten: if it is still that, and
@@ -51,7 +51,7 @@ impl<S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
 
     /// Writes down that a once has begun.
     fn begun(&mut self, hold: &Entry) -> Result<(), S::Error> {
-        let Some(Once { keep, content, .. }) = hold.once else { return Ok(()) };
+        let Some(OnceTerms { keep, content, .. }) = hold.once else { return Ok(()) };
         let (fence, until) = (hold.fence(), self.now + keep);
         let doubt = self.storage.record(self.now)?.is_some_and(|before| before.outcome.is_none());
         self.storage.set_record(Some(Record { fence, keep, until, content, doubt, outcome: None }))

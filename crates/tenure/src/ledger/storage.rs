@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::claim::{ClaimId, Details, Fence, Note, Once, Outcome, Ticket};
+use crate::model::claim::{ClaimId, Details, Fence, Note, OnceTerms, Outcome, Ticket};
 use crate::model::moment::Moment;
 
 /// Which process a claim belongs to; 0 where claimants and engine live and die together.
@@ -25,7 +25,7 @@ pub struct Entry {
     /// The process it belongs to.
     pub process: Process,
     /// Set for work that is done once.
-    pub once: Option<Once>,
+    pub once: Option<OnceTerms>,
     /// When it came, or, once it holds, when it was granted.
     pub since: Moment,
     /// When the hold or the place ends.

@@ -111,7 +111,7 @@ pub struct Claim {
     /// The highest fence that the asker's process has seen: the engine's numbers go on above it.
     pub seen: Fence,
     /// Set for work that is done once.
-    pub once: Option<Once>,
+    pub once: Option<OnceTerms>,
     /// What others may know.
     pub details: Arc<Details>,
 }
@@ -172,7 +172,7 @@ impl Claim {
 
 /// What a claim for work that is done once says besides.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Once {
+pub struct OnceTerms {
     /// How long its start and its outcome are remembered.
     pub keep: Duration,
     /// Whether to run it again when an earlier holder started and never settled.
@@ -182,7 +182,7 @@ pub struct Once {
     pub content: u128,
 }
 
-impl Once {
+impl OnceTerms {
     /// Whether what was started with `content` is the same work.
     pub(crate) fn agrees(&self, content: u128) -> bool {
         self.content == content || self.content == 0 || content == 0

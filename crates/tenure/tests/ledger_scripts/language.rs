@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::engine::{
-    Broken, Claim, ClaimId, Ended, Fence, Leave, Left, Moment, Name, Note, Once, Settle, Space,
-    Ticket,
+    Broken, Claim, ClaimId, Ended, Fence, Leave, Left, Moment, Name, Note, OnceTerms, Settle,
+    Space, Ticket,
 };
 use tenure::ledger::{Answer, Entry, Ledger, Line, State, Storage, Word};
 
@@ -322,7 +322,7 @@ fn set(claim: &mut Claim, options: &[&str]) -> Option<()> {
                 rest
             }
             ["once", keep, ref rest @ ..] => {
-                claim.once = Some(Once { keep: duration(keep)?, rerun: false, content: 0 });
+                claim.once = Some(OnceTerms { keep: duration(keep)?, rerun: false, content: 0 });
                 rest
             }
             ["content", number, ref rest @ ..] => {

@@ -13,7 +13,7 @@ use crate::core::live_claim::LiveClaim;
 use crate::core::request_builder::RequestBuilder;
 use crate::engine::View;
 use crate::model::claim::{
-    Broken, Fence, Forgotten, Holder, Leave, Once as Terms, OnceRecord, Outcome, Released, Settle,
+    Broken, Fence, Forgotten, Holder, Leave, OnceRecord, OnceTerms, Outcome, Released, Settle,
 };
 use crate::model::error::{Error, Result};
 
@@ -40,7 +40,7 @@ const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// # let tenure = tenure::Tenure::connect("memory:").await?;
 /// use tenure::Done;
 ///
-/// let charge = async |_fence| Ok::<_, std::convert::Infallible>("paid 42");
+/// let charge = async |_run: &tenure::Run| Ok::<_, std::convert::Infallible>("paid 42");
 /// for _ in 0..2 {
 ///     match tenure.once("webhook:42").run(charge).await?.unwrap() {
 ///         Done::Ran(receipt) | Done::Replayed(receipt) => assert_eq!(*receipt, *b"paid 42"),
@@ -88,7 +88,7 @@ pub enum Begun<R = Run> {
 
 impl Once {
     pub(crate) fn new(handle: Arc<Handle>, mut request: RequestBuilder) -> Once {
-        request.claim.once = Some(Terms { keep: KEEP, rerun: false, content: 0 });
+        request.claim.once = Some(OnceTerms { keep: KEEP, rerun: false, content: 0 });
         Once { handle, request }
     }
 
@@ -113,7 +113,7 @@ impl Once {
         self.with(|terms| terms.content = u128::from_be_bytes(half).max(1))
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Terms)) -> Once {
+    fn with(mut self, change: impl FnOnce(&mut OnceTerms)) -> Once {
         if let Some(terms) = &mut self.request.claim.once {
             change(terms);
         }
@@ -123,8 +123,8 @@ impl Once {
     /// Runs `work` unless it was done before; `Ok` of the work is remembered as its outcome.
     ///
     /// An `Err` of the work says that it did not happen: nothing is remembered, and the next one runs
-    /// it. A failure that should be remembered is an outcome like any other. The fence goes to whatever
-    /// the work writes to. When the hold is lost the work is dropped.
+    /// it. A failure that should be remembered is an outcome like any other. The work is handed its
+    /// [`Run`]: its fence goes to whatever the work writes to. When the hold is lost the work is dropped.
     ///
     /// # Errors
     /// `Conflict` for [other content](Once::content), `Lost`, `Invalid` for an outcome that is too long
@@ -134,7 +134,7 @@ impl Once {
     /// Dropping it before the work began leaves nothing behind; after that, the work is unsettled.
     pub async fn run<T: AsRef<[u8]>, E>(
         self,
-        work: impl AsyncFnOnce(Fence) -> Result<T, E>,
+        work: impl AsyncFnOnce(&Run) -> Result<T, E>,
     ) -> Result<Result<Done, E>> {
         let run = match self.begin().await? {
             Begun::Mine(run) => run,
@@ -142,7 +142,8 @@ impl Once {
             Begun::InProgress(holder) => return Ok(Ok(Done::InProgress(holder))),
             Begun::Unsettled => return Ok(Ok(Done::Unsettled)),
         };
-        match run.0.until_lost(work(run.fence())).await? {
+        let done = run.0.until_lost(work(&run)).await?;
+        match done {
             Ok(outcome) => {
                 let outcome = Outcome::from(outcome.as_ref());
                 run.settle_with(outcome.clone()).await?;
@@ -193,7 +194,7 @@ impl Once {
     /// ```
     /// # async fn example() -> tenure::Result<()> {
     /// # let tenure = tenure::Tenure::connect("memory:").await?;
-    /// # let charge = async |_| Ok::<_, std::convert::Infallible>("paid 42");
+    /// # let charge = async |_: &tenure::Run| Ok::<_, std::convert::Infallible>("paid 42");
     /// # let _ = tenure.once("webhook:42").run(charge).await?;
     /// let once = tenure.once("webhook:42");
     /// if let Some(record) = once.inspect().await?.and_then(|view| view.record) {

@@ -7,7 +7,7 @@ use rusqlite::Row;
 
 use super::storage::SqlResult;
 use crate::ledger::{Entry, Process, State};
-use crate::model::claim::{ClaimId, Details, Fence, Once, Ticket};
+use crate::model::claim::{ClaimId, Details, Fence, OnceTerms, Ticket};
 use crate::model::moment::Moment;
 use crate::model::name::Space;
 
@@ -90,7 +90,7 @@ pub(super) fn read_entry(row: &Row<'_>) -> SqlResult<Entry> {
         fixed: row.get(6)?,
         ttl: read_span(row.get(7)?),
         process: row.get::<_, i64>(8)? as Process,
-        once: keep.map(|keep| Once { keep: read_span(keep), rerun, content }),
+        once: keep.map(|keep| OnceTerms { keep: read_span(keep), rerun, content }),
         since: read_moment(row.get(11)?),
         until: read_moment(row.get(12)?),
         state,

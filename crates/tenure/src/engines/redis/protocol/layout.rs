@@ -7,7 +7,7 @@ use super::resp;
 use super::scripts::Script;
 use crate::engines::redis::config::{AfterRestart, RedisConfig, Topology};
 use crate::model::claim::{
-    Claim, ClaimId, Details, Fence, Leave, Note, Once, OnceRecord, Settle, Ticket,
+    Claim, ClaimId, Details, Fence, Leave, Note, OnceRecord, OnceTerms, Settle, Ticket,
 };
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::{Name, Space};
@@ -343,8 +343,8 @@ impl Layout {
 }
 
 /// Whether to rerun and the fingerprint, as one word.
-fn once_terms(once: Once) -> String {
-    let Once { rerun, content, .. } = once;
+fn once_terms(once: OnceTerms) -> String {
+    let OnceTerms { rerun, content, .. } = once;
     let content = if content == 0 { String::new() } else { format!("{content:032x}") };
     format!("{}{content}", u8::from(rerun))
 }

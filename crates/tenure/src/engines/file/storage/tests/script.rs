@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Both, Heard};
 use crate::ledger::{Answer, Process};
 use crate::model::claim::{
-    Broken, Claim, ClaimId, Details, Ended, Fence, Forgotten, Leave, Left, Note, Once, Settle,
+    Broken, Claim, ClaimId, Details, Ended, Fence, Forgotten, Leave, Left, Note, OnceTerms, Settle,
     Ticket,
 };
 use crate::model::moment::Moment;
@@ -88,7 +88,7 @@ struct Actor {
     process: Process,
     weight: u32,
     ttl: Duration,
-    once: Option<Once>,
+    once: Option<OnceTerms>,
     details: Arc<Details>,
     ticket: Option<Ticket>,
     fences: Vec<Fence>,
@@ -281,7 +281,7 @@ impl Actor {
             process: PROCESSES[rng.below(4) as usize],
             weight: units,
             ttl: Duration::from_millis(TTLS[rng.below(6) as usize]),
-            once: is_once.then(|| Once { keep, rerun: rng.one_in(2), content }),
+            once: is_once.then(|| OnceTerms { keep, rerun: rng.one_in(2), content }),
             details: Arc::new(details),
             ticket: None,
             fences: Vec::new(),
