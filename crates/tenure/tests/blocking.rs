@@ -126,6 +126,8 @@ fn leaders_are_seen_and_follow_each_other() {
     let seen = changes.next().unwrap().unwrap().unwrap();
     assert_eq!((seen.term, seen.value.as_deref()), (term.number(), Some("one")));
     assert!(tenure.election("x").try_campaign().unwrap().is_none());
+    assert!(term.is_live() && term.hold().remaining() > Duration::ZERO);
+    assert_eq!((term.hold().name(), term.hold().fence()), ("x", term.number()));
     let second = tenure.clone();
     let next = thread::spawn(move || {
         let mut lost = true;

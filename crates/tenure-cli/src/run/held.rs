@@ -52,7 +52,7 @@ impl Deref for Held {
     fn deref(&self) -> &Hold {
         match self {
             Held::Lock(hold) => hold,
-            Held::Term(term) => term,
+            Held::Term(term) => term.hold(),
             Held::Work(work) => work.hold(),
         }
     }

@@ -2,26 +2,56 @@
 
 use std::fmt;
 use std::future::Future;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::time::Duration;
 
 use super::driver::Driver;
 use crate::api::detached::Detached;
-use crate::model::claim::{Ended, Released, Risk};
+use crate::model::claim::{Ended, Fence, Released, Risk};
 use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::options::Protection;
 
 /// A granted claim in your hand: a [`Hold`](crate::Hold), whose calls wait where they are made.
 #[derive(Debug)]
 #[must_use = "a hold that is dropped at once protects nothing"]
 pub struct Hold {
-    inner: crate::Hold,
-    driver: Driver,
+    pub(super) inner: crate::Hold,
+    pub(super) driver: Driver,
 }
 
 impl Hold {
     pub(super) fn new(inner: crate::Hold, driver: &Driver) -> Hold {
         Hold { inner, driver: driver.clone() }
+    }
+
+    /// What is held; of several, the first by name.
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// The number of this grant. See [`Hold::fence`](crate::Hold::fence).
+    pub fn fence(&self) -> Fence {
+        self.inner.fence()
+    }
+
+    /// Each name with its fence, in the order of the names.
+    pub fn fences(&self) -> impl Iterator<Item = (&str, Fence)> {
+        self.inner.fences()
+    }
+
+    /// What protects it. See [`Hold::protection`](crate::Hold::protection).
+    pub fn protection(&self) -> Protection {
+        self.inner.protection()
+    }
+
+    /// How long it is certain to last by this process's clock, renewals to come not counted.
+    pub fn remaining(&self) -> Duration {
+        self.inner.remaining()
+    }
+
+    /// Whether it is certainly still held. Looks at the clock; asks nobody.
+    pub fn is_live(&self) -> bool {
+        self.inner.is_live()
     }
 
     /// Waits until the hold ends without its release, and says why.
@@ -71,15 +101,6 @@ impl Hold {
                 Err(self.inner.core().explain(error, "run", &self.inner.live().claim.name))
             }
         }
-    }
-}
-
-/// The calls that need no waiting: `fence`, `fences`, `name`, `remaining`, `is_live`.
-impl Deref for Hold {
-    type Target = crate::Hold;
-
-    fn deref(&self) -> &crate::Hold {
-        &self.inner
     }
 }
 

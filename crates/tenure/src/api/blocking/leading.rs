@@ -1,9 +1,9 @@
 //! Leaders, and work that is done once.
 
-use std::ops::Deref;
 use std::time::Duration;
 
 use super::driver::Driver;
+use super::hold::Hold;
 use super::locks::request;
 use crate::api::primitives::{self, CAMPAIGN_AGAIN, Done, Leader};
 use crate::engine::View;
@@ -39,14 +39,14 @@ impl Election {
 
     /// Waits until this candidate leads.
     pub fn campaign(self) -> Result<Term> {
-        let inner = self.driver.wait(self.inner.campaign())?;
-        Ok(Term { inner, driver: self.driver })
+        let term = self.driver.wait(self.inner.campaign())?;
+        Ok(Term(Hold::new(term.0, &self.driver)))
     }
 
     /// Leads if nobody does and nobody waits to.
     pub fn try_campaign(self) -> Result<Option<Term>> {
         let term = self.driver.wait(self.inner.try_campaign())?;
-        Ok(term.map(|inner| Term { inner, driver: self.driver }))
+        Ok(term.map(|term| Term(Hold::new(term.0, &self.driver))))
     }
 
     /// Campaigns and does `work` to its end; if the term did not last until then, campaigns again, for
@@ -94,29 +94,33 @@ impl Election {
 /// A leadership. Dropping it resigns. See [`Term`](crate::Term).
 #[derive(Debug)]
 #[must_use = "a term that is dropped at once leads nobody"]
-pub struct Term {
-    inner: primitives::Term,
-    driver: Driver,
-}
+pub struct Term(Hold);
 
 impl Term {
+    /// The number of this term, which is its fence: terms of a name rise.
+    pub fn number(&self) -> Fence {
+        self.0.fence()
+    }
+
+    /// Whether it certainly still leads. Looks at the clock; asks nobody.
+    pub fn is_live(&self) -> bool {
+        self.0.is_live()
+    }
+
     /// Waits until the term ends without its resignation, and says why.
     pub fn lost(&self) -> Ended {
-        self.driver.wait(self.inner.lost())
+        self.0.lost()
+    }
+
+    /// The hold that keeps others out meanwhile.
+    pub fn hold(&self) -> &Hold {
+        &self.0
     }
 
     /// Hands over to the next candidate.
     pub fn resign(self) -> Result<Released> {
-        self.driver.wait(self.inner.resign())
-    }
-}
-
-/// The calls that need no waiting: `number`, `remaining`, `is_live`.
-impl Deref for Term {
-    type Target = primitives::Term;
-
-    fn deref(&self) -> &primitives::Term {
-        &self.inner
+        let Hold { inner, driver } = self.0;
+        driver.wait(primitives::Term(inner).resign())
     }
 }
 
@@ -194,7 +198,7 @@ impl Once {
     /// Begins the work if it is to be done, for callers that settle it themselves.
     pub fn begin(self) -> Result<Begun> {
         Ok(match self.driver.wait(self.inner.begin())? {
-            primitives::Begun::Mine(inner) => Begun::Mine(Run { inner, driver: self.driver }),
+            primitives::Begun::Mine(run) => Begun::Mine(Run(Hold::new(run.0, &self.driver))),
             primitives::Begun::Replayed(outcome) => Begun::Replayed(outcome),
             primitives::Begun::InProgress(holder) => Begun::InProgress(holder),
             primitives::Begun::Unsettled => Begun::Unsettled,
@@ -223,28 +227,28 @@ pub type Begun = primitives::Begun<Run>;
 /// A work that is yours to do. Dropping it leaves the work unsettled. See [`Run`](crate::Run).
 #[derive(Debug)]
 #[must_use = "a work that is dropped stays unsettled"]
-pub struct Run {
-    inner: primitives::Run,
-    driver: Driver,
-}
+pub struct Run(Hold);
 
 impl Run {
+    /// The number of this run: higher than those of all before.
+    pub fn fence(&self) -> Fence {
+        self.0.fence()
+    }
+
+    /// The hold that keeps others out meanwhile.
+    pub fn hold(&self) -> &Hold {
+        &self.0
+    }
+
     /// It is done, and left this.
     pub fn settle(self, outcome: impl AsRef<[u8]>) -> Result<Released> {
-        self.driver.wait(self.inner.settle(outcome))
+        let Hold { inner, driver } = self.0;
+        driver.wait(primitives::Run(inner).settle(outcome))
     }
 
     /// It did not happen: nothing is remembered, and the next one runs it.
     pub fn undo(self) -> Result<Released> {
-        self.driver.wait(self.inner.undo())
-    }
-}
-
-/// The calls that need no waiting: `fence`, `hold`.
-impl Deref for Run {
-    type Target = primitives::Run;
-
-    fn deref(&self) -> &primitives::Run {
-        &self.inner
+        let Hold { inner, driver } = self.0;
+        driver.wait(primitives::Run(inner).undo())
     }
 }

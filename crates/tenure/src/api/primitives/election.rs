@@ -1,6 +1,5 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -8,7 +7,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 
-use crate::api::hold::Hold;
+use crate::api::hold::{Hold, Lost};
 use crate::api::setters::setters;
 use crate::core::handle::{Core, Handle};
 use crate::core::request_builder::RequestBuilder;
@@ -112,7 +111,7 @@ impl Election {
                 }
                 Err(error) => return Err(error),
             };
-            let Ok(done) = term.until_lost(work(term.clone())).await else { continue };
+            let Ok(done) = term.hold().until_lost(work(term.clone())).await else { continue };
             if let Some(term) = Arc::into_inner(term) {
                 let _ = term.resign().await?;
             }
@@ -158,10 +157,10 @@ impl fmt::Debug for Election {
     }
 }
 
-/// A leadership, and the [`Hold`] that it is. Dropping it resigns.
+/// A leadership, with the [`Hold`] that keeps others out. Dropping it resigns.
 #[derive(Debug)]
 #[must_use = "a term that is dropped at once leads nobody"]
-pub struct Term(Hold);
+pub struct Term(pub(crate) Hold);
 
 impl Term {
     pub(crate) fn begin(hold: Hold) -> Term {
@@ -172,6 +171,21 @@ impl Term {
     /// The number of this term, which is its fence: terms of a name rise.
     pub fn number(&self) -> Fence {
         self.0.fence()
+    }
+
+    /// Whether it certainly still leads. Looks at the clock; asks nobody.
+    pub fn is_live(&self) -> bool {
+        self.0.is_live()
+    }
+
+    /// Yields the reason when the term ends without its resignation. See [`Hold::lost`].
+    pub fn lost(&self) -> Lost {
+        self.0.lost()
+    }
+
+    /// The hold that keeps others out meanwhile.
+    pub fn hold(&self) -> &Hold {
+        &self.0
     }
 
     /// Renews it no more, and leaves it to run out. What has ended is left as it is.
@@ -190,14 +204,6 @@ impl Term {
             core.table.reporter.resigned(&*live);
         }
         Ok(released)
-    }
-}
-
-impl Deref for Term {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        &self.0
     }
 }
 

@@ -243,7 +243,7 @@ impl fmt::Debug for Once {
 /// A work that is yours to do. Dropping it leaves the work unsettled.
 #[derive(Debug)]
 #[must_use = "a work that is dropped stays unsettled"]
-pub struct Run(Hold);
+pub struct Run(pub(crate) Hold);
 
 impl Run {
     /// The number of this run: higher than those of all before.

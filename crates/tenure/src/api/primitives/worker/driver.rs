@@ -159,10 +159,11 @@ impl Driver {
         let term = self.election.clone().campaign().await?;
         // A turn that was pushed has a short life until its first renewal, which may be less than
         // stopping takes.
-        if term.remaining() <= self.stop_within {
-            term.until_lost(term.renew_for(self.election.request.claim.ttl)).await??;
+        let hold = term.hold();
+        if hold.remaining() <= self.stop_within {
+            hold.until_lost(hold.renew_for(self.election.request.claim.ttl)).await??;
         }
-        if term.remaining() <= self.stop_within {
+        if hold.remaining() <= self.stop_within {
             let reason =
                 format!("less is left of the term than stop_within {:?}", self.stop_within);
             return Err(Error::new(ErrorKind::Lost, reason));
@@ -174,7 +175,7 @@ impl Driver {
     async fn lead(&mut self, work: &mut impl Work) -> Option<Action> {
         let term = self.led.term.clone()?;
         self.led.work_may_run = true;
-        let outlook = term.outlook(self.stop_within);
+        let outlook = term.hold().outlook(self.stop_within);
         let stopper = self.stopper.clone();
         let mut told = pin!(stopper.told());
         let mut start = pin!(call(async { work.start(&term).await }, self.start_within));
