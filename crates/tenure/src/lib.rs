@@ -26,7 +26,7 @@
 //!
 //! # Layout
 //!
-//! - [`Tenure`] connects to an engine and makes the primitives: [`Mutex`], [`Semaphore`], [`RwLock`],
+//! - [`Tenure`] connects to an engine and makes requests: [`Mutex`], [`Semaphore`], [`RwLock`],
 //!   [`All`]. Each has the same [`Options`] and gives the same guard, a [`Hold`], which another process
 //!   can go on with when it is [`Detached`].
 //! - [`Election`] has one leader at a time, and [`Worker`] does work while it leads; [`worker`] has its

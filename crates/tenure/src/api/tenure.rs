@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use self::open::{Opened, open};
-use crate::api::primitives::{All, Election, Mutex as NamedMutex, Once, RwLock, Semaphore, Worker};
+use crate::api::primitives::{All, Election, Mutex, Once, RwLock, Semaphore, Worker};
 use crate::core::handle::{Core, Handle};
 use crate::core::outage::is_outage;
 use crate::core::request_builder::RequestBuilder;
@@ -152,11 +152,8 @@ impl Tenure {
     }
 
     /// A lock: one holder at a time.
-    pub fn mutex(&self, name: impl AsRef<str>) -> NamedMutex {
-        NamedMutex {
-            handle: self.handle.clone(),
-            request: self.request(Space::Lock, name.as_ref()),
-        }
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex { handle: self.handle.clone(), request: self.request(Space::Lock, name.as_ref()) }
     }
 
     /// `capacity` units to share. All users of a name must agree on the capacity.

@@ -93,7 +93,7 @@ macro_rules! outage {
     };
 }
 
-/// A lock: one holder at a time. See [`Mutex`](crate::Mutex).
+/// A request for a lock: one holder at a time. See [`Mutex`](crate::Mutex).
 #[derive(Clone, Debug)]
 #[must_use = "this only describes the request"]
 pub struct Mutex {
@@ -104,7 +104,7 @@ pub struct Mutex {
 request!(Mutex);
 outage!(Mutex);
 
-/// Units that are shared out. See [`Semaphore`](crate::Semaphore).
+/// A request for units that are shared out. See [`Semaphore`](crate::Semaphore).
 #[derive(Clone, Debug)]
 #[must_use = "this only describes the request"]
 pub struct Semaphore {
@@ -115,7 +115,7 @@ pub struct Semaphore {
 request!(Semaphore);
 outage!(Semaphore);
 
-/// Many readers or one writer. See [`RwLock`](crate::RwLock).
+/// A request to read or to write: many readers or one writer. See [`RwLock`](crate::RwLock).
 #[derive(Clone, Debug)]
 #[must_use = "this only describes the request"]
 pub struct RwLock {
@@ -126,7 +126,7 @@ pub struct RwLock {
 request!(RwLock);
 outage!(RwLock);
 
-/// Several locks at once: all or nothing. See [`All`](crate::All).
+/// A request for several locks at once: all or nothing. See [`All`](crate::All).
 #[derive(Clone, Debug)]
 #[must_use = "this only describes the request"]
 pub struct All {

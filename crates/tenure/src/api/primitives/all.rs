@@ -9,7 +9,7 @@ use crate::core::request_builder::RequestBuilder;
 use crate::model::error::{Error, Result};
 use crate::model::name::Name;
 
-/// Several locks at once: all or nothing.
+/// A request for several locks at once: all or nothing.
 ///
 /// They are taken one after the other in the order of their names, whatever the order they were
 /// given in, so that two who ask for the same names never wait for each other. A name that is given

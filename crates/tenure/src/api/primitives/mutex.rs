@@ -8,7 +8,11 @@ use crate::core::handle::Handle;
 use crate::core::request_builder::RequestBuilder;
 use crate::model::error::Result;
 
-/// A lock: one holder at a time, first come, first served.
+/// A request for a lock: one holder at a time, first come, first served.
+///
+/// Unlike `std::sync::Mutex` it contains no data, and is not the lock itself: that is kept by the engine,
+/// under its name. [`Tenure::mutex`](crate::Tenure::mutex) makes a request, setters change it, and
+/// [`acquire`](Mutex::acquire) consumes it and gives a [`Hold`]. Clone it to ask again.
 ///
 /// Not re-entrant: acquiring a lock that you already hold blocks until its `wait` is over.
 ///

@@ -9,7 +9,11 @@ use crate::core::request_builder::RequestBuilder;
 use crate::model::error::Result;
 use crate::model::options::MOST_UNITS;
 
-/// Many readers or one writer, in strict order of arrival.
+/// A request to read or to write: many readers or one writer, in strict order of arrival.
+///
+/// Unlike `std::sync::RwLock` it contains no data, and is not the lock itself: that is kept by the engine,
+/// under its name. [`read`](RwLock::read) and [`write`](RwLock::write) consume the request and give a
+/// [`Hold`]; clone it to ask again.
 ///
 /// Readers that come one after the other read side by side; a reader that comes behind a waiting
 /// writer waits for it, so that writers are not starved. Hence a task that reads and asks to read

@@ -8,8 +8,11 @@ use crate::core::handle::Handle;
 use crate::core::request_builder::RequestBuilder;
 use crate::model::error::Result;
 
-/// Units that are shared out, first come, first served: whoever asks for many is not passed by
+/// A request for units that are shared out, first come, first served: whoever asks for many is not passed by
 /// those who ask for few.
+///
+/// The units are kept by the engine, under their name. [`acquire`](Semaphore::acquire) consumes the request and
+/// gives a [`Hold`]; clone it to ask again.
 ///
 /// Everyone who uses a name must say the same capacity; to change it, [`resize`](Semaphore::resize).
 ///
