@@ -1,5 +1,6 @@
 //! JSON-RPC requests: which are forwarded unchanged, which go through a lane, and which are refused.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,12 @@ pub(crate) type Answer = Response<BoxBody<Bytes, String>>;
 #[derive(Clone)]
 pub struct Relay {
     pub(crate) lanes: Arc<Lanes>,
+}
+
+impl fmt::Debug for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Relay")
+    }
 }
 
 /// The client and headers of a request.

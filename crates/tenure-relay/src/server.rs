@@ -8,6 +8,7 @@ mod stream;
 mod tls;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +55,12 @@ pub struct Server {
     credentials: Credentials,
     hosts: Vec<String>,
     origins: Vec<String>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Server")
+    }
 }
 
 impl Server {

@@ -13,6 +13,7 @@ mod notices;
 mod once;
 mod storage;
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::model::claim::{
@@ -118,6 +119,12 @@ pub struct Ledger<'a, S, W> {
     is_there: Option<ClaimId>,
     /// What ends with this step was held so briefly that the others were told not long ago.
     brief: bool,
+}
+
+impl<S, W> fmt::Debug for Ledger<'_, S, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("now", &self.now).finish_non_exhaustive()
+    }
 }
 
 impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {

@@ -90,7 +90,7 @@ impl Exclusive {
 }
 
 fn blocking(client: &Tenure) -> blocking::Tenure {
-    blocking::Tenure::of(client.clone()).expect("a thread")
+    blocking::Tenure::from_async(client.clone()).expect("a thread")
 }
 
 /// Waits on a thread where waiting is allowed.

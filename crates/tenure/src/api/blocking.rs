@@ -60,7 +60,7 @@ impl Tenure {
     }
 
     /// The same connection without waiting for a future: for programs that use both.
-    pub fn of(tenure: crate::Tenure) -> Result<Tenure> {
+    pub fn from_async(tenure: crate::Tenure) -> Result<Tenure> {
         Tenure::made(std::future::ready(Ok(tenure)))
     }
 

@@ -353,7 +353,7 @@ pub enum Left {
 }
 
 /// What became of an attempt to break a hold.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Broken {
     /// It is broken, and the next in line has been served.
     Done,
@@ -388,7 +388,7 @@ impl OnceRecord {
 }
 
 /// What became of an attempt to forget a once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Forgotten {
     /// It is forgotten: whoever asks next runs it.
     Done,

@@ -1,5 +1,7 @@
 //! The options of a lock: one plain struct, whose defaults can be set by URL and environment.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use crate::model::profile::Profile;
 /// the URL or the environment set.
 ///
 /// [`Tenure::defaults`]: crate::Tenure::defaults
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Options {
     /// How long a hold lasts without renewal. Default: 30 s.
@@ -138,7 +140,7 @@ impl Options {
             "max_hold" => self.max_hold = Some(duration(field, value)?),
             "hold_for" => self.hold_for = duration(field, value)?,
             "max_waiters" => self.max_waiters = Some(count(field, value)?),
-            "on_outage" => self.on_outage = on_outage(value)?,
+            "on_outage" => self.on_outage = value.parse()?,
             "owner" => self.details_mut().owner = value.to_owned(),
             _ => {
                 let reason = format!("there is no option {field:?}");
@@ -279,15 +281,27 @@ fn count(field: &str, value: &str) -> Result<u32> {
     }
 }
 
-pub(crate) fn on_outage(value: &str) -> Result<OnOutage> {
-    match value {
-        "closed" => Ok(OnOutage::Closed),
-        "local" => Ok(OnOutage::Local),
-        "open" => Ok(OnOutage::Open),
-        _ => {
+/// The word in URLs and in the environment.
+impl fmt::Display for OnOutage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            OnOutage::Closed => "closed",
+            OnOutage::Local => "local",
+            OnOutage::Open => "open",
+        })
+    }
+}
+
+/// Reads what `Display` writes.
+impl FromStr for OnOutage {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<OnOutage> {
+        let all = [OnOutage::Closed, OnOutage::Local, OnOutage::Open];
+        all.into_iter().find(|one| one.to_string() == value).ok_or_else(|| {
             let reason = format!("cannot read on_outage={value:?}");
-            Err(Error::invalid(reason).next("write closed, local or open"))
-        }
+            Error::invalid(reason).next("write closed, local or open")
+        })
     }
 }
 
@@ -316,6 +330,7 @@ mod tests {
         assert_eq!(options.wait, Some(Duration::from_millis(250)));
         assert_eq!(options.max_waiters, Some(100));
         assert_eq!(options.on_outage, OnOutage::Local);
+        assert_eq!(options.on_outage.to_string(), "local");
         options.set("wait", "forever").unwrap();
         assert_eq!(options.wait, None);
 

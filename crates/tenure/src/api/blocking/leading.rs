@@ -126,6 +126,7 @@ impl Term {
 
 /// Every change of who leads. See [`Observer`](crate::Observer).
 #[derive(Debug)]
+#[must_use = "it looks only while it is asked"]
 pub struct Observer {
     inner: primitives::Observer,
     driver: Driver,

@@ -61,7 +61,7 @@ pub struct Once {
 setters!(Once);
 
 /// What became of a [`Once::run`].
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Done {
     /// The work ran here, and this is what it left.
     Ran(Outcome),
