@@ -3,6 +3,9 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+#[doc = include_str!("../../../docs/get-started.md")]
+struct GetStarted;
+
 #[doc = include_str!("../../../docs/elections.md")]
 struct Elections;
 
