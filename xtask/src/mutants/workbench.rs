@@ -149,6 +149,8 @@ impl Workbench {
     /// In the copy, with the target folder of the workspace.
     fn prepare(&self, command: &mut Command) {
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", workspace::scratch());
+        // They are not in the copy.
+        command.env("TENURE_SERVERS", workspace::scratch().join("servers"));
         // Which seeds are tried must not depend on who runs it.
         command.env_remove("TENURE_FIRST_SEED").env_remove("TENURE_SLOW");
     }
