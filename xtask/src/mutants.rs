@@ -169,6 +169,21 @@ mod tests {
     }
 
     #[test]
+    fn every_entry_names_a_test_program() {
+        let is_manifest = |path: &str| path.ends_with("/Cargo.toml");
+        let manifests = workspace::sources(&workspace::root(), is_manifest).unwrap();
+        for Mutation { breaks, tests, .. } in MUTATIONS {
+            let named = |name: &str| format!("[[test]]\nname = \"{name}\"\n");
+            let is_there = |name: &str| manifests.iter().any(|it| it.text.contains(&named(name)));
+            match tests {
+                ["--lib", ..] => {}
+                ["--test", program, ..] => assert!(is_there(program), "{breaks}: {program}"),
+                other => panic!("{breaks}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn an_entry_that_does_not_fit_is_named() {
         let find = "a";
         let entry = Mutation { breaks: "order", file: "x.rs", find, replace: "b", tests: &[] };

@@ -292,7 +292,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         file: "crates/tenure/src/engines/redis/connection.rs",
         find: "self.shared.waiting.look_again_in(0);",
         replace: "",
-        tests: &["--test", "redis_faults", "s19_"],
+        tests: &["--test", "engines", "redis_faults::waiting::s19_"],
     },
     Mutation {
         breaks: "after a turn that nobody takes only the next in line looks, and the last",

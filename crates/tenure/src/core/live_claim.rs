@@ -45,7 +45,7 @@ struct Shared {
 pub(crate) struct Work {
     pub(crate) effects: Effects,
     pub(crate) waker: Option<Waker>,
-    pub(crate) observers: Vec<Waker>,
+    pub(crate) observers: Box<[Waker]>,
     pub(crate) holding: Option<Arc<Holding>>,
     pub(crate) local_place: Option<Box<LocalPlace>>,
 }
@@ -207,15 +207,17 @@ impl LiveClaim {
 
 impl Shared {
     /// Takes along what the effects need.
+    #[inline]
     fn work(&mut self, mut effects: Effects) -> Work {
         if effects.unheard == Unheard::ObserversSay && self.observers.is_empty() {
             effects.unheard = Unheard::Say;
         }
-        let woken = |observers: &mut Vec<(u64, Waker)>| {
-            observers.drain(..).map(|(_, waker)| waker).collect()
+        let observers = match effects.wake_observers && !self.observers.is_empty() {
+            true => self.observers.drain(..).map(|(_, waker)| waker).collect(),
+            false => Box::default(),
         };
         Work {
-            observers: if effects.wake_observers { woken(&mut self.observers) } else { Vec::new() },
+            observers,
             waker: if effects.wake { self.waker.take() } else { None },
             holding: if effects.ends_hold { self.holding.take() } else { None },
             local_place: if effects.frees_local_place { self.local_place.take() } else { None },

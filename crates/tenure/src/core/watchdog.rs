@@ -147,7 +147,8 @@ impl Dispatcher {
         let now = self.core.world.now();
         let mut found = self.core.table.look(now);
         for (live, work) in &mut found {
-            if let Some(needed_by) = work.effects.renew.take() {
+            let needed_by = std::mem::replace(&mut work.effects.renew, Moment::FAR);
+            if needed_by != Moment::FAR {
                 self.to_send.insert((needed_by, live.claim.id), live.clone());
             }
             // One that finds no room comes again by itself.

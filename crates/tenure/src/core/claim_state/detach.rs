@@ -64,7 +64,7 @@ mod tests {
             let (next, effects) = state.look(&request, at, false);
             assert_eq!(next, now + PLACE_LIFE);
             assert_eq!(effects.over, over);
-            assert!(effects.renew.is_none() && !effects.leave && effects.lost.is_none());
+            assert!(effects.renew == Moment::FAR && !effects.leave && effects.lost.is_none());
         }
         assert!(!state.leave(&request, now).leave, "it is not this process's to leave");
     }

@@ -50,7 +50,7 @@ impl ClaimState {
         if now >= self.asking_contact(foremost) {
             self.in_flight = true;
             // Whoever waits comes before whoever holds.
-            effects.renew = Some(now);
+            effects.renew = now;
         }
         self.asking_next(foremost)
     }
@@ -90,7 +90,7 @@ impl ClaimState {
         }
         if renews && now >= held.renew_by && !self.in_flight {
             self.in_flight = true;
-            effects.renew = Some(held.good_until);
+            effects.renew = held.good_until;
         }
         held.next(&request.terms, self.in_flight).min(cap).min(held.warn_at(cap))
     }
@@ -310,7 +310,8 @@ mod tests {
     fn look(state: &mut ClaimState, now: u64) -> (Option<Renewal>, Moment) {
         let request = request();
         let (next, effects) = state.look(&request, at(now), false);
-        (effects.renew.and_then(|_| state.renewal(&request, Fence::default())), next)
+        let renews = effects.renew != Moment::FAR;
+        (renews.then(|| state.renewal(&request, Fence::default())).flatten(), next)
     }
 
     /// The one before it may be of the very process that does not take its turn.

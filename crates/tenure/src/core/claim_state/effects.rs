@@ -15,8 +15,8 @@ pub(crate) struct Effects {
     pub(crate) wake_observers: bool,
     /// Have the watchdog look at the claim then, if not earlier.
     pub(crate) look_at: Moment,
-    /// Renew it; an answer is needed by then.
-    pub(crate) renew: Option<Moment>,
+    /// Renew it; an answer is needed by then. In the far future: there is nothing to renew.
+    pub(crate) renew: Moment,
     /// Send the leave that [`ClaimState::leave_of`](super::ClaimState::leave_of) makes.
     pub(crate) leave: bool,
     /// It has ended without its owner's leave. Boxed, as it is rare, and effects are passed from hand to hand
@@ -64,7 +64,7 @@ impl Effects {
             wake: false,
             wake_observers: false,
             look_at: at,
-            renew: None,
+            renew: Moment::FAR,
             leave: false,
             lost: None,
             at_risk: None,
@@ -85,7 +85,7 @@ impl Effects {
             && self.released.is_none()
             && self.unheard == Unheard::No
             && !(self.wake || self.wake_observers);
-        let idle = self.renew.is_none() && !self.leave;
+        let idle = self.renew == Moment::FAR && !self.leave;
         quiet && idle && !(self.over || self.ends_hold || self.frees_local_place)
     }
 }
