@@ -63,9 +63,12 @@ impl Worker {
     /// What may go wrong with an ask.
     fn excuse(&self, play: &Play, asked: Moment, error: &tenure::Error) {
         let kind = error.kind();
-        // A wait that is over before an answer can have come says nothing of others.
+        // A wait that is over before an answer can have come says nothing of others. Of several names the last may
+        // have been asked for at the end of the wait: the error says for how long there was no answer.
         let trip = Duration::from_micros(play.scenario.faults.latency.1) * 2;
-        let wait_is_short = play.truth.now().since(asked) <= trip;
+        let silent = error.reason().strip_prefix("no answer for ");
+        let silent = silent.and_then(|span| humantime::parse_duration(span).ok());
+        let wait_is_short = silent.unwrap_or(play.truth.now().since(asked)) <= trip;
         // Of several names the first may run out while the last is waited for.
         let excused = matches!(kind, ErrorKind::WaitOver | ErrorKind::Lost)
             || kind == ErrorKind::Unavailable && (wait_is_short || !play.scenario.strict());
