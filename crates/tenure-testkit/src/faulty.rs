@@ -351,7 +351,8 @@ fn push(shared: &Arc<Shared>, name: Name, id: ClaimId, turn: Turn) {
     };
     if !turns.deliver(&name, &id, turn) && fence.is_some() {
         let faulty = Faulty { shared: shared.clone(), link: shared.data.clone() };
-        let leave = Leave { only: fence, ..Leave::new(name, id) };
+        // As every engine does: a once that nobody has taken was not begun.
+        let leave = Leave { only: fence, unbegun: true, ..Leave::new(name, id) };
         let left = faulty.carry(move |engine| engine.leave(&leave), |_, left, _| left);
         shared.network.start(Box::pin(async move { drop(left.await) }));
     }
