@@ -132,5 +132,6 @@ impl Liveness {
 /// are told, it can be one that asks of its own accord.
 fn allowed(absent: u32) -> Duration {
     let nobody_told = if absent as usize > LOOKERS { PLACE_LIFE / 3 } else { Duration::ZERO };
-    (FIRST_LIFE + Duration::from_millis(250)) * (absent + 1) + Duration::from_secs(1) + nobody_told
+    let each = FIRST_LIFE + Duration::from_millis(250);
+    each * (absent + 1) + Duration::from_millis(1_500) + nobody_told
 }

@@ -147,9 +147,11 @@ impl Worker {
         let outdated = play.seen().onces.forgotten != asked;
         let unheard = matches!(&begun, Err(error) if error.kind() == ErrorKind::Unavailable);
         // Or one of its requests was never answered, which may have been a yes whatever it heard then.
-        // And one that gave up may have been granted it, and be stopped before it can say that it left.
+        // And one that gave up may have been granted it, and be stopped before it can say that it left, or say so when
+        // its time is over and the engine takes it for one that has died.
         let gave_up = matches!(&begun, Err(_) | Ok(Begun::InProgress(_)));
-        let left = !gave_up || !play.scenario.nemesis;
+        let in_time = play.truth.now().since(since) < play.scenario.ttl;
+        let left = !gave_up || !play.scenario.nemesis && in_time;
         let certain = !outdated && !unheard && left && !self.was_cut_off(since);
         play.once(&name, |work| work.unknown -= u32::from(certain));
         match begun {
