@@ -30,13 +30,12 @@ pub(super) struct Liveness {
     pub(super) longest: Duration,
 }
 
-/// Since when it could be served, and how many were before it that did not react: now, and in all.
-#[derive(Clone, Copy, Debug)]
+/// Since when it could be served, and who was before it since then and did not react.
+#[derive(Debug)]
 struct Wait {
     asker: Asker,
     since: Moment,
-    absent: u32,
-    absent_in_all: u32,
+    absent: HashSet<Asker>,
     told: bool,
 }
 
@@ -88,7 +87,7 @@ impl Liveness {
             (details.owner.parse::<Asker>().unwrap_or_default(), u64::from(weight))
         });
         // Whoever does not react is found out only when it is its turn.
-        let mut absent = 0_u32;
+        let mut absent = HashSet::new();
         let mut first = None;
         for (asker, weight) in line {
             if weight > free {
@@ -98,20 +97,19 @@ impl Liveness {
                 first = Some(asker);
                 break;
             }
-            absent += 1;
+            absent.insert(asker);
         }
         let Some(asker) = first else {
             self.waits.remove(name);
             return None;
         };
-        let new = Wait { asker, since: now, absent: 0, absent_in_all: 0, told: false };
-        let wait = self.waits.entry(name.to_owned()).or_insert(new);
+        let new = || Wait { asker, since: now, absent: HashSet::new(), told: false };
+        let wait = self.waits.entry(name.to_owned()).or_insert_with(new);
         if wait.asker != asker {
-            *wait = new;
+            *wait = new();
         }
-        wait.absent_in_all += absent.saturating_sub(wait.absent);
-        wait.absent = absent;
-        let Wait { since, absent_in_all: absent, .. } = *wait;
+        wait.absent.extend(absent);
+        let (since, absent) = (wait.since, wait.absent.len() as u32);
         let waited = since.until(now);
         self.longest = waited.max(self.longest);
         let met: Vec<_> = mishaps.iter().filter(|(at, _)| *at + FELT > since).collect();
@@ -132,6 +130,5 @@ impl Liveness {
 /// are told, it can be one that asks of its own accord.
 fn allowed(absent: u32) -> Duration {
     let nobody_told = if absent as usize > LOOKERS { PLACE_LIFE / 3 } else { Duration::ZERO };
-    let each = FIRST_LIFE + Duration::from_millis(250);
-    each * (absent + 1) + Duration::from_millis(1_500) + nobody_told
+    (FIRST_LIFE + Duration::from_millis(250)) * (absent + 1) + Duration::from_secs(1) + nobody_told
 }

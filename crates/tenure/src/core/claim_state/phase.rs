@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::leaving::LEAVE_PATIENCE;
 use super::{ClaimState, Effects, cap};
-use crate::model::claim::{Ended, Grant, PLACE_LIFE, Place, Released, RenewalOutcome, Risk, Turn};
+use crate::model::claim::{
+    Ended, Grant, Holder, PLACE_LIFE, Place, Released, RenewalOutcome, Risk, Turn,
+};
 use crate::model::moment::Moment;
 use crate::model::options::Terms;
 use crate::model::request::Request;
@@ -15,6 +17,8 @@ const SOONEST_LOOK: Duration = Duration::from_millis(5);
 /// a turn runs out that nobody takes, and are told again within a second; this one was not. If it has not run
 /// out yet, the answer says when it does.
 const FIRST_LOOK: Duration = Duration::from_millis(2500);
+/// Of holds that last no longer than this, not every end is told to all.
+const BRIEF: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -161,12 +165,16 @@ impl Asking {
 
     pub(super) fn stands(&mut self, mut place: Place, now: Moment) -> Moment {
         self.contact_at = now + PLACE_LIFE / 3;
-        if place.asked_at < self.hint {
-            place.look_again = place.look_again.min(self.hint);
-        } else {
+        let has_looked = place.asked_at >= self.hint;
+        if has_looked {
             self.hint = Moment::FAR;
+        } else {
+            place.look_again = place.look_again.min(self.hint);
         }
-        if self.place.is_none() {
+        // One that was told to look and finds a new hold knows only when that ends at the latest. If it is brief and
+        // nobody takes the next turn, this one may not be told again.
+        let is_new = |holder: &Holder| holder.held_for < BRIEF;
+        if self.place.is_none() || has_looked && place.holder.as_ref().is_some_and(is_new) {
             place.look_again = place.look_again.min(now + FIRST_LOOK);
         }
         // An engine that says "look now" and then has nothing to show must not be asked in circles.
@@ -257,5 +265,28 @@ mod tests {
         // What was asked at that time or later has seen what there was to see.
         assert_eq!(asking.stands(place(102), at(102)), at(122));
         assert_eq!(asking.stands(place(103), at(103)), at(123));
+    }
+
+    /// It looked in time and met a hold that had just begun. That may be handed on within the second to somebody who
+    /// does not take the turn, and then only the next in line is told.
+    #[test]
+    fn one_that_was_told_to_look_and_finds_a_new_hold_looks_again_soon() {
+        let held_for = |secs| {
+            let (fence, weight, held_for) = (Fence::new(1), 1, Duration::from_secs(secs));
+            let (remaining, details) = (Duration::from_secs(30), Arc::default());
+            Some(Holder { fence, weight, held_for, remaining, details })
+        };
+        let mut asking = Asking::new();
+        asking.stands(place(90), at(90));
+        let mut told = |at_secs: u64, secs| {
+            asking.hint = at(at_secs);
+            asking.stands(Place { holder: held_for(secs), ..place(at_secs) }, at(at_secs))
+        };
+        assert_eq!(told(102, 0), at(102) + FIRST_LOOK);
+        // One that has lasted for longer is told to all when it ends.
+        assert_eq!(told(103, 1), at(123));
+        // Nor does it go on for ever.
+        let answer = Place { holder: held_for(0), ..place(104) };
+        assert_eq!(asking.stands(answer, at(104)), at(124));
     }
 }
