@@ -30,12 +30,13 @@ pub(super) struct Liveness {
     pub(super) longest: Duration,
 }
 
-/// Since when it could be served, and who was before it since then and did not react.
-#[derive(Debug)]
+/// Since when it could be served, and how many were before it that did not react: now, and in all.
+#[derive(Clone, Copy, Debug)]
 struct Wait {
     asker: Asker,
     since: Moment,
-    absent: HashSet<Asker>,
+    absent: u32,
+    absent_in_all: u32,
     told: bool,
 }
 
@@ -87,7 +88,7 @@ impl Liveness {
             (details.owner.parse::<Asker>().unwrap_or_default(), u64::from(weight))
         });
         // Whoever does not react is found out only when it is its turn.
-        let mut absent = HashSet::new();
+        let mut absent = 0_u32;
         let mut first = None;
         for (asker, weight) in line {
             if weight > free {
@@ -97,19 +98,20 @@ impl Liveness {
                 first = Some(asker);
                 break;
             }
-            absent.insert(asker);
+            absent += 1;
         }
         let Some(asker) = first else {
             self.waits.remove(name);
             return None;
         };
-        let new = || Wait { asker, since: now, absent: HashSet::new(), told: false };
-        let wait = self.waits.entry(name.to_owned()).or_insert_with(new);
+        let new = Wait { asker, since: now, absent: 0, absent_in_all: 0, told: false };
+        let wait = self.waits.entry(name.to_owned()).or_insert(new);
         if wait.asker != asker {
-            *wait = new();
+            *wait = new;
         }
-        wait.absent.extend(absent);
-        let (since, absent) = (wait.since, wait.absent.len() as u32);
+        wait.absent_in_all += absent.saturating_sub(wait.absent);
+        wait.absent = absent;
+        let Wait { since, absent_in_all: absent, .. } = *wait;
         let waited = since.until(now);
         self.longest = waited.max(self.longest);
         let met: Vec<_> = mishaps.iter().filter(|(at, _)| *at + FELT > since).collect();
