@@ -44,9 +44,8 @@ pub(crate) struct Report {
     liveness: Liveness,
 }
 
-/// A quarter of the shortest ttl that is asked for: a turn that is not taken within its ttl passes on. It passes on
-/// at once where the socket of the process is full, and a busy server fills that in less.
-const SILENCE: Duration = Duration::from_millis(100);
+/// A first life of a turn is two of them.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// One ask, from the first entry about it to the last.
 #[derive(Debug, Default)]
