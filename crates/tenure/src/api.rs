@@ -1,4 +1,4 @@
-//! What programs call: `Tenure`, the primitives, holds, and the same for programs without a runtime.
+//! The public API: `Tenure`, the primitives, holds, and the same for programs without a runtime.
 
 pub mod blocking;
 pub(crate) mod detached;

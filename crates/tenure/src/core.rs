@@ -1,4 +1,4 @@
-//! What happens to a claim in its own process: sending, waiting, renewing, losing, leaving.
+//! Everything that happens to a claim in its own process: sending, waiting, renewing, losing, leaving.
 
 pub(crate) mod acquire;
 pub(crate) mod claim_state;

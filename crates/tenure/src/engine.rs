@@ -1,19 +1,19 @@
 //! The engine trait: the engine steps, the core waits.
 //!
-//! An engine keeps the lines. Each of its methods is one attempt at one atomic step; retries,
-//! waiting, back-off, renewal and loss are the core's and are written once. This module is public so
-//! that engines can be written in other crates; `tenure-testkit` has the suite that one must pass.
+//! An engine keeps the lines. Each of its methods is one attempt at one atomic step. Retries, waiting, back-off,
+//! renewal and loss belong to the core, and are written once. This module is public so that engines can be
+//! written in other crates; `tenure-testkit` has the suite that an engine must pass.
 //!
-//! What every engine keeps to, besides the *Behavior* of each method:
+//! Every engine guarantees this, besides the *Behavior* of each method:
 //!
-//! 1. **A step is idempotent on the claim id.** After a lost reply the same claim comes again: a
-//!    grant that was made is found, not doubled, and finding it does not prolong it.
-//! 2. **The engine's clock decides expiry; the caller's clock decides loss.** A yes carries what
+//! 1. **A step is idempotent on the claim id.** After a lost reply the same claim is sent again: a
+//!    grant that was made is found, not made twice, and finding it does not extend it.
+//! 2. **The engine's clock decides expiry; the caller's clock decides loss.** A grant carries the time that
 //!    remains on the engine's clock; [`Grant::new`] turns it into the caller's deadline.
-//! 3. **A pushed turn has a short [first life](FIRST_LIFE)**, which its first renewal makes the full
+//! 3. **A pushed turn has a short [first life](FIRST_LIFE)**. Its first renewal extends it to the full
 //!    ttl.
-//! 4. **Fences rise for ever**, through restarts, and tickets come from the same counter.
-//! 5. **State is bounded**: what a name leaves behind goes away by itself.
+//! 4. **Fences always rise**, even across restarts, and tickets come from the same counter.
+//! 5. **State is bounded**: whatever a name leaves behind expires.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -32,15 +32,16 @@ pub use crate::model::finding::{Finding, Mark};
 pub use crate::model::moment::Moment;
 pub use crate::model::name::{LONGEST_NAME, Name, Space};
 pub use crate::model::profile::{Order, Profile};
+pub use crate::model::request::check_claim;
 pub use crate::model::view::{Page, Scope, View};
 pub use crate::world::{Alarm, Job, SystemWorld, World};
 
 /// Where lines are kept.
 pub trait Engine: Debug + Send + Sync + 'static {
-    /// What this engine promises.
+    /// The guarantees and limits of this engine.
     fn profile(&self) -> &Profile;
 
-    /// Says where turns go from now on.
+    /// Tells the engine where to deliver turns.
     ///
     /// # Behavior
     /// - Called before the first claim; several clients may attach to one engine.
@@ -51,29 +52,29 @@ pub trait Engine: Debug + Send + Sync + 'static {
     ///
     /// # Behavior
     /// - The order of arrival is the order of *calls*, not of polls.
-    /// - A claim that holds is answered with its grant, as it is; one that waits keeps its place.
+    /// - A claim that holds is answered with its grant, unchanged; one that waits keeps its place.
     /// - A claim with a ticket that the engine does not know is put in line by that ticket.
-    /// - Any claim moves the whole line: whoever can be granted is, and is pushed its turn.
+    /// - Any claim moves the whole line: every claim that can be granted is granted, and its turn is pushed.
     /// - `Conflict` and `Full` are errors; contention is not.
     fn claim(&self, claim: &Claim) -> Step<Verdict>;
 
-    /// Which of the engine's independent parts keeps `name`.
+    /// The independent part of the engine that keeps `name`.
     ///
-    /// The watchdog renews each part in a batch of its own, so that a dead one delays no other.
+    /// The watchdog renews each part in a separate batch, so that a dead part does not delay the others.
     fn shard(&self, name: &Name) -> u32 {
         let _ = name;
         0
     }
 
-    /// Renews holds and places, all of one shard.
+    /// Renews holds and places of one shard.
     ///
     /// # Behavior
     /// - One answer for each renewal, in order.
-    /// - A hold is never created and never shortened; one that ended is `Gone`.
-    /// - With a ttl of zero nothing is changed: the answer says whether it is held, and what remains.
+    /// - A hold is never created and never shortened; one that has ended is `Gone`.
+    /// - A ttl of zero changes nothing: the answer says whether it is held, and how long it still lasts.
     fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>>;
 
-    /// Ends a claim and serves whoever comes next in the same step.
+    /// Ends a claim, and serves the next ones in the same step.
     ///
     /// # Behavior
     /// - Leaving twice, or after expiry, changes nothing for anyone else.
@@ -81,103 +82,109 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// - With `only`, nothing happens unless the claim holds with that fence.
     fn leave(&self, leave: &Leave) -> Step<Left>;
 
-    /// Ends a claim from any thread, with no runtime.
+    /// Ends a claim from any thread, without a runtime.
     ///
     /// # Behavior
     /// - Never blocks on IO, spawns or panics.
     /// - Takes effect before any claim that this thread makes afterwards.
-    /// - `done` hears the answer; dropping it unheard makes the watchdog send the leave again.
+    /// - `done` receives the answer. If it is dropped without one, the watchdog sends the leave again.
     fn leave_soon(&self, leave: Leave, done: Ack);
 
-    /// Makes a hold last although the process that asked for it ends.
+    /// The same for an engine that needs no IO: the claim has left when this returns. `None` means that nothing
+    /// was done, and the leave must be [queued](Engine::leave_soon).
+    fn leave_at_once(&self, leave: &Leave) -> Option<Left> {
+        let _ = leave;
+        None
+    }
+
+    /// Makes a hold survive the end of the process that asked for it.
     ///
     /// # Behavior
-    /// - Until it is left or broken, it ends by its ttl and by nothing else. An engine that does not
-    ///   know when processes end has nothing to do.
-    /// - For a claim that holds nothing it does nothing.
+    /// - Until it is left or broken, it ends by its ttl and for no other reason. An engine that does not
+    ///   notice when processes end has nothing to do.
+    /// - Does nothing for a claim that does not hold.
     fn detach(&self, name: &Name, id: &ClaimId) -> Step<()> {
         let _ = (name, id);
         Step::ready(Ok(()))
     }
 
-    /// Changes how many units a name has.
+    /// Changes the capacity of a name.
     ///
     /// # Behavior
     /// - What is held stays held. Waiting claims heavier than `capacity` end with `Conflict`.
-    /// - The capacity wins over what claims say while the name is used, and for a day after.
-    /// - `Conflict` if a claim on the name has a fixed capacity, and a fixed claim for another
-    ///   capacity than the one that was set is a `Conflict` too: a mutex stays a mutex.
+    /// - The capacity wins over the one that claims ask for while the name is used, and for a day after.
+    /// - It is a `Conflict` if a claim on the name has a fixed capacity. A later claim with a fixed capacity
+    ///   other than the one that was set is a `Conflict`, too: a mutex stays a mutex.
     fn resize(&self, name: &Name, capacity: u32) -> Step<()>;
 
-    /// Ends the hold with this fence by force, and serves whoever comes next in the same step.
+    /// Ends the hold with this fence by force, and serves the next ones in the same step.
     ///
     /// # Behavior
-    /// - Without a hold of that fence nothing changes.
-    /// - The holder hears of it by push, and by the answer to its next contact.
+    /// - If no hold has that fence, nothing changes.
+    /// - The holder learns of it by push, and from the answer to its next contact.
     fn break_hold(&self, name: &Name, fence: Fence, note: &Note) -> Step<Broken>;
 
-    /// Forgets what is known of a once, if that is what `seen` shows: the same fence, and settled or not.
+    /// Forgets the record of a once, if it still matches `seen`: the same fence, and settled or not.
     ///
     /// # Behavior
-    /// - What runs is not forgotten, and neither is what has changed since.
-    /// - Whoever asks afterwards finds nothing, and runs it.
+    /// - A once that is running is not forgotten, nor is one that has changed since.
+    /// - The next claim for it finds nothing, and runs it.
     fn forget(&self, name: &Name, seen: &OnceRecord) -> Step<Forgotten>;
 
     /// Shows who holds and who waits. Never shows a claim id.
     ///
     /// # Behavior
-    /// - Names that nobody uses are absent, unless they are asked for by [name](Scope::Name) and there
-    ///   is a record of a once.
+    /// - Names that nobody uses are left out, unless they are asked for by [name](Scope::Name) and have the
+    ///   record of a once.
     /// - A page of names is ordered by name.
     fn inspect(&self, scope: &Scope) -> Step<Page>;
 
-    /// The name as it is, where that is at hand without asking anyone; for messages.
+    /// A view of the name, if it is available without IO. For messages.
     fn glance(&self, name: &Name) -> Option<View> {
         let _ = name;
         None
     }
 
-    /// The same lines over IO of its own, for the watchdog's thread. `None`: this engine will do.
+    /// The same lines over separate IO, for the watchdog's thread. `None` means that this engine will do.
     fn lifeline(&self) -> Option<Arc<dyn Engine>> {
         None
     }
 
-    /// Asks for a sign of life.
+    /// Checks that the engine answers.
     fn health(&self) -> Step<()>;
 
-    /// Looks at everything that locks depend on and that can be wrong here: settings, rights, room.
+    /// Checks everything here that locks depend on: settings, permissions, space.
     ///
     /// # Behavior
-    /// - Nothing stays of what it does, and nothing is claimed.
-    /// - What is wrong is a [`Finding`]; only an engine that cannot be reached is an error.
-    /// - How long answers take is not its business: the core measures that by `health`.
+    /// - It leaves nothing behind and claims nothing.
+    /// - What is wrong is reported as a [`Finding`]; only an engine that cannot be reached is an error.
+    /// - Latency is not part of it: the core measures that with `health`.
     fn examine(&self) -> Step<Vec<Finding>> {
         Step::ready(Ok(Vec::new()))
     }
 
-    /// Lets go of connections and threads. The lines stay as they are.
+    /// Closes connections and ends threads. The lines stay as they are.
     fn close(&self) -> Step<()>;
 }
 
-/// Where an engine delivers what it pushes.
+/// Receives what an engine pushes.
 pub trait Turns: Debug + Send + Sync {
-    /// Hands `turn` to the claim.
+    /// Delivers `turn` to the claim.
     ///
-    /// `false` means that nobody waits for it any more. If the turn was a grant, the engine then
-    /// leaves that claim at once, [only](Leave::only) if it still holds with that fence.
+    /// Returns `false` if nobody waits for it any more. If the turn was a grant, the engine must then leave that
+    /// claim at once, [only](Leave::only) if it still holds with that fence.
     fn deliver(&self, name: &Name, id: &ClaimId, turn: Turn) -> bool;
 
-    /// Makes every waiting claim of a shard ask again: pushes may have been lost.
+    /// Makes every waiting claim of a shard ask again, because pushes may have been lost.
     fn look_again(&self, shard: u32);
 
-    /// Makes every hold of these shards renew at once: another server has taken over, and may not know
-    /// them.
+    /// Makes every hold of these shards renew at once: another server has taken over, and may not know them.
     fn check_holds(&self, _shards: &[u32]) {}
 }
 
-/// An answer that is at hand, or on its way.
+/// An answer that is available now or later.
 ///
-/// Engines that answer at once return [`Step::ready`] and allocate nothing.
+/// Engines that answer at once return [`Step::ready`], which does not allocate.
 #[must_use = "a step does nothing more unless its answer is awaited"]
 pub struct Step<T>(Inner<T>);
 
@@ -187,12 +194,12 @@ enum Inner<T> {
 }
 
 impl<T> Step<T> {
-    /// An answer that is at hand.
+    /// An answer that is available now.
     pub fn ready(answer: Result<T>) -> Step<T> {
         Step(Inner::Ready(Some(answer)))
     }
 
-    /// The answer, if it is at hand.
+    /// The answer, if it is available now.
     pub(crate) fn at_hand(self) -> std::result::Result<Result<T>, Step<T>> {
         match self.0 {
             Inner::Ready(Some(answer)) => Ok(answer),
@@ -200,13 +207,13 @@ impl<T> Step<T> {
         }
     }
 
-    /// An answer on its way. What must happen in the order of calls has happened already.
+    /// An answer that comes later. Everything that must happen in the order of calls has happened already.
     pub fn pending(answer: impl Future<Output = Result<T>> + Send + 'static) -> Step<T> {
         Step(Inner::Pending(Box::pin(answer)))
     }
 }
 
-// What is pinned is boxed.
+// The future inside is boxed, so the step itself can move.
 impl<T> Unpin for Step<T> {}
 
 impl<T> Future for Step<T> {
@@ -232,9 +239,9 @@ impl<T> Debug for Step<T> {
     }
 }
 
-/// Takes the engine's answer to a queued leave.
+/// Receives the engine's answer to a queued leave.
 ///
-/// Dropping it says that there was no answer, and the watchdog sends the leave again.
+/// Dropping it means that there was no answer, and the watchdog sends the leave again.
 pub struct Ack(Option<Hears>);
 
 enum Hears {
@@ -242,26 +249,26 @@ enum Hears {
     Function(Box<dyn FnOnce(Result<Left>) + Send>),
 }
 
-/// The core, which hears how the leave of a claim was answered.
+/// The core's side of an [`Ack`].
 pub(crate) trait LeaveAnswers: Send + Sync {
     /// The leave was answered, or never will be.
     fn left(&self, claim: Arc<dyn Any + Send + Sync>, answer: Option<Left>);
 }
 
 impl Ack {
-    /// An acknowledgement for a claim of the core's. The core's own types stand above engines, so that
-    /// they are seen here only as what they do.
+    /// An acknowledgement for a claim of the core. Engines cannot see the core's types, so it is passed as a
+    /// trait object.
     pub(crate) fn new(core: Arc<dyn LeaveAnswers>, claim: Arc<dyn Any + Send + Sync>) -> Ack {
         Ack(Some(Hears::Core(core, claim)))
     }
 
-    /// An acknowledgement that calls `heard`, for engines around engines. It is not called if the
-    /// acknowledgement is dropped.
+    /// An acknowledgement that calls `heard`, for engines that wrap engines. If it is dropped, `heard` is not
+    /// called.
     pub fn from_fn(heard: impl FnOnce(Result<Left>) + Send + 'static) -> Ack {
         Ack(Some(Hears::Function(Box::new(heard))))
     }
 
-    /// The engine's answer.
+    /// Passes on the engine's answer.
     pub fn done(mut self, answer: Result<Left>) {
         match self.0.take() {
             Some(Hears::Core(core, claim)) => core.left(claim, answer.ok()),

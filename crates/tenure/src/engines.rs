@@ -1,13 +1,20 @@
-//! The engines: [`memory`] is always there, the others are behind features of the same name.
+//! The engines: [`memory`] is always available, the others are behind features of the same name.
 
 mod convert;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 
-/// The schemes of a Redis, also for builds without it, which say what is missing.
+/// The URL schemes of Postgres. Also for builds without it, whose error names the missing feature.
+pub(crate) const POSTGRES_SCHEMES: [&str; 2] = ["postgres", "postgresql"];
+
+/// The URL schemes of Redis. Also for builds without it, whose error names the missing feature.
 pub(crate) const REDIS_SCHEMES: [&str; 8] = [
     "redis",
     "rediss",

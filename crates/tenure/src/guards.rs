@@ -1,5 +1,5 @@
-//! What keeps work right beyond a lock: checks of fences where data is written, and HTTP requests that
-//! run once.
+//! What keeps work correct beyond a lock: checks of fences where data is written, and HTTP requests that run
+//! once.
 
 pub mod fencing;
 #[cfg(feature = "idempotency")]

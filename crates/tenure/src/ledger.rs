@@ -1,12 +1,12 @@
 //! The rule: who holds, who waits, who comes next. No clock, no IO, no async.
 //!
-//! A name has a capacity and a line. What is held stays held until it leaves or ends. Free is the
-//! capacity less the weight held; the *waiting* claims are walked by ticket and admitted while they
-//! fit, and the first that does not fit ends the walk. That is every primitive there is.
+//! A name has a capacity and a line. A hold lasts until its owner leaves or its time is over. The free units
+//! are the capacity less the weight held. The *waiting* claims are walked by ticket and admitted while they
+//! fit; the first that does not fit ends the walk. Every primitive is a case of this rule.
 //!
-//! The rule works on a [`Storage`], which has the state of one name, so that every engine written in Rust runs
-//! the very same code; [`Line`] is the storage in memory. The caller makes the step atomic. Moments here are
-//! the engine's.
+//! The rule works on a [`Storage`], which has the state of one name, so every engine written in Rust runs the
+//! same code; [`Line`] is the storage in memory. The caller makes the step atomic. Moments are on the engine's
+//! clock.
 
 mod line;
 mod notices;
@@ -26,65 +26,65 @@ pub use line::{Line, Numbers};
 pub use notices::{FARTHEST_LOOKER, LOOKERS, LOOKERS_APART};
 pub use storage::{Entry, Process, Record, State, Storage, Totals, Trace};
 
-/// The most claims that one step ends, admits or sets aside.
+/// The largest number of claims that one step ends, admits or sets aside.
 pub const MOVES: u32 = 512;
 /// How long a claim that left in doubt is remembered.
 pub const LEFT_LIFE: Duration = Duration::from_secs(60);
-/// The highest number that is given: with one more, a fence would not fit into a double any more.
+/// The highest number that is given: a higher fence would not fit into a double.
 pub const HIGHEST_NUMBER: u64 = (1 << 53) - 1;
-/// How long a capacity that was set by force is remembered by an idle name.
+/// How long an idle name remembers a capacity that an operator has set.
 pub const RESIZED_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What a step says to claims other than the one that made it.
+/// What a step tells claims other than the one that made it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Word {
-    /// It is yours, for `life`.
+    /// The claim now holds, for `life`.
     Granted {
         /// The number of the grant.
         fence: Fence,
         /// How long it lasts.
         life: Duration,
-        /// Whether that is less than its ttl.
+        /// Whether that is shorter than its ttl.
         first_life: bool,
     },
-    /// Your claim ended.
+    /// The claim ended.
     Ended(Ended),
-    /// The once you wait for is done.
+    /// The once that the claim waits for is done.
     Settled(Outcome),
     /// Ask again.
     LookAgain,
-    /// Ask again if you have heard nothing until then: the one before you may not take its turn.
+    /// Ask again at that time, unless something was heard before: the claim ahead may not take its turn.
     LookAt(Moment),
-    /// Nothing: only whether you can be reached is of interest.
+    /// Nothing. It only matters whether the claim can be reached.
     AreYouThere,
 }
 
 /// The answer to a claim or a renewal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It is yours.
+    /// The claim holds.
     Granted {
         /// The number of the grant.
         fence: Fence,
-        /// What remains of it.
+        /// How long it still lasts.
         remaining: Duration,
         /// Granted for a first life, and not renewed yet.
         first_life: bool,
     },
-    /// You stand in line.
+    /// The claim waits in line.
     Waiting {
         /// The arrival number.
         ticket: Ticket,
-        /// How many wait before.
+        /// How many wait before it.
         ahead: u32,
-        /// No fence up to this one can be its turn.
+        /// A turn with a fence up to this one is not for this claim.
         floor: Fence,
-        /// When the first hold ends.
+        /// When the hold that ends first does so.
         next_end: Moment,
-        /// Units enough for it are free, and one before it that needs more of them holds it up.
+        /// Enough units for it are free, but a claim before it needs more and holds it up.
         held_up: bool,
     },
-    /// It cannot be granted now, and you did not want to wait.
+    /// It cannot be granted now, and the claim does not want to wait.
     Busy,
     /// Too many wait already.
     Full,
@@ -101,9 +101,9 @@ pub enum Answer {
     OtherContent,
     /// This claim has left.
     Left,
-    /// The hold is no more.
+    /// The hold has ended.
     Gone(Ended),
-    /// There are no numbers left to give.
+    /// There are no numbers left.
     Exhausted,
 }
 
@@ -113,11 +113,11 @@ pub struct Ledger<'a, S, W> {
     now: Moment,
     say: W,
     moves: u32,
-    /// Someone asks for a place in line: whoever holds it up must be there.
+    /// A claim asks for a place: whether the claim that holds it up can be reached must be checked.
     asks: bool,
-    /// Who was found to be there, so that nobody is asked twice.
+    /// The claim that was found to be reachable, so that it is not asked twice.
     is_there: Option<ClaimId>,
-    /// What ends with this step was held so briefly that the others were told not long ago.
+    /// The hold that ends in this step was so short that the others were told recently.
     brief: bool,
 }
 
@@ -128,18 +128,18 @@ impl<S, W> fmt::Debug for Ledger<'_, S, W> {
 }
 
 impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
-    /// A step at `now`. `say` tells a claim something and answers whether it was reached.
+    /// Makes a step at `now`. `say` tells a claim something, and returns whether it was reached.
     pub fn new(storage: &'a mut S, now: Moment, say: W) -> Ledger<'a, S, W> {
         Ledger { storage, now, say, moves: MOVES, asks: false, is_there: None, brief: false }
     }
 
-    /// Whether the step stopped at its bound, and should be run again.
+    /// Whether the step stopped at its limit and should be run again.
     pub fn more(&self) -> bool {
         self.moves == 0
     }
 
-    /// A claim asks, or asks again. `in_hand` says that its caller is there to take a grant, which
-    /// then lasts the full ttl.
+    /// A claim asks, or asks again. `in_hand` means that its caller is there to take a grant, which then lasts
+    /// the full ttl.
     pub fn claim(
         &mut self,
         claim: &Claim,
@@ -149,7 +149,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         if self.storage.traced(&claim.id, self.now)? == Some(Trace::LeftInDoubt) {
             return Ok(Answer::Left);
         }
-        // Numbers go on above a ticket that comes back, too: it must not be given a second time.
+        // Numbers also continue above a ticket that returns: it must not be given a second time.
         let ticket = Fence::new(claim.ticket.unwrap_or_default().get());
         let floor = claim.seen.max(ticket);
         if exhausted(floor.get()) {
@@ -157,12 +157,21 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         }
         self.storage.raise_numbers(floor)?;
         self.expire()?;
-        // Any claim is contact, whatever becomes of it, and must not pass the places it brings back.
+        // Any claim counts as contact, even if it is refused. The places it brings back come before the claim
+        // itself.
         if process != 0 {
             self.storage.reach(process, true)?;
         }
-        let known = self.storage.find(&claim.id)?;
+        let mut known = self.storage.find(&claim.id)?;
+        let mut moves_here = false;
+        if let Some(entry) = known.as_mut().filter(|entry| entry.on_behalf) {
+            moves_here = entry.process != process;
+            entry.process = process;
+        }
         if let Some(hold @ Entry { state: State::Held { .. }, .. }) = known {
+            if moves_here {
+                self.storage.change(hold)?;
+            }
             let over = if in_hand { self.take(&hold)? } else { None };
             self.admit(None)?;
             return over.map_or_else(|| self.answer(&claim.id), Ok);
@@ -182,7 +191,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             let until = self.now + PLACE_LIFE;
             self.storage.change(Entry { until, state: State::Waiting, ..place })?;
         } else if let Some(answer) = self.join(claim, process, in_hand)? {
-            // Refused or not, it was contact, and any contact moves the line.
+            // Even if it is refused it was contact, and any contact moves the line.
             if claim.ticket.is_some() {
                 self.admit(None)?;
             }
@@ -192,13 +201,13 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         self.answer(&claim.id)
     }
 
-    /// A hold wants to last its ttl from now. For no time at all, someone only asks whether it is held.
+    /// Extends a hold to `ttl` from now. A ttl of zero only asks whether it is held.
     pub fn renew(&mut self, id: &ClaimId, fence: Fence, ttl: Duration) -> Result<Answer, S::Error> {
         self.expire()?;
         let answer = match self.storage.find(id)? {
             Some(hold) if hold.holds(fence) && ttl.is_zero() => self.answer(id)?,
             Some(hold) if hold.holds(fence) => match self.take(&hold)? {
-                // The claim itself must ask for what a once left.
+                // The claim itself must ask for the outcome of a once.
                 Some(_) => Answer::Gone(Ended::Expired),
                 None => {
                     self.prolong(hold, fence, ttl)?;
@@ -215,24 +224,23 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         let until = hold.until.max(self.now + ttl);
         let state = State::Held { fence, first_life: false };
         self.storage.change(Entry { until, state, ..hold })?;
-        if hold.process != 0 {
-            self.storage.reach(hold.process, true)?;
+        let process = hold.owner_process();
+        if process != 0 {
+            self.storage.reach(process, true)?;
         }
         Ok(())
     }
 
-    /// A claim leaves.
-    pub fn leave(&mut self, leave: &Leave) -> Result<Left, S::Error> {
+    /// A claim leaves; `process` is the one that says so.
+    pub fn leave(&mut self, leave: &Leave, process: Process) -> Result<Left, S::Error> {
         self.expire()?;
-        if let Some(fence) = leave.only
-            && !self.storage.find(&leave.id)?.is_some_and(|entry| entry.holds(fence))
-        {
+        if !self.may_leave(leave, process)? {
             self.admit(None)?;
             return Ok(Left::Gone(self.why_gone(&leave.id)?));
         }
-        // While it still holds: its record may be older than `keep`, and counts for as long as that.
+        // Before the hold ends: its record may be older than `keep`, and counts while it is held.
         if let Some(settle) = &leave.settle {
-            // Who says how it ended has begun it.
+            // A leave that reports an outcome proves that the once has begun.
             if let Some(hold) = self.storage.find(&leave.id)?
                 && settle.outcome.is_some()
                 && hold.holds(settle.fence)
@@ -247,7 +255,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         }
         let left = match self.storage.remove(&leave.id)? {
             Some(hold @ Entry { state: State::Held { .. }, .. }) => {
-                self.brief = self.moves == MOVES && notices::is_same_second(hold.since, self.now);
+                self.brief = self.moves == MOVES && notices::is_brief(hold.since, self.now);
                 Left::Released
             }
             Some(_) => Left::Quit,
@@ -260,6 +268,19 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         Ok(left)
     }
 
+    /// Whether the conditions of a leave are met.
+    fn may_leave(&self, leave: &Leave, process: Process) -> Result<bool, S::Error> {
+        if leave.only.is_none() && !leave.only_waiting {
+            return Ok(true);
+        }
+        Ok(self.storage.find(&leave.id)?.is_some_and(|entry| {
+            let (is_own, waits) = (entry.process == process, entry.fence() == Fence::default());
+            let is_new = is_own && matches!(entry.state, State::Held { first_life: true, .. });
+            let fits = |fence| entry.holds(fence) && (is_new || !leave.unbegun);
+            leave.only.is_none_or(fits) && (waits && is_own || !leave.only_waiting)
+        }))
+    }
+
     /// An operator ends the hold with this fence.
     pub fn break_hold(&mut self, fence: Fence, note: &Note) -> Result<Broken, S::Error> {
         self.expire()?;
@@ -268,7 +289,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             return Ok(Broken::MovedOn);
         };
         self.storage.remove(&hold.id)?;
-        // Its holder may ask once more before its own deadline, and must not hear "expired".
+        // Its holder may ask once more before its own deadline, and must be told "broken", not "expired".
         let until = hold.until.max(self.now + hold.ttl);
         self.storage.trace(hold.id, Trace::Broken(note.clone()), until)?;
         (self.say)(&hold, Word::Ended(Ended::Broken(note.clone())));
@@ -276,8 +297,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         Ok(Broken::Done)
     }
 
-    /// An operator changes how many units there are; not while a claim is here for which that is fixed.
-    /// Returns whether it is changed.
+    /// An operator changes the capacity. Refused while a claim has a fixed one. Returns whether it was changed.
     pub fn resize(&mut self, capacity: u32) -> Result<bool, S::Error> {
         self.expire()?;
         if self.storage.totals()?.fixed > 0 {
@@ -293,7 +313,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         Ok(true)
     }
 
-    /// Nobody in particular asks: only time has passed.
+    /// Lets time pass without a claim that asks.
     pub fn tick(&mut self) -> Result<(), S::Error> {
         self.expire()?;
         self.admit(None)
@@ -303,19 +323,20 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         for entry in self.storage.ended(self.now, self.moves)? {
             self.moves -= 1;
             self.storage.remove(&entry.id)?;
-            // A process that let a hold run out is probably gone: its other places must not cost
-            // the line a first life each.
-            if entry.process != 0 && matches!(entry.state, State::Held { .. }) {
-                self.storage.reach(entry.process, false)?;
+            // A process that let a hold run out is probably gone: its other places must not cost the line a first
+            // life each.
+            let process = entry.owner_process();
+            if process != 0 && matches!(entry.state, State::Held { .. }) {
+                self.storage.reach(process, false)?;
             }
         }
         Ok(())
     }
 
-    /// Refuses a new claim or lets it in, if either can be said at once; else puts it in line.
+    /// Refuses or grants a new claim if that can be decided at once; otherwise puts it in line.
     ///
-    /// A newcomer stands last, so whoever can be served before it is: it is refused only what they do
-    /// not leave over. One that comes back by ticket may stand before them, and they wait for it.
+    /// A newcomer stands last, so everyone who can be served before it is served first, and it can only have what
+    /// they leave. A claim that returns by ticket may stand before them, and then they wait for it.
     fn join(
         &mut self,
         claim: &Claim,
@@ -327,7 +348,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         }
         let Totals { capacity, resized_until, held, waiting, .. } = self.storage.totals()?;
         let used = held > 0 || waiting > 0;
-        // While the name is used it wins for longer, so that nobody is refused overnight.
+        // While the name is used, the set capacity applies for longer, so nobody is refused when the day is over.
         let resized = resized_until > self.now || used && resized_until > Moment::ORIGIN;
         let capacity = if resized || used {
             capacity
@@ -344,7 +365,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         if !comes_next && !claim.may_wait {
             return Ok(Some(Answer::Busy));
         }
-        // Coming back by ticket is not joining: that place was granted before the line filled up.
+        // Returning by ticket is not joining: that place was given before the line filled up.
         if !comes_next && claim.ticket.is_none() && waiting >= claim.max_waiters {
             return Ok(Some(Answer::Full));
         }
@@ -359,6 +380,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             fixed: claim.fixed,
             ttl: claim.ttl,
             process,
+            on_behalf: claim.on_behalf,
             once: claim.once,
             since: self.now,
             until: self.now + PLACE_LIFE,
@@ -376,7 +398,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         Ok(Some(Answer::Granted { fence, remaining: self.now.until(hold.until), first_life }))
     }
 
-    /// The walk: waiting claims by ticket, while they fit.
+    /// The walk: admits waiting claims by ticket while they fit.
     fn admit(&mut self, asker: Option<(ClaimId, bool)>) -> Result<(), S::Error> {
         let mut pushed = None;
         while self.moves > 0 && self.storage.last_number()? < HIGHEST_NUMBER {
@@ -386,7 +408,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             }
             let Totals { capacity, held, .. } = self.storage.totals()?;
             if head.weight > capacity {
-                // More than one step could end when the capacity was changed.
+                // There were more of these than one step could end when the capacity was changed.
                 self.refuse(&head, capacity)?;
                 continue;
             }
@@ -405,7 +427,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
             let hold = self.granted(head, fence, asks.is_some_and(|(_, in_hand)| in_hand));
             let first_life = matches!(hold.state, State::Held { first_life: true, .. });
             let life = self.now.until(hold.until);
-            // Who asks hears it by the answer; all others must be reached.
+            // The claim that asks learns it from the answer; all others must be reached.
             let heard =
                 asks.is_some() || (self.say)(&head, Word::Granted { fence, life, first_life });
             if heard {
@@ -424,7 +446,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         }
     }
 
-    /// The entry as a hold.
+    /// Turns a place into a hold.
     fn granted(&self, place: Entry, fence: Fence, in_hand: bool) -> Entry {
         let life = if in_hand { place.ttl } else { place.ttl.min(FIRST_LIFE) };
         let state = State::Held { fence, first_life: life < place.ttl };
@@ -451,7 +473,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
                 ticket: entry.ticket,
                 ahead: self.storage.ahead(entry.ticket)?,
                 held_up: self.is_held_up(&entry)?,
-                // Every grant from now on gets a higher number than any given so far.
+                // Every grant from now on has a higher number than any given so far.
                 floor: Fence::new(self.storage.last_number()?),
                 next_end: self.storage.next_end()?.unwrap_or(Moment::FAR),
             },
@@ -472,7 +494,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     }
 }
 
-/// Whether no ticket and no fence are left above `number`.
+/// Whether there is no ticket and no fence left above `number`.
 fn exhausted(number: u64) -> bool {
     number > HIGHEST_NUMBER - 2
 }

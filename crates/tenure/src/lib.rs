@@ -1,8 +1,8 @@
 //! Distributed locks: mutexes, semaphores, read-write locks, leader election and run-once jobs, across
 //! tasks, processes and machines.
 //!
-//! Waiters are served in order, and told when it is their turn. Locks are renewed in the background, and
-//! reported as lost before anyone else can be granted them. Every grant has a fence, a number that rises.
+//! Waiters are served in order and told when it is their turn. Locks are renewed in the background, and reported
+//! as lost before anyone else can get them. Every grant has a fence, a number that rises.
 //!
 //! ```
 //! # async fn example() -> tenure::Result<()> {
@@ -27,27 +27,27 @@
 //! # Layout
 //!
 //! - [`Tenure`] connects to an engine and makes requests: [`Mutex`], [`Semaphore`], [`RwLock`],
-//!   [`All`]. Each has the same [`Options`] and gives the same guard, a [`Hold`], which another process
-//!   can go on with when it is [`Detached`].
-//! - [`Election`] has one leader at a time, and [`Worker`] does work while it leads; [`worker`] has its
-//!   states. [`Once`] is work that is done one time.
-//! - [`blocking`] is all of it for programs without a runtime.
-//! - [`engine`] is the trait that engines implement, with the words it speaks; [`engines`] are those
-//!   that come along; [`ledger`] is the rule that they apply.
+//!   [`All`]. They all have the same [`Options`] and return the same guard, a [`Hold`], which can be
+//!   [`Detached`] and handed over to another process.
+//! - [`Election`] has one leader at a time. [`Worker`] works while it leads; [`worker`] has its
+//!   states. [`Once`] runs a job once.
+//! - [`blocking`] has all of it for programs without a runtime.
+//! - [`engine`] has the trait that engines implement and its types; [`engines`] has those that are
+//!   included; [`ledger`] is the rule that they apply.
 //! - [`fencing`] makes databases, files and HTTP servers refuse a holder that comes too late.
 //!
 //! # Features
 //!
-//! The engines are features, all on by default: `file`, `redis` and `tls` (for `rediss://`). With
-//! `default-features = false` a program has `memory:` alone, and compiles neither SQLite nor rustls. Off by
-//! default are `metrics`, `idempotency`, `serde` (for [`Fence`]), and `fence-file`, `fence-http`,
-//! `fence-postgres`, `fence-redis` and `fence-sqlite` for [`fencing`].
+//! Each engine is a feature. On by default are `file`, `redis`, `postgres` and `tls` (for `rediss://` and for Postgres).
+//! With `default-features = false` only `memory:` is left, and neither SQLite nor rustls is compiled. Off by default are
+//! `http` (the locks of a `tenure serve`), `metrics`, `idempotency`, `serde` (for [`Fence`]), and `fence-file`,
+//! `fence-http`, `fence-postgres`, `fence-redis` and `fence-sqlite` for [`fencing`].
 //!
 //! # What a lock cannot do
 //!
-//! A process can be stopped in the middle of its work and go on when its hold has long ended. No lock
-//! can stop what it does then; the [fence](Hold::fence) can, if what is written to checks it:
-//! [`fencing`] has the checks for SQLite, Postgres, Redis, HTTP and files.
+//! A process can be paused in the middle of its work, and go on long after its hold has ended. No lock can
+//! prevent what it does then. The [fence](Hold::fence) can, if the resource that is written to checks it:
+//! [`fencing`] has checks for SQLite, Postgres, Redis, HTTP and files.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("tenure runs on Linux only: it needs CLOCK_BOOTTIME and timerfd. See README.md.");

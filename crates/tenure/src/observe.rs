@@ -1,8 +1,8 @@
-//! What the core says about itself: events and spans through `tracing`, and numbers through `metrics`
-//! where that feature is on. Claim ids appear as fingerprints only.
+//! Reports of the core: events and spans through `tracing`, and numbers through `metrics` if that feature
+//! is on. Claim ids appear as fingerprints only.
 //!
-//! The core calls one function for each thing that happened, and decides nothing by it. Whatever is
-//! not listened to costs a look at a flag: fields are made and clocks are read only for a listener.
+//! The core calls one function for each thing that happened; no decision is made here. A report without a
+//! listener costs a look at a flag: fields are built and clocks are read only for a listener.
 
 mod adviser;
 mod general;
@@ -25,7 +25,7 @@ use tracing::{Level, Span, debug, enabled, error, info, warn};
 pub use self::adviser::Advice;
 pub(crate) use self::general::*;
 pub(crate) use self::holding::Holding;
-#[cfg(feature = "file")]
+#[cfg(any(feature = "file", feature = "postgres"))]
 pub(crate) use self::queue::keep_apart;
 pub(crate) use self::subject::{HoldEnd, Subject};
 pub(crate) use self::waiting::Waiting;
@@ -43,10 +43,10 @@ use crate::model::name::Name;
 use crate::model::options::Protection;
 use crate::system;
 
-/// The target of everything that is said here, for filters.
+/// The target of all reports, for filters.
 const TARGET: &str = "tenure";
 
-/// Says to the meters what happened, where there are any.
+/// Passes an event to the meters, if there are any.
 macro_rules! measure {
     ($($call:tt)*) => {
         #[cfg(feature = "metrics")]
@@ -55,7 +55,7 @@ macro_rules! measure {
 }
 use measure;
 
-/// An event about a claim, with what identifies it and whatever else there is to say.
+/// An event about a claim, with the fields that identify it and any others.
 macro_rules! about {
     ($level:ident, $event:literal, $reporter:expr, $claim:expr, $($rest:tt)*) => {{
         let claim: &Claim = $claim;
@@ -70,7 +70,7 @@ macro_rules! about {
 }
 use about;
 
-/// An event about a claim that someone else is in the way of.
+/// An event about a claim that another one blocks.
 macro_rules! about_blocked {
     ($level:ident, $event:literal, $reporter:expr, $claim:expr, $holder:expr, $($rest:tt)*) => {{
         let holder: Option<&$crate::model::claim::Holder> = $holder;
@@ -86,14 +86,19 @@ macro_rules! about_blocked {
 }
 use about_blocked;
 
+/// Whether anyone may listen to more than warnings. The level is a plain number: this does not ask the subscriber.
+fn listens() -> bool {
+    cfg!(feature = "metrics") || LevelFilter::current() >= Level::DEBUG
+}
+
 fn millis(duration: Duration) -> u64 {
     duration.as_millis() as u64
 }
 
-/// What one connection says, and what it remembers for that.
+/// The reports of one `Tenure`, and what it remembers for them.
 #[derive(Debug)]
 pub(crate) struct Reporter {
-    /// The engine's own word for itself, which has no password in it.
+    /// The engine's name, which contains no password.
     engine: Arc<str>,
     adviser: Adviser,
     #[cfg(feature = "metrics")]
@@ -113,20 +118,20 @@ impl Reporter {
         }
     }
 
-    /// From now on this thread, if it is the watchdog's own, has others say what happens.
+    /// From now on, if this is the watchdog's own thread, its reports are made by another thread.
     pub(crate) fn keep_apart(&self) {
         if system::is_own_thread() {
             self.queue.keep_apart();
         }
     }
 
-    /// Waits a moment for what is not said yet.
+    /// Waits a moment until queued reports are made.
     pub(crate) fn finish(&self) {
         self.queue.finish();
     }
 
-    /// Says it at once, or has it said: if this thread must not run what is foreign, and behind what is
-    /// not said yet.
+    /// Reports at once, or puts the report into the queue: if this thread must not run foreign code, or earlier
+    /// reports are still queued.
     fn say(self: &Arc<Self>, say: impl FnOnce(&Reporter) + Send + 'static) {
         if !self.queue.is_needed() {
             return say(self);
@@ -135,7 +140,7 @@ impl Reporter {
         self.queue.put(None, move |_| say(&reporter));
     }
 
-    /// The same about the end of a hold.
+    /// The same for the end of a hold.
     fn say_end<S: Subject>(
         self: &Arc<Self>,
         end: HoldEnd<'_, S>,
@@ -161,7 +166,7 @@ impl Reporter {
         self.adviser.all()
     }
 
-    // The way to a hold; what happens in line is said by `Waiting`.
+    // Acquiring. What happens while a claim is in line is reported by `Waiting`.
 
     /// A claim was refused before it was sent.
     pub(crate) fn not_sent(&self, claim: &Claim, error: &Error) {
@@ -169,7 +174,7 @@ impl Reporter {
         measure!(acquisition(self, claim, "error", None));
     }
 
-    /// A claim is granted. Returns what lasts as long as the hold.
+    /// A claim is granted. Returns a value that lives as long as the hold.
     pub(crate) fn holding(
         &self,
         claim: &Claim,
@@ -206,7 +211,7 @@ impl Reporter {
         measure!(acquisition(self, claim, "granted", Some(waited)));
     }
 
-    /// This process goes on with a hold that it or another let go of.
+    /// This process continues a hold that it or another process has detached.
     pub(crate) fn attached(&self, live: &impl Subject) {
         let ttl_ms = millis(live.request().claim.ttl);
         about!(
@@ -219,13 +224,11 @@ impl Reporter {
         );
     }
 
-    // What happens to a hold.
+    // During a hold.
 
-    /// Renewals were answered, or were not.
+    /// Renewals were answered, or not.
     pub(crate) fn renewals<S: Subject>(self: &Arc<Self>, heard: Vec<(Arc<S>, RenewalOutcome)>) {
-        // The level is a number: nobody is asked.
-        let listens = cfg!(feature = "metrics") || LevelFilter::current() >= Level::DEBUG;
-        if listens && !heard.is_empty() {
+        if listens() && !heard.is_empty() {
             self.say(move |reporter| {
                 heard.iter().for_each(|(live, outcome)| reporter.renewal(&**live, outcome));
             });
@@ -298,7 +301,7 @@ impl Reporter {
         measure!(held(self, claim, how(ended), held));
     }
 
-    /// This process has let go of a hold without leaving it.
+    /// This process has detached a hold.
     pub(crate) fn detached<S: Subject>(&self, end: HoldEnd<'_, S>) {
         let (claim, fence) = (&end.claim.request().claim, end.claim.fence());
         let ttl_ms = millis(claim.ttl);
@@ -312,9 +315,8 @@ impl Reporter {
     // The end of a hold by its owner.
 
     pub(crate) fn released<S: Subject>(self: &Arc<Self>, end: HoldEnd<'_, S>) {
-        let listens = end.holding.is_some() || LevelFilter::current() >= Level::DEBUG;
-        // Nobody hears, and the length of what is renewed says nothing: not worth a clock.
-        if !end.claim.request().terms.renew || listens {
+        // If nobody listens and the hold is renewed, its length is of no use: do not read the clock.
+        if !end.claim.request().terms.renew || end.holding.is_some() || listens() {
             self.say_end(end, Reporter::say_released);
         }
     }
@@ -332,7 +334,7 @@ impl Reporter {
         measure!(held(self, claim, "released", held));
     }
 
-    /// Its owner released a hold that had ended before, or whose release was never answered.
+    /// The owner released a hold that had ended before, or whose release was never answered.
     pub(crate) fn released_late<S: Subject>(
         self: &Arc<Self>,
         end: HoldEnd<'_, S>,
@@ -375,7 +377,7 @@ impl Reporter {
         });
         self.advise(&end, held);
         measure!(expired_before_release(self, claim));
-        // One that was lost has been measured when it was.
+        // A hold that was lost has been measured already.
         if let Some(holding) = end.holding {
             let how = ended.map_or("expired", how);
             holding.over(held, how, None);
@@ -383,7 +385,7 @@ impl Reporter {
         }
     }
 
-    /// Its owner released a hold, and the engine has not answered that yet.
+    /// The owner released a hold, and the engine has not answered yet.
     pub(crate) fn release_unanswered<S: Subject>(self: &Arc<Self>, live: &Arc<S>) {
         let live = live.clone();
         self.say(move |reporter| {
@@ -403,7 +405,7 @@ impl Reporter {
         });
     }
 
-    /// Remembers how long it lasted, and warns when the ttl of its group is too short for that.
+    /// Records how long a hold lasted, and warns if the ttl of its group is too short.
     fn advise<S: Subject>(&self, end: &HoldEnd<'_, S>, held: Duration) {
         let claim = &end.claim.request().claim;
         if end.claim.request().terms.renew {
@@ -424,7 +426,7 @@ impl Reporter {
         );
     }
 
-    /// A hold that the engine did not grant, because it cannot be reached.
+    /// A hold was not granted by the engine, because it cannot be reached.
     pub(crate) fn unprotected(&self, live: &impl Subject) {
         let fence = live.fence();
         let protection = match live.request().protection {
@@ -445,7 +447,7 @@ impl Reporter {
 
     // Elections and onces.
 
-    /// A candidate leads from now on.
+    /// A candidate becomes leader.
     pub(crate) fn elected(&self, live: &impl Subject) {
         let (claim, fence) = (&live.request().claim, live.fence());
         let value = claim.details.value.as_deref();
@@ -453,12 +455,12 @@ impl Reporter {
         measure!(elected(claim, fence));
     }
 
-    /// A leader hands over.
+    /// A leader resigns.
     pub(crate) fn resigned(&self, live: &impl Subject) {
         about!(info, "leader.resigned", self, &live.request().claim, fence = live.fence().get());
     }
 
-    /// A once has run, or is said not to have happened.
+    /// A once has run, or was reported not to have happened.
     pub(crate) fn settled(&self, live: &impl Subject, happened: bool) {
         let outcome = if happened { "ran" } else { "undone" };
         measure!(once(&live.request().claim, outcome));
@@ -466,19 +468,19 @@ impl Reporter {
         let _ = (live, outcome);
     }
 
-    /// The outcome of a once comes after its hold was lost; it counts unless someone began again.
+    /// The outcome of a once comes after its hold was lost; it counts unless someone has started again.
     pub(crate) fn settled_late(&self, live: &impl Subject) {
         about!(warn, "once.settled_late", self, &live.request().claim, fence = live.fence().get());
     }
 
-    /// Someone had the record of a once forgotten: it may be done again.
+    /// The record of a once was forgotten on request: it may be run again.
     pub(crate) fn forgotten(&self, name: &Name, record: &OnceRecord) {
         let (group, engine, fence) = (group(name), &*self.engine, record.fence.get());
         let settled = record.outcome.is_some();
         warn!(target: TARGET, event = "once.forgotten", %name, group, engine, fence, settled);
     }
 
-    /// An operator broke a hold; its holder says for itself what it lost.
+    /// An operator broke a hold. The holder reports the loss itself.
     pub(crate) fn broken(&self, name: &Name, fence: Fence, note: &Note) {
         let (group, engine, by, reason) = (group(name), &*self.engine, &note.by, &note.reason);
         warn!(target: TARGET, event = "lock.broken", %name, group, engine, fence = fence.get(), by, reason);
@@ -486,7 +488,7 @@ impl Reporter {
     }
 }
 
-/// The end of a hold in a word.
+/// How a hold ended, in a word.
 fn how(ended: &Ended) -> &'static str {
     match ended {
         Ended::Expired => "expired",

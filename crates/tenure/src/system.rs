@@ -1,4 +1,4 @@
-//! What must be asked of the system below the standard library. The one module with `unsafe` in it.
+//! Calls to the operating system that the standard library does not have. The only module with `unsafe`.
 
 #![allow(unsafe_code)]
 
@@ -16,14 +16,14 @@ static GENERATION: AtomicU64 = AtomicU64::new(1);
 
 /// A number that differs between a process and its forked children.
 ///
-/// Locks, sockets and random bytes of the parent are copied by `fork`, and its threads are not: what
-/// was made in another generation must not be touched.
+/// `fork` copies the parent's locks, sockets and random state, but not its threads: whatever was made in another
+/// generation must not be touched.
 pub(crate) fn generation() -> u64 {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
-        // SAFETY: `in_child` is an `extern "C"` function without captures and does one relaxed
+        // SAFETY: `in_child` is an `extern "C"` function without captures. It does one relaxed
         // atomic add, which is allowed between fork and exec.
-        // It fails only for want of memory; then a fork goes unnoticed, as with any library.
+        // It fails only if there is no memory; then a fork goes unnoticed.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     GENERATION.load(Ordering::Relaxed)
@@ -37,7 +37,7 @@ thread_local! {
     static OWN_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says that this thread is the watchdog's own.
+/// Marks this thread as the watchdog's own.
 pub(crate) fn is_own_thread_from_now_on() {
     OWN_THREAD.set(true);
 }
@@ -47,14 +47,14 @@ pub(crate) fn is_own_thread() -> bool {
     OWN_THREAD.get()
 }
 
-/// Wakes a task. Wakers are foreign code: one that panics must not end whoever wakes others after it.
+/// Wakes a task. Wakers are foreign code: one that panics must not keep later ones from being woken.
 pub(crate) fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
-/// Makes a descriptor known to the runtime that this is called in.
+/// Registers a descriptor with the current runtime.
 pub(crate) fn register(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives, and it is never
-    // exchanged for another: `AsyncFd` owns it and only shared references to it are used.
+    // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives, and is never replaced by another:
+    // `AsyncFd` owns it, and only shared references to it are used.
     unsafe { AsyncFd::register(descriptor) }.map_err(Into::into)
 }

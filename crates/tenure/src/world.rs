@@ -1,7 +1,6 @@
-//! The seam to the world: a clock, randomness and a thread for the watchdog.
+//! What the core needs from outside: a clock, randomness and a thread for the watchdog.
 //!
-//! Production uses [`SystemWorld`]. The simulation brings its own, so that the same code runs on
-//! virtual time.
+//! Production uses [`SystemWorld`]. The simulation has its own, so the same code runs on virtual time.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -24,32 +23,32 @@ use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::moment::Moment;
 use crate::system;
 
-/// What the core needs from the world it runs in.
+/// The clock, the randomness and the threads that the core uses.
 pub trait World: Debug + Send + Sync + 'static {
-    /// The present, on a clock that goes on while the machine sleeps.
+    /// The current time, on a clock that continues while the machine sleeps.
     fn now(&self) -> Moment;
 
-    /// A claim id that nobody can guess and no other process can mint.
+    /// A claim id that nobody can guess and no other process will ever make.
     fn mint(&self) -> Result<ClaimId>;
 
-    /// Runs the watchdog's job until it ends, where the caller's code cannot starve it.
+    /// Runs the watchdog's job until it ends, on a thread that the caller's code cannot block.
     fn start(&self, job: Job) -> io::Result<()>;
 }
 
-/// The watchdog's work: given its alarm, a future that ends when there is nothing left to watch.
+/// The watchdog's work. It is given its alarm, and ends when there is nothing left to watch.
 pub type Job =
     Box<dyn FnOnce(Box<dyn Alarm>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + 'static>;
 
-/// Rings once when a moment has come.
+/// Rings once when a given moment has come.
 pub trait Alarm: Send {
-    /// Sets the moment, in place of an earlier one. [`Moment::FAR`] is never.
+    /// Sets the moment and replaces the earlier one. [`Moment::FAR`] means never.
     fn set(&mut self, at: Moment);
 
     /// Ready once the moment has come.
     fn poll_rung(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
-/// The real world: `CLOCK_BOOTTIME`, the operating system's generator, a thread of its own.
+/// The real world: `CLOCK_BOOTTIME`, the operating system's random numbers, a thread for the watchdog.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemWorld;
 
@@ -64,8 +63,8 @@ impl World for SystemWorld {
     }
 
     fn start(&self, job: Job) -> io::Result<()> {
-        // Built here, so that the caller hears of a process that is out of descriptors.
-        // Timers are for the engine's own time-outs; the alarm does not depend on them.
+        // Built here, so the caller gets the error if the process has no descriptors left. Timers are for the
+        // engine's own time-outs; the alarm does not use them.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let runtime = Own(Some(runtime));
         let alarm = {
@@ -83,8 +82,8 @@ impl World for SystemWorld {
     }
 }
 
-/// A runtime that may be dropped in the caller's own, when there is no thread or descriptor for it:
-/// tokio panics there unless it is told not to wait.
+/// A runtime that may be dropped within another runtime, which happens when its thread or descriptor cannot be
+/// made. There, tokio panics unless the runtime is shut down in the background.
 struct Own(Option<Runtime>);
 
 impl Drop for Own {
@@ -95,15 +94,15 @@ impl Drop for Own {
     }
 }
 
-/// Ids from ChaCha12 with a key from the operating system: asking it for each id, or for a page of
-/// them, would cost more than a claim in memory does.
+/// Makes ids with ChaCha12 and a key from the operating system. Asking the system for each id, or for a page of
+/// them, would cost more than a claim in memory.
 struct Random {
     generator: ChaCha12Rng,
     left: u32,
     generation: u64,
 }
 
-/// How many ids are made with one key, so that a key that leaks says little.
+/// How many ids are made with one key, so that a leaked key reveals little.
 const IDS_PER_KEY: u32 = 4096;
 
 thread_local! {
@@ -112,7 +111,7 @@ thread_local! {
 
 impl Random {
     fn mint(slot: &mut Option<Random>) -> Result<ClaimId> {
-        // A forked child has a copy of the parent's key and would mint the parent's next ids.
+        // A forked child has a copy of the parent's key, and would make the parent's next ids.
         let generation = system::generation();
         let usable = |random: &&mut Random| random.left > 0 && random.generation == generation;
         let random = match slot.as_mut().filter(usable) {
@@ -135,8 +134,8 @@ impl Random {
     }
 }
 
-/// A timer on `CLOCK_BOOTTIME`: tokio's own timers stop while the machine sleeps, and a hold must
-/// be lost on time when it wakes up.
+/// A timer on `CLOCK_BOOTTIME`. Tokio's timers stop while the machine sleeps, but a hold must be lost on time
+/// when it wakes up.
 struct BoottimeAlarm {
     timer: AsyncFd<std::os::fd::OwnedFd>,
     set_for: Moment,
@@ -156,7 +155,7 @@ impl Alarm for BoottimeAlarm {
             return;
         }
         self.set_for = at;
-        // Zero disarms, so a moment that has passed is set one nanosecond after the origin.
+        // Zero disarms the timer, so a moment that has passed is set to one nanosecond after the origin.
         let nanos = if at == Moment::FAR { 0 } else { at.as_nanos().max(1) };
         let it_value = Timespec {
             tv_sec: (nanos / 1_000_000_000) as i64,

@@ -125,7 +125,11 @@ async fn a_broken_hold_says_by_whom() {
     let (here, there) = two();
     let detached = here.mutex("a").acquire().await.unwrap().detach().await.unwrap();
     here.break_hold("a", detached.fence(), "wedged since noon").await.unwrap();
-    refused(there.attach(&detached).await, ErrorKind::Lost, ": wedged since noon; acquire it anew");
+    refused(
+        there.attach(&detached).await,
+        ErrorKind::Lost,
+        ": wedged since noon; acquire it again",
+    );
     // It is not renewed for the next twenty seconds, so it is told.
     let hold = here.mutex("a").ttl(ms(60_000)).acquire().await.unwrap();
     let hold = there.attach(&hold.detach().await.unwrap()).await.unwrap();
@@ -178,7 +182,7 @@ async fn a_hold_of_several_names_is_not_detached_but_released() {
     let both = tenure.all(["a", "b"]).acquire().await.unwrap();
     let error = both.detach().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("several names; acquire each by itself"), "{error}");
+    assert!(error.to_string().contains("several names; acquire and detach each"), "{error}");
     assert!(is_free(&tenure, "a") && is_free(&tenure, "b"));
 }
 

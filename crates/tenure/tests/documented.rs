@@ -87,6 +87,73 @@ fn the_table_of_events_is_that_of_the_code() {
     assert_eq!(written, said);
 }
 
+/// The names of metrics in a query, with the labels that it selects or groups by.
+fn metrics_of(query: &str) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let names = query.split(|letter| !is_word(letter)).filter(|word| word.starts_with("tenure_"));
+    let selected = query.match_indices(['=', '!']).filter_map(|(at, _)| {
+        let label = query[..at].rsplit(|letter| !is_word(letter)).next()?;
+        (!label.is_empty()).then_some(label)
+    });
+    let grouped = query
+        .split("by (")
+        .skip(1)
+        .flat_map(|rest| rest.split(')').next().unwrap_or_default().split(',').map(str::trim));
+    (names.collect(), selected.chain(grouped).collect())
+}
+
+/// Every metric and every label that is asked for is reported.
+fn is_reported(query: &str) {
+    let (names, labels) = metrics_of(query);
+    assert!(!names.is_empty(), "{query}");
+    let find = |name: &str| {
+        let name = name.strip_suffix("_bucket").unwrap_or(name);
+        METRICS.iter().find(|metric| metric.name == name)
+    };
+    let known = names.iter().map(|name| find(name).unwrap_or_else(|| panic!("{name}: {query}")));
+    let known: BTreeSet<_> = known.flat_map(|metric| metric.labels).copied().collect();
+    // Prometheus adds these itself.
+    let own = BTreeSet::from(["instance", "job", "le"]);
+    let unknown: Vec<_> =
+        labels.iter().filter(|it| !known.contains(*it) && !own.contains(*it)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}: {query}");
+}
+
+#[test]
+fn the_board_shows_what_is_reported() {
+    fn visit(value: &serde_json::Value, count: &mut usize) {
+        if let Some(query) = value.get("expr").and_then(|query| query.as_str()) {
+            is_reported(query);
+            *count += 1;
+        }
+        let members = value.as_object().into_iter().flat_map(|members| members.values());
+        let items = value.as_array().into_iter().flatten();
+        members.chain(items).for_each(|inner| visit(inner, count));
+    }
+    let board = serde_json::from_str(&read("../../contrib/grafana/tenure.json")).unwrap();
+    let mut count = 0;
+    visit(&board, &mut count);
+    assert!(count > 15, "{count} queries");
+}
+
+#[test]
+fn each_alert_is_over_what_is_reported_and_has_a_section() {
+    let rules = read("../../contrib/prometheus/tenure.rules.yml");
+    let page = read("../../docs/alerts.md");
+    let sections: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let alerts: Vec<_> = rules.split("- alert: ").skip(1).collect();
+    let names = alerts.iter().map(|alert| alert.lines().next().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), sections);
+    for (alert, section) in alerts.iter().zip(sections) {
+        let query = alert.split("expr:").nth(1).unwrap();
+        // What follows is at the same depth, or deeper by less than a folded line.
+        let ends = ["\n        for:", "\n        labels:"].map(|end| query.find(end));
+        is_reported(&query[..ends.into_iter().flatten().min().unwrap()]);
+        let link = format!("runbook: docs/alerts.md#{}", section.to_lowercase());
+        assert!(alert.contains(&link), "{alert}");
+    }
+}
+
 #[test]
 fn buckets_rise() {
     assert!(BUCKETS.is_sorted() && SHARES.is_sorted());

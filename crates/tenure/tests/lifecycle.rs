@@ -92,16 +92,16 @@ async fn a_release_after_the_ttl_is_late_and_does_not_touch_the_new_holder() {
     let tenure = memory();
     let stolen = tenure.mutex("a").ttl(ms(200)).renew(false).acquire().await.unwrap();
     assert!(stolen.is_live() && !stolen.remaining().is_zero());
-    let heir = soon(tenure.mutex("a").acquire()).await.unwrap();
+    let next = soon(tenure.mutex("a").acquire()).await.unwrap();
     assert!(!stolen.is_live() && stolen.remaining().is_zero());
     assert_eq!(poll_once(&mut stolen.lost()), std::task::Poll::Ready(Ended::Expired));
-    assert!(heir.fence() > stolen.fence());
+    assert!(next.fence() > stolen.fence());
 
     assert_eq!(soon(stolen.release()).await.unwrap(), Released::Late);
-    assert!(heir.is_live());
-    assert_eq!(view(&tenure, "a").holders[0].fence, heir.fence());
+    assert!(next.is_live());
+    assert_eq!(view(&tenure, "a").holders[0].fence, next.fence());
     assert!(!is_free(&tenure, "a"));
-    assert_eq!(soon(heir.release()).await.unwrap(), Released::InTime);
+    assert_eq!(soon(next.release()).await.unwrap(), Released::InTime);
     assert!(is_free(&tenure, "a"));
 }
 
@@ -119,10 +119,10 @@ async fn a_release_after_the_loss_is_late_even_if_nobody_else_came() {
 async fn a_hold_dropped_after_it_was_lost_does_not_touch_the_new_holder() {
     let tenure = memory();
     let stolen = tenure.mutex("a").ttl(ms(100)).renew(false).acquire().await.unwrap();
-    let heir = soon(tenure.mutex("a").acquire()).await.unwrap();
+    let next = soon(tenure.mutex("a").acquire()).await.unwrap();
     assert_eq!(soon(stolen.lost()).await, Ended::Expired);
     drop(stolen);
-    assert!(heir.is_live() && !is_free(&tenure, "a"));
+    assert!(next.is_live() && !is_free(&tenure, "a"));
 }
 
 #[tokio::test]

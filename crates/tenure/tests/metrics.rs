@@ -4,13 +4,15 @@ use crate::fixtures;
 use crate::meters;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use fixtures::controlled_engine::ControlledEngine;
+use fixtures::log_recorder::{keep, written};
 use fixtures::{ms, now, soon, until, waiting};
 use meters::{described, of, sum, told, values};
-use tenure::engine::Ended;
+use tenure::engine::{ClaimId, Ended, Job, Moment, SystemWorld, World};
 use tenure::metrics::{METRICS, MetricKind, describe};
-use tenure::{Done, Released, Tenure};
+use tenure::{Done, Error, ErrorKind, OnOutage, Released, Result, Tenure};
 
 fn counted() -> Tenure {
     counted_with(ControlledEngine::new())
@@ -62,6 +64,45 @@ async fn every_ask_is_counted_by_its_outcome() {
         values("tenure_wait_seconds", &in_group("asks", &[("outcome", "granted")])).len(),
         2
     );
+}
+
+/// A world that can run out of random bytes.
+#[derive(Debug, Default)]
+struct NoMoreIds(AtomicBool);
+
+impl World for NoMoreIds {
+    fn now(&self) -> Moment {
+        SystemWorld.now()
+    }
+
+    fn mint(&self) -> Result<ClaimId> {
+        match self.0.load(SeqCst) {
+            true => Err(Error::new(ErrorKind::Internal, "no random bytes are left")),
+            false => SystemWorld.mint(),
+        }
+    }
+
+    fn start(&self, job: Job) -> std::io::Result<()> {
+        SystemWorld.start(job)
+    }
+}
+
+/// A hold without the engine needs a new id, which cannot be made here.
+#[tokio::test]
+async fn a_claim_that_waited_and_cannot_continue_without_the_engine_is_reported_and_counted() {
+    keep();
+    meters::keep();
+    let (engine, world) = (ControlledEngine::new(), Arc::new(NoMoreIds::default()));
+    let tenure = Tenure::in_world(engine.clone(), world.clone());
+    engine.be_unreachable();
+    let claim = waiting(tenure.mutex("alone:1").on_outage(OnOutage::Open).join());
+    world.0.store(true, SeqCst);
+    let error = soon(claim).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
+    let outcomes = ["error", "cancelled", "granted"];
+    assert_eq!(outcomes.map(|outcome| asks("alone", outcome)), [1.0, 0.0, 0.0]);
+    assert!(written("alone:1", "lock.failed").fields["reason"].contains("no random bytes"));
+    holds_and_waiters("alone", 0.0, 0.0);
 }
 
 #[tokio::test]

@@ -5,9 +5,10 @@ use crate::fixtures;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fixtures::controlled_engine::ControlledEngine;
 use fixtures::{is_free, memory, ms, now, poll_once, soon, view, waiting};
 use tenure::engines::memory::Memory;
-use tenure::{ErrorKind, Tenure};
+use tenure::{Begun, ErrorKind, Tenure};
 
 /// The same lines under another owner's name.
 fn called(tenure: &Tenure, owner: &str) -> Tenure {
@@ -237,6 +238,47 @@ async fn a_turn_that_nobody_takes_passes_on_when_it_has_run_out() {
     let behind = behind.expect("served within five seconds, which is 80 times the ttl");
     assert!(behind.unwrap().unwrap().is_live());
     drop(stuck);
+}
+
+/// The task was stuck when its turn came and when its wait was over. Nobody else wants the name, so it is not "held by
+/// others": the engine's answer to one more question decides.
+#[tokio::test]
+async fn a_turn_that_came_within_the_wait_is_taken_after_it() {
+    let engine = ControlledEngine::new();
+    let (theirs, mine) =
+        (Tenure::with_engine(engine.beside()), Tenure::with_engine(engine.clone()));
+    let holder = theirs.mutex("a").acquire().await.unwrap();
+    let Begun::Mine(work) = theirs.once("a").begin().await.unwrap() else {
+        panic!("nobody ran it")
+    };
+    let lock = waiting(mine.mutex("a").ttl(ms(400)).wait(ms(50)).join());
+    let mut once = Box::pin(mine.once("a").wait(ms(50)).begin());
+    assert!(poll_once(&mut once).is_pending());
+    holder.release().await.unwrap();
+    work.undo().await.unwrap();
+    // More than half of the ttl is over: both turns must be confirmed.
+    std::thread::sleep(ms(250));
+    engine.renew_late(1);
+    assert!(soon(lock).await.unwrap().is_live());
+    assert!(matches!(soon(once).await, Ok(Begun::Mine(_))));
+}
+
+/// The same with an engine that does not answer: it is the reason, and the wait ends all the same.
+#[tokio::test]
+async fn a_turn_that_nobody_confirms_is_not_held_by_others() {
+    let engine = ControlledEngine::new();
+    let (theirs, mine) =
+        (Tenure::with_engine(engine.beside()), Tenure::with_engine(engine.clone()));
+    let Begun::Mine(work) = theirs.once("a").begin().await.unwrap() else {
+        panic!("nobody ran it")
+    };
+    let mut once = Box::pin(mine.once("a").wait(ms(50)).begin());
+    assert!(poll_once(&mut once).is_pending());
+    work.undo().await.unwrap();
+    engine.renew_late(u32::MAX);
+    let error = soon(once).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("the turn came"), "{error}");
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
-//! The same API for programs without a runtime: every call waits where it is made.
+//! The same API for programs without a runtime: every call blocks.
 //!
-//! The names, the options and the guarantees are those of the crate's root. A thread of its own drives
-//! the connection, so that holds are kept and turns arrive while the program does something else.
-//! What cannot be stopped from outside is the caller's own code: [`Mutex::run`] hands its work the
-//! [`Hold`], to ask now and then whether it is still live, where the other `run` drops its work.
+//! Names, options and guarantees are those of the crate's root. A background thread drives the connection, so
+//! holds are renewed and turns arrive while the program does something else. Blocking code cannot be stopped from
+//! outside: where the async `run` drops its work when the hold is lost, [`Mutex::run`] passes the [`Hold`] to its
+//! work, which should check now and then whether it is still live.
 //!
 //! ```
 //! use std::time::Duration;
@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! A call from within an async task blocks the thread of its runtime: there, use the crate's root.
+//! A call from an async task blocks a thread of its runtime: use the crate's root there.
 
 mod driver;
 mod hold;
@@ -41,7 +41,7 @@ pub use self::hold::{Hold, Joined};
 pub use self::leading::{Begun, Election, Observer, Once, Run, Term};
 pub use self::locks::{All, Mutex, RwLock, Semaphore};
 
-/// A connection to an engine, as [`Tenure`](crate::Tenure) is one. Clones share everything.
+/// A connection to an engine, like [`Tenure`](crate::Tenure). Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Tenure {
     inner: tenure::Tenure,
@@ -54,12 +54,12 @@ impl Tenure {
         Tenure::made(tenure::Tenure::connect(url))
     }
 
-    /// Connects as the environment says. See [`Tenure::from_env`](crate::Tenure::from_env).
+    /// Connects according to the environment. See [`Tenure::from_env`](crate::Tenure::from_env).
     pub fn from_env() -> Result<Tenure> {
         Tenure::made(tenure::Tenure::from_env())
     }
 
-    /// The same connection without waiting for a future: for programs that use both.
+    /// The same connection as a blocking one, for programs that use both.
     pub fn from_async(tenure: crate::Tenure) -> Result<Tenure> {
         Tenure::made(std::future::ready(Ok(tenure)))
     }
@@ -80,7 +80,7 @@ impl Tenure {
         self.inner.defaults()
     }
 
-    /// What the engine promises.
+    /// The guarantees and limits of the engine.
     pub fn profile(&self) -> &Profile {
         self.inner.profile()
     }
@@ -90,7 +90,7 @@ impl Tenure {
         Mutex::new(self.inner.mutex(name), &self.driver)
     }
 
-    /// `capacity` units that are shared out. All users of a name must agree on it.
+    /// `capacity` units to share. All users of a name must agree on the capacity.
     pub fn semaphore(&self, name: impl AsRef<str>, capacity: u32) -> Semaphore {
         Semaphore::new(self.inner.semaphore(name, capacity), &self.driver)
     }
@@ -105,7 +105,7 @@ impl Tenure {
         All::new(self.inner.all(names), &self.driver)
     }
 
-    /// One leader at a time, whom everyone can see.
+    /// Leader election: one leader at a time, visible to everyone.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(self.inner.election(name), &self.driver)
     }
@@ -115,7 +115,7 @@ impl Tenure {
         Once::new(self.inner.once(name), &self.driver)
     }
 
-    /// Goes on with a hold that was detached. See [`Tenure::attach`](crate::Tenure::attach).
+    /// Continues a hold that was detached. See [`Tenure::attach`](crate::Tenure::attach).
     pub fn attach(&self, detached: &Detached) -> Result<Hold> {
         let hold = self.driver.wait(self.inner.attach(detached))?;
         Ok(Hold::new(hold, &self.driver))
@@ -151,12 +151,12 @@ impl Tenure {
         self.driver.wait(self.inner.examine())
     }
 
-    /// Asks the engine for a sign of life, and says how long that took.
+    /// Pings the engine, and returns how long the answer took.
     pub fn health(&self) -> Result<Duration> {
         self.driver.wait(self.inner.health())
     }
 
-    /// Ends this connection. See [`Tenure::close`](crate::Tenure::close).
+    /// Closes this connection. See [`Tenure::close`](crate::Tenure::close).
     pub fn close(&self) {
         self.driver.wait(self.inner.close());
     }

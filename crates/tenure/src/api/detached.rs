@@ -1,7 +1,7 @@
-//! A hold that outlives the process that acquired it: handed over to another one.
+//! Holds that outlive the process that acquired them, and are handed over to another one.
 //!
-//! A [`Detached`], or its secret as one line of text, passes from one process to the other. Whoever attaches asks
-//! the engine first whether the hold is still there.
+//! A [`Detached`], or its secret as one line of text, is passed from one process to the other. Attaching asks the
+//! engine first whether the hold still exists.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::{Name, Space};
 use crate::model::options::{Protection, Terms, check_times};
 
-/// What the secret begins with: its version.
+/// The beginning of a secret: its version.
 const PREFIX: &str = "t1-";
 
-/// A hold that nobody renews, until someone [attaches](Tenure::attach) to it.
+/// A hold that nobody renews until someone [attaches](Tenure::attach) to it.
 ///
-/// [`Hold::detach`] makes one; its [`secret`](Detached::secret) is what another process needs to go
-/// on with it. `Debug` and `Display` show a fingerprint of the secret that is safe to log.
+/// [`Hold::detach`] makes one. Another process needs its [`secret`](Detached::secret) to continue the hold. `Debug`
+/// and `Display` show a fingerprint of the secret that is safe to log.
 ///
 /// ```
 /// # async fn example() -> tenure::Result<()> {
@@ -49,12 +49,12 @@ pub struct Detached {
     id: ClaimId,
     fence: Fence,
     ttl: Duration,
-    /// A request of the claim was never answered and may still arrive: whoever leaves must say so.
+    /// A request of the claim was never answered and may still arrive: a leave must say so.
     in_doubt: bool,
 }
 
 impl Detached {
-    /// What is held.
+    /// The name that is held.
     pub fn name(&self) -> &str {
         self.name.as_str()
     }
@@ -69,21 +69,21 @@ impl Detached {
         self.ttl
     }
 
-    /// All that is needed to go on with the hold, except its name, as one line of printable ASCII.
-    /// It has a fingerprint of the name, so that it is not taken for another's.
+    /// Everything that is needed to continue the hold, except its name, as one line of printable ASCII. It contains a
+    /// fingerprint of the name, so that it is not used for another one.
     ///
-    /// Whoever has it can release the hold: pass it on like a password.
+    /// Anyone who has it can release the hold: treat it like a password.
     pub fn secret(&self) -> String {
         let id: String = self.id.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let (fence, millis, name) = (self.fence, self.ttl.as_millis(), fingerprint(&self.name));
         format!("{PREFIX}{id}-{fence}-{millis}-{name}{}", if self.in_doubt { "-d" } else { "" })
     }
 
-    /// Reads what [`secret`](Detached::secret) gave. White space around it does not count.
+    /// Parses a [`secret`](Detached::secret). White space around it is ignored.
     ///
     /// # Errors
-    /// `Invalid` if the name is bad, or the text is not a whole secret; `Conflict` if it is the secret of
-    /// another name. The error does not repeat it.
+    /// `Invalid` if the name is bad or the secret is incomplete; `Conflict` if it is the secret of another name.
+    /// The error does not quote it.
     pub fn from_secret(name: &str, secret: &str) -> Result<Detached> {
         let read = || {
             let name = Name::new(Space::Lock, name)?;
@@ -97,7 +97,7 @@ impl Detached {
         read().map_err(|error: Error| error.context("read the secret of", name, ""))
     }
 
-    /// Asks for `ttl` from now; for none, only whether it is held.
+    /// A renewal for `ttl` from now. A ttl of zero only asks whether it is held.
     fn renewal(&self, ttl: Duration) -> Renewal {
         Renewal::Hold { name: self.name.clone(), id: self.id, fence: self.fence, ttl }
     }
@@ -127,7 +127,7 @@ fn parts(secret: &str) -> Option<Parts<'_>> {
     Some(Parts { id, fence, ttl, of, in_doubt })
 }
 
-/// Tells one name from another, without showing it.
+/// A fingerprint that tells one name from another without showing it.
 fn fingerprint(name: &Name) -> String {
     let hash = Sha256::digest(name.as_str());
     hash.iter().take(4).fold("n".to_owned(), |text, byte| text + &format!("{byte:02x}"))
@@ -140,7 +140,7 @@ fn id(hex: &str) -> Option<ClaimId> {
 }
 
 fn number(digits: &str) -> Option<u64> {
-    // `parse` also takes a leading plus, which no secret has.
+    // `parse` would also accept a leading plus.
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
@@ -151,7 +151,7 @@ fn not_a_secret() -> Error {
 
 fn of_another_name() -> Error {
     let error = Error::new(ErrorKind::Conflict, "it is the secret of a hold of another name");
-    error.next("say the name that it was acquired with")
+    error.next("use the name that it was acquired with")
 }
 
 impl fmt::Debug for Detached {
@@ -174,12 +174,12 @@ impl fmt::Display for Detached {
 }
 
 impl Hold {
-    /// Leaves the hold to whoever has its secret: this process renews it once, so that all of its ttl
-    /// is left, and then never again.
+    /// Leaves the hold to whoever has its secret. This process renews it one last time, so that all of its ttl is
+    /// left.
     ///
-    /// Nobody renews it until someone [attaches](Tenure::attach); without that it ends with its ttl.
-    /// Its [`lost`](Hold::lost) and [`at_risk`](Hold::at_risk) futures never yield after this, and
-    /// `max_hold` and `hold_for` are at an end: whoever attaches says its own.
+    /// Nobody renews it until someone [attaches](Tenure::attach); otherwise it ends with its ttl. Its
+    /// [`lost`](Hold::lost) and [`at_risk`](Hold::at_risk) futures never yield after this, and `max_hold` and
+    /// `hold_for` no longer apply: the process that attaches has its own.
     ///
     /// # Errors
     /// `Unsupported` for a hold of several names and for one that the engine did not
@@ -187,25 +187,25 @@ impl Hold {
     /// did not answer. On an error the hold is released, as if it had been dropped.
     ///
     /// # Cancel safety
-    /// A future that is dropped before it is done releases the hold, as if that had been dropped.
+    /// Dropping the future before it is ready releases the hold, as if that had been dropped.
     pub async fn detach(self) -> Result<Detached> {
         let (core, live) = (self.core().clone(), self.live().clone());
         let detached = self.leave_behind().await;
         detached.map_err(|error| core.explain(error, "detach", &live.claim.name))
     }
 
-    /// Makes the hold last for its ttl if this process dies, on every engine: the file engine, which ends
-    /// the claims of a dead process at once, leaves this one to time.
+    /// Makes the hold last for its ttl even if this process dies, on every engine: the file engine, which ends the
+    /// claims of a dead process at once, leaves this one to its ttl.
     ///
-    /// For holds that say what was being done, and not only who does it. This process goes on with it
-    /// as before; if it is broken, this process may hear of it only at the next renewal.
+    /// For holds that record what was being done, not only by whom. This process continues to hold it as before; if
+    /// the hold is broken, this process may learn of it only at the next renewal.
     ///
     /// # Errors
-    /// `Unsupported` for a hold that the engine did not [grant](Hold::protection), `Unavailable` if the
-    /// engine did not answer; the hold then goes on, and may end with this process.
+    /// `Unsupported` for a hold that the engine did not [grant](Hold::protection), `Unavailable` if the engine
+    /// did not answer; the hold then continues, and may end with this process.
     ///
     /// # Cancel safety
-    /// What was sent may happen although the future was dropped.
+    /// A request that was sent may take effect although the future was dropped.
     pub async fn outlive(&self) -> Result<()> {
         let core = self.core();
         for live in self.claims() {
@@ -222,7 +222,7 @@ impl Hold {
         let (core, live) = (self.core().clone(), self.live().clone());
         if self.fences().count() > 1 {
             let error = Error::new(ErrorKind::Unsupported, "it is a hold of several names");
-            return Err(error.next("acquire each by itself, and detach each"));
+            return Err(error.next("acquire and detach each one separately"));
         }
         if self.protection() != Protection::Engine {
             return Err(not_the_engines());
@@ -231,9 +231,9 @@ impl Hold {
         if let Some(ended) = live.ended(core.world.now()) {
             return Err(ended.into());
         }
-        // A pushed turn may still be in its first life, which is too short to pass anything on.
+        // A pushed turn may still be in its first life, which is too short to hand over.
         self.renew_for(live.claim.ttl).await?;
-        // Not before: if this process dies here, the hold should end with it, as nobody has the secret.
+        // Not before: if this process dies here, the hold should end with it, because nobody has the secret.
         core.engine.detach(&live.claim.name, &live.claim.id).await?;
         let fence = self.fence();
         let in_doubt = self.hand_over()?;
@@ -243,24 +243,23 @@ impl Hold {
 }
 
 fn not_the_engines() -> Error {
-    let reason = "the engine could not be reached, and knows nothing of this hold";
-    Error::new(ErrorKind::Unsupported, reason).next("ask for it with on_outage=closed")
+    let reason = "the engine could not be reached, and does not know this hold";
+    Error::new(ErrorKind::Unsupported, reason).next("acquire it with on_outage=closed")
 }
 
 impl Tenure {
-    /// Goes on with a hold that was [detached](Hold::detach), here or elsewhere, if it is still held.
+    /// Continues a hold that was [detached](Hold::detach), here or in another process, if it is still held.
     ///
-    /// The hold is this process's own from then on: it is renewed unless the
-    /// [defaults](Tenure::defaults) say otherwise, and dropping it releases it. Asking does not prolong
-    /// it. `max_hold` of the defaults counts from here; `hold_for` does not apply. If it is broken, this
-    /// process may hear of it only at the next renewal.
+    /// From then on it is a normal hold of this process: it is renewed unless the [defaults](Tenure::defaults) say
+    /// otherwise, and dropping it releases it. Attaching does not extend it. The defaults' `max_hold` counts from
+    /// here; `hold_for` does not apply. If the hold is broken, this process may learn of it only at the next renewal.
     ///
     /// # Errors
-    /// `Lost` if it has ended, and why as far as the engine knows; `Invalid` if this `Tenure` is
-    /// attached to it already; `Unavailable` if the engine did not answer: it is then as it was.
+    /// `Lost` if it has ended, with the reason as far as the engine knows it; `Invalid` if this `Tenure` is
+    /// already attached to it; `Unavailable` if the engine did not answer: the hold is then unchanged.
     ///
     /// # Cancel safety
-    /// Safe: a hold that was not returned is left as it was.
+    /// Safe: if the future is dropped, the hold is unchanged.
     pub async fn attach(&self, detached: &Detached) -> Result<Hold> {
         let core = &self.handle.core;
         let attached = self.take_up(detached).await;
@@ -274,36 +273,36 @@ impl Tenure {
         core.open()?;
         check_times(detached.ttl, &terms, core.engine.profile())?;
         core.be_watched()?;
-        let mut draft = RequestBuilder::new(detached.name.clone(), &options);
-        (draft.claim.id, draft.claim.ttl, draft.terms) = (detached.id, detached.ttl, terms);
-        let live = draft.into_live();
+        let mut builder = RequestBuilder::new(detached.name.clone(), &options);
+        (builder.claim.id, builder.claim.ttl, builder.terms) = (detached.id, detached.ttl, terms);
+        let live = builder.into_live();
         if detached.in_doubt {
             live.with(|state, _| state.asked());
         }
-        // There before the engine is asked, so that no push about it can come too early.
+        // Before the engine is asked, so that no push about it can come too early.
         if !core.table.insert_again(live.clone()) {
             let error = Error::invalid("this process is attached to it already");
-            return Err(error.next("use the hold that there is, or detach that first"));
+            return Err(error.next("use the existing hold, or detach it first"));
         }
         let attaching = Attaching { core, live: &live, attached: false };
-        // A close that came meanwhile has not seen this one.
+        // A close that came in the meantime has not seen this claim.
         core.open()?;
         let grant = core.ask_after(detached).await?;
         let now = core.world.now();
         if now >= grant.good_until {
-            let error = Error::new(ErrorKind::Lost, "too little is left of it to go on with it");
-            return Err(error.next("acquire it anew"));
+            let error = Error::new(ErrorKind::Lost, "too little time is left to continue it");
+            return Err(error.next("acquire it again"));
         }
         attaching.done();
         Ok(Hold::from_held(HeldClaim::attached(self.handle.clone(), live, &grant, now)))
     }
 
-    /// Whether a [detached](Hold::detach) hold is still held, and for how long that is certain.
+    /// Checks whether a [detached](Hold::detach) hold is still held, and returns for how long that is certain.
     ///
-    /// Asking changes nothing: the hold is not prolonged, and this process does not go on with it.
+    /// This changes nothing: the hold is not extended, and this process does not attach to it.
     ///
     /// # Errors
-    /// `Lost` if it has ended, and why as far as the engine knows; `Unavailable` if the engine did not
+    /// `Lost` if it has ended, with the reason as far as the engine knows it; `Unavailable` if the engine did not
     /// answer.
     ///
     /// # Cancel safety
@@ -320,7 +319,7 @@ impl Tenure {
 }
 
 impl Core {
-    /// Asks whether it is still held, without prolonging it.
+    /// Asks whether it is still held, without extending it.
     async fn ask_after(&self, detached: &Detached) -> Result<Grant> {
         let shard = self.engine.shard(&detached.name);
         let renewal = detached.renewal(Duration::ZERO);
@@ -334,9 +333,9 @@ impl Core {
 }
 
 fn no_longer(ended: Ended) -> Error {
-    let next = "acquire it anew; whoever holds it now is shown by inspect";
+    let next = "acquire it again; inspect shows who holds it now";
     match ended {
-        // All that is known is that it is gone.
+        // It is only known that it is gone.
         Ended::Expired | Ended::Forgotten | Ended::ClockStep { .. } => {
             let reason = "it is no longer held: it was released, or its time ran out";
             Error::new(ErrorKind::Lost, reason).next(next)
@@ -345,7 +344,7 @@ fn no_longer(ended: Ended) -> Error {
     }
 }
 
-/// A hold that is asked after. One that is not had is left as it was.
+/// A hold that is being asked about. If it cannot be attached to, it is left unchanged.
 struct Attaching<'a> {
     core: &'a Core,
     live: &'a Arc<LiveClaim>,
@@ -387,7 +386,7 @@ mod tests {
             assert_eq!(Detached::from_secret("deploy", &format!(" {secret}\n")).unwrap(), detached);
             let error = Detached::from_secret("other", &secret).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-            // Those of older versions do not say of which name they are.
+            // Secrets of older versions do not contain their name.
             let older = secret.replace(&format!("-{}", fingerprint(&detached.name)), "");
             assert_eq!(Detached::from_secret("deploy", &older).unwrap(), detached);
         }

@@ -1,4 +1,4 @@
-//! Is the engine fit for locks? What it says of itself, and how long it takes to answer.
+//! Checks whether the engine is fit for locks: its own findings, and how long it takes to answer.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use crate::core::handle::Core;
 use crate::model::error::Result;
 use crate::model::finding::{Finding, Mark};
 
-/// How often the engine is asked for a sign of life.
+/// How often the engine is pinged.
 const SAMPLES: usize = 50;
-/// From here on every claim is a wait that people notice.
+/// From here on, people notice the delay of every claim.
 const SLOW: Duration = Duration::from_millis(50);
-/// A renewal is sent at a third of the ttl; an answer should take a small part of what is left.
+/// A renewal is sent after a third of the ttl; an answer should take a small part of the rest.
 const PARTS_OF_TTL: u32 = 20;
 
 impl Tenure {
-    /// Looks at everything about the engine that locks depend on: its settings, its rights, its speed.
-    /// Nothing is claimed.
+    /// Checks everything about the engine that locks depend on: its settings, permissions and speed. Nothing is
+    /// claimed.
     ///
     /// # Errors
-    /// `Unavailable` if the engine cannot be reached. What is wrong with one that can be reached is a
+    /// `Unavailable` if the engine cannot be reached. If it can be reached and something is wrong, that is a
     /// [`Finding`], not an error.
     ///
     /// # Cancel safety
-    /// Safe: nothing stays of what it does.
+    /// Safe: it leaves nothing behind.
     pub async fn examine(&self) -> Result<Vec<Finding>> {
         let core = &self.handle.core;
         let asked = async {
@@ -34,21 +34,21 @@ impl Tenure {
         let mut findings = asked.await.map_err(|error| error.context("examine", "", label))?;
         match core.times().await {
             Ok(times) => findings.push(latency(times, self.defaults().ttl)),
-            // An engine that cannot serve has been told so already.
+            // An engine that cannot serve has been reported already.
             Err(_) if findings.iter().any(|finding| finding.mark == Mark::Problem) => {}
             Err(error) => findings.push(Finding::problem("latency", error.to_string())),
         }
         Ok(findings)
     }
 
-    /// The same for the engine that the URL names. It may also be one that
-    /// [`connect`](Tenure::connect) refuses: the findings say why.
+    /// The same for the engine at this URL. It may be one that [`connect`](Tenure::connect) refuses: the findings
+    /// say why.
     ///
     /// # Errors
     /// `Invalid` if the URL is bad, `Unavailable` if the engine cannot be reached.
     ///
     /// # Cancel safety
-    /// Safe: nothing stays of what it does.
+    /// Safe: it leaves nothing behind.
     pub async fn examine_at(url: &str) -> Result<Vec<Finding>> {
         let tenure = Tenure::connect_lazily(url).await?;
         let findings = tenure.examine().await;
@@ -58,7 +58,7 @@ impl Tenure {
 }
 
 impl Core {
-    /// How long each sign of life took, from the shortest to the longest.
+    /// How long each ping took, sorted.
     async fn times(&self) -> Result<Vec<Duration>> {
         // The first may have to connect.
         self.engine.health().await?;
@@ -73,15 +73,15 @@ impl Core {
     }
 }
 
-/// `times` from the shortest to the longest.
+/// `times` are sorted.
 fn latency(times: Vec<Duration>, ttl: Duration) -> Finding {
     let rank = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1];
     let (half, most) = (rank(50), rank(99));
     let what = format!("{} p50, {} p99", millis(half), millis(most));
     if half > SLOW {
         return Finding::warning("latency", what)
-            .why("every claim, and every hand-over to another machine, waits for a trip like this")
-            .fix("use an engine that is nearer");
+            .why("every claim, and every hand-over to another machine, waits for one such round trip")
+            .fix("use an engine that is closer");
     }
     if most > ttl / PARTS_OF_TTL {
         let needed = humantime::format_duration(Duration::from_secs(
@@ -89,7 +89,7 @@ fn latency(times: Vec<Duration>, ttl: Duration) -> Finding {
         ));
         return Finding::warning("latency", what)
             .why(format!("some answers take more than a twentieth of the ttl ({ttl:?})"))
-            .fix(format!("a ttl of {needed} or more, or an engine that is nearer"));
+            .fix(format!("a ttl of {needed} or more, or an engine that is closer"));
     }
     Finding::good("latency", what)
 }
@@ -117,7 +117,7 @@ mod tests {
     fn an_engine_that_is_far_is_a_weakness() {
         let finding = of([51_000; 50], 30_000);
         assert_eq!(finding.mark, Mark::Warning);
-        assert!(finding.fix.unwrap().contains("nearer"));
+        assert!(finding.fix.unwrap().contains("closer"));
         assert_eq!(of([50_000; 50], 30_000).mark, Mark::Good);
     }
 
@@ -125,7 +125,7 @@ mod tests {
     fn answers_that_take_a_good_part_of_the_ttl_ask_for_a_longer_one() {
         let finding = of([1_000; 49].into_iter().chain([160_000]), 3_000);
         assert_eq!(finding.mark, Mark::Warning);
-        assert_eq!(finding.fix.unwrap(), "a ttl of 4s or more, or an engine that is nearer");
+        assert_eq!(finding.fix.unwrap(), "a ttl of 4s or more, or an engine that is closer");
         assert_eq!(of([1_000; 49].into_iter().chain([150_000]), 3_000).mark, Mark::Good);
     }
 }

@@ -1,4 +1,4 @@
-//! `Hold`, and the futures that say how it stands.
+//! `Hold`, and the futures that report its state.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -18,9 +18,9 @@ use crate::observe::Subject;
 /// A lock that you hold.
 ///
 /// The watchdog renews it in the background. Dropping it queues the release, which is **not
-/// immediate**: [`release`](Hold::release) waits until the engine has confirmed it, and says whether
-/// the hold lasted until then. A hold that is forgotten (`mem::forget`) is renewed until `max_hold`,
-/// or for the life of the process.
+/// immediate**: [`release`](Hold::release) waits until the engine has confirmed it, and returns whether
+/// the hold lasted until then. A hold that is leaked (`mem::forget`) is renewed until `max_hold`,
+/// or until the process ends.
 ///
 /// Holds are not re-entrant: acquiring a lock that you already hold blocks until its `wait` is over.
 #[must_use = "a hold that is dropped at once protects nothing"]
@@ -37,19 +37,19 @@ impl FromHeld for Hold {
 }
 
 impl Hold {
-    /// The hold of several names, in the order of the names.
+    /// A hold of several names, in the order of the names.
     pub(crate) fn of_all(first: HeldClaim, rest: Vec<HeldClaim>) -> Hold {
         let rest = rest.into_iter().map(HeldClaim::given).collect();
         Hold { first: first.given(), rest }
     }
 
-    /// Hands it over without leaving. Returns whether a request of its claim may still arrive. If it
-    /// has ended it is left like any other.
+    /// Hands it over without leaving. Returns whether a request of its claim may still arrive. If it has ended,
+    /// it is left like any other.
     pub(crate) fn hand_over(self) -> Result<bool> {
         self.first.detach()
     }
 
-    /// Asks the engine once to make it last `ttl` from now.
+    /// Asks the engine once to extend it to `ttl` from now.
     pub(crate) async fn renew_for(&self, ttl: Duration) -> Result<()> {
         self.first.renew_for(ttl).await
     }
@@ -70,15 +70,15 @@ impl Hold {
         self.each().map(HeldClaim::live)
     }
 
-    /// What is held; of several, the first by name.
+    /// The name that is held; of several, the first.
     pub fn name(&self) -> &str {
         self.live().claim.name.as_str()
     }
 
     /// The number of this grant; of several names, that of the first.
     ///
-    /// Give it to whatever the hold protects, and have that refuse lower numbers than the highest it
-    /// has seen: a holder that comes back too late can then do no harm. [`fencing`](crate::fencing)
+    /// Pass it to the resource that the hold protects, and have that refuse every number lower than the highest it
+    /// has seen: then a holder that comes back too late can do no harm. [`fencing`](crate::fencing)
     /// does that for databases, files and HTTP servers. Co-holders of a semaphore cannot be fenced
     /// against each other.
     pub fn fence(&self) -> Fence {
@@ -90,14 +90,14 @@ impl Hold {
         self.each().map(|held| (held.live().claim.name.as_str(), held.fence()))
     }
 
-    /// What protects it; of several names, the weakest. Anything but [`Protection::Engine`] means that the
-    /// engine could not be reached when it was asked for, and stays so until the hold is left.
+    /// What protects it; of several names, the weakest protection. Anything but [`Protection::Engine`] means that
+    /// the engine could not be reached when the hold was requested, and does not change until it is released.
     pub fn protection(&self) -> Protection {
         let each = self.claims().map(|live| live.protection);
         each.max().unwrap_or(Protection::Engine)
     }
 
-    /// How long it is certain to last by this process's clock, renewals to come not counted.
+    /// How long it will certainly last by this process's clock, not counting future renewals.
     pub fn remaining(&self) -> Duration {
         if self.core().forked() {
             return Duration::ZERO;
@@ -106,7 +106,7 @@ impl Hold {
         self.claims().map(|live| now.until(live.deadline())).min().unwrap_or_default()
     }
 
-    /// Whether it is certainly still held. Looks at the clock; asks nobody.
+    /// Whether it is certainly still held. Only reads the clock.
     pub fn is_live(&self) -> bool {
         self.ended().is_none()
     }
@@ -115,25 +115,23 @@ impl Hold {
         self.core().ended(self.claims())
     }
 
-    /// Yields the reason when the hold ends without its release; of several names, when the first
+    /// Yields the reason when the hold ends other than by its release; of several names, when the first of them
     /// does.
     ///
-    /// The future is independent of the hold and can be cloned. Once the hold is released it never
-    /// yields.
+    /// The future is independent of the hold and can be cloned. After the hold is released it never yields.
     pub fn lost(&self) -> Lost {
         let claims = self.claims().cloned().collect();
         Lost { core: self.core().clone(), claims, observer: ObserverId::new() }
     }
 
-    /// Yields the reason when renewals begin to fail while the hold is still good, or when it is lost.
+    /// Yields the reason when renewals start to fail while the hold is still good, or when it is lost.
     ///
-    /// The future is independent of the hold and can be cloned. Once the hold is released it never
-    /// yields.
+    /// The future is independent of the hold and can be cloned. After the hold is released it never yields.
     pub fn at_risk(&self) -> AtRisk {
         AtRisk { lost: self.lost() }
     }
 
-    /// How it stands, for whoever needs `before` to come to an end in time.
+    /// The state of the hold, for a caller that needs `before` to stop its work in time.
     pub(crate) fn outlook(&self, before: Duration) -> Outlook {
         let lost = self.lost();
         for live in &lost.claims {
@@ -142,14 +140,14 @@ impl Hold {
         Outlook { lost, before }
     }
 
-    /// Makes the hold last `ttl` from now. It never becomes shorter.
+    /// Extends the hold to `ttl` from now. Never shortens it.
     ///
     /// # Errors
-    /// `Invalid` if the ttl is out of the engine's range or beyond `max_hold`, `Lost` if the hold has
-    /// ended, `Unavailable` if the engine did not answer; the hold then goes on as it was.
+    /// `Invalid` if the ttl is out of the engine's range or beyond `max_hold`, `Lost` if the hold has ended,
+    /// `Unavailable` if the engine did not answer; the hold is then unchanged.
     ///
     /// # Cancel safety
-    /// An extension that was sent may happen although the future was dropped.
+    /// An extension that was sent may take effect although the future was dropped.
     pub async fn extend(&self, ttl: Duration) -> Result<()> {
         for held in self.each() {
             let extended = held.extend(ttl).await;
@@ -159,12 +157,11 @@ impl Hold {
         Ok(())
     }
 
-    /// Releases, and says whether the hold lasted until then.
+    /// Releases, and returns whether the hold lasted until then.
     ///
-    /// The release is queued at once and awaited after that, for a second at most: if the engine does not
-    /// answer, the result is [`Released::Unknown`], and the release goes on being sent in the background for
-    /// as long as this process runs. With `hold_for` the answer comes at once and the name stays taken for
-    /// the rest of that time.
+    /// The release is queued at once, and then awaited for at most a second: if the engine does not answer, the
+    /// result is [`Released::Unknown`], and the release is sent again in the background for as long as this process
+    /// runs. With `hold_for` this returns at once, and the name stays taken for the rest of that time.
     ///
     /// # Cancel safety
     /// The release happens even if the future is dropped.
@@ -172,7 +169,7 @@ impl Hold {
         self.release_and_wait(false).await
     }
 
-    /// The same, but waits `to_the_end` of the hold for an answer.
+    /// The same, but if `to_the_end`, waits for an answer until the hold ends.
     pub(crate) async fn release_and_wait(mut self, to_the_end: bool) -> Result<Released> {
         let core = self.core();
         core.open().map_err(|error| core.explain(error, "release", &self.live().claim.name))?;
@@ -191,7 +188,7 @@ impl Hold {
     /// Runs `work` until it is done or the hold is lost, whichever comes first; then releases.
     pub(crate) async fn run<T>(self, work: impl AsyncFnOnce(&Hold) -> T) -> Result<T> {
         let done = self.until_lost(work(&self)).await?;
-        // Whether the release was late is logged; the work itself ended in time.
+        // A late release is logged; the work itself ended in time.
         let _ = self.release().await?;
         Ok(done)
     }
@@ -201,7 +198,7 @@ impl Hold {
         let mut lost = self.lost();
         let mut work = std::pin::pin!(work);
         let done = poll_fn(|cx| {
-            // The clock first: after a pause, work must not go on for a single step.
+            // Check the clock first: after a pause, the work must not run for a single step.
             match Pin::new(&mut lost).poll(cx) {
                 Poll::Ready(ended) => Poll::Ready(Err(ended)),
                 Poll::Pending => work.as_mut().poll(cx).map(Ok),
@@ -244,7 +241,7 @@ impl Drop for Lost {
 
 impl Lost {
     fn look(&self, cx: &Context<'_>) -> Option<Ended> {
-        // Observed before it is looked at, so that what happens in between is not missed.
+        // Observe before checking, so that nothing in between is missed.
         if !self.core.forked() {
             self.claims.iter().for_each(|live| live.observe(cx, &self.observer));
         }
@@ -285,26 +282,26 @@ impl Future for AtRisk {
     }
 }
 
-/// How a hold stands, again and again. See [`Hold::outlook`].
+/// Reports the state of a hold repeatedly. See [`Hold::outlook`].
 pub(crate) struct Outlook {
     lost: Lost,
     before: Duration,
 }
 
-/// How a hold stands.
+/// The state of a hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
     Good,
     /// Renewals fail.
     AtRisk,
-    /// No more is left than it takes to come to an end.
+    /// Only as much time is left as stopping takes.
     RunningOut,
     Lost,
 }
 
 impl Outlook {
-    /// How it stands now; `cx` is woken when that may have changed. It looks at the clock, so that
-    /// after a pause of the whole machine the first look is right.
+    /// The current state; `cx` is woken when it may have changed. It reads the clock, so it is right even after
+    /// the whole machine was paused.
     pub(crate) fn look(&self, cx: &Context<'_>) -> Standing {
         if self.lost.look(cx).is_some() {
             return Standing::Lost;

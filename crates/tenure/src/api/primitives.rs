@@ -1,4 +1,4 @@
-//! The primitives: a weight and a capacity each, and nothing else.
+//! The primitives. Each is just a weight and a capacity.
 
 mod all;
 mod election;

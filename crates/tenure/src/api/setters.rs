@@ -1,6 +1,6 @@
 //! The setters of the primitives.
 
-/// The setters that every primitive has: one line each, into its [`Options`].
+/// The setters that every primitive has, one for each of its [`Options`].
 macro_rules! setters {
     ($type:ident) => {
         impl $type {
@@ -16,7 +16,7 @@ macro_rules! setters {
                 self
             }
 
-            /// How long to stand in line. Default: for ever.
+            /// How long to wait in line. Default: for ever.
             pub fn wait(mut self, wait: std::time::Duration) -> $type {
                 self.request.wait = Some(wait);
                 self
@@ -28,20 +28,20 @@ macro_rules! setters {
                 self
             }
 
-            /// How often the watchdog renews the hold, at least; half of the ttl is the longest.
+            /// How often the watchdog renews the hold: at least this often, and at most half of the ttl apart.
             /// Default: a third of the ttl.
             pub fn renew_every(mut self, renew_every: std::time::Duration) -> $type {
                 self.request.terms.renew_every = Some(renew_every);
                 self
             }
 
-            /// The longest that the hold is renewed for, counted from its grant. Default: no limit.
+            /// How long the hold is renewed, counted from its grant. Default: no limit.
             pub fn max_hold(mut self, max_hold: std::time::Duration) -> $type {
                 self.request.terms.max_hold = Some(max_hold);
                 self
             }
 
-            /// The shortest that the name stays taken, counted from the grant. Default: zero.
+            /// How long the name stays taken at least, counted from the grant. Default: zero.
             pub fn hold_for(mut self, hold_for: std::time::Duration) -> $type {
                 self.request.terms.hold_for = hold_for;
                 self
@@ -53,25 +53,25 @@ macro_rules! setters {
                 self
             }
 
-            /// Who asks, as others see it. Default: `host:pid`.
+            /// Who makes the claim, shown to others. Default: `host:pid`.
             pub fn owner(mut self, owner: impl Into<String>) -> $type {
                 self.request.details().owner = owner.into();
                 self
             }
 
-            /// Why, as others see it. Default: none.
+            /// The reason, shown to others. Default: none.
             pub fn reason(mut self, reason: impl Into<String>) -> $type {
                 self.request.details().reason = Some(reason.into());
                 self
             }
 
-            /// Adds a pair such as a correlation id, shown with the holder and in the logs.
+            /// Adds a pair such as a correlation id, shown with the holder and in logs.
             pub fn meta(mut self, key: impl Into<String>, value: impl Into<String>) -> $type {
                 self.request.details().meta.push((key.into(), value.into()));
                 self
             }
 
-            /// Where this work is traced, as a W3C `traceparent`: who waits for it can be led there.
+            /// The trace of the work, as a W3C `traceparent`, so that those who wait can be pointed to it.
             /// Default: none.
             pub fn trace(mut self, traceparent: impl Into<String>) -> $type {
                 self.request.details().trace = Some(traceparent.into());
@@ -82,11 +82,11 @@ macro_rules! setters {
 }
 pub(crate) use setters;
 
-/// The setter of those that may go on without the engine.
+/// The setter of those that can continue without the engine.
 macro_rules! outage_setter {
     ($type:ident) => {
         impl $type {
-            /// What to do when the engine cannot be reached. Default: it is an error.
+            /// What to do when the engine cannot be reached. Default: fail.
             pub fn on_outage(mut self, on_outage: $crate::OnOutage) -> $type {
                 self.request.on_outage = on_outage;
                 self

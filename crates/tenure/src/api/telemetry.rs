@@ -1,18 +1,18 @@
-//! What a program tells the observers of its locks, and what it asks of them.
+//! Traces, advice and metrics.
 
 use crate::api::tenure::Tenure;
 use crate::observe::Advice;
 
 impl Tenure {
-    /// The same connection, whose claims say where their work is traced: `source` is asked at each
-    /// claim that has no [`trace`](crate::Mutex::trace) of its own, for a W3C `traceparent`.
+    /// The same connection, whose claims carry the trace of their work. `source` is called for each claim that
+    /// has no [`trace`](crate::Mutex::trace), and returns a W3C `traceparent`.
     ///
-    /// It is stored with the grant, so that whoever waits finds it as `tenure.blocked_by.trace`. With
+    /// It is stored with the grant, so those who wait see it as `tenure.blocked_by.trace`. With
     /// `tracing-opentelemetry` the source takes the context of `tracing::Span::current()`, has a
-    /// `TraceContextPropagator` inject it into a map, and returns what the map has for `traceparent`. It
-    /// runs on the caller's thread, so it should be quick. A text that no claim may have is left out.
+    /// `TraceContextPropagator` inject it into a map, and returns the map's `traceparent`. It runs on the
+    /// caller's thread, so it should be quick. An invalid text is left out.
     ///
-    /// All clones of a connection share the source; the first one stays.
+    /// All clones of a connection share the source. Only the first one that is set is used.
     ///
     /// ```
     /// # async fn example() -> tenure::Result<()> {
@@ -35,9 +35,9 @@ impl Tenure {
         self
     }
 
-    /// How long holds last by group, and which ttl would fit where theirs does not: see [`Advice`].
+    /// How long holds last by group, and which ttl would fit if theirs does not: see [`Advice`].
     ///
-    /// What is known is this connection's, in this process, since it began.
+    /// Only covers this connection, in this process, since it was made.
     pub fn advice(&self) -> Vec<Advice> {
         self.handle.core.table.reporter.advice()
     }

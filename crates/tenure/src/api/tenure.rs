@@ -24,8 +24,8 @@ use crate::world::{SystemWorld, World};
 
 /// A connection to an engine: locks, semaphores and read-write locks by name.
 ///
-/// Cheap to clone; clones share everything. When the last clone and the last [`Hold`](crate::Hold)
-/// are gone, queued releases still go out in the background; [`close`](Tenure::close) waits for them.
+/// Cheap to clone; clones share everything. When the last clone and the last [`Hold`](crate::Hold) are dropped,
+/// queued releases are still sent in the background; [`close`](Tenure::close) waits for them.
 ///
 /// ```
 /// # async fn example() -> tenure::Result<()> {
@@ -51,29 +51,29 @@ impl Tenure {
     ///
     /// | URL | engine |
     /// |---|---|
-    /// | `memory:` | this process; each connect has lines of its own, clones share them |
+    /// | `memory:` | this process; each connection has its own lines, clones share them |
     /// | `file:PATH` | a file, for all processes of this machine; see [`File`](crate::engines::file::File) |
     /// | `redis://host:6379` | a Redis or Valkey server; also `rediss://`, `redis+unix://`, `redis-sentinel://h1,h2/service` and `redis-cluster://h1,h2`, see [`RedisConfig`](crate::engines::redis::RedisConfig) |
+    /// | `http://host:7117` | the locks of a `tenure serve`; also `https://`; see [`HttpConfig`](crate::engines::http::HttpConfig) |
     ///
-    /// A query sets defaults for all calls: `memory:?ttl=5s&wait=10s`. It knows `ttl`, `wait`,
-    /// `renew`, `renew_every`, `max_hold`, `hold_for`, `max_waiters`, `on_outage` and `owner`.
+    /// A query sets defaults for all calls: `memory:?ttl=5s&wait=10s`. It accepts `ttl`, `wait`, `renew`,
+    /// `renew_every`, `max_hold`, `hold_for`, `max_waiters`, `on_outage` and `owner`.
     ///
-    /// A Redis that is not there is no error: `engine.down` is logged, it is connected to when it is there, and
-    /// until then claims do what `on_outage` says. Whoever wants to know asks for its
-    /// [`health`](Tenure::health). A password that it refuses is an error, and so is a file that cannot be
-    /// opened.
+    /// A Redis that cannot be reached is not an error: `engine.down` is logged, the connection is made when the
+    /// server is back, and until then claims do what `on_outage` says. Call [`health`](Tenure::health) to find
+    /// out. A password that is refused is an error, and so is a file that cannot be opened.
     ///
     /// # Cancel safety
-    /// Safe: nothing is kept of a connection that was not returned.
+    /// Safe: if the future is dropped, the connection is closed.
     pub async fn connect(url: &str) -> Result<Tenure> {
         Tenure::open(url, true).await
     }
 
     /// Like [`connect`](Tenure::connect), but does not wait for the server: the first call connects, and fails if
-    /// that does. A file is opened at once all the same.
+    /// that fails. A file is opened at once nevertheless.
     ///
     /// # Cancel safety
-    /// Safe: nothing is kept of a connection that was not returned.
+    /// Safe: if the future is dropped, the connection is closed.
     pub async fn connect_lazily(url: &str) -> Result<Tenure> {
         Tenure::open(url, false).await
     }
@@ -88,7 +88,7 @@ impl Tenure {
         }
         let tenure = Tenure::with_engine(engine).with_defaults(options)?;
         if let Some(error) = down.filter(is_outage) {
-            // Any name will do to ask whether it is back.
+            // Any name will do to ask whether the engine is back.
             let name = Name::unchecked(Space::Lock, "tenure");
             let core = &tenure.handle.core;
             core.goes_down(&name, &error);
@@ -97,14 +97,13 @@ impl Tenure {
         Ok(tenure)
     }
 
-    /// Connects to the engine that `TENURE_URL` names (`memory:` if unset, with a warning in the log: it
-    /// protects this process only), with defaults from
-    /// `TENURE_TTL`, `TENURE_WAIT`, `TENURE_RENEW`, `TENURE_RENEW_EVERY`, `TENURE_MAX_HOLD`,
-    /// `TENURE_HOLD_FOR`,
-    /// `TENURE_MAX_WAITERS`, `TENURE_ON_OUTAGE` and `TENURE_OWNER`, which win over those in the URL.
+    /// Connects to the engine that `TENURE_URL` names, or to `memory:` if it is unset, with a warning in the log: that
+    /// protects this process only. Defaults come from `TENURE_TTL`, `TENURE_WAIT`, `TENURE_RENEW`,
+    /// `TENURE_RENEW_EVERY`, `TENURE_MAX_HOLD`, `TENURE_HOLD_FOR`, `TENURE_MAX_WAITERS`, `TENURE_ON_OUTAGE` and
+    /// `TENURE_OWNER`, which win over those in the URL.
     ///
     /// # Cancel safety
-    /// Safe: nothing is kept of a connection that was not returned.
+    /// Safe: if the future is dropped, the connection is closed.
     pub async fn from_env() -> Result<Tenure> {
         let url = variable("TENURE_URL")?.unwrap_or_else(|| {
             observe::no_url();
@@ -126,11 +125,17 @@ impl Tenure {
         Tenure::in_world(engine, Arc::new(SystemWorld))
     }
 
-    /// Uses an engine with a clock, randomness and threads of your own: for tests on virtual time.
+    /// Uses an engine with your own clock, randomness and threads: for tests on virtual time.
     pub fn in_world(engine: Arc<dyn Engine>, world: Arc<dyn World>) -> Tenure {
         let core = Core::new(engine, world);
         let handle = Arc::new(Handle { core: Arc::new(core) });
         Tenure { handle, defaults: Arc::new(Options::new(default_owner())) }
+    }
+
+    /// The engine itself, for programs that offer it to others: one attempt a step, without the waiting, renewing
+    /// and releasing that this `Tenure` does for its own claims.
+    pub fn engine(&self) -> Arc<dyn Engine> {
+        self.handle.core.engine.clone()
     }
 
     /// The same connection with other defaults.
@@ -146,7 +151,7 @@ impl Tenure {
         (*self.defaults).clone()
     }
 
-    /// What the engine promises.
+    /// The guarantees and limits of the engine.
     pub fn profile(&self) -> &Profile {
         self.handle.core.engine.profile()
     }
@@ -181,7 +186,7 @@ impl Tenure {
         Election { handle: self.handle.clone(), request }
     }
 
-    /// Does work while it leads; one of several, of which one leads at a time.
+    /// Does work while it leads. Of several workers with the same name, one leads at a time.
     pub fn worker(&self, name: impl AsRef<str>) -> Worker {
         Worker::new(self.handle.clone(), self.request(Space::Election, name.as_ref()))
     }
@@ -203,7 +208,7 @@ impl Tenure {
         self.handle.core.view(&Name::unchecked(Space::Lock, name.as_ref())).await
     }
 
-    /// All names in use that begin with `prefix`, in order: of locks, elections and onces, which
+    /// All names in use that begin with `prefix`, in order: those of locks, elections and onces, which
     /// [`Name::space`](crate::engine::Name::space) tells apart.
     ///
     /// # Cancel safety
@@ -218,12 +223,12 @@ impl Tenure {
     }
 
     /// Ends a hold by force, and serves the next in line. The fence must be the one that
-    /// [`inspect`](Tenure::inspect) showed: if the hold has moved on, nothing is broken.
+    /// [`inspect`](Tenure::inspect) showed: if someone else holds by now, nothing is broken.
     ///
-    /// Breaking does not stop the holder's work: it hears of it by push, or at its next renewal.
+    /// Breaking does not stop the holder's work: the holder learns of it by push, or at its next renewal.
     ///
     /// # Cancel safety
-    /// A break that was sent may happen although the future was dropped.
+    /// A break that was sent may take effect although the future was dropped.
     pub async fn break_hold(
         &self,
         name: impl AsRef<str>,
@@ -251,15 +256,15 @@ impl Tenure {
         Ok(core.world.now().since(sent))
     }
 
-    /// Whether the engine can be reached for this name, as far as this connection knows: what
-    /// `tenure_engine_up` shows. Nobody is asked; [`health`](Tenure::health) asks.
+    /// Whether the engine can be reached for this name, as far as this connection knows: what `tenure_engine_up`
+    /// shows. Asks nobody; [`health`](Tenure::health) does.
     pub fn is_reachable(&self, name: impl AsRef<str>) -> bool {
         !self.handle.core.is_down(&Name::unchecked(Space::Lock, name.as_ref()))
     }
 
-    /// Has the watchdog ask whether the engine is there, as if a claim had missed an answer, and returns at
-    /// once. A service that must notice an outage while nobody claims anything calls it every few seconds;
-    /// `engine.down`, `tenure_engine_up` and [`is_reachable`](Tenure::is_reachable) say what came of it.
+    /// Has the watchdog check whether the engine can be reached, as if a claim had missed an answer, and returns
+    /// at once. Call it every few seconds in a service that must notice an outage while nobody claims anything;
+    /// `engine.down`, `tenure_engine_up` and [`is_reachable`](Tenure::is_reachable) show the result.
     pub fn probe(&self) {
         let core = &self.handle.core;
         if core.open().is_ok() && core.be_watched().is_ok() {
@@ -267,10 +272,10 @@ impl Tenure {
         }
     }
 
-    /// Ends this connection: waiting claims end with `Closed`, live holds are lost, later calls fail;
-    /// returns when every queued release has been answered, or has had a second for that.
+    /// Closes this connection: waiting claims end with `Closed`, live holds are lost, later calls fail. Returns
+    /// when every queued release was answered, or after a second.
     ///
-    /// A live hold is not released, because its work may still run: it ends with its ttl.
+    /// A live hold is not released, because its work may still be running: it ends with its ttl.
     ///
     /// # Cancel safety
     /// The connection is closed even if the future is dropped; only the waiting ends.
@@ -288,9 +293,9 @@ impl Tenure {
                 core.answer_to_leave(&live, false).await;
             }
         }
-        // The lines do not depend on how the engine says goodbye.
+        // The lines do not depend on how the engine closes.
         let _ = core.engine.close().await;
-        // Whoever ends after this has told its last releases.
+        // A process that exits after this has reported its last releases.
         core.table.reporter.finish();
     }
 }

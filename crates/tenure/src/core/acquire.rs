@@ -1,19 +1,18 @@
 //! The waiting loop: from a request to a held claim, a refusal or the end of the wait.
 //!
-//! It sends the claim, and sends it again with the same id when no answer came; once it stands in
-//! line it waits for a turn, for its deadline or for its caller to lose interest. Keeping the place is
-//! the watchdog's work. The guard exists before the request does, so that a future dropped at any
-//! await point leaves nothing behind.
+//! It sends the claim, and sends it again with the same id if no answer came. Once the claim is in line, it waits
+//! for its turn, for its deadline, or for its caller to give up. Keeping the place is the watchdog's job. The
+//! guard exists before the request does, so a future that is dropped at any await point leaves nothing behind.
 
 mod fall_back;
 mod first_attempt;
 mod outcome;
 mod patience;
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tracing::Span;
@@ -37,7 +36,7 @@ use crate::model::options::{OnOutage, check_units};
 use crate::observe::Waiting;
 
 impl RequestBuilder {
-    /// Takes the place in line now, and returns the future that waits for the turn.
+    /// Takes the place in line now, and returns a future that waits for the turn.
     pub(crate) fn join<T: FromHeld>(
         self,
         handle: Arc<Handle>,
@@ -45,32 +44,21 @@ impl RequestBuilder {
         let may_wait = self.wait != Some(Duration::ZERO);
         let attempt = self.begin(handle, may_wait);
         async move {
-            match attempt? {
-                FirstAttempt::Held(held) => Ok(T::from_held(held.given())),
-                FirstAttempt::Waiting(wait) => {
-                    wait.await?.acquired().map(|held| T::from_held(held.given()))
-                }
-            }
+            let held = attempt?.outcome().await?.acquired()?;
+            Ok(T::from_held(held.given()))
         }
     }
 
-    /// Takes it if it is free now; `None` if someone holds it or waits for it.
+    /// Acquires if nobody holds or waits; otherwise returns `None`.
     pub(crate) async fn try_acquire<T: FromHeld>(self, handle: Arc<Handle>) -> Result<Option<T>> {
-        match self.begin(handle, false)? {
-            FirstAttempt::Held(held) => Ok(Some(T::from_held(held.given()))),
-            FirstAttempt::Waiting(wait) => {
-                Ok(wait.await?.tried().map(|held| T::from_held(held.given())))
-            }
-        }
+        let held = self.begin(handle, false)?.outcome().await?.tried();
+        Ok(held.map(|held| T::from_held(held.given())))
     }
 
-    /// Takes the turn of a once, or hears what became of it.
+    /// Takes the turn of a once, or returns how it ended.
     pub(crate) async fn begin_once(self, handle: Arc<Handle>) -> Result<AcquireOutcome> {
         let may_wait = self.wait != Some(Duration::ZERO);
-        match self.begin(handle, may_wait)? {
-            FirstAttempt::Held(held) => Ok(AcquireOutcome::Granted(held)),
-            FirstAttempt::Waiting(wait) => wait.await,
-        }
+        self.begin(handle, may_wait)?.outcome().await
     }
 
     pub(crate) async fn resize(&self, core: &Core, capacity: u32) -> Result<()> {
@@ -83,8 +71,8 @@ impl RequestBuilder {
         asked.await.map_err(|error| core.explain(error, "resize", &self.claim.name))
     }
 
-    /// Sends the claim. A grant that is at hand is taken at once, so that it is watched over even if
-    /// nobody polls the future.
+    /// Sends the claim. If the answer is available at once, a grant is started here, so that it is renewed even
+    /// if nobody polls the future.
     fn begin(mut self, handle: Arc<Handle>, may_wait: bool) -> Result<FirstAttempt> {
         let core = &handle.core;
         let check = || self.check(core.engine.profile());
@@ -93,7 +81,8 @@ impl RequestBuilder {
             Ok(id) => (id, core.table.seen()),
             Err(error) => return Err(core.not_sent(error, &self.claim)),
         };
-        (self.claim.id, self.claim.seen, self.claim.may_wait) = (id, seen, may_wait);
+        let claim = &mut self.claim;
+        (claim.id, claim.seen, claim.may_wait) = (id, seen, may_wait);
         if self.claim.details.trace.is_none()
             && let Some(trace) = core.trace_source.trace()
         {
@@ -103,7 +92,7 @@ impl RequestBuilder {
         let guard = ClaimGuard::new(handle, self.into_live());
         let (core, live) = (guard.core(), guard.live());
         core.table.insert(live.clone());
-        // A close that came meanwhile has not seen this one.
+        // A close that came in the meantime has not seen this claim.
         if let Err(closed) = core.open() {
             return Err(core.not_sent(closed, &live.claim));
         }
@@ -115,45 +104,48 @@ impl RequestBuilder {
     }
 }
 
-/// A claim that was not granted on the spot.
+/// A claim that was not granted at once.
 struct WaitLoop {
-    /// Before the guard, so that who loses interest is said to have before the claim has left.
-    waiting: Waiting,
+    /// Its reports, if there is a listener. Before the guard, so that giving up is reported before the claim is left.
+    waiting: Option<Waiting>,
     guard: ClaimGuard,
+    started: Moment,
     open_step: OpenStep,
-    /// Whether the engine has ever answered: then the claim has a place to come back to.
+    /// Whether the engine has ever answered: then the claim has a place to return to.
     answered: bool,
-    /// When to give up on an engine that has not.
+    /// When to give up on an engine that has not answered.
     give_up: Moment,
-    /// How often that may still be put off.
+    /// How many more times giving up may be put off.
     put_off: u32,
-    /// What the engine said instead of its last answer, and when.
+    /// The engine's last error, if it came instead of an answer, and when.
     last_failure: Option<(Moment, Error)>,
     tries: u32,
     /// When to try again.
     retry_at: Moment,
-    /// When to have the watchdog see whether the engine is there.
+    /// When to have the watchdog check whether the engine can be reached.
     doubt_at: Moment,
-    /// When to wake up without a turn: the first of all these.
+    /// When to wake up without a turn: the earliest of all these.
     ring_at: Moment,
-    /// How often in a row the engine's answer led to another question at once.
+    /// How many times in a row the engine's answer led to another request at once.
     spins: u32,
-    /// A once: the last grant that was heard, and came too late to be started on.
+    /// For a once: the last grant that was received too late to be started.
     unstarted: Option<Fence>,
+    /// Its turn came, but the engine must be asked before it can be taken: the wait lasts at least until then.
+    turn_by: Option<Moment>,
 }
 
-/// An engine that answers at once, and wrongly, must not keep the thread.
+/// An engine that gives a wrong answer at once must not occupy the thread.
 const MOST_SPINS: u32 = 4;
 
-/// What the loop waits for besides its turn: the engine's answer, or the local line.
+/// What the loop waits for besides its turn: an answer of the engine, or the local line.
 enum OpenStep {
     None,
-    /// Nothing yet: it waits for its turn in this process's own line.
+    /// Nothing yet: the claim waits for its turn in the local line.
     Line(Box<local_line::LocalPlace>),
     Claim(Step<Verdict>),
-    /// A turn that is too old to start on: renew first.
+    /// A turn that is too old to be started: it is renewed first.
     Confirm(Step<Vec<Renewed>>),
-    /// A turn of a once that was not started on: the engine forgets that it was given.
+    /// A turn of a once that was not started: the engine must forget that it was given.
     Undo(Step<Left>),
 }
 
@@ -167,12 +159,12 @@ enum LoopEvent {
 
 impl WaitLoop {
     fn new(guard: ClaimGuard, open_step: OpenStep, started: Moment, span: Span) -> WaitLoop {
-        let reporter = guard.core().table.reporter.clone();
-        let waiting = Waiting::new(reporter, guard.live().clone(), span, started);
+        let waiting = Waiting::new(&guard.core().table.reporter, guard.live(), span, started);
         let asks = !matches!(open_step, OpenStep::Line(_));
         let mut wait_loop = WaitLoop {
             waiting,
             guard,
+            started,
             open_step,
             answered: false,
             give_up: Moment::FAR,
@@ -184,6 +176,7 @@ impl WaitLoop {
             ring_at: Moment::FAR,
             spins: 0,
             unstarted: None,
+            turn_by: None,
         };
         if asks {
             wait_loop.asks(started);
@@ -191,112 +184,114 @@ impl WaitLoop {
         wait_loop
     }
 
-    async fn finish(mut self) -> Result<AcquireOutcome> {
-        let end = self.wait_for_turn().await.map_err(|error| self.explain(error));
-        if !self.core().forked() {
-            self.report(&end);
-        }
-        end
-    }
-
     fn explain(&self, error: Error) -> Error {
         self.core().explain(error, "acquire", &self.live().claim.name)
     }
 
-    /// Goes on without the engine. What the engine may have of the claim is left when this is dropped.
+    /// Continues without the engine. What the engine may have of the claim is left when this is dropped.
     fn fall_back(&mut self) -> Result<AcquireOutcome> {
-        let waited = self.core().world.now().since(self.waiting.started);
-        self.guard.fall_back(waited, &self.waiting.ends()).map(AcquireOutcome::Granted)
+        let waited = self.core().world.now().since(self.started);
+        let span = self.ends();
+        self.guard.fall_back(waited, &span).map(AcquireOutcome::Granted)
+    }
+
+    /// The claim is about to be started. Returns the span of the wait, for reports about that.
+    fn ends(&mut self) -> Span {
+        self.waiting.as_mut().map_or_else(Span::none, Waiting::ends)
     }
 
     fn goes_on_without(&self) -> bool {
         self.live().outage() != OnOutage::Closed
     }
 
-    /// Reports an end without a grant; a grant was reported when the hold started.
+    /// Reports an end without a grant; a grant is reported when the hold starts.
     fn report(&mut self, end: &Result<AcquireOutcome>) {
+        if self.waiting.is_none() || matches!(end, Ok(AcquireOutcome::Granted(_))) {
+            return;
+        }
         let now = self.core().world.now();
+        let Some(waiting) = &mut self.waiting else { return };
         match end {
             Ok(AcquireOutcome::Granted(_)) => {}
-            Ok(AcquireOutcome::Busy(_, held_by)) => self.waiting.busy(held_by.holder(), now),
-            Ok(AcquireOutcome::Settled(_)) => self.waiting.ended_before("settled", now),
-            Ok(AcquireOutcome::Unsettled) => self.waiting.ended_before("unsettled", now),
-            Err(error) => self.waiting.failed(error, now),
+            Ok(AcquireOutcome::Busy(_, held_by)) => waiting.busy(held_by.holder(), now),
+            Ok(AcquireOutcome::Settled(_)) => waiting.ended_before("settled", now),
+            Ok(AcquireOutcome::Unsettled) => waiting.ended_before("unsettled", now),
+            Err(error) => waiting.failed(error, now),
         }
     }
 
     /// The loop.
-    async fn wait_for_turn(&mut self) -> Result<AcquireOutcome> {
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<AcquireOutcome>> {
         loop {
             let alarms = [self.deadline(), self.give_up, self.retry_at, self.doubt_at];
             self.ring_at = alarms.into_iter().fold(Moment::FAR, Moment::min);
-            let heard = poll_fn(|cx| self.poll_heard(cx)).await;
-            let now = self.core().world.now();
-            if !matches!(heard, LoopEvent::Claim(ClaimEvent::Rung)) {
-                self.retry_at = Moment::FAR;
-            }
-            match heard {
-                LoopEvent::Verdict(Ok(verdict)) => {
-                    if let Some(end) = self.heard(verdict, now)? {
-                        return Ok(end);
-                    }
-                }
-                LoopEvent::Undone(Ok(_)) => self.undone(now),
-                LoopEvent::Confirmed(Ok(answers)) => {
-                    if let Some(held) = self.confirmed(answers, now)? {
-                        return Ok(AcquireOutcome::Granted(held));
-                    }
-                }
-                LoopEvent::Verdict(Err(error)) => {
-                    if !error.may_have_happened() {
-                        self.live().with(|state, _| state.answered());
-                    }
-                    self.failed(error, now)?;
-                }
-                LoopEvent::Confirmed(Err(error)) | LoopEvent::Undone(Err(error)) => {
-                    self.failed(error, now)?;
-                }
-                LoopEvent::Claim(ClaimEvent::Turn(Turn::Granted(grant))) => {
-                    if let Some(held) = self.start_on_push(grant, now) {
-                        return Ok(AcquireOutcome::Granted(held));
-                    }
-                }
-                LoopEvent::Claim(ClaimEvent::Turn(Turn::Settled(outcome))) => {
-                    return self.ended_before(Verdict::Settled(outcome));
-                }
-                LoopEvent::Claim(ClaimEvent::Turn(Turn::Ended(
-                    ended @ (Ended::Closed | Ended::Conflict { .. }),
-                ))) => return Err(ended.into()),
-                LoopEvent::Claim(ClaimEvent::Rung) if now >= self.deadline() => {
-                    return self.wait_over(now);
-                }
-                LoopEvent::OurTurn | LoopEvent::Claim(ClaimEvent::Rung) if self.is_down() => {
-                    return self.fall_back();
-                }
-                // It has its turn here: now the engine is asked.
-                LoopEvent::OurTurn => self.ask_again(now),
-                LoopEvent::Claim(ClaimEvent::Rung) if self.stands_in_local_line() => {}
-                LoopEvent::Claim(ClaimEvent::Rung) if now >= self.give_up && self.gives_up(now) => {
-                    return Err(self.no_answer(now));
-                }
-                LoopEvent::Claim(ClaimEvent::Rung) => self.rung(now),
-                LoopEvent::Claim(ClaimEvent::Turn(_)) => self.ask_again(now),
+            let heard = ready!(self.poll_heard(cx));
+            if let Some(end) = self.react(heard).transpose() {
+                return Poll::Ready(end);
             }
         }
     }
 
-    /// A turn that was too old to start on was renewed, or was not. Returns the hold if it started.
+    /// Does what follows from an event. Returns the outcome, if the wait is over.
+    fn react(&mut self, heard: LoopEvent) -> Result<Option<AcquireOutcome>> {
+        let now = self.core().world.now();
+        if !matches!(heard, LoopEvent::Claim(ClaimEvent::Rung)) {
+            self.retry_at = Moment::FAR;
+        }
+        match heard {
+            LoopEvent::Verdict(Ok(verdict)) => return self.heard(verdict, now),
+            LoopEvent::Undone(Ok(_)) => self.undone(now),
+            LoopEvent::Confirmed(Ok(answers)) => {
+                return Ok(self.confirmed(answers, now)?.map(AcquireOutcome::Granted));
+            }
+            LoopEvent::Verdict(Err(error)) => {
+                if !error.may_have_happened() {
+                    self.live().with(|state, _| state.answered());
+                }
+                self.failed(error, now)?;
+            }
+            LoopEvent::Confirmed(Err(error)) | LoopEvent::Undone(Err(error)) => {
+                self.failed(error, now)?;
+            }
+            LoopEvent::Claim(ClaimEvent::Turn(Turn::Granted(grant))) => {
+                return Ok(self.start_on_push(grant, now).map(AcquireOutcome::Granted));
+            }
+            LoopEvent::Claim(ClaimEvent::Turn(Turn::Settled(outcome))) => {
+                return self.ended_before(Verdict::Settled(outcome)).map(Some);
+            }
+            LoopEvent::Claim(ClaimEvent::Turn(Turn::Ended(
+                ended @ (Ended::Closed | Ended::Conflict { .. }),
+            ))) => return Err(ended.into()),
+            LoopEvent::Claim(ClaimEvent::Rung) if now >= self.deadline() => {
+                return self.wait_over(now).map(Some);
+            }
+            LoopEvent::OurTurn | LoopEvent::Claim(ClaimEvent::Rung) if self.is_down() => {
+                return self.fall_back().map(Some);
+            }
+            // It has its turn in the local line: now ask the engine.
+            LoopEvent::OurTurn => self.ask_again(now),
+            LoopEvent::Claim(ClaimEvent::Rung) if self.stands_in_local_line() => {}
+            LoopEvent::Claim(ClaimEvent::Rung) if now >= self.give_up && self.gives_up(now) => {
+                return Err(self.no_answer(now));
+            }
+            LoopEvent::Claim(ClaimEvent::Rung) => self.rung(now),
+            LoopEvent::Claim(ClaimEvent::Turn(_)) => self.ask_again(now),
+        }
+        Ok(None)
+    }
+
+    /// A turn that was too old to be started has been renewed, or not. Returns the hold if it started.
     fn confirmed(&mut self, answers: Vec<Renewed>, now: Moment) -> Result<Option<HeldClaim>> {
         match answers.into_iter().next() {
             Some(Renewed::Held(grant)) => return Ok(self.start(grant, now)),
             Some(Renewed::Unknown(error)) => self.failed(error, now)?,
-            // The turn has run out. The ticket has not.
+            // The turn has run out, but the ticket has not.
             _ => self.ask_again(now),
         }
         Ok(None)
     }
 
-    /// Does what is due, where that is not the end.
+    /// Does what is due, except giving up.
     fn rung(&mut self, now: Moment) {
         if now >= self.doubt_at {
             self.doubt(now);
@@ -306,7 +301,7 @@ impl WaitLoop {
         }
     }
 
-    /// Whether the engine is out of reach for a claim that would go on without it.
+    /// Whether the engine cannot be reached and this claim would continue without it.
     fn is_down(&self) -> bool {
         self.goes_on_without()
             && !self.stands_in_local_line()
@@ -317,7 +312,7 @@ impl WaitLoop {
         matches!(self.open_step, OpenStep::Line(_))
     }
 
-    /// The engine has answered the claim. Returns how the wait ended, if it did.
+    /// The engine has answered the claim. Returns the outcome, if the wait is over.
     fn heard(&mut self, verdict: Verdict, now: Moment) -> Result<Option<AcquireOutcome>> {
         self.has_answered();
         self.live().with(|state, _| state.answered());
@@ -337,10 +332,13 @@ impl WaitLoop {
     }
 
     fn stand(&mut self, place: Place, now: Moment) {
-        self.waiting.stands(&place);
+        if let Some(waiting) = &mut self.waiting {
+            waiting.stands(&place);
+        }
+        self.turn_by = None;
         self.core().table.tell(self.live(), |state, _| state.stands(place, now));
         if self.goes_on_without() {
-            self.core().watch_line();
+            self.core().watch_line(self.live());
         }
     }
 
@@ -348,7 +346,7 @@ impl WaitLoop {
         AcquireOutcome::Busy(self.guard.take(), HeldBy::Holder(holder))
     }
 
-    /// There is nothing to wait for any more.
+    /// The outcome if there is nothing left to wait for.
     fn ended_before(&self, verdict: Verdict) -> Result<AcquireOutcome> {
         self.refused();
         match (verdict, self.live().claim.once) {
@@ -384,8 +382,8 @@ impl WaitLoop {
         event.map(LoopEvent::Claim)
     }
 
-    /// The engine notes that a once has begun when its turn is taken, not when it is pushed: such a
-    /// one is renewed first.
+    /// The engine records that a once has begun when its turn is taken, not when it is pushed: such a turn is
+    /// renewed first.
     fn start_on_push(&mut self, mut grant: Grant, now: Moment) -> Option<HeldClaim> {
         if self.live().claim.once.is_some() {
             grant.start_by = Moment::ORIGIN;
@@ -393,16 +391,19 @@ impl WaitLoop {
         self.start(grant, now)
     }
 
-    /// Starts on a grant, or has it renewed first if it is old. Returns the hold if it started.
+    /// Starts a grant, or renews it first if it is old. Returns the hold if it started.
     fn start(&mut self, grant: Grant, now: Moment) -> Option<HeldClaim> {
         if now <= grant.start_by {
-            let span = self.waiting.ends();
-            self.guard.start(&grant, now, now.since(self.waiting.started), &span);
+            let span = self.ends();
+            self.guard.start(&grant, now, now.since(self.started), &span);
             return Some(self.guard.take().held(grant.fence));
         }
         if self.live().claim.once.is_some() {
             self.unstarted = Some(grant.fence);
         }
+        // Once, so that an engine that is always slow cannot put off the end of the wait for ever.
+        let turn_by = now + self.core().longest_silence();
+        self.turn_by.get_or_insert(turn_by);
         if self.may_ask_at_once(now) {
             self.asks(now);
             let core = self.core().clone();
@@ -415,8 +416,9 @@ impl WaitLoop {
         None
     }
 
-    /// The engine says that it was begun and never settled. If that was this claim, whose caller has never
-    /// heard of its turn, it was not: the engine forgets it, and is asked again.
+    /// The engine reports that the once was begun and never settled. If the grant that began it was this claim's own,
+    /// and its caller never heard of that grant, no work was done: the engine has to forget the beginning, and is then
+    /// asked again.
     fn undo(&mut self, now: Moment) {
         let Some(fence) = self.unstarted else { return };
         self.asks(now);
@@ -461,6 +463,20 @@ impl WaitLoop {
 
     fn core(&self) -> &Arc<Core> {
         self.guard.core()
+    }
+}
+
+/// The outcome, which is also reported.
+impl Future for WaitLoop {
+    type Output = Result<AcquireOutcome>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<AcquireOutcome>> {
+        let this = self.get_mut();
+        let end = ready!(this.poll_turn(cx)).map_err(|error| this.explain(error));
+        if !this.core().forked() {
+            this.report(&end);
+        }
+        Poll::Ready(end)
     }
 }
 

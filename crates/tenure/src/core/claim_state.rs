@@ -1,8 +1,8 @@
-//! One claim as its own process sees it, from the request to the end.
+//! A claim as its own process sees it, from the request to the end.
 //!
-//! A state machine and nothing else: it is told what happened and when, and returns the [`Effects`] that
-//! this has. It has no mutex, reads no clock, and knows neither wakers, engines nor logs; all of these are
-//! the [live claim](crate::core::live_claim)'s and the [table](crate::core::claim_table)'s.
+//! It is a pure state machine: it is told what happened and when, and returns the resulting [`Effects`]. It has no
+//! mutex, reads no clock, and knows nothing of wakers, engines or logs. All of these belong to the
+//! [live claim](crate::core::live_claim) and the [table](crate::core::claim_table).
 
 mod detach;
 mod due;
@@ -21,28 +21,29 @@ use crate::model::request::Request;
 #[derive(Debug)]
 pub(crate) struct ClaimState {
     phase: Phase,
-    /// A renewal of the watchdog's is on its way.
+    /// A renewal sent by the watchdog is under way.
     in_flight: bool,
-    /// Requests that can put the claim in line and were never answered: they may still arrive.
+    /// The number of requests that can put the claim in line and were never answered: they may still arrive.
     open: u32,
-    /// What it was granted with.
+    /// The fence it was granted with.
     fence: Fence,
-    lost: Option<Ended>,
-    /// Others may know the id, and have left.
+    /// Boxed because it is rare, and a process may have a million claims.
+    lost: Option<Box<Ended>>,
+    /// Others may know the id, and may have left.
     attached: bool,
-    /// The engine has never heard of it.
+    /// The engine has never been asked.
     unsent: bool,
     /// When it was granted.
     since: Moment,
-    /// When its owner left, if that was looked at.
+    /// When its owner left, if the clock was read.
     left_at: Moment,
-    /// What became of a once.
-    settle: Option<Settle>,
-    /// That it was left in time follows from a leave that was never answered.
+    /// How a once ended.
+    settle: Option<Box<Settle>>,
+    /// That it was left in time is only a conclusion: its leave was never answered.
     guessed: bool,
 }
 
-/// What the waiting loop wakes up for.
+/// What the waiting loop is woken for.
 #[derive(Debug)]
 pub(crate) enum ClaimEvent {
     Turn(Turn),
@@ -68,7 +69,7 @@ impl ClaimState {
 
     // The waiting loop.
 
-    /// What the loop has to hear now. If there is nothing, it is to be woken for a turn, or at `ring_at`.
+    /// The next event for the loop. If there is none, the loop is to be woken for a turn, or at `ring_at`.
     pub(crate) fn next_event(&mut self, ring_at: Moment) -> Option<ClaimEvent> {
         let Phase::Asking(asking) = &mut self.phase else {
             return Some(ClaimEvent::Turn(Turn::Ended(Ended::Closed)));
@@ -91,9 +92,9 @@ impl ClaimState {
         }
     }
 
-    /// The grant is taken: the claim holds from now on.
+    /// The grant is taken: the claim now holds.
     ///
-    /// The end of the grant may have been pushed before its answer was heard: then it is lost at once.
+    /// If the end of the grant was pushed before its answer was handled, the claim is lost at once.
     pub(crate) fn start(&mut self, request: &Request, grant: &Grant, now: Moment) -> Effects {
         let ended = match &self.phase {
             Phase::Asking(Asking { turn: Some(Turn::Ended(ended)), .. }) => Some(ended.clone()),
@@ -118,18 +119,18 @@ impl ClaimState {
         effects
     }
 
-    /// A request was sent, and its answer is not at hand.
+    /// A request was sent, and its answer is not available yet.
     pub(crate) fn asked(&mut self) {
         self.open += 1;
     }
 
-    /// The claim's last request is answered, or has failed for certain.
+    /// The claim's last request was answered, or has certainly failed.
     pub(crate) fn answered(&mut self) {
         self.open -= 1;
     }
 
-    /// The engine refused the claim. Returns whether it keeps nothing of it: an earlier request that
-    /// was never answered may still arrive.
+    /// The engine refused the claim. Returns whether the engine has nothing of it: an earlier request that was
+    /// never answered may still arrive.
     pub(crate) fn refused(&mut self) -> bool {
         let clean = self.open == 0;
         if clean {
@@ -138,12 +139,12 @@ impl ClaimState {
         clean
     }
 
-    /// It is there, and the engine was not asked yet: whoever drops it now leaves nothing.
+    /// The engine has not been asked yet: dropping the claim now leaves nothing behind.
     pub(crate) fn not_sent(&mut self) {
         self.unsent = true;
     }
 
-    /// The claim to send first, with what was seen since it was made.
+    /// The claim to send first, with the highest fence seen since it was made.
     pub(crate) fn first(&mut self, request: &Request, seen: Fence) -> Claim {
         self.unsent = false;
         self.to_send(request, seen)
@@ -160,7 +161,7 @@ impl ClaimState {
         Claim { ticket, seen, ..request.claim.clone() }
     }
 
-    /// The engine cannot be reached: the loop hears of it.
+    /// The engine cannot be reached: tells the loop.
     pub(crate) fn ring(&mut self) -> Effects {
         let mut effects = Effects::none();
         if let Phase::Asking(asking) = &mut self.phase {
@@ -172,7 +173,7 @@ impl ClaimState {
 
     // The engine's pushes.
 
-    /// Takes what the engine pushed; `false` if nobody waits for it.
+    /// Takes what the engine pushed. Returns `false` if nobody waits for it.
     pub(crate) fn deliver(&mut self, turn: Turn) -> (bool, Effects) {
         let mut effects = Effects::none();
         let taken = match (&mut self.phase, turn) {
@@ -189,7 +190,7 @@ impl ClaimState {
                 effects.look_at = at;
                 true
             }
-            // It will not ask again: whatever comes now comes too late.
+            // It will not ask again: whatever arrives now is too late.
             (
                 Phase::Asking(Asking {
                     turn: Some(Turn::Ended(Ended::Closed | Ended::Conflict { .. })),
@@ -208,8 +209,8 @@ impl ClaimState {
                 self.lose(ended, None, &mut effects);
                 true
             }
-            // A turn that comes late is an old one, but its claim is alive: to say that nobody waits
-            // for it would have the engine leave the hold.
+            // A late turn is a stale one, but its claim is alive: answering that nobody waits for it would make
+            // the engine leave the hold.
             (Phase::Held(_), _) | (Phase::Detached(_), Turn::Granted(_)) => true,
             (Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_), _) => false,
         };
@@ -234,10 +235,10 @@ impl ClaimState {
 
     // What others may know.
 
-    /// The end that is known, or that the clock says. Looking is enough to notice it.
+    /// The end, if it is known or the clock shows it. No event is needed for the latter.
     pub(crate) fn ended(&self, request: &Request, now: Moment) -> Option<Ended> {
-        if self.lost.is_some() {
-            return self.lost.clone();
+        if let Some(ended) = self.lost.as_deref() {
+            return Some(ended.clone());
         }
         match &self.phase {
             Phase::Held(held) if held.is_kept() => None,
@@ -267,12 +268,12 @@ impl ClaimState {
         matches!(&self.phase, Phase::Held(_)).then_some(self.since)
     }
 
-    /// When it was granted, and when its owner left if that is known. Also when it is over.
+    /// When it was granted, and when its owner left, if known. Also after it is over.
     pub(crate) fn times(&self) -> (Moment, Option<Moment>) {
         (self.since, Some(self.left_at).filter(|left_at| *left_at != Moment::FAR))
     }
 
-    /// Since when it holds, or since when it stands in line.
+    /// Whether it holds (or waits), and since when.
     #[cfg(feature = "metrics")]
     pub(crate) fn standing(&self) -> Option<(bool, Moment)> {
         match &self.phase {
@@ -282,7 +283,7 @@ impl ClaimState {
         }
     }
 
-    /// Where it waits, as of the last answer.
+    /// Its place, as of the last answer.
     pub(crate) fn place(&self) -> Option<&Place> {
         match &self.phase {
             Phase::Asking(asking) => asking.place.as_deref(),
@@ -290,12 +291,17 @@ impl ClaimState {
         }
     }
 
-    /// Its ticket, while it waits and has heard nothing.
+    /// Its ticket, while it waits and nothing was pushed to it.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         match &self.phase {
             Phase::Asking(Asking { turn: None, place: Some(place), .. }) => Some(place.ticket),
             _ => None,
         }
+    }
+
+    /// Whether it was neither granted nor left yet.
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(self.phase, Phase::Asking(_))
     }
 
     pub(crate) fn at_risk(&self) -> Option<Arc<Risk>> {
@@ -311,21 +317,23 @@ impl ClaimState {
     }
 }
 
-/// When to renew what was granted. By its own share a little earlier: many that were granted together
-/// must not be due together for ever.
+/// When to renew a grant. Each claim renews a little earlier, by a share of its own, so that claims granted
+/// together do not stay due together.
 fn renew_at(request: &Request, grant: &Grant) -> Moment {
     let at = match request.terms.renew_every {
         Some(every) if !grant.first_life => (grant.sent + every).min(grant.start_by),
         _ => grant.renew_by,
     };
-    let (share, span) = ((request.claim.id.bits() >> 48) as u32, grant.sent.until(at));
-    let at = (at - span / 8 * share / (1 << 16)).as_nanos();
-    // And with others on a beat: to be woken for each alone costs more than to renew it.
-    let beat = (span.as_nanos() as u64 / 128).max(1).next_power_of_two() / 2;
-    Moment::from_nanos(at - at % beat.max(1))
+    let (share, at) = (u128::from(request.claim.id.bits() >> 48), at.as_nanos());
+    let span = at.saturating_sub(grant.sent.as_nanos());
+    let early = (u128::from(span / 8) * share) >> 16;
+    let at = at - early as u64;
+    // Round down to a common beat: waking up for each claim alone costs more than its renewal.
+    let beat = ((span / 128).max(1).next_power_of_two() / 2).max(1);
+    Moment::from_nanos(at & !(beat - 1))
 }
 
-/// When a hold that was granted then has lasted for its longest.
+/// When a hold granted at `since` reaches `max_hold`.
 fn cap(request: &Request, since: Moment) -> Moment {
     request.terms.max_hold.map_or(Moment::FAR, |max_hold| since + max_hold)
 }

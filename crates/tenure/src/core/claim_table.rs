@@ -1,8 +1,8 @@
 //! The claim table: every claim of this process that is not over, by name. Turns arrive here.
 //!
-//! A claim is here before its request is sent, so that no push can come too early, and until the engine
-//! has acknowledged its end. The watchdog looks at what is due in the same table. Claims of one name share
-//! a shard, so that a look sees which of them stands foremost.
+//! A claim is here before its request is sent, so that no push can come too early, and stays until the engine has
+//! acknowledged its end. The watchdog finds what is due in the same table. Claims of one name share a shard, so a
+//! look sees which of them is foremost.
 
 mod shard;
 
@@ -72,7 +72,7 @@ impl ClaimTable {
         self.shard(&live.claim.name).claims().insert(live);
     }
 
-    /// Inserts a claim that was detached before, maybe by this process; `false` if this process still
+    /// Inserts a claim that was detached before, maybe by this process. Returns `false` if this process still
     /// holds it.
     pub(crate) fn insert_again(&self, live: Arc<LiveClaim>) -> bool {
         let mut claims = self.shard(&live.claim.name).claims();
@@ -87,7 +87,7 @@ impl ClaimTable {
         true
     }
 
-    /// Lets go of a detached hold that was only checked on.
+    /// Detaches a hold again that was only checked.
     pub(crate) fn detach(&self, live: &Arc<LiveClaim>) {
         match live.detach(self.world.now()) {
             Ok((forget_at, _)) => self.schedule(live, forget_at),
@@ -97,7 +97,8 @@ impl ClaimTable {
 
     pub(crate) fn remove(&self, live: &LiveClaim) {
         let shard = self.shard(&live.claim.name);
-        // It may be the last that holds on to the handle, whose end is heard beyond this table.
+        // Dropped after unlocking: it may be the last owner of the handle, and dropping that affects more than
+        // this table.
         let removed = shard.claims().remove(live);
         if let Some((_, look_at)) = &removed {
             self.look_by(shard, *look_at);
@@ -113,7 +114,7 @@ impl ClaimTable {
         self.look_by(shard, at);
     }
 
-    /// A renewal was answered: the claim is looked at when it needs that again, and not before.
+    /// A renewal was answered: the claim is looked at when that is needed next, and not before.
     pub(crate) fn renewed(&self, live: &Arc<LiveClaim>, now: Moment) {
         let shard = self.shard(&live.claim.name);
         let next = shard.claims().look_next(live, now);
@@ -121,8 +122,8 @@ impl ClaimTable {
     }
 
     fn look_by(&self, shard: &Shard, at: Moment) {
-        // Nearly always something else is due earlier. If that has just been looked at, so was this:
-        // a claim is changed before it is scheduled, and a look resets the mark before it begins.
+        // Nearly always something else is due earlier. If that look has just happened, it covered this claim as
+        // well: a claim is changed before it is scheduled, and a look resets the mark before it begins.
         if shard.due.load(SeqCst) <= at.as_nanos() {
             return;
         }
@@ -132,16 +133,16 @@ impl ClaimTable {
         }
     }
 
-    /// A new watchdog takes over: answers to what the last one sent will not be heard.
+    /// A new watchdog takes over: answers to what the last one sent will not be received.
     pub(crate) fn take_over(&self) {
-        for live in self.all() {
+        self.for_each(|live| {
             live.with(|state, _| state.not_in_flight());
-            self.schedule(&live, Moment::ORIGIN);
-        }
+            self.schedule(live, Moment::ORIGIN);
+        });
     }
 
-    /// Sets and returns when the watchdog looks next. Whatever is due earlier is either counted in the answer or
-    /// notifies the watchdog.
+    /// Sets and returns when the watchdog looks next. Anything that is due earlier is either included in the
+    /// result or notifies the watchdog.
     pub(crate) fn settle_next_look(&self) -> Moment {
         let earliest = || self.shards.iter().map(|shard| shard.due.load(SeqCst)).min();
         loop {
@@ -153,14 +154,14 @@ impl ClaimTable {
         }
     }
 
-    /// Looks at what is due, and collects what is to be done.
+    /// Looks at what is due, and collects the work that follows.
     pub(crate) fn look(&self, now: Moment) -> Vec<(Arc<LiveClaim>, Work)> {
         let mut found = Vec::new();
         for shard in &self.shards {
             if shard.due.load(SeqCst) > now.as_nanos() {
                 continue;
             }
-            // Reset before the look: whatever changes behind it lowers the mark again.
+            // Reset before the look: a change after it lowers the mark again.
             shard.due.store(u64::MAX, SeqCst);
             let mut claims = shard.claims();
             for Due { live, ticket, first } in claims.due(now) {
@@ -172,12 +173,12 @@ impl ClaimTable {
             }
             shard.due.fetch_min(claims.next().as_nanos(), SeqCst);
         }
-        // The table's order differs from run to run; what follows from a look must not.
+        // The table's order differs from run to run; the effects of a look must not.
         found.sort_by_key(|(order, ..)| *order);
         found.into_iter().map(|(_, live, work)| (live, work)).collect()
     }
 
-    /// Tells a claim what happened, and carries out what that means.
+    /// Tells a claim what happened, and carries out the effects.
     pub(crate) fn tell(
         &self,
         live: &Arc<LiveClaim>,
@@ -187,7 +188,8 @@ impl ClaimTable {
         self.carry_out(live, work);
     }
 
-    /// Does what needs no engine: forgets, reports, wakes, schedules. What goes to the engine was taken out.
+    /// Carries out everything that needs no engine: forgets, reports, wakes, schedules. What goes to the engine
+    /// has been taken out.
     pub(crate) fn carry_out(&self, live: &Arc<LiveClaim>, work: Work) {
         let Work { effects, waker, observers, holding, local_place } = work;
         if effects.over {
@@ -231,7 +233,7 @@ impl ClaimTable {
         self.tell(live, |state, _| state.left(left, now));
     }
 
-    /// Whether nothing is left to be done. What was let go of needs nothing.
+    /// Whether there is nothing left to do. Detached claims need nothing.
     pub(crate) fn is_idle(&self) -> bool {
         let idle = |shard: &Shard| shard.claims().iter().all(|live| live.is_detached());
         self.shards.iter().all(idle)
@@ -239,16 +241,32 @@ impl ClaimTable {
 
     /// All claims, in the order of their ids.
     pub(crate) fn all(&self) -> Vec<Arc<LiveClaim>> {
-        let mut all: Vec<_> = self
-            .shards
-            .iter()
-            .flat_map(|shard| shard.claims().iter().cloned().collect::<Vec<_>>())
-            .collect();
-        all.sort_by_key(|live| live.claim.id);
-        all
+        self.all_that(|_| true)
     }
 
-    /// Whether a live hold of this very process has that fence.
+    /// All claims of a kind, in the order of their ids, so that what follows does not differ from run to run. A process may
+    /// hold a million, so only those that are wanted are collected and sorted. `wanted` runs under a lock.
+    pub(crate) fn all_that(&self, wanted: impl Fn(&LiveClaim) -> bool) -> Vec<Arc<LiveClaim>> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let claims = shard.claims();
+            let wanted = claims.iter().filter(|live| wanted(live));
+            found.extend(wanted.map(|live| (live.claim.id, live.clone())));
+        }
+        found.sort_unstable_by_key(|(id, _)| *id);
+        found.into_iter().map(|(_, live)| live).collect()
+    }
+
+    /// Does something for every claim, in no order: only for what changes when the watchdog looks at a claim, and nothing
+    /// else. It takes the claims of one shard at a time.
+    fn for_each(&self, act: impl Fn(&Arc<LiveClaim>)) {
+        for shard in &self.shards {
+            let claims: Vec<_> = shard.claims().iter().cloned().collect();
+            claims.iter().for_each(&act);
+        }
+    }
+
+    /// Whether a live hold of this process has that fence.
     pub(crate) fn is_mine(&self, name: &Name, fence: Fence) -> bool {
         let claims = self.shard(name).claims();
         claims
@@ -256,7 +274,7 @@ impl ClaimTable {
             .any(|live| live.claim.name == *name && live.with(|state, _| state.holds(fence)))
     }
 
-    /// The highest fence seen, for claims to carry.
+    /// The highest fence seen, which claims carry.
     pub(crate) fn seen(&self) -> Fence {
         Fence::new(self.seen.load(Relaxed))
     }
@@ -266,13 +284,13 @@ impl ClaimTable {
     }
 
     fn shard(&self, name: &Name) -> &Shard {
-        // The low bits choose the bucket of other tables; these are free.
+        // The low bits choose the bucket in other tables; these are unused.
         &self.shards[(name.local_hash() >> 48) as usize % SHARDS]
     }
 }
 
-/// Whatever is still due right after a look waits for a moment: an engine that answers at once, and
-/// wrongly, must not keep the watchdog from everyone else.
+/// Delays what is still due right after a look: an engine that gives a wrong answer at once must not keep the
+/// watchdog from everyone else.
 pub(crate) fn not_in_circles(next: Moment, now: Moment) -> Moment {
     if next <= now { now + Duration::from_millis(1) } else { next }
 }
@@ -296,19 +314,19 @@ impl Turns for ClaimTable {
     }
 
     fn look_again(&self, shard: u32) {
-        for live in self.all() {
-            if live.ticket().is_some() && (self.shard_of)(&live.claim.name) == shard {
+        for live in self.all_that(|live| live.ticket().is_some()) {
+            if (self.shard_of)(&live.claim.name) == shard {
                 self.deliver(&live.claim.name, &live.claim.id, Turn::LookAgain);
             }
         }
     }
 
     fn check_holds(&self, shards: &[u32]) {
-        for live in self.all() {
+        self.for_each(|live| {
             if shards.contains(&(self.shard_of)(&live.claim.name)) {
-                self.tell(&live, |state, _| state.renew_now());
+                self.tell(live, |state, _| state.renew_now());
             }
-        }
+        });
     }
 }
 
@@ -349,5 +367,106 @@ impl Signal {
         }
         signal.1 = Some(cx.waker().clone());
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::request_builder::RequestBuilder;
+    use crate::model::claim::{Grant, Place, Ticket};
+    use crate::model::name::Space;
+    use crate::model::options::Options;
+    use crate::world::SystemWorld;
+
+    fn table() -> ClaimTable {
+        // Two shards of the engine: names that begin with "a", and all others.
+        let shard_of = |name: &Name| u32::from(!name.as_str().starts_with('a'));
+        ClaimTable::new(Arc::new(SystemWorld), Box::new(shard_of), Reporter::new("test"))
+    }
+
+    fn live(number: u128, name: &str) -> Arc<LiveClaim> {
+        let name = Name::new(Space::Lock, name).unwrap();
+        let mut builder = RequestBuilder::new(name, &Options::new("me".into()));
+        builder.claim.id = ClaimId::from_bytes(number.to_be_bytes());
+        builder.into_live()
+    }
+
+    fn held(number: u128, name: &str, since: Moment) -> Arc<LiveClaim> {
+        let live = live(number, name);
+        let grant = Grant::new(Fence::new(1), since, Duration::from_secs(30), false);
+        drop(live.start(&grant, since, None));
+        live
+    }
+
+    fn waits(number: u128, name: &str, now: Moment) -> Arc<LiveClaim> {
+        let live = live(number, name);
+        let (ticket, floor, later) = (Ticket::new(1), Fence::new(1), now + Duration::from_secs(5));
+        let place =
+            Place { ticket, ahead: 0, floor, asked_at: now, look_again: later, holder: None };
+        live.with(|state, _| state.stands(place, now));
+        live
+    }
+
+    /// A table with many holds and a few that wait, all of which were looked at, so that none is due.
+    fn many_holds(now: Moment) -> (ClaimTable, Vec<Arc<LiveClaim>>) {
+        let table = table();
+        let holds = (0..1000).map(|number| held(number, &format!("a{number}"), now));
+        let holds =
+            holds.chain((1000..2000).map(|number| held(number, &format!("b{number}"), now)));
+        let holds: Vec<_> = holds.collect();
+        holds.iter().for_each(|live| table.insert(live.clone()));
+        // Ids fall while names rise: neither the names nor the order of insertion is the order of ids.
+        for number in 0..10 {
+            table.insert(waits(3000 - number, &format!("a-waits{number}"), now));
+            table.insert(waits(4000 - number, &format!("b-waits{number}"), now));
+        }
+        table.schedule(&holds[0], Moment::ORIGIN);
+        table.shards.iter().for_each(|shard| shard.due.store(0, SeqCst));
+        while table.settle_next_look() <= now {
+            table.look(now);
+        }
+        (table, holds)
+    }
+
+    #[test]
+    fn only_claims_of_a_kind_are_collected_in_the_order_of_their_ids() {
+        let (table, _holds) = many_holds(table().world.now());
+        let waiting = table.all_that(|live| live.ticket().is_some());
+        let ids: Vec<ClaimId> = waiting.iter().map(|live| live.claim.id).collect();
+        let expected = (2991..=3000).chain(3991..=4000).map(|number: u128| number.to_be_bytes());
+        assert_eq!(ids, expected.map(ClaimId::from_bytes).collect::<Vec<_>>());
+        assert_eq!(table.all().len(), 2020);
+    }
+
+    #[test]
+    fn checking_holds_makes_all_of_them_due_and_nothing_else() {
+        let now = table().world.now();
+        let (table, holds) = many_holds(now);
+        assert_eq!(table.look(now).len(), 0, "nothing is due yet");
+        table.check_holds(&[0]);
+        assert!(table.settle_next_look() <= now);
+        let mut renewed = Vec::new();
+        while table.settle_next_look() <= now {
+            let work = table.look(now);
+            assert!(work.iter().all(|(_, work)| work.effects.renew != Moment::FAR));
+            renewed.extend(work.into_iter().map(|(live, _)| live.claim.id));
+        }
+        renewed.sort_unstable();
+        let expected: Vec<ClaimId> = holds[..1000].iter().map(|live| live.claim.id).collect();
+        assert_eq!(renewed, expected, "all holds of that shard, each once");
+    }
+
+    #[test]
+    fn looking_again_reaches_every_claim_that_waits_and_no_hold() {
+        let now = table().world.now();
+        let (table, _holds) = many_holds(now);
+        table.look_again(1);
+        let mut looked = 0;
+        for (live, _) in table.look(now) {
+            assert!(live.claim.name.as_str().starts_with("b-waits"), "{:?}", live.claim.name);
+            looked += 1;
+        }
+        assert_eq!(looked, 10);
     }
 }

@@ -1,4 +1,4 @@
-//! What leaves a claim when it is dropped.
+//! The guards that leave a claim when they are dropped.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::model::moment::Moment;
 use crate::model::options::{OnOutage, Protection, check_ttl};
 use crate::observe::{HoldEnd, Reporter, Subject};
 
-/// A claim that is left when this is dropped. It is there before the request is sent, so that a future that is
-/// dropped at any await point leaves nothing behind.
+/// Leaves its claim when it is dropped. It exists before the request is sent, so a future that is dropped at any
+/// await point leaves nothing behind.
 pub(crate) struct ClaimGuard {
     handle: Arc<Handle>,
     live: Arc<LiveClaim>,
-    /// In the caller's hand: `hold_for` is a promise about what somebody had.
+    /// Whether the caller has the hold: `hold_for` applies only to holds that someone had.
     given: bool,
-    /// Its release is on its way, or another guard has the claim: dropping this one does nothing.
+    /// Its release is under way, or another guard has the claim: dropping this one does nothing.
     left: bool,
 }
 
@@ -30,7 +30,7 @@ impl ClaimGuard {
         ClaimGuard { handle, live, given: false, left: false }
     }
 
-    /// The guard of another claim, of the same caller.
+    /// A guard for another claim of the same caller.
     pub(crate) fn beside(&self, live: Arc<LiveClaim>) -> ClaimGuard {
         ClaimGuard::new(self.handle.clone(), live)
     }
@@ -43,7 +43,7 @@ impl ClaimGuard {
         &self.handle.core
     }
 
-    /// The claim was granted after it had waited that long, in that span: it holds from now on.
+    /// The claim was granted after it had waited for this long, in this span: it now holds.
     pub(crate) fn start(&self, grant: &Grant, now: Moment, waited: Duration, acquire: &Span) {
         let say = |reporter: &Reporter, live: &LiveClaim| reporter.granted(live, waited, acquire);
         self.start_and_say(grant, now, acquire, say);
@@ -63,16 +63,16 @@ impl ClaimGuard {
             core.outage.granted(&live.claim.name, grant.fence);
         }
         let holding = table.reporter.holding(&live.claim, grant, acquire);
-        let work = live.start(grant, now, holding);
-        // Before anything is said: whoever listens may take its time.
-        table.schedule(live, work.effects.look_at);
+        let (look_at, work) = live.start(grant, now, holding);
+        // Before reporting, because a listener may take its time.
+        table.schedule(live, look_at);
         say(&table.reporter, live);
-        if !work.effects.is_empty() {
+        if let Some(work) = work {
             table.carry_out(live, work);
         }
     }
 
-    /// Moves the claim into a guard of its own; dropping this one does nothing from now on.
+    /// Moves the claim into a new guard; dropping this one then does nothing.
     pub(crate) fn take(&mut self) -> ClaimGuard {
         let (handle, live) = (self.handle.clone(), self.live.clone());
         ClaimGuard {
@@ -83,7 +83,7 @@ impl ClaimGuard {
         }
     }
 
-    /// The claim as one that holds, which was [started](ClaimGuard::start) with this fence.
+    /// Turns the guard into that of a hold, which was [started](ClaimGuard::start) with this fence.
     pub(crate) fn held(self, fence: Fence) -> HeldClaim {
         HeldClaim { guard: self, fence }
     }
@@ -104,7 +104,7 @@ pub(crate) struct HeldClaim {
     fence: Fence,
 }
 
-/// What is made of a claim that was granted, for the caller who asked for it.
+/// What a held claim becomes for the caller that asked for it.
 pub(crate) trait FromHeld {
     fn from_held(held: HeldClaim) -> Self;
 }
@@ -116,7 +116,7 @@ impl FromHeld for HeldClaim {
 }
 
 impl HeldClaim {
-    /// The engine says that a hold of this id is there, and this process goes on with it.
+    /// The engine says that a hold with this id exists, and this process continues it.
     pub(crate) fn attached(
         handle: Arc<Handle>,
         live: Arc<LiveClaim>,
@@ -130,13 +130,13 @@ impl HeldClaim {
         guard.held(grant.fence).given()
     }
 
-    /// It is in the caller's hand from now on.
+    /// The caller now has it.
     pub(crate) fn given(mut self) -> HeldClaim {
         self.guard.given = true;
         self
     }
 
-    /// Takes it back from the caller that it was not given to yet.
+    /// Takes it back before the caller has it.
     pub(crate) fn not_given(mut self) -> HeldClaim {
         self.guard.given = false;
         self
@@ -160,8 +160,8 @@ impl HeldClaim {
         self.guard.left = true;
     }
 
-    /// Hands it over without leaving. Returns whether a request of its claim may still arrive. If it
-    /// has ended it is left like any other.
+    /// Hands it over without leaving. Returns whether a request of its claim may still arrive. If it has ended,
+    /// it is left like any other.
     pub(crate) fn detach(mut self) -> Result<bool> {
         let (core, live) = (self.core(), self.live());
         if core.forked() {
@@ -175,7 +175,7 @@ impl HeldClaim {
         Ok(in_doubt)
     }
 
-    /// Makes it last `ttl` from now, if its terms allow that.
+    /// Extends it to `ttl` from now, if its terms allow that.
     pub(crate) async fn extend(&self, ttl: Duration) -> Result<()> {
         let (core, live) = (self.core(), self.live());
         core.open()?;
@@ -194,7 +194,7 @@ impl HeldClaim {
         self.renew_for(ttl).await
     }
 
-    /// Asks the engine once to make it last `ttl` from now.
+    /// Asks the engine once to extend it to `ttl` from now.
     pub(crate) async fn renew_for(&self, ttl: Duration) -> Result<()> {
         let (core, live) = (self.core(), self.live());
         let (name, id) = (live.claim.name.clone(), live.claim.id);
@@ -214,7 +214,7 @@ impl HeldClaim {
 }
 
 impl Core {
-    /// Waits for the answer to a leave: `to_the_end` of the hold, or as long as anyone waits for an answer.
+    /// Waits for the answer to a leave: to the end of the hold if `to_the_end`, otherwise as long as callers do.
     pub(crate) async fn answer_to_leave(
         &self,
         live: &Arc<LiveClaim>,
@@ -231,7 +231,7 @@ impl Core {
         released
     }
 
-    /// The first end that is known, or that the clock says. A forked child holds nothing.
+    /// The first end that is known or that the clock shows. A forked child holds nothing.
     pub(crate) fn ended<'a>(
         &self,
         mut claims: impl Iterator<Item = &'a Arc<LiveClaim>>,

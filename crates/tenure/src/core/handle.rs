@@ -19,7 +19,7 @@ use crate::observe::Reporter;
 use crate::system;
 use crate::world::World;
 
-/// What users hold on to: when the last handle is dropped, the watchdog finishes its work and ends.
+/// What users own: when the last handle is dropped, the watchdog finishes its work and ends.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) core: Arc<Core>,
@@ -33,7 +33,7 @@ pub(crate) struct Core {
     pub(crate) table: Arc<ClaimTable>,
     pub(crate) lines: Arc<local_line::LocalLines>,
     pub(crate) outage: Outage,
-    /// Keeps the holds that the engine did not grant; made with the first of them.
+    /// Keeps the holds that the engine did not grant. Made for the first of them.
     stand_in: OnceLock<Arc<dyn Engine>>,
     pub(crate) abandoned: AtomicBool,
     pub(crate) closed: AtomicBool,
@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    /// A name as it is now; `None` if nobody uses it.
+    /// The current state of a name; `None` if nobody uses it.
     pub(crate) async fn view(&self, name: &Name) -> Result<Option<View>> {
         let asked = async {
             name.check()?;
@@ -124,8 +124,8 @@ impl Core {
         Ok(broken)
     }
 
-    /// Refuses work for a closed or forked connection. After a fork nothing else may be touched:
-    /// another thread of the parent may have held any of its locks.
+    /// Fails if this is closed or was forked. After a fork nothing else may be touched: another thread of the
+    /// parent may have held any of its locks.
     pub(crate) fn open(&self) -> Result<()> {
         if self.forked() || self.closed.load(SeqCst) { Err(Error::closed()) } else { Ok(()) }
     }
@@ -134,7 +134,7 @@ impl Core {
         self.generation != system::generation()
     }
 
-    /// Who keeps the claim: the engine, or what stands in for it.
+    /// What keeps the claim: the engine, or its stand-in.
     pub(crate) fn engine_of(&self, live: &LiveClaim) -> &Arc<dyn Engine> {
         match live.protection {
             Protection::Engine => &self.engine,
@@ -146,14 +146,14 @@ impl Core {
         self.stand_in.get_or_init(|| Arc::new(StandIn::new(self.world.clone())))
     }
 
-    /// Leaves a claim, held or waiting. Never blocks: this is what `Drop` does. Only what was given
-    /// to its caller is kept for `hold_for`.
+    /// Leaves a claim, held or waiting. Never blocks, because `Drop` calls it. Only a hold that its caller had is
+    /// kept for `hold_for`.
     pub(crate) fn leave(&self, live: &Arc<LiveClaim>, given: bool) {
-        // What a once left must not wait for its leave.
+        // The outcome of a once must not wait for `hold_for`.
         let may_be_kept = given && !live.terms.hold_for.is_zero() && live.claim.once.is_none();
         let now = if may_be_kept { self.world.now() } else { Moment::FAR };
         let (leave, work) = live.leave(now);
-        if !work.effects.is_empty() {
+        if let Some(work) = work {
             self.table.carry_out(live, work);
         }
         let Some(leave) = leave else {
@@ -162,26 +162,32 @@ impl Core {
                 self.table.schedule(live, Moment::ORIGIN);
                 return;
             }
-            // Lost, and its owner has come to the end; or never sent.
+            // It was lost, and its owner is done; or it was never sent.
             drop(live.take_local_place());
             if is_over {
                 self.table.remove(live);
             }
             return;
         };
-        self.engine_of(live).leave_soon(leave, Ack::new(self.table.clone(), live.clone()));
+        let engine = self.engine_of(live);
+        let left = engine.leave_at_once(&leave);
+        let is_answered = left.is_some();
+        match left {
+            Some(left) => self.table.left(live, Some(left)),
+            None => engine.leave_soon(leave, Ack::new(self.table.clone(), live.clone())),
+        }
         if live.outage() == OnOutage::Local {
-            // Behind the leave, so that the next of this process asks after it. Not when that is answered:
-            // in an outage that takes a ttl.
+            // After the leave, so that the next claim of this process asks after it. Not when that is answered:
+            // during an outage that takes a ttl.
             drop(live.take_local_place());
         }
-        if live.with(|state, _| state.is_leaving()) {
+        if !is_answered && live.with(|state, _| state.is_leaving()) {
             let (now, is_down) = (self.world.now(), self.is_down(&live.claim.name));
             self.table.tell(live, |state, request| state.await_answer(request, now, is_down));
         }
     }
 
-    /// Whether the name's part of the engine is out of reach.
+    /// Whether the part of the engine that keeps the name is down.
     pub(crate) fn is_down(&self, name: &Name) -> bool {
         self.outage.any.load(SeqCst) && self.outage.is_down(self.engine.shard(name))
     }

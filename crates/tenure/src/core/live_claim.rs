@@ -1,8 +1,8 @@
-//! A claim of this process that is not over: its state, and what hangs on it.
+//! A claim of this process that is not over: its state, and everything attached to it.
 //!
-//! The waiting loop, the guard, the watchdog and the engine's pushes all meet here, under one short mutex.
-//! What the [state](crate::core::claim_state) says is to be done comes out as [`Work`], for when the mutex is
-//! free: no waker is woken, no listener called and nothing foreign dropped under it.
+//! The waiting loop, the guard, the watchdog and the engine's pushes all meet here, under one short mutex. The
+//! effects of its [state](crate::core::claim_state) are returned as [`Work`], which is done after unlocking: no
+//! waker is woken, no listener called and nothing foreign dropped under the mutex.
 
 mod observer_id;
 mod timer;
@@ -30,17 +30,17 @@ pub(crate) struct LiveClaim {
 #[derive(Debug)]
 struct Shared {
     state: ClaimState,
-    /// The waiting loop.
+    /// The waker of the waiting loop.
     waker: Option<Waker>,
-    /// Whoever observes risk, loss or release, by a number of their own.
+    /// The observers of risk, loss or release, by their ids.
     observers: Vec<(u64, Waker)>,
-    /// What it has in this process's own line.
+    /// Its place in the local line.
     local_place: Option<Box<LocalPlace>>,
-    /// What lasts as long as the hold, where somebody wants to know.
+    /// The span and the gauges of the hold, if there is a listener.
     holding: Option<Arc<Holding>>,
 }
 
-/// What is to be done about a claim, with all that it takes, now that its mutex is free.
+/// What is to be done about a claim after unlocking, with everything needed for it.
 #[must_use = "what is to be done must be carried out"]
 pub(crate) struct Work {
     pub(crate) effects: Effects,
@@ -73,13 +73,15 @@ impl LiveClaim {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the state what happened. Returns what is to be done, which is
-    /// [carried out](crate::core::claim_table::ClaimTable::carry_out) by whoever has the table.
+    /// Tells the state what happened. Returns the work that follows, which the caller [carries
+    /// out](crate::core::claim_table::ClaimTable::carry_out) with the table.
     pub(crate) fn tell(&self, told: impl FnOnce(&mut ClaimState, &Request) -> Effects) -> Work {
-        self.tell_for(|state, request| ((), told(state, request))).1
+        let mut shared = self.shared();
+        let effects = told(&mut shared.state, &self.request);
+        shared.work(effects)
     }
 
-    /// The same where the state also has an answer.
+    /// The same, if the state also returns a value.
     pub(crate) fn tell_for<T>(
         &self,
         told: impl FnOnce(&mut ClaimState, &Request) -> (T, Effects),
@@ -89,7 +91,7 @@ impl LiveClaim {
         (answer, shared.work(effects))
     }
 
-    /// Notes what has no effects, or looks at the state.
+    /// Changes the state without effects, or reads it.
     pub(crate) fn with<T>(&self, told: impl FnOnce(&mut ClaimState, &Request) -> T) -> T {
         told(&mut self.shared().state, &self.request)
     }
@@ -106,28 +108,34 @@ impl LiveClaim {
         Poll::Pending
     }
 
-    /// The grant is taken: the claim holds from now on, and `holding` lasts as long as it does.
-    pub(crate) fn start(&self, grant: &Grant, now: Moment, holding: Option<Arc<Holding>>) -> Work {
+    /// The grant is taken: the claim now holds, and `holding` lives as long as the hold. Returns when to look at
+    /// it, and the work that follows, if there is any.
+    pub(crate) fn start(
+        &self,
+        grant: &Grant,
+        now: Moment,
+        holding: Option<Arc<Holding>>,
+    ) -> (Moment, Option<Work>) {
         let mut shared = self.shared();
         let effects = shared.state.start(&self.request, grant, now);
         shared.holding = holding;
         let waker = shared.waker.take();
-        let work = shared.work(effects);
-        // Dropped when the mutex is free: it may be the last of a task that holds something itself.
+        let (look_at, work) = (effects.look_at, shared.any_work(effects));
+        // Dropped after unlocking: it may be the last reference to a task that has a hold itself.
         drop(shared);
         drop(waker);
-        work
+        (look_at, work)
     }
 
-    /// Its owner leaves. Returns the leave to send, if there is one.
-    pub(crate) fn leave(&self, now: Moment) -> (Option<Leave>, Work) {
+    /// Its owner leaves. Returns the leave to send, and the work that follows, if there is any.
+    pub(crate) fn leave(&self, now: Moment) -> (Option<Leave>, Option<Work>) {
         let mut shared = self.shared();
         let mut effects = shared.state.leave(&self.request, now);
         let sends = std::mem::take(&mut effects.leave);
-        (sends.then(|| shared.state.leave_of(&self.request)), shared.work(effects))
+        (sends.then(|| shared.state.leave_of(&self.request)), shared.any_work(effects))
     }
 
-    /// Hands over a hold without leaving it; see [`ClaimState::detach`]. Nobody observes it any more.
+    /// Hands over a hold without leaving it; see [`ClaimState::detach`]. It has no observers any more.
     pub(crate) fn detach(&self, now: Moment) -> Result<(Moment, bool), Ended> {
         let mut shared = self.shared();
         let detached = shared.state.detach(&self.request, now)?;
@@ -138,24 +146,24 @@ impl LiveClaim {
         Ok(detached)
     }
 
-    /// What lasted as long as the hold that was handed over.
+    /// The span and the gauges of a hold that was handed over.
     pub(crate) fn take_holding(&self) -> Option<Arc<Holding>> {
         self.shared().holding.take()
     }
 
-    /// It has its turn in this process's own line, and keeps it as long as it lasts.
+    /// It has its turn in the local line, and keeps it for as long as it lives.
     pub(crate) fn keep_local_place(&self, place: Box<LocalPlace>) {
         let before = self.shared().local_place.replace(place);
         drop(before);
     }
 
-    /// What it has in this process's own line, to be passed on or left.
+    /// Its place in the local line, to be passed on or left.
     pub(crate) fn take_local_place(&self) -> Option<Box<LocalPlace>> {
         self.shared().local_place.take()
     }
 
-    /// Waits until the leave was answered, or the claim has ended without; unless `to_the_end`, no longer
-    /// than one waits for an answer.
+    /// Waits until the leave was answered, or the claim has ended without an answer. Unless `to_the_end`, no
+    /// longer than callers wait for an answer.
     pub(crate) fn poll_released(
         &self,
         cx: &mut Context<'_>,
@@ -172,7 +180,7 @@ impl LiveClaim {
         Poll::Pending
     }
 
-    /// Wakes `cx` at the next sign of risk or loss, in place of what the observer said before.
+    /// Wakes `cx` at the next sign of risk or loss. Replaces the observer's previous waker.
     pub(crate) fn observe(&self, cx: &Context<'_>, observer: &ObserverId) {
         let before = self.shared().observe(cx, observer);
         drop(before);
@@ -184,29 +192,34 @@ impl LiveClaim {
         drop(gone);
     }
 
-    /// The end that is known, or that the clock says.
+    /// The end, if it is known or the clock shows it.
     pub(crate) fn ended(&self, now: Moment) -> Option<Ended> {
         self.with(|state, request| state.ended(request, now))
     }
 
-    /// Its ticket, while it waits and has heard nothing.
+    /// Its ticket, while it waits and nothing was pushed to it.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         self.with(|state, _| state.ticket())
     }
 
-    /// When to look next at one that nobody of its name stands before.
+    /// When to look next, if no claim of the same name is before it.
     pub(crate) fn next_look(&self) -> Moment {
         self.with(|state, request| state.next_look(request))
     }
 
-    /// Whether this process has handed it over, and only knows its id.
+    /// Whether this process has detached it, and only knows its id.
     pub(crate) fn is_detached(&self) -> bool {
         self.with(|state, _| state.is_detached())
     }
 }
 
 impl Shared {
-    /// Takes along what the effects need.
+    /// The same as [`work`](Shared::work), if there is anything to do besides looking at the claim later.
+    fn any_work(&mut self, effects: Effects) -> Option<Work> {
+        (!effects.is_empty()).then(|| self.work(effects))
+    }
+
+    /// Adds to the effects what carrying them out needs.
     #[inline]
     fn work(&mut self, mut effects: Effects) -> Work {
         if effects.unheard == Unheard::ObserversSay && self.observers.is_empty() {
@@ -225,7 +238,7 @@ impl Shared {
         }
     }
 
-    /// Returns what the observer said before, to be dropped when the mutex is free.
+    /// Returns the observer's previous waker, to be dropped after unlocking.
     fn observe(&mut self, cx: &Context<'_>, observer: &ObserverId) -> Option<Waker> {
         let waker = cx.waker().clone();
         match self.observers.iter_mut().find(|(known, _)| *known == observer.0) {
@@ -243,7 +256,7 @@ impl Shared {
     }
 }
 
-/// What reports need to know of it.
+/// What reports need to know about it.
 impl Subject for LiveClaim {
     fn request(&self) -> &Request {
         &self.request
@@ -270,7 +283,7 @@ impl Subject for LiveClaim {
         self.with(|state, _| state.standing())
     }
 
-    /// The span in it is foreign, and not to be touched under the mutex.
+    /// Returns a clone: the span in it is foreign code, which must not run under the mutex.
     fn holding(&self) -> Option<Arc<Holding>> {
         self.shared().holding.clone()
     }

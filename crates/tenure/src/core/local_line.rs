@@ -1,10 +1,10 @@
-//! This process's own line for each name: whoever asks with `on_outage = Local` stands in it first, and
-//! keeps what it got there for as long as it has its hold in hand.
+//! The local line: a line within this process for each name. A claim with `on_outage = Local` stands in it
+//! first, and keeps its turn there until the caller drops its hold.
 //!
-//! The rule is that of the ledger, without time: everyone in it lives in this process and leaves by being
-//! dropped, so that nothing has to end by itself. Even a hold that was lost keeps others of this
-//! process out until its owner lets go of it. Only a turn that nobody takes, because its future is not
-//! polled, passes on after a first life; its place is kept.
+//! The rule is that of the ledger, without time: every claim in it belongs to this process and leaves by being
+//! dropped, so nothing has to expire. Even a lost hold keeps other claims of this process out until its
+//! owner drops it. Only a turn that is not taken, because its future is not polled, is passed on after a first
+//! life; the claim keeps its place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -20,12 +20,12 @@ use crate::model::name::Name;
 use crate::system;
 use crate::world::World;
 
-/// The lines of one `Tenure`.
+/// The local lines of one `Tenure`.
 pub(crate) struct LocalLines {
     lines: Mutex<HashMap<Name, Line>>,
     world: Arc<dyn World>,
     generation: u64,
-    /// When turns that nobody took pass on.
+    /// When untaken turns are passed on.
     due: AtomicU64,
     /// Tells the watchdog that this is earlier than it knows.
     hurry: Box<dyn Fn() + Send + Sync>,
@@ -51,7 +51,7 @@ struct Waiting {
     units: Units,
     details: Arc<Details>,
     waker: Option<Waker>,
-    /// It did not take its turn, and is passed by until it is heard of again.
+    /// It did not take its turn, and is skipped until it is polled again.
     aside: bool,
 }
 
@@ -62,14 +62,14 @@ struct Units {
     fixed: bool,
 }
 
-/// A place in a line, and what is had when its turn has come. Dropping it leaves.
+/// A place in a local line, and later the turn. Dropping it leaves.
 pub(crate) struct LocalPlace {
     lines: Arc<LocalLines>,
     name: Name,
     number: u64,
 }
 
-/// Who keeps others of this process waiting.
+/// A claim that keeps others of this process waiting.
 pub(crate) struct LocalHolder {
     pub(crate) details: Arc<Details>,
     pub(crate) held_for: Duration,
@@ -85,7 +85,8 @@ impl LocalLines {
         Arc::new(LocalLines { lines: Mutex::default(), world, generation, due, hurry })
     }
 
-    /// Joins the line, in the order of calls; `None` if it is taken and the claim does not want to wait.
+    /// Joins the line, in the order of the calls. Returns `None` if the name is taken and the claim does not want
+    /// to wait.
     pub(crate) fn join(self: &Arc<LocalLines>, claim: &Claim) -> Result<Option<LocalPlace>> {
         let Claim { name, weight, capacity, fixed, max_waiters, details, .. } = claim;
         let units = Units { weight: *weight, capacity: *capacity, fixed: *fixed };
@@ -113,7 +114,7 @@ impl LocalLines {
         Ok(Some(LocalPlace { lines: self.clone(), name: name.clone(), number }))
     }
 
-    /// The one who has held the name longest.
+    /// The claim that has held the name longest.
     pub(crate) fn holder(&self, name: &Name) -> Option<LocalHolder> {
         let now = self.world.now();
         let lines = self.lines();
@@ -121,17 +122,17 @@ impl LocalLines {
         Some(LocalHolder { details: first.details.clone(), held_for: now.since(first.since) })
     }
 
-    /// When to look next for turns that nobody took.
+    /// When to look next for untaken turns.
     pub(crate) fn due(&self) -> Moment {
         Moment::from_nanos(self.due.load(SeqCst))
     }
 
-    /// Passes on the turns that nobody took for a first life.
+    /// Passes on the turns that were not taken for a first life.
     pub(crate) fn pass_on(&self, now: Moment) {
         if now < self.due() {
             return;
         }
-        // Reset before the walk: whoever is let in behind it lowers it again.
+        // Reset before the walk: letting someone in after it lowers it again.
         self.due.store(u64::MAX, SeqCst);
         let mut wake = Vec::new();
         let mut next = Moment::FAR;
@@ -145,7 +146,7 @@ impl LocalLines {
         wake.into_iter().for_each(system::wake);
     }
 
-    /// Wakes those who were let in, who are to take their turn in time.
+    /// Wakes those who were let in, and schedules a check whether they take their turn.
     fn call(&self, wake: Vec<Waker>, now: Moment, let_in: bool) {
         wake.into_iter().for_each(system::wake);
         let due = (now + FIRST_LIFE).as_nanos();
@@ -169,8 +170,8 @@ impl Line {
         self.inside.insert(number, inside);
     }
 
-    /// Another capacity than this one, where that cannot be the work of a resize. Where one is fixed all
-    /// are the same, so that one speaks for all.
+    /// The capacity that this claim is in conflict with, if a resize cannot be the reason. If one capacity is
+    /// fixed, all are the same, so one stands for all.
     fn disagrees(&self, units: Units) -> Option<u32> {
         let inside = self.inside.values().map(|inside| inside.units).next();
         let other = inside.or_else(|| self.waiting.values().map(|waiting| waiting.units).next())?;
@@ -178,7 +179,7 @@ impl Line {
         differs.then_some(other.capacity)
     }
 
-    /// Lets in whoever comes next. Returns whom to wake.
+    /// Lets in the next claims. Returns the wakers to wake.
     fn admit(&mut self, now: Moment) -> Vec<Waker> {
         let mut wake = Vec::new();
         loop {
@@ -193,7 +194,7 @@ impl Line {
         }
     }
 
-    /// Takes back the turns that nobody took.
+    /// Takes back the turns that were not taken.
     fn set_aside(&mut self, now: Moment) {
         let late = |inside: &Inside| !inside.taken && inside.since + FIRST_LIFE <= now;
         let late: Vec<u64> =
@@ -214,7 +215,7 @@ impl Line {
 }
 
 impl LocalPlace {
-    /// Whether it has been let in, and needs not wait; its turn is taken with that.
+    /// Whether it has been let in, and need not wait. Takes the turn if so.
     pub(crate) fn take(&self) -> bool {
         let mut lines = self.lines.lines();
         let inside = lines.get_mut(&self.name).and_then(|line| line.inside.get_mut(&self.number));
@@ -227,7 +228,7 @@ impl LocalPlace {
         lines.get(&self.name).is_some_and(|line| line.inside.contains_key(&self.number))
     }
 
-    /// Ready when its turn has come, which is taken with that.
+    /// Ready when its turn has come. Takes the turn.
     pub(crate) fn poll_turn(&self, cx: &Context<'_>) -> Poll<()> {
         let now = self.lines.world.now();
         let mut lines = self.lines.lines();
@@ -250,7 +251,7 @@ impl LocalPlace {
         polled
     }
 
-    /// How many of this process wait before it.
+    /// The number of claims of this process that wait before it.
     pub(crate) fn ahead(&self) -> usize {
         let lines = self.lines.lines();
         let line = lines.get(&self.name);
@@ -260,7 +261,7 @@ impl LocalPlace {
 
 impl Drop for LocalPlace {
     fn drop(&mut self) {
-        // Another thread of the parent may have had the mutex when this child was forked.
+        // Another thread of the parent may have held the mutex when this child was forked.
         if self.lines.generation != system::generation() {
             return;
         }
@@ -366,7 +367,7 @@ mod tests {
         assert!(last.poll_turn(cx).is_ready());
     }
 
-    /// It was let in between its joining and the look whether it was: that look takes the turn.
+    /// It was let in between joining and the check: the check takes the turn.
     #[test]
     fn a_turn_that_was_found_is_taken() {
         let lines = lines();

@@ -1,17 +1,18 @@
-//! What is known about an engine that cannot be reached, and what grants holds in its place.
+//! The state of an outage: which parts of the engine cannot be reached, and what grants holds in its place.
 //!
-//! Engines whose parts fail apart are told apart by shard.
+//! The parts of an engine that fail independently are kept apart by shard.
 
 mod fences;
 mod stand_in;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use self::fences::LastFences;
 pub(crate) use self::stand_in::StandIn;
-use crate::model::claim::Fence;
+use crate::core::live_claim::LiveClaim;
+use crate::model::claim::{ClaimId, Fence};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::moment::Moment;
 use crate::model::name::Name;
@@ -19,10 +20,10 @@ use crate::model::name::Name;
 /// What is known about an engine that cannot be reached.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
-    /// Whether any shard is down, so that nobody else need take the mutex.
+    /// Whether any shard is down. If not, nobody needs to take the mutex.
     pub(super) any: AtomicBool,
-    /// Someone may stand in line who would rather hear of an outage than wait.
-    pub(super) watched: AtomicBool,
+    /// The claims that joined the line and have an outage policy other than *closed*: they must hear of an outage.
+    in_line: Mutex<BTreeMap<ClaimId, Weak<LiveClaim>>>,
     known: Mutex<Known>,
     fences: Mutex<LastFences>,
 }
@@ -30,9 +31,9 @@ pub(crate) struct Outage {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) since: Moment,
-    /// The shards that are down, each with a name to ask for and what was heard last.
+    /// The shards that are down, each with a name to probe with and the last error.
     pub(super) down: BTreeMap<u32, (Name, Error)>,
-    /// The shards that someone missed an answer of, each with a name to ask for.
+    /// The shards that did not answer a request in time, each with a name to probe with.
     pub(super) doubted: BTreeMap<u32, Name>,
     /// The shards that answered that they cannot serve now.
     pub(super) not_now: BTreeMap<u32, Error>,
@@ -47,7 +48,7 @@ impl Outage {
         self.any.load(SeqCst) && self.known().down.contains_key(&shard)
     }
 
-    /// A name of each shard that is down.
+    /// A name in each shard that is down.
     pub(crate) fn names_down(&self) -> Vec<Name> {
         match self.any.load(SeqCst) {
             true => self.known().down.values().map(|(name, _)| name.clone()).collect(),
@@ -55,12 +56,12 @@ impl Outage {
         }
     }
 
-    /// A name of each shard that someone missed an answer of.
+    /// A name in each shard that owes someone an answer.
     pub(crate) fn names_doubted(&self) -> Vec<Name> {
         self.known().doubted.values().cloned().collect()
     }
 
-    /// The shard has answered, and is not in doubt any more; `not_now`: that it cannot serve.
+    /// The shard has answered, and is no longer in doubt. `not_now`: it answered that it cannot serve.
     pub(crate) fn is_there(&self, shard: u32, not_now: Option<Error>) {
         let mut known = self.known();
         known.doubted.remove(&shard);
@@ -70,27 +71,50 @@ impl Outage {
         };
     }
 
-    /// Whether someone may stand in line since this was last [taken back](Outage::nobody_waits).
+    /// A claim is in line that would rather be told of an outage than wait. Returns whether it is the only one.
+    pub(crate) fn stands(&self, live: &Arc<LiveClaim>) -> bool {
+        let mut in_line = self.in_line();
+        let first = in_line.is_empty();
+        in_line.insert(live.claim.id, Arc::downgrade(live));
+        first
+    }
+
+    /// Whether any of those may still wait.
     pub(crate) fn someone_waits(&self) -> bool {
-        self.watched.load(SeqCst)
+        !self.in_line().is_empty()
     }
 
-    pub(crate) fn nobody_waits(&self) {
-        self.watched.store(false, SeqCst);
+    /// Those of them that still wait, in the order of their ids. The others are forgotten.
+    pub(crate) fn those_in_line(&self) -> Vec<Arc<LiveClaim>> {
+        // Looked at after unlocking: this may be the last one to drop a claim.
+        let all: Vec<_> = self.in_line().iter().map(|(id, live)| (*id, live.upgrade())).collect();
+        let waits = |live: &Arc<LiveClaim>| live.with(|state, _| state.is_asking());
+        let mut waiting = Vec::new();
+        for (id, live) in all {
+            match live.filter(waits) {
+                Some(live) => waiting.push(live),
+                None => drop(self.in_line().remove(&id)),
+            }
+        }
+        waiting
     }
 
-    /// The engine gave this process a hold that has a policy.
+    fn in_line(&self) -> MutexGuard<'_, BTreeMap<ClaimId, Weak<LiveClaim>>> {
+        self.in_line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The engine granted this process a hold that has an outage policy.
     pub(crate) fn granted(&self, name: &Name, fence: Fence) {
         self.fences.lock().unwrap_or_else(PoisonError::into_inner).granted(name, fence);
     }
 
-    /// The number for a hold without the engine: see [`LastFences`].
+    /// The fence for a hold without the engine: see [`LastFences`].
     pub(crate) fn fence_without(&self, name: &Name) -> Fence {
         self.fences.lock().unwrap_or_else(PoisonError::into_inner).last(name)
     }
 }
 
-/// Whether an error means that the engine is out of reach. One that asks for time is there.
+/// Whether an error means that the engine is down. One that asks for time can be reached.
 pub(crate) fn is_outage(error: &Error) -> bool {
     error.kind() == ErrorKind::Unavailable && !error.asks_for_time()
 }

@@ -1,8 +1,8 @@
-//! Whether the engine can be reached: who finds out, and who is told.
+//! Whether the engine can be reached: how that is found out, and who is told.
 //!
-//! Only the watchdog finds an outage: it asks by a connection of its own, from a thread that nobody else
-//! can block. Whoever misses an answer says so ([`Core::doubt`]), and the watchdog asks. From then on claims
-//! with a policy do not ask; the watchdog does, until there is an answer.
+//! Only the watchdog detects an outage: it asks over its own connection, from a thread that nobody else can block.
+//! A claim that misses an answer reports that ([`Core::doubt`]), and the watchdog asks. During an outage, claims
+//! with a policy do not ask the engine; the watchdog does, until there is an answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::model::name::Name;
 use crate::model::options::OnOutage;
 use crate::observe;
 
-/// How long an engine may be silent before it counts as out of reach, at most: whoever asks for a policy
-/// would rather go on than wait.
+/// How long an engine may be silent before it counts as down, at most: a caller with an outage policy would
+/// rather continue than wait.
 const LONGEST_SILENCE: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// How long the engine may be silent before it is out of reach.
+    /// How long the engine may be silent before it counts as down.
     pub(crate) fn longest_silence(&self) -> Duration {
         self.engine.profile().patience.min(LONGEST_SILENCE)
     }
 
-    /// Someone missed an answer for this name: the watchdog finds out whether the engine is there.
+    /// Someone missed an answer about this name: the watchdog checks whether the engine can be reached.
     pub(crate) fn doubt(&self, name: &Name) {
         let shard = self.engine.shard(name);
         let news = {
@@ -47,7 +47,7 @@ impl Core {
         self.outage.known().doubted.contains_key(&self.engine.shard(name))
     }
 
-    /// Why the name's part of the engine serves nobody, as the watchdog heard last.
+    /// Why the part of the engine that keeps the name serves nobody, as the watchdog last heard.
     pub(crate) fn trouble(&self, name: &Name) -> Option<Error> {
         let shard = self.engine.shard(name);
         let known = self.outage.known();
@@ -55,7 +55,7 @@ impl Core {
         down.or_else(|| known.not_now.get(&shard)).cloned()
     }
 
-    /// The engine cannot be reached. Whoever waits for it and has said what to do then is woken.
+    /// The engine cannot be reached. Wakes every waiting claim that has a policy for that.
     pub(crate) fn goes_down(&self, name: &Name, error: &Error) {
         let shard = self.engine.shard(name);
         let now = self.world.now();
@@ -77,9 +77,8 @@ impl Core {
         if !news {
             return;
         }
-        for live in self.table.all() {
-            let asks = live.outage() != OnOutage::Closed;
-            if asks && self.engine.shard(&live.claim.name) == shard {
+        for live in self.table.all_that(|live| live.outage() != OnOutage::Closed) {
+            if self.engine.shard(&live.claim.name) == shard {
                 self.table.tell(&live, |state, _| state.ring());
             }
         }
@@ -103,18 +102,16 @@ impl Core {
         }
     }
 
-    /// Someone stands in line who would rather hear of an outage than wait.
-    pub(crate) fn watch_line(&self) {
-        if !self.outage.watched.swap(true, SeqCst) {
+    /// A claim is in line that would rather be told of an outage than wait.
+    pub(crate) fn watch_line(&self, live: &Arc<LiveClaim>) {
+        if self.outage.stands(live) {
             self.table.watchdog_signal.notify();
         }
     }
 
-    /// For each shard in which someone stands in line who would rather hear of an outage, a name.
+    /// A name for each shard in which a claim is in line that would rather be told of an outage.
     pub(crate) fn names_waited_for(&self) -> BTreeMap<u32, Name> {
-        let waits =
-            |live: &Arc<LiveClaim>| live.outage() != OnOutage::Closed && live.ticket().is_some();
-        let all = self.table.all().into_iter().filter(waits);
+        let all = self.outage.those_in_line().into_iter().filter(|live| live.ticket().is_some());
         all.map(|live| (self.engine.shard(&live.claim.name), live.claim.name.clone())).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! A request that was not sent yet.
+//! A request that has not been sent yet.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use crate::model::name::Name;
 use crate::model::options::Options;
 use crate::model::request::Request;
 
-/// A request that was not sent yet.
+/// A request that has not been sent yet.
 ///
-/// It is built in the allocation of the live claim that it becomes, and never copied.
+/// It is built inside the allocation of the live claim that it becomes, and never copied.
 pub(crate) struct RequestBuilder(Arc<LiveClaim>);
 
 impl RequestBuilder {
@@ -35,7 +35,7 @@ impl Deref for RequestBuilder {
 impl DerefMut for RequestBuilder {
     fn deref_mut(&mut self) -> &mut Request {
         // Nobody else has it before it is sent, and sending consumes the builder.
-        Arc::get_mut(&mut self.0).expect("a draft is its writer's alone").request_mut()
+        Arc::get_mut(&mut self.0).expect("the builder is the only owner").request_mut()
     }
 }
 

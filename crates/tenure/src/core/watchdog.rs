@@ -1,10 +1,10 @@
-//! The one renewing thread.
+//! The watchdog: the thread that renews.
 //!
-//! It renews what is held and what waits, in a batch per shard of the engine, notices what has run
-//! out, rings for those whose wait is over, and sends again the leaves that nobody acknowledged. What
-//! is due is decided by the state of each claim; here it is only carried to the engine and back. It has a thread
-//! and a connection of its own, so that blocked user code cannot starve it, and runs no foreign code: what it
-//! has to report is said by another thread, and what it wakes runs elsewhere.
+//! It renews holds and places, in a batch per shard of the engine; notices what has run out; wakes the callers
+//! whose wait is over; and sends again the leaves that were not acknowledged. The state of each claim decides what
+//! is due; the watchdog only exchanges requests and answers with the engine. It has its own thread and connection,
+//! so blocked user code cannot starve it. It runs no foreign code: another thread makes its reports, and the tasks
+//! it wakes run elsewhere.
 
 mod probes;
 
@@ -32,20 +32,20 @@ use crate::observe;
 use crate::system;
 use crate::world::Alarm;
 
-/// The most renewals that go to the engine in one step.
+/// The largest number of renewals in one step of the engine.
 const BATCH: usize = 256;
 
-/// The most renewals and leaves that are under way at a time. More would only stand in a queue of the engine's,
-/// where what is urgent could not pass them, and would seem to be unanswered.
+/// The largest number of renewals and leaves under way at a time. More would only wait in a queue of the engine,
+/// where urgent ones could not overtake them, and would look unanswered.
 const MOST_UNDER_WAY: usize = 4096;
 
-/// How long a request may be under way at most before it counts as unanswered.
+/// The longest time that a request may be under way before it counts as unanswered.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long to wait after a panic: one that comes again at once must not keep the processor.
+/// How long to wait after a panic: one that repeats at once must not occupy the processor.
 const AFTER_A_PANIC: Duration = Duration::from_millis(100);
 
-/// Watches until no handle to the core is left and nothing is left to be done.
+/// Runs until there is no handle to the core and nothing left to do.
 pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
     let _replaceable = Replaceable(core.clone());
     core.table.reporter.keep_apart();
@@ -58,7 +58,7 @@ pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
     }
 }
 
-/// Holds must not be lost because an engine panicked once: on a thread of our own that is an `Err`.
+/// Holds must not be lost because an engine panicked once: on our own thread that is an `Err`.
 async fn watch_until_panic(core: &Arc<Core>, alarm: &mut dyn Alarm) -> std::thread::Result<()> {
     let mut rounds = std::pin::pin!(rounds(core.clone(), alarm));
     poll_fn(|cx| {
@@ -78,7 +78,7 @@ async fn rounds(core: Arc<Core>, alarm: &mut dyn Alarm) {
     let (on_the_way, to_send) = (Vec::new(), BTreeMap::new());
     let mut dispatcher = Dispatcher { core, on_the_way, under_way: 0, to_send, lifeline: None };
     let mut probes = Probes::default();
-    // Before anything is sent: the engine may look after the callers' connections from here, too.
+    // Before anything is sent: the engine may also watch the callers' connections from here.
     own_way(&dispatcher.core, &mut dispatcher.lifeline);
     loop {
         dispatcher.send_out();
@@ -112,17 +112,18 @@ impl Drop for Replaceable {
 struct Dispatcher {
     core: Arc<Core>,
     on_the_way: Vec<InFlight>,
-    /// How many renewals and leaves those are.
+    /// The number of renewals and leaves in them.
     under_way: usize,
-    /// What is to be renewed, by when an answer is needed: what has least time goes first.
+    /// The claims to renew, by the time an answer is needed: the most urgent first.
     to_send: BTreeMap<(Moment, ClaimId), Arc<LiveClaim>>,
     lifeline: Option<Arc<dyn Engine>>,
 }
 
-/// What is renewed together: what the same part of the same engine keeps.
-type Shard = (Protection, u32);
+/// What is renewed together: claims that are kept by the same part of the same engine. Places go apart from holds,
+/// which must not be counted as unanswered because an answer about places takes long.
+type Together = (Protection, u32, bool);
 
-/// The engine by way of a connection of the watchdog's own, where there is one.
+/// The engine, over the watchdog's own connection if it has one.
 fn own_way<'a>(core: &Core, lifeline: &'a mut Option<Arc<dyn Engine>>) -> &'a Arc<dyn Engine> {
     let own = || core.engine.lifeline().unwrap_or_else(|| core.engine.clone());
     lifeline.get_or_insert_with(own)
@@ -130,7 +131,7 @@ fn own_way<'a>(core: &Core, lifeline: &'a mut Option<Arc<dyn Engine>>) -> &'a Ar
 
 struct InFlight {
     step: SentStep,
-    /// How many claims it is about.
+    /// The number of claims in it.
     count: usize,
     /// A request that takes longer counts as unanswered: the engine may be stuck.
     patience_ends: Moment,
@@ -142,7 +143,7 @@ enum SentStep {
 }
 
 impl Dispatcher {
-    /// Sends what is due now, as far as there is room for it; only then others hear of what was found.
+    /// Sends what is due, as far as there is room. Everything else that follows from a look is done after that.
     fn send_out(&mut self) {
         let now = self.core.world.now();
         let mut found = self.core.table.look(now);
@@ -151,7 +152,7 @@ impl Dispatcher {
             if needed_by != Moment::FAR {
                 self.to_send.insert((needed_by, live.claim.id), live.clone());
             }
-            // One that finds no room comes again by itself.
+            // A leave that finds no room becomes due again.
             if work.effects.leave && self.under_way < MOST_UNDER_WAY {
                 let leave = live.with(|state, request| state.leave_of(request));
                 let step = self.engine_of(live).leave(&leave);
@@ -168,7 +169,7 @@ impl Dispatcher {
     }
 
     fn send_renewals(&mut self, now: Moment) {
-        let mut renewals: Vec<(Shard, Arc<LiveClaim>, Renewal)> = Vec::new();
+        let mut renewals: Vec<(Together, Arc<LiveClaim>, Renewal)> = Vec::new();
         while self.under_way + renewals.len() < MOST_UNDER_WAY
             && let Some((_, live)) = self.to_send.pop_first()
         {
@@ -177,18 +178,19 @@ impl Dispatcher {
                 continue;
             };
             let shard = self.core.engine_of(&live).shard(&live.claim.name);
-            renewals.push(((live.protection, shard), live, renewal));
+            let is_place = matches!(renewal, Renewal::Place(_));
+            renewals.push(((live.protection, shard, is_place), live, renewal));
         }
-        renewals.sort_by_key(|(shard, ..)| *shard);
-        for same_shard in renewals.chunk_by(|a, b| a.0 == b.0) {
-            for batch in same_shard.chunks(BATCH) {
+        renewals.sort_by_key(|(together, ..)| *together);
+        for together in renewals.chunk_by(|a, b| a.0 == b.0) {
+            for batch in together.chunks(BATCH) {
                 self.renew(batch, now);
             }
         }
     }
 
-    fn renew(&mut self, batch: &[(Shard, Arc<LiveClaim>, Renewal)], now: Moment) {
-        let Some(((_, shard), first, _)) = batch.first() else { return };
+    fn renew(&mut self, batch: &[(Together, Arc<LiveClaim>, Renewal)], now: Moment) {
+        let Some(((_, shard, _), first, _)) = batch.first() else { return };
         let renewals: Vec<_> = batch.iter().map(|(_, _, renewal)| renewal.clone()).collect();
         let patience = batch
             .iter()
@@ -209,7 +211,7 @@ impl Dispatcher {
         self.on_the_way.push(InFlight { step, count, patience_ends });
     }
 
-    /// Who keeps the claim, by way of a connection of the watchdog's own.
+    /// What keeps the claim, over the watchdog's own connection.
     fn engine_of(&mut self, live: &LiveClaim) -> Arc<dyn Engine> {
         let Dispatcher { core, lifeline, .. } = self;
         match live.protection {
@@ -223,8 +225,8 @@ impl Dispatcher {
         ends.min().unwrap_or(Moment::FAR)
     }
 
-    /// Takes in the answers that have come, and gives up on those that should have. Returns whether
-    /// there were any.
+    /// Handles the answers that have arrived, and gives up on those that are overdue. Returns whether there were
+    /// any.
     fn poll_answers(&mut self, cx: &mut Context<'_>) -> bool {
         let now = self.core.world.now();
         let before = self.on_the_way.len();
@@ -274,7 +276,7 @@ impl Core {
         for (live, renewal) in asked {
             let answer = match &mut answers {
                 Ok(answers) => answers.next().unwrap_or_else(|| Renewed::Unknown(no_answer())),
-                // Each claim needs an error of its own; the text says what the engine said.
+                // Each claim needs its own error; the text is the engine's.
                 Err(error) => {
                     let unknown = Error::new(error.kind(), error.to_string());
                     Renewed::Unknown(unknown.in_doubt())
@@ -286,7 +288,7 @@ impl Core {
             };
             let mut work = live.tell(told);
             self.table.renewed(live, now);
-            // What came of all of them is said together.
+            // The renewals are reported together.
             let outcome = work.effects.renewal.take();
             all_heard.extend(outcome.map(|outcome| (live.clone(), outcome)));
             self.table.carry_out(live, work);
@@ -296,7 +298,7 @@ impl Core {
 }
 
 impl Core {
-    /// Starts the watchdog with the first claim.
+    /// Starts the watchdog for the first claim.
     pub(crate) fn be_watched(self: &Arc<Self>) -> Result<()> {
         if self.watched.load(SeqCst) {
             return Ok(());
@@ -306,17 +308,17 @@ impl Core {
             return Ok(());
         }
         let core = self.clone();
-        // Before it starts: one that ends at once says so by taking this back.
+        // Before it starts: a watchdog that ends at once resets this.
         self.watched.store(true, SeqCst);
         let started = self.world.start(Box::new(|alarm| Box::pin(watch(core, alarm))));
         started.map_err(|error| {
             self.watched.store(false, SeqCst);
             let reason = format!("the watchdog's thread cannot be started: {error}");
-            Error::new(ErrorKind::Internal, reason).next("see the limits of this process")
+            Error::new(ErrorKind::Internal, reason).next("check the limits of this process")
         })
     }
 
-    /// A renewal that nobody answered may be the first sign of an outage.
+    /// A renewal that was not answered may be the first sign of an outage.
     fn doubt_if_unanswered(&self, live: &LiveClaim, answer: &Renewed) {
         if let Renewed::Unknown(error) = answer
             && live.protection == Protection::Engine

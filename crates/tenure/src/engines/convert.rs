@@ -1,4 +1,4 @@
-//! The ledger's answers, as the core takes them. Moments are the caller's.
+//! Converts the ledger's answers to the core's types. Moments are the caller's.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::model::claim::{
 use crate::model::error::Result;
 use crate::model::moment::Moment;
 
-/// The turn for a word that was said at `now`.
+/// The turn for a message that was sent at `now`.
 pub(super) fn turn(word: Word, now: Moment) -> Turn {
     match word {
         Word::Granted { fence, life, first_life } => {
@@ -18,7 +18,7 @@ pub(super) fn turn(word: Word, now: Moment) -> Turn {
         }
         Word::Ended(ended) => Turn::Ended(ended),
         Word::Settled(outcome) => Turn::Settled(outcome),
-        // Only asks whether the claim can be reached; looking again does no harm.
+        // It only asks whether the claim can be reached; looking again does no harm.
         Word::LookAgain | Word::AreYouThere => Turn::LookAgain,
         Word::LookAt(end) => Turn::LookAt(look_again(end, 0)),
     }
@@ -37,7 +37,7 @@ impl Limits {
     }
 }
 
-/// The answer to a claim; `first` finds the hold that ends first, where that is of interest.
+/// The answer to a claim. `first` finds the hold that ends first, if that is needed.
 pub(super) fn verdict(
     answer: Answer,
     limits: Limits,
@@ -99,7 +99,7 @@ fn place(
     Place { ticket, ahead, floor, asked_at: now, look_again: look_again(next_end, ahead), holder }
 }
 
-/// Someone who holds, as others may see it.
+/// A holder, as others may see it.
 pub(super) fn holder((entry, details): (Entry, Arc<Details>), now: Moment) -> Holder {
     Holder {
         fence: entry.fence(),
@@ -110,13 +110,13 @@ pub(super) fn holder((entry, details): (Entry, Arc<Details>), now: Moment) -> Ho
     }
 }
 
-/// What is known of a once, as others may see it.
+/// The record of a once, as others may see it.
 pub(super) fn record(record: Record, now: Moment) -> OnceRecord {
     let Record { fence, outcome, keep, until, .. } = record;
     OnceRecord::new(fence, outcome, keep, now.until(until))
 }
 
-/// Someone who waits, as others may see it.
+/// A waiter, as others may see it.
 pub(super) fn waiter((entry, details): (Entry, Arc<Details>), now: Moment) -> Waiter {
     let Entry { ticket, weight, since, .. } = entry;
     Waiter { ticket, weight, waited: now.since(since), details }

@@ -1,13 +1,14 @@
 //! `file:PATH`: locks in a file, for the processes of one machine.
 //!
-//! One SQLite file; every step is the ledger's, in one transaction. A worker thread does all
-//! that touches the file, so that no caller waits for the disk or for another process.
+//! One SQLite file; every step is the ledger's, in one transaction. A worker thread does everything
+//! that touches the file, so no caller waits for the disk or for another process.
 //!
 //! Time is `CLOCK_BOOTTIME`, which all processes of a machine share, together with the boot that it
-//! belongs to; the wall clock plays no part. What a process that was killed had or waited for ends
-//! at once where its pid can be seen, and with its ttl elsewhere.
+//! belongs to; the wall clock plays no part. The claims of a process that was killed end at once if its pid
+//! can be seen, and with their ttl otherwise.
 
 mod examine;
+mod groups;
 mod host;
 mod messages;
 mod paths;
@@ -44,7 +45,7 @@ use store::Store;
 use transaction::Transaction;
 use worker::Worker;
 
-/// Locks in a file. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
+/// Locks in a file. [`Tenure::connect`](crate::Tenure::connect) lists the URLs.
 pub struct File {
     queue: Arc<JobQueue>,
     path: PathBuf,
@@ -53,13 +54,13 @@ pub struct File {
 }
 
 impl File {
-    /// Opens the file, and makes it if it is not there; folders on the way to it, too.
+    /// Opens the file. Creates it, and the folders on the way to it, if they do not exist.
     ///
     /// Blocks for some milliseconds, and for up to 5 s while another process writes to it.
     ///
     /// # Errors
-    /// `Denied` for a folder that everyone may write to or a file that others can read,
-    /// `Unsupported` for a file system that machines share, `Conflict` for a file of another program.
+    /// `Denied` for a folder that everyone may write to or a file that others can read, `Unsupported` for a file
+    /// system that is shared between machines, `Conflict` for a file of another program.
     pub fn open(path: impl AsRef<Path>) -> Result<File> {
         let (tell, told) = mpsc::channel();
         let opened = File::start(path.as_ref().to_owned(), None, move |opened| {
@@ -70,8 +71,8 @@ impl File {
         Ok(opened)
     }
 
-    /// The same, while the caller's runtime does something else. With a guard, this client's claims
-    /// end only when that process has ended, too.
+    /// The same, without blocking the caller's runtime. With a guard, this client's claims end only when the
+    /// guard's process has ended, too.
     pub(crate) async fn open_in_background(path: PathBuf, guard: Option<u32>) -> Result<File> {
         let (tell, told) = oneshot::channel();
         let opened = File::start(path, guard, move |opened| {
@@ -81,7 +82,7 @@ impl File {
         Ok(opened)
     }
 
-    /// Starts the worker, which says whether the file could be opened.
+    /// Starts the worker, which reports whether the file could be opened.
     fn start(
         path: PathBuf,
         guard: Option<u32>,
@@ -89,7 +90,7 @@ impl File {
     ) -> Result<File> {
         let fault = |error: std::io::Error| {
             let reason = format!("cannot start a thread: {error}");
-            Error::new(ErrorKind::Internal, reason).next("see the limits of this process")
+            Error::new(ErrorKind::Internal, reason).next("check the limits of this process")
         };
         let path = std::path::absolute(&path).map_err(|_| paths::no_file(&path))?;
         let label = format!("file:{}", path.display());
@@ -100,7 +101,7 @@ impl File {
             Ok(store) => {
                 let worker = Worker::new(store, its_queue);
                 opened(Ok(()));
-                // Renewals are made here, too.
+                // Renewals are made on this thread, too.
                 observe::keep_apart();
                 worker.work();
             }
@@ -109,33 +110,34 @@ impl File {
         started.map_err(fault)?;
         let generation = system::generation();
         let mut profile = Profile::new(label);
-        // Longer than for the writer lock, so that a caller that gives up can say who has it.
+        // Longer than the wait for the writer lock, so that a caller that gives up can say who has it.
         profile.patience = store::PATIENCE + Duration::from_secs(1);
         Ok(File { queue, path, profile, generation })
     }
 
-    /// Queues a job for the worker thread, in the order of calls.
+    /// Queues a job for the worker thread, in the order of the calls.
     fn ask<T: Send + 'static>(
         &self,
         kind: JobKind,
         act: impl FnMut(&mut Transaction<'_>) -> SqlResult<T> + Send + 'static,
     ) -> Step<T> {
-        self.ask_or(None, kind, act)
+        self.ask_or(None, kind, 1, act)
     }
 
-    /// The same, with an answer for the case that the file is gone, and all that was in it.
+    /// The same, with an answer for the case that the file is gone, and everything in it.
     fn ask_or<T: Send + 'static>(
         &self,
         if_gone: Option<T>,
         kind: JobKind,
+        steps: usize,
         act: impl FnMut(&mut Transaction<'_>) -> SqlResult<T> + Send + 'static,
     ) -> Step<T> {
         let (tell, told) = oneshot::channel();
         let tell = move |answer| {
-            // Nobody need wait for it.
+            // The caller may have stopped waiting.
             let _ = tell.send(answer);
         };
-        self.queue.put(Box::new(Task { kind, act, answer: None, if_gone, tell }));
+        self.queue.put(Box::new(Task { kind, steps, act, answer: None, if_gone, tell }));
         Step::pending(async move { told.await.unwrap_or_else(|_| Err(ended())) })
     }
 }
@@ -146,6 +148,7 @@ const FORGOTTEN: Left = Left::Gone(Ended::Forgotten);
 /// A job with an answer.
 struct Task<A, T, F> {
     kind: JobKind,
+    steps: usize,
     act: A,
     answer: Option<T>,
     if_gone: Option<T>,
@@ -176,6 +179,10 @@ where
     fn kind(&self) -> JobKind {
         self.kind
     }
+
+    fn steps(&self) -> usize {
+        self.steps
+    }
 }
 
 impl Engine for File {
@@ -197,15 +204,16 @@ impl Engine for File {
     fn renew(&self, _shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
         let batch = batch.to_vec();
         let if_gone = batch.iter().map(|_| Renewed::Gone(Ended::Forgotten)).collect();
+        let steps = batch.len();
         let renew = move |transaction: &mut Transaction<'_>| {
             batch.iter().map(|one| transaction.renew(one)).collect()
         };
-        self.ask_or(Some(if_gone), JobKind::InAnyCase, renew)
+        self.ask_or(Some(if_gone), JobKind::InAnyCase, steps, renew)
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {
         let leave = leave.clone();
-        self.ask_or(Some(FORGOTTEN), JobKind::InAnyCase, move |transaction| {
+        self.ask_or(Some(FORGOTTEN), JobKind::InAnyCase, 1, move |transaction| {
             transaction.leave(&leave)
         })
     }
@@ -213,12 +221,12 @@ impl Engine for File {
     fn leave_soon(&self, leave: Leave, done: Ack) {
         let tell = move |answer: Result<Left>| match answer {
             Ok(left) => done.done(Ok(left)),
-            // Unheard: the watchdog tries again.
+            // Dropped without an answer: the watchdog tries again.
             Err(_) => drop(done),
         };
         let act = move |transaction: &mut Transaction<'_>| transaction.leave(&leave);
         let (kind, answer, if_gone) = (JobKind::InAnyCase, None, Some(FORGOTTEN));
-        self.queue.put(Box::new(Task { kind, act, answer, if_gone, tell }));
+        self.queue.put(Box::new(Task { kind, steps: 1, act, answer, if_gone, tell }));
     }
 
     fn resize(&self, name: &Name, capacity: u32) -> Step<()> {

@@ -1,8 +1,8 @@
 //! `memory:`: locks within this process.
 //!
-//! The ledger behind a short mutex. Names are spread over shards, so that unrelated ones do not
-//! contend; a name takes room while it is used and for as long as it has something to remember, and
-//! no longer. Nothing that is held or waited for is ever evicted.
+//! The ledger behind a short mutex. Names are spread over shards, so unrelated ones do not contend. A name takes
+//! memory while it is used and while there is something to remember about it. Nothing that is held or waited for
+//! is ever evicted.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ const SHARDS: usize = 64;
 const SPARE: usize = 4;
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// Locks within this process. See [`Tenure::connect`](crate::Tenure::connect) for its URL.
+/// Locks within this process. [`Tenure::connect`](crate::Tenure::connect) lists the URLs.
 pub struct Memory {
     shards: Box<[Shard]>,
     clients: RwLock<Arc<[Weak<dyn Turns>]>>,
@@ -46,7 +46,7 @@ struct Shard(Mutex<Table>);
 struct Table {
     lines: HashTable<(Name, Box<NamedLine>)>,
     spare: Vec<Box<NamedLine>>,
-    /// When to look for lines that nobody asks for and that have nothing left to remember.
+    /// When to look for unused lines that have nothing left to remember.
     sweep_at: Moment,
     numbers: Arc<AtomicU64>,
 }
@@ -58,15 +58,14 @@ type Say<'a> = &'a mut dyn FnMut(&Entry, Word) -> bool;
 type MemoryLedger<'a> = Ledger<'a, NamedLine, Say<'a>>;
 
 impl Memory {
-    /// Locks on the system's clock. Fences begin at the wall clock in microseconds, so that they go on
-    /// rising when the process is started again, unless a name was granted more than half a
-    /// million times a second on average.
+    /// Locks on the system's clock. Fences start at the wall clock in microseconds, so they keep rising when the
+    /// process is restarted, unless a name was granted more than half a million times a second on average.
     pub fn new() -> Memory {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Memory::in_world(Arc::new(SystemWorld), wall.as_micros() as u64)
     }
 
-    /// Locks in a given world, such as virtual time, with fences that begin above `last_number`.
+    /// Locks in a given world, such as virtual time, with fences that start above `last_number`.
     pub fn in_world(world: Arc<dyn World>, last_number: u64) -> Memory {
         let table = |_| Table {
             lines: HashTable::new(),
@@ -87,8 +86,8 @@ impl Memory {
         shard.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One atomic step on a name, and what the caller wants to see of the line after it. What it says
-    /// to others is delivered when the name is free again; a turn that nobody takes passes on.
+    /// Makes one atomic step on a name, and returns what the caller wants to see of the line after it. Messages
+    /// to other claims are delivered after the name is unlocked; a turn that nobody takes is passed on.
     fn step<A, T>(
         &self,
         name: &Name,
@@ -96,16 +95,13 @@ impl Memory {
         see: impl FnOnce(A, Moment, &NamedLine) -> T,
     ) -> T {
         let now = self.world.now();
-        let mut outbox = Vec::new();
+        let mut outbox = Outbox::default();
         let seen = self.table(name).step(name, now, &mut outbox, act, see);
-        let mut said = VecDeque::from(outbox);
-        while let Some((id, word)) = said.pop_front() {
+        while let Some((id, word)) = outbox.pop() {
             let Some(fence) = self.deliver(name, id, word, now) else { continue };
             let leave = Leave { only: Some(fence), unbegun: true, ..Leave::new(name.clone(), id) };
-            let mut outbox = Vec::new();
-            let act = |ledger: &mut MemoryLedger<'_>| ledger.leave(&leave);
+            let act = |ledger: &mut MemoryLedger<'_>| ledger.leave(&leave, 0);
             let _: Left = self.table(name).step(name, now, &mut outbox, act, |left, _, _| left);
-            said.extend(outbox);
         }
         seen
     }
@@ -117,7 +113,7 @@ impl Memory {
             _ => None,
         };
         let turn = turn(word, now);
-        // The listener may call this engine, or attach to it.
+        // Cloned, because the receiver may call this engine, or attach to it.
         let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut reached = clients.iter().filter_map(Weak::upgrade);
         let taken = reached.any(|client| client.deliver(name, &id, turn.clone()));
@@ -125,7 +121,7 @@ impl Memory {
     }
 
     fn leave_now(&self, leave: &Leave) -> Left {
-        self.step(&leave.name, |ledger| ledger.leave(leave), |left, _, _| left)
+        self.step(&leave.name, |ledger| ledger.leave(leave, 0), |left, _, _| left)
     }
 
     fn renew_one(&self, renewal: &Renewal) -> Renewed {
@@ -140,6 +136,26 @@ impl Memory {
     }
 }
 
+/// Messages to other claims, in order. Most steps have one or none, which needs no allocation.
+#[derive(Default)]
+struct Outbox {
+    first: Option<(ClaimId, Word)>,
+    rest: VecDeque<(ClaimId, Word)>,
+}
+
+impl Outbox {
+    fn push(&mut self, id: ClaimId, word: Word) {
+        match self.first {
+            None => self.first = Some((id, word)),
+            Some(_) => self.rest.push_back((id, word)),
+        }
+    }
+
+    fn pop(&mut self) -> Option<(ClaimId, Word)> {
+        std::mem::replace(&mut self.first, self.rest.pop_front())
+    }
+}
+
 impl Default for Memory {
     fn default() -> Memory {
         Memory::new()
@@ -151,7 +167,7 @@ impl Table {
         &mut self,
         name: &Name,
         now: Moment,
-        outbox: &mut Vec<(ClaimId, Word)>,
+        outbox: &mut Outbox,
         act: impl FnOnce(&mut MemoryLedger<'_>) -> Sure<A>,
         see: impl FnOnce(A, Moment, &NamedLine) -> T,
     ) -> T {
@@ -165,10 +181,10 @@ impl Table {
             }
         };
         let line = &mut *found.get_mut().1;
-        // Everyone who waits here lives in this process, and can be reached.
+        // Everyone who waits here is in this process, and can be reached.
         let mut say = |entry: &Entry, word: Word| {
             if word != Word::AreYouThere {
-                outbox.push((entry.id, word));
+                outbox.push(entry.id, word);
             }
             true
         };
@@ -188,7 +204,7 @@ impl Table {
         seen
     }
 
-    /// Forgets what has ended without anyone asking, now and then. Where someone lives, someone asks.
+    /// Now and then forgets lines that have ended while nobody asks for them. Lines in use are asked for.
     fn sweep(&mut self, now: Moment) {
         if now < self.sweep_at {
             return;
@@ -196,7 +212,7 @@ impl Table {
         self.sweep_at = now + SWEEP_EVERY;
         self.lines.retain(|(_, line)| {
             if line.has_ended(now) {
-                // Nobody is left to be told.
+                // There is nobody to tell.
                 let mut say = |_: &Entry, _: Word| false;
                 let Ok(()) = Ledger::new(&mut **line, now, &mut say as Say<'_>).tick();
             }
@@ -209,7 +225,7 @@ impl Table {
             line.clear();
             self.spare.push(line);
         }
-        // A burst of names must not keep its room for ever.
+        // A burst of names must not keep its memory for ever.
         if self.lines.capacity() > 256 && self.lines.len() < self.lines.capacity() / 8 {
             let room = self.lines.len() * 2;
             self.lines.shrink_to(room, hash_of);
@@ -264,6 +280,10 @@ impl Engine for Memory {
 
     fn leave_soon(&self, leave: Leave, done: Ack) {
         done.done(Ok(self.leave_now(&leave)));
+    }
+
+    fn leave_at_once(&self, leave: &Leave) -> Option<Left> {
+        Some(self.leave_now(leave))
     }
 
     fn resize(&self, name: &Name, capacity: u32) -> Step<()> {
@@ -357,7 +377,7 @@ mod tests {
     use crate::world::Job;
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// A world in which time stands still until it is told.
+    /// A world in which time stands still until the test moves it.
     #[derive(Debug, Default)]
     struct Still(AtomicU64);
 
@@ -392,7 +412,7 @@ mod tests {
         (0..500).for_each(|number| drop(claim(&format!("forgotten:{number}"))));
         assert_eq!(lines(), 500);
         world.0.store(120_000_000_000, Relaxed);
-        // Whoever comes by sweeps the shard that it comes by.
+        // Each claim sweeps the shard of its name.
         for number in 0..2000 {
             memory.leave_now(&Leave::new(claim(&format!("busy:{number}")).name, ClaimId::NONE));
         }

@@ -1,8 +1,8 @@
 //! `redis://`: locks kept by a Redis or Valkey server, alone, behind sentinels or in a cluster.
 //!
-//! Every step is one script that applies the rule of the ledger atomically and hands over by push.
-//! `docs/engines/redis.md` says what is promised, what a restart or a failover can cost, and which
-//! rights the user needs.
+//! Every step is one script, which applies the ledger's rule atomically and pushes the turn to the next
+//! claim. `docs/engines/redis.md` lists the guarantees, what a restart or a failover can cost, and the
+//! permissions that the Redis user needs.
 
 mod claims;
 mod cluster;
@@ -13,6 +13,7 @@ mod inspect;
 mod numbers;
 mod places;
 mod protocol;
+mod renewal_groups;
 mod router;
 mod sentinels;
 mod setup;
@@ -24,6 +25,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 pub use config::{Address, AfterRestart, RedisConfig, Secret, Tls, Topology};
+#[cfg(all(feature = "http", feature = "tls"))]
+pub(crate) use connection::stream::{Stream, TlsSetup};
 
 use connection::{Outgoing, Purpose, ReplyTo, takeover};
 use protocol::answer::{Change, read_change, read_leave};
@@ -43,7 +46,7 @@ use crate::model::claim::{
 use crate::model::error::Result;
 use crate::model::name::Name;
 
-/// Locks kept by Redis. See [`Tenure::connect`](crate::Tenure::connect) for its URLs.
+/// Keeps locks in Redis. [`Tenure::connect`](crate::Tenure::connect) lists the URLs.
 pub struct Redis {
     steps: Arc<Steps>,
     pid: u32,
@@ -53,7 +56,7 @@ impl Redis {
     /// Connects, logs in, and checks that the server can keep locks.
     ///
     /// # Cancel safety
-    /// Safe: nothing is kept of a connection that was not returned.
+    /// Safe: if the future is dropped, the connection is closed.
     pub async fn connect(config: RedisConfig) -> Result<Redis> {
         let redis = Redis::unconnected(config)?;
         redis.reach().await?;
@@ -66,7 +69,7 @@ impl Redis {
         inspect::health(&self.steps).await
     }
 
-    /// Everything but the connections, which are made by the first call.
+    /// Sets everything up except the connections, which the first call makes.
     pub(crate) fn unconnected(config: RedisConfig) -> Result<Redis> {
         let shared = Arc::new(Shared::new(config)?);
         let redis = Redis::on(shared.clone(), Purpose::Turns);
@@ -82,7 +85,7 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // A forked child has a copy of the connections, and must not touch what the parent goes on using.
+        // A forked child has a copy of the connections. It must not touch them: the parent still uses them.
         if self.pid == std::process::id() {
             self.steps.router.close();
         }
@@ -116,7 +119,7 @@ impl Engine for Redis {
         let (steps, name, ttl) = (self.steps.clone(), claim.name.clone(), claim.ttl);
         let limits = Limits::of(claim);
         if cluster.is_unknown() {
-            // The first contact with a cluster.
+            // The first request to a cluster: find out which server keeps the partition.
             return Step::pending(async move {
                 steps.shared.know_map().await?;
                 let pending = steps.send(request, options)?;
@@ -159,12 +162,12 @@ impl Engine for Redis {
         let request = self.leave_request(&leave);
         if let Ok(connection) = self.steps.router.to(request.partition()) {
             let outgoing = Outgoing::new(ReplyTo::Left(done, leave));
-            connection.send(&request, Outgoing { lazy: true, ..outgoing });
+            connection.send(request, Outgoing { lazy: true, ..outgoing });
         }
     }
 
     fn detach(&self, name: &Name, id: &ClaimId) -> Step<()> {
-        // The server keeps the hold anyway, and this process will not leave it.
+        // Nothing to tell the server: it keeps the hold, and this process will never leave it.
         self.steps.shared.waiting.places.forget(name, id);
         Step::ready(Ok(()))
     }
@@ -230,7 +233,8 @@ impl Redis {
         shared.setup.layout.leave(leave, has_line)
     }
 
-    /// An operator's step. `means` translates its answer; `None` if this step has no such answer.
+    /// Sends an operator's step. `means` translates the answer, and returns `None` for an answer that this
+    /// step cannot have.
     fn change<T: Send + 'static>(
         &self,
         request: Request,

@@ -1,9 +1,9 @@
-//! Makes what is written to refuse old fences, so that the number is used and not only printed.
+//! Makes resources refuse old fences, so that fences are enforced and not only printed.
 //!
-//! A lock cannot stop a holder that was paused for longer than its ttl and goes on as if nothing had
-//! happened; what it writes to can. Something guarded has a name and remembers the highest fence it
-//! has seen: a write with a lower one is refused as [`Stale`], one with the same or a higher passes.
-//! [`check`] is that rule; around it there is, each behind a feature of this crate:
+//! A lock cannot stop a holder that was paused for longer than its ttl and continues as if nothing had
+//! happened. The resource that it writes to can. A guarded resource has a name and remembers the highest fence
+//! that it has seen: a write with a lower one is refused as [`Stale`], one with the same or a higher one passes.
+//! [`check`] is that rule. These modules apply it, each behind a feature of this crate:
 //!
 //! | module | feature | what it guards |
 //! |---|---|---|
@@ -13,9 +13,9 @@
 //! | [`http`] | `fence-http` | requests, as a `tower` layer |
 //! | [`mod@file`] | `fence-file` | the contents of a file |
 //!
-//! Fences of one name are compared with each other and with no others: guard a thing by the name of
-//! the one lock that protects it. Whoever may write may also offer a fence that is far too high, and
-//! nobody else can write from then on: a fence protects from the late, not from the malicious.
+//! Only fences of the same name can be compared: guard a resource by the name of the one lock that protects it.
+//! Anyone who may write can also offer a fence that is far too high, after which nobody else can write: fences
+//! protect against late holders, not against malicious ones.
 
 #[cfg(feature = "fence-file")]
 pub mod file;
@@ -37,13 +37,13 @@ use crate::model::claim::Fence;
 use crate::model::error::shorten;
 use crate::observe;
 
-/// Fences end here: every number below is exact in JSON, in Lua and in a `BIGINT`.
+/// All fences are below this number: they are exact in JSON, in Lua and in a `BIGINT`.
 const END: u64 = 1 << 53;
 
-/// Compares the fence that a write comes with to the highest one that was seen before.
+/// Compares the fence of a write with the highest one seen so far.
 ///
-/// For whatever has no module here. What was read and what is written must be one step: read it under
-/// the lock of a row or a file that the write happens under too.
+/// For resources that have no module here. Reading the highest fence and writing must be one step: read it under
+/// a lock, such as that of a row or a file, that the write happens under, too.
 ///
 /// # Errors
 /// [`Stale`] if `offered` is lower than `seen`; it is also logged.
@@ -54,7 +54,7 @@ pub fn check(name: &str, offered: Fence, seen: Fence) -> Result<(), Stale> {
     Err(Stale::refuse(name, offered, Some(seen)))
 }
 
-/// Turns the number of rows that an `UPDATE … WHERE … AND fence <= $1` has changed into an answer.
+/// Interprets the number of rows that an `UPDATE … WHERE … AND fence <= $1` has changed.
 ///
 /// For a fence in a column of your own table:
 ///
@@ -63,8 +63,7 @@ pub fn check(name: &str, offered: Fence, seen: Fence) -> Result<(), Stale> {
 /// ```
 ///
 /// # Errors
-/// [`Stale`] if there were none; it is also logged. The row was there, was it? That a row is missing
-/// looks the same.
+/// [`Stale`] if there were none; it is also logged. A missing row looks the same as a stale fence.
 pub fn changed(rows: u64, name: &str, offered: Fence) -> Result<(), Stale> {
     if rows > 0 {
         return Ok(());
@@ -72,22 +71,22 @@ pub fn changed(rows: u64, name: &str, offered: Fence) -> Result<(), Stale> {
     Err(Stale::refuse(name, offered, None))
 }
 
-/// A write was refused, because a higher fence than its own has been seen.
+/// A write was refused because a higher fence has been seen.
 ///
-/// Whoever offered it has lost the hold: stop, and acquire again before the next write.
+/// The writer has lost its hold: stop, and acquire again before the next write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stale {
-    /// What is guarded.
+    /// The name of the guarded resource.
     pub name: String,
-    /// The fence that the write came with.
+    /// The fence of the write.
     pub offered: Fence,
-    /// The highest that was seen before; nothing if all that is known is that it was higher.
+    /// The highest one seen so far; `None` if it is only known to be higher.
     pub seen: Option<Fence>,
 }
 
 impl Stale {
-    /// The only way to make one, so that none is kept quiet.
+    /// The only constructor, so that every refusal is logged.
     fn refuse(name: &str, offered: Fence, seen: Option<Fence>) -> Stale {
         observe::stale_write(name, offered, seen);
         Stale { name: name.to_owned(), offered, seen }
@@ -113,14 +112,14 @@ impl StdError for Stale {}
 pub enum GuardError<E> {
     /// It came too late. Nothing was written.
     Stale(Stale),
-    /// No grant has such a number, 0 or 2^53 and above. Nothing was written.
+    /// No grant has this number: 0, or 2^53 and above. Nothing was written.
     NoFence(Fence),
-    /// Whatever was to check and write it has failed, for a reason of its own.
+    /// Checking or writing has failed for another reason.
     Failed(E),
 }
 
 impl<E> GuardError<E> {
-    /// The same with another reason for a failure.
+    /// Converts the reason of a failure.
     pub fn map_failed<F>(self, change: impl FnOnce(E) -> F) -> GuardError<F> {
         match self {
             GuardError::Stale(stale) => GuardError::Stale(stale),
@@ -130,7 +129,7 @@ impl<E> GuardError<E> {
     }
 }
 
-/// Lets `?` pass on the errors of the writes that stand beside a guard.
+/// Lets `?` convert the errors of writes beside a guard.
 impl<E> From<E> for GuardError<E> {
     fn from(reason: E) -> GuardError<E> {
         GuardError::Failed(reason)
@@ -153,13 +152,13 @@ impl<E: StdError + 'static> StdError for GuardError<E> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             GuardError::Stale(_) | GuardError::NoFence(_) => None,
-            // Its text is this error's own, so the next in the chain is what is behind it.
+            // This error shows the text of `reason` itself, so its source is the next in the chain.
             GuardError::Failed(reason) => reason.source(),
         }
     }
 }
 
-/// Whether a grant can have this number. A fence that is too high would be remembered for ever.
+/// Whether a grant can have this number. A fence that is too high would block the resource for ever.
 #[allow(dead_code, reason = "without a feature nobody asks")]
 fn is_fence(fence: Fence) -> bool {
     (1..END).contains(&fence.get())

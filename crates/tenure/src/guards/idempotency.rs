@@ -1,33 +1,32 @@
-//! `Idempotency-Key` for any HTTP handler, as a `tower` layer: a request that comes again is answered
+//! `Idempotency-Key` for any HTTP handler, as a `tower` layer: a repeated request is answered
 //! with the first answer, and its handler runs once.
 //!
-//! A client sends a key of its own making with a request that writes, and the same key when it tries
-//! again. The handler runs to its end even if the client has gone; its answer is remembered by the
-//! engine as the outcome of a [`Once`], for all instances of the service.
+//! A client chooses a key for a request that writes, and sends the same key when it tries
+//! again. The handler runs to completion even if the client has disconnected. The engine remembers its answer as
+//! the outcome of a [`Once`], for all instances of the service.
 //!
 //! | status | when |
 //! |---|---|
-//! | that of the first answer | it was done before; `Idempotency-Replayed: true` says so |
-//! | 400 | the key cannot be read; it is required, and missing or nobody's |
+//! | that of the first answer | it was done before; the answer has `Idempotency-Replayed: true` |
+//! | 400 | the key is invalid, or it is required and missing or belongs to nobody |
 //! | 409 | the first request is still being handled, and the wait for it is over |
-//! | 409 | the first one failed (5xx) or never ended (its server died): it may have been done, or not |
-//! | 409 | it was done, and its answer was too long to be kept |
+//! | 409 | the first one failed (5xx) or never ended (its server died): it may or may not have been done |
+//! | 409 | it was done, but its answer was too long to be kept |
 //! | 413 | the body is too long |
 //! | 422 | the key was used with another request |
 //! | 503 | the engine cannot be reached; nothing was done |
 //!
-//! **An answer of 500 and above leaves the outcome unknown**: a gateway that timed out may have charged
-//! the card. It is passed on, and a retry is refused with 409 instead of doing the work again. A
-//! handler that knows better says so: [`NothingDone`] lets the next try run it;
-//! [`keep_failures`](IdempotencyLayer::keep_failures) replays the failure, and
-//! [`rerun`](IdempotencyLayer::rerun) runs it again.
+//! **A status of 500 or above leaves the outcome unknown**: a gateway that timed out may have charged the card.
+//! It is passed on, and a retry is refused with 409 instead of doing the work again. A handler that knows better
+//! can say so: [`NothingDone`] lets the next try run it; [`keep_failures`](IdempotencyLayer::keep_failures)
+//! replays the failure, and [`rerun`](IdempotencyLayer::rerun) runs it again.
 //!
-//! Requests are told apart by method, path, query and body, as they arrive at the layer: behind a
-//! router that strips a prefix, put the prefix into the scope. Bodies and answers are read as a whole,
-//! and answers are kept without `Set-Cookie`.
+//! Requests are compared by method, path, query and body, as they arrive at the layer: behind a router that
+//! strips a prefix, put the prefix into the scope. Bodies and answers are read completely, and answers are kept
+//! without `Set-Cookie`.
 //!
-//! **A key is not a secret of one user's.** Say [`scoped_by`](IdempotencyLayer::scoped_by) who asks, or
-//! one user may be given the answer to another.
+//! **A key does not identify a user.** Use [`scoped_by`](IdempotencyLayer::scoped_by) to say whose it is, or one
+//! user may get the answer to another.
 //!
 //! ```
 //! # async fn example() -> tenure::Result<()> {
@@ -72,16 +71,16 @@ use crate::guards::problem::Problem;
 
 /// The header with the key.
 pub const KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// The header of an answer that was given before.
+/// The header of a replayed answer.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// The longest key, in bytes.
 const LONGEST_KEY: usize = 255;
 
-/// In the extensions of a response: the handler has done nothing, whatever the status says.
+/// In the extensions of a response: the handler has done nothing, no matter what the status is.
 ///
 /// Such an answer is not remembered, and the next request with the same key runs the handler again.
-/// Set it only if no effect can have happened, nor can still happen: not after a call that timed out.
+/// Set it only if nothing can have happened and nothing can still happen: not after a call that timed out.
 ///
 /// ```
 /// use axum::{Extension, http::StatusCode, response::IntoResponse};
@@ -96,7 +95,7 @@ const LONGEST_KEY: usize = 255;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NothingDone;
 
-/// Whose key it is.
+/// Returns whose key it is.
 type Scope = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 
 /// Puts an [`IdempotencyService`] around a service.
@@ -114,8 +113,8 @@ pub struct IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// A layer that keeps answers for 24 h in the engine of `tenure`. The service has a name of its own:
-    /// others on that engine may be sent the same keys.
+    /// A layer that keeps answers for 24 h in the engine of `tenure`. The service needs a name, because other
+    /// services on that engine may receive the same keys.
     pub fn new(tenure: &Tenure, service: impl Into<String>) -> IdempotencyLayer {
         IdempotencyLayer {
             tenure: tenure.clone(),
@@ -130,11 +129,11 @@ impl IdempotencyLayer {
         }
     }
 
-    /// Whose key it is, such as the user that a layer before this one has made sure of. Default: all
-    /// share their keys.
+    /// Whose key it is, such as the user that an earlier layer has authenticated. Default: everyone shares one set of
+    /// keys.
     ///
-    /// `None` says that the key is nobody's: where keys are [`required`](IdempotencyLayer::required) the
-    /// request is refused, elsewhere it is handled as if it had no key.
+    /// `None` means that the key belongs to nobody: if keys are [`required`](IdempotencyLayer::required), the
+    /// request is refused, otherwise it is handled as if it had no key.
     #[must_use]
     pub fn scoped_by(
         mut self,
@@ -144,8 +143,8 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Refuse requests that write and have no key, or one that is [nobody's](IdempotencyLayer::scoped_by).
-    /// Default: they are handled as ever.
+    /// Refuse requests that write and have no key, or one that [belongs to nobody](IdempotencyLayer::scoped_by).
+    /// Default: they are handled normally.
     #[must_use]
     pub fn required(mut self) -> IdempotencyLayer {
         self.required = true;
@@ -159,23 +158,23 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Remember answers of 500 and above like all others, and replay them. Default: a retry hears that
-    /// the outcome is unknown.
+    /// Remember answers with a status of 500 or above like all others, and replay them. Default: a retry is told
+    /// that the outcome is unknown.
     #[must_use]
     pub fn keep_failures(mut self) -> IdempotencyLayer {
         self.keep_failures = true;
         self
     }
 
-    /// Run the handler again if an earlier run of it failed (5xx), or its server died: at least once.
-    /// Default: at most once.
+    /// Run the handler again if an earlier run failed (5xx) or its server died: at least once. Default: at most
+    /// once.
     #[must_use]
     pub fn rerun(mut self) -> IdempotencyLayer {
         self.rerun = true;
         self
     }
 
-    /// How long a repeated request waits for the first to be answered. Default: 30 s.
+    /// How long a repeated request waits for the answer to the first one. Default: 30 s.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> IdempotencyLayer {
         self.wait = wait;
@@ -189,7 +188,7 @@ impl IdempotencyLayer {
         self
     }
 
-    /// The name of the once of a request; `None` if it has no key.
+    /// The name of the once for a request; `None` if it has no key.
     fn name(&self, parts: &Parts) -> Result<Option<String>, Problem> {
         if parts.method.is_safe() {
             return Ok(None);
@@ -205,14 +204,14 @@ impl IdempotencyLayer {
         let Some(scope) = (self.scope)(parts) else {
             return if self.required { Err(refusal::nobodys()) } else { Ok(None) };
         };
-        let key = key.to_str().map_err(|_| refusal::bad("it is no plain text"))?.trim();
-        // The standard has it in quotes, and nearly nobody does.
+        let key = key.to_str().map_err(|_| refusal::bad("it is not plain text"))?.trim();
+        // The standard puts it in quotes, but hardly anyone does.
         let key = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
         if key.is_empty() || key.len() > LONGEST_KEY {
             return Err(refusal::bad(&format!("it must have 1 to {LONGEST_KEY} bytes")));
         }
         let service = &self.service;
-        // With their lengths, so that no service, scope and key can pass for others.
+        // With their lengths, so that no combination of service, scope and key can be mistaken for another.
         Ok(Some(format!("request:{}:{}:{service}:{scope}:{key}", service.len(), scope.len())))
     }
 
@@ -223,8 +222,8 @@ impl IdempotencyLayer {
         self.tenure.once(name).keep(self.keep).rerun(self.rerun).content(content)
     }
 
-    /// Whose the request is to handle. Only a request that is being handled is waited for: when the engine
-    /// cannot be reached, the client hears of it within a second.
+    /// Finds out whether this request has to be handled. It only waits while another request is being handled: if
+    /// the engine cannot be reached, the client is told within a second.
     async fn begin(&self, name: &str, parts: &Parts, body: &[u8]) -> crate::Result<Begun> {
         match self.once(name, parts, body).wait(Duration::ZERO).begin().await {
             Ok(Begun::InProgress(_)) if !self.wait.is_zero() => {
@@ -241,13 +240,13 @@ impl IdempotencyLayer {
         } else if answer.status.is_server_error() && !self.keep_failures {
             let (name, status) = (run.hold().name(), answer.status);
             crate::observe::unsettled(&format_args!("{name:?} was answered with {status}"));
-            // Its run is dropped, and unsettled by that.
+            // Dropping the run leaves it unsettled.
             return;
         } else {
             run.settle(answer.to_bytes()).await
         };
         if let Err(error) = done {
-            // The answer is right all the same; only a repetition will hear that it never ended.
+            // The answer is right nevertheless; but a retry will be told that it never ended.
             crate::observe::unsettled(&error);
         }
     }
@@ -270,7 +269,7 @@ impl<S> Layer<S> for IdempotencyLayer {
     }
 }
 
-/// A service whose handlers run once for each key.
+/// A service that runs its handlers once for each key.
 #[derive(Clone, Debug)]
 pub struct IdempotencyService<S> {
     inner: S,
@@ -298,7 +297,7 @@ where
 
     fn call(&mut self, request: Request<Asked>) -> Self::Future {
         let layer = self.layer.clone();
-        // The one that said it was ready; the clone may not be.
+        // Use the clone that reported to be ready; the other may not be.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         Box::pin(async move {
@@ -325,7 +324,7 @@ where
     }
 }
 
-/// Runs the handler to its end, even if the client goes meanwhile: that is why it will come again.
+/// Runs the handler to completion even if the client disconnects: it will retry.
 async fn handle<S, Asked, Answered>(
     mut inner: S,
     request: Request<Asked>,
@@ -342,7 +341,7 @@ where
 {
     let handling = async move {
         let (parts, body) = inner.call(request).await?.into_parts();
-        // An answer that breaks off is none: the run is dropped, and stays unsettled.
+        // An incomplete answer does not count: the run is dropped, and stays unsettled.
         let Ok(body) = body.collect().await else { return Ok(None) };
         let nothing_done = parts.extensions.get::<NothingDone>().is_some();
         let answer = Answer::new(parts.status, parts.headers, body.to_bytes());

@@ -1,4 +1,4 @@
-//! What a request that is refused is told: a problem as of RFC 9457.
+//! The body of a refusal: a problem according to RFC 9457.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ pub(crate) struct Problem {
     kind: &'static str,
     title: &'static str,
     detail: String,
-    /// What else there is to say: members of the object, each with a comma before it.
+    /// Additional members of the object, each with a comma before it.
     more: String,
 }
 
@@ -63,7 +63,7 @@ impl Problem {
     }
 }
 
-/// A member whose value is a text that somebody else may have chosen.
+/// Adds a member whose text may have been chosen by a stranger.
 fn text(body: &mut String, key: &str, value: &str) {
     let _ = write!(body, "\"{key}\":\"");
     for character in value.chars() {

@@ -1,4 +1,4 @@
-//! The storage that lives in memory.
+//! The storage in memory.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ use super::{Entry, Process, Record, State, Storage, Totals, Trace};
 use crate::model::claim::{ClaimId, Details, Fence, Ticket};
 use crate::model::moment::Moment;
 
-/// The counter that fences and tickets come from; shared by the lines of an engine.
+/// The counter for fences and tickets, shared by the lines of an engine.
 pub trait Numbers {
     /// The highest number given so far.
     fn last(&self) -> u64;
@@ -22,14 +22,16 @@ pub trait Numbers {
     fn raise(&mut self, floor: u64);
 }
 
-/// The lines of an engine's shard share one; only the holder of the shard's lock uses it.
+/// The lines of a shard share one. It is only used under the shard's lock.
 impl Numbers for Arc<AtomicU64> {
     fn last(&self) -> u64 {
         self.load(Ordering::Relaxed)
     }
 
     fn next(&mut self) -> u64 {
-        self.fetch_add(1, Ordering::Relaxed) + 1
+        let next = self.last() + 1;
+        self.store(next, Ordering::Relaxed);
+        next
     }
 
     fn raise(&mut self, floor: u64) {
@@ -61,13 +63,13 @@ pub struct Line<N> {
     totals: Totals,
     held: Spots,
     placed: Spots,
-    /// Those of `placed` that can be reached, by ticket: newcomers stand last, so a queue will do.
+    /// Those of `placed` that can be reached, by ticket. Newcomers stand last, so a queue is enough.
     waiting: Queue,
-    /// Those of `placed` that are passed over, by ticket.
+    /// Those of `placed` that are set aside, by ticket.
     aside: Queue,
     traces: Vec<(ClaimId, Trace, Moment)>,
     record: Option<Record>,
-    /// Nothing ends before this moment. Renewals leave it behind; a look at all entries catches up.
+    /// A lower bound: nothing ends before this moment. Renewals do not update it; a look at all entries does.
     nothing_ends_before: Moment,
 }
 
@@ -100,24 +102,24 @@ impl<N: Numbers> Line<N> {
         self.held.spots.is_empty() && self.totals.waiting == 0
     }
 
-    /// Whether every claim's time is over.
+    /// Whether the time of every claim is over.
     pub fn has_ended(&self, now: Moment) -> bool {
         let all = self.held.spots.iter().chain(&self.placed.spots);
         all.map(|spot| spot.entry.until).all(|until| until <= now)
     }
 
-    /// How long an unused line still has something to remember.
+    /// Until when an unused line has something to remember.
     pub fn remembers_until(&self) -> Moment {
         let traces = self.traces.iter().map(|(_, _, until)| *until);
         let record = self.record.iter().map(|record| record.until);
         traces.chain(record).fold(self.totals.resized_until, Moment::max)
     }
 
-    /// Makes an unused line as good as new, and keeps its memory for the next name.
+    /// Empties an unused line, and keeps its allocations for the next name.
     pub fn clear(&mut self) {
         debug_assert!(self.is_unused());
         self.totals = Totals::default();
-        // What a crowd needed is not kept.
+        // Large allocations are not kept.
         self.held.shrink();
         self.placed.shrink();
         self.waiting.shrink_to(FEW);
@@ -127,21 +129,21 @@ impl<N: Numbers> Line<N> {
         self.nothing_ends_before = Moment::FAR;
     }
 
-    /// Those who hold, in the order of their fences.
+    /// The holders, in the order of their fences.
     pub fn holders(&self) -> Vec<(Entry, Arc<Details>)> {
         let mut all: Vec<_> = self.held.spots.iter().map(Spot::shown).collect();
         all.sort_by_key(|(entry, _)| entry.fence());
         all
     }
 
-    /// Those who wait, set aside or not, in the order of their tickets.
+    /// The waiters, including those set aside, in the order of their tickets.
     pub fn waiters(&self) -> Vec<(Entry, Arc<Details>)> {
         let mut all: Vec<_> = self.placed.spots.iter().map(Spot::shown).collect();
         all.sort_by_key(|(entry, _)| entry.ticket);
         all
     }
 
-    /// The one of those who hold whose hold ends first.
+    /// The holder whose hold ends first.
     pub fn first_to_end(&self) -> Option<(Entry, Arc<Details>)> {
         self.held.spots.iter().min_by_key(|spot| spot.entry.until).map(Spot::shown)
     }
@@ -196,11 +198,12 @@ fn insert(queue: &mut Queue, place: (Ticket, ClaimId)) {
     queue.insert(position, place);
 }
 
-/// Claims by id. Nearly always one or two, so they are looked through; only a crowd is worth an index.
+/// Claims by id. There are nearly always one or two, so a linear search is enough; an index only pays off for
+/// many.
 #[derive(Clone, Debug, Default)]
 struct Spots {
     spots: Vec<Spot>,
-    /// Positions by id; empty until there are more than a few, and then complete until all have left.
+    /// Positions by id. Empty until there are more than a few, then complete until all have left.
     index: HashTable<usize>,
 }
 
@@ -234,7 +237,7 @@ impl Spots {
     fn remove(&mut self, id: &ClaimId) -> Option<Spot> {
         let gone = self.position(id)?;
         if !self.index.is_empty() {
-            // The last one moves to the place that becomes free.
+            // The last one moves to the position that becomes free.
             let last = self.spots.len() - 1;
             let moved = self.spots[last].entry.id.bits();
             if let Ok(found) = self.index.find_entry(id.bits(), |at| *at == gone) {
@@ -344,7 +347,7 @@ impl<N: Numbers> Storage for Line<N> {
             }
         }
         self.nothing_ends_before = next;
-        // Holds before places, the earliest first: the order in which they would have been seen.
+        // Holds before places, the earliest first: the order in which separate steps would have found them.
         ended.sort_by_key(|entry| (entry.fence() == Fence::default(), entry.until, entry.ticket));
         Ok(ended)
     }
@@ -381,7 +384,7 @@ impl<N: Numbers> Storage for Line<N> {
     }
 
     fn trace(&mut self, id: ClaimId, trace: Trace, until: Moment) -> Result<(), Infallible> {
-        // The last word counts: one that was broken and then left in doubt must stay out.
+        // The last trace counts: a claim that was broken and then left in doubt must stay out.
         self.traces.retain(|(of, _, _)| *of != id);
         self.traces.push((id, trace, until));
         Ok(())
@@ -403,8 +406,7 @@ impl<N: Numbers> Storage for Line<N> {
     }
 }
 
-/// Two lines are the same if they hold the same claims in the same way; what tells when to look, and
-/// spare room, are no part of it.
+/// Two lines are equal if they have the same claims in the same state. Cached bounds and spare room do not count.
 impl<N: PartialEq> PartialEq for Line<N> {
     fn eq(&self, other: &Line<N>) -> bool {
         self.numbers == other.numbers && self.facts() == other.facts()
@@ -443,6 +445,7 @@ mod tests {
             fixed: true,
             ttl: std::time::Duration::ZERO,
             process: 0,
+            on_behalf: false,
             once: None,
             since: Moment::ORIGIN,
             until: Moment::FAR,
@@ -454,7 +457,7 @@ mod tests {
     #[test]
     fn a_crowd_that_comes_and_goes_is_found_and_removed() {
         let mut held = Spots::default();
-        // Up over the limit, down below it, up again: the index must know everyone all the while.
+        // Above the limit, below it, and above again: the index must be complete all the time.
         for (from, to) in [(0, 12), (12, 3), (3, 7), (7, 2), (2, 20), (20, 0), (0, 3), (3, 0)] {
             for number in from..to {
                 held.add(spot(number));

@@ -1,11 +1,10 @@
-//! Work that is done once: when it begins, when it is over, and what those who come for it are told.
+//! Work that is done once: when it begins, when it is over, and what claims for it are told.
 
 use super::{Answer, Entry, Ledger, Record, Storage, Word};
 use crate::model::claim::{Claim, Fence, Forgotten, OnceTerms, Settle};
 
 impl<S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
-    /// Someone has seen what is known of a once, and wants it to be forgotten: if it is still that, and
-    /// nobody is at it.
+    /// Forgets the record of a once, if it is still the one that the operator has seen and nobody holds the once.
     pub fn forget(&mut self, fence: Fence, settled: bool) -> Result<Forgotten, S::Error> {
         self.expire()?;
         let idle = self.storage.totals()?.held == 0;
@@ -22,8 +21,8 @@ impl<S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
         Ok(forgotten)
     }
 
-    /// A claim is granted. A once has begun if its owner is there to hear of it; if it was only told,
-    /// it begins when the turn is taken, and what is over must not count again while it is held.
+    /// A claim is granted. A once has begun if its owner is there to take the grant. If the grant is only pushed,
+    /// it begins when the turn is taken, and an expired record must not count again while it is held.
     pub(super) fn begins(&mut self, hold: &Entry, in_hand: bool) -> Result<(), S::Error> {
         match hold.once {
             Some(_) if in_hand => self.begun(hold),
@@ -32,8 +31,8 @@ impl<S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
         }
     }
 
-    /// The owner of a hold takes it: a once has begun, unless it is over meanwhile. Then the hold
-    /// ends, and this is what its owner is told.
+    /// The owner of a hold takes it, so a once has begun, unless it was settled in the meantime. In that case the
+    /// hold ends, and the owner is told what is returned here.
     pub(super) fn take(&mut self, hold: &Entry) -> Result<Option<Answer>, S::Error> {
         let Some(once) = hold.once else { return Ok(None) };
         let over = match self.storage.record(self.now)? {
@@ -49,7 +48,7 @@ impl<S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
         Ok(over)
     }
 
-    /// Writes down that a once has begun.
+    /// Records that a once has begun.
     fn begun(&mut self, hold: &Entry) -> Result<(), S::Error> {
         let Some(OnceTerms { keep, content, .. }) = hold.once else { return Ok(()) };
         let (fence, until) = (hold.fence(), self.now + keep);
@@ -57,12 +56,12 @@ impl<S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
         self.storage.set_record(Some(Record { fence, keep, until, content, doubt, outcome: None }))
     }
 
-    /// Answers a waiting claim of a once that needs no turn any more.
+    /// Answers a waiting claim of a once that no longer needs a turn.
     pub(super) fn dismiss(&mut self, head: &Entry) -> Result<bool, S::Error> {
         let Some(once) = head.once else { return Ok(false) };
         let is_free = self.storage.totals()?.held == 0;
         let word = match self.storage.record(self.now)? {
-            // The answer to its next question is for itself alone.
+            // The claim learns the rest from the answer to its next question, which only it receives.
             Some(record) if is_free && !once.agrees(record.content) => Word::LookAgain,
             Some(Record { outcome: Some(outcome), .. }) => Word::Settled(outcome),
             Some(_) if is_free && !once.rerun => Word::LookAgain,
@@ -84,7 +83,7 @@ impl<S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'_, S, W> {
         })
     }
 
-    /// Counts also after the ttl, so that a slow holder resolves its own doubt.
+    /// Settles a once, even after the ttl, so that a slow holder can still report how it ended.
     pub(super) fn settle(&mut self, settle: &Settle) -> Result<(), S::Error> {
         let Some(record) = self.storage.record(self.now)? else { return Ok(()) };
         let stays = settle.outcome.is_none() && record.doubt;

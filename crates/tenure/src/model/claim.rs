@@ -1,4 +1,4 @@
-//! The words that the core and the engines speak to each other, as plain data.
+//! The types that the core and the engines exchange, as plain data.
 
 mod ended;
 mod number;
@@ -21,19 +21,22 @@ pub(crate) use self::outcome::RenewalOutcome;
 pub use self::place::{Place, look_again};
 pub use self::risk::Risk;
 
-/// How long a pushed turn lasts until its first renewal, unless the ttl is shorter.
+/// How long a pushed turn lasts before its first renewal, unless the ttl is shorter.
 pub const FIRST_LIFE: Duration = Duration::from_secs(2);
+/// For each name, the claims that wait are told at most this often when to look whether a pushed turn was taken.
+/// So a shorter hold may end without most of them being told.
+pub(crate) const NOTICES_EVERY: Duration = Duration::from_secs(1);
 /// How long a place in line lasts without contact.
 pub const PLACE_LIFE: Duration = Duration::from_secs(60);
 
-/// Proves that a claim is yours: 128 bits of the operating system's generator. A secret.
+/// Proves ownership of a claim: 128 random bits. A secret.
 ///
 /// `Debug` and `Display` show a fingerprint of it that is safe to log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId([u8; 16]);
 
 impl ClaimId {
-    /// No claim's id.
+    /// An id that no claim has.
     pub(crate) const NONE: ClaimId = ClaimId([0; 16]);
 
     /// Takes 16 random bytes as an id.
@@ -46,7 +49,7 @@ impl ClaimId {
         self.0
     }
 
-    /// 64 of its bits. An id is random already, so tables need no further hash of it.
+    /// 64 of its bits. An id is random, so tables need no further hash of it.
     pub(crate) fn bits(&self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         u64::from_le_bytes([a, b, c, d, e, f, g, h])
@@ -55,7 +58,7 @@ impl ClaimId {
 
 impl fmt::Display for ClaimId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // 32 bits out of 128: enough to follow a claim through a log, not enough to guess it.
+        // 32 of 128 bits: enough to follow a claim through a log, not enough to guess it.
         let all = u128::from_le_bytes(self.0);
         let fold = (all ^ (all >> 32) ^ (all >> 64) ^ (all >> 96)) as u32;
         write!(f, "{fold:08x}")
@@ -68,20 +71,19 @@ impl fmt::Debug for ClaimId {
     }
 }
 
-/// What others may know about a claim: shown with the holder and in the logs.
+/// What others may know about a claim. It is shown with the holder and in logs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub struct Details {
-    /// Who asks. Default: `host:pid`.
+    /// Who makes the claim. Default: `host:pid`.
     pub owner: String,
-    /// Why, in the asker's words. Default: none.
+    /// The reason, as free text. Default: none.
     pub reason: Option<String>,
     /// Pairs such as a correlation id. Default: none.
     pub meta: Vec<(String, String)>,
-    /// What a leader wants everyone to know, such as its address. Default: none.
+    /// What a leader publishes, such as its address. Default: none.
     pub value: Option<String>,
-    /// Where the work is traced, as a W3C `traceparent`, so that who waits can be led there.
-    /// Default: none.
+    /// The trace of the work, as a W3C `traceparent`, so that those who wait can be pointed to it. Default: none.
     pub trace: Option<String>,
 }
 
@@ -89,26 +91,28 @@ pub struct Details {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Claim {
-    /// What is contended.
+    /// The name to hold.
     pub name: Name,
-    /// The proof of ownership, made by the asker.
+    /// The proof of ownership, made by the claimant.
     pub id: ClaimId,
-    /// Units asked for.
+    /// Units to hold.
     pub weight: u32,
-    /// Units there are.
+    /// Units that the name has.
     pub capacity: u32,
-    /// The capacity is part of what is asked for, as with a mutex: no resize may change it.
+    /// The capacity is part of the request, as with a mutex: no resize may change it.
     pub fixed: bool,
     /// How long a grant lasts without renewal.
     pub ttl: Duration,
-    /// Whether to stand in line when it cannot be granted now.
+    /// Whether to wait in line if it cannot be granted now.
     pub may_wait: bool,
-    /// Join only if fewer than this many wait.
+    /// Made by a server for one of its clients: the last process that asks for it is told of its turn, its
+    /// expiry says nothing about that process, and it does not end with that process.
+    pub on_behalf: bool,
+    /// Join the line only if fewer than this many wait.
     pub max_waiters: u32,
-    /// The place it had before, if it ever had one. Engines that accept claims from strangers must
-    /// not believe it.
+    /// The place it had before, if it ever had one. Engines that accept claims from strangers must not trust it.
     pub ticket: Option<Ticket>,
-    /// The highest fence that the asker's process has seen: the engine's numbers go on above it.
+    /// The highest fence that the claimant's process has seen: the engine's numbers continue above it.
     pub seen: Fence,
     /// Set for work that is done once.
     pub once: Option<OnceTerms>,
@@ -117,7 +121,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim for one of one, as of a mutex, ready to be changed: 30 s, waits, no limit of waiters.
+    /// A claim for one unit of one, as for a mutex, ready to be changed: 30 s, waits, no limit of waiters.
     pub fn new(name: Name, id: ClaimId) -> Claim {
         Claim {
             name,
@@ -127,6 +131,7 @@ impl Claim {
             fixed: true,
             ttl: Duration::from_secs(30),
             may_wait: true,
+            on_behalf: false,
             max_waiters: u32::MAX,
             ticket: None,
             seen: Fence::default(),
@@ -136,7 +141,7 @@ impl Claim {
     }
 }
 
-/// What engines answer when a claim cannot be served, in the same words.
+/// The errors with which all engines refuse a claim.
 impl Claim {
     pub(crate) fn full(max_waiters: u32) -> Error {
         let reason = format!("the line is full: its limit is {max_waiters}");
@@ -146,7 +151,7 @@ impl Claim {
     pub(crate) fn conflict(asked: (u32, u32), capacity: u32) -> Error {
         let (weight, of) = asked;
         let reason =
-            format!("the name has a capacity of {capacity}; this claim says {weight} of {of}");
+            format!("the name has a capacity of {capacity}; this claim asks for {weight} of {of}");
         let error = Error::new(ErrorKind::Conflict, reason);
         error.next("all users of a name must agree; resize changes it for all")
     }
@@ -154,13 +159,12 @@ impl Claim {
     pub(crate) fn other_content() -> Error {
         let reason = "it was started with other content (the fingerprints differ)";
         let error = Error::new(ErrorKind::Conflict, reason);
-        error.next("use another name for other work, or send what was sent the first time")
+        error.next("use another name for other work, or repeat the original content")
     }
 
     pub(crate) fn no_numbers() -> Error {
         let reason = "there are no numbers left for fences, which stay below 2^53";
-        let next =
-            "is the highest fence that was seen, or the engine's counter, what it should be?";
+        let next = "check the engine's counter, and the highest fence that claims carry";
         Error::new(ErrorKind::Conflict, reason).next(next)
     }
 
@@ -170,53 +174,51 @@ impl Claim {
     }
 }
 
-/// What a claim for work that is done once says besides.
+/// The additional terms of a claim for work that is done once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OnceTerms {
     /// How long its start and its outcome are remembered.
     pub keep: Duration,
-    /// Whether to run it again when an earlier holder started and never settled.
+    /// Whether to run it again if an earlier holder started it and never settled it.
     pub rerun: bool,
-    /// A fingerprint of what it is done with, so that the same name with other content is refused; 0
-    /// agrees with any.
+    /// A fingerprint of the content, so that the same name with other content is refused; 0 matches any content.
     pub content: u128,
 }
 
 impl OnceTerms {
-    /// Whether what was started with `content` is the same work.
+    /// Whether work that was started with `content` is the same work.
     pub(crate) fn agrees(&self, content: u128) -> bool {
         self.content == content || self.content == 0 || content == 0
     }
 }
 
-/// What a `once` left, in bytes.
+/// The outcome of a once, in bytes.
 pub type Outcome = Arc<[u8]>;
 
-/// The engine's yes, in the caller's time.
+/// A grant, in the caller's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// The number of this grant.
     pub fence: Fence,
-    /// When what the engine answered was asked.
+    /// When the request that was granted was sent.
     pub sent: Moment,
-    /// The hold is lost at this moment unless it was renewed before.
+    /// The hold is lost at this moment, unless it is renewed before.
     pub good_until: Moment,
-    /// The first renewal is due.
+    /// When the first renewal is due.
     pub renew_by: Moment,
-    /// Work may start without asking again until this moment; after it, renew first.
+    /// Until this moment work may start without asking again; after it, renew first.
     pub start_by: Moment,
-    /// Granted for a first life: one renewal makes it the full ttl, also where renewing is off.
+    /// Granted for a first life: one renewal extends it to the full ttl, even if renewing is off.
     pub first_life: bool,
 }
 
 impl Grant {
-    /// The grant that a yes with `remaining` time makes of a request sent at `sent`.
+    /// The grant from an answer with `remaining` time to a request sent at `sent`.
     ///
-    /// For a pushed turn, `sent` is the send time of the claim's last contact that was answered
-    /// *waiting*, or of any request that was answered before the push on the very connection that
-    /// brought it. A contact that found the grant is no base for it: the grant is older. And a turn
-    /// whose fence is not above the floor of the contact that is its base is stale: the engine drops
-    /// it, because the core may not have heard of that contact yet.
+    /// For a pushed turn, `sent` is when the claim's last request that was answered *waiting* was sent, or any
+    /// request that was answered before the push on the same connection. A request that found the grant cannot
+    /// be used: the grant is older. And a turn whose fence is not above the floor of the request that is used
+    /// is stale: the engine must drop it, because the core may not have handled the answer to that request yet.
     pub fn new(fence: Fence, sent: Moment, remaining: Duration, first_life: bool) -> Grant {
         Grant {
             fence,
@@ -229,68 +231,68 @@ impl Grant {
     }
 }
 
-/// Someone who holds, as others may see it.
+/// A holder, as others may see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// The fence of the hold; `break_hold` takes it.
+    /// The fence of the hold, which `break_hold` takes.
     pub fence: Fence,
     /// Units held.
     pub weight: u32,
-    /// For how long already.
+    /// How long it has been held.
     pub held_for: Duration,
-    /// How long until it ends unless renewed.
+    /// How long until it ends, unless it is renewed.
     pub remaining: Duration,
-    /// What the holder says of itself.
+    /// What the holder says about itself.
     pub details: Arc<Details>,
 }
 
-/// Someone who waits, as others may see it.
+/// A waiter, as others may see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiter {
     /// Its arrival number.
     pub ticket: Ticket,
     /// Units asked for.
     pub weight: u32,
-    /// For how long already.
+    /// How long it has waited.
     pub waited: Duration,
-    /// What the waiter says of itself.
+    /// What the waiter says about itself.
     pub details: Arc<Details>,
 }
 
 /// The answer to a claim.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// It is yours.
+    /// The claim holds.
     Granted(Grant),
-    /// You stand in line.
+    /// The claim waits in line.
     Waiting(Place),
-    /// It cannot be granted now and the claim did not want to wait.
+    /// It cannot be granted now, and the claim does not want to wait.
     Busy(Option<Holder>),
-    /// It was done before; this is what it left.
+    /// The work was done before, with this outcome.
     Settled(Outcome),
-    /// Someone started it and never said how it ended; the claim refuses to run it again.
+    /// The work was started before and never settled, and the claim does not want to run it again.
     Unsettled,
-    /// This claim has left: a late duplicate of its request did nothing.
+    /// The claim has left: a late duplicate of its request had no effect.
     Left,
 }
 
-/// What the watchdog asks for: that a hold or a place goes on.
+/// A request of the watchdog to keep a hold or a place.
 #[derive(Clone, Debug)]
 pub enum Renewal {
-    /// Make the hold last its ttl from now. Never creates one, never shortens one. A ttl of zero only
-    /// asks whether it is held, and changes nothing.
+    /// Extend the hold to `ttl` from now. Never creates a hold, never shortens one. A ttl of zero changes
+    /// nothing, and only asks whether it is held.
     Hold {
-        /// What is held.
+        /// The name that is held.
         name: Name,
-        /// The proof.
+        /// The proof of ownership.
         id: ClaimId,
         /// The fence it was granted with.
         fence: Fence,
         /// How long it should last from now.
         ttl: Duration,
     },
-    /// Keep the place; come back to it by ticket if the engine set it aside or forgot it. A grant
-    /// that this contact makes lasts a first life, because its caller may not be there to take it.
+    /// Keep the place, or return to it by ticket if the engine has set it aside or forgotten it. A grant made by
+    /// this request lasts a first life, because its caller may not be there to take it.
     Place(Claim),
 }
 
@@ -301,63 +303,75 @@ pub enum Renewed {
     Held(Grant),
     /// The claim waits.
     Waiting(Place),
-    /// The claim is no more.
+    /// The claim has ended.
     Gone(Ended),
-    /// No answer for this one; the others of the batch may have theirs.
+    /// There is no answer for this one; others of the batch may have one.
     Unknown(Error),
 }
 
-/// The end of a claim, by its owner.
+/// The end of a claim by its owner.
 #[derive(Clone, Debug)]
 pub struct Leave {
-    /// What was held or waited for.
+    /// The name that was held or waited for.
     pub name: Name,
-    /// The proof.
+    /// The proof of ownership.
     pub id: ClaimId,
-    /// An earlier request of this claim was never answered and may still arrive: remember for a
-    /// minute that it has left.
+    /// An earlier request of this claim was never answered and may still arrive: remember for a minute that the
+    /// claim has left.
     pub in_doubt: bool,
-    /// Only if it holds with this fence: for a turn that nobody took, whose claim may hold again.
+    /// Leave only if it holds with this fence. With `unbegun` it gives a turn back that nobody took, and ends the hold only in
+    /// its first life, and only if this process was the last to ask: otherwise an answer has brought the turn to its claim.
     pub only: Option<Fence>,
-    /// For a once: what became of it.
+    /// Leave only if it waits, and this process was the last to ask for it. For a client of a server that went
+    /// away: it may wait at another server by now.
+    pub only_waiting: bool,
+    /// For a once: how it ended.
     pub settle: Option<Settle>,
-    /// For a once: its caller never heard of a grant, so that it was not begun.
+    /// For a once: its caller never learned of the grant, so it has not begun.
     pub unbegun: bool,
 }
 
 impl Leave {
-    /// Leaves without a word.
+    /// Leaves, without any of the options.
     pub fn new(name: Name, id: ClaimId) -> Leave {
-        Leave { name, id, in_doubt: false, only: None, settle: None, unbegun: false }
+        Leave {
+            name,
+            id,
+            in_doubt: false,
+            only: None,
+            only_waiting: false,
+            settle: None,
+            unbegun: false,
+        }
     }
 }
 
 /// How a holder of a once finishes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settle {
-    /// The fence it was granted with. It counts also after the ttl, if nobody started again.
+    /// The fence it was granted with. It counts even after the ttl, if nobody has started the once again.
     pub fence: Fence,
-    /// What to remember; `None`: it did not happen, so that the next one runs.
+    /// The outcome to remember. `None` means that it did not happen, so the next claim runs it.
     pub outcome: Option<Outcome>,
 }
 
 /// The answer to a [`Leave`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// It was held until now.
+    /// It held until now.
     Released,
-    /// It was waiting until now.
+    /// It waited until now.
     Quit,
     /// It had ended before.
     Gone(Ended),
 }
 
-/// What became of an attempt to break a hold.
+/// The result of breaking a hold.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Broken {
     /// It is broken, and the next in line has been served.
     Done,
-    /// No hold has that fence any more; nothing was broken.
+    /// No hold has that fence any more, so nothing was broken.
     MovedOn,
 }
 
@@ -365,18 +379,18 @@ pub enum Broken {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OnceRecord {
-    /// The fence of whoever started it last.
+    /// The fence of the hold that started it last.
     pub fence: Fence,
-    /// What it left; `None` while it runs, and if whoever started it never said how it ended.
+    /// The outcome; `None` while it runs, and if the run never reported how it ended.
     pub outcome: Option<Outcome>,
-    /// How long ago it was settled, or was started if it was not.
+    /// How long ago it was settled, or started if it is not settled.
     pub age: Duration,
-    /// How long it is still remembered. What runs is remembered at least until its end.
+    /// How long it is still remembered. A running once is remembered at least until its end.
     pub remaining: Duration,
 }
 
 impl OnceRecord {
-    /// A record that is kept for `keep` in all, and for `remaining` from now on.
+    /// A record that is kept for `keep` in total, and for `remaining` from now on.
     pub fn new(
         fence: Fence,
         outcome: Option<Outcome>,
@@ -387,28 +401,28 @@ impl OnceRecord {
     }
 }
 
-/// What became of an attempt to forget a once.
+/// The result of forgetting a once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Forgotten {
-    /// It is forgotten: whoever asks next runs it.
+    /// It is forgotten: the next claim runs it.
     Done,
-    /// It is not as it was seen any more: it runs, or was settled, started again or forgotten. Nothing
-    /// was changed.
+    /// It has changed since it was seen: it runs, or was settled, started again or forgotten. Nothing was
+    /// changed.
     MovedOn,
 }
 
 /// What an engine pushes.
 #[derive(Clone, Debug)]
 pub enum Turn {
-    /// It is yours.
+    /// The claim holds.
     Granted(Grant),
-    /// Your claim ended.
+    /// The claim ended.
     Ended(Ended),
-    /// The once you wait for is done.
+    /// The once that the claim waits for is done.
     Settled(Outcome),
-    /// Something may have been missed: ask.
+    /// Something may have been missed: ask again.
     LookAgain,
-    /// Someone before you was given its turn, by push: if you have heard nothing until then, ask.
+    /// A turn was pushed to a claim before this one: ask again at that time, unless something was heard before.
     LookAt(Moment),
 }
 

@@ -1,7 +1,7 @@
 //! The one error type.
 //!
-//! An error says what was asked, of which name, on which engine, why it failed and what to do next.
-//! Types of the crates that engines are built on never appear in it.
+//! An error says what was attempted, on which name and engine, why it failed and what to do next. It never
+//! contains types of the crates that engines are built on.
 
 use std::fmt;
 
@@ -36,28 +36,28 @@ pub enum ErrorKind {
     Invalid,
     /// Others use this name with another capacity.
     Conflict,
-    /// The wait is over and others have it, as the engine says.
+    /// The wait is over, and the engine says that others still hold the name.
     WaitOver,
     /// The hold ended before it was released.
     Lost,
-    /// The engine cannot be reached, did not answer in time, or says that it cannot serve now; the text has
-    /// its own words.
+    /// The engine cannot be reached, did not answer in time, or says that it cannot serve now; the text has the
+    /// details.
     Unavailable,
     /// The engine refuses this user.
     Denied,
-    /// The engine cannot do this, and says so in its profile.
+    /// The engine does not support this; its profile says so.
     Unsupported,
-    /// The line is at its limit of waiters.
+    /// The line has reached its limit of waiters.
     Full,
     /// This `Tenure` was closed, or belongs to the process that this one was forked from.
     Closed,
-    /// A fault in tenure or in the machine under it.
+    /// A bug in tenure, or a failure of the machine.
     Internal,
 }
 
 impl Error {
-    /// An error of `kind` with its reason. Engines make them so, and tests of code that handles errors;
-    /// the core adds operation, name and engine. [`ErrorExt`](crate::engine::ErrorExt) says more.
+    /// An error of `kind` with its reason. For engines, and for tests of code that handles errors; the core adds
+    /// the operation, the name and the engine. [`ErrorExt`](crate::engine::ErrorExt) adds more.
     pub fn new(kind: ErrorKind, reason: impl Into<String>) -> Error {
         let inner = Inner {
             kind,
@@ -81,19 +81,19 @@ impl Error {
             .next("connect again; after a fork, each process connects for itself")
     }
 
-    /// Says what the reader can do about it.
+    /// Adds what the reader can do about it.
     pub(crate) fn next(mut self, advice: &'static str) -> Error {
         self.inner.next = Some(advice);
         self
     }
 
-    /// Says that the request was sent and may have taken effect although no answer came.
+    /// Adds that the request was sent, and may have taken effect although no answer came.
     pub(crate) fn in_doubt(mut self) -> Error {
         self.inner.may_have_happened = true;
         self
     }
 
-    /// Says that the engine is there and asks for time: whoever can wait should.
+    /// Adds that the engine is reachable and asks for time: a caller that can wait should retry.
     pub(crate) fn not_now(mut self) -> Error {
         self.inner.not_now = true;
         self
@@ -103,7 +103,7 @@ impl Error {
         self.inner.not_now
     }
 
-    /// Adds what was being done, unless an inner layer already said so.
+    /// Adds what was being done, unless an inner layer has added it.
     pub(crate) fn context(mut self, operation: &'static str, name: &str, engine: &str) -> Error {
         let inner = &mut *self.inner;
         inner.operation.get_or_insert(operation);
@@ -121,7 +121,7 @@ impl Error {
         self.inner.kind
     }
 
-    /// Why it failed, without what was asked and what to do next.
+    /// Why it failed, without what was attempted and what to do next.
     pub fn reason(&self) -> &str {
         &self.inner.reason
     }
@@ -131,7 +131,7 @@ impl Error {
         self.inner.next
     }
 
-    /// Whether the same call may succeed later, with nothing changed by the caller.
+    /// Whether the same call may succeed later without any change by the caller.
     pub fn is_retryable(&self) -> bool {
         use ErrorKind::*;
         match self.inner.kind {
@@ -142,16 +142,16 @@ impl Error {
 
     /// Whether the request may have taken effect although it failed.
     ///
-    /// The core has already seen to that where it can: what a failed acquire may have left behind
-    /// is left again in the background.
+    /// The core handles this where it can: a claim that a failed acquire may have left behind is left in the
+    /// background.
     pub fn may_have_happened(&self) -> bool {
         self.inner.may_have_happened
     }
 }
 
-/// What an engine can say about an [`Error`] that it makes, besides its kind and its reason.
+/// What an engine can add to an [`Error`] besides its kind and its reason.
 ///
-/// It is implemented for [`Error`] alone, and not in scope where errors are only handled.
+/// It is implemented for [`Error`] only, and kept out of scope for code that only handles errors.
 ///
 /// ```
 /// use tenure::engine::{Error, ErrorExt, ErrorKind};
@@ -163,15 +163,15 @@ impl Error {
 /// assert_eq!(error.advice(), Some("is the server up?"));
 /// ```
 pub trait ErrorExt: sealed::Sealed + Sized {
-    /// Says what the reader can do about it.
+    /// Adds what the reader can do about it.
     #[must_use = "this is the error with the advice"]
     fn with_advice(self, advice: &'static str) -> Self;
 
-    /// Says that the request was sent and may have taken effect although no answer came.
+    /// Adds that the request was sent, and may have taken effect although no answer came.
     #[must_use = "this is the error with the doubt"]
     fn in_doubt(self) -> Self;
 
-    /// Says that the engine is there and asks for time: whoever can wait should.
+    /// Adds that the engine is reachable and asks for time: a caller that can wait should retry.
     #[must_use = "this is the error that asks for time"]
     fn not_now(self) -> Self;
 }
@@ -190,13 +190,13 @@ impl ErrorExt for Error {
     }
 }
 
-/// So that methods can be added without breaking anyone.
+/// Seals the trait, so that adding methods breaks nobody.
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Error {}
 }
 
-/// A hostile name must not make the error unreadable.
+/// Shortens a name, so that a hostile one cannot make an error unreadable.
 pub(crate) fn shorten(name: &str) -> String {
     const SHOWN: usize = 120;
     match name.char_indices().nth(SHOWN) {

@@ -1,14 +1,14 @@
 //! Points in time, as plain numbers.
 //!
-//! A [`Moment`] belongs to one clock and says nothing by itself: the caller's moments come from its
-//! [`World`](crate::engine::World), an engine's from the engine. Nothing here reads a clock.
+//! A [`Moment`] belongs to one clock, and cannot be compared with moments of another: the caller's moments come
+//! from its [`World`](crate::engine::World), an engine's from the engine. Nothing here reads a clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
 /// A point in time, in nanoseconds since an origin that only its own clock knows.
 ///
-/// Arithmetic saturates, so that [`Moment::FAR`] stays far whatever is added to it.
+/// Arithmetic saturates, so [`Moment::FAR`] stays far no matter what is added to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Moment(u64);
 
@@ -28,12 +28,12 @@ impl Moment {
         self.0
     }
 
-    /// How long until `later`; zero if it has passed.
+    /// The time until `later`; zero if it has passed.
     pub fn until(self, later: Moment) -> Duration {
         Duration::from_nanos(later.0.saturating_sub(self.0))
     }
 
-    /// How long since `earlier`; zero if it has not come yet.
+    /// The time since `earlier`; zero if it is in the future.
     pub fn since(self, earlier: Moment) -> Duration {
         earlier.until(self)
     }
@@ -55,23 +55,23 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// In 64 bits: this is on the way of every claim, and a span that does not fit is for ever.
+/// In 64 bits, because every claim computes this. A duration that does not fit counts as infinite.
 fn nanos(span: Duration) -> u64 {
     span.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(span.subsec_nanos()))
 }
 
-/// When a yes that said `remaining`, to a request sent at `sent`, stops being believed.
+/// When a grant with `remaining` time, requested at `sent`, stops counting.
 ///
 /// The engine's clock started at or after the send, so counting from the send is early by the trip.
-/// 1 % covers clocks that run at different rates; the fixed part, at most 25 ms and at most a
-/// twentieth, covers the time between looking at the clock and acting on it.
+/// 1 % covers clocks that run at different rates. The fixed part, at most 25 ms and at most a
+/// twentieth, covers the time between reading the clock and acting on it.
 pub(crate) fn good_until(sent: Moment, remaining: Duration) -> Moment {
     let remaining = nanos(remaining);
     let allowance = (remaining / 20).min(25_000_000);
     Moment(sent.0.saturating_add(remaining - remaining / 100 - allowance))
 }
 
-/// The moment when one part of `parts` of the time has gone.
+/// The moment when one of `parts` equal parts of the time has passed.
 pub(crate) fn part(sent: Moment, remaining: Duration, parts: u64) -> Moment {
     Moment(sent.0.saturating_add(nanos(remaining) / parts))
 }

@@ -1,4 +1,4 @@
-//! The options of a lock: one plain struct, whose defaults can be set by URL and environment.
+//! The options of a lock: one plain struct, whose defaults can be set by the URL and the environment.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,8 +9,8 @@ use crate::model::claim::Details;
 use crate::model::error::{Error, Result};
 use crate::model::profile::Profile;
 
-/// How to acquire a lock. Every primitive has a setter for each field; [`Tenure::defaults`] has the values that
-/// the URL or the environment set.
+/// How to acquire a lock. Every primitive has a setter for each field; [`Tenure::defaults`] returns the values
+/// that the URL or the environment has set.
 ///
 /// [`Tenure::defaults`]: crate::Tenure::defaults
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,61 +18,60 @@ use crate::model::profile::Profile;
 pub struct Options {
     /// How long a hold lasts without renewal. Default: 30 s.
     pub ttl: Duration,
-    /// How long to stand in line; `None` is for ever. Default: for ever.
+    /// How long to wait in line. `None` waits for ever, and is the default.
     pub wait: Option<Duration>,
     /// Whether the watchdog renews the hold. Default: yes.
     pub renew: bool,
-    /// How often the watchdog renews the hold, at least; half of the ttl is the longest. It comes up to an
-    /// eighth earlier, so that holds that were granted together are not renewed together. Default: a third
+    /// How often the watchdog renews the hold: at least this often, and at most half of the ttl apart. Renewals
+    /// happen up to an eighth earlier, so that holds granted together are not renewed together. Default: a third
     /// of the ttl.
     pub renew_every: Option<Duration>,
-    /// The longest that a hold is renewed for, counted from its grant. Then it is lost, and the next
-    /// in line has it. Default: no limit.
+    /// How long a hold is renewed, counted from its grant. Then it is lost, and the next in line gets it.
+    /// Default: no limit.
     pub max_hold: Option<Duration>,
-    /// The shortest that the name stays taken, counted from the grant, however early the release.
-    /// If the process ends before, what is left of the ttl stands in. Default: zero.
+    /// How long the name stays taken at least, counted from the grant, even if it is released earlier. If the
+    /// process ends before that, it stays taken for the rest of the ttl. Default: zero.
     pub hold_for: Duration,
     /// Join the line only if fewer than this many wait. Default: no limit.
     pub max_waiters: Option<u32>,
     /// What to do when the engine cannot be reached. Default: [`OnOutage::Closed`].
     pub on_outage: OnOutage,
-    /// Shared with every claim that does not change it.
+    /// Shared with every claim that does not change them.
     pub(crate) details: Arc<Details>,
 }
 
-/// What to do when the engine cannot be reached; `docs/outage.md` says who should choose what.
+/// What to do when the engine cannot be reached; `docs/outage.md` helps to choose.
 ///
-/// With `Local` and `Open` a claim gives up on an engine that has not answered for a second. From then
-/// on, and until the engine answers again, claims do not ask it. Whatever was not granted by the engine
-/// says so, by its [`protection`](crate::Hold::protection) and in the log. Elections and onces are
-/// always `Closed`.
+/// With `Local` and `Open` a claim gives up on an engine that has not answered for a second. From then on, until
+/// the engine answers again, claims do not ask it. A hold that was not granted by the engine says so, by its
+/// [`protection`](crate::Hold::protection) and in the log. Elections and onces are always `Closed`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum OnOutage {
-    /// It is an error, `Unavailable`.
+    /// Fail with `Unavailable`.
     #[default]
     Closed,
-    /// Go on with this process's own line, so that at least this process is in order. Every claim stands
-    /// in that line before it asks the engine, outage or not, so that neither the beginning of an outage
-    /// nor its end puts two of this process inside.
+    /// Use a line within this process, so that at least this process is in order. Every claim stands in that line
+    /// before it asks the engine, outage or not, so neither the beginning of an outage nor its end lets two of
+    /// this process in.
     Local,
-    /// Go on without protection.
+    /// Continue without protection.
     Open,
 }
 
-/// What protects a hold: who else can be inside.
+/// What protects a hold, and who else may be inside.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Protection {
-    /// The engine: nobody else.
+    /// The engine: nobody else is inside.
     Engine,
-    /// This process's own line, because the engine cannot be reached: others, but not of this process.
+    /// The line of this process, because the engine cannot be reached: other processes may be inside.
     Local,
-    /// Nothing, because the engine cannot be reached: anyone.
+    /// Nothing, because the engine cannot be reached: anyone may be inside.
     None,
 }
 
-/// What the options say about the time after the grant.
+/// The options that apply after the grant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) renew: bool,
@@ -81,7 +80,7 @@ pub(crate) struct Terms {
     pub(crate) hold_for: Duration,
 }
 
-/// Holds are not renewed more often.
+/// The shortest interval between renewals.
 const SHORTEST_RENEWAL: Duration = Duration::from_millis(10);
 
 /// The longest owner and the longest reason, in bytes.
@@ -89,7 +88,7 @@ const LONGEST_TEXT: usize = 256;
 /// The most pairs of meta, and the longest key and value in bytes.
 pub(crate) const MOST_META: usize = 16;
 
-/// The most units a semaphore can have; a read-write lock has one more, so that the two never agree.
+/// The most units of a semaphore. A read-write lock has one more, so the two always conflict.
 pub(crate) const MOST_UNITS: u32 = (1 << 20) - 1;
 
 impl Options {
@@ -112,7 +111,7 @@ impl Options {
         &self.details
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     ///
     /// ```
     /// # async fn example() -> tenure::Result<()> {
@@ -153,7 +152,7 @@ impl Options {
         Ok(())
     }
 
-    /// The fields that can be set from outside.
+    /// The fields that the URL and the environment can set.
     pub(crate) const FIELDS: [&str; 9] = [
         "ttl",
         "wait",
@@ -171,7 +170,7 @@ impl Options {
         Terms { renew, renew_every, max_hold, hold_for }
     }
 
-    /// Refuses what the engine cannot keep, before anything is sent.
+    /// Refuses options that the engine does not support, before anything is sent.
     pub(crate) fn check(&self, profile: &Profile) -> Result<()> {
         check_times(self.ttl, &self.terms(), profile)?;
         check_details(&self.details)
@@ -184,7 +183,7 @@ pub(crate) fn check_times(ttl: Duration, terms: &Terms, profile: &Profile) -> Re
         let (shortest, longest) = (SHORTEST_RENEWAL, ttl / 2);
         if every < shortest || every > longest {
             let reason = format!(
-                "renew_every {every:?} is out of range; {shortest:?} to {longest:?}, half of the ttl, is kept"
+                "renew_every {every:?} is out of range; {shortest:?} to {longest:?}, half of the ttl, is allowed"
             );
             return Err(Error::invalid(reason).next("lower renew_every, or raise the ttl"));
         }
@@ -220,10 +219,9 @@ pub(crate) fn check_ttl(ttl: Duration, profile: &Profile) -> Result<()> {
     let (shortest, longest) = (profile.shortest_ttl, profile.longest_ttl);
     if ttl < shortest || ttl > longest {
         let reason =
-            format!("the ttl {ttl:?} is out of range; {shortest:?} to {longest:?} is kept");
-        return Err(
-            Error::invalid(reason).next("choose a few times the length of the work's pauses")
-        );
+            format!("the ttl {ttl:?} is out of range; {shortest:?} to {longest:?} is allowed");
+        return Err(Error::invalid(reason)
+            .next("choose a few times the longest pause that the work may have"));
     }
     Ok(())
 }
@@ -242,7 +240,8 @@ pub(crate) fn check_text(what: &str, text: &str) -> Result<()> {
 
 pub(crate) fn check_units(weight: u32, capacity: u32) -> Result<()> {
     if capacity == 0 || capacity > MOST_UNITS {
-        let reason = format!("the capacity {capacity} is out of range; 1 to {MOST_UNITS} is kept");
+        let reason =
+            format!("the capacity {capacity} is out of range; 1 to {MOST_UNITS} is allowed");
         return Err(Error::invalid(reason).next("a semaphore needs at least one unit"));
     }
     if weight == 0 || weight > capacity {
@@ -271,7 +270,7 @@ fn boolean(field: &str, value: &str) -> Result<bool> {
 }
 
 fn count(field: &str, value: &str) -> Result<u32> {
-    // `parse` also takes a leading plus, which is no way to write a count.
+    // `parse` would also accept a leading plus.
     match value.parse() {
         Ok(count) if !value.starts_with('+') => Ok(count),
         _ => {
@@ -281,7 +280,7 @@ fn count(field: &str, value: &str) -> Result<u32> {
     }
 }
 
-/// The word in URLs and in the environment.
+/// The word used in URLs and in the environment.
 impl fmt::Display for OnOutage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -292,7 +291,7 @@ impl fmt::Display for OnOutage {
     }
 }
 
-/// Reads what `Display` writes.
+/// Parses the format of `Display`.
 impl FromStr for OnOutage {
     type Err = Error;
 

@@ -1,16 +1,16 @@
-//! What an engine promises.
+//! The guarantees and limits of an engine.
 
 use std::time::Duration;
 
-/// What an engine promises.
+/// The guarantees and limits of an engine.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Profile {
-    /// The engine's own word for itself, such as `memory`; never with a password in it.
+    /// The engine's name, such as `memory`; it never contains a password.
     pub label: String,
-    /// In which order waiters are served.
+    /// The order in which waiters are served.
     pub order: Order,
-    /// Whether turns are pushed, or found only by looking.
+    /// Whether turns are pushed, or only found by asking.
     pub push: bool,
     /// Whether more than one claim can hold a name at a time: semaphores and read-write locks.
     pub sharing: bool,
@@ -18,13 +18,13 @@ pub struct Profile {
     pub shortest_ttl: Duration,
     /// The longest ttl it accepts.
     pub longest_ttl: Duration,
-    /// How long a claim without a `wait` that had no answer yet is sent again before it fails.
+    /// How long a claim without a `wait` is sent again before it fails, if there has been no answer.
     pub patience: Duration,
 }
 
 impl Profile {
-    /// A profile with every promise: first come, first served, by push; ttl from 50 ms to 24 h;
-    /// 5 s of patience.
+    /// A profile with every guarantee: first come, first served, by push; ttl from 50 ms to 24 h; 5 s of
+    /// patience.
     pub fn new(label: impl Into<String>) -> Profile {
         Profile {
             label: label.into(),
@@ -38,7 +38,7 @@ impl Profile {
     }
 }
 
-/// In which order waiters are served.
+/// The order in which waiters are served.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Order {
@@ -46,6 +46,6 @@ pub enum Order {
     Arrival,
     /// First come, first served within a process.
     PerProcess,
-    /// None.
+    /// No order.
     None,
 }

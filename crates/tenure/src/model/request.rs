@@ -1,4 +1,4 @@
-//! What a caller asks for: the claim, how long to wait for it, and what to do once it is granted.
+//! A caller's request: the claim, how long to wait for it, and what to do once it is granted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use crate::model::claim::{Claim, ClaimId, Details, Fence};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::{Name, Space};
 use crate::model::options::{
-    OnOutage, Options, Protection, Terms, check_details, check_times, check_units,
+    OnOutage, Options, Protection, Terms, check_details, check_times, check_ttl, check_units,
 };
 use crate::model::profile::Profile;
 
-/// What a primitive asks for. Primitives differ in weight and capacity alone.
+/// The request of a primitive. Primitives differ only in weight and capacity.
 #[derive(Clone)]
 pub(crate) struct Request {
-    /// Without an id until it is sent.
+    /// Has no id until it is sent.
     pub(crate) claim: Claim,
     pub(crate) wait: Option<Duration>,
     pub(crate) terms: Terms,
-    /// As the caller set it; [`outage`](Request::outage) is what applies.
+    /// As the caller set it; [`outage`](Request::outage) returns the one that applies.
     pub(crate) on_outage: OnOutage,
-    /// Who grants it: the engine, or the stand-in.
+    /// What grants it: the engine, or the stand-in.
     pub(crate) protection: Protection,
-    /// The details are not those of the defaults, which were checked when they became it.
+    /// Whether the details differ from the defaults, which were checked when they were set.
     pub(crate) own_details: bool,
 }
 
@@ -39,6 +39,7 @@ impl Request {
                 fixed: true,
                 ttl: *ttl,
                 may_wait: true,
+                on_behalf: false,
                 max_waiters: max_waiters.unwrap_or(u32::MAX),
                 ticket: None,
                 seen: Fence::default(),
@@ -64,14 +65,14 @@ impl Request {
         self.own_details = true;
     }
 
-    /// The details, to be changed.
+    /// The details, mutable.
     pub(crate) fn details(&mut self) -> &mut Details {
         self.own_details = true;
         Arc::make_mut(&mut self.claim.details)
     }
 
-    /// What to do when the engine cannot be reached. Two leaders, or work that is done twice, are never
-    /// better than an error.
+    /// What to do when the engine cannot be reached. For elections and onces an error is always better than two
+    /// leaders or work done twice.
     pub(crate) fn outage(&self) -> OnOutage {
         match self.claim.name.space() {
             Space::Lock => self.on_outage,
@@ -97,16 +98,40 @@ impl Request {
         if self.own_details {
             check_details(details)?;
         }
-        // What is fixed brings its own numbers, which are always right.
+        // A fixed capacity is not the caller's choice, and always right.
         if !fixed {
             check_units(*weight, *capacity)?;
         }
         if *capacity > 1 && !profile.sharing {
-            let reason = "this engine grants a name to one claim at a time";
-            return Err(Error::new(ErrorKind::Unsupported, reason).next("use a mutex"));
+            return Err(one_at_a_time());
         }
         Ok(())
     }
+}
+
+/// Checks a claim that did not come through this crate's own API, such as one that a server received: its name, ttl,
+/// details and units must be such as engines may be given.
+///
+/// # Errors
+/// `Invalid`, or `Unsupported` for a capacity above 1 on an engine that grants a name to one claim at a time.
+pub fn check_claim(claim: &Claim, profile: &Profile) -> Result<()> {
+    let Claim { name, weight, capacity, ttl, details, .. } = claim;
+    name.check()?;
+    check_ttl(*ttl, profile)?;
+    check_details(details)?;
+    // A read-write lock has more units than a semaphore may have.
+    if !claim.fixed || weight > capacity || *weight == 0 {
+        check_units(*weight, *capacity)?;
+    }
+    if *capacity > 1 && !profile.sharing {
+        return Err(one_at_a_time());
+    }
+    Ok(())
+}
+
+fn one_at_a_time() -> Error {
+    let reason = "this engine grants a name to one claim at a time";
+    Error::new(ErrorKind::Unsupported, reason).next("use a mutex")
 }
 
 impl fmt::Debug for Request {

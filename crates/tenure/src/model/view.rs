@@ -1,4 +1,4 @@
-//! Names as others may see them: who holds, who waits.
+//! Names, their holders and their waiters, as others may see them.
 
 use super::claim::{Holder, OnceRecord, Waiter};
 use super::name::{Name, Space};
@@ -8,15 +8,15 @@ use super::name::{Name, Space};
 pub enum Scope {
     /// One name.
     Name(Name),
-    /// The used names of a space that begin with `prefix`, in order, after `after`.
+    /// The names of a space that are used and begin with `prefix`, in order, after `after`.
     Prefix {
         /// The space.
         space: Space,
-        /// What the names begin with.
+        /// The beginning of the names.
         prefix: String,
         /// Only names after this one.
         after: Option<Name>,
-        /// At most this many.
+        /// The largest number of names to return.
         limit: usize,
     },
 }
@@ -26,22 +26,22 @@ pub enum Scope {
 pub struct Page {
     /// The names, in order.
     pub views: Vec<View>,
-    /// Whether names follow after the last one.
+    /// Whether there are more names after the last one.
     pub more: bool,
 }
 
-/// One name as others may see it.
+/// A name, as others may see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
     /// The name.
     pub name: Name,
-    /// Units there are.
+    /// Units that the name has.
     pub capacity: u32,
-    /// Who holds, by fence.
+    /// The holders, by fence.
     pub holders: Vec<Holder>,
-    /// Who waits, in order.
+    /// The waiters, in order.
     pub waiters: Vec<Waiter>,
-    /// Of a once, what is remembered; absent from lists of names.
+    /// The record of a once. Not filled in lists of names.
     pub record: Option<OnceRecord>,
 }
 

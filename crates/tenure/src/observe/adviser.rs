@@ -1,4 +1,4 @@
-//! Which ttl would fit: how long holds last, by group, beside the ttl they asked for.
+//! Finds the ttl that would fit: how long holds last, by group, compared with their ttl.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -6,59 +6,59 @@ use std::time::Duration;
 
 use crate::model::moment::Moment;
 
-/// How many holds of a group are remembered, the latest.
+/// How many holds of a group are remembered: the latest.
 const WINDOW: usize = 500;
-/// The 99th percentile of fewer is only their longest, and no reason to warn.
+/// With fewer holds than this the 99th percentile is just the longest, and no reason to warn.
 const FEWEST: usize = 100;
-/// How many holds pass between two looks at a group.
+/// A group is checked after this many holds.
 const LOOK_EVERY: usize = 50;
-/// How long a group is left alone after a warning.
+/// How long a group is not checked after a warning.
 const QUIET: Duration = Duration::from_secs(10 * 60);
-/// A hold should be over by this part of its ttl, nearly always.
+/// Nearly every hold should be over after this fraction of its ttl, here a third.
 const ENOUGH: u32 = 3;
-/// The ttl proposed is this many times the 99th percentile, and then a round number.
+/// The proposed ttl is this many times the 99th percentile, rounded up to a round number.
 const MULTIPLIER: u32 = 6;
 
 /// How long the holds of a group last, and whether their ttl fits.
 ///
-/// Only holds that are **not renewed** count (`.renew(false)`): for them the ttl has to outlast the
-/// work. A hold that is renewed may last for days with a ttl of seconds, so that its length says
-/// nothing about the ttl; whether renewals come in time is what `tenure_renewal_margin_ratio` shows.
+/// Only holds that are **not renewed** count (`.renew(false)`): for them the ttl has to outlast the work. A
+/// hold that is renewed may last for days with a ttl of seconds, so its length says nothing about the ttl;
+/// `tenure_renewal_margin_ratio` shows whether renewals come in time.
 ///
-/// A hold counts when it is released, in time or late, and with the length of its work: what ran on
-/// after its ttl is exactly what the adviser is for. The latest 500 holds of each group are kept.
+/// A hold counts when it is released, in time or late, with the length of its work: work that goes on after the
+/// ttl is exactly what this is about. The latest 500 holds of each group are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Advice {
     /// The part of the names before the first `:`.
     pub group: String,
-    /// How many holds this rests on.
+    /// The number of holds that this is based on.
     pub holds: usize,
     /// Half of the holds were shorter.
     pub p50: Duration,
     /// 99 of 100 holds were shorter.
     pub p99: Duration,
-    /// The shortest ttl among them.
+    /// The shortest ttl of these holds.
     pub ttl: Duration,
-    /// The ttl that would fit: six times the 99th percentile, as a round number. `None` if the ttl is
-    /// at least three times the 99th percentile, or if there are fewer than 100 holds.
+    /// The ttl that would fit: six times the 99th percentile, rounded up. `None` if the ttl is at least three
+    /// times the 99th percentile, or if there are fewer than 100 holds.
     pub proposal: Option<Duration>,
 }
 
-/// What is remembered of holds that are not renewed. Bounded, because groups are.
+/// The holds that are not renewed, by group. Bounded, because the number of groups is.
 #[derive(Debug, Default)]
 pub(super) struct Adviser(Mutex<HashMap<&'static str, Group>>);
 
 #[derive(Debug, Default)]
 struct Group {
-    /// Length and ttl, in seconds: a quarter of the room that two durations take.
+    /// Length and ttl in seconds: a quarter of the size of two `Duration`s.
     holds: VecDeque<(f32, f32)>,
     since_look: usize,
     quiet_until: Moment,
 }
 
 impl Adviser {
-    /// A hold is over. Returns what there is to warn about, at most now and then.
+    /// Records the end of a hold. Returns a warning, at most now and then.
     pub(super) fn ended(
         &self,
         group: &'static str,
@@ -84,7 +84,7 @@ impl Adviser {
         Some(advice).filter(|advice| advice.proposal.is_some())
     }
 
-    /// What is known of each group, by its name.
+    /// The advice for each group, by its name.
     pub(super) fn all(&self) -> Vec<Advice> {
         let groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> =
@@ -129,7 +129,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// So many holds of the group, one after the other; what was warned about.
+    /// Ends `count` holds of the group one after another. Returns the warnings.
     fn held(adviser: &Adviser, count: usize, length: Duration, ttl: Duration) -> Vec<Advice> {
         let ended = |_| adviser.ended("table", length, ttl, Moment::ORIGIN);
         (0..count).filter_map(ended).collect()

@@ -1,9 +1,9 @@
-//! Reports that are not about a claim of this process: engines, connections, and writes and requests that fences
-//! and onces guard.
+//! Reports that are not about a claim of this process: engines, connections, and the writes and requests that
+//! fences and onces guard.
 
 use std::time::Duration;
 
-#[cfg(any(feature = "file", feature = "redis"))]
+#[cfg(any(feature = "file", feature = "postgres", feature = "redis"))]
 use tracing::debug;
 use tracing::{error, info, warn};
 
@@ -13,14 +13,14 @@ use super::{TARGET, group_of, measure, millis, queue};
 use crate::model::claim::Fence;
 use crate::model::error::Error;
 
-/// Nobody said which engine to use. Once is enough.
+/// No engine was configured. Reported once.
 pub(crate) fn no_url() {
     static SAID: std::sync::Once = std::sync::Once::new();
     SAID.call_once(|| {
         warn!(
             target: TARGET, event = "engine.memory",
             "TENURE_URL is not set: locks are kept in memory and protect this process only; set it to \
-             redis://HOST or file:PATH, or to memory: if one process is all there is"
+             redis://HOST or file:PATH, or to memory: if there is only one process"
         );
     });
 }
@@ -43,21 +43,21 @@ pub(crate) fn engine_up(engine: &str, down_for: Duration) {
     });
 }
 
-/// A connection broke, or was not made.
-#[cfg(feature = "redis")]
+/// A connection broke or could not be made.
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) fn connection_lost(engine: &str, error: &Error) {
     let (engine, error) = (engine.to_owned(), error.to_string());
     queue::say(move || debug!(target: TARGET, event = "connection.lost", engine, reason = error));
 }
 
-/// The server pushed what nobody of ours pushes.
-#[cfg(feature = "redis")]
+/// The server pushed something that is not ours.
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) fn strange_push(engine: &str) {
     let engine = engine.to_owned();
     queue::say(move || debug!(target: TARGET, event = "push.strange", engine));
 }
 
-/// The server may throw locks away.
+/// The server may evict locks.
 #[cfg(feature = "redis")]
 pub(crate) fn may_evict(engine: &str, policy: &str) {
     let (engine, policy) = (engine.to_owned(), policy.to_owned());
@@ -77,13 +77,13 @@ pub(crate) fn clock_stepped(engine: &str, step: Duration) {
     });
 }
 
-/// The watchdog panicked, which only an engine can make it do, and goes on.
+/// The watchdog panicked, which only an engine can cause, and continues.
 pub(crate) fn watchdog_panicked(reason: &str) {
     let reason = reason.to_owned();
     queue::say(move || error!(target: TARGET, event = "watchdog.panicked", reason));
 }
 
-/// Something guarded has refused a write. Every enforcer of fences says it here.
+/// A guarded resource has refused a write. Everything that enforces fences reports it here.
 pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
     let (group, seen) = (group_of(name), seen.map(Fence::get));
     warn!(
@@ -93,14 +93,14 @@ pub(crate) fn stale_write(name: &str, offered: Fence, seen: Option<Fence>) {
     measure!(stale_write(group));
 }
 
-/// Whether a request comes too late cannot be told, so it is refused.
+/// It cannot be determined whether a request comes too late, so it is refused.
 #[cfg(feature = "fence-http")]
 pub(crate) fn fence_unknown(name: &str, offered: Fence, why: &dyn std::fmt::Display) {
     let group = group_of(name);
     error!(target: TARGET, event = "fence.unknown", name, group, offered = offered.get(), reason = %why);
 }
 
-/// Whether a request was done cannot be told, or its answer not be kept.
+/// It cannot be determined whether a request was done, or its answer could not be kept.
 #[cfg(feature = "idempotency")]
 pub(crate) fn unsettled(why: &dyn std::fmt::Display) {
     error!(target: TARGET, event = "once.unsettled", reason = %why);

@@ -1,8 +1,8 @@
-//! How names are grouped where their number must stay small: in metrics, in logs, by the adviser.
+//! How names are grouped where their number must stay small: in metrics, in logs, in advice about the ttl.
 //!
-//! Names are without number (wallets, tables), so that what is counted goes by the part before the
-//! first `:`, without a namespace before it (`prod/`). Only so many groups are told apart; a program whose names have no such part ends in
-//! [`OTHER`] and keeps its memory.
+//! There is no limit to the number of names (wallets, tables), so they are counted by group: the part of the name
+//! before the first `:`, without a namespace such as `prod/`. The number of groups is limited; in a program whose
+//! names have no such part most end up in [`OTHER`], and memory stays bounded.
 
 use std::collections::HashSet;
 use std::sync::{LazyLock, PoisonError, RwLock};
@@ -11,25 +11,25 @@ use crate::model::claim::Claim;
 use crate::model::name::{Name, Space};
 use crate::model::options::MOST_UNITS;
 
-/// How many groups are told apart in a process.
+/// The largest number of groups in a process.
 pub(super) const MOST_GROUPS: usize = 200;
 
-/// The group of all names that came too late for one of their own.
+/// The group of all names for which there is no group left.
 pub(super) const OTHER: &str = "_other";
 
-/// The group of a name: what stands before its first `:`, or all of it; without what ends in `/` there.
+/// The group of a name: the part before its first `:`, or all of it, without a prefix that ends in `/`.
 pub(super) fn group(name: &Name) -> &'static str {
     group_of(name.as_str())
 }
 
-/// The group of a name that was not checked.
+/// The group of a name that has not been checked.
 pub(super) fn group_of(name: &str) -> &'static str {
     static GROUPS: LazyLock<Bounded> = LazyLock::new(Bounded::default);
     let group = name.split_once(':').map_or(name, |(group, _)| group);
     GROUPS.known(group.rsplit_once('/').map_or(group, |(_, group)| group))
 }
 
-/// What a claim is for, in a word.
+/// The kind of a claim, in a word.
 pub(super) fn kind(claim: &Claim) -> &'static str {
     match claim.name.space() {
         Space::Election => "leader",
@@ -40,12 +40,12 @@ pub(super) fn kind(claim: &Claim) -> &'static str {
     }
 }
 
-/// Texts that live as long as the process, and so may not be many.
+/// Texts that are kept for the life of the process, so there must not be many.
 #[derive(Default)]
 pub(super) struct Bounded(RwLock<HashSet<&'static str, foldhash::fast::RandomState>>);
 
 impl Bounded {
-    /// The text as it is kept, or that of all others.
+    /// The text as it is kept, or [`OTHER`] if there is no room.
     pub(super) fn known(&self, text: &str) -> &'static str {
         let texts = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = texts.get(text) {

@@ -1,4 +1,4 @@
-//! What lasts from a grant to the end of its hold: a span, and a place in the gauges.
+//! The span and the gauges of a hold, from the grant to its end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::{Reporter, TARGET, group, kind, millis};
 use crate::model::claim::{Claim, Ended, Grant};
 use crate::system;
 
-/// Ends with the hold, and at the latest when nobody knows of that any more: whatever is dropped, the
-/// gauges come back to what they were.
+/// Ends with the hold, at the latest when the claim is forgotten. However it ends, dropping this restores the
+/// gauges.
 pub(crate) struct Holding {
     span: Span,
     #[cfg(feature = "metrics")]
     counted: [super::meters::Counted; 2],
-    /// The process that it was made in. In a forked child nothing may be said.
+    /// The process that it was made in. In a forked child nothing may be reported.
     generation: u64,
 }
 
 impl Holding {
-    /// `None` if nobody wants to know.
+    /// Returns `None` if there is no listener.
     pub(super) fn new(
         reporter: &Reporter,
         claim: &Claim,
@@ -58,7 +58,7 @@ impl Holding {
         &self.span
     }
 
-    /// The hold is over: that long, in that way. It ends when this is dropped.
+    /// The hold is over: records how long it lasted and how it ended. The span ends when this is dropped.
     pub(super) fn over(&self, held: Duration, how: &'static str, lost: Option<&Ended>) {
         self.span.record("tenure.hold.ms", millis(held));
         self.span.record("tenure.end", how);
@@ -71,7 +71,7 @@ impl Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         if self.generation != system::generation() {
-            // Whoever listens may have been listening in the very moment of the fork.
+            // A thread of the parent may have been inside the subscriber at the moment of the fork.
             std::mem::forget(std::mem::replace(&mut self.span, Span::none()));
             #[cfg(feature = "metrics")]
             std::mem::forget(std::mem::take(&mut self.counted));

@@ -1,9 +1,9 @@
-//! Numbers through the [`metrics`](::metrics) facade: which there are, and how they are told.
+//! Metrics through the [`metrics`](::metrics) facade: which ones there are, and how they are recorded.
 //!
-//! The facade sends them to whatever recorder the program has installed, or nowhere. Labels are
-//! bounded: names are without number, so numbers go by group, the part of a name before its first
-//! `:`, and after 200 groups the rest is `_other`. [`METRICS`] lists all that there are;
-//! [`describe`] tells the recorder what they mean; [`BUCKETS`] suits the times, [`SHARES`] the shares.
+//! The facade passes them to the recorder that the program has installed, or drops them. Labels are bounded:
+//! there is no limit to the number of names, so metrics go by group, the part of a name before its first `:`, and
+//! after 200 groups the rest is `_other`. [`METRICS`] lists all metrics; [`describe`] describes them to the
+//! recorder; [`BUCKETS`] are good bounds for times, [`SHARES`] for shares.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -27,12 +27,11 @@ pub const BUCKETS: &[f64] = &[
     1800.0, 3600.0,
 ];
 
-/// Upper bounds for `tenure_renewal_margin_ratio`. A renewal comes at a third of the ttl, so that
-/// about 0.66 is left; below a half it is late.
+/// Upper bounds for `tenure_renewal_margin_ratio`. A renewal is made after a third of the ttl, so about 0.66 is
+/// left; if less than half is left, it was late.
 pub const SHARES: &[f64] = &[0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 1.0];
 
-/// Tells the recorder what each metric means, and its unit. Call it once, when the recorder is
-/// installed.
+/// Describes each metric and its unit to the recorder. Call it once, after installing the recorder.
 pub fn describe() {
     for Metric { name, kind, in_seconds, help, .. } in METRICS {
         let unit = if *in_seconds { Unit::Seconds } else { Unit::Count };
@@ -44,8 +43,8 @@ pub fn describe() {
     }
 }
 
-/// One more in a gauge, for as long as this lives. It is taken off the very gauge that it was put on,
-/// also when another recorder was installed meanwhile.
+/// Adds one to a gauge for as long as it lives. It is subtracted from the same gauge, even if another recorder
+/// has been installed in the meantime.
 #[derive(Default)]
 pub(super) struct Counted(Option<Gauge>);
 
@@ -68,7 +67,7 @@ fn engine(reporter: &Reporter) -> SharedString {
     SharedString::from_shared(reporter.engine.clone())
 }
 
-/// The labels of whatever is about a claim.
+/// The labels of metrics about a claim.
 fn of(reporter: &Reporter, claim: &Claim) -> Vec<Label> {
     vec![
         Label::new("engine", engine(reporter)),
@@ -102,12 +101,12 @@ pub(super) fn acquisition(
     }
 }
 
-/// A claim stands in line from now on.
+/// A claim is now waiting in line.
 pub(super) fn waiting_now(reporter: &Reporter, claim: &Claim) -> Counted {
     Counted::new(gauge!("tenure_waiters", of(reporter, claim)))
 }
 
-/// A claim holds from now on, and leads if it is a candidate's.
+/// A claim now holds, and leads if it is a candidate.
 pub(super) fn held_now(reporter: &Reporter, claim: &Claim) -> [Counted; 2] {
     let leads = match claim.name.space() {
         Space::Election => {
@@ -126,7 +125,7 @@ pub(super) fn held(reporter: &Reporter, claim: &Claim, end: &'static str, held: 
 pub(super) fn renewal(reporter: &Reporter, claim: &Claim, heard: RenewalOutcome) {
     let (outcome, margin) = match heard {
         RenewalOutcome::Renewed { left, first_life } => {
-            // A first life is short by intent, and what is left of it no sign of anything.
+            // A first life is short by design, so what is left of it means nothing.
             ("renewed", (!first_life).then(|| left.div_duration_f64(claim.ttl).min(1.0)))
         }
         RenewalOutcome::Unanswered => ("unanswered", None),
@@ -159,8 +158,8 @@ pub(super) fn expired_before_release(reporter: &Reporter, claim: &Claim) {
     counter!("tenure_expired_before_release_total", of(reporter, claim)).increment(1);
 }
 
-/// The oldest wait and the oldest hold of each group, in seconds, as they were told last: a group that
-/// has none any more must be told so.
+/// The oldest wait and the oldest hold of each group in seconds, as last recorded: when a group no longer has
+/// any, its gauge must be reset.
 #[derive(Debug, Default)]
 pub(super) struct Ages(Mutex<BTreeMap<&'static str, [f64; 2]>>);
 
@@ -198,7 +197,7 @@ pub(super) fn broken(reporter: &Reporter, name: &Name) {
     counter!("tenure_breaks_total", &labels).increment(1);
 }
 
-/// An election by its whole name: of those there are few, and if not, they share the last place.
+/// The label of an election: its whole name. There are few of them; if not, the later ones share one label.
 fn election(name: &Name) -> &'static str {
     static ELECTIONS: LazyLock<Bounded> = LazyLock::new(Bounded::default);
     ELECTIONS.known(name.as_str())

@@ -1,10 +1,10 @@
-//! What a claim says of itself in pairs, as every reader of logs can read it.
+//! The pairs of a claim's details, in a format that log readers understand.
 
 use std::fmt;
 
 use tracing::field::{DisplayValue, display};
 
-/// Pairs as an object of JSON, which every reader of logs can read; none if there are none.
+/// Pairs as a JSON object, which log readers understand; `None` if there are none.
 pub(super) fn pairs(pairs: &[(String, String)]) -> Option<DisplayValue<Pairs<'_>>> {
     (!pairs.is_empty()).then(|| display(Pairs(pairs)))
 }

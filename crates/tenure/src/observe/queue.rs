@@ -1,9 +1,9 @@
-//! Reports that leave the thread on which something happened, for another to say them.
+//! Reports that are made by another thread than the one on which something happened.
 //!
-//! Whoever listens (a subscriber of `tracing`, a recorder of `metrics`) is foreign code: it may block for as
-//! long as a log pipe is stuck, and it may panic. The threads that keep locks alive must not run it. They put
-//! what they have to say into a queue with a bound, and a thread of its own says it, one report after the
-//! other. When the queue is full, reports are dropped and counted, and the count is said when it moves again.
+//! A listener (a subscriber of `tracing`, a recorder of `metrics`) is foreign code: it may block for as long as a
+//! log pipe is stuck, and it may panic. The threads that keep locks alive must not run it. They put their reports
+//! into a bounded queue, and another thread makes them, one after the other. When the queue is full, reports are
+//! dropped and counted, and the count is reported when the queue moves again.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,11 +18,11 @@ use tracing::warn;
 use super::meters;
 use super::{Holding, TARGET, measure};
 
-/// How many reports wait at most.
+/// The largest number of reports in the queue.
 const MOST: usize = 4096;
-/// A thread that has had nothing to say for this long ends.
+/// The thread ends after this long without reports.
 const IDLE: Duration = Duration::from_secs(5);
-/// How long a connection that is closed waits for what was not said yet.
+/// How long closing a `Tenure` waits for queued reports.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
 struct Report {
@@ -35,18 +35,18 @@ pub(super) struct Queue {
     state: Mutex<State>,
     more: Condvar,
     less: Condvar,
-    /// How many are not said yet, with the one that is being said.
+    /// The number of reports not finished yet, including the one that is being made.
     unsaid: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
     reports: VecDeque<Report>,
-    /// What ended with reports that were dropped: it ends when the queue moves again, because its end is
-    /// foreign code, too.
+    /// The spans of holds whose report was dropped. They end when the queue moves again, because ending a span
+    /// runs foreign code, too.
     ended: Vec<Arc<Holding>>,
     dropped: u64,
-    /// There is a thread that says them.
+    /// Whether the thread that makes the reports is running.
     running: bool,
 }
 
@@ -55,17 +55,17 @@ thread_local! {
 }
 
 impl Queue {
-    /// From now on this thread runs nothing foreign: what it has to say goes through this queue.
+    /// From now on this thread runs no foreign code: its reports go through this queue.
     pub(super) fn keep_apart(self: &Arc<Queue>) {
         OWN.set(Some(self.clone()));
     }
 
-    /// Whether this thread must not say anything itself, or would say it before what happened earlier.
+    /// Whether this thread must not report directly, or would do so before earlier reports are made.
     pub(super) fn is_needed(&self) -> bool {
         self.unsaid.load(SeqCst) > 0 || OWN.with_borrow(Option::is_some)
     }
 
-    /// Says it after what was put here before. `holding` ends with it.
+    /// Queues a report. `holding` ends after it.
     pub(super) fn put(
         self: &Arc<Queue>,
         holding: Option<Arc<Holding>>,
@@ -83,14 +83,14 @@ impl Queue {
         self.more.notify_one();
     }
 
-    /// Waits until everything was said, so that a process that ends has told its last events; but not for
-    /// long, because whoever listens may be stuck.
+    /// Waits until everything has been reported, so that a process that exits has reported its last events; but
+    /// not for long, because the listener may be stuck.
     pub(super) fn finish(&self) {
         let unsaid = |_: &mut State| self.unsaid.load(SeqCst) > 0;
         drop(self.less.wait_timeout_while(self.state(), LAST_WORDS, unsaid));
     }
 
-    /// Sees to it that there is a thread.
+    /// Starts the thread unless it is running.
     fn runs(self: &Arc<Queue>, state: &mut State) -> bool {
         if !state.running {
             let queue = self.clone();
@@ -102,8 +102,8 @@ impl Queue {
 
     fn run(&self) {
         while let Some(Report { say, holding }) = self.next() {
-            // Whoever listens may panic; those who come after it are still told. What ends with the report
-            // ends behind it: a second panic on the way out of the first would end the process.
+            // A listener may panic; later reports are still made. The span of the hold ends after that: a second
+            // panic while unwinding from the first would abort the process.
             let with = holding.clone();
             let _ = catch_unwind(AssertUnwindSafe(|| say(with)));
             self.unsaid.fetch_sub(1, SeqCst);
@@ -122,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// The next report; `None` if there was none for a while.
+    /// The next report; `None` if there has been none for a while.
     fn next(&self) -> Option<Report> {
         let state = self.state();
         let nothing = |state: &mut State| state.reports.is_empty();
@@ -138,13 +138,13 @@ impl Queue {
     }
 }
 
-/// From now on this thread, which is an engine's own, runs nothing foreign.
-#[cfg(feature = "file")]
+/// From now on this thread, which belongs to an engine, runs no foreign code.
+#[cfg(any(feature = "file", feature = "postgres"))]
 pub(crate) fn keep_apart() {
     Arc::<Queue>::default().keep_apart();
 }
 
-/// Says it at once, or has it said if this thread must not.
+/// Reports at once, or queues the report if this thread must not.
 pub(super) fn say(report: impl FnOnce() + Send + 'static) {
     match OWN.with_borrow(Clone::clone) {
         Some(queue) => queue.put(None, |_| report()),
@@ -155,7 +155,7 @@ pub(super) fn say(report: impl FnOnce() + Send + 'static) {
 fn say_dropped(dropped: u64) {
     warn!(
         target: TARGET, event = "reports.dropped", dropped,
-        "whoever listens was too slow: so many events were not told"
+        "a listener was too slow: this many events were dropped"
     );
     measure!(reports_dropped(dropped));
 }

@@ -1,4 +1,4 @@
-//! What lasts from a request to its answer: the span of the wait, and a place in the gauges.
+//! The span and the gauges of a wait, from the request to its answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,14 +9,16 @@ use tracing::{Span, debug, debug_span};
 
 #[cfg(feature = "metrics")]
 use super::meters;
-use super::{Reporter, Subject, TARGET, about, about_blocked, group, kind, measure, millis, pairs};
+use super::{
+    Reporter, Subject, TARGET, about, about_blocked, group, kind, listens, measure, millis, pairs,
+};
 use crate::model::claim::{Claim, Holder, Place};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::moment::Moment;
 use crate::system;
 
 impl Reporter {
-    /// A claim is about to be sent. The span is the caller's: what it waits for is a part of that.
+    /// A claim is about to be sent. The span is a child of the caller's.
     pub(crate) fn acquiring(&self, claim: &Claim) -> Span {
         debug_span!(
             target: TARGET,
@@ -37,13 +39,12 @@ impl Reporter {
     }
 }
 
-/// A claim that was sent and not granted on the spot. Dropped without an answer, its caller has lost
-/// interest.
+/// A claim that was sent and not granted at once. If it is dropped without an answer, its caller has given up.
 pub(crate) struct Waiting {
     reporter: Arc<Reporter>,
     live: Arc<dyn Subject>,
     span: Span,
-    pub(crate) started: Moment,
+    started: Moment,
     answered: bool,
     in_line: bool,
     #[cfg(feature = "metrics")]
@@ -52,15 +53,16 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(
-        reporter: Arc<Reporter>,
-        live: Arc<dyn Subject>,
+    /// Returns `None` if there is no listener.
+    pub(crate) fn new<S: Subject>(
+        reporter: &Arc<Reporter>,
+        live: &Arc<S>,
         span: Span,
         started: Moment,
-    ) -> Waiting {
-        Waiting {
-            reporter,
-            live,
+    ) -> Option<Waiting> {
+        listens().then(|| Waiting {
+            reporter: reporter.clone(),
+            live: live.clone(),
             span,
             started,
             answered: false,
@@ -68,10 +70,10 @@ impl Waiting {
             #[cfg(feature = "metrics")]
             counted: meters::Counted::default(),
             generation: system::generation(),
-        }
+        })
     }
 
-    /// It stands in this process's own line, before it asks the engine.
+    /// It stands in the local line, before it asks the engine.
     pub(crate) fn stands_in_local_line(&mut self) {
         #[cfg(feature = "metrics")]
         {
@@ -79,7 +81,7 @@ impl Waiting {
         }
     }
 
-    /// It stands in line, there.
+    /// It waits in line, at `place`.
     pub(crate) fn stands(&mut self, place: &Place) {
         self.behind(place);
         if std::mem::replace(&mut self.in_line, true) {
@@ -103,7 +105,7 @@ impl Waiting {
         self.stands_in_local_line();
     }
 
-    /// Where it stands and who is in its way, as far as is known, on the span.
+    /// Records its place and its blocker, as far as known, on the span.
     fn behind(&self, place: &Place) {
         if self.span.is_disabled() {
             return;
@@ -116,20 +118,20 @@ impl Waiting {
         let Some(Holder { fence, details, .. }) = holder else { return };
         self.span.record("tenure.blocked_by.owner", &*details.owner);
         self.span.record("tenure.blocked_by.fence", fence.get());
-        // One step from who waits to what it waits for.
+        // Links the trace of the waiting claim to that of the holder.
         if let Some(trace) = &details.trace {
             self.span.record("tenure.blocked_by.trace", &**trace);
         }
     }
 
-    /// The claim is about to be started on. Returns the span, for what is said about that.
+    /// The claim is about to be started. Returns the span, for reports about that.
     pub(crate) fn ends(&mut self) -> Span {
         self.last_seen();
         self.answered = true;
         self.span.clone()
     }
 
-    /// It was not granted: it did not want to wait.
+    /// It was not granted, and does not want to wait.
     pub(crate) fn busy(&mut self, holder: Option<&Holder>, now: Moment) {
         if self.live.request().claim.once.is_some() {
             measure!(once(&self.live.request().claim, "in_flight"));
@@ -137,7 +139,7 @@ impl Waiting {
         self.not_granted("busy", holder, now);
     }
 
-    /// A once that was started before, and is settled or not.
+    /// The once was started before, and is settled or not.
     pub(crate) fn ended_before(&mut self, outcome: &'static str, now: Moment) {
         let (claim, wait_ms) = (&self.live.request().claim, millis(now.since(self.started)));
         self.span.record("tenure.outcome", outcome);
@@ -179,7 +181,7 @@ impl Waiting {
         self.over(outcome, Some(now.since(self.started)));
     }
 
-    /// The watchdog may have heard since where the claim stands.
+    /// Updates the place: the watchdog may have had a later answer.
     fn last_seen(&self) {
         if !self.span.is_disabled()
             && let Some(place) = self.live.place()
@@ -199,7 +201,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if self.generation != system::generation() {
-            // Whoever listens may have been listening in the very moment of the fork.
+            // A thread of the parent may have been inside the subscriber at the moment of the fork.
             std::mem::forget(std::mem::replace(&mut self.span, Span::none()));
             #[cfg(feature = "metrics")]
             std::mem::forget(std::mem::take(&mut self.counted));

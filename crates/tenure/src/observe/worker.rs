@@ -1,4 +1,4 @@
-//! What a worker says.
+//! Reports of a worker.
 
 use tracing::{Level, enabled, error, info, warn};
 
@@ -7,15 +7,15 @@ use super::groups::group;
 use crate::model::claim::{Fence, Holder};
 use crate::model::name::Name;
 
-/// The worker that an event is about.
+/// The worker that a report is about.
 pub(crate) struct Worker<'a> {
     pub(crate) name: &'a Name,
     pub(crate) id: &'a str,
-    /// The number of its term, from the grant until it was given back.
+    /// The fence of its term, from the grant until it has been given back.
     pub(crate) term: Option<Fence>,
 }
 
-/// An event with what identifies the worker, and whatever else there is to say.
+/// An event with the fields that identify the worker, and any others.
 macro_rules! about {
     ($level:ident, $event:literal, $worker:expr, $($rest:tt)*) => {{
         let Worker { name, id, term } = $worker;
@@ -28,17 +28,17 @@ macro_rules! about {
 }
 
 impl Worker<'_> {
-    /// It goes from one state to another.
+    /// It moves from one state to another.
     pub(crate) fn moved(&self, from: &str, to: &str, on: &str) {
         about!(info, "worker.state", self, from, to, on);
     }
 
-    /// Whether anybody hears what is only for reading.
+    /// Whether there is a listener for debug events.
     pub(crate) fn is_heard() -> bool {
         enabled!(target: TARGET, Level::INFO)
     }
 
-    /// It waits for that one to end.
+    /// It waits for this leader to end.
     pub(crate) fn stands_by(&self, leader: &Holder) {
         let (details, fence) = (&leader.details, leader.fence.get());
         let value = details.value.as_deref();
@@ -52,7 +52,7 @@ impl Worker<'_> {
         );
     }
 
-    /// Something did not work out, and is tried again.
+    /// Something failed, and will be tried again.
     pub(crate) fn failed(&self, what: &str, reason: &str) {
         about!(warn, "worker.failed", self, what, reason);
     }
@@ -68,13 +68,13 @@ impl Worker<'_> {
         );
     }
 
-    /// Its work ended after its term had.
+    /// Its work ended after its term did.
     pub(crate) fn late(&self) {
         about!(
             error,
             "worker.late",
             self,
-            "the work ended after its term, and another's may have run beside it"
+            "the work ended after its term, and another worker's may have run at the same time"
         );
     }
 }

@@ -222,7 +222,9 @@ impl World {
                 ledger.claim(&claim, setting.processes[who], false).map(Reply::Claimed)
             }
             Action::Renew(_) => ledger.renew(&claim.id, fence, TTL).map(Reply::Renewed),
-            Action::Leave(_) | Action::LeaveInDoubt(_) => ledger.leave(&leave).map(Reply::Left),
+            Action::Leave(who) | Action::LeaveInDoubt(who) => {
+                ledger.leave(&leave, setting.processes[who]).map(Reply::Left)
+            }
             Action::Break(_) => ledger.break_hold(fence, &words.note).map(Reply::Broken),
             Action::Resize(capacity) => ledger.resize(capacity).map(|_| Reply::Looked),
             _ => ledger.tick().map(|()| Reply::Looked),

@@ -7,9 +7,10 @@
 //! |---|---|
 //! | `a claims`, `a tries`, `a keeps` | asks and may wait; asks and may not; keeps its place, with nobody there to take a grant |
 //! | … `2 of 3`, `for 5s`, `ticket 7`, `seen 90`, `room 1`, `fixed` | weight and capacity, ttl, a place it had, the highest fence seen, the most that may wait, a capacity that no resize may change |
+//! | … `behalf` | a server asks for one of its clients; `a@2 claims` asks at another server |
 //! | … `once 60s`, `rerun` | for work that is done once, remembered for a minute; runs again what was never settled |
 //! | `a renews`, `for 9s`, `fence 4` | with the ttl and the fence it knows, unless told otherwise |
-//! | `a leaves`, `in doubt`, `done ok`, `undone` | may settle a once |
+//! | `a leaves`, `in doubt`, `done ok`, `undone`, `if waiting` | may settle a once; may depend on where it waits |
 //! | `break a`, `break fence 4`, `resize 3`, `look` | by an operator; by nobody in particular |
 //! | `3s pass`, `b is deaf`, `b hears`, `show` | time goes by; whether words reach it; the state |
 //!
@@ -148,6 +149,9 @@ impl Script {
             "claims" | "tries" | "keeps" => {
                 set(&mut actor.claim, options)?;
                 actor.claim.may_wait = verb != "tries";
+                if actor.claim.on_behalf {
+                    actor.process = process;
+                }
                 let (claim, process) = (actor.claim.clone(), actor.process);
                 self.answer(who, |ledger| {
                     let Ok(answer) = ledger.claim(&claim, process, verb != "keeps");
@@ -171,7 +175,7 @@ impl Script {
             "leaves" => {
                 let leave = leave(actor, options)?;
                 self.ledger(who, |ledger| {
-                    let Ok(left) = ledger.leave(&leave);
+                    let Ok(left) = ledger.leave(&leave, process);
                     match left {
                         Left::Released => "released".to_owned(),
                         Left::Quit => "quit".to_owned(),
@@ -313,6 +317,10 @@ fn set(claim: &mut Claim, options: &[&str]) -> Option<()> {
                 claim.seen = Fence::new(fence.parse().ok()?);
                 rest
             }
+            ["behalf", ref rest @ ..] => {
+                claim.on_behalf = true;
+                rest
+            }
             ["fixed", ref rest @ ..] => {
                 claim.fixed = true;
                 rest
@@ -349,6 +357,12 @@ fn leave(actor: &Actor, options: &[&str]) -> Option<Leave> {
         [] => {}
         ["in", "doubt"] => leave.in_doubt = true,
         ["unbegun"] => leave.unbegun = true,
+        ["if", "waiting"] => leave.only_waiting = true,
+        // A turn that nobody took.
+        ["turn", fence] => {
+            leave.only = Some(Fence::new(fence.parse().ok()?));
+            leave.unbegun = true;
+        }
         ["done", outcome] => settle(Some(outcome)),
         ["undone"] => settle(None),
         _ => return None,

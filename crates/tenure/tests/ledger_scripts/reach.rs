@@ -240,3 +240,79 @@ fn one_that_is_gone_and_does_not_fit_holds_up_nobody() {
          = b x9 holds 5 for at first 2s, c waits",
     );
 }
+
+#[test]
+fn a_hold_that_a_server_lets_run_out_says_nothing_of_its_other_clients() {
+    check(
+        "a@1 claims behalf for 5s; b@1 claims behalf; c@1 claims; 5s pass; look",
+        "a: holds 2 for 5s
+         b: waits with 3, 0 ahead
+         c: waits with 4, 1 ahead
+         look: done; b hears granted 5 for at first 2s
+         = b holds 5 for at first 2s, c waits",
+    );
+}
+
+#[test]
+fn a_renewal_through_another_server_does_not_bring_back_the_places_of_the_first() {
+    check(
+        "a@1 claims behalf 1 of 2; b@1 claims 1 of 2 for 5s; c@1 claims 1 of 2; 5s pass; look; a renews",
+        "a: holds 2 for 30s
+         b: holds 4 for 5s
+         c: waits with 5, 0 ahead
+         look: done
+         a: holds 2 for 30s
+         = a holds 2 for 30s, c is aside",
+    );
+}
+
+#[test]
+fn a_turn_is_given_back_only_if_nobody_has_taken_it_up() {
+    check(
+        "a claims; b@1 claims behalf; a leaves; b@1 leaves turn 4",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         a: released; b hears granted 4 for at first 2s
+         b: released
+         = nobody",
+    );
+    // It was taken up, and confirmed: the push was late.
+    check(
+        "a claims; b@1 claims behalf; a leaves; b renews fence 4; b@1 leaves turn 4",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         a: released; b hears granted 4 for at first 2s
+         b: holds 4 for 30s
+         b: gone, expired
+         = b holds 4 for 30s",
+    );
+    // Its client has heard of it from another server.
+    check(
+        "a claims; b@1 claims behalf; a leaves; b@2 keeps; b@1 leaves turn 4",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         a: released; b hears granted 4 for at first 2s
+         b: holds 4 for at first 2s
+         b: gone, expired
+         = b holds 4 for at first 2s",
+    );
+}
+
+#[test]
+fn a_server_gives_up_a_place_only_if_its_client_has_not_gone_to_another() {
+    check(
+        "a claims; b@1 claims behalf; b@2 claims; b@1 leaves if waiting; b@2 leaves if waiting",
+        "a: holds 2 for 30s
+         b: waits with 3, 0 ahead
+         b: waits with 3, 0 ahead
+         b: gone, expired
+         b: quit
+         = a holds 2 for 30s",
+    );
+    check(
+        "a@1 claims behalf; a@1 leaves if waiting",
+        "a: holds 2 for 30s
+         a: gone, expired
+         = a holds 2 for 30s",
+    );
+}

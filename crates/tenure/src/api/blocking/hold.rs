@@ -1,4 +1,4 @@
-//! The guard, and a place in line that is waited for later.
+//! The guard, and a place in line to wait for later.
 
 use std::fmt;
 use std::future::Future;
@@ -11,7 +11,7 @@ use crate::model::claim::{Ended, Fence, Released, Risk};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::options::Protection;
 
-/// A granted claim in your hand: a [`Hold`](crate::Hold), whose calls wait where they are made.
+/// A lock that you hold: a [`Hold`](crate::Hold) whose methods block.
 #[derive(Debug)]
 #[must_use = "a hold that is dropped at once protects nothing"]
 pub struct Hold {
@@ -24,7 +24,7 @@ impl Hold {
         Hold { inner, driver: driver.clone() }
     }
 
-    /// What is held; of several, the first by name.
+    /// The name that is held; of several, the first.
     pub fn name(&self) -> &str {
         self.inner.name()
     }
@@ -44,53 +44,53 @@ impl Hold {
         self.inner.protection()
     }
 
-    /// How long it is certain to last by this process's clock, renewals to come not counted.
+    /// How long it will certainly last by this process's clock, not counting future renewals.
     pub fn remaining(&self) -> Duration {
         self.inner.remaining()
     }
 
-    /// Whether it is certainly still held. Looks at the clock; asks nobody.
+    /// Whether it is certainly still held. Only reads the clock.
     pub fn is_live(&self) -> bool {
         self.inner.is_live()
     }
 
-    /// Waits until the hold ends without its release, and says why.
+    /// Waits until the hold ends other than by its release, and returns the reason.
     pub fn lost(&self) -> Ended {
         self.driver.wait(self.inner.lost())
     }
 
-    /// Waits until renewals begin to fail while the hold is still good, or until it is lost,
-    /// and says why.
+    /// Waits until renewals start to fail while the hold is still good, or until it is lost, and returns the
+    /// reason.
     pub fn at_risk(&self) -> Risk {
         self.driver.wait(self.inner.at_risk())
     }
 
-    /// Makes the hold last `ttl` from now. It never becomes shorter.
+    /// Extends the hold to `ttl` from now. Never shortens it.
     pub fn extend(&self, ttl: Duration) -> Result<()> {
         self.driver.wait(self.inner.extend(ttl))
     }
 
-    /// Releases, and says whether the hold lasted until then.
+    /// Releases, and returns whether the hold lasted until then.
     pub fn release(self) -> Result<Released> {
         self.driver.wait(self.inner.release())
     }
 
-    /// Lets go of it without releasing. See [`Hold::detach`](crate::Hold::detach).
+    /// Detaches the hold without releasing it. See [`Hold::detach`](crate::Hold::detach).
     pub fn detach(self) -> Result<Detached> {
         self.driver.wait(self.inner.detach())
     }
 
-    /// Makes it last for its ttl if this process dies. See [`Hold::outlive`](crate::Hold::outlive).
+    /// Makes the hold last for its ttl even if this process dies. See [`Hold::outlive`](crate::Hold::outlive).
     pub fn outlive(&self) -> Result<()> {
         self.driver.wait(self.inner.outlive())
     }
 
-    /// The hold for use with a runtime.
+    /// The hold, for use with a runtime.
     pub fn into_inner(self) -> crate::Hold {
         self.inner
     }
 
-    /// Runs `work` to its end and releases; `Lost` if the hold did not last until then.
+    /// Runs `work` to completion and releases. Fails with `Lost` if the hold did not last until then.
     pub(super) fn run<T>(self, work: impl FnOnce(&Hold) -> T) -> Result<T> {
         let done = work(&self);
         match self.inner.ended() {
@@ -104,7 +104,7 @@ impl Hold {
     }
 }
 
-/// A place in line that was taken when `join` was called. Dropping it leaves the line.
+/// A place in line that was taken by the call to `join`. Dropping it leaves the line.
 #[must_use = "a place in line is given up when this is dropped"]
 pub struct Joined {
     turn: Pin<Box<dyn Future<Output = Result<crate::Hold>> + Send>>,

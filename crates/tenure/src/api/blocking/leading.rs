@@ -1,4 +1,4 @@
-//! Leaders, and work that is done once.
+//! Leader election, and work that is done once.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::model::claim::Released;
 use crate::model::claim::{Broken, Ended, Fence, Forgotten, OnceRecord, Outcome};
 use crate::model::error::{Error, ErrorKind, Result};
 
-/// One leader at a time, whom everyone can see. See [`Election`](crate::Election).
+/// Leader election: one leader at a time, visible to everyone. See [`Election`](crate::Election).
 #[derive(Clone, Debug)]
 #[must_use = "this only describes the request"]
 pub struct Election {
@@ -32,7 +32,7 @@ pub struct Once {
 request!(Once);
 
 impl Election {
-    /// What everyone can read while this candidate leads. Default: none.
+    /// A text that everyone can read while this candidate leads. Default: none.
     pub fn value(self, value: impl Into<String>) -> Election {
         Election { inner: self.inner.value(value), ..self }
     }
@@ -43,17 +43,17 @@ impl Election {
         Ok(Term(Hold::new(term.0, &self.driver)))
     }
 
-    /// Leads if nobody does and nobody waits to.
+    /// Becomes leader if nobody leads or waits to; otherwise returns `None`.
     pub fn try_campaign(self) -> Result<Option<Term>> {
         let term = self.driver.wait(self.inner.try_campaign())?;
         Ok(term.map(|term| Term(Hold::new(term.0, &self.driver))))
     }
 
-    /// Campaigns and does `work` to its end; if the term did not last until then, campaigns again, for
-    /// ever: also when the engine cannot be reached. See [`Election::run`](crate::Election::run).
+    /// Campaigns, and runs `work` to completion as leader. If the term did not last until then, campaigns again, and
+    /// never gives up, not even if the engine cannot be reached. See [`Election::run`](crate::Election::run).
     ///
     /// # Errors
-    /// What another try cannot mend, such as `Invalid`, `Denied` or `Closed`.
+    /// Those that another try cannot fix, such as `Invalid`, `Denied` or `Closed`.
     pub fn run<T>(mut self, mut work: impl FnMut(&Term) -> T) -> Result<T> {
         self.inner.request.wait = None;
         loop {
@@ -70,17 +70,17 @@ impl Election {
         }
     }
 
-    /// Who leads now.
+    /// The current leader.
     pub fn leader(&self) -> Result<Option<Leader>> {
         self.driver.wait(self.inner.leader())
     }
 
-    /// Who leads and who would like to; `None` if nobody does.
+    /// The leader and the candidates; `None` if there is neither.
     pub fn inspect(&self) -> Result<Option<View>> {
         self.driver.wait(self.inner.inspect())
     }
 
-    /// Every change of who leads, beginning with who leads now; nobody is a change, too.
+    /// Every change of the leader, starting with the current one. That nobody leads is a change, too.
     pub fn observe(&self) -> Observer {
         Observer { inner: self.inner.observe(), driver: self.driver.clone() }
     }
@@ -91,40 +91,40 @@ impl Election {
     }
 }
 
-/// A leadership. Dropping it resigns. See [`Term`](crate::Term).
+/// The leadership. Dropping it resigns. See [`Term`](crate::Term).
 #[derive(Debug)]
 #[must_use = "a term that is dropped at once leads nobody"]
 pub struct Term(Hold);
 
 impl Term {
-    /// The number of this term, which is its fence: terms of a name rise.
+    /// The number of this term, which is its fence. Terms of a name rise.
     pub fn number(&self) -> Fence {
         self.0.fence()
     }
 
-    /// Whether it certainly still leads. Looks at the clock; asks nobody.
+    /// Whether it certainly still leads. Only reads the clock.
     pub fn is_live(&self) -> bool {
         self.0.is_live()
     }
 
-    /// Waits until the term ends without its resignation, and says why.
+    /// Waits until the term ends other than by resigning, and returns the reason.
     pub fn lost(&self) -> Ended {
         self.0.lost()
     }
 
-    /// The hold that keeps others out meanwhile.
+    /// The hold that keeps other candidates out.
     pub fn hold(&self) -> &Hold {
         &self.0
     }
 
-    /// Hands over to the next candidate.
+    /// Resigns: the next candidate leads.
     pub fn resign(self) -> Result<Released> {
         let Hold { inner, driver } = self.0;
         driver.wait(primitives::Term(inner).resign())
     }
 }
 
-/// Every change of who leads. See [`Observer`](crate::Observer).
+/// Every change of the leader. See [`Observer`](crate::Observer).
 #[derive(Debug)]
 #[must_use = "it looks only while it is asked"]
 pub struct Observer {
@@ -132,7 +132,7 @@ pub struct Observer {
     driver: Driver,
 }
 
-/// Waits for the next change; ends when the connection is closed.
+/// Waits for the next change. Ends when the connection is closed.
 impl Iterator for Observer {
     type Item = Result<Option<Leader>>;
 
@@ -150,22 +150,22 @@ impl Once {
         Once { inner: self.inner.keep(keep), ..self }
     }
 
-    /// Run it again if an earlier holder started and never settled. Default: no.
+    /// Run it again if an earlier holder started it and never settled it. Default: no.
     pub fn rerun(self, rerun: bool) -> Once {
         Once { inner: self.inner.rerun(rerun), ..self }
     }
 
-    /// What the work is done with: the same name with other content is refused.
+    /// The content of the work: the same name with other content is refused.
     pub fn content(self, content: impl AsRef<[u8]>) -> Once {
         Once { inner: self.inner.content(content), ..self }
     }
 
-    /// Runs `work` to its end unless it was done before; `Ok` of the work is remembered as its outcome,
-    /// `Err` says that it did not happen. See [`Once::run`](crate::Once::run).
+    /// Runs `work` to completion, unless it was done before. Its `Ok` is remembered as the outcome; its `Err` means
+    /// that it did not happen. See [`Once::run`](crate::Once::run).
     ///
     /// # Errors
-    /// `Lost` if the hold did not last until the end of the work: its outcome was told to the engine all
-    /// the same, and counts unless someone began again.
+    /// `Lost` if the hold did not last until the end of the work. The outcome was sent to the engine nevertheless,
+    /// and counts unless someone has started again.
     pub fn run<T: AsRef<[u8]>, E>(
         self,
         work: impl FnOnce(&Run) -> Result<T, E>,
@@ -196,7 +196,7 @@ impl Once {
         }
     }
 
-    /// Begins the work if it is to be done, for callers that settle it themselves.
+    /// Starts the work if it has to be done, for callers that settle it themselves.
     pub fn begin(self) -> Result<Begun> {
         Ok(match self.driver.wait(self.inner.begin())? {
             primitives::Begun::Mine(run) => Begun::Mine(Run(Hold::new(run.0, &self.driver))),
@@ -206,12 +206,12 @@ impl Once {
         })
     }
 
-    /// Who is at it and who waits for its outcome; `None` if nobody is, done or not.
+    /// Who runs it and who waits for its outcome; `None` if nobody does, done or not.
     pub fn inspect(&self) -> Result<Option<View>> {
         self.driver.wait(self.inner.inspect())
     }
 
-    /// Forgets what is remembered of it. See [`Once::forget`](crate::Once::forget).
+    /// Forgets the record of it. See [`Once::forget`](crate::Once::forget).
     pub fn forget(&self, seen: &OnceRecord) -> Result<Forgotten> {
         self.driver.wait(self.inner.forget(seen))
     }
@@ -225,29 +225,29 @@ impl Once {
 /// What [`Once::begin`] found.
 pub type Begun = primitives::Begun<Run>;
 
-/// A work that is yours to do. Dropping it leaves the work unsettled. See [`Run`](crate::Run).
+/// Work that this caller has to do. Dropping it leaves the work unsettled. See [`Run`](crate::Run).
 #[derive(Debug)]
-#[must_use = "a work that is dropped stays unsettled"]
+#[must_use = "work that is dropped stays unsettled"]
 pub struct Run(Hold);
 
 impl Run {
-    /// The number of this run: higher than those of all before.
+    /// The number of this run: higher than that of every earlier run.
     pub fn fence(&self) -> Fence {
         self.0.fence()
     }
 
-    /// The hold that keeps others out meanwhile.
+    /// The hold that keeps others out.
     pub fn hold(&self) -> &Hold {
         &self.0
     }
 
-    /// It is done, and left this.
+    /// Settles the work: it is done, with this outcome.
     pub fn settle(self, outcome: impl AsRef<[u8]>) -> Result<Released> {
         let Hold { inner, driver } = self.0;
         driver.wait(primitives::Run(inner).settle(outcome))
     }
 
-    /// It did not happen: nothing is remembered, and the next one runs it.
+    /// Settles the work: it did not happen. Nothing is remembered, and the next caller runs it.
     pub fn undo(self) -> Result<Released> {
         let Hold { inner, driver } = self.0;
         driver.wait(primitives::Run(inner).undo())

@@ -1,5 +1,5 @@
-//! Locks, semaphores and read-write locks: each is the type of that name in the crate's root, with a driver that
-//! waits for its futures.
+//! Locks, semaphores and read-write locks. Each wraps the type of the same name in the crate's root, and a driver
+//! that waits for its futures.
 
 use super::driver::Driver;
 use super::hold::{Hold, Joined};
@@ -26,7 +26,7 @@ macro_rules! request {
                 $type { inner: self.inner.ttl(ttl), ..self }
             }
 
-            /// How long to stand in line. Default: for ever.
+            /// How long to wait in line. Default: for ever.
             pub fn wait(self, wait: std::time::Duration) -> $type {
                 $type { inner: self.inner.wait(wait), ..self }
             }
@@ -36,18 +36,18 @@ macro_rules! request {
                 $type { inner: self.inner.renew(renew), ..self }
             }
 
-            /// The longest that the hold is renewed for, counted from its grant. Default: no limit.
+            /// How long the hold is renewed, counted from its grant. Default: no limit.
             pub fn max_hold(self, max_hold: std::time::Duration) -> $type {
                 $type { inner: self.inner.max_hold(max_hold), ..self }
             }
 
-            /// How often the watchdog renews the hold, at least; half of the ttl is the longest.
+            /// How often the watchdog renews the hold: at least this often, and at most half of the ttl apart.
             /// Default: a third of the ttl.
             pub fn renew_every(self, renew_every: std::time::Duration) -> $type {
                 $type { inner: self.inner.renew_every(renew_every), ..self }
             }
 
-            /// The shortest that the name stays taken, counted from the grant. Default: zero.
+            /// How long the name stays taken at least, counted from the grant. Default: zero.
             pub fn hold_for(self, hold_for: std::time::Duration) -> $type {
                 $type { inner: self.inner.hold_for(hold_for), ..self }
             }
@@ -57,22 +57,22 @@ macro_rules! request {
                 $type { inner: self.inner.max_waiters(max_waiters), ..self }
             }
 
-            /// Who asks, as others see it. Default: `host:pid`.
+            /// Who makes the claim, shown to others. Default: `host:pid`.
             pub fn owner(self, owner: impl Into<String>) -> $type {
                 $type { inner: self.inner.owner(owner), ..self }
             }
 
-            /// Why, as others see it. Default: none.
+            /// The reason, shown to others. Default: none.
             pub fn reason(self, reason: impl Into<String>) -> $type {
                 $type { inner: self.inner.reason(reason), ..self }
             }
 
-            /// Adds a pair such as a correlation id, shown with the holder and in the logs.
+            /// Adds a pair such as a correlation id, shown with the holder and in logs.
             pub fn meta(self, key: impl Into<String>, value: impl Into<String>) -> $type {
                 $type { inner: self.inner.meta(key, value), ..self }
             }
 
-            /// Where this work is traced, as a W3C `traceparent`. Default: none.
+            /// The trace of the work, as a W3C `traceparent`. Default: none.
             pub fn trace(self, traceparent: impl Into<String>) -> $type {
                 $type { inner: self.inner.trace(traceparent), ..self }
             }
@@ -81,11 +81,11 @@ macro_rules! request {
 }
 pub(super) use request;
 
-/// The setter of those that may go on without the engine.
+/// The setter of those that can continue without the engine.
 macro_rules! outage {
     ($type:ident) => {
         impl $type {
-            /// What to do when the engine cannot be reached. Default: it is an error.
+            /// What to do when the engine cannot be reached. Default: fail.
             pub fn on_outage(self, on_outage: $crate::OnOutage) -> $type {
                 $type { inner: self.inner.on_outage(on_outage), ..self }
             }
@@ -104,7 +104,7 @@ pub struct Mutex {
 request!(Mutex);
 outage!(Mutex);
 
-/// A request for units that are shared out. See [`Semaphore`](crate::Semaphore).
+/// A request for units of a limited number. See [`Semaphore`](crate::Semaphore).
 #[derive(Clone, Debug)]
 #[must_use = "this only describes the request"]
 pub struct Semaphore {
@@ -137,7 +137,7 @@ pub struct All {
 request!(All);
 outage!(All);
 
-/// Waits for a hold, and makes it one whose methods block, too.
+/// Waits for a hold, and wraps it in a blocking one.
 fn held(driver: &Driver, wait: impl Future<Output = Result<crate::Hold>>) -> Result<Hold> {
     Ok(Hold::new(driver.wait(wait)?, driver))
 }
@@ -160,12 +160,12 @@ impl Mutex {
         Joined::new(&self.driver, || self.inner.join())
     }
 
-    /// Takes it if it is free; `None` if someone holds it or waits for it.
+    /// Acquires if nobody holds or waits; otherwise returns `None`.
     pub fn try_acquire(self) -> Result<Option<Hold>> {
         tried(&self.driver, self.inner.try_acquire())
     }
 
-    /// Acquires, runs `work` to its end, releases; `Lost` if the hold did not last until then.
+    /// Acquires, runs `work` to completion and releases. Fails with `Lost` if the hold did not last until then.
     pub fn run<T>(self, work: impl FnOnce(&Hold) -> T) -> Result<T> {
         self.acquire()?.run(work)
     }
@@ -202,7 +202,8 @@ impl Semaphore {
         tried(&self.driver, self.inner.try_acquire_many(weight))
     }
 
-    /// Acquires one unit, runs `work` to its end, releases; `Lost` if the hold did not last until then.
+    /// Acquires one unit, runs `work` to completion and releases. Fails with `Lost` if the hold did not last
+    /// until then.
     pub fn run<T>(self, work: impl FnOnce(&Hold) -> T) -> Result<T> {
         self.acquire()?.run(work)
     }
@@ -246,17 +247,18 @@ impl RwLock {
 }
 
 impl All {
-    /// Waits for all of them; `wait` is for all together.
+    /// Waits for all of them; `wait` is the limit for all together.
     pub fn acquire(self) -> Result<Hold> {
         held(&self.driver, self.inner.acquire())
     }
 
-    /// Takes all of them if all are free; `None` and none of them otherwise.
+    /// Acquires all of them if all are free; otherwise none, and returns `None`.
     pub fn try_acquire(self) -> Result<Option<Hold>> {
         tried(&self.driver, self.inner.try_acquire())
     }
 
-    /// Acquires all, runs `work` to its end, releases; `Lost` if one of them did not last until then.
+    /// Acquires all, runs `work` to completion and releases. Fails with `Lost` if one of them did not last until
+    /// then.
     pub fn run<T>(self, work: impl FnOnce(&Hold) -> T) -> Result<T> {
         self.acquire()?.run(work)
     }

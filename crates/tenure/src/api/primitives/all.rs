@@ -11,9 +11,9 @@ use crate::model::name::Name;
 
 /// A request for several locks at once: all or nothing.
 ///
-/// They are taken one after the other in the order of their names, whatever the order they were
-/// given in, so that two who ask for the same names never wait for each other. A name that is given
-/// twice is taken once. The result is one [`Hold`]: it is lost when the first of them is lost.
+/// They are acquired one after the other in the order of their names, no matter in which order they are given, so
+/// two callers with the same names never deadlock. A name that is given twice is acquired once. The result is one
+/// [`Hold`], which is lost when the first of them is lost.
 ///
 /// ```
 /// # async fn example() -> tenure::Result<()> {
@@ -38,14 +38,14 @@ setters!(All);
 outage_setter!(All);
 
 impl All {
-    /// Waits for all of them; `wait` is for all together.
+    /// Waits for all of them; `wait` is the limit for all together.
     ///
     /// # Errors
-    /// `WaitOver` names the one that was not had; those taken before it are released.
+    /// `WaitOver` names the one that was not acquired; those acquired before it are released.
     ///
     /// # Cancel safety
-    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
-    /// place and no renewal remains.
+    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no place and no
+    /// renewal remains.
     pub async fn acquire(self) -> Result<Hold> {
         let world = self.handle.core.world.clone();
         let deadline = self.request.wait.map(|wait| world.now() + wait);
@@ -56,7 +56,7 @@ impl All {
             let one: HeldClaim = request.join(self.handle.clone()).await?;
             held.push(one.not_given());
         }
-        // The first may have run out while the last was waited for.
+        // The first may have ended while the last was waited for.
         let core = &self.handle.core;
         match core.ended(held.iter().map(HeldClaim::live)) {
             None => Ok(together(held)),
@@ -64,7 +64,7 @@ impl All {
         }
     }
 
-    /// Takes all of them if all are free; `None` and none of them otherwise.
+    /// Acquires all of them if all are free; otherwise none, and returns `None`.
     ///
     /// # Cancel safety
     /// As [`acquire`](All::acquire).
@@ -86,7 +86,7 @@ impl All {
         self.acquire().await?.run(work).await
     }
 
-    /// The names in order, each once and each checked before the first is taken.
+    /// The names in order, each once, all checked before the first is acquired.
     fn names(&self) -> Result<Vec<Name>> {
         let core = &self.handle.core;
         let mut names = self.names.clone();

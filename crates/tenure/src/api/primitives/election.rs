@@ -17,16 +17,16 @@ use crate::model::claim::{Broken, Details, Fence, Holder};
 use crate::model::error::{ErrorKind, Result};
 use crate::model::name::Name;
 
-/// How often an observer looks.
+/// How often an observer asks the engine.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long to wait before campaigning again where the engine could not be asked.
+/// How long to wait before campaigning again after the engine could not be asked.
 pub(crate) const CAMPAIGN_AGAIN: Duration = Duration::from_millis(500);
 
-/// One leader at a time, whom everyone can see.
+/// Leader election: one leader at a time, visible to everyone.
 ///
-/// Candidates stand in line like those of a lock; the one that leads says a [`value`](Election::value)
-/// of its choice, such as its address. Each term has a number, and terms rise. Elections have names of
-/// their own: a lock of the same name is another thing.
+/// Candidates wait in line as for a lock. The leader publishes a [`value`](Election::value) of its choice, such as
+/// its address. Each term has a number, and terms rise. Elections have their own name space: a lock of the same
+/// name is unrelated.
 ///
 /// ```
 /// # async fn example() -> tenure::Result<()> {
@@ -49,7 +49,7 @@ pub struct Election {
 setters!(Election);
 
 impl Election {
-    /// What everyone can read while this candidate leads. Default: none.
+    /// A text that everyone can read while this candidate leads. Default: none.
     pub fn value(mut self, value: impl Into<String>) -> Election {
         self.request.details().value = Some(value.into());
         self
@@ -64,7 +64,7 @@ impl Election {
         Ok(Term::begin(self.request.join(self.handle).await?))
     }
 
-    /// Leads if nobody does and nobody waits to.
+    /// Becomes leader if nobody leads or waits to; otherwise returns `None`.
     ///
     /// # Cancel safety
     /// As [`campaign`](Election::campaign).
@@ -72,12 +72,12 @@ impl Election {
         Ok(self.request.try_acquire(self.handle).await?.map(Term::begin))
     }
 
-    /// Campaigns and does `work` while leading. When the term is lost the work is dropped, and the
-    /// candidate campaigns again, for ever: also when the engine cannot be reached. Ends when the work
-    /// does, with what it returned; the term is resigned then. `wait` plays no part.
+    /// Campaigns, and runs `work` while it leads. When the term is lost, the work is dropped and the
+    /// candidate campaigns again; it never gives up, not even if the engine cannot be reached. When the work ends,
+    /// the term is resigned and its result returned. `wait` is ignored.
     ///
-    /// Needs a runtime with timers. Whoever keeps a clone of the term past the end of the work goes on
-    /// leading until it is dropped.
+    /// Needs a runtime with timers. If a clone of the term is kept after the end of the work, the candidate
+    /// leads until that is dropped.
     ///
     /// ```
     /// # async fn example() -> tenure::Result<()> {
@@ -92,7 +92,7 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// What another try cannot mend, such as `Invalid`, `Denied` or `Closed`.
+    /// Those that another try cannot fix, such as `Invalid`, `Denied` or `Closed`.
     ///
     /// # Cancel safety
     /// Dropping it drops the work and resigns.
@@ -119,7 +119,7 @@ impl Election {
         }
     }
 
-    /// Who leads now.
+    /// The current leader.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
@@ -127,7 +127,7 @@ impl Election {
         self.handle.core.leader(&self.request.claim.name).await
     }
 
-    /// Who leads and who would like to; `None` if nobody does.
+    /// The leader and the candidates; `None` if there is neither.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
@@ -135,7 +135,7 @@ impl Election {
         self.handle.core.view(&self.request.claim.name).await
     }
 
-    /// Every change of who leads, beginning with who leads now; nobody is a change, too.
+    /// Every change of the leader, starting with the current one. That nobody leads is a change, too.
     pub fn observe(&self) -> Observer {
         let (handle, name) = (self.handle.clone(), self.request.claim.name.clone());
         Observer { handle, name, last: None, pause: Duration::ZERO, look: None }
@@ -144,7 +144,7 @@ impl Election {
     /// Ends a term by force, as [`Tenure::break_hold`](crate::Tenure::break_hold) ends a hold.
     ///
     /// # Cancel safety
-    /// A break that was sent may happen although the future was dropped.
+    /// A break that was sent may take effect although the future was dropped.
     pub async fn break_term(&self, term: Fence, reason: impl Into<String>) -> Result<Broken> {
         let by = self.request.claim.details.owner.clone();
         self.handle.core.break_hold(&self.request.claim.name, term, by, reason.into()).await
@@ -157,7 +157,7 @@ impl fmt::Debug for Election {
     }
 }
 
-/// A leadership, with the [`Hold`] that keeps others out. Dropping it resigns.
+/// The leadership, with the [`Hold`] that keeps other candidates out. Dropping it resigns.
 #[derive(Debug)]
 #[must_use = "a term that is dropped at once leads nobody"]
 pub struct Term(pub(crate) Hold);
@@ -168,35 +168,35 @@ impl Term {
         Term(hold)
     }
 
-    /// The number of this term, which is its fence: terms of a name rise.
+    /// The number of this term, which is its fence. Terms of a name rise.
     pub fn number(&self) -> Fence {
         self.0.fence()
     }
 
-    /// Whether it certainly still leads. Looks at the clock; asks nobody.
+    /// Whether it certainly still leads. Only reads the clock.
     pub fn is_live(&self) -> bool {
         self.0.is_live()
     }
 
-    /// Yields the reason when the term ends without its resignation. See [`Hold::lost`].
+    /// Yields the reason when the term ends other than by resigning. See [`Hold::lost`].
     pub fn lost(&self) -> Lost {
         self.0.lost()
     }
 
-    /// The hold that keeps others out meanwhile.
+    /// The hold that keeps other candidates out.
     pub fn hold(&self) -> &Hold {
         &self.0
     }
 
-    /// Renews it no more, and leaves it to run out. What has ended is left as it is.
+    /// Stops renewing, so that the term runs out. One that has ended is left unchanged.
     pub(crate) fn let_go(self) {
         let _ = self.0.hand_over();
     }
 
-    /// Hands over to the next candidate, and waits for the answer as [`Hold::release`] does.
+    /// Resigns, so that the next candidate leads, and waits for the answer as [`Hold::release`] does.
     ///
     /// # Cancel safety
-    /// It is resigned even if the future is dropped.
+    /// It resigns even if the future is dropped.
     pub async fn resign(self) -> Result<Released> {
         let (core, live) = (self.0.core().clone(), self.0.live().clone());
         let released = self.0.release().await?;
@@ -207,17 +207,17 @@ impl Term {
     }
 }
 
-/// Who leads, as everyone can see.
+/// The leader, as everyone can see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Leader {
     /// The number of the term.
     pub term: Fence,
-    /// What the leader wants everyone to know.
+    /// What the leader publishes.
     pub value: Option<String>,
-    /// Who it is.
+    /// The owner of the leader's claim.
     pub owner: String,
-    /// For how long already.
+    /// How long it has led.
     pub leads_for: Duration,
 }
 
@@ -231,23 +231,23 @@ impl Leader {
 
 type Look = Pin<Box<dyn Future<Output = Result<Option<Leader>>> + Send>>;
 
-/// Every change of who leads. See [`Election::observe`].
+/// Every change of the leader. See [`Election::observe`].
 #[must_use = "it looks only while it is polled"]
 pub struct Observer {
     handle: Arc<Handle>,
     name: Name,
-    /// The term that was shown last, if anything was.
+    /// The term that was returned last, if any was.
     last: Option<Option<Fence>>,
     pause: Duration,
     look: Option<Look>,
 }
 
 impl Observer {
-    /// The next change; `None` inside says that nobody leads. After an error it can be asked again.
-    /// Needs a runtime with timers.
+    /// The next change; `None` inside means that nobody leads. After an error it can be called again. Needs a
+    /// runtime with timers.
     ///
     /// # Cancel safety
-    /// Safe: no change is missed that has not been followed by another.
+    /// Safe: the latest change is never missed.
     pub async fn next(&mut self) -> Result<Option<Leader>> {
         match poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await {
             Some(change) => change,

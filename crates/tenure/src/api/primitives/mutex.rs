@@ -10,9 +10,9 @@ use crate::model::error::Result;
 
 /// A request for a lock: one holder at a time, first come, first served.
 ///
-/// Unlike `std::sync::Mutex` it contains no data, and is not the lock itself: that is kept by the engine,
-/// under its name. [`Tenure::mutex`](crate::Tenure::mutex) makes a request, setters change it, and
-/// [`acquire`](Mutex::acquire) consumes it and gives a [`Hold`]. Clone it to ask again.
+/// Unlike `std::sync::Mutex` it contains no data, and it is not the lock itself, which the engine keeps under its
+/// name. [`Tenure::mutex`](crate::Tenure::mutex) makes a request, setters change it, and
+/// [`acquire`](Mutex::acquire) consumes it and returns a [`Hold`]. To acquire again, clone it first.
 ///
 /// Not re-entrant: acquiring a lock that you already hold blocks until its `wait` is over.
 ///
@@ -46,14 +46,14 @@ impl Mutex {
     /// `WaitOver` when the wait is over; its text says who holds it and how many are ahead.
     ///
     /// # Cancel safety
-    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
-    /// place and no renewal remains.
+    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no place and no
+    /// renewal remains.
     pub async fn acquire(self) -> Result<Hold> {
         self.request.join(self.handle).await
     }
 
-    /// Takes the place in line when it is *called*, and returns the future that waits for the turn:
-    /// for callers whose order of arrival must not depend on who is polled first.
+    /// Takes the place in line when it is *called*, and returns a future that waits for the turn: for callers
+    /// whose order of arrival must not depend on which future is polled first.
     ///
     /// # Cancel safety
     /// As [`acquire`](Mutex::acquire), from the moment of the call on.
@@ -61,7 +61,7 @@ impl Mutex {
         self.request.join(self.handle)
     }
 
-    /// Takes it if it is free; `None` if someone holds it or waits for it.
+    /// Acquires if nobody holds or waits; otherwise returns `None`.
     ///
     /// # Cancel safety
     /// As [`acquire`](Mutex::acquire).
@@ -69,7 +69,7 @@ impl Mutex {
         self.request.try_acquire(self.handle).await
     }
 
-    /// Acquires, runs `work`, releases. The work is dropped when the hold is lost.
+    /// Acquires, runs `work` and releases. The work is dropped when the hold is lost.
     ///
     /// # Errors
     /// Those of [`acquire`](Mutex::acquire), and `Lost`.

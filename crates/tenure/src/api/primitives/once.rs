@@ -19,20 +19,20 @@ use crate::model::error::{Error, Result};
 
 /// The longest outcome, in bytes.
 pub const LONGEST_OUTCOME: usize = 64 * 1024;
-/// The longest that anything is remembered.
+/// The longest time that a record can be kept.
 const LONGEST_KEEP: Duration = Duration::from_secs(400 * 24 * 60 * 60);
-/// How long a start and an outcome are remembered, unless told otherwise.
+/// How long a record is kept by default.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Work that is done once, whoever asks for it and however often: the first one runs it, everyone
-/// else gets what it left.
+/// Work that is done once, no matter how many callers ask for it and how often: the first one runs it, everyone
+/// else gets its outcome.
 ///
-/// The outcome is up to [`LONGEST_OUTCOME`] bytes, remembered for [`keep`](Once::keep). Those who come
-/// while it runs wait for it and are told by push; with `wait(Duration::ZERO)`, or when the wait is
-/// over, they hear [`Done::InProgress`].
+/// The outcome is up to [`LONGEST_OUTCOME`] bytes, remembered for [`keep`](Once::keep). Callers that come
+/// while it runs wait for it and are notified by push; with `wait(Duration::ZERO)`, or when the wait is
+/// over, they get [`Done::InProgress`].
 ///
-/// A holder that dies after it started leaves the work *unsettled*: it may have been done, or not.
-/// Nobody runs it again (at most once, [`Done::Unsettled`]) unless the one that asks says
+/// A holder that dies after it started leaves the work *unsettled*: it may or may not have been done.
+/// Nobody runs it again (at most once, [`Done::Unsettled`]) unless a caller sets
 /// [`rerun`](Once::rerun) (at least once).
 ///
 /// ```
@@ -60,29 +60,29 @@ pub struct Once {
 
 setters!(Once);
 
-/// What became of a [`Once::run`].
+/// The result of a [`Once::run`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Done {
-    /// The work ran here, and this is what it left.
+    /// The work ran here, with this outcome.
     Ran(Outcome),
-    /// It had been done before, and left this.
+    /// The work was done before, with this outcome.
     Replayed(Outcome),
-    /// Someone else is at it, and this caller did not wait for the end.
+    /// Someone else is running it, and this caller did not wait for the end.
     InProgress(Option<Holder>),
-    /// Someone started it and never said how it ended. It was not run again.
+    /// It was started before and never settled. It was not run again.
     Unsettled,
 }
 
-/// What [`Once::begin`] found.
+/// The result of [`Once::begin`].
 #[derive(Debug)]
 pub enum Begun<R = Run> {
-    /// It is this caller's to do.
+    /// This caller has to do it.
     Mine(R),
-    /// It had been done before, and left this.
+    /// The work was done before, with this outcome.
     Replayed(Outcome),
-    /// Someone else is at it, and this caller did not wait for the end.
+    /// Someone else is running it, and this caller did not wait for the end.
     InProgress(Option<Holder>),
-    /// Someone started it and never said how it ended. It is nobody's to run again.
+    /// It was started before and never settled. Nobody should run it again.
     Unsettled,
 }
 
@@ -92,24 +92,23 @@ impl Once {
         Once { handle, request }
     }
 
-    /// How long its start and its outcome are remembered, each counted from when it happened.
-    /// Default: 24 h.
+    /// How long its start and its outcome are remembered, each counted from when it happened. Default: 24 h.
     pub fn keep(self, keep: Duration) -> Once {
         self.with(|terms| terms.keep = keep)
     }
 
-    /// Run it again if an earlier holder started and never settled: at least once, instead of at most
-    /// once. Default: no.
+    /// Run it again if an earlier holder started it and never settled it: at least once, instead of at most once.
+    /// Default: no.
     pub fn rerun(self, rerun: bool) -> Once {
         self.with(|terms| terms.rerun = rerun)
     }
 
-    /// What the work is done with, such as the body of a request. The same name with other content is
-    /// refused with `Conflict`. Only a hash of it is kept. Default: anything goes.
+    /// The content of the work, such as the body of a request. The same name with other content is refused with
+    /// `Conflict`. Only a hash of it is kept. Default: none, which matches any content.
     pub fn content(self, content: impl AsRef<[u8]>) -> Once {
         let hash = Sha256::digest(content.as_ref());
         let half = hash.first_chunk().copied().unwrap_or_default();
-        // 0 would agree with anything.
+        // 0 would match any content.
         self.with(|terms| terms.content = u128::from_be_bytes(half).max(1))
     }
 
@@ -120,18 +119,18 @@ impl Once {
         self
     }
 
-    /// Runs `work` unless it was done before; `Ok` of the work is remembered as its outcome.
+    /// Runs `work` unless it was done before. Its `Ok` is remembered as the outcome.
     ///
-    /// An `Err` of the work says that it did not happen: nothing is remembered, and the next one runs
-    /// it. A failure that should be remembered is an outcome like any other. The work is handed its
-    /// [`Run`]: its fence goes to whatever the work writes to. When the hold is lost the work is dropped.
+    /// Its `Err` means that it did not happen: nothing is remembered, and the next caller runs it. A failure that
+    /// should be remembered is an outcome like any other. The work gets its [`Run`], whose fence should be passed to
+    /// whatever it writes to. When the hold is lost, the work is dropped.
     ///
     /// # Errors
-    /// `Conflict` for [other content](Once::content), `Lost`, `Invalid` for an outcome that is too long
-    /// (both leave it unsettled), and those of asking for a lock.
+    /// `Conflict` for [other content](Once::content), `Lost`, `Invalid` for an outcome that is too long (both
+    /// leave the work unsettled), and those of acquiring a lock.
     ///
     /// # Cancel safety
-    /// Dropping it before the work began leaves nothing behind; after that, the work is unsettled.
+    /// Dropped before the work has begun, it leaves nothing behind; after that, the work is unsettled.
     pub async fn run<T: AsRef<[u8]>, E>(
         self,
         work: impl AsyncFnOnce(&Run) -> Result<T, E>,
@@ -156,16 +155,16 @@ impl Once {
         }
     }
 
-    /// Begins the work if it is to be done, for callers that [settle](Run::settle) it themselves.
+    /// Starts the work if it has to be done, for callers that [settle](Run::settle) it themselves.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind but, if it was this caller's turn already, an unsettled work.
+    /// Dropping it leaves nothing behind, except unsettled work if this caller already had its turn.
     pub async fn begin(self) -> Result<Begun> {
         let Once { handle, request } = self;
         let keep = request.claim.once.map_or(KEEP, |terms| terms.keep);
         if keep.is_zero() || keep > LONGEST_KEEP {
             let reason = format!("cannot remember it for {keep:?}; the limit is {LONGEST_KEEP:?}");
-            let error = Error::invalid(reason).next("choose how late a repetition can come");
+            let error = Error::invalid(reason).next("choose how late a repeated call can come");
             return Err(handle.core.explain(error, "begin", &request.claim.name));
         }
         Ok(match request.begin_once(handle).await? {
@@ -176,8 +175,7 @@ impl Once {
         })
     }
 
-    /// Who is at it, who waits for its outcome, and what is [remembered](View::record) of it; `None` if
-    /// nothing is known.
+    /// Who runs it, who waits for its outcome, and the [record](View::record) of it; `None` if nothing is known.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
@@ -185,11 +183,11 @@ impl Once {
         self.handle.core.view(&self.request.claim.name).await
     }
 
-    /// Forgets what is remembered of it, if that is still what [`inspect`](Once::inspect) showed and nobody
-    /// is at it: whoever asks next runs it.
+    /// Forgets the record of it, if that is still what [`inspect`](Once::inspect) showed and nobody runs it. The next
+    /// caller runs it.
     ///
-    /// For work that was found not to have been done although it is unsettled or settled, and for keys
-    /// that are used again. If it *was* done, it is done a second time.
+    /// For work that turned out not to have been done although it is unsettled or settled, and for keys that are
+    /// used again. If it *was* done, it will be done a second time.
     ///
     /// ```
     /// # async fn example() -> tenure::Result<()> {
@@ -208,7 +206,7 @@ impl Once {
     /// ```
     ///
     /// # Cancel safety
-    /// What was sent may happen although the future was dropped.
+    /// A request that was sent may take effect although the future was dropped.
     pub async fn forget(&self, seen: &OnceRecord) -> Result<Forgotten> {
         let (core, name) = (&self.handle.core, &self.request.claim.name);
         let asked = async {
@@ -223,11 +221,11 @@ impl Once {
         Ok(forgotten)
     }
 
-    /// Ends a run by force, as [`Tenure::break_hold`](crate::Tenure::break_hold) ends a hold. The work
-    /// is unsettled then, until its holder settles it all the same.
+    /// Ends a run by force, as [`Tenure::break_hold`](crate::Tenure::break_hold) ends a hold. The work is then
+    /// unsettled, until its holder settles it nevertheless.
     ///
     /// # Cancel safety
-    /// A break that was sent may happen although the future was dropped.
+    /// A break that was sent may take effect although the future was dropped.
     pub async fn break_run(&self, fence: Fence, reason: impl Into<String>) -> Result<Broken> {
         let by = self.request.claim.details.owner.clone();
         self.handle.core.break_hold(&self.request.claim.name, fence, by, reason.into()).await
@@ -240,32 +238,32 @@ impl fmt::Debug for Once {
     }
 }
 
-/// A work that is yours to do. Dropping it leaves the work unsettled.
+/// Work that this caller has to do. Dropping it leaves the work unsettled.
 #[derive(Debug)]
-#[must_use = "a work that is dropped stays unsettled"]
+#[must_use = "work that is dropped stays unsettled"]
 pub struct Run(pub(crate) Hold);
 
 impl Run {
-    /// The number of this run: higher than those of all before.
+    /// The number of this run: higher than that of every earlier run.
     pub fn fence(&self) -> Fence {
         self.0.fence()
     }
 
-    /// The hold that keeps others out meanwhile.
+    /// The hold that keeps others out.
     pub fn hold(&self) -> &Hold {
         &self.0
     }
 
-    /// It is done, and left this.
+    /// Settles the work: it is done, with this outcome.
     ///
-    /// It counts also if the hold was lost meanwhile ([`Released::Late`]), unless someone who said
+    /// This counts even if the hold was lost in the meantime ([`Released::Late`]), unless a caller with
     /// [`rerun`](Once::rerun) has started again.
     ///
     /// # Errors
     /// `Invalid` for an outcome beyond [`LONGEST_OUTCOME`], which leaves the work unsettled.
     ///
     /// # Cancel safety
-    /// While the hold is live it is settled even if the future is dropped; after that it may be.
+    /// While the hold is live, it is settled even if the future is dropped; after that it may be.
     pub async fn settle(self, outcome: impl AsRef<[u8]>) -> Result<Released> {
         self.settle_with(Outcome::from(outcome.as_ref())).await
     }
@@ -275,13 +273,14 @@ impl Run {
             let length = outcome.len();
             let reason =
                 format!("the outcome has {length} bytes; the limit is {LONGEST_OUTCOME} bytes");
-            let error = Error::invalid(reason).next("keep where it can be found, not all of it");
+            let error =
+                Error::invalid(reason).next("store it elsewhere, and keep only a reference to it");
             return Err(self.0.core().explain(error, "settle", &self.0.live().claim.name));
         }
         self.leave(Some(outcome)).await
     }
 
-    /// It did not happen: nothing is remembered, and the next one runs it.
+    /// Settles the work: it did not happen. Nothing is remembered, and the next caller runs it.
     ///
     /// # Cancel safety
     /// As [`settle`](Run::settle).
@@ -298,7 +297,7 @@ impl Run {
         let settle = Settle { fence: hold.fence(), outcome };
         if hold.is_live() {
             live.with(|state, _| state.settle(settle.clone()));
-            // What became of it must be known: this waits as long as the hold lasts.
+            // The result must be known: this waits for as long as the hold lasts.
             let in_time = hold.release_and_wait(true).await? == Released::InTime;
             if in_time
                 && (!live.with(|state, _| state.is_guessed())
@@ -317,11 +316,11 @@ impl Run {
 /// How often the engine is asked for that.
 const MOST_LOOKS: u32 = 3;
 
-/// Whether the engine says that it knows what was settled.
+/// Whether the engine confirms what was settled.
 async fn is_kept(core: &Core, live: &LiveClaim, settle: &Settle) -> bool {
-    // What did not happen leaves nothing behind.
+    // Work that did not happen leaves no record.
     let Some(outcome) = &settle.outcome else { return true };
-    // The connection that lost the answer may be about to be made anew, and take this question along.
+    // The connection that lost the answer may be about to break, and lose this question, too.
     for _ in 0..MOST_LOOKS {
         let Ok(view) = core.view(&live.claim.name).await else { continue };
         return view.and_then(|view| view.record).is_some_and(|record| {

@@ -11,13 +11,12 @@ use crate::model::options::MOST_UNITS;
 
 /// A request to read or to write: many readers or one writer, in strict order of arrival.
 ///
-/// Unlike `std::sync::RwLock` it contains no data, and is not the lock itself: that is kept by the engine,
-/// under its name. [`read`](RwLock::read) and [`write`](RwLock::write) consume the request and give a
-/// [`Hold`]; clone it to ask again.
+/// Unlike `std::sync::RwLock` it contains no data, and it is not the lock itself, which the engine keeps under
+/// its name. [`read`](RwLock::read) and [`write`](RwLock::write) consume the request and return a
+/// [`Hold`]; to acquire again, clone it first.
 ///
-/// Readers that come one after the other read side by side; a reader that comes behind a waiting
-/// writer waits for it, so that writers are not starved. Hence a task that reads and asks to read
-/// again behind a waiting writer waits for itself.
+/// Consecutive readers read at the same time. A reader behind a waiting writer waits for it, so writers are not
+/// starved. Hence a task that reads, and asks to read again behind a waiting writer, deadlocks with itself.
 ///
 /// ```
 /// # async fn example() -> tenure::Result<()> {
@@ -46,8 +45,8 @@ impl RwLock {
     /// Waits to read.
     ///
     /// # Cancel safety
-    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
-    /// place and no renewal remains.
+    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no place and no
+    /// renewal remains.
     pub async fn read(self) -> Result<Hold> {
         let RwLock { handle, request } = self.of(1);
         request.join(handle).await
@@ -80,7 +79,7 @@ impl RwLock {
         request.join(handle)
     }
 
-    /// Reads if nobody writes and nobody waits.
+    /// Reads if nobody writes and nobody waits; otherwise returns `None`.
     ///
     /// # Cancel safety
     /// As [`read`](RwLock::read).
@@ -89,7 +88,7 @@ impl RwLock {
         request.try_acquire(handle).await
     }
 
-    /// Writes if nobody reads, writes or waits.
+    /// Writes if nobody reads, writes or waits; otherwise returns `None`.
     ///
     /// # Cancel safety
     /// As [`read`](RwLock::read).

@@ -8,13 +8,13 @@ use crate::core::handle::Handle;
 use crate::core::request_builder::RequestBuilder;
 use crate::model::error::Result;
 
-/// A request for units that are shared out, first come, first served: whoever asks for many is not passed by
-/// those who ask for few.
+/// A request for units of a limited number, first come, first served: a request for many units is not overtaken by
+/// requests for few.
 ///
-/// The units are kept by the engine, under their name. [`acquire`](Semaphore::acquire) consumes the request and
-/// gives a [`Hold`]; clone it to ask again.
+/// The engine keeps the units under their name. [`acquire`](Semaphore::acquire) consumes the request and returns a
+/// [`Hold`]; to acquire again, clone it first.
 ///
-/// Everyone who uses a name must say the same capacity; to change it, [`resize`](Semaphore::resize).
+/// All users of a name must use the same capacity. [`resize`](Semaphore::resize) changes it.
 ///
 /// ```
 /// # async fn example() -> tenure::Result<()> {
@@ -44,8 +44,8 @@ impl Semaphore {
     /// `WaitOver` when the wait is over, `Conflict` if others use the name with another capacity.
     ///
     /// # Cancel safety
-    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no
-    /// place and no renewal remains.
+    /// May be dropped at any await point: within one round trip of a reachable engine no hold, no place and no
+    /// renewal remains.
     pub async fn acquire(self) -> Result<Hold> {
         self.request.join(self.handle).await
     }
@@ -59,8 +59,7 @@ impl Semaphore {
         request.join(handle).await
     }
 
-    /// Takes the place in line for one unit when it is *called*, and returns the future that waits for
-    /// the turn.
+    /// Takes the place in line for one unit when it is *called*, and returns a future that waits for the turn.
     ///
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire), from the moment of the call on.
@@ -77,7 +76,7 @@ impl Semaphore {
         request.join(handle)
     }
 
-    /// Takes one unit if it is free and nobody waits.
+    /// Acquires one unit if it is free and nobody waits; otherwise returns `None`.
     ///
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
@@ -85,7 +84,7 @@ impl Semaphore {
         self.request.try_acquire(self.handle).await
     }
 
-    /// Takes `weight` units if they are free and nobody waits.
+    /// Acquires `weight` units if they are free and nobody waits; otherwise returns `None`.
     ///
     /// # Cancel safety
     /// As [`acquire`](Semaphore::acquire).
@@ -94,7 +93,7 @@ impl Semaphore {
         request.try_acquire(handle).await
     }
 
-    /// Acquires one unit, runs `work`, releases. The work is dropped when the hold is lost.
+    /// Acquires one unit, runs `work` and releases. The work is dropped when the hold is lost.
     ///
     /// # Cancel safety
     /// Dropping it drops the work and releases.
@@ -102,11 +101,11 @@ impl Semaphore {
         self.acquire().await?.run(work).await
     }
 
-    /// Changes the capacity for everyone. It wins over what calls say while the name is used, and
-    /// for a day after. What is held stays held; waiting asks that can never fit end with `Conflict`.
+    /// Changes the capacity for everyone. It wins over the capacity that calls ask for while the name is used,
+    /// and for a day after. Held units stay held; waiting requests that can never fit end with `Conflict`.
     ///
     /// # Cancel safety
-    /// A change that was sent may happen although the future was dropped.
+    /// A change that was sent may take effect although the future was dropped.
     pub async fn resize(self, capacity: u32) -> Result<()> {
         self.request.resize(&self.handle.core, capacity).await
     }

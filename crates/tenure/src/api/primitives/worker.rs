@@ -1,4 +1,4 @@
-//! One of many does the work; when it ends, another takes over.
+//! One of several workers does the work; when it ends, another takes over.
 
 mod callback;
 mod driver;
@@ -26,12 +26,12 @@ use crate::core::request_builder::RequestBuilder;
 use crate::model::error::{Error, Result};
 use crate::model::options::MOST_META;
 
-/// One of many that does the work while it leads, and another when it cannot.
+/// One of several workers, of which one at a time does the work.
 ///
-/// It stands for election, starts the work when it leads, once a term, and stops it *before* the term
-/// ends, whatever the reason: told to, or because renewals fail. Then it campaigns again, for ever,
-/// also when the engine cannot be reached. Workers share the names of elections:
-/// [`Election::leader`] shows who works.
+/// It campaigns in an election and, when it leads, starts the work, once a term. It stops the work *before* the
+/// term ends, because it was told to or because renewals fail. Then it campaigns again; it never gives up, not even
+/// if the engine cannot be reached. Workers share the name space of elections:
+/// [`Election::leader`] shows which one works.
 ///
 /// ```
 /// # async fn example() -> tenure::Result<()> {
@@ -78,29 +78,28 @@ pub struct Worker {
     states: watch::Sender<State>,
 }
 
-/// What a worker does while it leads. Both callbacks may fail, panic or hang: each has its bound.
+/// What a worker does while it leads. Both callbacks may fail, panic or hang: each has a time limit.
 ///
-/// A callback that blocks its thread cannot be bounded by anyone: give such work to a thread of its
-/// own, as `spawn_blocking` does.
+/// No limit can stop a callback that blocks its thread: run such work on another thread, for example with
+/// `spawn_blocking`.
 pub trait Work: Send {
     /// Why a callback failed, for the log.
     type Error: fmt::Display;
 
     /// Starts the work, and returns when it runs. Called once a term, never at a renewal.
     ///
-    /// If it fails, panics or takes longer than [`start_within`](Worker::start_within), then
-    /// [`stop`](Work::stop) is called, the term is resigned, and the worker campaigns again after a
-    /// pause.
+    /// If it fails, panics or takes longer than [`start_within`](Worker::start_within), [`stop`](Work::stop) is
+    /// called, the term is resigned, and the worker campaigns again after a pause.
     ///
     /// # Cancel safety
-    /// It is dropped when its time is over, the term ends or the worker is told to stop; `stop` is
-    /// called after that, and must end whatever was begun.
+    /// It is dropped when its time is over, the term ends or the worker is told to stop. `stop` is called after
+    /// that, and must end everything that was begun.
     fn start(&mut self, term: &Term) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Stops the work, and returns when it has ended: the next may begin at that moment.
+    /// Stops the work, and returns when it has ended: the next worker may start at that moment.
     ///
-    /// If it fails, panics or takes longer than [`stop_within`](Worker::stop_within), the work may
-    /// still run. That is logged as an error, and the term is not released but left to run out.
+    /// If it fails, panics or takes longer than [`stop_within`](Worker::stop_within), the work may still be
+    /// running. That is logged as an error, and the term is not released but runs out.
     ///
     /// # Cancel safety
     /// It is dropped when its time is over, and is not called again for this term.
@@ -116,7 +115,7 @@ impl Worker {
         Worker { handle, request, id, start_within: None, stop_within: None, stopper, states }
     }
 
-    /// What everyone can read while this worker leads. Default: its [`id`](Worker::id).
+    /// A text that everyone can read while this worker leads. Default: its [`id`](Worker::id).
     pub fn value(mut self, value: impl Into<String>) -> Worker {
         self.request.details().value = Some(value.into());
         self
@@ -128,27 +127,27 @@ impl Worker {
         self
     }
 
-    /// How long [`Work::stop`] may take. Where renewals fail, stopping begins this long before the
-    /// term ends. Default: a third of the ttl; at most half of it, and with
-    /// [`renew_every`](Worker::renew_every) at most five sixths of it together.
+    /// How long [`Work::stop`] may take. If renewals fail, stopping begins this long before the term ends.
+    /// Default: a third of the ttl; at most half of it, and together with [`renew_every`](Worker::renew_every) at
+    /// most five sixths of it.
     pub fn stop_within(mut self, stop_within: Duration) -> Worker {
         self.stop_within = Some(stop_within);
         self
     }
 
-    /// An id of one's own, such as one for all the workers of a process.
+    /// Sets another id, such as one for all workers of a process.
     pub fn with_id(mut self, id: impl Into<String>) -> Worker {
         self.id = id.into();
         self
     }
 
-    /// Tells this worker from all others: a ULID, made when this was. It is in every line of the log
-    /// that is about this worker, also as `worker` in the meta of its holds.
+    /// Identifies this worker: a ULID, made with the worker. It is in every log line about this worker, and in
+    /// the meta of its holds as `worker`.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What the worker is doing, to be watched.
+    /// The worker's state, which can be watched.
     pub fn states(&self) -> States {
         States::new(self.states.subscribe())
     }
@@ -158,17 +157,17 @@ impl Worker {
         self.stopper.clone()
     }
 
-    /// Works whenever it leads, until it is told to [stop](Worker::stopper): then the work is stopped,
-    /// the term released, so that the next leads at once, and this returns.
+    /// Works whenever it leads, until it is told to [stop](Worker::stopper). Then the work is stopped,
+    /// the term is released, so that the next worker leads at once, and this returns.
     ///
-    /// `wait` plays no part. Needs a runtime with timers.
+    /// `wait` is ignored. Needs a runtime with timers.
     ///
     /// # Errors
-    /// What another try cannot mend, such as `Invalid`, `Denied` or `Closed`. No work runs then.
+    /// Those that another try cannot fix, such as `Invalid`, `Denied` or `Closed`. No work is running then.
     ///
     /// # Cancel safety
-    /// Dropping it calls nothing: it renews the term no more and leaves it to run out, because the work
-    /// may still run. Use a [`stopper`](Worker::stopper) instead.
+    /// Dropping it calls nothing: the term is no longer renewed and runs out, because the work may still be
+    /// running. Use a [`stopper`](Worker::stopper) instead.
     pub async fn run(mut self, work: impl Work) -> Result<()> {
         self.request.wait = None;
         let ttl = self.request.claim.ttl;
@@ -200,8 +199,8 @@ impl Worker {
     }
 }
 
-/// Between a renewal that is due and the moment to stop there must be time for it to be answered, and
-/// tried again: a sixth of the ttl at least.
+/// Between the time a renewal is due and the time to stop, there must be room for an answer and another try: at
+/// least a sixth of the ttl.
 fn check_bounds(
     start_within: Duration,
     stop_within: Duration,

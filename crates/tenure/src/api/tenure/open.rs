@@ -1,17 +1,21 @@
-//! From a URL to an engine.
+//! Turns a URL into an engine.
 
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::engines::REDIS_SCHEMES;
 #[cfg(feature = "file")]
 use crate::engines::file::File;
+#[cfg(feature = "http")]
+use crate::engines::http::{Http, HttpConfig};
 use crate::engines::memory::Memory;
+#[cfg(feature = "postgres")]
+use crate::engines::postgres::{Postgres, PostgresConfig};
 #[cfg(feature = "redis")]
 use crate::engines::redis::{Redis, RedisConfig};
+use crate::engines::{POSTGRES_SCHEMES, REDIS_SCHEMES};
 use crate::model::error::{Error, ErrorKind, Result};
 
-/// An engine, what else the query of its URL says, and why it cannot be reached, where it was tried.
+/// An engine, the remaining options of its URL, and why it cannot be reached, if that was tried.
 pub(super) struct Opened {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) fields: Vec<(String, String)>,
@@ -24,7 +28,7 @@ impl Opened {
     }
 }
 
-/// `reach`: to see whether it is there.
+/// `reach`: try to reach the engine.
 pub(super) async fn open(url: &str, reach: bool) -> Result<Opened> {
     let (address, query) = url.split_once('?').unwrap_or((url, ""));
     if address == "memory:" {
@@ -34,7 +38,7 @@ pub(super) async fn open(url: &str, reach: bool) -> Result<Opened> {
         let opened = open_file(path, fields(query)).await;
         return opened.map_err(|error| error.context("connect", "", address));
     }
-    // What follows the scheme may be a password, and without a scheme anything may.
+    // The text after the scheme may be a password, and without a scheme all of it may be.
     let scheme = address
         .split_once(':')
         .map(|(scheme, _)| scheme)
@@ -42,11 +46,19 @@ pub(super) async fn open(url: &str, reach: bool) -> Result<Opened> {
     if let Some(scheme) = scheme.filter(|scheme| REDIS_SCHEMES.contains(scheme)) {
         return open_redis(url, scheme, reach).await;
     }
+    if let Some(scheme) = scheme.filter(|scheme| POSTGRES_SCHEMES.contains(scheme)) {
+        return open_postgres(url, scheme, reach).await;
+    }
+    if let Some(scheme @ ("http" | "https")) = scheme {
+        return open_http(url, scheme, reach).await;
+    }
     let reason = match scheme {
         Some(scheme) => format!("there is no engine for {scheme:?}"),
         None => "there is no engine for a URL without a scheme".to_owned(),
     };
-    let unknown = Error::invalid(reason).next("known: memory:, file:PATH, redis:// and its kin");
+    let unknown = Error::invalid(reason).next(
+        "known: memory:, file:PATH, redis:// and its variants, postgres://, http://, https://",
+    );
     Err(unknown.context("connect", "", ""))
 }
 
@@ -61,9 +73,9 @@ async fn open_file(path: &str, mut fields: Vec<(String, String)>) -> Result<Open
     // file:///var/lib/x names the same file as file:/var/lib/x.
     let path = path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path);
     if path.starts_with('~') {
-        let reason = format!("{path:?} begins with the shell's sign for a home folder");
+        let reason = format!("{path:?} begins with ~, which only the shell expands");
         return Err(Error::invalid(reason)
-            .next("write the whole path; file:./~ begins the path of a folder that is called so"));
+            .next("write the whole path, or file:./~ for a folder with that name"));
     }
     let guard = take_guard(&mut fields)?;
     Ok(Opened::new(File::open_in_background(path.into(), guard).await?, fields))
@@ -96,8 +108,52 @@ async fn open_redis(_: &str, scheme: &str, _: bool) -> Result<Opened> {
     Err(not_built_in("redis").context("connect", "", scheme))
 }
 
-/// The engine is known, and this build does not have it.
-#[cfg(not(all(feature = "file", feature = "redis")))]
+#[cfg(feature = "http")]
+async fn open_http(url: &str, scheme: &str, reach: bool) -> Result<Opened> {
+    let (config, fields) =
+        HttpConfig::from_url(url).map_err(|error| error.context("connect", "", scheme))?;
+    let label = config.label();
+    let explain = |error: Error| error.context("connect", "", &label);
+    let http = Http::unconnected(config).map_err(explain)?;
+    if !reach {
+        return Ok(Opened::new(http, fields));
+    }
+    let down = match http.reach().await {
+        Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
+        reached => reached.map(|()| None).map_err(explain)?,
+    };
+    Ok(Opened { down, ..Opened::new(http, fields) })
+}
+
+#[cfg(not(feature = "http"))]
+async fn open_http(_: &str, scheme: &str, _: bool) -> Result<Opened> {
+    Err(not_built_in("http").context("connect", "", scheme))
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str, scheme: &str, reach: bool) -> Result<Opened> {
+    let read = PostgresConfig::from_url(url);
+    let (config, fields) = read.map_err(|error| error.context("connect", "", scheme))?;
+    let postgres = Postgres::unconnected(config);
+    let postgres = postgres.map_err(|error| error.context("connect", "", scheme))?;
+    if !reach {
+        return Ok(Opened::new(postgres, fields));
+    }
+    let label = postgres.profile().label.clone();
+    let down = match postgres.reach().await {
+        Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
+        reached => reached.map(|()| None).map_err(|error| error.context("connect", "", &label))?,
+    };
+    Ok(Opened { down, ..Opened::new(postgres, fields) })
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn open_postgres(_: &str, scheme: &str, _: bool) -> Result<Opened> {
+    Err(not_built_in("postgres").context("connect", "", scheme))
+}
+
+/// The error for an engine that this build does not have.
+#[cfg(not(all(feature = "file", feature = "http", feature = "postgres", feature = "redis")))]
 fn not_built_in(feature: &str) -> Error {
     let reason =
         format!("this program was built without the feature {feature:?} of the crate tenure");
@@ -105,7 +161,7 @@ fn not_built_in(feature: &str) -> Error {
 }
 
 #[cfg(feature = "file")]
-/// The process that a file's holds must outlive besides this one.
+/// Takes out the process whose end the claims of a file must wait for, besides this one's.
 fn take_guard(fields: &mut Vec<(String, String)>) -> Result<Option<u32>> {
     let Some(at) = fields.iter().position(|(field, _)| field == "guard") else { return Ok(None) };
     let (_, value) = fields.swap_remove(at);
@@ -118,8 +174,8 @@ fn take_guard(fields: &mut Vec<(String, String)>) -> Result<Option<u32>> {
 mod tests {
     use super::*;
 
-    /// Which of these are there depends on the features of the build: `cargo xtask test --all` plays it with
-    /// none of them.
+    /// Which engines are missing depends on the features of the build: `cargo xtask test --all` runs it with none
+    /// of them.
     #[tokio::test]
     async fn an_engine_that_is_not_built_in_is_named_with_its_feature() {
         let folder = std::env::temp_dir().join(format!("tenure-open-{}", std::process::id()));
@@ -130,7 +186,9 @@ mod tests {
             ("redis://127.0.0.1:1", "redis", cfg!(feature = "redis")),
             ("redis-cluster://127.0.0.1:1", "redis", cfg!(feature = "redis")),
             ("unix:///nowhere", "redis", cfg!(feature = "redis")),
+            ("postgres://127.0.0.1:1/x", "postgres", cfg!(feature = "postgres")),
             ("rediss://127.0.0.1:1", "tls", cfg!(feature = "tls")),
+            ("http://127.0.0.1:1", "http", cfg!(feature = "http")),
         ];
         for (url, feature, is_built_in) in table {
             match open(url, false).await {

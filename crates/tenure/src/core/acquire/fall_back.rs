@@ -1,4 +1,4 @@
-//! How a claim goes on without the engine.
+//! How a claim continues without the engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::model::claim::Verdict;
 use crate::model::error::{Error, ErrorKind, Result};
 
 impl ClaimGuard {
-    /// Goes on without the engine: a hold of its own, with what this claim has in this process's line.
-    /// What the engine may have of the claim is left when that is dropped.
+    /// Continues without the engine: makes a new hold, which takes over the claim's place in the local line. What
+    /// the engine may have of the claim is left when that is dropped.
     pub(crate) fn fall_back(&self, waited: Duration, acquire: &Span) -> Result<HeldClaim> {
         let (core, live) = (self.core(), self.live());
         let mut request = live.elsewhere(core.world.mint()?);
@@ -20,7 +20,7 @@ impl ClaimGuard {
         let live = Arc::new(LiveClaim::new(request));
         let guard = self.beside(live.clone());
         core.table.insert(live.clone());
-        // A close that came meanwhile has not seen this one.
+        // A close that came in the meantime has not seen this claim.
         core.open()?;
         match core.stand_in().claim(&live.claim).at_hand() {
             Ok(Ok(Verdict::Granted(grant))) => {
@@ -32,7 +32,7 @@ impl ClaimGuard {
                 Ok(guard.held(grant.fence))
             }
             other => {
-                let reason = format!("what stands in for the engine has not granted: {other:?}");
+                let reason = format!("the stand-in for the engine has not granted: {other:?}");
                 Err(Error::new(ErrorKind::Internal, reason))
             }
         }

@@ -1,7 +1,5 @@
 //! The first attempt, within the caller's own call: the claim is sent, and may be granted at once.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use tracing::Span;
@@ -15,14 +13,25 @@ use crate::model::error::Result;
 use crate::model::options::OnOutage;
 use crate::observe::Waiting;
 
-/// A claim that was sent. The wait is boxed: most claims do not wait, and need not carry the room for
-/// it from hand to hand.
+/// A claim that was sent. The wait is boxed: most claims do not wait, and should not move that much memory
+/// around.
 pub(super) enum FirstAttempt {
     Held(HeldClaim),
-    Waiting(Pin<Box<dyn Future<Output = Result<AcquireOutcome>> + Send>>),
+    Waiting(Box<WaitLoop>),
+    /// Another claim of this process has it, and this one does not want to wait.
+    Busy(ClaimGuard),
 }
 
 impl FirstAttempt {
+    /// Waits for the outcome, unless it is known.
+    pub(super) async fn outcome(self) -> Result<AcquireOutcome> {
+        match self {
+            FirstAttempt::Held(held) => Ok(AcquireOutcome::Granted(held)),
+            FirstAttempt::Waiting(wait) => wait.await,
+            FirstAttempt::Busy(guard) => Ok(AcquireOutcome::Busy(guard, HeldBy::ThisProcess)),
+        }
+    }
+
     pub(super) fn sent(guard: ClaimGuard, step: Step<Verdict>, span: Span) -> FirstAttempt {
         match step.at_hand() {
             Ok(Ok(Verdict::Granted(grant))) => {
@@ -34,20 +43,20 @@ impl FirstAttempt {
                 let mut wait_loop = WaitLoop::new(guard, OpenStep::None, started, span);
                 wait_loop.has_answered();
                 wait_loop.stand(place, started);
-                FirstAttempt::Waiting(Box::pin(wait_loop.finish()))
+                FirstAttempt::Waiting(Box::new(wait_loop))
             }
             otherwise => {
                 guard.live().with(|state, _| state.asked());
                 let now = guard.core().world.now();
                 let step = otherwise.map_or_else(|step| step, Step::ready);
                 let wait_loop = WaitLoop::new(guard, OpenStep::Claim(step), now, span);
-                FirstAttempt::Waiting(Box::pin(wait_loop.finish()))
+                FirstAttempt::Waiting(Box::new(wait_loop))
             }
         }
     }
 
-    /// A claim that goes on without the engine if it must: it stands in this process's own line first,
-    /// where it has said so, and asks the engine only if that can be reached.
+    /// Begins a claim that can continue without the engine. If its policy is `local`, it joins the local line
+    /// first; then it asks the engine, if that can be reached.
     pub(super) fn or_without(guard: ClaimGuard, span: Span) -> Result<FirstAttempt> {
         let (core, live) = (guard.core().clone(), guard.live().clone());
         let name = &live.claim.name;
@@ -60,15 +69,18 @@ impl FirstAttempt {
                     let now = core.world.now();
                     let mut wait_loop =
                         WaitLoop::new(guard, OpenStep::Line(Box::new(place)), now, span);
-                    wait_loop.waiting.stands_in_local_line();
-                    return Ok(FirstAttempt::Waiting(Box::pin(wait_loop.finish())));
+                    if let Some(waiting) = &mut wait_loop.waiting {
+                        waiting.stands_in_local_line();
+                    }
+                    return Ok(FirstAttempt::Waiting(Box::new(wait_loop)));
                 }
                 None => {
-                    let (reporter, now) = (core.table.reporter.clone(), core.world.now());
-                    Waiting::new(reporter, live.clone(), span, now).busy(None, now);
-                    return Ok(FirstAttempt::Waiting(Box::pin(async {
-                        Ok(AcquireOutcome::Busy(guard, HeldBy::ThisProcess))
-                    })));
+                    let now = core.world.now();
+                    if let Some(mut waiting) = Waiting::new(&core.table.reporter, &live, span, now)
+                    {
+                        waiting.busy(None, now);
+                    }
+                    return Ok(FirstAttempt::Busy(guard));
                 }
             }
         }

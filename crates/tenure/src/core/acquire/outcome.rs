@@ -1,11 +1,11 @@
-//! How a wait ends, and the errors for those who did not get the lock.
+//! How a wait ends, and the errors for claims that were not granted.
 
 use std::time::Duration;
 
 use super::{OpenStep, WaitLoop};
 use crate::core::guard::{ClaimGuard, HeldClaim};
 use crate::core::handle::Core;
-use crate::core::local_line;
+use crate::core::local_line::{self, LocalPlace};
 use crate::engine::View;
 use crate::model::claim::{Details, Holder, Outcome, Place};
 use crate::model::error::{Error, ErrorKind, Result};
@@ -13,20 +13,20 @@ use crate::model::moment::Moment;
 use crate::model::name::Name;
 use crate::observe::Subject;
 
-/// How the wait ended, for the primitive that asked. Where an engine's `Verdict` has a grant or a holder,
-/// this has the guard: what was granted is held, and what was not is left when the guard is dropped.
+/// How the wait ended, for the primitive that asked. Where an engine's `Verdict` has a grant or a holder, this
+/// has the guard: a granted claim is held, and any other is left when its guard is dropped.
 pub(crate) enum AcquireOutcome {
     Granted(HeldClaim),
     Busy(ClaimGuard, HeldBy),
-    /// A once: what it left.
+    /// The outcome of a once.
     Settled(Outcome),
-    /// A once: nobody knows how it ended.
+    /// A once that was started and never settled.
     Unsettled,
 }
 
-/// Who holds what was not granted.
+/// Who holds a name that was not granted.
 pub(crate) enum HeldBy {
-    /// As the engine says; `None` where others only wait for it.
+    /// The holder that the engine named; `None` if others only wait for it.
     Holder(Option<Holder>),
     /// Another claim of this process: the engine was not asked.
     ThisProcess,
@@ -68,20 +68,30 @@ impl AcquireOutcome {
 }
 
 impl WaitLoop {
-    /// The wait is over: others have it, unless the engine has stopped answering since it said so.
+    /// The wait is over. Others have the name if the engine said so and still answers. If the turn has come since, what
+    /// it said of others is old, and it has not answered the question that was asked then.
     pub(super) fn wait_over(&mut self, now: Moment) -> Result<AcquireOutcome> {
         let place = self.live().place();
         if let Some(error) = self.trouble(place.as_ref()) {
             return Err(error);
         }
-        match place {
-            // Someone is at it, which is an answer to who asked for it to be done once.
+        if let OpenStep::Line(place) = &self.open_step {
+            return Err(self.not_in_time_here(place));
+        }
+        match place.filter(|_| self.turn_by.is_none()) {
+            // Someone is running it. For a once, that is an answer rather than an error.
             Some(place) if self.live().claim.once.is_some() => Ok(self.busy(place.holder)),
-            place => Err(self.not_in_time(place, now)),
+            Some(place) => Err(self.not_in_time(place, now)),
+            None => {
+                let reason =
+                    format!("{}; the turn came, but the engine did not confirm it", self.waited(0));
+                let error = Error::new(ErrorKind::Unavailable, reason);
+                Err(error.next("see the engine's health").in_doubt())
+            }
         }
     }
 
-    /// Why the engine cannot say that others have it.
+    /// Why the engine's last answer can no longer be trusted.
     fn trouble(&self, place: Option<&Place>) -> Option<Error> {
         if self.stands_in_local_line() {
             return None;
@@ -92,23 +102,14 @@ impl WaitLoop {
         trouble.or_else(|| failed.map(|(_, error)| error.clone()))
     }
 
-    fn not_in_time(&self, place: Option<Place>, now: Moment) -> Error {
+    fn not_in_time_here(&self, place: &LocalPlace) -> Error {
+        self.core().not_acquired_here(&self.live().claim.name, &self.waited(place.ahead()))
+    }
+
+    fn not_in_time(&self, place: Place, now: Moment) -> Error {
         let (core, name) = (self.core(), &self.live().claim.name);
-        let waited = self.live().wait.unwrap_or_default();
-        let others = |ahead: usize| match ahead {
-            0 => String::new(),
-            _ => format!(", and {ahead} were ahead in line"),
-        };
-        if let OpenStep::Line(place) = &self.open_step {
-            return core
-                .not_acquired_here(name, &format!("waited {waited:?}{}", others(place.ahead())));
-        }
-        // Without a place it was granted, too late to be taken.
-        let Some(Place { ticket, ahead, asked_at, holder, .. }) = place else {
-            let reason = format!("waited {waited:?}; the turn came too late");
-            return Error::new(ErrorKind::WaitOver, reason).next("wait longer");
-        };
-        // The line as it is now where that is at hand, else as it was at the last contact.
+        let Place { ticket, ahead, asked_at, holder, .. } = place;
+        // Use the line as it is now, if that is available without IO, or as it was at the last contact.
         let (ahead, holder) = match core.engine.glance(name) {
             Some(View { holders, waiters, .. }) => {
                 let before = waiters.iter().filter(|waiter| waiter.ticket < ticket).count();
@@ -122,12 +123,21 @@ impl WaitLoop {
                 (ahead as usize, holder.map(older))
             }
         };
-        core.not_acquired(name, &format!("waited {waited:?}{}", others(ahead)), holder)
+        core.not_acquired(name, &self.waited(ahead), holder)
+    }
+
+    /// How long it waited, and behind how many.
+    fn waited(&self, ahead: usize) -> String {
+        let waited = self.live().wait.unwrap_or_default();
+        match ahead {
+            0 => format!("waited {waited:?}"),
+            _ => format!("waited {waited:?}, and {ahead} were ahead in line"),
+        }
     }
 }
 
 impl Core {
-    /// The error for a claim that was not granted in time: who has it, and what to do about it.
+    /// The error for a claim that was not granted in time: who holds the name, and what to do about it.
     pub(super) fn not_acquired(&self, name: &Name, said: &str, holder: Option<Holder>) -> Error {
         let Some(Holder { fence, held_for, details, .. }) = holder else {
             let reason = format!("{said}; others wait for it");
@@ -141,7 +151,7 @@ impl Core {
         }
     }
 
-    /// The same for a claim that another of this process keeps out.
+    /// The same for a claim that another one of this process blocks.
     pub(super) fn not_acquired_here(&self, name: &Name, said: &str) -> Error {
         let held = match self.lines.holder(name) {
             Some(local_line::LocalHolder { details, held_for }) => held_by(&details, held_for),
@@ -160,5 +170,5 @@ fn held_by(details: &Details, held_for: Duration) -> String {
 }
 
 pub(super) fn not_asked_for() -> Error {
-    Error::new(ErrorKind::Internal, "the engine gave an answer that was not asked for")
+    Error::new(ErrorKind::Internal, "the engine gave an unexpected answer")
 }

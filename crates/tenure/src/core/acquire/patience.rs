@@ -1,5 +1,5 @@
-//! How long a claim waits for an engine that does not answer, and when the watchdog is asked whether it is
-//! there.
+//! How long a claim waits for an engine that does not answer, and when the watchdog is asked to check whether the
+//! engine can be reached.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::core::outage::is_outage;
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::moment::Moment;
 
-/// A task that runs this late was kept from running, and the answer may be there.
+/// A task that runs this late was kept from running, so the answer may be there already.
 const LATE: Duration = Duration::from_millis(20);
-/// How often, and for how long each time, it is put off to give up: for those who run late, and while the
-/// watchdog has not found out whether the engine is there.
+/// How many times, and for how long each time, giving up is put off: for tasks that run late, and while the
+/// watchdog has not found out whether the engine can be reached.
 pub(super) const MOST_PUT_OFF: u32 = 40;
 const PUT_OFF: Duration = Duration::from_millis(100);
 
@@ -19,14 +19,14 @@ impl WaitLoop {
     /// The engine has answered.
     pub(super) fn has_answered(&mut self) {
         (self.answered, self.give_up, self.last_failure) = (true, Moment::FAR, None);
-        // What was said two silences before the end of the wait is no news there.
+        // An answer that is two silences old when the wait ends does not count any more.
         let longest = self.core().longest_silence() * 2;
         let look = self.deadline() - longest;
         let has_end = self.deadline() != Moment::FAR && self.core().world.now() < look;
         self.doubt_at = if has_end { look } else { Moment::FAR };
     }
 
-    /// Something is asked of the engine, which has this long to answer.
+    /// A request is sent, and the engine has this long to answer it.
     pub(super) fn asks(&mut self, now: Moment) {
         self.retry_at = Moment::FAR;
         self.doubt_at = self.doubt_at.min(now + self.core().longest_silence() / 4);
@@ -35,7 +35,7 @@ impl WaitLoop {
         }
     }
 
-    /// Has the watchdog see whether the engine is there, and again if there is no answer yet.
+    /// Has the watchdog check whether the engine can be reached, and again if there is no answer yet.
     pub(super) fn doubt(&mut self, now: Moment) {
         let core = self.core();
         core.doubt(&self.live().claim.name);
@@ -49,16 +49,16 @@ impl WaitLoop {
 
     pub(super) fn try_later(&mut self, now: Moment) {
         self.tries += 1;
-        // Spread by the claim's own random bits: a thousand clients must not come back together.
+        // Spread by the claim's random bits, so that a thousand clients do not return at the same time.
         let step = Duration::from_millis(20 << self.tries.min(6));
         let spread = (self.live().claim.id.bits() >> self.tries.min(32)) as u32 % 1000;
         self.retry_at = now + step / 2 + step * spread / 2000;
     }
 
-    /// No answer came: tries again later, or gives up.
+    /// There was no answer: tries again later, or gives up.
     pub(super) fn failed(&mut self, error: Error, now: Moment) -> Result<()> {
         if error.kind() != ErrorKind::Unavailable {
-            // One that may have left something behind is left like any other.
+            // A request that may have taken effect is left like any other.
             if !self.answered && !error.may_have_happened() {
                 self.refused();
             }
@@ -69,10 +69,10 @@ impl WaitLoop {
         }
         self.doubt_at = Moment::FAR;
         if error.asks_for_time() && self.live().claim.may_wait && self.live().wait.is_none() {
-            // The engine is there and needs time; whoever came to wait does.
+            // The engine can be reached and needs time; a caller that is willing to wait does so.
             self.give_up = Moment::FAR;
         } else if !self.answered && self.give_up == Moment::FAR {
-            // It was, and is no more.
+            // The engine answered that before, but no longer answers.
             self.give_up = self.longest_wait(now);
         }
         self.last_failure = Some((now, error));
@@ -83,13 +83,14 @@ impl WaitLoop {
         Ok(())
     }
 
-    /// Until when an engine that is asked now may be silent: as long as the caller would wait, or for the
-    /// engine's patience. With a policy, until the watchdog must have found out whether it is there.
+    /// Until when an engine that is asked now may be silent: for as long as the caller would wait, or for the
+    /// engine's patience. With an outage policy, until the watchdog must have found out whether it can be
+    /// reached.
     fn longest_wait(&self, now: Moment) -> Moment {
         let (core, live) = (self.core(), self.live());
         let longest = match live.wait {
             _ if !live.claim.may_wait => now + core.longest_silence(),
-            Some(wait) => self.waiting.started + wait,
+            Some(wait) => self.started + wait,
             None => now + core.engine.profile().patience,
         };
         match self.goes_on_without() {
@@ -98,8 +99,8 @@ impl WaitLoop {
         }
     }
 
-    /// Whether to give up on the engine now. A task that was kept from running looks once more what has come
-    /// meanwhile; one with a policy leaves it to the watchdog whether this is an outage.
+    /// Whether to give up on the engine now. A task that was kept from running checks once more what has arrived
+    /// in the meantime; with an outage policy, the watchdog decides whether this is an outage.
     pub(super) fn gives_up(&mut self, now: Moment) -> bool {
         let late = now.since(self.give_up) > LATE && self.put_off == MOST_PUT_OFF;
         let undecided = self.goes_on_without() && self.core().is_in_doubt(&self.live().claim.name);
@@ -110,9 +111,9 @@ impl WaitLoop {
         !puts_off
     }
 
-    /// The error for an engine that has not answered in time: in its own words, where it has said any.
+    /// The error for an engine that has not answered in time. Uses the engine's own error, if there was one.
     pub(super) fn no_answer(&mut self, now: Moment) -> Error {
-        let waited = now.since(self.waiting.started);
+        let waited = now.since(self.started);
         let silent = || {
             let reason = format!("no answer for {}", millis(waited));
             Error::new(ErrorKind::Unavailable, reason).next("see the engine's health")
@@ -121,18 +122,19 @@ impl WaitLoop {
         said.unwrap_or_else(silent).in_doubt()
     }
 
-    /// When the wait is over. Until the engine has answered, it is given up on instead.
+    /// When the wait is over. Until the engine has answered, `give_up` applies instead. A turn that came within the
+    /// wait is not given up for the one answer that it takes to start it: nobody else need want the name.
     pub(super) fn deadline(&self) -> Moment {
         match self.live().wait {
             Some(wait) if !wait.is_zero() && (self.answered || self.stands_in_local_line()) => {
-                self.waiting.started + wait
+                (self.started + wait).max(self.turn_by.unwrap_or(Moment::ORIGIN))
             }
             _ => Moment::FAR,
         }
     }
 }
 
-/// A span of time for people.
+/// A duration, for people.
 fn millis(span: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_millis(span.as_millis() as u64))
 }

@@ -1,4 +1,4 @@
-//! A hold that this process hands over without leaving it.
+//! Holds that this process hands over without leaving them.
 
 use super::ClaimState;
 use super::phase::Phase;
@@ -7,11 +7,11 @@ use crate::model::moment::Moment;
 use crate::model::request::Request;
 
 impl ClaimState {
-    /// Detaches a hold that is live, or one that was only checked on. Returns when the claim can
+    /// Detaches a hold that is live, or one that was only checked. Returns when the claim can
     /// be forgotten, and whether a request of it may still arrive.
     ///
-    /// It is not forgotten at once: a turn that comes late would be taken for one that nobody waits
-    /// for, and given back, which ends the hold.
+    /// It is not forgotten at once: a late turn would then look like one that nobody waits for, and would be given
+    /// back, which ends the hold.
     pub(crate) fn detach(
         &mut self,
         request: &Request,
@@ -25,12 +25,12 @@ impl ClaimState {
         Ok((forget_at, self.open > 0))
     }
 
-    /// It was granted before, and others may know its id, too.
+    /// It was granted before, and others may know its id.
     pub(crate) fn attached(&mut self) {
         self.attached = true;
     }
 
-    /// Whether this process has handed it over, and only knows its id.
+    /// Whether this process has detached it, and only knows its id.
     pub(crate) fn is_detached(&self) -> bool {
         matches!(self.phase, Phase::Detached(_))
     }

@@ -1,4 +1,4 @@
-//! What the watchdog finds when it looks at a claim, and what it brings back.
+//! What is due when the watchdog looks at a claim, and the answers to what it sent.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::model::claim::{
 use crate::model::moment::Moment;
 use crate::model::request::Request;
 
-/// How much longer a step of the engine's clock may have been than it was found to be.
+/// By how much a step of the engine's clock may have been longer than it was measured.
 const STEP_ERROR: Duration = Duration::from_millis(50);
 
 impl ClaimState {
-    /// What time has made due, and when to look next. `foremost`: no other waiting claim of this
-    /// process stands before it in this line.
+    /// Does what is due now, and says when to look next. `foremost`: no other waiting claim of this process is
+    /// before it in this line.
     pub(crate) fn look(
         &mut self,
         request: &Request,
@@ -49,7 +49,7 @@ impl ClaimState {
         }
         if now >= self.asking_contact(foremost) {
             self.in_flight = true;
-            // Whoever waits comes before whoever holds.
+            // Waiting claims are renewed before holds.
             effects.renew = now;
         }
         self.asking_next(foremost)
@@ -60,8 +60,8 @@ impl ClaimState {
         let Phase::Held(held) = &mut self.phase else { return Moment::FAR };
         if now >= held.good_until.min(cap) {
             let ended = if now >= cap { Ended::MaxHold } else { Ended::Expired };
-            // At max_hold it is given up now; an expired hold ends on the engine by itself, and a
-            // leave follows later only to be sure.
+            // At max_hold the claim is left now. An expired hold ends on the engine anyway, so its leave is sent
+            // later, just to be sure.
             let next_try = if now >= cap { now } else { now + request.claim.ttl };
             let give_up = next_try.max(held.good_until) + request.claim.ttl;
             let leaving = Leaving::new(Some(held.good_until));
@@ -113,7 +113,8 @@ impl ClaimState {
         }
         if now >= leaving.unheard_at {
             (leaving.unheard_at, leaving.unheard) = (Moment::FAR, true);
-            // Whoever waited for a hold that has run out has heard that, and says nothing of this.
+            // If the hold has run out, the caller that waits for its release has been told so, and does not
+            // report this.
             effects.unheard = match was_held {
                 true if leaving.overdue => Unheard::Say,
                 true => Unheard::ObserversSay,
@@ -132,7 +133,7 @@ impl ClaimState {
         next
     }
 
-    /// What to send for the renewal that a look asked for; nothing if the claim has ended since.
+    /// The renewal to send after a look that asked for one; `None` if the claim has ended since.
     pub(crate) fn renewal(&mut self, request: &Request, seen: Fence) -> Option<Renewal> {
         match &self.phase {
             Phase::Asking(_) => {
@@ -159,12 +160,12 @@ impl ClaimState {
         }
     }
 
-    /// A new watchdog does not hear what the one before it asked.
+    /// A new watchdog does not receive answers to what the previous one sent.
     pub(crate) fn not_in_flight(&mut self) {
         self.in_flight = false;
     }
 
-    /// Has the watchdog renew it at its next look, if there is something to renew.
+    /// Makes the watchdog renew it at its next look, if there is anything to renew.
     pub(crate) fn renew_now(&mut self) -> Effects {
         match &mut self.phase {
             Phase::Held(held) => {
@@ -175,8 +176,8 @@ impl ClaimState {
         }
     }
 
-    /// The answer to a renewal of the watchdog's, or that there was none. The table asks afterwards when to
-    /// [look next](ClaimState::next_look).
+    /// The answer to a renewal that the watchdog sent, or the lack of one. The table then asks when to [look
+    /// next](ClaimState::next_look).
     pub(crate) fn renewed(
         &mut self,
         request: &Request,
@@ -189,7 +190,7 @@ impl ClaimState {
             if !matches!(&answer, Renewed::Unknown(error) if error.may_have_happened()) {
                 self.open -= 1;
             }
-            // The turn came by push meanwhile, or it has left: the answer is about the past.
+            // The turn was pushed in the meantime, or the claim has left: this answer is out of date.
             if !matches!(self.phase, Phase::Asking(_)) {
                 return Effects::none();
             }
@@ -205,7 +206,7 @@ impl ClaimState {
 
     fn take_in(&mut self, request: &Request, answer: Renewed, now: Moment) -> Effects {
         let mut effects = Effects::none();
-        // How soon a renewal is tried again, also after an answer, however little that says remains: often
+        // How soon a renewal is tried again, even after an answer, no matter how little time that leaves: often
         // enough for several tries within a third of the ttl.
         let soonest = now + (request.claim.ttl / 30).min(Duration::from_millis(500));
         let (fence, attached) = (self.fence, self.attached);
@@ -250,7 +251,7 @@ impl ClaimState {
                     place.look_again = place.look_again.max(asking.contact_at);
                 }
             }
-            // Not about this hold, so it is no answer.
+            // It is not about this hold, so it does not count as an answer.
             (Phase::Held(held), Renewed::Held(_) | Renewed::Waiting(_)) => {
                 held.renew_by = soonest;
             }
@@ -259,7 +260,7 @@ impl ClaimState {
         effects
     }
 
-    /// Wakes those who observe at each renewal, and when no more than `before` is left of the hold.
+    /// Wakes observers at each renewal, and when no more than `before` is left of the hold.
     pub(crate) fn warn(&mut self, request: &Request, before: Duration) -> Effects {
         if let Phase::Held(held) = &mut self.phase {
             (held.warn_before, held.warned) = (Some(before), false);
@@ -268,15 +269,15 @@ impl ClaimState {
     }
 }
 
-/// Why the engine does not know a hold any more that was good until then.
+/// Why the engine no longer has a hold that was good until then.
 fn why_gone(ended: Ended, now: Moment, good_until: Moment, attached: bool) -> Ended {
     let unexplained = match ended {
-        // Too short a step to have ended it.
+        // The step was too short to have ended it.
         Ended::ClockStep { by } => now + by + STEP_ERROR < good_until,
         _ => ended == Ended::Expired && now < good_until,
     };
-    // By the engine's own clock it cannot have run out yet: the engine has forgotten it, or someone
-    // else who knows its id has left.
+    // By the engine's own clock it cannot have run out yet: the engine has forgotten it, or someone else who
+    // knows its id has left.
     match (unexplained, attached) {
         (true, true) => Ended::Elsewhere,
         (true, false) => Ended::Forgotten,
@@ -287,6 +288,7 @@ fn why_gone(ended: Ended, now: Moment, good_until: Moment, attached: bool) -> En
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::claim_state::phase::contact_after;
     use crate::model::claim::{Place, Ticket};
     use crate::model::error::{Error, ErrorKind};
     use crate::model::name::{Name, Space};
@@ -306,7 +308,7 @@ mod tests {
         Request::new(Name::new(Space::Lock, "x").unwrap(), &Options::new("me".into()))
     }
 
-    /// Whether it asks, and when it is to be looked at again. Another claim of its process stands before it.
+    /// Whether it asks, and when it is looked at again. Another claim of its process is before it in line.
     fn look(state: &mut ClaimState, now: u64) -> (Option<Renewal>, Moment) {
         let request = request();
         let (next, effects) = state.look(&request, at(now), false);
@@ -314,7 +316,7 @@ mod tests {
         (renews.then(|| state.renewal(&request, Fence::default())).flatten(), next)
     }
 
-    /// The one before it may be of the very process that does not take its turn.
+    /// The claim before it may belong to the very process that does not take its turn.
     #[test]
     fn one_that_is_told_looks_although_another_of_its_process_stands_before_it() {
         let (mut state, request) = (ClaimState::new(), request());
@@ -325,23 +327,23 @@ mod tests {
         assert!(early.is_none());
         assert_eq!(next, at(102_000));
         let asked = look(&mut state, 102_000).0.unwrap();
-        // Not in circles, where no answer comes.
+        // It does not ask in a loop if no answer comes.
         let unknown = || Renewed::Unknown(Error::new(ErrorKind::Unavailable, "no answer"));
         state.renewed(&request, &asked, unknown(), at(102_001));
         assert!(look(&mut state, 102_400).0.is_none());
         let asked = look(&mut state, 102_501).0.unwrap();
-        // And no more, where one did.
+        // And no more once one came.
         state.renewed(&request, &asked, Renewed::Waiting(place(102_501)), at(102_502));
         let (none, next) = look(&mut state, 103_600);
         assert!(none.is_none());
-        assert_eq!(next, at(122_502));
+        assert_eq!(next, contact_after(at(102_502)));
     }
 
-    /// Whoever has just come was not told when the turn of one before it runs out.
+    /// A claim that has just arrived was not told when the turn of one before it runs out.
     #[test]
     fn one_that_has_just_come_looks_again_soon_and_then_when_it_is_said_to() {
         let mut state = ClaimState::new();
         assert_eq!(state.stands(place(10_000), at(10_000)).look_at, at(12_500));
-        assert_eq!(state.stands(place(12_500), at(12_500)).look_at, at(32_500));
+        assert_eq!(state.stands(place(12_500), at(12_500)).look_at, contact_after(at(12_500)));
     }
 }

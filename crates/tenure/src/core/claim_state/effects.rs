@@ -1,55 +1,55 @@
-//! What the state of a claim has done when something has happened to it.
+//! The effects of an event on a claim.
 
 use std::sync::Arc;
 
 use crate::model::claim::{Ended, RenewalOutcome, Risk};
 use crate::model::moment::Moment;
 
-/// What is to be done about a claim. The [table](crate::core::claim_table::ClaimTable::carry_out) does it, but
-/// for what goes to the engine: `renew` and `leave` are the watchdog's, or the guard's that is dropped.
+/// What is to be done about a claim. The [table](crate::core::claim_table::ClaimTable::carry_out) does it, except
+/// what goes to the engine: the watchdog does `renew` and `leave`, or the guard that is dropped.
 #[derive(Debug)]
 pub(crate) struct Effects {
     /// Wake the waiting loop.
     pub(crate) wake: bool,
-    /// Wake those who observe the hold.
+    /// Wake the observers of the hold.
     pub(crate) wake_observers: bool,
-    /// Have the watchdog look at the claim then, if not earlier.
+    /// Have the watchdog look at the claim at this time, or earlier.
     pub(crate) look_at: Moment,
-    /// Renew it; an answer is needed by then. In the far future: there is nothing to renew.
+    /// Renew it; an answer is needed by this time. [`Moment::FAR`] if there is nothing to renew.
     pub(crate) renew: Moment,
-    /// Send the leave that [`ClaimState::leave_of`](super::ClaimState::leave_of) makes.
+    /// Send the leave that [`ClaimState::leave_of`](super::ClaimState::leave_of) returns.
     pub(crate) leave: bool,
-    /// It has ended without its owner's leave. Boxed, as it is rare, and effects are passed from hand to hand
-    /// for every claim.
+    /// It has ended without its owner leaving. Boxed because it is rare, and effects are moved around for every
+    /// claim.
     pub(crate) lost: Option<Box<Ended>>,
     pub(crate) at_risk: Option<Arc<Risk>>,
-    /// A renewal of a hold was answered, or was not.
+    /// A renewal of a hold was answered, or not.
     pub(crate) renewal: Option<RenewalOutcome>,
-    /// Its owner has left a hold, and it is known how that went.
+    /// Its owner has left a hold, and the result is known.
     pub(crate) released: Option<Release>,
-    /// Whether the release was not answered for as long as anyone waits for that.
+    /// Whether the release was not answered for as long as a caller waits for that.
     pub(crate) unheard: Unheard,
-    /// What lasts as long as the hold ends.
+    /// The span and the gauges of the hold end.
     pub(crate) ends_hold: bool,
     /// The claim has ended and can be forgotten.
     pub(crate) over: bool,
-    /// Leave its place in this process's own line.
+    /// Leave its place in the local line.
     pub(crate) frees_local_place: bool,
 }
 
-/// How a hold was left.
+/// The result of leaving a hold.
 #[derive(Debug)]
 pub(crate) enum Release {
     InTime,
-    /// It had ended before, if that is known in this way; else its release was never answered.
+    /// It had ended before, for this reason if it is known; otherwise its release was never answered.
     Late(Option<Box<Ended>>),
 }
 
-/// Whether a release was not answered for as long as anyone waits for that, and who says so.
+/// Whether a release was not answered for as long as a caller waits for that, and who reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unheard {
     No,
-    /// Whoever waits for the answer says so itself. It is said here if nobody does.
+    /// A caller that waits for the answer reports it. If there is none, it is reported here.
     ObserversSay,
     Say,
 }
@@ -77,7 +77,7 @@ impl Effects {
         }
     }
 
-    /// Whether there is nothing to do, other than to look at the claim later.
+    /// Whether there is nothing to do, except to look at the claim later.
     pub(crate) fn is_empty(&self) -> bool {
         let quiet = self.lost.is_none()
             && self.at_risk.is_none()

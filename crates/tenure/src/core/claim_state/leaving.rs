@@ -1,4 +1,4 @@
-//! The end of a claim by its owner, from the leave that is sent to its answer.
+//! The end of a claim by its owner, from sending the leave to its answer.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::model::request::Request;
 
 /// How long a queued leave may stay unanswered before the watchdog sends it again.
 pub(super) const LEAVE_PATIENCE: Duration = Duration::from_millis(10);
-/// How long whoever leaves waits for the answer, and how long if the engine is known to be out of reach.
+/// How long a caller waits for the answer to a leave, and how long if the engine is known to be down.
 pub(super) const LONGEST_LEAVE: Duration = Duration::from_secs(1);
 const LONGEST_LEAVE_WHILE_DOWN: Duration = Duration::from_millis(200);
 
 impl ClaimState {
-    /// Its owner begins to leave, whatever it was doing. The effects say whether to send a
+    /// Its owner starts to leave, no matter what the claim was doing. The effects say whether to send a
     /// leave now.
     ///
-    /// `now` matters only to a hold with `hold_for`.
+    /// `now` matters only for a hold with `hold_for`.
     pub(crate) fn leave(&mut self, request: &Request, now: Moment) -> Effects {
         let mut effects = Effects::none();
         let since = self.since;
         let leaving = match &mut self.phase {
-            // Nobody knows of it.
+            // The engine does not know it.
             Phase::Asking(_) if self.unsent => {
                 self.phase = Phase::Over(None);
                 return effects;
@@ -37,7 +37,7 @@ impl ClaimState {
                 return effects;
             }
             Phase::Held(held) => Leaving::new(Some(held.good_until)),
-            // Lost, with a leave waiting to be sure: its owner has come to the end, so now.
+            // It was lost, and a leave is due later, just to be sure: its owner is done, so send it now.
             Phase::Leaving(leaving) if leaving.tries == 0 => Leaving::new(leaving.good_until),
             Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_) => {
                 effects.released = self.lost_before();
@@ -50,13 +50,13 @@ impl ClaimState {
         effects
     }
 
-    /// The release of a hold that was lost is late, and its owner hears so. One that was closed knows.
+    /// The release of a lost hold is late, and its owner is told so. After a close, the owner knows.
     fn lost_before(&self) -> Option<Release> {
-        let lost = self.lost.clone().filter(|ended| *ended != Ended::Closed);
-        lost.map(|ended| Release::Late(Some(Box::new(ended))))
+        let lost = self.lost.as_ref().filter(|ended| ***ended != Ended::Closed);
+        lost.map(|ended| Release::Late(Some(ended.clone())))
     }
 
-    /// The leave is queued and not answered yet: the watchdog sends it again.
+    /// The leave is queued and not answered yet: the watchdog will send it again.
     pub(crate) fn await_answer(
         &mut self,
         request: &Request,
@@ -86,7 +86,7 @@ impl ClaimState {
         let released = leaving.good_until.map(|good_until| match left {
             _ if self.lost.is_some() => Released::Late,
             Left::Released => Released::InTime,
-            // The first leave freed it and its answer was lost.
+            // The first leave freed it, and its answer was lost.
             Left::Gone(Ended::Expired) if leaving.tries > 1 && now < good_until => {
                 guessed = true;
                 Released::InTime
@@ -96,7 +96,7 @@ impl ClaimState {
         self.guessed = guessed;
         self.phase = Phase::Over(released);
         (effects.wake_observers, effects.ends_hold, effects.over) = (true, true, true);
-        // What was lost is known to be late already.
+        // A lost hold has been reported as late already.
         effects.released =
             released.filter(|_| self.lost.is_none()).map(|released| match released {
                 Released::InTime => Release::InTime,
@@ -116,8 +116,8 @@ impl ClaimState {
         Effects::look_at(Moment::ORIGIN)
     }
 
-    /// How the hold was left, once the leave was answered or the claim has ended without; unless
-    /// `to_the_end`, also when no answer came for as long as one waits for it.
+    /// How the hold was left, once the leave was answered or the claim has ended without an answer. Unless
+    /// `to_the_end`, also when no answer came for as long as a caller waits for it.
     pub(crate) fn released(&self, to_the_end: bool) -> Option<Released> {
         match &self.phase {
             Phase::Over(released) => Some(released.unwrap_or(Released::Late)),
@@ -129,8 +129,8 @@ impl ClaimState {
         }
     }
 
-    /// Whether nothing but a leave that was never answered says that it was left in time. The engine may as
-    /// well have forgotten it.
+    /// Whether its being left in time is only a conclusion, because no leave was answered. The engine may as well
+    /// have forgotten it.
     pub(crate) fn is_guessed(&self) -> bool {
         self.guessed
     }
@@ -140,21 +140,22 @@ impl ClaimState {
         matches!(&self.phase, Phase::Leaving(leaving) if leaving.tries > 0)
     }
 
-    /// The leave to send. One that comes twice does nothing; only an unanswered claim can come too late.
+    /// The leave to send. A duplicate has no effect; only an unanswered claim can arrive after it.
     pub(crate) fn leave_of(&self, request: &Request) -> Leave {
-        let (in_doubt, settle, claim) = (self.open > 0, self.settle.clone(), &request.claim);
+        let (in_doubt, settle, claim) =
+            (self.open > 0, self.settle.as_deref().cloned(), &request.claim);
         let unbegun = claim.once.is_some() && self.fence == Fence::default();
         Leave { in_doubt, settle, unbegun, ..Leave::new(claim.name.clone(), claim.id) }
     }
 
-    /// Says with its leave what became of a once.
+    /// Adds to its leave how a once ended.
     pub(crate) fn settle(&mut self, settle: Settle) {
-        self.settle = Some(settle);
+        self.settle = Some(Box::new(settle));
     }
 }
 
-/// Many leaves are under way at a time, and nearly all are answered: the watchdog looks at them
-/// together, not at each when its own time has come.
+/// Many leaves are under way at a time, and nearly all are answered: the watchdog looks at them together, instead
+/// of at each at its own time.
 fn on_the_beat(at: Moment) -> Moment {
     const BEAT: u64 = LEAVE_PATIENCE.as_nanos() as u64;
     Moment::from_nanos(at.as_nanos().div_ceil(BEAT).saturating_mul(BEAT))

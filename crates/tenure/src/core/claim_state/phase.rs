@@ -6,19 +6,17 @@ use std::time::Duration;
 use super::leaving::LEAVE_PATIENCE;
 use super::{ClaimState, Effects, cap};
 use crate::model::claim::{
-    Ended, Grant, Holder, PLACE_LIFE, Place, Released, RenewalOutcome, Risk, Turn,
+    Ended, Grant, Holder, NOTICES_EVERY, PLACE_LIFE, Place, Released, RenewalOutcome, Risk, Turn,
 };
 use crate::model::moment::Moment;
 use crate::model::options::Terms;
 use crate::model::request::Request;
 
 const SOONEST_LOOK: Duration = Duration::from_millis(5);
-/// How soon one that has come to a line looks again. Those who stood there before may have been told when
-/// a turn runs out that nobody takes, and are told again within a second; this one was not. If it has not run
+/// How soon a claim that has just joined a line looks again. Those that were there before it may have been told
+/// when an untaken turn runs out, and are told again within a second; this one was not. If the turn has not run
 /// out yet, the answer says when it does.
 const FIRST_LOOK: Duration = Duration::from_millis(2500);
-/// Of holds that last no longer than this, not every end is told to all.
-const BRIEF: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -26,7 +24,7 @@ pub(super) enum Phase {
     Held(Held),
     Leaving(Leaving),
     Over(Option<Released>),
-    /// Let go of without leaving; forgotten at that moment.
+    /// Handed over without leaving. Forgotten at this moment.
     Detached(Moment),
 }
 
@@ -34,8 +32,8 @@ pub(super) enum Phase {
 pub(super) struct Asking {
     pub(super) turn: Option<Turn>,
     pub(super) place: Option<Box<Place>>,
-    /// When to look, as the engine said of its own accord. An answer that was given before may be
-    /// heard after it, and must not undo it.
+    /// When to look, as pushed by the engine. An answer that is older than the push may be handled after it, and
+    /// must not undo it.
     pub(super) hint: Moment,
     /// When the future wants to be woken, for its deadline or its next try.
     pub(super) ring_at: Moment,
@@ -51,14 +49,14 @@ pub(super) struct Held {
     pub(super) good_until: Moment,
     pub(super) renew_by: Moment,
     pub(super) first_life: bool,
-    /// Half of the time that the last yes gave.
+    /// When half of the time that the last renewal gave is over.
     pub(super) risk_at: Moment,
     pub(super) at_risk: Option<Arc<Risk>>,
-    /// Released by its owner, but kept for `hold_for`.
+    /// When to leave: released by its owner, but kept for `hold_for`.
     pub(super) leave_at: Moment,
-    /// Those who watch want to hear of each renewal, and when no more than this is left.
+    /// Observers want to be told of each renewal, and when no more than this is left.
     pub(super) warn_before: Option<Duration>,
-    /// They were told that since the last renewal.
+    /// They were told since the last renewal.
     pub(super) warned: bool,
 }
 
@@ -66,34 +64,35 @@ pub(super) struct Held {
 pub(super) struct Leaving {
     pub(super) tries: u32,
     pub(super) next_try: Moment,
-    /// After this the engine has ended the claim by itself.
+    /// From this time on the engine has ended the claim in any case.
     pub(super) give_up: Moment,
-    /// After this nobody waits for the answer any more.
+    /// From this time on no caller waits for the answer.
     pub(super) unheard_at: Moment,
     pub(super) good_until: Option<Moment>,
-    /// The hold has run out since, whatever the engine answers.
+    /// The hold has run out since, no matter what the engine answers.
     pub(super) overdue: bool,
-    /// No answer came for as long as anyone waits for it.
+    /// No answer came for as long as a caller waits for it.
     pub(super) unheard: bool,
 }
 
 impl ClaimState {
-    /// The hold has ended without its release. One that is only kept was released in time, and is
-    /// not lost to anyone.
+    /// The hold has ended without a release. One that was only kept was released in time, and is not lost to
+    /// anyone.
     pub(super) fn lose(&mut self, ended: Ended, leaving: Option<Leaving>, effects: &mut Effects) {
         let kept = matches!(&self.phase, Phase::Held(held) if held.is_kept());
         if !kept {
+            let ended = Box::new(ended);
             self.lost = Some(ended.clone());
-            effects.lost = Some(Box::new(ended));
+            effects.lost = Some(ended);
             effects.ends_hold = true;
         }
-        // A request that was never answered could put the claim back in line: it has to leave, too.
-        let in_doubt = self.open > 0 && self.lost != Some(Ended::Closed);
+        // A request that was never answered could put the claim back in line, so it must be left, too.
+        let in_doubt = self.open > 0 && self.lost.as_deref() != Some(&Ended::Closed);
         let at_once = || Leaving { next_try: Moment::ORIGIN, ..Leaving::new(None) };
         let leaving = leaving.or_else(|| in_doubt.then(at_once));
-        // At max_hold the next of this process is to have its full time, and what was only kept is over.
-        // Otherwise the work of whoever has lost it may still run.
-        effects.frees_local_place = kept || self.lost == Some(Ended::MaxHold);
+        // At max_hold, the next claim of this process should have its full time, and a hold that was only kept is
+        // over. Otherwise the work of the caller that lost it may still be running.
+        effects.frees_local_place = kept || self.lost.as_deref() == Some(&Ended::MaxHold);
         effects.over = leaving.is_none();
         self.phase = match leaving {
             Some(leaving) => Phase::Leaving(leaving),
@@ -103,7 +102,7 @@ impl ClaimState {
         (effects.wake, effects.wake_observers) = (true, true);
     }
 
-    /// When to look next at one that nobody of its name stands before.
+    /// When to look next, if no claim of the same name is before it.
     pub(crate) fn next_look(&self, request: &Request) -> Moment {
         match &self.phase {
             Phase::Asking(_) => self.asking_next(true),
@@ -127,8 +126,8 @@ impl ClaimState {
         }
     }
 
-    /// When the place needs contact: to be kept, because a push may have been lost, or because the
-    /// engine said so. Any contact moves the whole line, so that for lost pushes only the foremost need look.
+    /// When to contact the engine: to keep the place, because a push may have been lost, or because the engine
+    /// said so. Any contact moves the whole line, so only the foremost needs to look for lost pushes.
     pub(super) fn asking_contact(&self, foremost: bool) -> Moment {
         match &self.phase {
             Phase::Asking(Asking { turn: None, place: Some(place), contact_at, hint, .. })
@@ -164,20 +163,20 @@ impl Asking {
     }
 
     pub(super) fn stands(&mut self, mut place: Place, now: Moment) -> Moment {
-        self.contact_at = now + PLACE_LIFE / 3;
+        self.contact_at = contact_after(now);
         let has_looked = place.asked_at >= self.hint;
         if has_looked {
             self.hint = Moment::FAR;
         } else {
             place.look_again = place.look_again.min(self.hint);
         }
-        // One that was told to look and finds a new hold knows only when that ends at the latest. If it is brief and
-        // nobody takes the next turn, this one may not be told again.
-        let is_new = |holder: &Holder| holder.held_for < BRIEF;
+        // A claim that was told to look and finds a new hold only knows when that ends at the latest. If the hold
+        // is brief and nobody takes the next turn, this claim may not be told again.
+        let is_new = |holder: &Holder| holder.held_for < NOTICES_EVERY;
         if self.place.is_none() || has_looked && place.holder.as_ref().is_some_and(is_new) {
             place.look_again = place.look_again.min(now + FIRST_LOOK);
         }
-        // An engine that says "look now" and then has nothing to show must not be asked in circles.
+        // An engine that says "look now" and then has nothing new must not be asked in a loop.
         place.look_again = place.look_again.max(now + SOONEST_LOOK);
         let look = place.look_again.min(self.contact_at);
         self.since = self.since.min(now);
@@ -188,7 +187,7 @@ impl Asking {
         look
     }
 
-    /// A turn from before the last answered contact, which said that the claim waits.
+    /// Whether the turn is older than the last answer, which said that the claim waits.
     pub(super) fn is_stale(&self, turn: &Turn) -> bool {
         let floor = self.place.as_ref().map(|place| place.floor);
         matches!((turn, floor), (Turn::Granted(grant), Some(floor)) if grant.fence <= floor)
@@ -196,7 +195,7 @@ impl Asking {
 }
 
 impl Held {
-    /// A renewal was answered, and the next is due at `next`. Returns what was left by then.
+    /// A renewal was answered, and the next is due at `next`. Returns how much time was left.
     pub(super) fn renewed(&mut self, grant: &Grant, now: Moment, next: Moment) -> RenewalOutcome {
         let heard = RenewalOutcome::Renewed {
             left: now.until(self.good_until),
@@ -210,7 +209,7 @@ impl Held {
         heard
     }
 
-    /// When those who watch are to hear that time runs out, which it does at `cap` at the latest.
+    /// When observers are to be told that time is running out, which it does at `cap` at the latest.
     pub(super) fn warn_at(&self, cap: Moment) -> Moment {
         let before = self.warn_before.filter(|_| !self.warned);
         before.map_or(Moment::FAR, |before| self.good_until.min(cap) - before)
@@ -238,6 +237,14 @@ impl Held {
     }
 }
 
+/// When a claim that waits is to be heard of again: somewhat earlier than need be, so that places which came one after
+/// the other go together from then on.
+pub(super) fn contact_after(now: Moment) -> Moment {
+    let together = PLACE_LIFE.as_nanos() as u64 / 15;
+    let latest = (now + PLACE_LIFE / 3).as_nanos();
+    Moment::from_nanos(latest / together * together)
+}
+
 pub(super) fn retry_after(tries: u32) -> Duration {
     (LEAVE_PATIENCE * 2u32.saturating_pow(tries)).min(Duration::from_millis(500))
 }
@@ -256,19 +263,28 @@ mod tests {
         Place { ticket, ahead: 0, floor, asked_at: at(asked), look_again: at(3600), holder: None }
     }
 
+    #[test]
+    fn places_that_came_one_after_the_other_are_heard_of_together_and_none_too_late() {
+        for second in 100..200 {
+            let contact = contact_after(at(second));
+            assert!(at(second + 16) <= contact && contact <= at(second + 20), "{contact:?}");
+        }
+        assert_eq!(contact_after(at(100)), contact_after(at(103)));
+    }
+
     /// A turn that nobody takes must not cost those behind it more than its first life.
     #[test]
     fn an_answer_that_is_heard_late_does_not_undo_when_to_look() {
         let mut asking = Asking { hint: at(102), ..Asking::new() };
         assert_eq!(asking.stands(place(99), at(100)), at(102));
         assert_eq!(asking.stands(place(101), at(101)), at(102));
-        // What was asked at that time or later has seen what there was to see.
-        assert_eq!(asking.stands(place(102), at(102)), at(122));
-        assert_eq!(asking.stands(place(103), at(103)), at(123));
+        // A request sent at that time or later has seen everything there was to see.
+        assert_eq!(asking.stands(place(102), at(102)), contact_after(at(102)));
+        assert_eq!(asking.stands(place(103), at(103)), contact_after(at(103)));
     }
 
-    /// It looked in time and met a hold that had just begun. That may be handed on within the second to somebody who
-    /// does not take the turn, and then only the next in line is told.
+    /// It looked in time and found a hold that had just begun. Within the second that may be handed on to a claim
+    /// that does not take its turn, and then only the next in line is told.
     #[test]
     fn one_that_was_told_to_look_and_finds_a_new_hold_looks_again_soon() {
         let held_for = |secs| {
@@ -283,10 +299,10 @@ mod tests {
             asking.stands(Place { holder: held_for(secs), ..place(at_secs) }, at(at_secs))
         };
         assert_eq!(told(102, 0), at(102) + FIRST_LOOK);
-        // One that has lasted for longer is told to all when it ends.
-        assert_eq!(told(103, 1), at(123));
-        // Nor does it go on for ever.
+        // When a longer hold ends, all are told.
+        assert_eq!(told(103, 1), contact_after(at(103)));
+        // And it does not go on for ever.
         let answer = Place { holder: held_for(0), ..place(104) };
-        assert_eq!(asking.stands(answer, at(104)), at(124));
+        assert_eq!(asking.stands(answer, at(104)), contact_after(at(104)));
     }
 }

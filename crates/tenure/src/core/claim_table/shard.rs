@@ -1,8 +1,8 @@
 //! The claims of one shard, and when the watchdog looks at each.
 //!
-//! A claim begins as *new*: nothing but the shard's mark says when to look, so that a claim that is over
-//! soon costs no timer. The first look that finds it gives it a timer. From then on it costs nothing until
-//! that is due, however many others there are.
+//! A claim starts as *new*: it has no timer, only the shard's mark says when to look, so a claim that is soon
+//! over costs no timer. The first look that finds it gives it one. From then on it costs nothing until that is
+//! due, no matter how many other claims there are.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -18,16 +18,16 @@ use crate::model::name::Name;
 
 #[derive(Default)]
 pub(super) struct ShardClaims {
-    /// Those that no look has found yet.
+    /// Claims that no look has found yet.
     new: HashTable<Arc<LiveClaim>>,
-    /// Those that have a timer.
+    /// Claims that have a timer.
     timed: HashTable<Arc<LiveClaim>>,
     timers: BTreeMap<(Moment, ClaimId), Arc<LiveClaim>>,
-    /// Those that wait, by name and ticket, as of the last look at each.
+    /// Claims that wait, by name and ticket, as of the last look at each.
     lines: BTreeMap<(Name, Ticket, ClaimId), Arc<LiveClaim>>,
 }
 
-/// How many timers are taken at once: the others of a crowd wait until what these need was sent.
+/// How many timers are taken at once. The rest of a crowd waits until the requests of these were sent.
 const AT_ONCE: usize = 256;
 
 fn hash(live: &Arc<LiveClaim>) -> u64 {
@@ -35,10 +35,10 @@ fn hash(live: &Arc<LiveClaim>) -> u64 {
 }
 
 fn take(claims: &mut HashTable<Arc<LiveClaim>>, live: &LiveClaim) -> Option<Arc<LiveClaim>> {
-    // By itself, not by its id: a hold that was detached may be attached to again.
+    // Compare by identity, not by id: a hold that was detached may be attached again.
     let found = claims.find_entry(live.claim.id.bits(), |known| ptr::eq(&**known, live));
     let taken = found.ok()?.remove().0;
-    // A burst of claims must not keep its room for ever.
+    // A burst of claims must not keep its memory for ever.
     if claims.capacity() > 256 && claims.len() < claims.capacity() / 8 {
         let room = claims.len() * 2;
         claims.shrink_to(room, hash);
@@ -60,8 +60,8 @@ impl ShardClaims {
         self.new.iter().chain(&self.timed)
     }
 
-    /// Removes this very claim, which must be dropped when the mutex is free. Returns it, and when to look
-    /// at the one that has come to the front of its line.
+    /// Removes this very claim. It must be dropped after unlocking. Returns it, and when to look at the claim
+    /// that is now at the front of its line.
     pub(super) fn remove(&mut self, live: &LiveClaim) -> Option<(Arc<LiveClaim>, Moment)> {
         let removed = take(&mut self.new, live).or_else(|| take(&mut self.timed, live))?;
         self.timers.remove(&(live.timer.due(), live.claim.id));
@@ -75,7 +75,7 @@ impl ShardClaims {
         Some((removed, look_at))
     }
 
-    /// Looks at it at `at`, if that is earlier than it was to be looked at.
+    /// Makes sure that the claim is looked at by `at`.
     pub(super) fn look_by(&mut self, live: &Arc<LiveClaim>, at: Moment) {
         if live.timer.is_later(at) {
             self.timers.remove(&(live.timer.due(), live.claim.id));
@@ -83,12 +83,12 @@ impl ShardClaims {
         }
     }
 
-    /// Looks at it when it says, also if that is later than it was to be looked at.
+    /// Schedules the claim's next look, even if that is later than planned so far.
     pub(super) fn look_next(&mut self, live: &Arc<LiveClaim>, now: Moment) -> Moment {
         let timed = live.timer.is_later(Moment::ORIGIN);
         if timed {
             self.timers.remove(&(live.timer.due(), live.claim.id));
-            // Before it is asked: whatever changes behind that finds that it is later than that.
+            // Before asking: a change after that is earlier than this timer, and so sets it.
             live.timer.set(Moment::FAR);
         }
         let next = not_in_circles(live.next_look(), now);
@@ -110,8 +110,8 @@ impl ShardClaims {
         self.timers.first_key_value().map_or(Moment::FAR, |((due, _), _)| *due)
     }
 
-    /// Takes those that are to be looked at now, each with its ticket if it waits and whether it is the
-    /// first of this process that waits for its name. Each must be given back with [`ShardClaims::looked`].
+    /// Takes the claims that are due now, each with its ticket, if it waits, and whether it is this process's
+    /// first in line for its name. Each must be returned with [`ShardClaims::looked`].
     pub(super) fn due(&mut self, now: Moment) -> Vec<Due> {
         let mut due: Vec<Arc<LiveClaim>> = Vec::with_capacity(self.new.len());
         for live in self.new.drain() {
@@ -125,9 +125,9 @@ impl ShardClaims {
         {
             due.push(first.remove());
         }
-        // Before they are looked at: whatever changes behind the look finds that it is later than that.
+        // Before the look: a change after it is earlier than this timer, and so sets it.
         due.iter().for_each(|live| live.timer.set(Moment::FAR));
-        // Read once: a claim can join or hear of its turn meanwhile.
+        // Read once: a claim can join or learn of its turn in the meantime.
         let tickets: Vec<_> = due.iter().map(|live| live.ticket()).collect();
         let mut fronts = Vec::new();
         for (live, ticket) in due.iter().zip(&tickets) {
@@ -138,7 +138,7 @@ impl ShardClaims {
         fronts.sort_unstable();
         fronts.dedup();
         let mut due: Vec<_> = due.into_iter().zip(tickets).collect();
-        // Whoever has come to the front has more to look at than before.
+        // A claim that has come to the front has more to look for than before.
         for name in fronts {
             if let Some(front) = self.front(&name)
                 && front.timer.due() != Moment::FAR
@@ -158,12 +158,12 @@ impl ShardClaims {
         due.into_iter().map(is_first).collect()
     }
 
-    /// It was looked at, and is to be again at `next`.
+    /// The claim was looked at, and is due again at `next`.
     pub(super) fn looked(&mut self, live: &Arc<LiveClaim>, next: Moment) {
         self.time(live, next);
     }
 
-    /// Notes where it stands in line, if it does. Returns whether it did before, or does.
+    /// Records the claim's place in line, if it has one. Returns whether it has one now or had one before.
     fn stands(&mut self, live: &Arc<LiveClaim>, ticket: Option<Ticket>) -> bool {
         if live.timer.ticket() == ticket {
             return ticket.is_some();
@@ -177,7 +177,7 @@ impl ShardClaims {
         stood || ticket.is_some()
     }
 
-    /// Returns whether it stood there.
+    /// Returns whether it was in line.
     fn leaves_line(&mut self, live: &LiveClaim) -> bool {
         let Some(ticket) = live.timer.ticket() else { return false };
         self.lines.remove(&(live.claim.name.clone(), ticket, live.claim.id));
@@ -191,7 +191,7 @@ impl ShardClaims {
         (found == name).then_some((*ticket, live))
     }
 
-    /// The first of this process that waits for the name, and has heard nothing.
+    /// This process's first waiting claim for the name that has not been told anything.
     fn front(&mut self, name: &Name) -> Option<Arc<LiveClaim>> {
         loop {
             let (ticket, live) = self.first(name)?;
@@ -205,7 +205,7 @@ impl ShardClaims {
     }
 }
 
-/// One that is to be looked at.
+/// A claim that is due.
 pub(super) struct Due {
     pub(super) live: Arc<LiveClaim>,
     pub(super) ticket: Option<Ticket>,
@@ -228,9 +228,9 @@ mod tests {
 
     fn live(number: u128) -> Arc<LiveClaim> {
         let name = Name::new(Space::Lock, "x").unwrap();
-        let mut draft = RequestBuilder::new(name, &Options::new("me".into()));
-        draft.claim.id = ClaimId::from_bytes(number.to_le_bytes());
-        draft.into_live()
+        let mut builder = RequestBuilder::new(name, &Options::new("me".into()));
+        builder.claim.id = ClaimId::from_bytes(number.to_le_bytes());
+        builder.into_live()
     }
 
     fn held(number: u128, since: Moment) -> Arc<LiveClaim> {
@@ -244,13 +244,13 @@ mod tests {
         let live = live(number);
         let (ticket, floor) = (Ticket::new(ticket), Fence::new(1));
         let place = Place { ticket, ahead: 0, floor, asked_at: at(100), look_again, holder: None };
-        // Not for the first time, after which it would look sooner.
+        // Called twice: after the first time it would look sooner.
         live.with(|state, _| state.stands(place.clone(), at(100)));
         live.with(|state, _| state.stands(place, at(100)));
         live
     }
 
-    /// Looks at what is due, and says who that is and whether it is the first in line.
+    /// Looks at what is due. Returns which claims that were, and whether each is first in line.
     fn look(table: &mut ShardClaims, now: Moment) -> Vec<(u64, bool)> {
         let due = table.due(now);
         let mut seen = Vec::new();
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(look(&mut table, at(200)), []);
     }
 
-    /// Only the foremost of this process looks for a lost push; when it has left, the next one does.
+    /// Only the foremost claim of this process looks for a lost push; when it has left, the next one does.
     #[test]
     fn whoever_comes_to_the_front_looks_in_its_place() {
         let mut table = ShardClaims::default();
@@ -301,12 +301,12 @@ mod tests {
         table.insert(second.clone());
         assert_eq!(look(&mut table, at(101)), [(1, true), (2, false)]);
         assert!(table.next() <= at(105));
-        // The first hears of its turn, and nobody schedules anything.
+        // The first learns of its turn, and nobody schedules anything.
         let grant = Grant::new(Fence::new(2), at(102), Duration::from_secs(2), true);
         drop(first.start(&grant, at(102), None));
         assert_eq!(look(&mut table, at(105)), [(1, false), (2, true)]);
         assert!(table.next() <= at(106));
-        // One that leaves makes way at once.
+        // A claim that leaves makes way at once.
         let third = waits(3, 3, at(110));
         table.insert(third.clone());
         assert_eq!(look(&mut table, at(106)).last(), Some(&(3, false)));

@@ -1,8 +1,8 @@
-//! Who observes a hold.
+//! The identity of an observer of a hold.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Tells the observers of a hold apart, so that one that is dropped can be removed. A clone is another observer.
+/// Identifies an observer of a hold, so that it can be removed when it is dropped. A clone is another observer.
 pub(crate) struct ObserverId(pub(crate) u64);
 
 impl ObserverId {

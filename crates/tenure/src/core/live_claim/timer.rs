@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::model::claim::Ticket;
 use crate::model::moment::Moment;
 
-/// When the watchdog looks at a claim. Written under the mutex of the claim's shard alone.
+/// When the watchdog looks at a claim. Only written under the mutex of the claim's shard.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// The key of its timer; [`Timer::NEW`] while it has none.
+    /// The time of its timer; [`Timer::NEW`] while it has none.
     due: AtomicU64,
-    /// Where it stands among those of its name, as of the last look; [`Timer::NOWHERE`] if it does not.
+    /// Its ticket among the claims of its name, as of the last look; [`Timer::NOWHERE`] if it has none.
     ticket: AtomicU64,
 }
 
 impl Timer {
-    /// No timer, so that no moment is earlier and none needs to be changed.
+    /// No timer. As no moment is earlier, it never has to be changed to an earlier one.
     const NEW: u64 = 0;
     const NOWHERE: u64 = u64::MAX;
 
@@ -29,7 +29,7 @@ impl Timer {
     }
 
     pub(crate) fn set(&self, due: Moment) {
-        // The origin is the mark of those that have none.
+        // Zero means that there is no timer.
         self.due.store(due.as_nanos().max(1), SeqCst);
     }
 
@@ -42,9 +42,12 @@ impl Timer {
         self.ticket.store(ticket.map_or(Timer::NOWHERE, Ticket::get), SeqCst);
     }
 
-    /// It has none any more.
+    /// The claim no longer has a timer.
     pub(crate) fn end(&self) {
-        self.due.store(Timer::NEW, SeqCst);
+        // Most claims are over before they had one.
+        if self.due.load(SeqCst) != Timer::NEW {
+            self.due.store(Timer::NEW, SeqCst);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The numbers of holds that the engine did not grant.
+//! The fences of holds that the engine did not grant.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,16 +9,16 @@ use crate::model::name::Name;
 /// How many names are remembered, at least.
 const REMEMBERED: usize = 8192;
 
-/// The last fence that the engine gave this process for each name that it had lately.
+/// The last fence that the engine gave this process for each name that it recently held.
 ///
-/// A hold without the engine has that number again, because a higher one could win over a hold that the
-/// engine gave to somebody else meanwhile. Something that checks fences then accepts its writes until
-/// someone with a newer grant has written. Of a name that is not known here the number is 0, which such a
-/// thing refuses as soon as anyone has written at all.
+/// A hold without the engine has that fence again, because a higher one could win over a hold that the engine has
+/// granted to someone else in the meantime. A resource that checks fences then accepts its writes until someone
+/// with a newer grant has written. For a name that is not known here the fence is 0, which such a resource refuses
+/// as soon as anyone has written at all.
 #[derive(Default)]
 pub(super) struct LastFences {
     new: HashMap<Name, Fence>,
-    /// Those before them, until there are as many new ones again.
+    /// The previous generation, dropped when there are as many new ones again.
     old: HashMap<Name, Fence>,
 }
 

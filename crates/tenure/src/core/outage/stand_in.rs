@@ -1,4 +1,4 @@
-//! What stands in for the engine while that cannot be reached: it grants everyone, at once.
+//! Stands in for the engine while that cannot be reached: grants everything at once.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,8 +13,8 @@ use crate::model::moment::Moment;
 use crate::model::name::Name;
 use crate::world::World;
 
-/// Keeps the holds that the engine did not grant. Who may have one is decided before it is asked; here they
-/// only end by their ttl, as they would with the engine.
+/// Keeps the holds that the engine did not grant. Who may have one is decided before; here they only end by their
+/// ttl, as they would on the engine.
 pub(crate) struct StandIn {
     world: Arc<dyn World>,
     profile: Profile,
@@ -61,7 +61,7 @@ impl Engine for StandIn {
 
     fn attach(&self, _: Weak<dyn Turns>) {}
 
-    /// Granted, with the number that the claim brings along.
+    /// Grants with the fence that the claim carries.
     fn claim(&self, claim: &Claim) -> Step<Verdict> {
         let now = self.world.now();
         self.ends().insert(claim.id, now + claim.ttl);
@@ -80,7 +80,7 @@ impl Engine for StandIn {
         done.done(Ok(self.leave_now(&leave)));
     }
 
-    // Nobody comes here to look at it.
+    // Nobody inspects it.
 
     fn resize(&self, _: &Name, _: u32) -> Step<()> {
         Step::ready(Ok(()))

@@ -1,5 +1,5 @@
-//! Whether the engine can be reached: asked when someone missed an answer, while claims that would go on
-//! without it stand in its line, and while it cannot, until it can.
+//! Probes whether the engine can be reached: when someone missed an answer; while claims with an outage policy
+//! are in line; and during an outage, until it is over.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,41 +16,41 @@ use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::moment::Moment;
 use crate::model::name::Name;
 
-/// How often it is asked while someone stands in line.
+/// How often to probe while someone is in line.
 const WHILE_UP: Duration = Duration::from_secs(1);
-/// How often while it is out of reach, and how soon again when it is in doubt or has not answered.
+/// How often to probe during an outage, and how soon again when the engine is in doubt or has not answered.
 const WHILE_DOWN: Duration = Duration::from_millis(500);
 const IN_DOUBT: Duration = Duration::from_millis(200);
-/// How often a question that is under way is looked at until the silence is too long.
+/// How often a probe under way is checked until the silence is too long.
 const LOOKS: u32 = 4;
-/// How long the callers' connection may take after the watchdog's own has answered: it cannot be made anew
-/// while nobody runs their runtime.
+/// How long the callers' connection may take after the watchdog's own has answered: it cannot be made anew while
+/// their runtime is not polled.
 const FOR_CALLERS: Duration = Duration::from_secs(2);
 
-/// The questions that are under way, at most one for each shard, and when to ask next.
+/// The probes under way, at most one for each shard, and when to send the next.
 pub(super) struct Probes {
-    /// When to ask next, and when it was asked last.
+    /// When to probe next, and when the last probe was sent.
     at: Moment,
     asked: Moment,
     under_way: BTreeMap<u32, Probe>,
     /// The shards that did not answer.
     silent: BTreeMap<u32, Silence>,
-    /// The shards that are down and answer the watchdog, and since when.
+    /// The shards that are down but answer the watchdog, and since when.
     answers: BTreeMap<u32, Moment>,
 }
 
 struct Probe {
     name: Name,
     sent: Moment,
-    /// When to see whether it has been silent for too long.
+    /// When to check whether the silence is too long.
     due: Moment,
     step: Step<Page>,
-    /// By way of the callers' connection, after the watchdog's own has answered: it may be made anew
-    /// later, and callers must not be sent back too early.
+    /// Sent over the callers' connection, after the watchdog's own has answered: it may be restored later, and
+    /// callers must not return too early.
     by_callers: bool,
 }
 
-/// How long a shard has not answered, as far as this process was there to hear it.
+/// How long a shard has not answered, counting only time in which this process was running.
 struct Silence {
     so_far: Duration,
     looked: Moment,
@@ -70,10 +70,10 @@ impl Probes {
         self.at.min(due.unwrap_or(Moment::FAR))
     }
 
-    /// Asks what is to be asked now.
+    /// Sends the probes that are due.
     pub(super) fn send_out(&mut self, core: &Core, lifeline: &mut Option<Arc<dyn Engine>>) {
         let (down, doubted) = (core.outage.names_down(), core.outage.names_doubted());
-        // One that was closed answers, and is not back.
+        // A closed engine answers, but is not back.
         let nobody_asks = down.is_empty() && doubted.is_empty() && !core.outage.someone_waits();
         if nobody_asks || core.open().is_err() {
             *self = Probes { asked: self.asked, ..Probes::default() };
@@ -89,12 +89,7 @@ impl Probes {
         if now < self.at {
             return;
         }
-        // Taken back before the look: whoever comes behind it says so again.
-        core.outage.nobody_waits();
         let mut names = core.names_waited_for();
-        if !names.is_empty() {
-            core.watch_line();
-        }
         let more = down.into_iter().chain(doubted);
         names.extend(more.map(|name| (core.engine.shard(&name), name)));
         self.asked = now;
@@ -106,8 +101,7 @@ impl Probes {
         }
     }
 
-    /// Takes in the answers that have come, and notices those that should have. Returns whether there
-    /// were any.
+    /// Handles the answers that have arrived, and notices those that are overdue. Returns whether there were any.
     pub(super) fn poll_answers(&mut self, core: &Core, cx: &mut Context<'_>) -> bool {
         let now = core.world.now();
         let mut changed = false;
@@ -129,7 +123,7 @@ impl Probes {
                         Err(error) if is_outage(&error) => {
                             self.is_silent(core, shard, &probe, &error, now);
                         }
-                        // One that asks for time is there, and not fit to go back to.
+                        // An engine that asks for time can be reached, but cannot be returned to yet.
                         Err(error) => {
                             self.silent.remove(&shard);
                             core.outage.is_there(shard, Some(error));
@@ -168,8 +162,8 @@ impl Probes {
         core.comes_back(shard);
     }
 
-    /// It is out of reach if it has been silent for too long. What passes between two looks counts for
-    /// a part of that at most: if this process stood still, the answer may have come meanwhile.
+    /// The shard is down if it has been silent for too long. The time between two checks counts only in part: if
+    /// this process was stopped, the answer may have arrived in the meantime.
     fn is_silent(&mut self, core: &Core, shard: u32, probe: &Probe, error: &Error, now: Moment) {
         let longest = core.longest_silence();
         let begins = Silence { so_far: Duration::ZERO, looked: probe.sent };
@@ -181,7 +175,7 @@ impl Probes {
         }
         match silence.so_far >= longest {
             true => core.goes_down(&probe.name, error),
-            // So that it is asked again soon.
+            // So that it is probed again soon.
             false => core.doubt(&probe.name),
         }
     }
@@ -195,7 +189,7 @@ impl Probe {
     }
 }
 
-/// Whether whoever answered can be reached, whatever it said.
+/// Whether the engine can be reached, no matter what it answered.
 fn is_there(answer: &Result<Page>) -> bool {
     !matches!(answer, Err(error) if error.kind() == ErrorKind::Unavailable)
 }

@@ -1,7 +1,7 @@
-//! Is this file fit for locks?
+//! Checks whether a file is fit for locks.
 //!
-//! What makes it unfit is refused when it is opened; this is about what can change afterwards, and what is
-//! good to know.
+//! A file that is unfit is refused when it is opened; this checks what can change afterwards, and what is good
+//! to know.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -19,9 +19,9 @@ use crate::engine::Finding;
 use crate::ledger::Process;
 use crate::world::{SystemWorld, World};
 
-/// With less than this the disk is nearly full.
+/// With less free space than this the disk is nearly full.
 const LITTLE_ROOM: u64 = 16 << 20;
-/// A longer journal is no longer being emptied.
+/// A journal longer than this is no longer being checkpointed.
 const LONG_JOURNAL: u64 = 64 << 20;
 /// The kernel's number for a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
@@ -55,7 +55,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// Clients whose end cannot be seen from here.
+    /// Clients whose end cannot be noticed from here.
     fn clients(&mut self) -> SqlResult<Finding> {
         let numbers: Vec<i64> = {
             let mut select = self.db.prepare_cached(sql::PROCESSES)?;
@@ -124,7 +124,7 @@ fn room(path: &Path) -> Finding {
         .fix("make room")
 }
 
-/// The room set aside for renewals and releases on a full disk.
+/// The space reserved for renewals and releases on a full disk.
 fn reserve(path: &Path) -> Finding {
     let (kept, wanted) = reserve::kept(&Paths::at(path.to_owned()));
     let shown = format!("{} of {} KB set aside for a full disk", kept >> 10, wanted >> 10);

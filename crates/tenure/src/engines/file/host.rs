@@ -23,10 +23,10 @@ impl Host {
     pub(super) fn here() -> Result<Host> {
         let boot = read("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
         let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned();
-        // Absent where the kernel has no time namespaces.
+        // The file does not exist if the kernel has no time namespaces.
         let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         if shifts_boot_time(&offsets) {
-            let reason = "this process is in a time namespace with a boot time of its own";
+            let reason = "this process is in a time namespace with its own boot time";
             return Err(Error::new(ErrorKind::Unsupported, reason)
                 .next("run it outside of that namespace, or use a server engine"));
         }
@@ -34,7 +34,7 @@ impl Host {
     }
 }
 
-/// Whether `/proc/self/timens_offsets` says that this clock is not the machine's.
+/// Whether `/proc/self/timens_offsets` shows that this clock is not the machine's.
 fn shifts_boot_time(offsets: &str) -> bool {
     offsets
         .lines()
@@ -42,33 +42,33 @@ fn shifts_boot_time(offsets: &str) -> bool {
         .any(|offset| offset.split_whitespace().any(|part| part != "0"))
 }
 
-/// The wall clock in microseconds, which numbers begin at so that they never go back.
+/// The wall clock in microseconds. Numbers start there, so they never go back.
 pub(super) fn wall_micros() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
 }
 
-/// A process, so that no later one with the same pid is taken for it.
+/// Identifies a process, so that no later one with the same pid is mistaken for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Identity {
     pub(super) pid: i32,
     /// When it was started, in ticks since boot.
     pub(super) start: i64,
-    /// The pid namespace that the pid belongs to; 0 if nobody can tell.
+    /// The pid namespace that the pid belongs to; 0 if it is not known.
     pub(super) space: i64,
 }
 
-/// What can be said about another process.
+/// Whether another process is alive.
 pub(super) enum Life {
-    /// It lives; the descriptor becomes readable when it ends.
+    /// It is alive. The descriptor becomes readable when it ends.
     Lives(OwnedFd),
     /// It has ended.
     Ended,
-    /// It cannot be seen from here: only the ttl will tell.
+    /// It cannot be seen from here: its claims end by their ttl.
     Unseen,
 }
 
 impl Identity {
-    /// A process that runs now.
+    /// Identifies a running process.
     pub(super) fn of(pid: u32) -> Result<Identity> {
         let space = own_space()?;
         if space == 0 {
@@ -90,8 +90,7 @@ impl Identity {
             Err(rustix::io::Errno::SRCH) => return Life::Ended,
             Err(_) => return Life::Unseen,
         };
-        // Looked up after the descriptor was opened: if the pid was given to someone else in
-        // between, the start differs.
+        // Read after the descriptor was opened: if the pid has been reused in between, the start differs.
         match fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
             Ok(stat) if start_of(&stat) == Some(self.start) => {}
             Ok(_) => return Life::Ended,
@@ -103,15 +102,15 @@ impl Identity {
     }
 }
 
-/// A process that has ended and waits for its parent to notice has ended all the same.
+/// Whether the process has ended. A zombie counts as ended.
 pub(super) fn has_ended(descriptor: &OwnedFd) -> bool {
     let mut poll_for = [PollFd::new(descriptor, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(poll(&mut poll_for, Some(&at_once)), Ok(1))
 }
 
-/// The pid namespace of this process, or 0 where `/proc` is that of another one and says nothing about
-/// the pids that this process knows.
+/// The pid namespace of this process, or 0 if `/proc` belongs to another one and says nothing about the pids that
+/// this process knows.
 fn own_space() -> Result<i64> {
     let (path, own) = ("/proc/self/ns/pid", "/proc/self");
     let shown = fs::read_link(own).map_err(|error| unreadable(own, error))?;

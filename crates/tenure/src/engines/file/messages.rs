@@ -1,7 +1,7 @@
 //! Messages between clients, in bytes.
 //!
-//! All clients share a clock, so a grant says when it was made and how long it lasts, and whoever
-//! hears of it late knows so.
+//! All clients share a clock, so a grant says when it was made and how long it lasts, and a client that receives
+//! it late can tell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,16 @@ pub(super) struct Message {
     pub(super) name: Name,
     pub(super) id: ClaimId,
     pub(super) word: Word,
-    /// The one client that holds now, if it was given its turn in the same step; else 0.
+    /// The one client that holds now, if it was given its turn in the same step; otherwise 0.
     pub(super) holder: Process,
 }
 
-/// The format of what follows. Messages of another version are ignored, and its waiters look by themselves.
+/// The version of the format. Messages of another version are ignored, and their waiters look anyway.
 const VERSION: u8 = 1;
-/// What fits into a datagram on any Linux; a larger outcome is asked for.
+/// What fits into a datagram on any Linux. A larger outcome has to be asked for.
 pub(super) const LONGEST: usize = 60_000;
 
-/// As few datagrams as can be: a socket that nobody reads holds only ten.
+/// Writes as few datagrams as possible: a socket that nobody reads holds only ten.
 pub(super) fn write(at: Moment, all: &[Message]) -> Vec<Vec<u8>> {
     let start = || {
         let mut out = vec![VERSION];
@@ -89,7 +89,7 @@ fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend(bytes);
 }
 
-/// When it was sent, and the messages. What cannot be read is ignored: its waiters look again.
+/// Reads when a datagram was sent, and its messages. Unreadable ones are ignored: their waiters look again.
 pub(super) fn read(datagram: &[u8]) -> Option<(Moment, Vec<Message>)> {
     let mut rest = Rest(datagram);
     if rest.byte()? != VERSION {

@@ -1,7 +1,7 @@
 //! The paths of the database and of the files beside it, and whether locks are safe there.
 //!
-//! Beside the database lie the lock file of the writer, a folder with a socket for every
-//! client that can be told something, and a file that only keeps room on the disk.
+//! Beside the database are the writer's lock file, a folder with a socket for every client that can be reached,
+//! and a file that only reserves disk space.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
@@ -12,9 +12,10 @@ use rustix::fs::{OFlags, statfs};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::groups::{self, Accounts};
 use crate::model::error::{Error, ErrorKind, Result};
 
-/// The database and what lies beside it.
+/// The database and the files beside it.
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
     pub(super) database: PathBuf,
@@ -26,7 +27,8 @@ pub(super) struct Paths {
     pub(super) reserve: PathBuf,
 }
 
-/// Which files those are, whatever their names: a client that has others open does not share locks with us.
+/// The inodes of these files: a client that has others open does not share locks with us, even if the names are
+/// the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Inodes {
     pub(super) database: u64,
@@ -34,13 +36,13 @@ pub(super) struct Inodes {
     pub(super) index: u64,
 }
 
-/// What lets others replace the file.
+/// How others could replace the file.
 pub(super) struct Exposed {
     pub(super) reason: String,
     pub(super) fix: &'static str,
 }
 
-/// File systems that are shared between machines, or whose locks this machine does not see to.
+/// File systems that are shared between machines, or whose locks are not handled by this machine.
 const SHARED: &[(u64, &str)] = &[
     (0x6969, "NFS"),
     (0xFF53_4D42, "CIFS"),
@@ -61,28 +63,28 @@ const SHARED: &[(u64, &str)] = &[
 ];
 
 impl Paths {
-    /// Works out the paths, makes the folder if need be, and refuses one that is no place for locks.
+    /// Works out the paths, creates the folder if needed, and refuses one that is not safe for locks.
     pub(super) fn prepare(path: &Path) -> Result<Paths> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(no_file(path));
         };
         make_folder(folder)?;
-        // SQLite follows no link, and a folder may well be behind one.
+        // SQLite does not follow symbolic links, and the folder may be behind one.
         let folder = folder.canonicalize().map_err(|error| cannot("find", folder, &error))?;
         let paths = Paths::at(folder.join(name));
         paths.check_folder(&folder)?;
         Ok(paths)
     }
 
-    /// What lies where, for a database at this path.
+    /// The paths for a database at this path.
     pub(super) fn at(path: PathBuf) -> Paths {
         let beside = |suffix: &str| {
             let mut name = path.clone().into_os_string();
             name.push(suffix);
             PathBuf::from(name)
         };
-        // The suffixes stay as they are: programs that share a file must agree on them, or each would take a
-        // writer lock of its own. `-gate` is the writer lock, `-ballast` the reserve of disk space.
+        // The suffixes must stay as they are: programs that share a file must agree on them, or each would take
+        // its own writer lock. `-gate` is the writer lock, `-ballast` the reserve of disk space.
         Paths {
             journal: beside("-wal"),
             index: beside("-shm"),
@@ -96,7 +98,8 @@ impl Paths {
     fn check_folder(&self, folder: &Path) -> Result<()> {
         if let Some(Exposed { reason, .. }) = self.exposed(folder)? {
             return Err(Error::new(ErrorKind::Denied, reason).next(
-                "they could replace the file: put it in a folder of its own, with mode 700",
+                "they could replace the file: put it in a folder of its own, with mode 700, below folders that \
+                 only you and root may write to",
             ));
         }
         if let Some(kind) = shared_file_system(folder)? {
@@ -110,23 +113,42 @@ impl Paths {
         Ok(())
     }
 
-    /// Whether others could replace the file: by writing to its folder, or by exchanging the folder.
+    /// Whether others could replace the file, by writing to its folder or by replacing the folder.
     pub(super) fn exposed(&self, folder: &Path) -> Result<Option<Exposed>> {
+        self.exposed_by(folder, Accounts::read)
+    }
+
+    fn exposed_by(
+        &self,
+        folder: &Path,
+        accounts: impl Fn() -> Accounts,
+    ) -> Result<Option<Exposed>> {
         let user = geteuid();
-        // Root may look into the file of a user, who can replace it anyway.
+        // Root may open the file of a user, who can replace it anyway.
         let theirs = fs::symlink_metadata(&self.database).map(|about| about.uid());
         let theirs = theirs.ok().filter(|_| user.is_root());
         let is_trusted = |owner| owner == 0 || owner == user.as_raw() || Some(owner) == theirs;
         for (depth, folder) in folder.ancestors().enumerate() {
             let about = fs::metadata(folder).map_err(|error| cannot("read", folder, &error))?;
             let (mode, shown) = (about.mode(), folder.display());
-            // In a folder with the sticky bit nobody can exchange what is another's.
+            // In a folder with the sticky bit nobody can rename or replace what belongs to others.
             let is_sticky = depth > 0 && mode & 0o1000 != 0;
+            // A group that is one of these users alone can do nothing that they cannot. The folder of the file itself is
+            // refused all the same: it is easily changed, and the group may get members later.
+            let is_alone = |group| {
+                depth > 0
+                    && is_trusted(group)
+                    && accounts().is_private(group)
+                    && !groups::has_list(folder)
+            };
             let found = if !is_trusted(about.uid()) {
-                Some((format!("{shown} belongs to another user"), "name a folder of this user's"))
+                Some((
+                    format!("{shown} belongs to another user"),
+                    "use a folder that belongs to this user",
+                ))
             } else if mode & 0o002 != 0 && !is_sticky {
                 Some((format!("everyone may write to {shown}"), "chmod o-w it"))
-            } else if mode & 0o020 != 0 && depth == 0 {
+            } else if mode & 0o020 != 0 && !is_sticky && !is_alone(about.gid()) {
                 Some((format!("a group may write to {shown}"), "chmod g-w it"))
             } else {
                 None
@@ -138,8 +160,8 @@ impl Paths {
         Ok(None)
     }
 
-    /// Refuses a file that is not a plain file of this user's, or that others can read. Returns whether
-    /// there is one.
+    /// Refuses a database that is not a plain file of this user, or that others can read. Returns whether it
+    /// exists.
     pub(super) fn check_database(&self) -> Result<bool> {
         let path = &self.database;
         let about = match fs::symlink_metadata(path) {
@@ -151,7 +173,7 @@ impl Paths {
         if about.nlink() > 1 {
             let reason = format!("{} has several names (hard links)", path.display());
             return Err(Error::new(ErrorKind::Denied, reason)
-                .next("each name would have a journal of its own: remove the others"));
+                .next("each name would have its own journal: remove the others"));
         }
         if about.mode() & 0o077 != 0 {
             let reason = format!("others may read or write {}", path.display());
@@ -161,7 +183,7 @@ impl Paths {
         Ok(true)
     }
 
-    /// Which files there are at this moment; nothing if one is missing.
+    /// The current inodes; `None` if one of the files is missing.
     pub(super) fn inodes(&self) -> Option<Inodes> {
         let number = |path: &Path| fs::symlink_metadata(path).map(|about| about.ino()).ok();
         Some(Inodes {
@@ -177,7 +199,7 @@ impl Paths {
         created.map(drop).map_err(|error| cannot("create", &self.database, &error))
     }
 
-    /// What root makes beside a user's file is the user's.
+    /// Gives the files that root creates beside a user's file to that user.
     pub(super) fn give_to_owner(&self) {
         let owner = |path: &Path| fs::symlink_metadata(path).map(|it| (it.uid(), it.gid())).ok();
         let Some((user, group)) = owner(&self.database).filter(|_| geteuid().is_root()) else {
@@ -185,7 +207,7 @@ impl Paths {
         };
         for path in [&self.writer_lock, &self.sockets, &self.reserve] {
             if owner(path).is_some_and(|has| has != (user, group)) {
-                // Without it the user hears that it may not use it, which names the file.
+                // If this fails, the user gets an error that names the file.
                 let _ = std::os::unix::fs::lchown(path, Some(user), Some(group));
             }
         }
@@ -214,14 +236,14 @@ impl Paths {
         Ok(writer_lock)
     }
 
-    /// SQLite's journal, once SQLite has made it.
+    /// Opens SQLite's journal, which SQLite has made.
     pub(super) fn open_journal(&self) -> Result<File> {
         let flags = OFlags::NOFOLLOW.bits() as i32;
         let journal = OpenOptions::new().read(true).custom_flags(flags).open(&self.journal);
         journal.map_err(|error| cannot("open", &self.journal, &error))
     }
 
-    /// The folder with the sockets, opened: paths of sockets are short, and those of users are not.
+    /// Opens the folder with the sockets: paths of sockets must be short, and those of users are not.
     pub(super) fn open_sockets(&self) -> Result<File> {
         let path = &self.sockets;
         match DirBuilder::new().mode(0o700).create(path) {
@@ -236,28 +258,28 @@ impl Paths {
     }
 }
 
-/// Makes a folder and those on the way to it, so that a power cut does not take them away again with all
-/// that is in them.
+/// Creates a folder and those on the way to it, and syncs them, so that a power cut does not remove them with
+/// everything in them.
 fn make_folder(folder: &Path) -> Result<()> {
     let missing: Vec<&Path> = folder.ancestors().take_while(|above| !above.exists()).collect();
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder.create(folder).map_err(|error| cannot("create", folder, &error))?;
     for above in missing.iter().filter_map(|made| made.parent()) {
-        // Some file systems cannot; SQLite goes on in that case, too.
+        // Some file systems cannot sync a folder. SQLite ignores that, too.
         let _ = File::open(above).and_then(|above| above.sync_all());
     }
     Ok(())
 }
 
-/// The kind of file system, if it is one that machines share.
+/// The kind of file system, if it is shared between machines.
 pub(super) fn shared_file_system(folder: &Path) -> Result<Option<&'static str>> {
     let found = statfs(folder).map_err(|error| cannot("read", folder, &error.into()))?;
     Ok(shared_kind(found.f_type as u64))
 }
 
 fn shared_kind(number: u64) -> Option<&'static str> {
-    // Some numbers are negative where the field has a sign.
+    // Where the field is signed, some of the numbers are negative.
     let number = number & 0xFFFF_FFFF;
     SHARED.iter().find(|(known, _)| *known == number).map(|(_, kind)| *kind)
 }
@@ -318,7 +340,53 @@ mod tests {
         fs::remove_dir_all(open).unwrap();
     }
 
-    /// The numbers are those of linux/magic.h and of the file systems' own sources.
+    #[test]
+    fn a_private_group_may_write_to_folders_above() {
+        let above = folder(0o770);
+        let own = above.join("own");
+        DirBuilder::new().mode(0o700).create(&own).unwrap();
+        let (user, paths) = (geteuid().as_raw(), Paths::at(own.join("x.db")));
+        if fs::metadata(&above).unwrap().gid() != user {
+            // This user has no group of the same number: `Accounts` is tested alone.
+            return fs::remove_dir_all(above).unwrap();
+        }
+        let users = format!("me:x:{user}:{user}::/:/bin/sh\nbo:x:54321:54321::/:/bin/sh");
+        let reason = |groups: &str| {
+            let found = paths.exposed_by(&own, || Accounts::of(&users, groups)).unwrap();
+            found.map(|found| found.reason)
+        };
+        assert_eq!(reason(&format!("me:x:{user}:")), None);
+        let shared = reason(&format!("me:x:{user}:bo")).unwrap();
+        assert!(shared.starts_with("a group may write to"), "{shared}");
+        // Somebody on a list is not in the group.
+        let entries: [(u16, u16, u32); 5] = [
+            (0x01, 7, u32::MAX),
+            (0x02, 7, 54321),
+            (0x04, 7, u32::MAX),
+            (0x10, 7, u32::MAX),
+            (0x20, 0, u32::MAX),
+        ];
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (who, may, number) in entries {
+            list.extend(who.to_le_bytes());
+            list.extend(may.to_le_bytes());
+            list.extend(number.to_le_bytes());
+        }
+        let flags = rustix::fs::XattrFlags::empty();
+        match rustix::fs::setxattr(&above, "system.posix_acl_access", &list, flags) {
+            Err(Errno::OPNOTSUPP) => {}
+            set => {
+                set.unwrap();
+                assert!(
+                    reason(&format!("me:x:{user}:")).is_some(),
+                    "somebody else may write to it"
+                );
+            }
+        }
+        fs::remove_dir_all(above).unwrap();
+    }
+
+    /// The numbers are from linux/magic.h and the sources of the file systems.
     #[test]
     fn file_systems_that_machines_share_are_known() {
         for (number, kind) in [

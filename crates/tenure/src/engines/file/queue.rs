@@ -1,4 +1,4 @@
-//! The jobs of the worker thread, in the order of calls.
+//! The jobs of the worker thread, in the order of the calls.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,8 @@ use super::transaction::Transaction;
 use crate::engine::Turns;
 use crate::model::error::{Error, Result};
 
-/// The most steps in one transaction.
+/// A transaction with this many steps takes no further job: everyone else, in this process and in others, waits
+/// for its end.
 const BATCH: usize = 64;
 
 /// A job for the worker. It may run more than once before its transaction is committed.
@@ -22,6 +23,8 @@ pub(super) trait Job: Send {
     /// The file is gone, and everything in it.
     fn gone(self: Box<Self>, error: Error);
     fn kind(&self) -> JobKind;
+    /// How many steps it makes: renewals come in batches.
+    fn steps(&self) -> usize;
 }
 
 /// What a job needs.
@@ -29,13 +32,13 @@ pub(super) trait Job: Send {
 pub(super) enum JobKind {
     /// Nothing.
     Plain,
-    /// That others can reach this client.
+    /// Others must be able to reach this client.
     Claim,
-    /// To be done even if the disk is full: it makes room, or keeps what is held.
+    /// Must be done even if the disk is full: it frees space, or keeps a hold.
     InAnyCase,
 }
 
-/// The jobs that wait for the worker thread, and the clients that hear of turns.
+/// The jobs that wait for the worker thread, and the clients that turns are delivered to.
 pub(super) struct JobQueue {
     jobs: Mutex<Jobs>,
     pub(super) wakeup: OwnedFd,
@@ -57,7 +60,7 @@ impl JobQueue {
         Ok(JobQueue { jobs: Mutex::default(), wakeup, clients: RwLock::default() })
     }
 
-    /// Adds a job. One that comes after the end is told so.
+    /// Adds a job. After the end, the job fails at once.
     pub(super) fn put(&self, job: Box<dyn Job>) {
         {
             let mut jobs = self.jobs();
@@ -87,17 +90,22 @@ impl JobQueue {
     }
 
     fn ring(&self) {
-        // It can only fail when it has rung 2^64 times unheard.
+        // It can only fail after 2^64 wakeups that were not read.
         let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 
     pub(super) fn take(&self) -> (Vec<Box<dyn Job>>, bool) {
         let mut jobs = self.jobs();
-        let count = jobs.waiting.len().min(BATCH);
+        let (mut steps, mut count) = (0, 0);
+        while steps < BATCH
+            && let Some(job) = jobs.waiting.get(count)
+        {
+            (steps, count) = (steps + job.steps(), count + 1);
+        }
         (jobs.waiting.drain(..count).collect(), jobs.closed && jobs.waiting.is_empty())
     }
 
-    /// The worker has ended: nobody waits for it any longer.
+    /// The worker has ended: releases everyone who waits for that.
     pub(super) fn end(&self) {
         let unheard = {
             let mut jobs = self.jobs();
@@ -106,5 +114,41 @@ impl JobQueue {
             std::mem::take(&mut jobs.waiting)
         };
         unheard.into_iter().for_each(|job| job.done(Err(Error::closed())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Steps(usize);
+
+    impl Job for Steps {
+        fn act(&mut self, _: &mut Transaction<'_>) -> SqlResult<()> {
+            Ok(())
+        }
+
+        fn done(self: Box<Self>, _: Result<()>) {}
+
+        fn gone(self: Box<Self>, _: Error) {}
+
+        fn kind(&self) -> JobKind {
+            JobKind::Plain
+        }
+
+        fn steps(&self) -> usize {
+            self.0
+        }
+    }
+
+    /// A process that renews 100,000 holds must not keep the file from others for as long as all of them take.
+    #[test]
+    fn a_transaction_is_as_long_as_its_steps() {
+        let queue = JobQueue::new().unwrap();
+        for steps in [1, 256, 256, 1, 1].into_iter().chain([1; BATCH]) {
+            queue.put(Box::new(Steps(steps)));
+        }
+        let taken: Vec<_> = (0..4).map(|_| queue.take().0.len()).collect();
+        assert_eq!(taken, [2, 1, BATCH, 2]);
     }
 }

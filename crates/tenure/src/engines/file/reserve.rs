@@ -1,9 +1,9 @@
 //! A reserve of disk space, so that held locks can be renewed and released on a full disk.
 //!
-//! While there is room, a file of one megabyte occupies it. When a renewal or a release finds the disk
-//! full, that file is emptied, the journal is checkpointed, and the journal is given the space that
-//! it may need from then on: other programs that fill the disk cannot take it back. Claims would use
-//! it up, so they are refused while the disk is full.
+//! While there is space, a file of one megabyte occupies some. When a renewal or a release finds the disk full,
+//! that file is emptied, the journal is checkpointed, and the journal gets the space that it may need from then
+//! on: other programs that fill the disk cannot take it. Claims would use it up, so they are refused while the
+//! disk is full.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,10 +17,10 @@ use super::paths::Paths;
 const SIZE: u64 = 1 << 20;
 /// How much of it the journal gets.
 const FOR_JOURNAL: u64 = SIZE / 2;
-/// With less room than this the disk is full.
+/// With less free space than this the disk is full.
 const LEAST: u64 = SIZE / 4;
 
-/// Sets the reserve aside, if there is room.
+/// Makes the reserve, if there is space.
 pub(super) fn keep(paths: &Paths) {
     let options =
         || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
@@ -36,15 +36,15 @@ pub(super) fn kept(paths: &Paths) -> (u64, u64) {
     (std::fs::metadata(&paths.reserve).map(|about| about.len()).unwrap_or_default(), SIZE)
 }
 
-/// Gives the reserve up.
+/// Gives up the reserve.
 pub(super) fn give_up(paths: &Paths) {
     if let Ok(reserve) = OpenOptions::new().write(true).open(&paths.reserve) {
         let _ = reserve.set_len(0);
     }
 }
 
-/// Sets room aside for the journal, behind its end. Nobody holds a lock on this file by having it
-/// open, so that it can be opened and closed.
+/// Allocates space behind the journal's end. Opening and closing this file is safe, because SQLite holds no locks
+/// on it.
 pub(super) fn lengthen_journal(paths: &Paths) {
     if let Ok(journal) = OpenOptions::new().write(true).open(&paths.journal) {
         let end = length(&journal);
@@ -52,14 +52,14 @@ pub(super) fn lengthen_journal(paths: &Paths) {
     }
 }
 
-/// Whether there is no room for new claims: the reserve was used up, and the disk is still full.
+/// Whether there is no space for new claims: the reserve was used, and the disk is still full.
 pub(super) fn is_needed(paths: &Paths) -> bool {
     let kept = std::fs::metadata(&paths.reserve).map(|about| about.len());
     if kept.is_ok_and(|kept| kept > 0) {
         return false;
     }
     let Ok(disk) = statvfs(&paths.reserve) else { return false };
-    // Some blocks are for root alone.
+    // Some blocks are for root only.
     let blocks = if geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
     blocks.saturating_mul(disk.f_frsize) < LEAST
 }

@@ -1,4 +1,4 @@
-//! Values in the rows of the file, and how they are read and written.
+//! Reads and writes the values in the rows of the file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,11 @@ pub(super) fn first_life(entry: &Entry) -> bool {
     matches!(entry.state, State::Held { first_life: true, .. })
 }
 
+/// The column `fixed`: 1 for a fixed capacity, and 2 for a claim that a server made for one of its clients.
+pub(super) fn terms(entry: &Entry) -> i64 {
+    i64::from(entry.fixed) + 2 * i64::from(entry.on_behalf)
+}
+
 pub(super) fn space_number(space: Space) -> i64 {
     match space {
         Space::Lock => 0,
@@ -43,7 +48,7 @@ pub(super) fn space_of(number: i64) -> Space {
     }
 }
 
-/// SQLite's integers have a sign; "never" is the last of them.
+/// SQLite's integers are signed; "never" is the largest of them.
 pub(super) fn moment(at: Moment) -> i64 {
     i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)
 }
@@ -81,15 +86,16 @@ pub(super) fn read_entry(row: &Row<'_>) -> SqlResult<Entry> {
             State::Held { fence, first_life: row.get(4)? }
         }
     };
-    let keep: Option<i64> = row.get(9)?;
+    let (terms, keep): (i64, Option<i64>) = (row.get(6)?, row.get(9)?);
     let (rerun, content) = (row.get(10)?, read_content(row, 13)?);
     Ok(Entry {
         id: read_id(row, 0)?,
         ticket: Ticket::new(row.get::<_, i64>(2)? as u64),
         weight: row.get(5)?,
-        fixed: row.get(6)?,
+        fixed: terms & 1 != 0,
         ttl: read_span(row.get(7)?),
         process: row.get::<_, i64>(8)? as Process,
+        on_behalf: terms & 2 != 0,
         once: keep.map(|keep| OnceTerms { keep: read_span(keep), rerun, content }),
         since: read_moment(row.get(11)?),
         until: read_moment(row.get(12)?),
@@ -104,7 +110,7 @@ pub(super) fn read_shown(row: &Row<'_>) -> SqlResult<(Entry, Arc<Details>)> {
     Ok((read_entry(row)?, Arc::new(Details { owner, reason, meta, value, trace })))
 }
 
-/// Neither can occur in the details of a claim: control characters are refused there.
+/// Neither can occur in the details of a claim, which must not contain control characters.
 pub(super) const BETWEEN_PAIRS: char = '\u{1e}';
 pub(super) const WITHIN_A_PAIR: char = '\u{1f}';
 

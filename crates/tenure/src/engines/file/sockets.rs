@@ -1,7 +1,7 @@
-//! How clients of a file reach each other: a datagram socket for each, in a folder beside it.
+//! How clients of a file reach each other: each has a datagram socket, in a folder beside the file.
 //!
-//! A socket whose process was killed refuses at once, which is how a waiter that is gone is passed
-//! over within the step that would have served it.
+//! A socket whose process was killed refuses at once, so a waiter that is gone is passed over within the step
+//! that would have served it.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -21,20 +21,20 @@ use crate::model::moment::Moment;
 #[derive(Debug)]
 pub(super) struct Sockets {
     folder: File,
-    /// The files that clients which can be reached have open, too.
+    /// The files that reachable clients must have open, too.
     world: Option<Inodes>,
     out: UnixDatagram,
     own: Option<UnixDatagram>,
-    /// For those whose socket was full, with how often it was tried: that they should ask. What
-    /// should have been said may be wrong by the time it can be.
+    /// Datagrams that ask clients with a full socket to look again, with the number of tries. The original
+    /// message may be wrong by the time it can be sent.
     unsent: Vec<(Process, Vec<u8>, u32)>,
 }
 
-/// How often a datagram is tried before its waiters are left to look by themselves.
+/// How often a datagram is tried before its waiters are left to look on their own.
 const TRIES: u32 = 50;
-/// How much is kept for clients that do not read, at most.
+/// The largest number of datagrams that are kept for clients that do not read.
 const MOST_UNSENT: usize = 1000;
-/// How many sockets a new client looks at.
+/// How many sockets a new client checks.
 const SOME: usize = 4;
 
 impl Sockets {
@@ -44,26 +44,26 @@ impl Sockets {
         Ok(Sockets { folder, world: None, out, own: None, unsent: Vec::new() })
     }
 
-    /// Says which files this client has open.
+    /// Sets which files this client has open.
     pub(super) fn belong_to(&mut self, world: Inodes) {
         self.world = Some(world);
     }
 
-    /// Begins to listen as client `number`. Under the writer lock: a socket has a name before it answers, and
-    /// would be taken for one that was left behind.
+    /// Starts to listen as client `number`. Must be called under the writer lock: the socket has a name before it
+    /// answers, and would be mistaken for one that was left behind.
     pub(super) fn listen(&mut self, number: Process) -> io::Result<()> {
         self.clean_some(number);
         let path = self.path(number);
         let _ = fs::remove_file(&path);
         let own = UnixDatagram::bind(&path)?;
         own.set_nonblocking(true)?;
-        // Root and the owner of the file reach each other; nobody else comes into the folder.
+        // Root and the owner of the file can reach each other; nobody else can enter the folder.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
         self.own = Some(own);
         Ok(())
     }
 
-    /// Whether others find this client where it listens.
+    /// Whether others find this client's socket.
     pub(super) fn is_found(&self, number: Process) -> bool {
         self.own.is_none() || self.path(number).exists()
     }
@@ -73,7 +73,7 @@ impl Sockets {
         self.folder.metadata().is_ok_and(|about| about.nlink() == 0)
     }
 
-    /// Goes on in a folder that was made anew.
+    /// Continues in a folder that was made anew.
     pub(super) fn move_to(&mut self, folder: File) {
         self.folder = folder;
     }
@@ -88,7 +88,7 @@ impl Sockets {
         self.forget(number);
     }
 
-    /// Removes what a client left behind.
+    /// Removes the socket that a client left behind.
     pub(super) fn forget(&self, number: Process) {
         let _ = fs::remove_file(self.path(number));
     }
@@ -103,12 +103,12 @@ impl Sockets {
         format!("/proc/self/fd/{}/{name}", self.folder.as_raw_fd()).into()
     }
 
-    /// Whether a client can be reached: asked before a step is committed, told after it.
+    /// Whether a client can be reached. This is asked before a step is committed; messages are sent after it.
     pub(super) fn reaches(&self, number: Process) -> bool {
         answers(&self.path(number))
     }
 
-    /// Tells a client what was said to its claims. Whoever cannot be told looks by itself.
+    /// Sends a client the messages to its claims. A claim that cannot be told looks on its own.
     pub(super) fn tell(&mut self, number: Process, at: Moment, said: &[Message]) {
         let path = self.path(number);
         let mut datagrams = messages::write(at, said).into_iter();
@@ -122,8 +122,8 @@ impl Sockets {
         }
     }
 
-    /// Sends, unless the socket there is full, and says whether it was. What clients that stand still
-    /// have not read counts against the socket that it was sent from, and must not silence it.
+    /// Sends a datagram unless the receiving socket is full, and returns whether it was full. Datagrams that
+    /// stopped clients have not read count against the sending socket, and must not block it.
     fn is_full(&self, datagram: &[u8], path: &Path) -> bool {
         let full = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
         if !self.out.send_to(datagram, path).is_err_and(full) {
@@ -146,7 +146,7 @@ impl Sockets {
         all
     }
 
-    /// Whether something is kept that could not be sent.
+    /// Whether there are datagrams that could not be sent.
     pub(super) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
@@ -160,20 +160,20 @@ impl Sockets {
         }
     }
 
-    /// How many clients listen that have other files open than there are now.
+    /// The number of clients that listen but have other files open than the current ones.
     pub(super) fn strangers(&self, world: Option<Inodes>) -> usize {
         let all = self.names().into_iter();
         let others = all.filter(|name| world.is_none() || read_world(name) != world);
         others.filter(|name| answers(&self.within(name))).count()
     }
 
-    /// Removes what was left behind by clients that nobody knows of. Under the writer lock.
+    /// Removes sockets that were left behind by unknown clients. Must be called under the writer lock.
     pub(super) fn clean(&self) {
         self.names().iter().for_each(|name| self.remove_if_dead(name));
     }
 
-    /// The same for a few of them, at another place each time: whoever leaves one finds more than one, so
-    /// that they do not pile up however many processes come and go between two sweeps.
+    /// The same for a few of them, chosen differently each time. A client that leaves one socket behind removes
+    /// more than one, so they do not pile up, no matter how many processes come and go between two sweeps.
     fn clean_some(&self, number: Process) {
         let names = self.names();
         let first = number as usize % names.len().max(1);
@@ -210,7 +210,7 @@ fn read_world(name: &str) -> Option<Inodes> {
     Some(Inodes { database: number()?, journal: number()?, index: number()? })
 }
 
-/// What is known about who can be reached, within one step.
+/// Which clients can be reached, cached for one step.
 #[derive(Default)]
 pub(super) struct Reach(HashMap<Process, bool>);
 
@@ -226,7 +226,7 @@ mod tests {
     use crate::model::claim::ClaimId;
     use crate::model::name::{Name, Space};
 
-    /// A process that ends at once after its claim leaves its socket: it has no time to remove it.
+    /// A process that ends right after its claim leaves its socket behind: it has no time to remove it.
     #[test]
     fn sockets_of_processes_that_ended_do_not_pile_up() {
         let path = std::env::temp_dir().join(format!("tenure-left-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Every statement that is run more than once. Values are bound, never written into the text.
+//! All statements that run more than once. Values are bound, never written into the text.
 
 pub(super) const META: &str = "SELECT boot, machine, number FROM meta";
 pub(super) const SET_NUMBER: &str = "UPDATE meta SET number = ?1";
@@ -33,7 +33,7 @@ pub(super) const CHANGE_NAME: &str = "
            once_outcome = ?12, once_content = ?13, once_doubt = ?14
     WHERE id = ?1";
 pub(super) const REMOVE_NAME: &str = "DELETE FROM name WHERE id = ?1";
-/// Names that begin with a prefix are those between it and the next text that does not.
+/// Names that begin with a prefix are those between it and the next text that does not begin with it.
 pub(super) const USED_NAMES: &str = "
     SELECT text FROM name
     WHERE space = ?1 AND text >= ?2 AND text > ?3 AND (?4 IS NULL OR text < ?4)
@@ -56,7 +56,7 @@ pub(super) const ADD_CLAIM: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
             ?20)";
 pub(super) const CHANGE_CLAIM: &str = "
-    UPDATE claim SET state = ?3, fence = ?4, first_life = ?5, since = ?6, until = ?7
+    UPDATE claim SET state = ?3, fence = ?4, first_life = ?5, since = ?6, until = ?7, process = ?8
     WHERE id = ?1 AND name = ?2";
 pub(super) const REMOVE_CLAIM: &str = "DELETE FROM claim WHERE id = ?1 AND name = ?2";
 pub(super) const DETACH_CLAIM: &str = "UPDATE claim SET process = 0 WHERE id = ?1 AND state = 2";
@@ -85,7 +85,7 @@ pub(super) const HOLDING_PROCESSES: &str =
 pub(super) const CLIENTS: &str = "SELECT DISTINCT process FROM claim WHERE name = ?1";
 pub(super) const NEXT_END: &str = "SELECT min(until) FROM claim WHERE name = ?1 AND state = 2";
 pub(super) const QUIET_UNTIL: &str = "SELECT min(until) FROM claim WHERE name = ?1";
-/// Holds before places, the earliest first: the order in which they would have been seen.
+/// Holds before places, the earliest first: the order in which separate steps would have found them.
 pub(super) const ENDED: &str = "
     SELECT id, state, ticket, fence, first_life, weight, fixed, ttl, process, once_keep, once_rerun,
            since, until, once_content
@@ -122,8 +122,8 @@ pub(super) const OWN_GRANTS_SINCE: &str = "
     SELECT name.space, name.text, claim.id FROM claim JOIN name ON name.id = claim.name
     WHERE claim.process = ?1 AND claim.state = 2 AND claim.since >= ?2";
 pub(super) const AFTER_A_REBOOT: &str = include_str!("sql/reboot.sql");
-/// What is remembered of onces and capacities is remembered for its whole time again: nobody knows
-/// how long the machine was off, and too long is the safe side.
+/// Records of onces and capacities are remembered for their whole time again: nobody knows how long the machine
+/// was off, and too long is the safe side.
 pub(super) const REMEMBER_AGAIN: &str = "
     UPDATE name SET held = 0, waiting = 0, fixed = 0, quiet_until = 0, traces_until = 0,
            resized_until = CASE resized_until WHEN 0 THEN 0 ELSE ?1 + ?2 END,

@@ -1,15 +1,16 @@
 //! The ledger's storage for one name, in the rows of the file.
 //!
-//! The row of the name is read once and written once a step; claims are read and written as the
-//! ledger asks for them. A name that nobody uses has no row, and costs one look.
+//! The row of the name is read once and written once in a step; claims are read and written as the ledger needs
+//! them. A name that nobody uses has no row, and costs one lookup.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::rows::{
     ASIDE, WAITING, content, first_life, moment, read_content, read_entry, read_id, read_moment,
-    read_shown, read_span, space_number, span, state_number, write_meta,
+    read_shown, read_span, space_number, span, state_number, terms, write_meta,
 };
 use super::statements as sql;
 use crate::ledger::{Entry, Process, Record, State, Storage, Totals, Trace};
@@ -19,7 +20,7 @@ use crate::model::name::Name;
 
 pub(super) type SqlResult<T> = std::result::Result<T, rusqlite::Error>;
 
-/// The numbers that fences and tickets come from: one sequence for the whole file.
+/// The numbers for fences and tickets: one sequence for the whole file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Numbers {
     pub(super) last: u64,
@@ -38,10 +39,12 @@ pub(super) struct Rows<'a> {
     pub(super) name: &'a Name,
     /// The row of the name, if it has one.
     pub(super) id: Option<i64>,
-    /// What the row says; nothing if it was just made.
+    /// The content of the row; `None` if it was just made.
     written: Option<Known>,
     known: Known,
-    /// The ticket of a place that was given up: whoever stands behind it should know.
+    /// The claim that was read or written last: a step is nearly always about one.
+    last: Cell<Option<Entry>>,
+    /// The ticket of a place that was given up: the claim behind it must be told.
     pub(super) gap: Option<Ticket>,
 }
 
@@ -68,10 +71,11 @@ impl<'a> Rows<'a> {
             Some((id, known)) => (Some(id), known),
             None => (None, Known::nothing()),
         };
-        Ok(Rows { db, numbers, name, id, written: Some(known.clone()), known, gap: None })
+        let (written, last, gap) = (Some(known.clone()), Cell::new(None), None);
+        Ok(Rows { db, numbers, name, id, written, known, last, gap })
     }
 
-    /// Writes the row of the name, or removes it if there is nothing left to know.
+    /// Writes the row of the name, or removes it if there is nothing left to remember.
     pub(super) fn save(self, now: Moment) -> SqlResult<()> {
         let Known { totals, quiet_until, traces_until, record } = &self.known;
         let used = totals.held > 0 || totals.waiting > 0;
@@ -102,7 +106,7 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    /// Whether this step changed what is known of a once.
+    /// Whether this step changed the record of a once.
     pub(super) fn changes_record(&self) -> bool {
         let written = self.written.as_ref().and_then(|written| written.record.as_ref());
         written != self.known.record.as_ref()
@@ -132,7 +136,7 @@ impl<'a> Rows<'a> {
         self.db.prepare_cached(statement)?.query_map(values, read_entry)?.collect()
     }
 
-    /// Counts a claim in (1) or out (-1) of the totals.
+    /// Adds a claim to the totals (1) or removes it (-1).
     fn count(&mut self, entry: &Entry, by: i64) {
         let shift = |count: &mut u32, units: u32| {
             *count = (i64::from(*count) + by * i64::from(units)).clamp(0, u32::MAX.into()) as u32;
@@ -151,7 +155,7 @@ impl<'a> Rows<'a> {
         self.db.prepare_cached(sql::FIRST_TO_END)?.query_row([id], read_shown).optional()
     }
 
-    /// Whoever stands right behind a place that was given up.
+    /// The claim right behind a place that was given up.
     pub(super) fn after(&self, ticket: Ticket) -> SqlResult<Option<Entry>> {
         self.one(sql::AFTER, params![self.id, ticket.get() as i64])
     }
@@ -163,7 +167,7 @@ impl<'a> Rows<'a> {
         select.query_map(params![id, process as i64], |row| read_id(row, 0))?.collect()
     }
 
-    /// All who have claims here.
+    /// All clients with claims here.
     pub(super) fn clients(&self) -> SqlResult<Vec<Process>> {
         self.numbers(sql::CLIENTS)
     }
@@ -174,9 +178,9 @@ impl<'a> Rows<'a> {
         found.map(|number| number.map(|number| number as Process)).collect()
     }
 
-    /// Those whose death would move the line on for the foremost place that `process` has here: all
-    /// who hold, and the one right before it, who has to look after those it knows. For one that has
-    /// no place, all who hold and the head of the line.
+    /// The clients whose death would move the line for the foremost place that `process` has here: all holders,
+    /// and the client right before it, which watches those before itself. Without a place: all holders, and the
+    /// head of the line.
     pub(super) fn in_the_way_of(&self, process: Process) -> SqlResult<Vec<Process>> {
         let Some(id) = self.id else { return Ok(Vec::new()) };
         let mut all = self.numbers(sql::HOLDING_PROCESSES)?;
@@ -224,7 +228,12 @@ impl Storage for Rows<'_> {
     }
 
     fn find(&self, id: &ClaimId) -> SqlResult<Option<Entry>> {
-        self.one(sql::CLAIM, params![id.to_bytes(), self.id])
+        if let Some(last) = self.last.get().filter(|last| last.id == *id) {
+            return Ok(Some(last));
+        }
+        let found = self.one(sql::CLAIM, params![id.to_bytes(), self.id])?;
+        self.last.set(found);
+        Ok(found)
     }
 
     fn add(&mut self, entry: Entry, details: &Arc<Details>) -> SqlResult<()> {
@@ -237,7 +246,7 @@ impl Storage for Rows<'_> {
             entry.fence().get() as i64,
             first_life(&entry),
             entry.weight,
-            entry.fixed,
+            terms(&entry),
             span(entry.ttl),
             entry.process as i64,
             entry.once.map(|once| span(once.keep)),
@@ -253,6 +262,7 @@ impl Storage for Rows<'_> {
         ])?;
         self.known.quiet_until = self.known.quiet_until.min(entry.until);
         self.count(&entry, 1);
+        self.last.set(Some(entry));
         Ok(())
     }
 
@@ -266,16 +276,19 @@ impl Storage for Rows<'_> {
             first_life(&entry),
             moment(entry.since),
             moment(entry.until),
+            entry.process as i64,
         ])?;
         self.known.quiet_until = self.known.quiet_until.min(entry.until);
         self.count(&before, -1);
         self.count(&entry, 1);
+        self.last.set(Some(entry));
         Ok(())
     }
 
     fn remove(&mut self, id: &ClaimId) -> SqlResult<Option<Entry>> {
         let Some(entry) = self.find(id)? else { return Ok(None) };
         self.db.prepare_cached(sql::REMOVE_CLAIM)?.execute(params![id.to_bytes(), self.id])?;
+        self.last.set(None);
         self.count(&entry, -1);
         if !matches!(entry.state, State::Held { .. }) {
             self.gap = self.gap.max(Some(entry.ticket));
@@ -310,7 +323,7 @@ impl Storage for Rows<'_> {
             return Ok(Vec::new());
         }
         let ended = self.several(sql::ENDED, params![self.id, moment(now), limit])?;
-        // Those found are about to be removed; if there were more than that, some end at once.
+        // The claims found are about to be removed; if there are more, some end at once.
         let more = ended.len() == limit as usize;
         let next = |id: i64| -> SqlResult<Option<i64>> {
             let mut select = self.db.prepare_cached(sql::QUIET_UNTIL)?;
@@ -339,6 +352,7 @@ impl Storage for Rows<'_> {
         let (from, to) = if reachable { (ASIDE, WAITING) } else { (WAITING, ASIDE) };
         let mut update = self.db.prepare_cached(sql::REACH)?;
         update.execute(params![self.id, process as i64, from, to])?;
+        self.last.set(None);
         Ok(())
     }
 

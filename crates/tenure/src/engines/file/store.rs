@@ -28,14 +28,15 @@ use crate::world::{SystemWorld, World};
 
 /// How long to wait for the writer lock.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// "tnur": says that a file is one of ours.
+/// "tnur": marks a file as ours.
 const APPLICATION: i32 = 0x746E_7572;
 /// The format of the file. A file of a later format is refused.
 const FORM: i32 = 1;
-/// The journal is emptied from this many pages on. More would cost those who open the file after all
-/// others have gone, and have to read it; fewer would make all wait for the disk more often.
+/// The journal is checkpointed from this many pages on. With more, a process that opens the file after all others
+/// are gone would have to read them all; with fewer, everyone would wait for the disk more often.
 const LONGEST_JOURNAL: i32 = 1000;
-/// The same for one that opens the file when nobody else uses it: the next one, too, would read it all.
+/// The same for a client that opens the file while nobody else uses it: otherwise the next one would read all of
+/// it as well.
 const LONG_JOURNAL: i32 = 250;
 
 pub(super) struct Store {
@@ -51,13 +52,13 @@ pub(super) struct Store {
     pub(super) own: Process,
     /// Others know this client and can reach it, since its first claim. A client that only reads is not known.
     present: bool,
-    /// The file was deleted or replaced: there is no way back.
+    /// The file was deleted or replaced. There is no way back.
     gone: bool,
-    /// The last transaction could begin: if it failed, what it should do was at fault.
+    /// The last transaction could begin: if it failed, its jobs were at fault.
     pub(super) is_available: bool,
-    /// SQLite's journal, to wait until the disk has it. Nobody holds a lock by having it open.
+    /// SQLite's journal, for syncing. SQLite holds no locks on it, so it may be open here.
     journal: File,
-    /// How long it was at the last commit, in pages.
+    /// Its length at the last commit, in pages.
     journal_length: Arc<AtomicI32>,
 }
 
@@ -65,22 +66,23 @@ pub(super) struct Store {
 pub(super) struct Done {
     pub(super) at: Moment,
     pub(super) effects: Effects,
-    /// What others said to this client's claims before the transaction.
+    /// The messages from others to this client's claims that arrived before the transaction.
     pub(super) heard: Vec<(Moment, Message)>,
 }
 
 impl Store {
-    /// Opens the file, and makes it if it is not there. Blocks while someone writes.
+    /// Opens the file, and creates it if it does not exist. Blocks while someone writes.
     pub(super) fn open(path: &Path, guard: Option<u32>) -> Result<Store> {
         let host = Host::here()?;
         let process = Identity::of(std::process::id())?;
         let processes = ClientProcesses { process, guard: guard.map(Identity::of).transpose()? };
         let paths = Paths::prepare(path)?;
-        // Before anything is made beside it.
+        // Before anything is created beside it.
         paths.check_database()?;
         let mut writer_lock = WriterLock::new(paths.open_lock_file()?);
         let mut sockets = Sockets::new(paths.open_sockets()?).map_err(|error| unopened(&error))?;
-        // Locked from the start: two that change the journal mode at once both fail, however patient they are.
+        // Locked from the start: two processes that change the journal mode at the same time both fail, however
+        // long they retry.
         let locked = lock(&mut writer_lock, &paths)?;
         let there = sockets.strangers(paths.inodes());
         if there > 0 {
@@ -120,7 +122,7 @@ impl Store {
         Ok(store)
     }
 
-    /// One transaction, as one step: all of it, or nothing.
+    /// Runs one transaction as one step: all of it, or nothing.
     pub(super) fn transact<T>(
         &mut self,
         watched: &dyn Fn(Process) -> bool,
@@ -154,7 +156,7 @@ impl Store {
             set.map_err(|error| fault(&error))?;
         }
         db.commit().map_err(|error| fault(&error))?;
-        // Messages are sent and read before the next writer has the lock, so that they come in the order of
+        // Messages are sent and read before the next writer has the lock, so they arrive in the order of the
         // steps.
         let heard = self.sockets.heard();
         let (after_sync, at_once): (Vec<_>, Vec<_>) = effects
@@ -177,10 +179,10 @@ impl Store {
         Ok((done, Done { at, effects, heard }))
     }
 
-    /// Waits until the disk has what was committed. Not under the lock: a disk can take seconds, and others
-    /// need not wait for it. Whoever finds it in the file before that waits for the disk, too.
+    /// Waits until what was committed is on the disk. Not under the lock: a disk can take seconds, and others
+    /// need not wait for it. A process that finds the result in the file before that waits for the disk, too.
     fn sync(&mut self) -> Result<()> {
-        // If that fails nobody is told. What was written stays, so that nothing is done again.
+        // If the sync fails, nobody is told. What was written stays, so nothing is done twice.
         self.is_available = false;
         self.journal.sync_data().map_err(|error| unsynced(&error))?;
         self.is_available = true;
@@ -209,7 +211,7 @@ impl Store {
         Ok(locked)
     }
 
-    /// Makes this client one that others know and can reach, before its first claim.
+    /// Registers this client, so that others know and can reach it, before its first claim.
     pub(super) fn be_present(&mut self) -> Result<()> {
         if !self.present {
             self.listen()?;
@@ -229,17 +231,17 @@ impl Store {
         self.sockets.listen(self.own).map_err(|error| unopened(&error))
     }
 
-    /// Whether others find this client, if they should.
+    /// Whether others can find this client, if they should.
     pub(super) fn is_found(&self) -> bool {
         self.gone || self.sockets.is_found(self.own)
     }
 
-    /// Listens again where the socket was deleted, and says whether that could be done.
+    /// Listens again after the socket was deleted. Returns whether that worked.
     pub(super) fn listen_again(&mut self) -> bool {
         self.listen().is_ok()
     }
 
-    /// Makes room on a full disk, so that what is held can be renewed and released.
+    /// Frees space on a full disk, so that holds can be renewed and released.
     pub(super) fn use_reserve(&mut self) {
         if let Ok(_locked) = self.lock() {
             reserve::give_up(&self.paths);
@@ -252,7 +254,7 @@ impl Store {
         reserve::keep(&self.paths);
     }
 
-    /// Refuses new claims that would use up what those who hold need.
+    /// Refuses new claims that would use up the space that holders need.
     pub(super) fn check_room(&mut self) -> Result<()> {
         self.is_available = true;
         if reserve::is_needed(&self.paths) { Err(full("the disk is full")) } else { Ok(()) }
@@ -264,7 +266,7 @@ impl Store {
         self.gone
     }
 
-    /// The claims that this client had in a file that is gone; to tell them.
+    /// The claims that this client had in a file that is gone, to be told.
     pub(super) fn own_claims(
         &mut self,
     ) -> Vec<(crate::model::name::Name, crate::model::claim::ClaimId)> {
@@ -290,7 +292,7 @@ impl Store {
     }
 }
 
-/// Takes the lock that the others use: a lock file that was deleted is made anew.
+/// Takes the lock that the others use. A lock file that was deleted is made anew.
 fn lock(writer_lock: &mut WriterLock, paths: &Paths) -> Result<WriteGuard> {
     loop {
         let locked = writer_lock.lock(PATIENCE)?;
@@ -305,7 +307,7 @@ fn is_once(name: &crate::model::name::Name) -> bool {
     name.space() == crate::model::name::Space::Once
 }
 
-/// The messages by client; those to this client itself are not sent.
+/// Groups the messages by client. Those to this client itself are not sent.
 fn by_client(said: &[(Process, Message)], own: Process) -> Vec<(Process, Vec<Message>)> {
     let mut all: Vec<(Process, Vec<Message>)> = Vec::new();
     for (client, said) in said.iter().filter(|(client, _)| *client != own) {
@@ -317,7 +319,7 @@ fn by_client(said: &[(Process, Message)], own: Process) -> Vec<(Process, Vec<Mes
     all
 }
 
-/// Moves what is in the journal to the database. If another process does so, or reads, the next try will do.
+/// Moves the journal into the database. If another process does that, or reads, the next try will do.
 fn checkpoint(db: &Connection) {
     let _ = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
 }
@@ -327,14 +329,14 @@ fn connect(paths: &Paths) -> SqlResult<(Connection, Arc<AtomicI32>)> {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut db = Connection::open_with_flags(&paths.database, flags)?;
-    // Someone may look at the file with a tool of SQLite's.
+    // Someone may look at the file with an SQLite tool.
     db.busy_timeout(Duration::from_secs(2))?;
     db.set_prepared_statement_cache_capacity(64);
     // Closing would checkpoint the journal and wait for the disk: the next client can do that.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
-    // Instead of SQLite's own way, which empties the journal before the next in line has been told.
+    // Replaces SQLite's own checkpoints, which would run before the next in line has been told.
     let journal = Arc::new(AtomicI32::new(0));
     let length = journal.clone();
     db.wal_hook(Some(move |_: &mut Wal, pages| {
@@ -344,7 +346,7 @@ fn connect(paths: &Paths) -> SqlResult<(Connection, Arc<AtomicI32>)> {
     Ok((db, journal))
 }
 
-/// Makes the file what it should be, and returns a number for this client.
+/// Makes sure that the file has its tables, and returns a number for this client.
 fn begin(db: &mut Connection, host: &Host) -> Result<Process> {
     let read = (|| -> SqlResult<(i32, i32, i32)> {
         let number = |query| db.query_row(query, [], |row| row.get(0));
@@ -352,7 +354,7 @@ fn begin(db: &mut Connection, host: &Host) -> Result<Process> {
         Ok((number("PRAGMA application_id")?, number("PRAGMA user_version")?, tables))
     })();
     let (application, form, tables) = read.map_err(|error| fault(&error))?;
-    // One whose maker was killed before it was ready has no tables yet.
+    // If its creator was killed too early, the file has no tables yet.
     let is_new = tables == 0 && application == 0 && form == 0;
     if !is_new && application != APPLICATION {
         let error = Error::new(ErrorKind::Conflict, "the file belongs to another program");
@@ -408,7 +410,7 @@ fn read_meta(db: &Connection) -> SqlResult<(String, u64)> {
     select.query_row([], |row| Ok((row.get(0)?, row.get::<_, i64>(2)? as u64)))
 }
 
-/// An error of SQLite, as one of ours.
+/// Converts an error of SQLite.
 fn fault(error: &rusqlite::Error) -> Error {
     use rusqlite::ErrorCode as Code;
     let reason = format!("SQLite says: {error}");
@@ -446,7 +448,7 @@ fn unsynced(error: &std::io::Error) -> Error {
 
 fn unopened(error: &std::io::Error) -> Error {
     let reason = format!("the socket beside the file cannot be made: {error}");
-    Error::new(ErrorKind::Unavailable, reason).next("see the limits of this process")
+    Error::new(ErrorKind::Unavailable, reason).next("check the limits of this process")
 }
 
 fn deleted_while_used(count: usize) -> Error {
@@ -455,7 +457,7 @@ fn deleted_while_used(count: usize) -> Error {
         .next("with a new file there would be two holders: end them first, or put the file back")
 }
 
-/// Not `Unavailable`: for this client it is never available again, and nobody should wait for it.
+/// Not `Unavailable`: for this client the file never comes back, and nobody should wait for it.
 fn gone() -> Error {
     Error::new(ErrorKind::Closed, "the file was deleted or replaced while it was used")
         .next("all holds in it are lost; connect again")

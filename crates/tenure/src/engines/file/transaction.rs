@@ -1,7 +1,6 @@
-//! One transaction: steps of the ledger on the names in the file, and what they say to others.
+//! One transaction: steps of the ledger on the names in the file, and their messages to others.
 //!
-//! Nobody is told anything before the transaction is committed; until then it is only asked who can
-//! be reached.
+//! Nothing is sent before the transaction is committed; until then it only asks who can be reached.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -34,20 +33,20 @@ pub(super) struct Transaction<'a> {
     /// This client.
     pub(super) own: Process,
     pub(super) processes: ClientProcesses,
-    /// The clients that are watched already.
+    /// Whether a client is watched already.
     pub(super) watched: &'a dyn Fn(Process) -> bool,
     pub(super) effects: Effects,
     pub(super) reach: Reach,
 }
 
-/// The processes that a client lives with: it is gone when all of them are.
+/// The processes of a client: it is gone when all of them are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientProcesses {
     pub(super) process: Identity,
     pub(super) guard: Option<Identity>,
 }
 
-/// What follows from a transaction once it is committed.
+/// What is to be done once the transaction is committed.
 #[derive(Default)]
 pub(super) struct Effects {
     /// The messages, and the clients that they are for.
@@ -58,8 +57,8 @@ pub(super) struct Effects {
     pub(super) removed: Vec<Process>,
     /// The names in whose lines a waiter was passed over, once for each.
     pub(super) passed_over: Vec<Name>,
-    /// A once was started or settled, or somebody is about to hear that it was: that must be on the disk
-    /// before anyone acts on it, or a power cut would have it done twice.
+    /// A once was started or settled, or someone is about to be told that it was. This must be on the disk before
+    /// anyone acts on it, or after a power cut it would be done twice.
     pub(super) must_last: bool,
 }
 
@@ -68,13 +67,24 @@ type FileLedger<'l, 'a> = Ledger<'l, Rows<'a>, Say<'l>>;
 
 /// How often the file is swept.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// The most that one sweep looks at.
+/// The largest number of rows that one sweep looks at.
 const SWEPT: u32 = 1000;
 
-/// Removes the claims of an ended client from a line.
-fn remove_ended(rows: &mut Rows<'_>, gone: Process, effects: &mut Effects) -> SqlResult<()> {
+/// Removes the claims of an ended client from a line. Those that it made for others stay, without a process: a
+/// place is set aside until another one asks for it.
+pub(super) fn remove_ended(
+    rows: &mut Rows<'_>,
+    gone: Process,
+    effects: &mut Effects,
+) -> SqlResult<()> {
     for id in rows.claims_of(gone)? {
         let found = rows.find(&id)?;
+        if let Some(entry) = found.filter(|entry| entry.on_behalf) {
+            let held = matches!(entry.state, State::Held { .. });
+            let state = if held { entry.state } else { State::Aside };
+            rows.change(Entry { process: 0, state, ..entry })?;
+            continue;
+        }
         if found.is_some_and(|entry| !matches!(entry.state, State::Held { .. })) {
             effects.passed_over.push(rows.name.clone());
         }
@@ -84,7 +94,7 @@ fn remove_ended(rows: &mut Rows<'_>, gone: Process, effects: &mut Effects) -> Sq
 }
 
 impl Transaction<'_> {
-    /// One step on a name, without the claims of a client that is gone, and what the caller wants to
+    /// Makes one step on a name, without the claims of a client that is gone. Returns what the caller wants to
     /// see after it.
     fn step<A, T>(
         &mut self,
@@ -124,7 +134,7 @@ impl Transaction<'_> {
             ledger.tick()?;
             more = ledger.more();
         }
-        // Whoever stood behind a place that was given up must now look after those before it.
+        // The claim behind a place that was given up must now watch those before it.
         let mut apart = 0;
         if let Some(gap) = rows.gap
             && let Some(next) = rows.after(gap)?
@@ -137,7 +147,7 @@ impl Transaction<'_> {
         if let Some((holder, weight)) = granted
             && weight == rows.totals()?.held
         {
-            // Not to that one: who holds is not all that it has to look for.
+            // Not for that one: it has more to watch than the holder.
             let last = effects.said.len() - apart;
             effects.said[first..last].iter_mut().for_each(|(_, said)| said.holder = holder);
         }
@@ -156,7 +166,7 @@ impl Transaction<'_> {
         self.ask(claim, false, |answer, _, now, first| renewed(answer, now, || first))
     }
 
-    /// Makes a claim, and repeats it as long as someone in its way turns out to have ended.
+    /// Makes a claim, and repeats it for as long as a client in its way turns out to be gone.
     fn ask<T>(
         &mut self,
         claim: &Claim,
@@ -201,7 +211,8 @@ impl Transaction<'_> {
     }
 
     pub(super) fn leave(&mut self, leave: &Leave) -> SqlResult<Left> {
-        self.step(&leave.name, None, |ledger| ledger.leave(leave), |left, _| Ok(left))
+        let own = self.own;
+        self.step(&leave.name, None, |ledger| ledger.leave(leave, own), |left, _| Ok(left))
     }
 
     pub(super) fn resize(&mut self, name: &Name, capacity: u32) -> SqlResult<Result<()>> {
@@ -223,7 +234,7 @@ impl Transaction<'_> {
         self.step(name, None, |ledger| ledger.forget(seen.fence, settled), |done, _| Ok(done))
     }
 
-    /// The hold goes on without this client.
+    /// The hold continues without this client.
     pub(super) fn detach(&mut self, id: &ClaimId) -> SqlResult<()> {
         self.db.prepare_cached(sql::DETACH_CLAIM)?.execute(params![id.to_bytes()]).map(drop)
     }
@@ -244,7 +255,7 @@ impl Transaction<'_> {
         self.remove_ended(in_the_way, true).map(drop)
     }
 
-    /// Removes those who are gone, and returns whether there were any; watches the others.
+    /// Removes clients that are gone, and returns whether there were any. Watches the others.
     fn remove_ended(&mut self, clients: Vec<Process>, watch: bool) -> SqlResult<bool> {
         let mut any = false;
         for number in clients {
@@ -281,16 +292,16 @@ impl Transaction<'_> {
         found.optional()
     }
 
-    /// Whether a client lives; nothing if nobody knows it.
+    /// Whether a client is alive; `None` if it is not known.
     pub(super) fn life_of(&self, number: Process) -> SqlResult<Option<Life>> {
         let client = self.client(number)?;
         Ok(client.map(|client| client.look(self.processes.process.space)))
     }
 
-    /// A process that a client lives with has ended: the client, too, unless it has another.
+    /// A process of a client has ended, and with it the client, unless it has another process.
     ///
-    /// It may have been killed after a step that gave this client a turn, and before it said so: those
-    /// who could have missed theirs ask.
+    /// It may have been killed after a step that gave this client a turn, and before it sent the message. So claims
+    /// that could have missed their turn ask.
     pub(super) fn look_after(&mut self, number: Process) -> SqlResult<()> {
         self.remove_ended(vec![number], true)?;
         let since = moment(self.now - FIRST_LIFE);
@@ -302,7 +313,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Ends all claims of a client whose process is gone, and serves whoever comes next.
+    /// Ends all claims of a client whose process is gone, and serves the next ones.
     fn end_claims_of(&mut self, number: Process) -> SqlResult<()> {
         for name in self.names_of(number)? {
             self.step(&name, Some(number), |ledger| ledger.tick(), |(), _| Ok(()))?;
@@ -321,8 +332,8 @@ impl Transaction<'_> {
         found.collect()
     }
 
-    /// Removes what nobody asks for any more: claims that ended, traces, names, clients; once a minute,
-    /// whoever comes by.
+    /// Removes what nobody asks for any more: claims that have ended, traces, names, clients. Done once a minute
+    /// by any client.
     pub(super) fn sweep_now_and_then(&mut self) -> SqlResult<()> {
         let now = moment(self.now);
         let since = now - SWEEP_EVERY.as_nanos() as i64 + 1;
@@ -352,7 +363,7 @@ impl Transaction<'_> {
         match scope {
             Scope::Name(name) => {
                 let view = self.view(name)?;
-                // Whoever hears what a once has left acts on it.
+                // A caller that learns the outcome of a once acts on it.
                 self.effects.must_last |= view.as_ref().is_some_and(|view| view.record.is_some());
                 Ok(Page { views: view.into_iter().collect(), more: false })
             }
@@ -385,7 +396,7 @@ impl Transaction<'_> {
             let mut select = self.db.prepare_cached(sql::SHOWN)?;
             let shown = select.query_map([id], read_shown)?.collect::<SqlResult<Vec<_>>>()?;
             let clients = rows.clients()?;
-            // Who is gone is not shown, and not left for someone else to find.
+            // Clients that are gone are removed here, rather than shown.
             if self.remove_ended(clients, false)? {
                 continue;
             }
@@ -399,7 +410,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Makes this client known, so that others can tell whether it lives.
+    /// Registers this client, so that others can tell whether it is alive.
     pub(super) fn register(&mut self) -> SqlResult<()> {
         let ClientProcesses { process: Identity { pid, start, space }, guard } = self.processes;
         let mut insert = self.db.prepare_cached(sql::ADD_PROCESS)?;
@@ -409,7 +420,7 @@ impl Transaction<'_> {
         insert.execute(values).map(drop)
     }
 
-    /// Takes this client's name off the list, unless something of it stays behind that ends with it.
+    /// Removes this client from the list, unless it leaves something behind that must end with it.
     pub(super) fn sign_off(&mut self) -> SqlResult<()> {
         let mut select = self.db.prepare_cached(sql::PROCESS_HAS_CLAIMS)?;
         if !select.exists([self.own as i64])? {
@@ -442,11 +453,11 @@ impl ClientProcesses {
     }
 }
 
-/// The first text, in the order of bytes, that comes after all that begin with `prefix`.
+/// The first text, in byte order, after all texts that begin with `prefix`.
 fn text_after(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
-        // The next scalar value; the surrogates between are none.
+        // The next scalar value, which skips the surrogates.
         let next =
             if last == '\u{D7FF}' { Some('\u{E000}') } else { char::from_u32(last as u32 + 1) };
         if let Some(next) = next {

@@ -1,8 +1,8 @@
-//! The worker thread of a file: it takes jobs from the queue, several in one transaction where several have
-//! come, and passes on what other clients say.
+//! The worker thread of a file: it takes jobs from the queue, several in one transaction if several are queued,
+//! and delivers messages from other clients.
 //!
-//! A thread of its own, because steps wait for others and for the disk, and a caller's runtime must
-//! do neither. It sleeps until something is asked, said, or has ended.
+//! It is a separate thread because steps wait for other processes and for the disk, and a caller's runtime must
+//! do neither. It sleeps until there is a job or a message, or a process has ended.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,12 +25,12 @@ use crate::model::moment::Moment;
 use crate::model::name::Name;
 use crate::world::{SystemWorld, World};
 
-/// How soon it is noticed that the file was deleted or replaced, or the socket. To be told by the kernel
-/// costs 10 ms at the end of every process, and a user may not ask for it often.
+/// How soon a deleted or replaced file or socket is noticed. Being notified by the kernel would cost 10 ms at the
+/// end of every process, and the number of such watches for a user is small.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How soon a job for an ended client that failed is tried again.
+/// How soon a failed job for an ended client is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
-/// This many clients are watched without asking whether they still matter.
+/// Up to this many clients are watched without checking whether they still matter.
 const MOST_LIVES: usize = 32;
 
 pub(super) struct Worker {
@@ -38,9 +38,9 @@ pub(super) struct Worker {
     queue: Arc<JobQueue>,
     /// The clients that are watched, by a pidfd each.
     lives: HashMap<Process, OwnedFd>,
-    /// When more than this many are watched, those that no longer matter are dropped.
+    /// If more than this many are watched, those that no longer matter are dropped.
     most_lives: usize,
-    /// Clients that have ended, and whose claims could not be ended yet.
+    /// Clients that have ended, but whose claims could not be ended yet.
     ended_clients: Vec<Process>,
     look_at: Instant,
     sweep_at: Instant,
@@ -78,7 +78,7 @@ impl Worker {
             let first = watched.len();
             let clients: Vec<_> = self.lives.iter().collect();
             watched.extend(clients.iter().map(|(_, life)| PollFd::new(*life, PollFlags::IN)));
-            // An interruption is a reason to look, too.
+            // An interruption is just another wakeup.
             let _ = poll(&mut watched, Some(&timespec(self.patience())));
             let rung = |fd: &PollFd<'_>| !fd.revents().is_empty();
             let ended = watched[first..].iter().zip(&clients).filter(|(fd, _)| rung(fd));
@@ -121,13 +121,13 @@ impl Worker {
         next.min(self.sweep_at).saturating_duration_since(Instant::now())
     }
 
-    /// Several jobs in one transaction; if that fails, each for itself. Returns whether all were done.
+    /// Runs several jobs in one transaction; if that fails, each on its own. Returns whether all were done.
     fn carry_out(&mut self, mut jobs: Vec<Box<dyn Job>>) -> bool {
         if jobs.is_empty() {
             return true;
         }
         let mut outcome = self.transact(&mut jobs);
-        // One of them may be at fault; if the file cannot be had, it cannot be had for any.
+        // One of them may be at fault. If the file itself is unavailable, retrying each is useless.
         if outcome.is_err() && self.store.is_available && jobs.len() > 1 {
             let done: Vec<_> = jobs.into_iter().map(|job| self.carry_out(vec![job])).collect();
             return done.into_iter().all(|done| done);
@@ -159,8 +159,8 @@ impl Worker {
         is_done
     }
 
-    /// Watches over others, too; now and then, no longer over those who are in nobody's way any more,
-    /// each of whom costs a descriptor.
+    /// Watches more clients. Now and then drops those that are in nobody's way any more, because each costs a
+    /// descriptor.
     fn watch_over(&mut self, more: Vec<(Process, OwnedFd)>) {
         self.lives.extend(more);
         if self.lives.len() <= self.most_lives {
@@ -179,7 +179,7 @@ impl Worker {
             self.store.be_present()?;
         }
         let Worker { store, lives, .. } = self;
-        // Whoever ended since the last look is not heard of before these jobs are done.
+        // A client that ended since the last poll is only noticed after these jobs.
         let watched = |client| lives.get(&client).is_some_and(|life| !has_ended(life));
         let done = store.transact(&watched, |transaction| {
             jobs.iter_mut().try_for_each(|job| job.act(transaction))
@@ -187,14 +187,14 @@ impl Worker {
         done.map(|((), done)| done)
     }
 
-    /// Tells this client's claims what was said to them. A turn that nobody takes passes on.
+    /// Delivers messages to this client's claims. A turn that nobody takes is passed on.
     fn pass_on(&mut self, heard: Vec<(Moment, Message)>) {
         for (at, Message { name, id, word, holder }) in heard {
             let granted = match word {
-                // It ran out on its way: whoever sent it knows as much.
+                // It ran out on the way, and its sender knows that.
                 Word::Granted { life, .. } if at + life <= SystemWorld.now() => continue,
                 Word::Granted { fence, .. } => Some(fence),
-                // Nearly always the one that was given its turn stood right before us.
+                // Nearly always the client that was given its turn was right before us.
                 Word::LookAt(_) if !self.lives.contains_key(&holder) => {
                     self.queue.put(Box::new(OwnJob(OwnTask::LookAround(name.clone()))));
                     None
@@ -210,7 +210,7 @@ impl Worker {
     }
 
     fn deliver(&self, name: &Name, id: &ClaimId, turn: Turn) -> bool {
-        // The listener may call this engine, or attach to it.
+        // Cloned, because the receiver may call this engine, or attach to it.
         let clients = self.queue.clients.read().unwrap_or_else(PoisonError::into_inner).clone();
         clients.iter().filter_map(Weak::upgrade).any(|to| to.deliver(name, id, turn.clone()))
     }
@@ -220,14 +220,14 @@ impl Worker {
             return self.tell_that_all_is_forgotten();
         }
         if !self.store.is_found() && self.store.listen_again() {
-            // Others may have passed this client's places over meanwhile.
+            // Others may have passed over this client's places in the meantime.
             for (name, id) in self.store.own_claims() {
                 self.deliver(&name, &id, Turn::LookAgain);
             }
         }
     }
 
-    /// The file is gone: this client's claims are told at once, and not when they ask next.
+    /// The file is gone: tells this client's claims at once, rather than when they next ask.
     fn tell_that_all_is_forgotten(&mut self) {
         for (name, id) in self.store.own_claims() {
             self.deliver(&name, &id, Turn::Ended(Ended::Forgotten));
@@ -235,7 +235,7 @@ impl Worker {
     }
 }
 
-/// However it ends, nobody waits for it any longer.
+/// However the worker ends, nobody must wait for it any longer.
 impl Drop for Worker {
     fn drop(&mut self) {
         self.queue.end();
@@ -262,13 +262,17 @@ impl Job for OwnJob {
         }
     }
 
-    // If it failed, the ttl or the next sweep sees to it.
+    // If it failed, the ttl or the next sweep takes care of it.
     fn done(self: Box<Self>, _: Result<()>) {}
 
     fn gone(self: Box<Self>, _: Error) {}
 
     fn kind(&self) -> JobKind {
         JobKind::InAnyCase
+    }
+
+    fn steps(&self) -> usize {
+        1
     }
 }
 

@@ -1,9 +1,8 @@
 //! The writer lock: one writer at a time, in the kernel's queue and without polling.
 //!
-//! SQLite's own way to wait is to sleep and try again, and a process can starve in it for more than a
-//! second. Nearly always the lock is free and costs one call. If it is not, a thread of its own waits
-//! in the kernel's queue, so that a process that was stopped while it has the lock makes the others
-//! fail in time, and not hang.
+//! SQLite itself waits by sleeping and trying again, and a process can starve that way for more than a second.
+//! Nearly always the lock is free and costs one call. If it is not, a separate thread waits in the kernel's
+//! queue: if a process is stopped while it has the lock, the others fail in time instead of hanging.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -21,7 +20,7 @@ pub(super) struct WriterLock {
     file: Arc<File>,
     shared: Arc<(Mutex<Waiter>, Condvar)>,
     has_waiter: bool,
-    /// Since when someone else has it, as far as we have seen.
+    /// Since when someone else has had it, as far as we know.
     locked_since: Instant,
 }
 
@@ -37,11 +36,11 @@ enum Waiter {
     Waits,
     /// It waits, but nobody wants the lock any more.
     Abandoned,
-    /// The lock is ours.
+    /// It has the lock.
     Locked,
     /// The kernel refused.
     Failed(Errno),
-    /// The engine is gone.
+    /// The engine was dropped.
     Ended,
 }
 
@@ -51,7 +50,7 @@ impl WriterLock {
         WriterLock { file: Arc::new(file), shared, has_waiter: false, locked_since: Instant::now() }
     }
 
-    /// Takes the lock, or says who has it.
+    /// Takes the lock, or reports who has it.
     pub(super) fn lock(&mut self, patience: Duration) -> Result<WriteGuard> {
         let (state, changed) = &*self.shared.clone();
         let mut waiter = lock(state);
@@ -68,7 +67,7 @@ impl WriterLock {
         }
         let mut until = Instant::now() + patience;
         if *waiter == Waiter::Abandoned {
-            // The one before has waited for nothing: to find out again need not take as long.
+            // The last wait failed: finding that out again need not take as long.
             *waiter = Waiter::Waits;
             until = Instant::now() + patience.min(AGAIN);
         }
@@ -103,7 +102,7 @@ impl WriterLock {
         let started = thread.spawn(move || wait_for_lock(&file, &shared));
         started.map_err(|error| {
             let reason = format!("cannot start a thread: {error}");
-            Error::new(ErrorKind::Internal, reason).next("see the limits of this process")
+            Error::new(ErrorKind::Internal, reason).next("check the limits of this process")
         })?;
         self.has_waiter = true;
         Ok(())
@@ -129,11 +128,11 @@ impl Drop for WriterLock {
     }
 }
 
-/// The lock is ours until this is dropped.
+/// The lock, until this is dropped.
 pub(super) struct WriteGuard(Arc<File>);
 
 impl WriteGuard {
-    /// What is locked.
+    /// The locked file.
     pub(super) fn file(&self) -> &File {
         &self.0
     }
@@ -183,10 +182,10 @@ fn lock(state: &Mutex<Waiter>) -> MutexGuard<'_, Waiter> {
 
 fn refused(error: Errno) -> Error {
     let reason = format!("the lock file cannot be locked: {error}");
-    Error::new(ErrorKind::Unavailable, reason).next("is this file system able to lock files?")
+    Error::new(ErrorKind::Unavailable, reason).next("does this file system support locks?")
 }
 
-/// Who holds the lock on the file with this inode, by the kernel's list.
+/// The process that holds the lock on the file with this inode, from the kernel's list.
 fn holder_of(inode: u64) -> Option<u32> {
     let list = fs::read_to_string("/proc/locks").ok()?;
     list.lines().find_map(|line| {
@@ -214,7 +213,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
         drop(inside);
-        // Whoever gave up does not keep the lock from the others.
+        // A wait that was given up does not keep the lock from others.
         drop(theirs.lock(Duration::from_secs(10)).unwrap());
         drop(ours.lock(Duration::from_secs(10)).unwrap());
         drop(theirs.lock(Duration::from_secs(10)).unwrap());

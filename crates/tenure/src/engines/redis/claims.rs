@@ -1,5 +1,6 @@
 //! Claims and renewals: what their answers mean, and whether enough replicas have them.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::model::claim::{Ended, Renewal, Renewed, Verdict};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::Name;
 
-type ClaimReply = StepReply<ClaimAnswer>;
+pub(super) type ClaimReply = StepReply<ClaimAnswer>;
 
 impl Steps {
     pub(super) async fn receive_claim(
@@ -45,7 +46,7 @@ impl Steps {
     pub(super) fn verdict(&self, reply: ClaimReply, limits: Limits) -> Result<Verdict> {
         let StepReply { answer: ClaimAnswer { answer, holder }, sent, replicas, enough } = reply;
         match answer {
-            // It stays ours: the next try finds it, and a caller that gives up leaves it.
+            // The claim still holds on the server: a retry finds it, and a caller that gives up leaves it.
             Answer::Granted { .. } if !enough => Err(self.too_few(replicas).in_doubt()),
             answer => convert::verdict(answer, limits, sent, || holder),
         }
@@ -53,30 +54,42 @@ impl Steps {
 
     fn too_few(&self, replicas: i64) -> Error {
         let wanted = self.shared.setup.config.wait_replicas;
-        let reason = format!("only {replicas} of {wanted} replicas have it");
-        // The server has answered: this is no outage.
+        let reason = format!("only {replicas} of {wanted} replicas have the grant");
+        // The server has answered, so this is not an outage.
         Error::new(ErrorKind::Unavailable, reason)
             .next("are the replicas up, and in sync?")
             .not_now()
     }
 
     pub(super) fn renew(self: Arc<Steps>, batch: &[Renewal]) -> Step<Vec<Renewed>> {
-        // The replicas that have the last have them all.
+        let groups = self.send_renewal_groups(batch);
+        let in_group: HashSet<usize> =
+            groups.iter().flat_map(|group| &group.members).copied().collect();
+        // Waiting for replicas once is enough: a replica that has the last renewal has all of them.
         let last = batch.len().saturating_sub(1);
-        let send = |(at, renewal): (usize, &Renewal)| {
-            (self.send_renewal(renewal, at == last), renewal.clone())
-        };
-        let sent: Vec<_> = batch.iter().enumerate().map(send).collect();
+        let alone = batch.iter().enumerate().filter(|(at, _)| !in_group.contains(at));
+        let mut sent: Vec<_> =
+            alone.map(|(at, renewal)| (at, self.send_renewal(renewal, at == last))).collect();
         let holds = batch.iter().any(|renewal| matches!(renewal, Renewal::Hold { .. }));
         let replicas = if holds { self.ask_for_replicas() } else { None };
-        let connection =
-            sent.iter().find_map(|(pending, _)| Some(pending.as_ref().ok()?.connection.clone()));
+        let all = groups.iter().map(|group| &group.pending).chain(sent.iter().map(|(_, it)| it));
+        let connection = all.flatten().next().map(|pending| pending.connection.clone());
         connection.iter().for_each(Connection::ask_for_time);
+        let batch = batch.to_vec();
         Step::pending(async move {
-            let mut replies = Vec::with_capacity(sent.len());
-            for (pending, renewal) in sent {
-                replies.push(self.receive_renewal(pending, renewal).await);
+            let mut replies = BTreeMap::new();
+            for group in groups {
+                for (at, reply) in self.receive_renewal_group(group, &batch).await {
+                    match reply {
+                        Some(reply) => drop(replies.insert(at, reply)),
+                        None => sent.push((at, self.send_renewal(&batch[at], false))),
+                    }
+                }
             }
+            for (at, pending) in sent {
+                replies.insert(at, self.receive_renewal(pending, &batch[at]).await);
+            }
+            let replies: Vec<_> = replies.into_values().collect();
             let too_few = match replies.last() {
                 Some(Ok(StepReply { enough: true, .. })) => None,
                 Some(Ok(StepReply { replicas, .. })) => Some(*replicas),
@@ -107,7 +120,7 @@ impl Steps {
         })
     }
 
-    /// Behind sentinels, asks the server about its replicas after the renewals that were just sent.
+    /// Behind sentinels, asks the server for its replicas, right after the renewals were sent.
     fn ask_for_replicas(&self) -> Option<(Arc<Connection>, oneshot::Receiver<Result<Reply>>)> {
         if !matches!(self.shared.setup.config.topology, Topology::Sentinel { .. }) {
             return None;
@@ -115,11 +128,11 @@ impl Steps {
         let connection = self.router.to(0).ok()?;
         let (sender, reply) = oneshot::channel();
         let request = Request::plain(&[b"INFO", b"replication"]);
-        connection.send(&request, Outgoing::new(ReplyTo::One(sender)));
+        connection.send(request, Outgoing::new(ReplyTo::One(sender)));
         Some((connection, reply))
     }
 
-    /// Why the server at the end of `connection` may no longer be the primary.
+    /// Returns why the server at the other end of `connection` may no longer be the primary.
     async fn doubt(
         &self,
         connection: &Connection,
@@ -135,7 +148,7 @@ impl Steps {
 
     fn send_renewal(&self, renewal: &Renewal, counted: bool) -> Result<PendingStep> {
         if matches!(renewal, Renewal::Place(_)) {
-            // The runtime that listened for its turn may be gone; this one will do.
+            // The runtime that listened for the turn of this claim may be gone; listen on this one.
             self.shared.listen();
         }
         let layout = &self.shared.setup.layout;
@@ -157,13 +170,13 @@ impl Steps {
     async fn receive_renewal(
         &self,
         pending: Result<PendingStep>,
-        renewal: Renewal,
+        renewal: &Renewal,
     ) -> Result<ClaimReply> {
         match renewal {
             Renewal::Hold { name, id, fence, ttl } => {
-                let reply = self.receive_claim(pending?, &name, ttl).await?;
+                let reply = self.receive_claim(pending?, name, *ttl).await?;
                 if let Answer::Gone(_) = reply.answer.answer {
-                    self.shared.waiting.places.lost(&name, &id, fence);
+                    self.shared.waiting.places.lost(name, id, *fence);
                 }
                 Ok(reply)
             }
@@ -171,8 +184,8 @@ impl Steps {
         }
     }
 
-    /// `too_few`: how many replicas have it, if that is not enough. `doubt`: why the server may no longer be
-    /// the primary.
+    /// `too_few` is the number of replicas that have the renewal, if that is not enough. `doubt` says why
+    /// the server may no longer be the primary.
     fn renewed(
         &self,
         reply: ClaimReply,

@@ -11,7 +11,7 @@ use super::router::beside;
 use super::setup::Setup;
 use crate::model::error::{Error, ErrorKind, Result};
 
-/// Which server of a cluster keeps which partition, as far as we know.
+/// A map from partitions to servers, as far as it is known.
 pub(super) struct ClusterMap {
     setup: Arc<Setup>,
     owners: Mutex<HashMap<u16, Address>>,
@@ -30,12 +30,12 @@ impl ClusterMap {
         self.owners_now().get(&partition).cloned()
     }
 
-    /// Returns whether that is a change.
+    /// Returns whether this changes the map.
     pub(super) fn set(&self, partition: u16, address: Address) -> bool {
         self.owners_now().insert(partition, address.clone()) != Some(address)
     }
 
-    /// A partition that the server keeps.
+    /// Returns some partition that the server keeps.
     pub(super) fn kept_by(&self, address: &Address) -> Option<u16> {
         self.owners_now()
             .iter()
@@ -48,7 +48,7 @@ impl ClusterMap {
         map.iter().filter(|(_, owner)| *owner == address).map(|(partition, _)| *partition).collect()
     }
 
-    /// How many partitions have an owner.
+    /// The number of partitions whose server is known.
     pub(super) fn len(&self) -> usize {
         self.owners_now().len()
     }
@@ -60,16 +60,16 @@ impl ClusterMap {
         all
     }
 
-    /// Whether this is a cluster of which nothing is known.
+    /// Whether this is a cluster whose map has not been read yet.
     pub(super) fn is_unknown(&self) -> bool {
         self.setup.is_cluster && self.len() == 0
     }
 
-    /// Asks the servers, one after the other, which of them keeps what, until one knows. Returns the
-    /// partitions that have moved.
+    /// Asks one server after another for the cluster's map until one knows it. Returns the partitions that
+    /// have moved.
     ///
     /// # Cancel safety
-    /// Safe: without an answer nothing is changed.
+    /// Safe: without an answer nothing changes.
     pub(super) async fn learn(&self) -> Result<Vec<u16>> {
         let config = &self.setup.config;
         let Topology::Cluster(seeds) = &config.topology else { return Ok(Vec::new()) };
@@ -100,8 +100,8 @@ impl ClusterMap {
         })
     }
 
-    /// Takes over a map: each item has first slot, last slot, the primary as host and port, and the
-    /// replicas. Returns the partitions that have moved.
+    /// Takes over a map as `CLUSTER SLOTS` prints it: each item has the first slot, the last slot, the
+    /// primary as host and port, and the replicas. Returns the partitions that have moved.
     pub(super) fn take(&self, asked: &Address, slots: &Value) -> Vec<u16> {
         let mut moved = Vec::new();
         for range in slots.as_list().unwrap_or_default() {
@@ -125,7 +125,7 @@ pub(super) fn node(asked: &Address, item: &[Value]) -> Option<Address> {
     Some(beside(asked, Address::Tcp { host, port }))
 }
 
-/// The slot of a key with a hash tag: CRC-16 (XMODEM) of what is between the braces.
+/// The slot of a key with a hash tag: the CRC-16 (XMODEM) of the text between the braces.
 fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     let tag = tag.map_or(key, |(tag, _)| tag);

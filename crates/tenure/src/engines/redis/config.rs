@@ -1,7 +1,7 @@
 //! The configuration of the engine, as plain data.
 //!
-//! `config/url.rs` reads it from a URL; [`RedisConfig::check`] is the one place that says what is
-//! allowed, however the fields were filled. Passwords are [`Secret`]s and appear in no text.
+//! `config/url.rs` reads it from a URL. [`RedisConfig::check`] is the one place that decides what is
+//! allowed, no matter how the fields were set. Passwords are [`Secret`]s and never printed.
 
 mod url;
 
@@ -21,13 +21,13 @@ const LONGEST_NAME: usize = 64;
 
 /// How to connect to Redis.
 ///
-/// [`new`](RedisConfig::new) has the defaults, [`from_url`](RedisConfig::from_url) reads a URL.
+/// [`new`](RedisConfig::new) sets the defaults, [`from_url`](RedisConfig::from_url) reads a URL.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RedisConfig {
     /// One server, a group watched by sentinels, or a cluster.
     pub topology: Topology,
-    /// The number of the database; in a cluster there is only 0. Default: 0.
+    /// The database number. A cluster has only database 0. Default: 0.
     pub db: u32,
     /// The user. Default: none, which is the server's `default` user.
     pub user: Option<String>,
@@ -37,26 +37,26 @@ pub struct RedisConfig {
     pub sentinel_user: Option<String>,
     /// The password for the sentinels. Default: none.
     pub sentinel_password: Option<Secret>,
-    /// TLS for every connection, also those to sentinels. Default: none, which is plain text.
+    /// TLS for every connection, including those to sentinels. Default: none, which is plain text.
     pub tls: Option<Tls>,
-    /// The prefix of all keys and channels: 1 to 64 of `A-Z a-z 0-9 . _ : -`. Programs that share
-    /// locks share a namespace. Default: `tenure`.
+    /// The prefix of all keys and channels: 1 to 64 of `A-Z a-z 0-9 . _ : -`. Programs share locks only if
+    /// they use the same namespace. Default: `tenure`.
     pub namespace: String,
     /// The name of the connections in `CLIENT LIST`: printable ASCII without spaces.
     /// Default: `tenure`.
     pub client_name: String,
-    /// The longest that connecting may take, with TLS and login. Default: 5 s.
+    /// How long connecting may take, including TLS and login. Default: 5 s.
     pub connect_timeout: Duration,
-    /// The longest that the answer to a command may take. Default: 2 s.
+    /// How long the server may take to answer a command. Default: 2 s.
     pub command_timeout: Duration,
-    /// How many replicas must have a grant before it counts; at most 100. Default: 0.
+    /// How many replicas must have a grant before it counts, at most 100. Default: 0.
     pub wait_replicas: u32,
-    /// How long to wait for them; below the command timeout. Default: 1 s.
+    /// How long to wait for the replicas; must be shorter than `command_timeout`. Default: 1 s.
     pub wait_timeout: Duration,
-    /// What to do after a restart of the server, which may have lost holds. Default: grant.
+    /// What to do after the server has restarted and may have lost holds. Default: grant.
     pub after_restart: AfterRestart,
-    /// The longest ttl that may be asked for, 50 ms to 24 h. Default: 24 h, or 60 s with
-    /// [`AfterRestart::Wait`], because that is how long it waits.
+    /// The longest ttl that a claim may ask for, 50 ms to 24 h. Default: 24 h, or 60 s with
+    /// [`AfterRestart::Wait`], which waits this long after a restart.
     pub max_ttl: Option<Duration>,
     /// Whether to refuse a server that may evict keys when its memory is full. Default: no.
     pub require_noeviction: bool,
@@ -72,10 +72,10 @@ pub enum Topology {
     Sentinel {
         /// The sentinels, asked in this order.
         sentinels: Vec<Address>,
-        /// The name under which they watch the primary.
+        /// The name under which they monitor the primary.
         service: String,
     },
-    /// Some servers of a cluster; the others are found through them.
+    /// Some servers of a cluster, from which the others are discovered.
     Cluster(Vec<Address>),
 }
 
@@ -104,32 +104,32 @@ pub struct Tls {
     pub cert: Option<PathBuf>,
     /// A PEM file with the private key of `cert`. Default: none.
     pub key: Option<PathBuf>,
-    /// The name that the server's certificate must have. Default: the host of the address.
+    /// The name that the server's certificate must be valid for. Default: the host of the address.
     pub server_name: Option<String>,
 }
 
-/// What to do after a restart of the server, which may have lost holds.
+/// What to do after the server has restarted and may have lost holds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AfterRestart {
-    /// Grant at once: right if the server keeps what it acknowledged, or if the fence is checked.
+    /// Grant at once. Right if the server keeps everything it has acknowledged, or if the fence is checked.
     #[default]
     Grant,
     /// Grant nothing until every hold from before the restart has ended.
     Wait,
 }
 
-/// A password. It appears in no debug output.
+/// A password. Its `Debug` output does not contain it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps a password to itself.
+    /// Wraps a password.
     pub fn new(text: impl Into<String>) -> Secret {
         Secret(text.into())
     }
 
-    /// The password, for the login and for nothing else.
+    /// The password. Only for logging in.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -156,7 +156,7 @@ impl RedisConfig {
     /// The schemes of the URLs that [`from_url`](RedisConfig::from_url) reads.
     pub const SCHEMES: [&str; 8] = crate::engines::REDIS_SCHEMES;
 
-    /// The defaults.
+    /// A configuration with the defaults.
     pub fn new(topology: Topology) -> RedisConfig {
         RedisConfig {
             topology,
@@ -178,8 +178,8 @@ impl RedisConfig {
         }
     }
 
-    /// Reads a URL. The second part are the options of the query that are not Redis's, such as `ttl`
-    /// and `wait`, decoded.
+    /// Reads a URL. Also returns the query options that are not for Redis, such as `ttl` and `wait`,
+    /// percent-decoded.
     ///
     /// | URL | what |
     /// |---|---|
@@ -227,7 +227,7 @@ impl RedisConfig {
         }
     }
 
-    /// The longest ttl that may be asked for: `max_ttl`, or its default.
+    /// The longest ttl that a claim may ask for: `max_ttl` or its default.
     pub(crate) fn longest_ttl(&self) -> Duration {
         self.max_ttl.unwrap_or(match self.after_restart {
             AfterRestart::Grant => LONGEST_TTL,
@@ -235,11 +235,11 @@ impl RedisConfig {
         })
     }
 
-    /// Refuses what cannot work, before anything is sent.
+    /// Refuses a configuration that cannot work, before anything is sent.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_topology()?;
         self.check_tls()?;
-        // Braces would begin a hash tag and move every line of a cluster to one server.
+        // Braces would start a hash tag, and put every line of a cluster on one server.
         check_name("namespace", &self.namespace, "A-Z a-z 0-9 . _ : -", |c| {
             c.is_ascii_alphanumeric() || "._:-".contains(c)
         })?;
@@ -267,7 +267,7 @@ impl RedisConfig {
             }
             Topology::Cluster(_) if self.db != 0 => {
                 let reason = format!("a cluster has no database {}", self.db);
-                return Err(Error::invalid(reason).next("leave db out; a namespace separates too"));
+                return Err(Error::invalid(reason).next("leave db out; use a namespace instead"));
             }
             Topology::Cluster(nodes) => nodes,
         };
@@ -310,7 +310,7 @@ fn joined(addresses: &[Address]) -> String {
 
 fn check_service(service: &str) -> Result<()> {
     if service.is_empty() || service.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        let reason = "the service of the sentinels is empty, or has spaces in it";
+        let reason = "the service name for the sentinels is empty or contains spaces";
         return Err(Error::invalid(reason)
             .next("write redis-sentinel://host1,host2/service, as in `sentinel monitor`"));
     }

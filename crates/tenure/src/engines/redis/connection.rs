@@ -1,13 +1,15 @@
-//! One connection to one server, which reconnects for as long as it is needed.
+//! One connection to one server. It reconnects for as long as it is needed.
 //!
-//! Callers queue commands from any thread, and they are sent in the order of calls. The first command
-//! on an idle connection is written at once; later ones are batched by the task that reads. That task
-//! lives on the runtime of the first caller; when that runtime goes, the next call starts another, and when
-//! it does not run, the watchdog's takes over (see `takeover`).
+//! Callers queue commands from any thread, and commands are sent in the order of the calls. The first command on
+//! an idle connection is written at once; later ones are batched by the task that reads. That task lives on
+//! the runtime of the first caller. If that runtime ends, the next call starts another task; if it is not being
+//! polled, the watchdog's runtime takes over (see `takeover`).
 //! When a connection breaks, everything sent on it fails as in doubt: nothing is ever sent twice.
 
+mod groups;
 pub(super) mod handshake;
 mod outgoing;
+mod queue;
 pub(super) mod registry;
 pub(super) mod server_clock;
 pub(super) mod stream;
@@ -20,6 +22,7 @@ use std::task::Waker;
 
 use tokio::runtime::Handle;
 
+use self::groups::Gathered;
 use self::handshake::Greeting;
 pub(super) use self::outgoing::{Outgoing, Reply, ReplyTo};
 use self::server_clock::ServerClock;
@@ -29,8 +32,9 @@ use super::config::Address;
 use super::protocol::answer::{self, Marks, PlaceAfter};
 use super::protocol::layout::partition;
 use super::protocol::refusal::Refusal;
-use super::protocol::request::{Request, ScriptForm};
-use super::protocol::resp::{self, Value};
+use super::protocol::request::Request;
+use super::protocol::resp::Value;
+use super::protocol::scripts::ScriptForm;
 use super::router::beside;
 use super::shared::Shared;
 use super::turns;
@@ -43,11 +47,11 @@ use crate::model::name::Name;
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// Receives pushes, and stays open.
+    /// Receives pushes and stays open.
     Turns,
-    /// Receives no pushes, and stays open.
+    /// Receives no pushes and stays open.
     Commands,
-    /// The watchdog's: receives no pushes, and closes after a while without requests.
+    /// For the watchdog: receives no pushes, and closes after some time without requests.
     Lifeline,
 }
 
@@ -71,29 +75,33 @@ pub(super) struct Connection {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) phase: Phase,
-    /// Encoded and not written yet.
+    /// Not encoded yet: it goes behind what is.
+    gathered: Gathered,
+    /// Encoded, but not written yet.
     pub(super) out: Vec<u8>,
-    /// One for each answer that is still due, in order.
+    /// One entry for each answer that is still due, in order.
     pub(super) pending: VecDeque<Pending>,
-    /// How many of them, counted from the end, are entirely in `out`.
+    /// How many of these, counted from the back, are entirely in `out`.
     pub(super) unwritten: usize,
     /// Requests that came while there was no connection.
-    backlog: Vec<(Request, Outgoing)>,
+    backlog: Vec<(Arc<Request>, Outgoing)>,
     /// The partitions for which this connection has sent a hello.
     greeted: [u64; 4],
     /// The partitions whose channel this connection has subscribed to.
     subscribed: [u64; 4],
     /// The scripts whose text was sent on this connection.
-    taught: u8,
+    taught: u16,
     /// The run id of the server at the other end, or of the last one.
     run_id: String,
-    /// The server's address, if the sentinels gave it.
+    /// The server's address, if it came from the sentinels.
     pub(super) primary: Option<Address>,
     /// The most replicas that the server had during this connection.
     pub(super) replicas: usize,
     pub(super) writer: Option<Writer>,
     pub(super) waker: Option<Waker>,
     pub(super) kicked: bool,
+    /// Several tasks have just been woken by their answers. The reading task runs after them and writes what they send.
+    pub(super) crowded: bool,
     /// Whether the reading task has set its timer.
     pub(super) timed: bool,
     pub(super) last_heard: Moment,
@@ -101,12 +109,12 @@ pub(super) struct State {
 
 #[derive(Default)]
 pub(super) enum Phase {
-    /// There were no requests yet, or none for a while.
+    /// There have been no requests yet, or none for a while.
     #[default]
     Idle,
     Connecting,
     Up,
-    /// The last attempt failed, and it is too early for the next.
+    /// The last attempt failed, and it is too early for another.
     Down(Error),
     Closed,
 }
@@ -133,14 +141,19 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, if that task still drives the connection.
+    /// The state, if the task with this number still drives the connection.
     pub(super) fn state_of(&self, driver: u64) -> Option<MutexGuard<'_, State>> {
         let state = self.state();
         self.driver.is(driver).then_some(state)
     }
 
-    /// Sends a request, in the order of calls. A failure reaches whoever waits for the answer.
-    pub(super) fn send(self: &Arc<Connection>, request: &Request, outgoing: Outgoing) {
+    /// Sends a request, in the order of the calls. A failure is reported as its reply.
+    pub(super) fn send(
+        self: &Arc<Connection>,
+        request: impl Into<Arc<Request>>,
+        outgoing: Outgoing,
+    ) {
+        let request = request.into();
         if self.purpose != Purpose::Lifeline {
             self.shared.registry.wakeup.asked();
         }
@@ -149,11 +162,11 @@ impl Connection {
             Phase::Up => {
                 let lazy = outgoing.lazy;
                 state.enqueue(&self.shared, self.purpose, request, outgoing);
-                let kick = if lazy { state.kick() } else { state.push_out() };
+                let kick = if lazy { state.kick() } else { state.push_out(&self.shared) };
                 drop(state);
                 kick.into_iter().for_each(Waker::wake);
             }
-            Phase::Connecting => state.backlog.push((request.clone(), outgoing)),
+            Phase::Connecting => state.backlog.push((request, outgoing)),
             Phase::Idle => {
                 let Ok(runtime) = Handle::try_current() else {
                     drop(state);
@@ -163,10 +176,10 @@ impl Connection {
                     return;
                 };
                 state.phase = Phase::Connecting;
-                state.backlog.push((request.clone(), outgoing));
+                state.backlog.push((request, outgoing));
                 let driver = self.driver.next(&state);
                 drop(state);
-                // A runtime that is shutting down drops it at once, which takes the lock.
+                // After unlocking: a runtime that is shutting down drops the task here, which locks.
                 runtime.spawn(self.clone().drive(driver));
             }
             Phase::Down(error) => {
@@ -181,7 +194,7 @@ impl Connection {
         }
     }
 
-    /// Makes sure that the connection is up or will be, if this is called on a runtime.
+    /// Connects unless the connection is up. Does nothing outside of a runtime.
     pub(super) fn wake_up(self: &Arc<Connection>) {
         let mut state = self.state();
         if let (Phase::Idle, Ok(runtime)) = (&state.phase, Handle::try_current()) {
@@ -192,7 +205,7 @@ impl Connection {
         }
     }
 
-    /// Closes the connection once everything queued is written.
+    /// Closes the connection as soon as everything queued has been written.
     pub(super) fn close(&self) {
         let waker = {
             let mut state = self.state();
@@ -202,7 +215,7 @@ impl Connection {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Drops the connection and makes a new one: the server has changed, or is no longer the primary.
+    /// Reconnects, because the server has been replaced or is no longer the primary.
     pub(super) fn reconnect(&self) {
         let waker = {
             let mut state = self.state();
@@ -212,7 +225,7 @@ impl Connection {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// The connection is up: sends the requests that came meanwhile.
+    /// The connection is up: sends the requests that were queued while it was being made.
     pub(super) fn is_up(self: &Arc<Connection>, driver: u64, writer: Writer, greeting: &Greeting) {
         let (run_id, primary) = (greeting.run_id.clone(), greeting.primary.clone());
         let now = self.shared.setup.now();
@@ -231,7 +244,7 @@ impl Connection {
             state.subscribe(&self.shared, partition, now);
         }
         for (request, outgoing) in backlog {
-            state.enqueue(&self.shared, self.purpose, &request, outgoing);
+            state.enqueue(&self.shared, self.purpose, request, outgoing);
         }
         drop(state);
         if self.purpose == Purpose::Turns && !self.shared.setup.is_cluster {
@@ -242,11 +255,12 @@ impl Connection {
         }
     }
 
-    /// The connection broke, or could not be made: tells everyone who waits why.
+    /// The connection broke or could not be made: passes the error to every request that waits.
     pub(super) fn is_down(&self, driver: u64, error: &Error, phase: Phase) {
         let Some(mut state) = self.state_of(driver) else { return };
         let closed = matches!(state.phase, Phase::Closed);
-        let State { pending, backlog, unwritten, run_id, .. } = std::mem::take(&mut *state);
+        let State { pending, gathered, backlog, unwritten, run_id, .. } =
+            std::mem::take(&mut *state);
         state.run_id = run_id;
         state.phase = if closed { Phase::Closed } else { phase };
         drop(state);
@@ -254,6 +268,7 @@ impl Connection {
         for (at, pending) in pending.into_iter().enumerate() {
             pending.reply.fail(&self.shared, error, at < sent);
         }
+        gathered.into_replies().for_each(|reply| reply.fail(&self.shared, error, false));
         for (_, outgoing) in backlog {
             outgoing.fail(&self.shared, error);
         }
@@ -284,6 +299,7 @@ impl Connection {
                 early.into_iter().for_each(|early| turns::deliver_to_place(self, early));
             }
             ReplyTo::Left(ack, leave) => self.has_left(ack, leave, value),
+            ReplyTo::Group(steps) => self.heard_group(sent, steps, value),
             ReplyTo::Ticked(name) => {
                 if let Some(marks) = answer::read_marks(&value) {
                     self.go_on(name, marks);
@@ -316,10 +332,10 @@ impl Connection {
         if let Value::Error(text) = &value
             && Refusal::read(text) == Refusal::NoScript
         {
-            // The watchdog would send it again, but only after this thread's next claim.
+            // The watchdog would send it again, but maybe not before this thread's next claim.
             let request = self.shared.setup.layout.leave(&leave, true);
             let outgoing = Outgoing::new(ReplyTo::Left(ack, leave));
-            return self.send(&request, Outgoing { form: ScriptForm::Text, ..outgoing });
+            return self.send(request, Outgoing { form: ScriptForm::Text, ..outgoing });
         }
         match answer::read_leave(&value) {
             None => drop(ack),
@@ -330,7 +346,7 @@ impl Connection {
         }
     }
 
-    /// Handles what an answer says besides.
+    /// Acts on the marks of an answer.
     pub(super) fn go_on(self: &Arc<Connection>, name: Name, Marks { more, mute }: Marks) {
         if more {
             self.tick(name);
@@ -354,7 +370,7 @@ impl Connection {
         self.wake_up();
     }
 
-    /// The server did not keep the partition all the time: it needs another hello.
+    /// Another server has kept the partition in the meantime, so this one needs another hello.
     pub(super) fn greet_again(&self, partition: u16) {
         unmark(&mut self.state().greeted, partition);
     }
@@ -364,126 +380,18 @@ impl Connection {
         unmark(&mut self.state().subscribed, partition);
     }
 
-    /// A step stopped at its bound: continues it.
+    /// Continues a step that stopped at its limit.
     pub(super) fn tick(self: &Arc<Connection>, name: Name) {
         let request = self.shared.setup.layout.tick(&name);
-        // With its text, because nobody waits for the answer and could send it again.
+        // Send the script's text: nobody waits for the answer, or would repeat the step after NOSCRIPT.
         self.send(
-            &request,
+            request,
             Outgoing { form: ScriptForm::Text, ..Outgoing::new(ReplyTo::Ticked(name)) },
         );
     }
 }
 
-impl State {
-    fn enqueue(
-        &mut self,
-        shared: &Shared,
-        purpose: Purpose,
-        request: &Request,
-        outgoing: Outgoing,
-    ) {
-        let Outgoing { form, reply, may_wait, asking, wait, .. } = outgoing;
-        let sent = shared.setup.now();
-        let partition = request.partition();
-        // While a slot is migrating here, so is what the partition remembers.
-        if request.counts() && !asking && mark(&mut self.greeted, partition) {
-            // With its text: it must run before the step, whether or not the server has the script.
-            shared
-                .setup
-                .layout
-                .hello(partition, &self.run_id)
-                .encode(ScriptForm::Text, &mut self.out);
-            self.expect(sent, ReplyTo::Hello(partition));
-        }
-        if may_wait && purpose == Purpose::Turns && shared.setup.is_cluster {
-            self.subscribe(shared, partition, sent);
-        }
-        if asking {
-            self.queue(&[b"ASKING"], sent, ReplyTo::Nobody);
-        }
-        // The first of its kind goes with its text: nobody repeats a leave that came from `Drop`.
-        let bit = request.script().map_or(0, |script| 1 << script as u8);
-        let form = if self.taught & bit == bit { form } else { ScriptForm::Text };
-        self.taught |= bit;
-        request.encode(form, &mut self.out);
-        self.expect(sent, reply);
-        if let Some((replicas, millis, heard)) = wait {
-            shared.setup.layout.mark(partition, &mut self.out);
-            self.expect(sent, ReplyTo::Nobody);
-            let (replicas, millis) = (replicas.to_string(), millis.to_string());
-            let parts: [&[u8]; 3] = [b"WAIT", replicas.as_bytes(), millis.as_bytes()];
-            self.queue(&parts, sent, ReplyTo::One(heard));
-        }
-    }
-
-    fn subscribe(&mut self, shared: &Shared, partition: u16, sent: Moment) {
-        if mark(&mut self.subscribed, partition) {
-            let channel = shared.setup.layout.channel(partition);
-            self.queue(&[b"SSUBSCRIBE", channel.as_bytes()], sent, ReplyTo::Subscribed(partition));
-        }
-    }
-
-    pub(super) fn queue(&mut self, parts: &[&[u8]], sent: Moment, reply: ReplyTo) {
-        resp::command(&mut self.out, parts);
-        self.expect(sent, reply);
-    }
-
-    fn expect(&mut self, sent: Moment, reply: ReplyTo) {
-        self.pending.push_back(Pending { sent, reply });
-        self.unwritten += 1;
-    }
-
-    /// Writes at once if nothing else is under way; otherwise leaves it to the reading task, which batches.
-    fn push_out(&mut self) -> Option<Waker> {
-        let quiet = self.pending.len() == self.unwritten;
-        if quiet && self.write() && self.timed {
-            return None;
-        }
-        self.kick()
-    }
-
-    /// Writes as much as the socket accepts. Returns whether that was everything.
-    fn write(&mut self) -> bool {
-        let Some(Ok(written)) = self.writer.as_ref().map(|writer| writer.try_write(&self.out))
-        else {
-            return false;
-        };
-        self.written(written)
-    }
-
-    /// Whether a request is queued or an answer due.
-    pub(super) fn is_under_way(&self) -> bool {
-        !(self.pending.is_empty() && self.out.is_empty() && self.backlog.is_empty())
-    }
-
-    /// Ends the connection, so that the next caller's runtime drives the next one.
-    pub(super) fn end(&mut self) {
-        let run_id = std::mem::take(&mut self.run_id);
-        *self = State { run_id, ..State::default() };
-    }
-
-    /// Returns whether everything is written.
-    pub(super) fn written(&mut self, bytes: usize) -> bool {
-        if bytes > 0 {
-            // Which command was cut does not matter: all of them may have arrived.
-            self.unwritten = 0;
-        }
-        if bytes == self.out.len() {
-            self.out.clear();
-            self.out.shrink_to(1 << 16);
-        } else {
-            self.out.drain(..bytes);
-        }
-        self.out.is_empty()
-    }
-
-    fn kick(&mut self) -> Option<Waker> {
-        if std::mem::replace(&mut self.kicked, true) { None } else { self.waker.take() }
-    }
-}
-
-/// Marks a partition; returns whether it was not marked before.
+/// Marks a partition. Returns whether it was unmarked before.
 fn mark(bits: &mut [u64; 4], partition: u16) -> bool {
     let (word, bit) = (&mut bits[usize::from(partition >> 6) & 3], 1 << (partition & 63));
     let before = *word & bit != 0;

@@ -1,8 +1,7 @@
-//! Is this server, or are these servers, fit for locks?
+//! Checks whether the servers are fit for locks.
 //!
-//! Each server that matters is looked at over a connection of its own: the one that is named, the
-//! primary that the sentinels name with its replicas, all servers of a cluster. What is found of several
-//! in the same words is said once.
+//! Every server that matters is examined over its own connection: the single server, the primary and its
+//! replicas behind sentinels, or all servers of a cluster. A finding that several servers share is reported once.
 
 mod clocks;
 mod prefix;
@@ -28,23 +27,22 @@ use super::shared::Shared;
 use crate::engine::Finding;
 use crate::model::error::{Error, ErrorKind, Result};
 
-/// How long all questions to one server may take, as a multiple of what one may: a large database is
-/// walked.
+/// The time limit for all questions to one server, as a multiple of the limit for one: a large database is scanned.
 const PATIENCE: u32 = 30;
 
-/// What was found of which server; of none in particular, what is true of all together.
+/// A finding and the server it is about; `None` if it is about all servers together.
 type Found = (Option<Address>, Finding);
 
-/// What one server has shown of itself.
+/// What examining one server has shown.
 #[derive(Default)]
 struct Visit {
     findings: Vec<Finding>,
-    /// Those that it names.
+    /// The replicas that the server names.
     replicas: Vec<Address>,
     clock: Option<Ahead>,
 }
 
-/// What was found so far, and how the clocks go.
+/// The findings so far, and the clocks of the servers.
 #[derive(Default)]
 struct Round {
     found: Vec<Found>,
@@ -66,10 +64,10 @@ impl Round {
     }
 }
 
-/// Looks at every server that matters.
+/// Examines every server that matters.
 ///
 /// # Cancel safety
-/// Safe: what was written to try the user's rights goes by itself.
+/// Safe: the keys that were written to test permissions expire.
 pub(super) async fn findings(shared: &Shared) -> Result<Vec<Finding>> {
     Examiner { shared, setup: &shared.setup }.examine().await
 }
@@ -120,7 +118,7 @@ impl Examiner<'_> {
             let asked = async {
                 clocks::read(&mut self.shared.sentinels.talk_to_sentinel(sentinel).await?).await
             };
-            // One that does not answer was found before.
+            // A sentinel that does not answer has been reported above.
             let clock = self
                 .limited(self.setup.config.connect_timeout / 4, asked)
                 .await
@@ -155,7 +153,7 @@ impl Examiner<'_> {
                 Err(error) => failure = error,
             }
         }
-        // A server that is part of no cluster can be reached, and says so for itself.
+        // A server that is not part of a cluster can be reached, and its own findings say so.
         let Some(replicas) = known else {
             let Some(seed) = seeds.first().filter(|_| failure.kind() != ErrorKind::Unavailable)
             else {
@@ -197,16 +195,18 @@ impl Examiner<'_> {
         }
     }
 
-    /// Everything about one server.
+    /// Examines one server.
     async fn visit(&self, address: &Address, part: Part) -> Result<Visit> {
         let talk = self
             .limited(self.setup.config.connect_timeout, SerialConnection::open(self.setup, address))
             .await;
         let mut talk = match talk {
             Ok(talk) => talk,
-            // A certificate, or the socket's own rights.
+            // A certificate was refused, or the permissions of the socket file forbid it.
             Err(error) if error.kind() == ErrorKind::Denied => {
-                let fix = error.advice().unwrap_or("see to the certificates and rights of both");
+                let fix = error
+                    .advice()
+                    .unwrap_or("check the certificates and permissions on both sides");
                 let finding = Finding::problem("reach", error.reason()).fix(fix);
                 return Ok(Visit { findings: vec![finding], ..Visit::default() });
             }
@@ -276,7 +276,7 @@ impl Examiner<'_> {
         rights.findings(address, talk).await
     }
 
-    /// Who else could come in, or listen.
+    /// Whether others could connect or listen in.
     fn exposure(&self, address: &Address) -> Finding {
         let near = match address {
             Address::Unix(_) => true,
@@ -293,10 +293,10 @@ impl Examiner<'_> {
                 Finding::good("exposure", "a certificate of the client, and TLS")
             }
             (false, _) => Finding::warning("exposure", "no password")
-                .why("whoever reaches the server can release what others hold")
+                .why("anyone who can reach the server can release locks that others hold")
                 .fix("give tenure a user of its own; docs/engines/redis.md has its line"),
             (true, false) => Finding::warning("exposure", "no TLS")
-                .why("the password and the ids of claims can be read on the way")
+                .why("the password and the claim ids can be read on the network")
                 .fix("rediss:// instead of redis://, if the server speaks TLS"),
         }
     }
@@ -326,7 +326,7 @@ fn unreachable(error: &Error, part: Part) -> Finding {
             .why("the names that it keeps cannot be claimed")
             .fix("is the server up, and reachable from here?"),
         Part::Replica => Finding::warning("reach", error.reason())
-            .why("it may become the primary, and could not be looked at")
+            .why("it may become the primary, but could not be examined")
             .fix("is the replica up, and reachable from here?"),
     }
 }
@@ -338,7 +338,7 @@ fn agreement(all: usize, named: &[Address], silent: &[String]) -> Finding {
     if let Some(other) = named.iter().find(|other| *other != first) {
         return Finding::warning("sentinels", format!("some name {first}, some {other}"))
             .why("a failover is under way, or the sentinels are cut off from each other")
-            .fix("look again; SENTINEL CKQUORUM says whether they can agree");
+            .fix("check again; SENTINEL CKQUORUM says whether they can agree");
     }
     let what = format!("{count} of {all} name {first}");
     if silent.is_empty() && all >= 3 {
@@ -346,15 +346,15 @@ fn agreement(all: usize, named: &[Address], silent: &[String]) -> Finding {
     }
     if silent.is_empty() {
         return Finding::warning("sentinels", format!("{what}; the URL names fewer than three"))
-            .why("if these are gone, the next primary is not found")
+            .why("if these fail, the next primary cannot be found")
             .fix("name all of them in the URL");
     }
     Finding::warning("sentinels", format!("{what}; {}", silent.join("; ")))
-        .why("with fewer than a majority of them nobody takes over from a primary that fails")
+        .why("without a majority of sentinels, no server takes over from a primary that fails")
         .fix("bring them back, or take them out of the URL")
 }
 
-/// The replicas that a map of slots names: each item has first slot, last slot, primary, replicas.
+/// The replicas in a map of slots. Each item has the first slot, the last slot, the primary and the replicas.
 fn replicas_of(asked: &Address, slots: &Value) -> Vec<Address> {
     let ranges = slots.as_list().unwrap_or_default().iter().filter_map(Value::as_list);
     let items = ranges.flat_map(|range| range.get(3..).unwrap_or_default());
@@ -364,8 +364,7 @@ fn replicas_of(asked: &Address, slots: &Value) -> Vec<Address> {
     all
 }
 
-/// What was found of several servers in the same words, said once, with the servers' names where there
-/// is more than one.
+/// Merges equal findings about several servers into one, which names the servers if there is more than one.
 fn merged(found: Vec<Found>) -> Vec<Finding> {
     let mut servers: Vec<&Address> =
         found.iter().filter_map(|(server, _)| server.as_ref()).collect();
@@ -393,7 +392,7 @@ fn merged(found: Vec<Found>) -> Vec<Finding> {
             Finding { what, ..finding }
         })
         .collect();
-    // In the order in which things were looked at, whichever server was first.
+    // In the order of the checks, no matter which server came first.
     let order: Vec<_> = all.iter().map(|finding| finding.check).collect();
     let place = |check: &str| order.iter().position(|known| *known == check);
     all.sort_by_key(|finding| (place(finding.check), std::cmp::Reverse(finding.mark)));

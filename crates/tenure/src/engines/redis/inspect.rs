@@ -1,4 +1,4 @@
-//! Reads without changing anything: who holds, who waits, is the server there.
+//! Reads without changing anything: who holds, who waits, and whether the server answers.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) async fn health(steps: &Steps) -> Result<()> {
     Ok(())
 }
 
-/// A plain command.
+/// Sends a plain command and waits for the answer.
 async fn ask(steps: &Steps, connection: Arc<Connection>, request: Request) -> Result<Value> {
     steps.receive_value(steps.send_on(connection, request, SendOptions::default())).await
 }
@@ -46,7 +46,7 @@ pub(super) async fn page(steps: &Steps, scope: Scope) -> Result<Page> {
     }
 }
 
-/// The names that are wanted, in order, at least until there are more than `limit`.
+/// The names in scope, in order, stopping once there are more than `limit`.
 async fn views(
     steps: &Steps,
     names: Vec<Name>,
@@ -55,7 +55,7 @@ async fn views(
 ) -> Result<Vec<View>> {
     let mut views = Vec::new();
     for some in names.chunks(256) {
-        // All are asked before the first is waited for.
+        // Ask for all of them before waiting for the first.
         let mut asked = Vec::new();
         for name in some {
             let request = steps.shared.setup.layout.view(name);

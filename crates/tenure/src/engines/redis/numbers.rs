@@ -1,4 +1,4 @@
-//! The highest numbers that this process has seen: a server that has lost its memory must go on above them.
+//! The highest numbers that this process has seen. A server that has lost its memory must continue above them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -6,7 +6,8 @@ use super::protocol::layout::{PARTITIONS, partition};
 use crate::model::claim::{Claim, Fence};
 
 pub(super) struct Numbers {
-    /// By partition. They count apart, so the highest of all would push every partition on with each claim.
+    /// By partition, because each partition counts on its own: one maximum for all would raise every
+    /// partition with each claim.
     seen: Box<[AtomicU64]>,
     highest: AtomicU64,
 }
@@ -20,7 +21,7 @@ impl Default for Numbers {
 
 impl Numbers {
     pub(super) fn saw(&self, partition: u16, fence: Fence) {
-        // No fence is that high; a number from elsewhere must not stop the partition for ever.
+        // A fence cannot be that high. A bogus number from outside must not stop the partition for good.
         let possible = fence.get() < 1 << 53;
         if let Some(seen) = self.seen.get(usize::from(partition)).filter(|_| possible) {
             seen.fetch_max(fence.get(), Relaxed);
@@ -28,12 +29,13 @@ impl Numbers {
         }
     }
 
-    /// The highest number that a claim must be above, as far as this process knows.
+    /// The number that a claim must be above, as far as this process knows.
     pub(super) fn before(&self, claim: &Claim) -> Fence {
-        if claim.seen.get() > self.highest.load(Relaxed) {
-            // From elsewhere, so it may be of this very name.
-            return claim.seen;
+        let seen = Fence::new(self.seen[usize::from(partition(&claim.name))].load(Relaxed));
+        // One that comes from another process may be about this very name.
+        match claim.on_behalf || claim.seen.get() > self.highest.load(Relaxed) {
+            true => claim.seen.max(seen),
+            false => seen,
         }
-        Fence::new(self.seen[usize::from(partition(&claim.name))].load(Relaxed))
     }
 }

@@ -1,4 +1,4 @@
-//! Where the waiting claims of this process stand.
+//! Which claims of this process wait, and at which places.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,27 +12,27 @@ use crate::model::name::Name;
 
 type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
 
-/// The claims of this process that wait, or waited before they held. Pushes name a claim by its
-/// ticket: the id is a secret, and a channel is not.
+/// The claims of this process that wait, or waited before they held. Pushes name a claim by its ticket,
+/// because its id is a secret and channels are not.
 #[derive(Default)]
 pub(super) struct Places(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
     by_ticket: HashMap<(u16, Ticket), Spot>,
-    /// Every claim that may wait, from its first request to its end; where it stands, once it does.
+    /// Every claim that may wait, from its first request to its end, with its place once it has one.
     by_id: HashMap<ClaimId, Option<(u16, Ticket)>>,
-    /// How many stand in line for a name.
+    /// How many claims wait for each name.
     lines: HashMap<Name, u32>,
-    /// Pushes for tickets that nobody here is known to have: where commands have a connection of their own,
-    /// a push can overtake the answer that says who stands there.
+    /// Pushes for tickets that are not known here (yet): where commands have a connection of their own, a
+    /// push can overtake the answer that tells the claim its place.
     early: VecDeque<PlacePush>,
 }
 
-/// How many early pushes are kept, at most.
+/// The largest number of early pushes that are kept.
 const MOST_EARLY: usize = 256;
 
-/// A push for the claim at a place. It may come before the answer that says whose place that is.
+/// A push to the claim at a place. It may arrive before the answer that says which claim that is.
 pub(super) struct PlacePush {
     pub(super) at: (u16, Ticket),
     pub(super) heard: Moment,
@@ -44,8 +44,8 @@ pub(super) struct PlacePush {
 pub(super) struct Spot {
     pub(super) name: Name,
     pub(super) id: ClaimId,
-    /// When the last request that was answered *waiting* was sent, and the highest fence then. An
-    /// answer that reports the grant does not count: the grant is older.
+    /// When the last request that was answered *waiting* was sent, and the highest fence at that time. An
+    /// answer that reports the grant does not count, because the grant is older than the answer.
     pub(super) base: Moment,
     pub(super) floor: Fence,
 }
@@ -67,15 +67,15 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The claim is about to be sent. Returns whether others stand in line for the name.
+    /// Records a claim that is about to be sent. Returns whether others are known to wait for the name.
     pub(super) fn expect(&self, name: &Name, id: ClaimId) -> bool {
         let mut table = self.table();
         table.by_id.entry(id).or_default();
         table.lines.contains_key(name)
     }
 
-    /// The claim was answered *waiting*. If it has left meanwhile, nothing is recorded. Returns what was pushed
-    /// to it before that.
+    /// Records the place of a claim that was answered *waiting*, unless it has left in the meantime.
+    /// Returns the pushes for this place that arrived earlier.
     pub(super) fn stands(
         &self,
         at: (u16, Ticket),
@@ -109,7 +109,7 @@ impl Places {
         early.into_iter().filter(|early| early.heard >= base).collect()
     }
 
-    /// The request of the claim was not sent. If it was its first, the claim is forgotten.
+    /// The claim's request was not sent. If it was the first, the claim is forgotten.
     pub(super) fn not_sent(&self, id: &ClaimId) {
         let mut table = self.table();
         if table.by_id.get(id) == Some(&None) {
@@ -117,7 +117,7 @@ impl Places {
         }
     }
 
-    /// The claim has ended. Returns whether it stood in line for the name, or others do.
+    /// Forgets a claim that has ended. Returns whether it waited for the name, or others do.
     pub(super) fn forget(&self, name: &Name, id: &ClaimId) -> bool {
         let mut table = self.table();
         match table.by_id.remove(id) {
@@ -129,8 +129,8 @@ impl Places {
         }
     }
 
-    /// The hold with this fence has ended, and nobody will leave it. A claim that waits again by now
-    /// stays.
+    /// Forgets a claim whose hold with this fence was lost, because nobody will leave it. A claim that
+    /// already waits again is kept.
     pub(super) fn lost(&self, name: &Name, id: &ClaimId, fence: Fence) {
         let waits_again = {
             let table = self.table();
@@ -143,7 +143,7 @@ impl Places {
         }
     }
 
-    /// The claim that a push is for. A push for an unknown ticket is kept until its claim is known.
+    /// Returns the claim that a push is for. A push for an unknown ticket is kept until its claim is known.
     pub(super) fn find(&self, early: PlacePush) -> Option<(Spot, PlacePush)> {
         let mut table = self.table();
         if let Some(spot) = table.by_ticket.get(&early.at) {
@@ -154,6 +154,11 @@ impl Places {
         }
         table.early.push_back(early);
         None
+    }
+
+    /// Whether claims of this process are known to wait for the name.
+    pub(super) fn has_line(&self, name: &Name) -> bool {
+        self.table().lines.contains_key(name)
     }
 
     pub(super) fn all(&self) -> Vec<(Name, ClaimId)> {

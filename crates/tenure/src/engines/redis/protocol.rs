@@ -1,6 +1,7 @@
-//! What goes over the wire: commands and scripts out, answers, refusals and pushes in. No IO.
+//! The wire format: commands and scripts out; answers, refusals and pushes in. No IO.
 
 pub(crate) mod answer;
+pub(crate) mod group;
 pub(crate) mod layout;
 pub(crate) mod push;
 pub(crate) mod refusal;

@@ -1,5 +1,5 @@
-//! Which connection a step takes: to the one server, to the primary that the sentinels name, or to the
-//! server of a cluster that keeps the partition.
+//! Chooses the connection for a step: to the single server, to the primary that the sentinels name, or to
+//! the server of a cluster that keeps the partition.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use super::connection::{Connection, Purpose, Target};
 use super::shared::Shared;
 use crate::model::error::{Error, ErrorKind, Result};
 
-/// The connections of one side: the callers', or the watchdog's.
+/// The callers' connections, or the watchdog's.
 pub(super) struct Router {
     shared: Arc<Shared>,
     purpose: Purpose,
@@ -19,7 +19,7 @@ pub(super) struct Router {
 enum Connections {
     One {
         commands: Arc<Connection>,
-        /// The same, unless commands wait for replicas there.
+        /// The same connection, unless commands wait for replicas on theirs.
         pushes: Arc<Connection>,
     },
     Cluster(Mutex<HashMap<Address, Arc<Connection>>>),
@@ -35,7 +35,7 @@ impl Router {
         let connections = match (target(), target()) {
             (Some(one), Some(other)) => {
                 let pushes = Connection::new(shared.clone(), one, purpose);
-                // A command behind a WAIT would wait with it.
+                // A WAIT holds up every command after it, so pushes get a connection of their own.
                 let commands =
                     match shared.setup.config.wait_replicas > 0 && purpose == Purpose::Turns {
                         true => Connection::new(shared.clone(), other, Purpose::Commands),
@@ -65,7 +65,7 @@ impl Router {
         }
     }
 
-    /// The connection to a server by its address; for clusters.
+    /// The connection to the server at an address, in a cluster.
     pub(super) fn at(&self, address: &Address) -> Arc<Connection> {
         match &self.connections {
             Connections::One { commands, .. } => commands.clone(),
@@ -115,7 +115,7 @@ fn nobody(partition: u16) -> Error {
     Error::new(ErrorKind::Unavailable, reason).not_now()
 }
 
-/// A server that does not know its own host has the host of the server that named it.
+/// Completes an address: a server that does not know its own host is on the host of the server that named it.
 pub(super) fn beside(asked: &Address, named: Address) -> Address {
     match (asked, named) {
         (Address::Tcp { host, .. }, Address::Tcp { host: unnamed, port })

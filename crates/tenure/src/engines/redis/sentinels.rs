@@ -1,9 +1,9 @@
 //! Which server is the primary, according to the sentinels.
 //!
-//! A primary that was replaced goes on accepting writes for seconds, until the sentinels have made it a
-//! replica. So every connection to a primary is accompanied by one to each sentinel, which says when
-//! another server takes over; and when a server has lost a replica, its answers count only if the
-//! sentinels agree that it is still the primary.
+//! A primary that was replaced accepts writes for some more seconds, until the sentinels have made it a
+//! replica. So every connection to a primary is accompanied by one to each sentinel, which reports when
+//! another server takes over. And when a server has lost a replica, its answers count only if the sentinels
+//! agree that it is still the primary.
 
 use std::future::{Future, pending, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,18 +21,18 @@ use super::setup::Setup;
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::moment::Moment;
 
-/// After the second, a sentinel names the server that takes over; after the first, all of them do.
+/// After the second event one sentinel names the new primary; after the first, all of them do.
 const EVENTS: [&[u8]; 2] = [b"+switch-master", b"+failover-state-reconf-slaves"];
-/// A sentinel that was silent for this long is asked.
+/// A sentinel that has been silent for this long is asked.
 const ASK_EVERY: Duration = Duration::from_secs(5);
-/// The sentinels tell each other within this time.
+/// Within this time a change has spread to all sentinels.
 const SPREAD: Duration = Duration::from_secs(3);
 /// How long a sentinel may take to answer while a renewal waits for it.
 const AT_ONCE: Duration = Duration::from_millis(300);
-/// A replica that was last heard of longer ago may have lost its primary.
+/// A replica that was last heard from longer ago than this, in seconds, may have lost its primary.
 const LONGEST_LAG: u64 = 3;
 
-/// What a sentinel said last: another server has taken over.
+/// The last change of the primary that a sentinel reported.
 #[derive(Clone)]
 struct Switch {
     from: Address,
@@ -40,7 +40,7 @@ struct Switch {
     heard: Moment,
 }
 
-/// What the sentinels know, and how they are asked.
+/// What the sentinels have said, and how to ask them.
 pub(super) struct Sentinels {
     setup: Arc<Setup>,
     /// The last change of the primary that one of them reported.
@@ -50,7 +50,7 @@ pub(super) struct Sentinels {
 /// Why a server may no longer be the primary.
 pub(super) struct Doubt {
     pub(super) error: Error,
-    /// It is certain that it is not.
+    /// Another server is certainly the primary.
     pub(super) is_replaced: bool,
 }
 
@@ -76,8 +76,8 @@ impl Sentinels {
         }
     }
 
-    /// The primary that most of the sentinels name. One that has just been named instead of another
-    /// comes first: the other sentinels may not have heard of it.
+    /// Connects to the primary that most of the sentinels name. A server that one of them has just named in
+    /// place of another is tried first: the other sentinels may not know of it yet.
     pub(super) async fn greet_primary(&self, purpose: Purpose) -> Result<(Stream, Greeting)> {
         let switch = self.switch().clone();
         let recent = switch.filter(|switch| self.setup.now().since(switch.heard) < 2 * SPREAD);
@@ -126,7 +126,7 @@ impl Sentinels {
         sentinel: &Address,
         service: &str,
     ) -> Result<Option<Address>> {
-        // One sentinel that hangs must not use up the time for the others.
+        // A sentinel that hangs must not use up the time of the others.
         let limit = self.setup.config.connect_timeout / 4;
         let asked = async {
             let mut talk = self.talk_to_sentinel(sentinel).await?;
@@ -167,7 +167,7 @@ impl Sentinels {
         }
     }
 
-    /// The primary that this sentinel names instead of `primary`, as soon as it does.
+    /// Waits until this sentinel names another primary than `primary`, and returns that.
     async fn listen_to(
         &self,
         sentinel: &Address,
@@ -187,7 +187,7 @@ impl Sentinels {
             timeout(limit, begun).await.unwrap_or_else(|_| Err(silent(sentinel, limit)));
         let (mut talk, mut before) = begun?;
         while before.as_ref().is_some_and(|before| before != primary) {
-            // Either we or this sentinel missed a change: the others know which.
+            // Either we or this sentinel missed a change: the other sentinels know which.
             let known = self.switch().clone();
             let is_behind =
                 known.is_some_and(|it| Some(&it.from) == before.as_ref() && it.to == *primary);
@@ -215,8 +215,8 @@ impl Sentinels {
         }
     }
 
-    /// Whether the answers of the server at the end of `connection` count; `heard` is what it says of its
-    /// replicas, asked afterwards. A replica that is gone may be the primary by now.
+    /// Checks whether the answers of the server at the other end of `connection` count. `heard` is what the
+    /// server said about its replicas afterwards: a replica that has disconnected may be the new primary.
     pub(super) async fn confirm(
         &self,
         connection: &Connection,
@@ -224,7 +224,7 @@ impl Sentinels {
     ) -> Result<(), Doubt> {
         let lost = || Error::new(ErrorKind::Unavailable, "the connection was closed");
         let Reply { value, .. } = heard.await.map_err(|_| lost())??;
-        // The user may not run INFO.
+        // No text: the user is not allowed to run INFO.
         let Some(info) = value.as_str() else { return Ok(()) };
         let no_primary = || {
             let reason = "the server is no longer the primary";
@@ -268,7 +268,7 @@ async fn primary_of(talk: &mut SerialConnection<'_>, service: &str) -> Result<Op
     Ok(host.as_str().zip(port).map(|(host, port)| Address::Tcp { host: host.to_owned(), port }))
 }
 
-/// The servers that were named, the most often named first.
+/// The named servers, the one that was named most often first.
 fn by_votes(named: Vec<Address>) -> Vec<Address> {
     let votes = |address: &Address| named.iter().filter(|other| *other == address).count();
     let mut all: Vec<Address> = Vec::new();
@@ -286,7 +286,7 @@ fn silent(sentinel: &Address, limit: Duration) -> Error {
     Error::new(ErrorKind::Unavailable, reason)
 }
 
-/// A line of a primary about a replica that follows it.
+/// Whether a line of `INFO` describes a replica that follows this primary.
 fn is_replica_here(line: &str) -> bool {
     let facts = line.strip_prefix("slave").and_then(|rest| rest.split_once(':'));
     let Some((number, facts)) = facts else { return false };
@@ -296,7 +296,7 @@ fn is_replica_here(line: &str) -> bool {
         && fact("lag=").and_then(|lag| lag.parse().ok()).is_some_and(|lag: u64| lag <= LONGEST_LAG)
 }
 
-/// Runs all at once, until `enough` have succeeded or all have ended.
+/// Runs all futures at once until `enough` have succeeded or all have ended.
 async fn gather<T, F>(all: Vec<F>, enough: usize) -> Vec<Result<T>>
 where
     F: Future<Output = Result<T>>,

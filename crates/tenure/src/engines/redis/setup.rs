@@ -1,4 +1,4 @@
-//! What does not change once an engine was opened: its configuration, and what follows from that.
+//! What stays the same for as long as an engine is open: its configuration, and what follows from it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;

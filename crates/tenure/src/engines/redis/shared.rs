@@ -1,5 +1,5 @@
-//! What the callers' side of an engine and the watchdog's have in common, and what happens when a server
-//! turns out to be another one than before.
+//! What the callers' connections and the watchdog's share, and what to do when a server turns out to be
+//! another one than before.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) clocks: Clocks,
     pub(super) waiting: WaitingClaims,
     pub(super) numbers: Numbers,
-    /// The side that hears pushes.
+    /// The callers' steps, whose connections receive the pushes.
     callers: OnceLock<Weak<Steps>>,
 }
 
@@ -47,27 +47,27 @@ impl Shared {
         let _ = self.callers.set(Arc::downgrade(steps));
     }
 
-    /// Sees to it that pushes come through, if this is called on a runtime.
+    /// Makes sure that the connection for pushes is up. Does nothing outside of a runtime.
     pub(super) fn listen(&self) {
         let connections = self.registry.all();
         let hears = |connection: &&Arc<Connection>| connection.purpose == Purpose::Turns;
         connections.iter().filter(hears).for_each(Connection::wake_up);
     }
 
-    /// Asks the servers of a cluster which of them keeps what.
+    /// Asks the servers of a cluster for its map.
     ///
     /// # Cancel safety
-    /// Safe: without an answer nothing is changed.
+    /// Safe: without an answer nothing changes.
     pub(super) async fn learn_map(&self) -> Result<()> {
         let moved = self.cluster.learn().await?;
         self.taken_over(&moved);
         Ok(())
     }
 
-    /// The same if nothing is known: the cluster was out of reach when it was opened.
+    /// The same, but only if no map is known: the cluster was unreachable when the engine was opened.
     ///
     /// # Cancel safety
-    /// Safe: without an answer nothing is changed.
+    /// Safe: without an answer nothing changes.
     pub(super) async fn know_map(&self) -> Result<()> {
         match self.cluster.is_unknown() {
             true => self.learn_map().await,
@@ -75,8 +75,8 @@ impl Shared {
         }
     }
 
-    /// The server at the end of `connection` may not be the primary any more: every connection there is made
-    /// anew.
+    /// The server at the other end of `connection` may no longer be the primary: reconnects everything that
+    /// is connected to it.
     pub(super) fn primary_changed(&self, connection: &Connection, why: &Refusal) {
         if self.setup.is_cluster {
             if *why == Refusal::NotPrimary {
@@ -84,14 +84,14 @@ impl Shared {
             }
             return;
         }
-        // Only sentinels would name another, and they are asked at most once a second.
+        // Reconnecting helps only where sentinels may name another server, and is done at most once a second.
         let asks = *why == Refusal::NotPrimary || matches!(connection.target, Target::Sentinels);
         if asks {
             self.registry.reconnect_all(self.setup.now());
         }
     }
 
-    /// The partitions of a cluster in which someone waits for what this connection must hear.
+    /// The partitions of a cluster whose pushes this connection must receive, because claims wait there.
     pub(super) fn waited_for_at(&self, connection: &Connection) -> Vec<u16> {
         let Target::Fixed(address) = &connection.target else { return Vec::new() };
         if !self.setup.is_cluster || connection.purpose != Purpose::Turns {
@@ -102,15 +102,15 @@ impl Shared {
         waited_for
     }
 
-    /// The partition lives there now. Whoever waits in it must be heard there.
+    /// The partition is now kept at `address`: pushes to the claims that wait there come from that server.
     pub(super) fn moved(&self, partition: u16, address: Address) {
         if self.cluster.set(partition, address) {
             self.taken_over(&[partition]);
         }
     }
 
-    /// Other servers keep the partitions now, which may not know all that was granted. One that keeps
-    /// a partition for the second time must be told again how far its numbers have come.
+    /// Other servers now keep these partitions, and may not know everything that was granted. A server that
+    /// keeps a partition for the second time needs another hello, which raises its numbers.
     pub(super) fn taken_over(&self, partitions: &[u16]) {
         let connections = self.registry.all();
         for partition in partitions {
@@ -120,7 +120,7 @@ impl Shared {
         self.waiting.check_holds_in(partitions);
     }
 
-    /// Sees to it that pushes for the partition come through from where it lives.
+    /// Subscribes to the partition's pushes at the server that now keeps it, if claims wait there.
     fn follow(&self, partition: u16) {
         let steps = self.callers.get().and_then(Weak::upgrade);
         if let Some(steps) = steps.filter(|_| self.waiting.places.partitions().contains(&partition))
@@ -130,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// Another server than before is at the end of `connection`: it may not know what was granted last.
+    /// The server at the other end of `connection` is not the one from before: it may not know the last grants.
     pub(super) fn is_another(&self, connection: &Connection) {
         match (&connection.target, self.setup.is_cluster) {
             (Target::Fixed(address), true) => {
@@ -140,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// The server at the end of `connection` does not keep the partition any more.
+    /// The server at the other end of `connection` no longer keeps the partition.
     pub(super) fn unsubscribed(&self, connection: &Connection, channel: &str) {
         let tag = channel.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
         if let Some(partition) = tag.and_then(|(partition, _)| partition.parse().ok()) {

@@ -1,4 +1,4 @@
-//! Sends a step, and waits for its answer wherever the servers say that it belongs.
+//! Sends a step, follows the servers' redirections, and waits for the answer.
 
 use std::sync::Arc;
 
@@ -7,8 +7,9 @@ use tokio::sync::oneshot;
 use super::connection::{Connection, Outgoing, Reply, ReplyTo, Target};
 use super::protocol::answer::{Marks, unexpected};
 use super::protocol::refusal::Refusal;
-use super::protocol::request::{Request, ScriptForm};
+use super::protocol::request::Request;
 use super::protocol::resp::Value;
+use super::protocol::scripts::ScriptForm;
 use super::router::{Router, beside};
 use super::shared::Shared;
 use crate::model::claim::ClaimId;
@@ -19,7 +20,7 @@ use crate::model::name::Name;
 /// How often a step follows the server's redirections before it gives up for now.
 const MOST_DIRECTIONS: u32 = 6;
 
-/// One side of an engine: the callers', or the watchdog's.
+/// The steps that callers send, or those that the watchdog sends.
 pub(super) struct Steps {
     pub(super) shared: Arc<Shared>,
     pub(super) router: Router,
@@ -27,10 +28,10 @@ pub(super) struct Steps {
 
 /// A step that was sent.
 pub(super) struct PendingStep {
-    request: Request,
-    /// The claim that it is about, if it may put it in line.
+    request: Arc<Request>,
+    /// The claim that may get a place in the line by this step.
     place: Option<(Name, ClaimId)>,
-    /// It is no yes until so many replicas have it.
+    /// A grant counts only once enough replicas have it.
     counted: bool,
     pub(super) connection: Arc<Connection>,
     reply: oneshot::Receiver<Result<Reply>>,
@@ -52,7 +53,7 @@ pub(super) struct SendOptions {
     pub(super) asking: bool,
 }
 
-/// An answer, when what it answers was sent, and how many replicas have it.
+/// An answer, when its request was sent, and how many replicas have the result.
 pub(super) struct StepReply<T> {
     pub(super) answer: T,
     pub(super) sent: Moment,
@@ -61,8 +62,13 @@ pub(super) struct StepReply<T> {
 }
 
 impl Steps {
-    /// Sends a step now, in the order of calls.
-    pub(super) fn send(&self, request: Request, options: SendOptions) -> Result<PendingStep> {
+    /// Sends a step now, in the order of the calls.
+    pub(super) fn send(
+        &self,
+        request: impl Into<Arc<Request>>,
+        options: SendOptions,
+    ) -> Result<PendingStep> {
+        let request = request.into();
         let connection = self.router.to(request.partition())?;
         Ok(self.send_on(connection, request, options))
     }
@@ -70,9 +76,10 @@ impl Steps {
     pub(super) fn send_on(
         &self,
         connection: Arc<Connection>,
-        request: Request,
+        request: impl Into<Arc<Request>>,
         options: SendOptions,
     ) -> PendingStep {
+        let request = request.into();
         let SendOptions { place, counted, with_text, asking } = options;
         let (sender, reply) = oneshot::channel();
         let to = match place.clone() {
@@ -91,12 +98,12 @@ impl Steps {
         let form = if with_text { ScriptForm::Text } else { ScriptForm::Hash };
         let may_wait = place.is_some();
         let outgoing = Outgoing { form, may_wait, asking, wait, ..Outgoing::new(to) };
-        connection.send(&request, outgoing);
+        connection.send(request.clone(), outgoing);
         PendingStep { request, place, counted, connection, reply, replicas }
     }
 
-    /// Waits for the answer, and follows redirections until there is one. `read` parses it, given
-    /// when the step was sent; `None` if no script gives such an answer.
+    /// Waits for the answer and follows redirections until there is one. `read` parses it and is given the
+    /// time at which the step was sent; it returns `None` for an answer that no script gives.
     pub(super) async fn receive<T>(
         &self,
         mut pending: PendingStep,
@@ -143,11 +150,11 @@ impl Steps {
                 value => return Ok(value),
             }
         }
-        let reason = "the servers redirect each other in circles";
+        let reason = "the servers redirect the request in a circle";
         Err(Error::new(ErrorKind::Unavailable, reason).not_now())
     }
 
-    /// Sends it again as the server says, or gives up.
+    /// Sends the step again as the server says, or gives up.
     fn follow(&self, pending: PendingStep, refusal: Refusal, text: &str) -> Result<PendingStep> {
         let PendingStep { request, place, counted, connection, .. } = pending;
         let options = SendOptions { place, counted, ..SendOptions::default() };

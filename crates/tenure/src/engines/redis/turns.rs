@@ -1,11 +1,11 @@
-//! Turns that are pushed, and the claims that they are for.
+//! Delivers pushed turns to the claims they are for.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use super::connection::{Connection, Outgoing, ReplyTo};
 use super::places::{PlacePush, Places};
 use super::protocol::push::{HowEnded, Push, read_push};
-use super::protocol::request::ScriptForm;
+use super::protocol::scripts::ScriptForm;
 use super::shared::Shared;
 use crate::engine::Turns;
 use crate::model::claim::{ClaimId, Grant, Leave, Turn, look_again};
@@ -13,7 +13,7 @@ use crate::model::moment::Moment;
 use crate::model::name::Name;
 use crate::observe;
 
-/// The claims of this process that wait, and the clients that hear of their turns.
+/// The claims of this process that wait, and the clients that their turns are delivered to.
 #[derive(Default)]
 pub(super) struct WaitingClaims {
     pub(super) places: Places,
@@ -44,7 +44,7 @@ impl WaitingClaims {
         }
     }
 
-    /// This user may not subscribe, so no turn arrives: every waiter asks.
+    /// This user may not subscribe, so no push arrives: every waiting claim has to ask.
     pub(super) fn all_ask_again(&self) {
         for (name, id) in self.places.all() {
             self.deliver(&name, &id, Turn::LookAgain);
@@ -62,8 +62,8 @@ impl WaitingClaims {
     }
 }
 
-/// A push came over `connection`. `base` is when the last request that was answered there before it
-/// was sent: what was pushed happened after that.
+/// Handles a push that came over `connection`. `base` is when the last request answered on that connection
+/// was sent: the pushed event happened after that.
 pub(super) fn pushed(connection: &Arc<Connection>, base: Moment, text: &[u8]) {
     let Shared { setup, waiting, .. } = &*connection.shared;
     let now = setup.now();
@@ -102,7 +102,7 @@ pub(super) fn pushed(connection: &Arc<Connection>, base: Moment, text: &[u8]) {
     }
 }
 
-/// Delivers a push to its claim, now or once its claim is known.
+/// Delivers a push to its claim, now or as soon as the claim is known.
 pub(super) fn deliver_to_place(connection: &Arc<Connection>, early: PlacePush) {
     let Shared { setup, waiting, numbers, .. } = &*connection.shared;
     let Some((spot, early)) = waiting.places.find(early) else { return };
@@ -116,7 +116,7 @@ pub(super) fn deliver_to_place(connection: &Arc<Connection>, early: PlacePush) {
             }
             let mut grant = Grant::new(fence, base.max(spot.base), life, first_life);
             if setup.config.wait_replicas > 0 {
-                // Nobody has counted the replicas that have the grant: renew first.
+                // Nobody has counted the replicas that have this grant: renew before starting on it.
                 grant.start_by = Moment::ORIGIN;
             }
             Turn::Granted(grant)
@@ -131,7 +131,7 @@ pub(super) fn deliver_to_place(connection: &Arc<Connection>, early: PlacePush) {
         let leave = Leave { only: Some(fence), unbegun: true, ..leave };
         let request = setup.layout.leave(&leave, true);
         let outgoing = Outgoing::new(ReplyTo::Ticked(leave.name));
-        connection.send(&request, Outgoing { form: ScriptForm::Text, ..outgoing });
+        connection.send(request, Outgoing { form: ScriptForm::Text, ..outgoing });
     }
 }
 
@@ -161,8 +161,8 @@ mod tests {
         fn look_again(&self, _: u32) {}
     }
 
-    /// A claim that is about to be answered *waiting*, with ticket 7 after fence 5, and what is pushed
-    /// before that. Returns what its owner hears.
+    /// Sends `pushes` to a claim that is then answered *waiting* with ticket 7, after fence 5. Returns the
+    /// turns that its owner receives.
     fn heard(pushes: &[&str], sent_before_push: bool) -> Vec<Turn> {
         let address = Address::Tcp { host: "127.0.0.1".into(), port: 1 };
         let redis =
@@ -190,7 +190,7 @@ mod tests {
         heard.0.lock().unwrap().clone()
     }
 
-    /// Where commands have a connection of their own, the turn can be there before the place is.
+    /// Where commands have a connection of their own, the turn can arrive before the place is known.
     #[test]
     fn a_turn_that_overtakes_the_answer_waiting_is_kept() {
         let turns = heard(&["G P 7 9 2000 1"], true);

@@ -1,11 +1,11 @@
 //! A file whose contents are guarded.
 //!
-//! Beside `PATH` lies `PATH.fence` with the highest fence that was seen, as text. It is the lock that
-//! writers take in turn, and both files are only ever replaced as a whole: the fence first, so that
-//! whoever is killed in between has at worst raised a fence that was its own to raise.
+//! Beside `PATH` there is `PATH.fence`, with the highest fence seen so far as text. Writers lock it in turn. Both
+//! files are only ever replaced as a whole, the fence first: a writer that is killed in between has at worst raised
+//! the fence to its own.
 //!
-//! For local file systems. A writer that is *stopped* in the middle of [`write()`] holds up the others
-//! until it goes on or is killed. Deleting `PATH.fence` forgets the fence.
+//! For local file systems. A writer that is *stopped* in the middle of [`write()`] blocks the others
+//! until it continues or is killed. Deleting `PATH.fence` forgets the fence.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
@@ -18,12 +18,12 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use super::{GuardError, check, is_fence};
 use crate::model::claim::Fence;
 
-/// Replaces the contents of the file if `fence` is not lower than any that was seen of it.
+/// Replaces the contents of the file, unless a higher fence than `fence` has been seen.
 ///
-/// Readers see the old contents or the new, never a part; the new ones are on the disk when it
-/// returns. The file keeps its mode, and not its owner; a symbolic link is followed.
+/// Readers see the old contents or the new, never a mixture; the new ones are on the disk when this
+/// returns. The file keeps its mode, but not its owner. A symbolic link is followed.
 ///
-/// It blocks, on the disk and on other writers: in async code call it by `spawn_blocking`.
+/// It blocks on the disk and on other writers: in async code, use `spawn_blocking`.
 ///
 /// ```
 /// # async fn example(tenure: tenure::Tenure, folder: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
@@ -34,8 +34,8 @@ use crate::model::claim::Fence;
 /// ```
 ///
 /// # Errors
-/// `Stale` if a higher fence was seen. `Failed` with what the file system says; the contents are
-/// then the old ones, or the new ones that may not be on the disk yet.
+/// `Stale` if a higher fence has been seen. `Failed` with the error of the file system; the contents are then the
+/// old ones, or the new ones, which may not be on the disk yet.
 pub fn write(
     path: impl AsRef<Path>,
     fence: Fence,
@@ -44,7 +44,7 @@ pub fn write(
     replace(path.as_ref(), fence, contents.as_ref(), |_| {})
 }
 
-/// Between two steps, where a test ends its process.
+/// A point between two steps, where a test kills its process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Point {
     Checked,
@@ -71,16 +71,16 @@ fn replace(
     }
     at(Point::Checked);
     let mode = std::fs::metadata(&place.file).ok().map(|file| file.permissions());
-    let next = RequestBuilder::new(place.beside(".fence-write"), contents, mode)?;
+    let next = TempFile::new(place.beside(".fence-write"), contents, mode)?;
     at(Point::Written);
-    // Locked before anyone can find it, and until the contents are there too.
+    // Locked before anyone can find it, until the contents are written, too.
     let _raised = match seen == Some(fence) {
         true => None,
         false => {
             let mode = memory.metadata()?.permissions();
             let number = format!("{fence}\n");
             let raised =
-                RequestBuilder::new(place.beside(".fence-raise"), number.as_bytes(), Some(mode))?;
+                TempFile::new(place.beside(".fence-raise"), number.as_bytes(), Some(mode))?;
             flock(&raised.file, FlockOperation::NonBlockingLockExclusive)
                 .map_err(io::Error::from)?;
             at(Point::Noted);
@@ -94,7 +94,7 @@ fn replace(
     Ok(())
 }
 
-/// The file itself, however it was called, and its folder.
+/// The file itself, with links resolved, and its folder.
 struct Place {
     file: PathBuf,
     folder: File,
@@ -121,8 +121,8 @@ impl Place {
         name.into()
     }
 
-    /// Waits until nobody else writes. The lock is on the file that bears the name, which another
-    /// may have replaced while this one waited for the lock.
+    /// Waits until nobody else writes. The lock must be on the file that has the name now: another writer may
+    /// have replaced it during the wait.
     fn lock(&self) -> io::Result<File> {
         let path = self.beside(".fence");
         loop {
@@ -140,16 +140,16 @@ impl Place {
         }
     }
 
-    /// Gives a file its name, for good.
-    fn put(&self, mut draft: RequestBuilder, name: &Path) -> io::Result<RequestBuilder> {
-        std::fs::rename(&draft.path, name)?;
-        draft.named = true;
+    /// Gives a file its final name, durably.
+    fn put(&self, mut temp: TempFile, name: &Path) -> io::Result<TempFile> {
+        std::fs::rename(&temp.path, name)?;
+        temp.named = true;
         self.folder.sync_all()?;
-        Ok(draft)
+        Ok(temp)
     }
 }
 
-/// The highest fence; a file that was just made says none.
+/// The highest fence; `None` in a file that was just created.
 fn seen(memory: &File) -> io::Result<Option<Fence>> {
     let mut text = String::new();
     memory.take(64).read_to_string(&mut text)?;
@@ -158,43 +158,39 @@ fn seen(memory: &File) -> io::Result<Option<Fence>> {
     }
     let fence = text.strip_suffix('\n').and_then(|digits| digits.parse().ok());
     let fence = fence.filter(|fence| is_fence(*fence)).ok_or_else(|| {
-        let what = "the file with the highest fence holds something else; put it right, or delete \
-                    it to forget the fence";
+        let what = "the file with the highest fence does not contain a fence; correct it, or \
+                    delete it to forget the fence";
         io::Error::new(io::ErrorKind::InvalidData, what)
     })?;
     Ok(Some(fence))
 }
 
-/// A file on the disk that has not got its name yet. Dropped before that, it is gone.
-struct RequestBuilder {
+/// A file on the disk that does not have its final name yet. Dropping it deletes it.
+struct TempFile {
     path: PathBuf,
     file: File,
     named: bool,
 }
 
-impl RequestBuilder {
-    /// Whoever has the lock may call a file like this: what is there was left by one that was killed.
-    fn new(
-        path: PathBuf,
-        contents: &[u8],
-        mode: Option<Permissions>,
-    ) -> io::Result<RequestBuilder> {
+impl TempFile {
+    /// Only the owner of the lock uses this name: a file that exists was left by a writer that was killed.
+    fn new(path: PathBuf, contents: &[u8], mode: Option<Permissions>) -> io::Result<TempFile> {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let file = File::create_new(&path)?;
-        let mut draft = RequestBuilder { path, file, named: false };
+        let mut temp = TempFile { path, file, named: false };
         if let Some(mode) = mode {
-            draft.file.set_permissions(mode)?;
+            temp.file.set_permissions(mode)?;
         }
-        draft.file.write_all(contents)?;
-        draft.file.sync_all()?;
-        Ok(draft)
+        temp.file.write_all(contents)?;
+        temp.file.sync_all()?;
+        Ok(temp)
     }
 }
 
-impl Drop for RequestBuilder {
+impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.named {
             let _ = std::fs::remove_file(&self.path);

@@ -1,21 +1,21 @@
-//! HTTP, as a `tower` layer: requests that are guarded.
+//! Guards HTTP requests, as a `tower` layer.
 //!
-//! A request says `Tenure-Name: wallet:1` and `Tenure-Fence: 1794766114119392`. It is refused, with a
-//! body of `application/problem+json`:
+//! A request has the headers `Tenure-Name: wallet:1` and `Tenure-Fence: 1794766114119392`. It may be refused,
+//! with a body of `application/problem+json`:
 //!
 //! | status | when |
 //! |---|---|
-//! | 412 | a higher fence was seen of the name |
+//! | 412 | a higher fence has been seen for the name |
 //! | 428 | it has no fence, and its method is one that writes |
-//! | 400 | its fence is no number from 1 to 2^53 - 1, or its name is none |
-//! | 503 | whether it is too late cannot be told |
+//! | 400 | its fence is not a number from 1 to 2^53 - 1, or its name is invalid |
+//! | 503 | it cannot be determined whether it is too late |
 //!
-//! Requests of one fence are handled side by side. One with a higher fence waits until those before it
-//! have been answered, and from its arrival on all lower ones are refused: so the handler of a late
-//! request never runs after, or beside, that of a later holder. That is so in this process; where
-//! several serve the same names, pass [`Fenced`] on to what they write to.
+//! Requests with the same fence are handled concurrently. One with a higher fence waits until those before it
+//! have been answered, and from its arrival on all lower ones are refused: the handler of a late request never
+//! runs after that of a later holder, or at the same time. This holds within this process; if several processes
+//! serve the same names, pass [`Fenced`] on to the resource they write to.
 //!
-//! Who may send a request at all, and for how long it may take, is for other layers.
+//! Authorization and time limits are for other layers.
 
 mod gate;
 mod in_process;
@@ -43,22 +43,22 @@ use crate::observe;
 
 /// The header with the fence: a decimal number.
 pub const FENCE: HeaderName = HeaderName::from_static("tenure-fence");
-/// The header with the name: UTF-8, as it is.
+/// The header with the name, in UTF-8, not encoded.
 pub const NAME: HeaderName = HeaderName::from_static("tenure-name");
 
-/// Why something that remembers could not answer.
+/// Why a memory could not answer.
 pub type Failure = Box<dyn StdError + Send + Sync>;
 
-/// What remembers the highest fence of each name. [`InProcess`] forgets with its process; what is to
-/// outlast that is kept in a database, by the guard of another module.
+/// Remembers the highest fence of each name. [`InProcess`] loses it with its process; use the guard of another
+/// module to keep it in a database.
 pub trait Remember: Send + Sync + 'static {
-    /// Remembers the fence, if it is not lower than any that was seen of the name.
+    /// Remembers the fence, unless a higher one has been seen for the name.
     ///
     /// # Behavior
-    /// One step for all that share it. It never forgets; when it cannot know, it fails.
+    /// It is one atomic step for everyone who shares the memory. It never forgets; if it cannot know, it fails.
     ///
     /// # Cancel safety
-    /// It may be dropped at any point; the fence may be remembered then.
+    /// It may be dropped at any point; the fence may have been remembered.
     fn guard(
         &self,
         name: &str,
@@ -66,20 +66,20 @@ pub trait Remember: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), GuardError<Failure>>> + Send;
 }
 
-/// What a request was let in with, for its handler: one of the request's extensions.
+/// The name and the fence of an admitted request, for its handler: one of the request's extensions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Fenced {
-    /// What is guarded.
+    /// The name that is guarded.
     pub name: String,
-    /// The fence of whoever asks.
+    /// The fence of the client.
     pub fence: Fence,
 }
 
-/// How the name of a request is found.
+/// How to find the name of a request.
 type Naming = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 
-/// Puts a [`FenceService`] around a service. Its clones are one: they share what they remember.
+/// Puts a [`FenceService`] around a service. Clones share what they remember.
 pub struct FenceLayer<R> {
     memory: Arc<R>,
     gate: Arc<Gate>,
@@ -88,8 +88,8 @@ pub struct FenceLayer<R> {
 }
 
 impl<R: Remember> FenceLayer<R> {
-    /// A layer that remembers like this, takes the name from the header and requires a fence of
-    /// requests that write.
+    /// A layer with this memory, which takes the name from the header, and requires a fence for requests that
+    /// write.
     pub fn new(memory: R) -> FenceLayer<R> {
         FenceLayer {
             memory: Arc::new(memory),
@@ -99,15 +99,15 @@ impl<R: Remember> FenceLayer<R> {
         }
     }
 
-    /// Lets requests without a fence pass.
+    /// Admits requests without a fence.
     #[must_use]
     pub fn optional(mut self) -> FenceLayer<R> {
         self.required = false;
         self
     }
 
-    /// Takes the name from elsewhere, such as the path; `None` is refused. Better than a header
-    /// where it can be: whoever chooses the name chooses what is compared.
+    /// Takes the name from elsewhere, such as the path; `None` is refused. Prefer this to the header: whoever
+    /// chooses the name chooses which fences are compared.
     #[must_use]
     pub fn named_by(
         mut self,
@@ -117,7 +117,7 @@ impl<R: Remember> FenceLayer<R> {
         self
     }
 
-    /// Lets a request in, until the pass is dropped.
+    /// Admits a request until the pass is dropped.
     async fn admit(&self, parts: &mut Parts) -> Result<Option<Pass>, Problem> {
         let Some(fence) = offered(&parts.headers)? else {
             return match self.required && !parts.method.is_safe() {
@@ -126,9 +126,9 @@ impl<R: Remember> FenceLayer<R> {
             };
         };
         let name = (self.name)(parts).ok_or_else(|| refusal::bad("there is no name"))?;
-        // The same limits as for the lock: nobody fills the memory with one name.
+        // The same limits as for locks, so that nobody can fill the memory with one name.
         Name::new(Space::Lock, &name).map_err(|error| refusal::bad(error.reason()))?;
-        // First the gate: whoever is behind it can be waited for.
+        // First the gate, because it can wait for those inside.
         let pass = self.gate.enter(&name, fence).await.map_err(refusal::stale)?;
         match self.memory.guard(&name, fence).await {
             Ok(()) => {}
@@ -144,17 +144,17 @@ impl<R: Remember> FenceLayer<R> {
     }
 }
 
-/// The fence that a request comes with.
+/// The fence of a request.
 fn offered(headers: &HeaderMap) -> Result<Option<Fence>, Problem> {
     let bad = || refusal::bad("Tenure-Fence is not one number from 1 to 2^53 - 1");
     let Some(digits) = text(headers, &FENCE).map_err(|()| bad())? else { return Ok(None) };
-    // `parse` would also take a sign.
+    // `parse` would also accept a sign.
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     let fence = digits.parse().ok().filter(|_| plain).map(Fence::new);
     fence.filter(|fence| is_fence(*fence)).map(Some).ok_or_else(bad)
 }
 
-/// The one value of a header. Two are as bad as one that is no text: which of them is meant?
+/// The value of a header. Two values are as bad as one that is not text: it is unclear which one is meant.
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ()> {
     let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     match (values.next(), values.next()) {
@@ -189,7 +189,7 @@ impl<S, R> Layer<S> for FenceLayer<R> {
     }
 }
 
-/// A service that only those reach who do not come too late.
+/// A service that refuses requests that come too late.
 #[derive(Debug)]
 pub struct FenceService<S, R> {
     inner: S,
@@ -220,7 +220,7 @@ where
 
     fn call(&mut self, request: Request<Asked>) -> Self::Future {
         let layer = self.layer.clone();
-        // The one that said it was ready; the clone may not be.
+        // Use the clone that reported to be ready; the other may not be.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         Box::pin(async move {

@@ -1,13 +1,13 @@
-//! Redis, by the `redis` crate: a command that is guarded.
+//! Guards a command of Redis, with the `redis` crate.
 //!
-//! Beside each key that is written like this there is another, [`fence_key`], with the highest fence
-//! that was seen. The two are compared and written in one step, by [`SCRIPT`].
+//! Beside each guarded key there is another one, [`fence_key`], with the highest fence seen so far. [`SCRIPT`]
+//! compares and writes both in one step.
 //!
-//! The fence has a key of its own so that it stays when the value expires or is deleted, and so that
-//! readers of the value need not know of it. It never expires by itself, and takes about 100 bytes.
-//! Delete it, or give it an expiry, when no holder can be left that was granted before: from then on
-//! a late write passes. The same happens if the server forgets it: with an eviction policy
-//! of `allkeys-*`, after `FLUSHALL`, or after a failover to a replica that had not heard of it.
+//! The fence has its own key so that it stays when the value expires or is deleted, and so that
+//! readers of the value need not know of it. It never expires, and takes about 100 bytes.
+//! Delete it, or set an expiry, when no earlier holder can be left: from then on
+//! a late write passes. The same happens if the server loses it: with an eviction policy
+//! of `allkeys-*`, after `FLUSHALL`, or after a failover to a replica that did not have it yet.
 
 use std::sync::LazyLock;
 
@@ -17,16 +17,16 @@ use ::redis::{Arg, Cmd, FromRedisValue, RedisError, Script, Value, from_redis_va
 use super::{GuardError, check, is_fence};
 use crate::model::claim::Fence;
 
-/// What the server runs, for clients other than the `redis` crate.
+/// The script that the server runs, for clients other than the `redis` crate.
 ///
-/// `KEYS[1]` is the key that is written, `KEYS[2]` its [`fence_key`]. `ARGV[1]` is the fence, and what
-/// follows is the command with its words, at most some thousands; without one the fence is only
-/// remembered. It answers `[1, what the command answered]`, or `[0, the highest fence that was seen]`.
+/// `KEYS[1]` is the key to write, `KEYS[2]` its [`fence_key`]. `ARGV[1]` is the fence. The command and its
+/// arguments follow, at most some thousands; without a command the fence is only remembered. It returns
+/// `[1, the result of the command]` or `[0, the highest fence seen]`.
 pub const SCRIPT: &str = include_str!("redis/write.lua");
 
-/// Where the highest fence of a key is kept: in a cluster, where the key itself is.
+/// The key for the highest fence of a key. In a cluster, it is in the same slot.
 ///
-/// A key with a `}` and without a hash tag has no such neighbour; a cluster refuses to write it.
+/// For a key with a `}` but without a hash tag there is none; a cluster refuses to write it.
 #[must_use]
 pub fn fence_key(key: &str) -> String {
     match has_hash_tag(key) {
@@ -40,9 +40,9 @@ fn has_hash_tag(key: &str) -> bool {
     tag.is_some_and(|(tag, _)| !tag.is_empty())
 }
 
-/// Runs a command that writes `key`, if `fence` is not lower than any that was seen of it.
+/// Runs a command that writes `key`, unless a higher fence than `fence` has been seen for it.
 ///
-/// The command is one that writes this key and no other; its answer is given back.
+/// The command must write this key and no other. Its result is returned.
 ///
 /// ```
 /// # async fn example(mut connection: redis::aio::MultiplexedConnection, hold: &tenure::Hold) -> Result<(), Box<dyn std::error::Error>> {
@@ -56,11 +56,11 @@ fn has_hash_tag(key: &str) -> bool {
 /// ```
 ///
 /// # Errors
-/// `Stale` if a higher fence was seen. `Failed` with what the server or the connection says; where no
-/// answer came, it may have been written.
+/// `Stale` if a higher fence has been seen. `Failed` with the error of the server or of the connection; without
+/// an answer, it may have been written.
 ///
 /// # Cancel safety
-/// A command that was sent may be run although the future was dropped.
+/// A command that was sent may run although the future was dropped.
 pub async fn write<T: FromRedisValue>(
     connection: &mut impl ConnectionLike,
     key: &str,
@@ -76,13 +76,13 @@ pub async fn write<T: FromRedisValue>(
     Ok(from_redis_value(answer).map_err(RedisError::from)?)
 }
 
-/// Lets the caller go on if `fence` is not lower than any that was seen of `name`.
+/// Succeeds unless a higher fence than `fence` has been seen for `name`.
 ///
-/// What the caller then does is not one step with it: this is for doors, such as that of the HTTP
-/// layer, and not for writes.
+/// What the caller does afterwards is not part of the same step: use this for admission, as the HTTP layer does,
+/// and not for writes.
 ///
 /// # Errors
-/// As of [`write()`].
+/// As for [`write()`].
 ///
 /// # Cancel safety
 /// The fence may be remembered although the future was dropped.

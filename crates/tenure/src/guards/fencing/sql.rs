@@ -1,24 +1,24 @@
-//! What both databases are asked: a table of names with the highest fence of each, and one statement
-//! that raises it and says what it is now.
+//! The SQL for both databases: a table of names with the highest fence of each, and one statement that raises it
+//! and returns the result.
 //!
-//! The statement writes its row whether the fence rises or not: so the row is locked until the end of
-//! the transaction, and what follows in it is ordered with all others that are guarded by the name.
+//! The statement writes its row even if the fence does not rise: this locks the row until the end of the
+//! transaction, so everything else in it is ordered with all other transactions that the name guards.
 
 use super::{GuardError, check, is_fence};
 use crate::model::claim::Fence;
 
-/// Makes the table, if it is not there.
+/// Creates the table if it does not exist.
 pub(super) const SCHEMA: &str = include_str!("sql/schema.sql");
-/// Takes a name and a fence, and gives the highest fence of that name.
+/// Takes a name and a fence, and returns the highest fence of that name.
 pub(super) const RAISE: &str = include_str!("sql/raise.sql");
 
-/// The fence as a database counts.
+/// The fence as an integer of the database.
 pub(super) fn offered<E>(fence: Fence) -> Result<i64, GuardError<E>> {
     let number = is_fence(fence).then(|| i64::try_from(fence.get()).ok()).flatten();
     number.ok_or(GuardError::NoFence(fence))
 }
 
-/// Judges by what the statement gave.
+/// Compares the fence with the result of the statement.
 pub(super) fn judge<E>(name: &str, fence: Fence, highest: i64) -> Result<(), GuardError<E>> {
     let seen = Fence::new(u64::try_from(highest).unwrap_or_default());
     check(name, fence, seen).map_err(GuardError::Stale)

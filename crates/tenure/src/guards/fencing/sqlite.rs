@@ -1,18 +1,18 @@
-//! SQLite, by `rusqlite`: a transaction that is guarded.
+//! Guards a transaction of SQLite, with `rusqlite`.
 
 use rusqlite::{Error, Transaction};
 
 use super::{GuardError, sql};
 use crate::model::claim::Fence;
 
-/// Makes the table `tenure_fences`, if it is not there. Run it once, with your own tables.
+/// Creates the table `tenure_fences` if it does not exist. Run it once, with your own schema.
 pub const SCHEMA: &str = sql::SCHEMA;
 
-/// Lets the transaction go on if `fence` is not lower than any that was seen of `name`.
+/// Admits the transaction, unless a higher fence than `fence` has been seen for `name`.
 ///
-/// All that the transaction writes, before or after, then stands or falls with it: whoever comes with
-/// a lower fence later is refused, and whoever comes at the same time waits for its end. Begin it as
-/// [`Immediate`](rusqlite::TransactionBehavior::Immediate): one that reads before it is guarded can
+/// Everything that the transaction writes, before or after, is then covered: a later transaction with a lower
+/// fence is refused, and a concurrent one waits for the end of this one. Begin it as
+/// [`Immediate`](rusqlite::TransactionBehavior::Immediate): a transaction that reads before it is guarded may
 /// find that another has written since, and fails as busy.
 ///
 /// ```
@@ -31,7 +31,7 @@ pub const SCHEMA: &str = sql::SCHEMA;
 /// ```
 ///
 /// # Errors
-/// `Stale` if a higher fence was seen: let the transaction roll back. `Failed` with what SQLite says.
+/// `Stale` if a higher fence has been seen: let the transaction roll back. `Failed` with the error of SQLite.
 pub fn guard(
     transaction: &Transaction<'_>,
     name: &str,

@@ -1,4 +1,4 @@
-//! An answer as it is remembered.
+//! The stored form of an answer.
 
 use bytes::Bytes;
 use http::header::{
@@ -10,12 +10,12 @@ use http::{Response, StatusCode};
 use super::{REPLAYED, refusal};
 use crate::api::primitives::LONGEST_OUTCOME;
 
-/// The form in which answers are kept.
+/// The version of the format.
 const FORM: u8 = 1;
-/// It was done; the answer was too long.
+/// It was done, but the answer was too long.
 const NOT_KEPT: u8 = 2;
 
-/// Of one exchange, and not of the answer; or of one user, and of no use to whoever repeats it.
+/// Headers that belong to one exchange rather than to the answer, or to one user and not to those who retry.
 const NOT_OURS: [HeaderName; 5] = [CONNECTION, CONTENT_LENGTH, DATE, SET_COOKIE, TRANSFER_ENCODING];
 
 pub(super) struct Answer {
@@ -29,7 +29,7 @@ impl Answer {
         Answer { status, headers, body }
     }
 
-    /// What is remembered.
+    /// The bytes to remember.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let kept = self.headers.iter().filter(|(name, _)| !NOT_OURS.contains(name));
         let kept: Vec<_> = kept.collect();
@@ -46,7 +46,7 @@ impl Answer {
         if bytes.len() > LONGEST_OUTCOME { vec![NOT_KEPT] } else { bytes }
     }
 
-    /// Reads what was remembered; `None` if it is none of ours.
+    /// Parses the remembered bytes; `None` if they are not ours.
     fn read(mut bytes: &[u8]) -> Option<Answer> {
         let (form, status, count) =
             (take(&mut bytes, 1)?, take(&mut bytes, 2)?, take(&mut bytes, 2)?);
@@ -71,7 +71,7 @@ impl Answer {
     }
 }
 
-/// The answer to a request that comes again.
+/// The answer to a repeated request.
 pub(super) fn replay<Body: From<Bytes> + From<String>>(outcome: &[u8]) -> Response<Body> {
     let mut response = match Answer::read(outcome) {
         Some(answer) => answer.into_response(),
@@ -123,7 +123,7 @@ mod tests {
             for bit in 0..8 {
                 let mut bent = good.clone();
                 bent[at] ^= 1 << bit;
-                // Whatever it says, it must not panic.
+                // No matter what it contains, it must not panic.
                 let _ = Answer::read(&bent);
             }
         }

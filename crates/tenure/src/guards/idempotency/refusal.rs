@@ -1,4 +1,4 @@
-//! What a request is told that is not answered by its handler.
+//! The responses to requests that do not reach their handler.
 
 use http::StatusCode;
 
@@ -11,15 +11,16 @@ pub(super) fn bad(what: &str) -> Problem {
 }
 
 pub(super) fn missing() -> Problem {
-    let detail = "this request writes; send a key of your making, and the same when you try again";
+    let detail =
+        "this request writes; send a key of your choice, and the same key when you try again";
     let title = "An Idempotency-Key is required";
     Problem::new(StatusCode::BAD_REQUEST, "no-key", title, detail)
 }
 
-/// Not 401 or 403: whether one may ask is for others to say.
+/// Not 401 or 403: authorization is for other layers.
 pub(super) fn nobodys() -> Problem {
-    let detail = "whose key it is cannot be told, and a key that nobody owns protects nobody; say who \
-                  asks, as this service wants it said";
+    let detail = "the key belongs to no known user, so it would protect nobody; authenticate as this \
+                  service requires";
     Problem::new(StatusCode::BAD_REQUEST, "no-owner", "The Idempotency-Key has no owner", detail)
 }
 
@@ -34,9 +35,9 @@ pub(super) fn in_progress() -> Problem {
 }
 
 pub(super) fn unsettled() -> Problem {
-    let detail = "the first request with this key failed or never ended: it may have been done, or \
-                  not; find out before you send it with another key";
-    Problem::new(StatusCode::CONFLICT, "unsettled", "Nobody knows how it ended", detail)
+    let detail = "the first request with this key failed or never ended, and may or may not have been \
+                  done; find out before you send it with another key";
+    Problem::new(StatusCode::CONFLICT, "unsettled", "The outcome is unknown", detail)
 }
 
 pub(super) fn not_kept() -> Problem {
@@ -45,8 +46,8 @@ pub(super) fn not_kept() -> Problem {
 }
 
 pub(super) fn broke_off() -> Problem {
-    let detail = "the handler broke off; the request may have been done, or not";
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "broke-off", "The handler broke off", detail)
+    let detail = "the handler failed; the request may or may not have been done";
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "broke-off", "The handler failed", detail)
 }
 
 pub(super) fn failed(error: &Error) -> Problem {
@@ -57,11 +58,11 @@ pub(super) fn failed(error: &Error) -> Problem {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, kind, title, detail)
         }
         ErrorKind::Invalid => bad(error.reason()),
-        // What the engine says is for the log, not for a stranger.
+        // The engine's error is for the log, not for a stranger.
         _ => {
             crate::observe::unsettled(error);
             let detail =
-                "whether it was done before cannot be told now; nothing was done, try again";
+                "it cannot be checked now whether it was done before; nothing was done, try again";
             let (kind, title) = ("unknown-key", "The Idempotency-Key cannot be checked");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, detail)
         }

@@ -1,33 +1,33 @@
-//! How claims end without their owner's leave.
+//! How claims end other than by their owner leaving.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::model::error::{Error, ErrorKind};
 
-/// Why a claim ended without its owner's leave.
+/// Why a claim ended, other than by its owner leaving.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Ended {
-    /// Its time ran out before a renewal was answered.
+    /// Its ttl ran out before a renewal was answered.
     Expired,
     /// An operator ended it.
     Broken(Note),
-    /// The whole hold reached `max_hold`.
+    /// The hold reached `max_hold`.
     MaxHold,
-    /// The capacity was changed to less than the weight asked for.
+    /// The capacity was lowered below the claim's weight.
     Conflict {
-        /// The capacity now.
+        /// The new capacity.
         capacity: u32,
     },
-    /// The engine has lost its memory.
+    /// The engine lost its memory.
     Forgotten,
-    /// The engine's clock was set forward, and its time was over too early.
+    /// The engine's clock was set forward, so the hold ended too early.
     ClockStep {
-        /// How far, roughly.
+        /// By how much, roughly.
         by: Duration,
     },
-    /// Someone else who knows its claim id released it, or the engine has lost its memory.
+    /// Someone else who knows the claim id released it, or the engine lost its memory.
     Elsewhere,
     /// The `Tenure` was closed.
     Closed,
@@ -65,7 +65,7 @@ pub struct Note {
     pub reason: String,
 }
 
-/// What the end of a waiting claim means to its caller.
+/// The error for the caller of a waiting claim that ended.
 impl From<Ended> for Error {
     fn from(ended: Ended) -> Error {
         match ended {

@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 /// A number that rises with every grant of a name. Safe to log, and below 2^53.
 ///
-/// Hand it to whatever the hold protects, and have that refuse a number lower than the highest it
-/// has seen: then a holder that was paused and came back too late can do no harm.
+/// Pass it to the resource that the hold protects, and have that refuse every number lower than the highest it
+/// has seen. Then a holder that was paused and comes back too late can do no harm.
 ///
-/// It converts from and to `u64`, and from and to decimal digits. With the feature `serde` it is
-/// serialized as a number.
+/// It converts from and to `u64`, and from and to decimal digits. With the feature `serde` it is serialized as a
+/// number.
 ///
 /// ```
 /// use tenure::Fence;
@@ -23,19 +23,19 @@ use std::str::FromStr;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Fence(u64);
 
-/// The arrival number of a claim, which it keeps across reconnects.
+/// The arrival number of a claim, which it keeps when it reconnects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ticket(u64);
 
 macro_rules! plain_number {
     ($type:ident) => {
         impl $type {
-            /// Takes any number; `const`, where `From` cannot be.
+            /// Takes any number. Unlike `From`, this is `const`.
             pub const fn new(number: u64) -> $type {
                 $type(number)
             }
 
-            /// The number; `const`, where `From` cannot be.
+            /// The number. Unlike `From`, this is `const`.
             pub const fn get(self) -> u64 {
                 self.0
             }
@@ -53,7 +53,7 @@ macro_rules! plain_number {
             }
         }
 
-        /// Reads what `Display` writes.
+        /// Parses the format of `Display`.
         impl FromStr for $type {
             type Err = ParseIntError;
 

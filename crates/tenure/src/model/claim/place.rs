@@ -1,30 +1,30 @@
-//! Where a waiting claim stands.
+//! The place of a waiting claim.
 
 use std::time::Duration;
 
 use super::{FIRST_LIFE, Fence, Holder, Ticket};
 use crate::model::moment::Moment;
 
-/// Where a waiting claim stands, in the caller's time.
+/// The place of a waiting claim, in the caller's time.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Its arrival number.
     pub ticket: Ticket,
     /// How many wait before it.
     pub ahead: u32,
-    /// No fence up to this one can be its turn: a turn that says so is an old one.
+    /// A turn with a fence up to this one is stale.
     pub floor: Fence,
-    /// When what the engine answered was asked.
+    /// When the request that was answered was sent.
     pub asked_at: Moment,
-    /// When to ask again if no turn was pushed by then.
+    /// When to ask again if no turn has been pushed by then.
     pub look_again: Moment,
-    /// Who holds it now, or the one that ends first of those.
+    /// The holder, or the one whose hold ends first.
     pub holder: Option<Holder>,
 }
 
 impl Place {
-    /// The same for one for which there are units enough, while one before it waits for more of them. Should
-    /// that one die or give up, nobody hears of it: those right behind find out.
+    /// The same place for a claim for which enough units are free, while a claim before it waits for more of
+    /// them. If that one dies or gives up, nobody is told, so the claims right behind it must find out.
     pub(crate) fn held_up(mut self) -> Place {
         let look = self.asked_at + FIRST_LIFE * self.ahead.min(10);
         self.look_again = self.look_again.min(look);
@@ -34,7 +34,7 @@ impl Place {
 
 /// When a waiter with `ahead` others before it should look, if the next hold ends at `next_end`.
 ///
-/// Staggered, because the moment is the same for all processes that wait.
+/// Staggered, because `next_end` is the same for all processes that wait.
 pub fn look_again(next_end: Moment, ahead: u32) -> Moment {
     next_end + Duration::from_millis(1) + Duration::from_millis(5) * ahead.min(40)
 }

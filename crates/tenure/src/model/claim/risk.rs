@@ -1,4 +1,4 @@
-//! What puts a hold at risk.
+//! Why a hold is at risk.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::model::error::Error;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Risk {
-    /// No renewal was answered for half of its time.
+    /// No renewal was answered for half of the ttl.
     Unanswered,
-    /// A renewal failed, for this reason. It is tried again until the hold ends.
+    /// A renewal failed with this error. It is tried again until the hold ends.
     Failed(Error),
     /// It is lost already.
     Lost(Ended),

@@ -1,6 +1,6 @@
-//! All metrics that there are.
+//! All metrics.
 
-/// What a metric is.
+/// The kind of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MetricKind {
     /// Only rises.
@@ -11,13 +11,13 @@ pub enum MetricKind {
     Histogram,
 }
 
-/// A metric that this library tells.
+/// A metric of this library.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Metric {
-    /// Its name, as it reaches the recorder.
+    /// Its name, as the recorder sees it.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: MetricKind,
     /// Whether it is a time, in seconds.
     pub in_seconds: bool,
@@ -53,21 +53,21 @@ impl Metric {
     }
 }
 
-/// What is about a claim says where, for what and in which group.
+/// The labels of metrics about a claim: where, what for and in which group.
 const CLAIM: &[&str] = &["engine", "kind", "group"];
 
-/// All metrics that there are. Each is seen when the first such thing has happened.
+/// All metrics. Each appears when it is recorded for the first time.
 pub const METRICS: &[Metric] = &[
     counter(
         "tenure_acquisitions_total",
         &["engine", "kind", "group", "outcome"],
-        "Asks that came to an end: granted, busy, timeout (the wait was over), cancelled or error; \
+        "Requests that ended: granted, busy, timeout (the wait was over), cancelled or error; \
          of a once also settled and unsettled.",
     ),
     histogram(
         "tenure_wait_seconds",
         &["engine", "kind", "group", "outcome"],
-        "How long an ask took until its answer.",
+        "How long requests took.",
     )
     .in_seconds(),
     histogram(
@@ -77,17 +77,17 @@ pub const METRICS: &[Metric] = &[
     )
     .in_seconds(),
     gauge("tenure_held", CLAIM, "Holds of this process now."),
-    gauge("tenure_waiters", CLAIM, "Claims of this process that stand in line now."),
+    gauge("tenure_waiters", CLAIM, "Claims of this process that wait in line now."),
     gauge(
         "tenure_oldest_wait_seconds",
         &["engine", "group"],
-        "How long the claim that waits longest has waited.",
+        "How long the oldest waiting claim has waited.",
     )
     .in_seconds(),
     gauge(
         "tenure_oldest_hold_seconds",
         &["engine", "group"],
-        "How long the hold that lasts longest has lasted.",
+        "How long the oldest hold has lasted.",
     )
     .in_seconds(),
     counter(
@@ -103,13 +103,13 @@ pub const METRICS: &[Metric] = &[
     counter(
         "tenure_lost_total",
         &["engine", "kind", "group", "reason"],
-        "Holds that ended without their release: expired, broken, max_hold, conflict, forgotten, \
+        "Holds that ended other than by a release: expired, broken, max_hold, conflict, forgotten, \
          elsewhere or closed.",
     ),
     counter(
         "tenure_expired_before_release_total",
         CLAIM,
-        "Releases that came too late: the work was not exclusive to its end.",
+        "Releases that came too late: the work was not exclusive to the end.",
     ),
     counter(
         "tenure_max_hold_releases_total",
@@ -125,7 +125,7 @@ pub const METRICS: &[Metric] = &[
     counter(
         "tenure_reports_dropped_total",
         &[],
-        "Events that were not told, because whoever listens was too slow.",
+        "Events that were dropped because a listener was too slow.",
     ),
     counter(
         "tenure_stale_writes_rejected_total",
@@ -138,7 +138,7 @@ pub const METRICS: &[Metric] = &[
         "Holds that no engine protects, given out because the outage policy says so.",
     ),
     gauge("tenure_engine_up", &["engine"], "1 while the engine answers, 0 while it does not."),
-    gauge("tenure_leader", &["election"], "1 while this process leads, else 0."),
+    gauge("tenure_leader", &["election"], "1 while this process leads, otherwise 0."),
     gauge("tenure_leader_term", &["election"], "The number of the latest term of this process."),
     counter(
         "tenure_leader_transitions_total",

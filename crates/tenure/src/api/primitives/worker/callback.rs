@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Calls what the user wrote, for so long. Whatever it does, there is an answer: why it did not work.
+/// Runs a callback of the user with a time limit. Returns why it failed, no matter how it did.
 pub(super) async fn call<E: Display>(
     callback: impl Future<Output = Result<(), E>>,
     within: Duration,
 ) -> Result<(), String> {
     let mut callback = pin!(callback);
-    // After a panic it is not polled again, and what it shares with others is its own affair.
+    // After a panic it is not polled again, and state that it shares with others is the user's concern.
     let caught =
         poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| callback.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,

@@ -18,14 +18,14 @@ use crate::model::claim::Released;
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::observe::Worker as About;
 
-/// The first rest after a failure, the longest, and how often it doubles in between.
+/// The first and the longest rest after a failure, and how often it doubles in between.
 const SHORTEST_REST: Duration = Duration::from_millis(250);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 const MOST_DOUBLINGS: u32 = 5;
-/// When a worker that waits looks for the first time who leads; those that lead at once never look.
+/// When a waiting worker first looks who leads. Those that lead at once never look.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 
-/// Carries out what the [`Machine`] asks for, and tells it how that ended.
+/// Carries out the actions of the [`Machine`], and tells it how they ended.
 pub(super) struct Driver {
     pub(super) election: Election,
     pub(super) id: String,
@@ -34,17 +34,17 @@ pub(super) struct Driver {
     pub(super) stopper: Stopper,
     pub(super) states: watch::Sender<State>,
     pub(super) machine: Machine,
-    /// How often in a row it could not campaign, or not start its work.
+    /// How many times in a row it could not campaign, or not start its work.
     pub(super) failures: u32,
     pub(super) led: Led,
-    /// The number of the term that it leads, or has led until just now.
+    /// The number of the term that it leads, or led until just now.
     pub(super) term: Option<Fence>,
 }
 
-/// The term, as long as there is one.
+/// The term, while there is one.
 ///
-/// Where it is dropped while its work may run, because `run` was or panicked, it is not given to the
-/// next but left to run out.
+/// If it is dropped while its work may be running, because `run` was dropped or panicked, it is not released but
+/// runs out.
 #[derive(Default)]
 pub(super) struct Led {
     term: Option<Arc<Term>>,
@@ -87,7 +87,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Tells the machine, and everyone who watches it.
+    /// Tells the machine what happened, and publishes the new state.
     fn on(&mut self, event: Event) -> Option<Action> {
         let next = self.machine.on(event)?;
         let (from, to) = (self.machine.state(), next.machine.state());
@@ -106,7 +106,7 @@ impl Driver {
         About { name: &self.election.request.claim.name, id: &self.id, term: self.term }
     }
 
-    /// Stands in line, until it leads with enough time to stop the work again.
+    /// Waits in line until it leads, with enough time left to stop the work again.
     async fn campaign(&mut self) -> Result<Option<Action>> {
         let stopper = self.stopper.clone();
         let granted = tokio::select! {
@@ -133,8 +133,8 @@ impl Driver {
         }
     }
 
-    /// Says for whom it stands by, and again when that is another one. It looks now and then, and only
-    /// where somebody listens.
+    /// Logs which leader it is waiting for, and every new one. It asks now and then, and only if there is a
+    /// listener.
     async fn say_who_leads(&self) -> Infallible {
         let (claim, mut said, mut pause) = (&self.election.request.claim, None, FIRST_LOOK);
         loop {
@@ -143,11 +143,11 @@ impl Driver {
             if !About::is_heard() {
                 continue;
             }
-            // An engine that does not answer is the campaign's business.
+            // If the engine does not answer, the campaign handles that.
             let Ok(Some(view)) = self.election.inspect().await else { continue };
             let Some(leader) = view.holders.into_iter().next() else { continue };
             let is_this = |(key, id): &(String, String)| key == "worker" && *id == self.id;
-            // Its own turn may be on its way.
+            // It may be this worker itself, whose turn is on its way.
             let is_own = leader.details.meta.iter().any(is_this);
             if !is_own && said.replace(leader.fence) != Some(leader.fence) {
                 self.about().stands_by(&leader);
@@ -157,8 +157,7 @@ impl Driver {
 
     async fn granted(&self) -> Result<Term> {
         let term = self.election.clone().campaign().await?;
-        // A turn that was pushed has a short life until its first renewal, which may be less than
-        // stopping takes.
+        // A pushed turn has a short life until its first renewal, which may be shorter than stopping takes.
         let hold = term.hold();
         if hold.remaining() <= self.stop_within {
             hold.until_lost(hold.renew_for(self.election.request.claim.ttl)).await??;
@@ -171,7 +170,7 @@ impl Driver {
         Ok(term)
     }
 
-    /// Starts the work, and watches over the term until the work is to be stopped.
+    /// Starts the work, and watches the term until the work is to be stopped.
     async fn lead(&mut self, work: &mut impl Work) -> Option<Action> {
         let term = self.led.term.clone()?;
         self.led.work_may_run = true;
@@ -183,7 +182,7 @@ impl Driver {
         loop {
             let state = self.machine.state();
             let event = poll_fn(|cx| {
-                // The clock first: after a pause, work must not go on for a single step.
+                // Check the clock first: after a pause, the work must not run for a single step.
                 match (outlook.look(cx), state) {
                     (Standing::Lost, _) => return Poll::Ready(Ok(Event::Lost)),
                     (Standing::RunningOut, _) => return Poll::Ready(Ok(Event::RunningOut)),
@@ -191,7 +190,7 @@ impl Driver {
                     (Standing::Good, State::AtRisk) => return Poll::Ready(Ok(Event::Renewed)),
                     _ => {}
                 }
-                // Before the word to stop, so that nothing is stopped that was not even begun.
+                // Before the order to stop, so that nothing is stopped that was never started.
                 if starting && let Poll::Ready(answer) = start.as_mut().poll(cx) {
                     return Poll::Ready(Err(answer));
                 }
@@ -219,7 +218,7 @@ impl Driver {
     async fn stop(&mut self, work: &mut impl Work) -> Option<Action> {
         let stopped = call(async { work.stop().await }, self.stop_within);
         let stopped = self.noting_stop(stopped).await;
-        // Whether it ended in time is seen before anything else takes any.
+        // Checked before anything else takes time: did the work end in time?
         if !self.led.term.as_ref().is_some_and(|term| term.is_live()) {
             self.about().late();
         }
@@ -232,10 +231,10 @@ impl Driver {
     }
 
     async fn release(&mut self) -> Option<Action> {
-        // What was lost is nobody's to give back.
+        // A lost term cannot be given back.
         let term = self.led.term.take().and_then(Arc::into_inner).filter(|term| term.is_live());
         if let Some(term) = term {
-            // It is certain to end, now or by its ttl: neither this nor anyone else waits for ever.
+            // It certainly ends, now or by its ttl: neither this nor anyone else waits for ever.
             match self.noting_stop(term.resign()).await {
                 Ok(Released::InTime | Released::Late) => {}
                 Ok(Released::Unknown) => {
@@ -251,7 +250,7 @@ impl Driver {
     async fn rest(&mut self) -> Option<Action> {
         let longest = SHORTEST_REST * 2u32.pow(self.failures.min(MOST_DOUBLINGS));
         let longest = longest.min(LONGEST_REST);
-        // Not all at once: what failed for one failed for all.
+        // Randomised: what failed for one worker probably failed for all.
         let rest = longest / 2 + Duration::from_micros(any_below(longest.as_micros() as u64 / 2));
         let stopper = self.stopper.clone();
         let event = tokio::select! {
@@ -262,7 +261,7 @@ impl Driver {
         self.on(event)
     }
 
-    /// Waits for what must come to its end; that it is told to stop meanwhile is kept in mind.
+    /// Waits for something that must be completed. An order to stop is remembered in the meantime.
     async fn noting_stop<T>(&mut self, future: impl Future<Output = T>) -> T {
         let stopper = self.stopper.clone();
         let mut future = pin!(future);

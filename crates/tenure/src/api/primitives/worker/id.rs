@@ -1,15 +1,15 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Crockford's alphabet: no letter that looks like a digit.
+/// Crockford's alphabet, without letters that look like digits.
 const LETTERS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/// A ULID: 26 letters that sort by when they were made, and that nobody else makes.
+/// A ULID: 26 letters that sort by creation time and are unique.
 ///
-/// The time is for people who read logs; nothing is decided by it.
+/// The time is for people who read logs; nothing depends on it.
 pub(super) fn ulid() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut random = [0; 10];
-    // Without random bytes no claim can be made either, and that says so.
+    // Without random bytes no claim can be made either, and that is an error.
     let _ = getrandom::fill(&mut random);
     spell(since.as_millis() as u64, random)
 }
@@ -23,7 +23,7 @@ fn spell(millis: u64, random: [u8; 10]) -> String {
     (0..26).rev().map(letter).collect()
 }
 
-/// A number below `most`, for rests that must not be the same for all.
+/// A number below `most`, for random rests.
 pub(super) fn any_below(most: u64) -> u64 {
     let mut random = [0; 8];
     let _ = getrandom::fill(&mut random);
@@ -38,7 +38,7 @@ mod tests {
     fn it_is_spelled_as_a_ulid_is() {
         assert_eq!(spell(0, [0; 10]), "0".repeat(26));
         assert_eq!(spell((1 << 48) - 1, [255; 10]), format!("7{}", "Z".repeat(25)));
-        // The time of the example in the specification.
+        // The time in the example of the specification.
         assert!(spell(1_469_918_176_385, [0; 10]).starts_with("01ARYZ6S41"));
     }
 

@@ -1,4 +1,4 @@
-//! What a worker does when something happens, as a table.
+//! The state machine of a worker, as a table.
 //!
 //! No IO, no clock, no async, and nothing of the rest of the library: the picture in the docs is drawn
 //! from this file. Work is started once a term, and a term is given back only when its work has ended.
@@ -8,9 +8,9 @@ use std::fmt;
 /// What a worker is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// Nothing: it was not started yet, or has come to its end.
+    /// Nothing: it has not been started, or has ended.
     Idle,
-    /// Stands in line, or asks to.
+    /// Waiting in line, or asking to.
     Acquiring,
     /// Leads, and the work runs.
     Working,
@@ -20,12 +20,12 @@ pub enum State {
     Pausing,
     /// The work has ended and the term is being given back.
     Releasing,
-    /// Rests for a moment before it stands in line again.
+    /// Pausing before it waits in line again.
     Waiting,
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [State; 7] = [
         State::Idle,
         State::Acquiring,
@@ -36,7 +36,7 @@ impl State {
         State::Waiting,
     ];
 
-    /// As people read it.
+    /// The name of the state.
     pub const fn as_str(self) -> &'static str {
         match self {
             State::Idle => "idle",
@@ -59,11 +59,11 @@ impl fmt::Display for State {
 /// What happens to a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
-    /// It is to begin.
+    /// It is started.
     Start,
     /// It leads.
     Granted,
-    /// It does not lead: the engine cannot be reached, or refused.
+    /// It does not lead: the engine cannot be reached, or has refused.
     Failed,
     /// Renewals fail.
     Late,
@@ -71,24 +71,24 @@ pub enum Event {
     Renewed,
     /// The work could not be started.
     StartFailed,
-    /// What is left of the term is what stopping the work may take.
+    /// Only as much of the term is left as stopping the work may take.
     RunningOut,
     /// The term is over.
     Lost,
     /// The work has ended.
     Stopped,
-    /// The work could not be stopped, and may still run.
+    /// The work could not be stopped, and may still be running.
     Stuck,
-    /// The term was given back, or is left to run out.
+    /// The term was given back, or runs out.
     Released,
-    /// The rest is over.
+    /// The pause is over.
     Due,
-    /// It is to end.
+    /// It is told to stop.
     Stop,
 }
 
 impl Event {
-    /// All of them.
+    /// All events.
     pub const ALL: [Event; 13] = [
         Event::Start,
         Event::Granted,
@@ -105,7 +105,7 @@ impl Event {
         Event::Stop,
     ];
 
-    /// As people read it.
+    /// The name of the event.
     pub const fn as_str(self) -> &'static str {
         match self {
             Event::Start => "start",
@@ -131,20 +131,20 @@ impl fmt::Display for Event {
     }
 }
 
-/// What a transition asks for. Each ends with an event.
+/// What a transition asks for. Each action ends with an event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// Stand in line, until granted or failed.
+    /// Wait in line, until granted or failed.
     Campaign,
-    /// Start the work, and watch over the term.
+    /// Start the work, and watch the term.
     StartWork,
     /// Stop the work, until stopped or stuck.
     StopWork,
     /// Give the term back.
     Release,
-    /// Renew the term no more and leave it to run out: its work may still run.
+    /// Stop renewing the term, so that it runs out: its work may still be running.
     LetGo,
-    /// Rest, until due.
+    /// Pause, until due.
     Rest,
 }
 
@@ -155,19 +155,19 @@ pub struct Machine {
     stopping: bool,
 }
 
-/// Where an event leads.
+/// The result of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct Next {
-    /// The worker after it.
+    /// The machine after it.
     pub machine: Machine,
-    /// What is to be done now; nothing if what was being done goes on.
+    /// What to do now; `None` if the current action continues.
     pub action: Option<Action>,
 }
 
 impl Machine {
-    /// Every machine there is. Whether it was told to stop matters to two of the states: from the
-    /// others it stops at once, or by way of these.
+    /// All machines. Whether it was told to stop matters in only two states: in the others it stops at once, or
+    /// by way of these.
     pub const ALL: [Machine; 9] = [
         Machine::at(State::Idle),
         Machine::at(State::Acquiring),
@@ -180,7 +180,7 @@ impl Machine {
         Machine::at(State::Waiting),
     ];
 
-    /// Idle.
+    /// A machine that is idle.
     pub const fn new() -> Machine {
         Machine::at(State::Idle)
     }
@@ -193,17 +193,17 @@ impl Machine {
         Machine { state, stopping: true }
     }
 
-    /// What it is doing.
+    /// The state.
     pub const fn state(self) -> State {
         self.state
     }
 
-    /// Whether it was told to stop, and does.
+    /// Whether it was told to stop, and is stopping.
     pub const fn is_stopping(self) -> bool {
         self.stopping
     }
 
-    /// What follows from an event; `None` if it means nothing now.
+    /// The result of an event; `None` if it has no meaning in this state.
     pub fn on(self, event: Event) -> Option<Next> {
         use Event::*;
         let Machine { state, stopping } = self;
@@ -253,7 +253,7 @@ impl Next {
         Next { machine: Machine::at(state), action: Some(action) }
     }
 
-    /// With nothing to be done.
+    /// A result without an action.
     fn rest(machine: Machine) -> Next {
         Next { machine, action: None }
     }

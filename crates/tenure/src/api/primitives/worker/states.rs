@@ -4,7 +4,7 @@ use tokio::sync::watch;
 
 use super::State;
 
-/// What a worker is doing, as it goes. See [`Worker::states`](super::Worker::states).
+/// The state of a worker, which can be watched. See [`Worker::states`](super::Worker::states).
 #[derive(Clone)]
 pub struct States(watch::Receiver<State>);
 
@@ -13,25 +13,25 @@ impl States {
         States(receiver)
     }
 
-    /// What it is doing now.
+    /// The current state.
     pub fn current(&self) -> State {
         *self.0.borrow()
     }
 
-    /// What it is doing, when that has changed since the last time; `None` once the worker is gone.
-    /// Whoever is slow sees the latest state and not each one in between.
+    /// Waits for a change since the last call, and returns the new state; `None` once the worker is gone. A slow
+    /// caller gets the latest state, not every one in between.
     ///
     /// # Cancel safety
-    /// Safe: no change is missed that was not followed by another.
+    /// Safe: the latest change is never missed.
     pub async fn changed(&mut self) -> Option<State> {
         self.0.changed().await.ok()?;
         Some(*self.0.borrow_and_update())
     }
 
-    /// Waits until it is in that state; `false` if the worker is gone before.
+    /// Waits until the worker is in that state. Returns `false` if the worker is gone before.
     ///
     /// # Cancel safety
-    /// Safe: it only looks.
+    /// Safe: it only reads.
     pub async fn reach(&mut self, state: State) -> bool {
         self.0.wait_for(|now| *now == state).await.is_ok()
     }
@@ -52,8 +52,9 @@ impl Stopper {
         Stopper(watch::Sender::new(false))
     }
 
-    /// Tells it to stop. Whatever it is doing, its work is stopped, then its term released, and
-    /// [`run`](super::Worker::run) returns; one that does not run yet will not begin. Once is enough.
+    /// Tells it to stop. No matter what it is doing, its work is stopped, then its term released, and
+    /// [`run`](super::Worker::run) returns. A worker that is not running yet will not start. Further calls have
+    /// no effect.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
@@ -62,7 +63,7 @@ impl Stopper {
         *self.0.borrow()
     }
 
-    /// Waits until it was told to stop.
+    /// Waits until it is told to stop.
     pub(super) async fn told(&self) {
         // It cannot fail: this is the sender.
         let _ = self.0.subscribe().wait_for(|told| *told).await;

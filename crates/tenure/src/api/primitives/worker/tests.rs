@@ -1,25 +1,25 @@
-//! Every pair of a machine and an event, and every path through them.
+//! Tests every pair of a machine and an event, and every path through them.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use super::machine::{Action, Event, Machine, Next, State};
 
-/// What must be true of the world if the actions are carried out as they are asked for.
+/// What must be true if the actions are carried out as asked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct World {
-    /// There is a term that was neither given back nor let go of.
+    /// There is a term that was neither given back nor left to run out.
     term: bool,
-    /// The term's work was asked for, and may run.
+    /// The term's work was started, and may be running.
     work: bool,
-    /// How often work was asked for in this term.
+    /// How often work was started in this term.
     starts: u8,
-    /// Stopping the work was given up.
+    /// Stopping the work has failed.
     stuck: bool,
 }
 
 impl World {
-    /// Follows an event that was taken, and checks that what it asks for may be asked for.
+    /// Follows an event, and checks that its action is allowed.
     fn after(mut self, event: Event, next: Next) -> World {
         match event {
             Event::Granted => self = World { term: true, ..World::default() },
@@ -50,7 +50,7 @@ impl World {
     }
 }
 
-/// All that can be reached from idle by any events in any order, and the pairs that were taken.
+/// Everything that can be reached from idle by any events in any order, and the pairs on the way.
 fn walk() -> (HashSet<Machine>, HashSet<(Machine, Event)>) {
     let mut seen = HashSet::new();
     let mut taken = HashSet::new();
@@ -117,7 +117,7 @@ waiting | stop | idle
     assert_eq!(table, expected);
 }
 
-/// Once told to stop, whatever else happens, and however its callbacks end, it comes to rest.
+/// Once told to stop, it becomes idle, no matter what else happens and how its callbacks end.
 #[test]
 fn from_every_state_stop_leads_to_idle() {
     for machine in Machine::ALL {
@@ -152,7 +152,7 @@ fn whoever_was_never_elected_loses_nothing() {
     assert_eq!(losers, HashSet::from([State::Working, State::AtRisk]));
 }
 
-/// Whatever a callback does, there is an event for it that leads on.
+/// No matter what a callback does, there is an event for it that continues.
 #[test]
 fn no_callback_can_block_a_transition() {
     for machine in Machine::ALL {

@@ -48,7 +48,7 @@ CREATE TABLE claim (
     fence      INTEGER NOT NULL,      -- 0 while it waits
     first_life INTEGER NOT NULL,
     weight     INTEGER NOT NULL,
-    fixed      INTEGER NOT NULL,
+    fixed      INTEGER NOT NULL,      -- 1 a fixed capacity, 2 made by a server for a client, 3 both
     ttl        INTEGER NOT NULL,
     process    INTEGER NOT NULL,      -- 0 for one that does not end with a process
     once_keep  INTEGER,

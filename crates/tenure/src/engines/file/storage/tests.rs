@@ -1,8 +1,8 @@
-//! The storage in the file against the one in memory: the ledger takes the same random steps on both,
-//! and after each of them every answer, every word and everything that can be asked is the same.
+//! Compares the storage in the file with the one in memory: the ledger takes the same random steps on both, and
+//! after each of them every answer, every message and everything that can be asked must be the same.
 //!
-//! A statement that forgets a condition shows up here: names, spaces and processes share the tables,
-//! and each script has several of them. `TENURE_SCRIPTS` says how many, from `TENURE_FIRST_SEED`.
+//! A statement that lacks a condition shows up here: names, spaces and processes share the tables, and each script
+//! has several of them. `TENURE_SCRIPTS` sets the number of scripts, `TENURE_FIRST_SEED` the first seed.
 
 mod script;
 
@@ -15,6 +15,7 @@ use rusqlite::Connection;
 
 use self::script::Request;
 use super::*;
+use crate::engines::file::transaction::{Effects, remove_ended};
 use crate::ledger::{Answer, Ledger, Line, MOVES, Word};
 use crate::model::claim::{Broken, Forgotten, Left};
 use crate::model::name::Space;
@@ -23,7 +24,7 @@ type Memory = Line<Arc<AtomicU64>>;
 type Words = Vec<(ClaimId, Word)>;
 type Say<'a> = &'a mut dyn FnMut(&Entry, Word) -> bool;
 
-/// What a step answers.
+/// The answer to a step.
 #[derive(Debug, PartialEq)]
 enum Heard {
     Answer(Answer),
@@ -34,7 +35,7 @@ enum Heard {
     Nothing,
 }
 
-/// The same names on both shelves.
+/// The same names in both storages.
 struct Both {
     db: Connection,
     numbers: Numbers,
@@ -54,7 +55,7 @@ impl Both {
         Both { db, numbers: Numbers { last: first }, counter, lines, now, deaf }
     }
 
-    /// One step on both, and a look at everything after it.
+    /// Makes one step on both, and compares everything after it.
     fn step(&mut self, name: &Name, request: &Request) -> Heard {
         let counter = self.counter.clone();
         let mut line = self.lines.remove(name).unwrap_or_else(|| Line::new(counter));
@@ -64,14 +65,14 @@ impl Both {
         assert_eq!(theirs, ours, "the answer");
         let mut our_words = our_words;
         if matches!(request, Request::Resize(_)) {
-            // Which of those that are too heavy is told first is nobody's business.
+            // The order in which claims that are too heavy are told does not matter.
             our_words.sort_by_key(|(id, _)| *id);
             their_words.sort_by_key(|(id, _)| *id);
         }
         assert_eq!(their_words, our_words, "what was said");
         let places: Vec<_> = before.iter().map(|(entry, _)| entry.ticket).collect();
         let given_up = places.iter().copied().filter(|ticket| !has_ticket(&line, *ticket)).max();
-        // One that ended and came back in the same step was given up, too.
+        // A claim that ended and returned in the same step was given up, too.
         assert!(gap >= given_up && gap.is_none_or(|gap| places.contains(&gap)), "{gap:?}");
         self.lines.insert(name.clone(), line);
         self.compare(name);
@@ -81,7 +82,11 @@ impl Both {
     fn in_memory(&self, line: &mut Memory, request: &Request) -> (Heard, Words) {
         if let Request::ProcessDied(process) = request {
             for (entry, _) in line.holders().into_iter().chain(line.waiters()) {
-                if entry.process == *process {
+                if entry.process == *process && entry.on_behalf {
+                    let held = matches!(entry.state, State::Held { .. });
+                    let state = if held { entry.state } else { State::Aside };
+                    line.change(Entry { process: 0, state, ..entry }).unwrap();
+                } else if entry.process == *process {
                     line.remove(&entry.id).unwrap();
                 }
             }
@@ -102,9 +107,8 @@ impl Both {
         }
         let mut rows = Rows::load(&self.db, &mut self.numbers, name).unwrap();
         if let Request::ProcessDied(process) = request {
-            for id in rows.claims_of(*process).unwrap() {
-                rows.remove(&id).unwrap();
-            }
+            let mut effects = Effects::default();
+            remove_ended(&mut rows, *process, &mut effects).unwrap();
         }
         let (heard, words) = walk(&mut rows, self.now, &self.deaf, request).unwrap();
         let gap = rows.gap;
@@ -112,7 +116,7 @@ impl Both {
         (heard, words, gap)
     }
 
-    /// A step whose end is looked at later.
+    /// A step whose result is compared later.
     fn step_unseen(&mut self, name: &Name, request: &Request) {
         let counter = self.counter.clone();
         let mut line = self.lines.remove(name).unwrap_or_else(|| Line::new(counter));
@@ -122,7 +126,7 @@ impl Both {
         self.lines.insert(name.clone(), line);
     }
 
-    /// Everything that can be asked of the name, and that its neighbours are as they were.
+    /// Compares everything that can be asked about the name, and checks that its neighbours have not changed.
     fn compare(&mut self, name: &Name) {
         for line in self.lines.values() {
             assert_eq!(line.last_number().unwrap(), self.numbers.last, "the last number");
@@ -139,7 +143,7 @@ impl Both {
         }
     }
 
-    /// A name that nobody uses, and that has nothing to remember, has no row.
+    /// A name that nobody uses and that has nothing to remember must have no row.
     fn forget(&mut self, name: &Name) {
         let Some(line) = self.lines.get_mut(name) else { return };
         let rows = Rows::load(&self.db, &mut self.numbers, name).unwrap();
@@ -153,7 +157,7 @@ impl Both {
         }
     }
 
-    /// After the longest memory nothing at all is left.
+    /// After the longest memory nothing must be left.
     fn end(&mut self) {
         self.now = self.now + Duration::from_secs(200_000);
         let names: Vec<_> = self.lines.keys().cloned().collect();
@@ -188,7 +192,7 @@ fn walk<S: Storage>(
             Heard::Answer(ledger.claim(claim, *process, *in_hand)?)
         }
         Request::Renew(id, fence, ttl) => Heard::Answer(ledger.renew(id, *fence, *ttl)?),
-        Request::Leave(leave) => Heard::Left(ledger.leave(leave)?),
+        Request::Leave(leave, process) => Heard::Left(ledger.leave(leave, *process)?),
         Request::Break(fence, note) => Heard::Broken(ledger.break_hold(*fence, note)?),
         Request::Forget(fence, settled) => Heard::Forgotten(ledger.forget(*fence, *settled)?),
         Request::Resize(capacity) => Heard::Resized(ledger.resize(*capacity)?),
@@ -228,7 +232,7 @@ fn compare_totals(rows: &Rows<'_>, line: &Memory) {
     assert!(rows.known.quiet_until <= ends, "something ends while it should be quiet");
 }
 
-/// Who stands where, by every question that the ledger and the transaction ask.
+/// Compares the places, by every question that the ledger and the transaction ask.
 fn compare_places(rows: &Rows<'_>, line: &Memory) {
     assert_eq!(rows.head().unwrap(), line.head().unwrap(), "the head");
     let tickets = line.waiters().into_iter().map(|(entry, _)| entry.ticket.get());
@@ -291,7 +295,7 @@ fn compare_clients(rows: &Rows<'_>, line: &Memory) {
     }
 }
 
-/// Those who wait and are not set aside, by ticket.
+/// The waiting claims that are not set aside, by ticket.
 fn waiting(line: &Memory) -> Vec<Entry> {
     let all = line.waiters().into_iter().map(|(entry, _)| entry);
     all.filter(|entry| entry.state == State::Waiting).collect()
@@ -318,7 +322,7 @@ fn every_script_goes_as_it_does_in_memory() {
     for seed in first..first + count {
         let play = std::panic::AssertUnwindSafe(|| script::play(seed, &mut met));
         if let Err(panic) = std::panic::catch_unwind(play) {
-            // The story is on stderr, with the panic before it.
+            // The steps are on stderr, before the panic.
             panic!("seed {seed}: {}", script::said(&*panic));
         }
     }
@@ -329,7 +333,7 @@ fn every_script_goes_as_it_does_in_memory() {
     }
 }
 
-/// More than one step can end, admit or refuse.
+/// More claims than one step can end, admit or refuse.
 #[test]
 fn a_crowd_moves_on_in_several_bounds() {
     let mut both = Both::new(script::BEGIN);
@@ -341,7 +345,7 @@ fn a_crowd_moves_on_in_several_bounds() {
     }
     both.compare(&name);
     both.now = both.now + Duration::from_secs(31);
-    // All who hold have ended, and all who wait are admitted or set aside.
+    // All holds have ended, and all waiting claims are admitted or set aside.
     both.deaf.insert(2);
     both.step(&name, &Request::Tick);
     both.deaf.clear();

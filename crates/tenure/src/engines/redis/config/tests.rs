@@ -136,8 +136,8 @@ fn what_cannot_work_is_refused_with_the_option_and_the_limit() {
         ("http://host", "known: redis://"),
         ("redis:", "known: redis://"),
         ("redis://", "a host is missing"),
-        ("redis://a b", "not a host's name"),
-        ("redis://h\r\nx", "not a host's name"),
+        ("redis://a b", "host is missing or not valid"),
+        ("redis://h\r\nx", "host is missing or not valid"),
         ("redis://h#x", "write # as %23"),
         ("redis://h1,h2", "redis-cluster://"),
         ("redis://h:0", "from 1 to 65535"),
@@ -201,7 +201,7 @@ fn what_cannot_work_is_refused_with_the_option_and_the_limit() {
 
 #[test]
 fn a_password_reaches_no_text() {
-    // Most of these are written wrong, as people write them.
+    // Most of these have the mistakes that people make.
     for url in [
         "redis://user:hunter2%@host",
         "redis://user:hunter2#@host",

@@ -1,7 +1,7 @@
-//! URLs of Redis.
+//! Reads the URLs of Redis.
 //!
-//! **Invariant:** an error never quotes what stands before the query, nor the name of an option that
-//! is not plainly a name: with a forgotten percent-encoding, any of it can be a piece of a password.
+//! **Invariant:** an error never quotes anything before the query, nor an option's name unless it clearly is one:
+//! if percent-encoding was forgotten, any of it can be part of a password.
 
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ enum Shape {
     Cluster,
 }
 
-/// The options that are Redis's own; the others are for the caller.
+/// The options for Redis itself. All others are returned to the caller.
 const OURS: [&str; 16] = [
     "namespace",
     "client_name",
@@ -70,7 +70,7 @@ pub(super) fn parse(url: &str) -> Result<(RedisConfig, Vec<(String, String)>)> {
     for (at, (option, value)) in options.iter().enumerate() {
         if options[..at].iter().any(|(earlier, _)| earlier == option) {
             let reason = format!("the option {option} is given twice");
-            return Err(Error::invalid(reason).next("say it once"));
+            return Err(Error::invalid(reason).next("give it once"));
         }
         match OURS.contains(&option.as_str()) {
             true => set(&mut config, option, value)?,
@@ -96,7 +96,7 @@ fn shape_of(scheme: &str) -> Result<(Shape, bool)> {
     }
 }
 
-/// Reads hosts and path: where to go, and the database if the path says it.
+/// Reads hosts and path: the servers, and the database if the path names one.
 fn locate(shape: &Shape, hosts: &str, path: &str) -> Result<(Topology, Option<String>)> {
     let (topology, db) = match shape {
         Shape::Unix => {
@@ -129,7 +129,7 @@ fn locate(shape: &Shape, hosts: &str, path: &str) -> Result<(Topology, Option<St
     };
     if !db.bytes().all(|byte| byte.is_ascii_digit()) {
         let error = Error::invalid("the database after the last / is not a number");
-        return Err(error.next("a / or ? in a password is written %2F or %3F"));
+        return Err(error.next("write / or ? in a password as %2F or %3F"));
     }
     Ok((topology, Some(db.to_owned()).filter(|db| !db.is_empty())))
 }
@@ -139,7 +139,7 @@ fn tcp(text: &str, default_port: u16) -> Result<Address> {
         Some(bracketed) => {
             let (host, after) = bracketed.split_once(']').unwrap_or((bracketed, "]"));
             if host.parse::<Ipv6Addr>().is_err() || !(after.is_empty() || after.starts_with(':')) {
-                let error = Error::invalid("what is in brackets is not an IPv6 address");
+                let error = Error::invalid("the text in brackets is not an IPv6 address");
                 return Err(error.next("write [::1]:6379"));
             }
             (host, after.strip_prefix(':'))
@@ -151,7 +151,7 @@ fn tcp(text: &str, default_port: u16) -> Result<Address> {
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:".contains(c);
     if host.is_empty() || host.len() > 253 || !host.chars().all(plain) {
-        let error = Error::invalid("a host is missing, or is not a host's name");
+        let error = Error::invalid("a host is missing or not valid");
         return Err(error.next("write scheme://user:password@host:port; encode other characters"));
     }
     let port = match port {
@@ -159,7 +159,7 @@ fn tcp(text: &str, default_port: u16) -> Result<Address> {
         Some(port) => {
             port.parse().ok().filter(|&parsed| parsed > 0 && digits(port)).ok_or_else(|| {
                 let error = Error::invalid("a port is not a number from 1 to 65535");
-                error.next("IPv6 is written in brackets; @ / ? : in a password are percent-encoded")
+                error.next("write IPv6 in brackets, and percent-encode @ / ? : in a password")
             })?
         }
     };
@@ -172,7 +172,7 @@ fn read_query(query: &str) -> Result<Vec<(String, String)>> {
         let (option, value) = pair.split_once('=').unwrap_or((pair, ""));
         if option.is_empty() || !option.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
             let error = Error::invalid("an option's name has characters other than a-z and _");
-            return Err(error.next("a ? in a password is written %3F"));
+            return Err(error.next("write ? in a password as %3F"));
         }
         options.push((option.to_owned(), decode(&format!("the option {option}"), value)?));
     }
@@ -204,7 +204,7 @@ fn set(config: &mut RedisConfig, option: &str, value: &str) -> Result<()> {
         "require" => return Err(unknown(option, value).next("known: noeviction")),
         "sentinel_user" => config.sentinel_user = Some(value.to_owned()),
         "sentinel_password" => config.sentinel_password = Some(Secret::new(value)),
-        // Whoever names a certificate must not end up with plain text.
+        // A URL that names a certificate must not end up with plain text.
         _ => {
             let Some(tls) = &mut config.tls else {
                 let reason = format!("the option {option} needs TLS, and this URL has none");
@@ -234,7 +234,7 @@ fn duration(option: &str, value: &str) -> Result<Duration> {
 }
 
 fn number(option: &str, value: &str) -> Result<u32> {
-    // `parse` also takes a leading plus.
+    // `parse` would also accept a leading plus.
     value.parse().ok().filter(|_| digits(value)).ok_or_else(|| {
         let reason = format!("cannot read {option}={value:?} as a number");
         Error::invalid(reason).next("write a whole number")

@@ -11,11 +11,11 @@ use crate::engines::redis::setup::Setup;
 use crate::engines::redis::shared::Shared;
 use crate::model::error::{Error, ErrorKind, Result};
 
-/// What the server said about itself, and a parser with what was read beyond that.
+/// What the server said about itself, and the parser, which may have read beyond that.
 pub(crate) struct Greeting {
     pub(crate) run_id: String,
     pub(crate) parser: Parser,
-    /// The server's address, if the sentinels gave it.
+    /// The server's address, if it came from the sentinels.
     pub(crate) primary: Option<Address>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct SerialConnection<'a> {
 /// Connects to the server, logs in, and checks that it can keep locks.
 ///
 /// # Cancel safety
-/// Safe: a connection that was not returned is closed.
+/// Safe: if the future is dropped, the connection is closed.
 pub(super) async fn reach(
     shared: &Shared,
     target: &Target,
@@ -74,7 +74,7 @@ fn check_server(setup: &Setup, info: &str) -> Result<()> {
     let unsupported =
         |reason: String, next| Err(Error::new(ErrorKind::Unsupported, reason).next(next));
     if field(info, "arch_bits") == "32" {
-        // Its scripts cannot print a fence to the digit.
+        // Its scripts cannot print all digits of a fence.
         return unsupported("the server is a 32-bit build".into(), "use a 64-bit build");
     }
     let version = field(info, "redis_version");
@@ -154,8 +154,8 @@ impl<'a> SerialConnection<'a> {
         }
     }
 
-    /// Sends a command on a connection with subscriptions, and waits for its answer. Pushes that come first
-    /// are dropped: they happened before it.
+    /// Sends a command on a connection with subscriptions and waits for its answer. Pushes that arrive
+    /// first are dropped: they are older than the answer.
     pub(crate) async fn ask_between_pushes(&mut self, parts: &[&[u8]]) -> Result<Value> {
         self.send(parts).await?;
         loop {

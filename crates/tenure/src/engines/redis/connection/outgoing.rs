@@ -2,9 +2,10 @@
 
 use tokio::sync::oneshot;
 
+use super::groups::GroupedStep;
 use crate::engine::Ack;
-use crate::engines::redis::protocol::request::ScriptForm;
 use crate::engines::redis::protocol::resp::Value;
+use crate::engines::redis::protocol::scripts::ScriptForm;
 use crate::engines::redis::shared::Shared;
 use crate::model::claim::{ClaimId, Leave};
 use crate::model::error::{Error, Result};
@@ -14,9 +15,12 @@ use crate::model::name::Name;
 /// Where an answer goes.
 pub(crate) enum ReplyTo {
     One(oneshot::Sender<Result<Reply>>),
-    /// To a claim. Its place is recorded before any push that follows is handled, whoever polls.
+    /// To a claim. Its place is recorded by the reading task, before any later push is handled and even if
+    /// nobody polls the claim.
     Claim(oneshot::Sender<Result<Reply>>, Name, ClaimId),
     Left(Ack, Leave),
+    /// To each step of a group.
+    Group(Vec<GroupedStep>),
     Ticked(Name),
     Hello(u16),
     Subscribed(u16),
@@ -36,11 +40,11 @@ pub(crate) struct Reply {
 pub(crate) struct Outgoing {
     pub(crate) form: ScriptForm,
     pub(crate) reply: ReplyTo,
-    /// The claim may have to wait, so it must be able to receive pushes first.
+    /// The claim may have to wait, so it must be subscribed to pushes first.
     pub(crate) may_wait: bool,
-    /// It goes to a server that is still importing the slot.
+    /// The server is still importing the slot, so `ASKING` must come first.
     pub(crate) asking: bool,
-    /// `WAIT` for this many replicas, for this many milliseconds, and where their number goes.
+    /// `WAIT` for this many replicas and this many milliseconds; the sender receives the number of replicas.
     pub(crate) wait: Option<(u32, u64, oneshot::Sender<Result<Reply>>)>,
     /// May be written with the caller's next command, or when the caller's task yields.
     pub(crate) lazy: bool,
@@ -66,7 +70,28 @@ fn again(error: &Error, in_doubt: bool) -> Error {
 }
 
 impl ReplyTo {
+    /// How many steps the answer is for.
+    pub(super) fn steps(&self) -> usize {
+        match self {
+            ReplyTo::One(_) | ReplyTo::Claim(..) | ReplyTo::Left(..) => 1,
+            ReplyTo::Group(steps) => steps.len(),
+            _ => 0,
+        }
+    }
+
+    /// Whether nobody waits for the answer any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        match self {
+            ReplyTo::One(heard) | ReplyTo::Claim(heard, ..) => heard.is_closed(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn fail(self, shared: &Shared, error: &Error, in_doubt: bool) {
+        if let ReplyTo::Group(steps) = self {
+            steps.into_iter().for_each(|step| step.reply.fail(shared, error, in_doubt));
+            return;
+        }
         if let ReplyTo::Claim(_, _, id) = &self
             && !in_doubt
         {
@@ -75,6 +100,6 @@ impl ReplyTo {
         if let ReplyTo::One(heard) | ReplyTo::Claim(heard, ..) = self {
             let _ = heard.send(Err(again(error, in_doubt)));
         }
-        // Dropping an acknowledgement reports by itself that there was no answer.
+        // Dropping an `Ack` reports that there was no answer.
     }
 }

@@ -1,4 +1,4 @@
-//! All connections of an engine, of either side.
+//! All connections of an engine: the callers' and the watchdog's.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,9 +10,9 @@ use crate::model::moment::Moment;
 #[derive(Default)]
 pub(crate) struct Registry {
     connections: Mutex<Vec<Weak<Connection>>>,
-    /// When all of them were last made anew.
+    /// When all of them were last reconnected.
     reconnected: AtomicU64,
-    /// Of the task that takes over connections which nobody reads.
+    /// Wakes the task that takes over connections nobody reads.
     pub(super) wakeup: Wakeup,
 }
 
@@ -28,7 +28,7 @@ impl Registry {
         all.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Makes all connections anew, at most once a second.
+    /// Reconnects all connections, at most once a second.
     pub(crate) fn reconnect_all(&self, now: Moment) {
         let now = now.as_nanos();
         if now > self.reconnected.load(Relaxed) + 1_000_000_000 {

@@ -1,7 +1,7 @@
 //! Compares the server's clock with ours.
 //!
-//! The server's wall clock decides when holds end. If it is set forward they end early, and a holder that
-//! hears so at its next renewal should hear why.
+//! The server's wall clock decides when holds end. If it is set forward, holds end early, and the renewal
+//! that finds this out should report the reason.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,16 +16,16 @@ use crate::engines::redis::protocol::resp::Value;
 use crate::model::moment::Moment;
 use crate::observe;
 
-/// How often a server that keeps holds is asked for the time: often enough that drift is not taken for a step.
+/// How often a server that keeps holds is asked for the time: often enough that drift does not look like a step.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 /// Shorter steps cannot be told from slow answers.
 const SHORTEST_STEP: Duration = Duration::from_millis(20);
 /// Two clocks drift apart by less than one part in this many.
 const DRIFT: u32 = 1000;
-/// How long a step explains losses.
+/// How long a step is given as the reason for losses.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// The clocks of the servers of a cluster; elsewhere the primary's, whichever server that is.
+/// The clocks of the servers of a cluster; otherwise one, the primary's, whichever server that is.
 #[derive(Default)]
 pub(crate) struct Clocks(Mutex<HashMap<Option<Address>, Arc<ServerClock>>>);
 
@@ -36,7 +36,7 @@ impl Clocks {
     }
 }
 
-/// The clock of a server, over all connections to it.
+/// The clock of a server, read over all connections to it.
 #[derive(Default)]
 pub(crate) struct ServerClock(Mutex<Readings>);
 
@@ -48,7 +48,7 @@ struct Readings {
     step: Option<(Duration, Moment)>,
 }
 
-/// The time since 1970 that it showed, between two moments of ours.
+/// The time since 1970 that the server's clock showed at some point between two of our moments.
 #[derive(Clone, Copy)]
 struct Reading {
     from: Moment,
@@ -57,7 +57,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// How far it was set forward since `before`, if that is certain.
+    /// By how much the clock was set forward since `before`, if that is certain.
     fn step_since(&self, before: &Reading) -> Option<Duration> {
         let went = self.shown.checked_sub(before.shown)?;
         let elapsed = before.from.until(self.to);
@@ -72,7 +72,7 @@ fn middle(reading: &Reading) -> Moment {
     reading.from + reading.from.until(reading.to) / 2
 }
 
-/// The answer to `TIME`: seconds and microseconds.
+/// Reads the answer to `TIME`: seconds and microseconds.
 pub(crate) fn read_time(value: &Value) -> Option<Duration> {
     let [seconds, micros] = value.as_list()? else { return None };
     let part = |value: &Value| u64::try_from(value.as_int()?).ok();
@@ -84,7 +84,7 @@ impl ServerClock {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the step that this shows.
+    /// Records a reading. Returns the step that it reveals.
     fn note(&self, reading: Reading) -> Option<Duration> {
         let mut readings = self.readings();
         let before = readings.last.replace(reading);
@@ -100,7 +100,7 @@ impl ServerClock {
 }
 
 impl Connection {
-    /// The server has said what time it is.
+    /// Handles an answer to `TIME`.
     pub(crate) fn heard_time(&self, from: Moment, value: &Value) {
         let Some(shown) = read_time(value) else { return };
         let to = self.shared.setup.now();
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// Asks for the time, if that was not done for a while.
+    /// Asks for the time, unless that was done recently.
     pub(crate) fn ask_for_time(self: &Arc<Connection>) {
         let now = self.shared.setup.now();
         {
@@ -119,13 +119,13 @@ impl Connection {
             }
             readings.asked = now;
         }
-        self.send(&Request::plain(&[b"TIME"]), Outgoing::new(ReplyTo::Time));
+        self.send(Request::plain(&[b"TIME"]), Outgoing::new(ReplyTo::Time));
     }
 
-    /// How far the server's clock was set forward lately.
+    /// By how much the server's clock was recently set forward.
     pub(crate) async fn clock_step(self: &Arc<Connection>) -> Option<Duration> {
         let (reply, heard) = oneshot::channel();
-        self.send(&Request::plain(&[b"TIME"]), Outgoing::new(ReplyTo::One(reply)));
+        self.send(Request::plain(&[b"TIME"]), Outgoing::new(ReplyTo::One(reply)));
         if let Ok(Ok(Reply { value, sent })) = heard.await {
             self.heard_time(sent, &value);
         }
@@ -146,12 +146,12 @@ mod tests {
     fn a_step_is_what_no_slow_answer_explains() {
         let clock = ServerClock::default();
         assert_eq!(clock.note(reading(0, 10, 5_000)), None);
-        // 40 ms more than there were between the middles, but the first answer may have been quick.
+        // 40 ms more than passed between the midpoints, but the first answer may have been quick.
         assert_eq!(clock.note(reading(1000, 1090, 6_080)), None);
         assert_eq!(clock.recent_step(Moment::ORIGIN), None);
         let step = clock.note(reading(2000, 2010, 3_607_045)).unwrap();
         assert!(step.as_millis().abs_diff(3_600_000) < 100, "{step:?}");
-        // It goes on from there, and a step back is none.
+        // The clock goes on from there, and setting it back does not count.
         assert_eq!(clock.note(reading(3000, 3010, 3_608_045)), None);
         assert_eq!(clock.note(reading(4000, 4010, 9_000)), None);
         let soon = Moment::ORIGIN + Duration::from_secs(30);

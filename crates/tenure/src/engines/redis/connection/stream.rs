@@ -1,7 +1,7 @@
 //! A connected socket: TCP, a Unix socket, or TLS over TCP.
 //!
-//! Makes connections and explains why they fail. There is no time-out here: the caller
-//! knows how long it may take.
+//! Makes connections and explains why they fail. It has no time-outs: the caller knows how long connecting
+//! may take.
 
 #[cfg(not(feature = "tls"))]
 #[path = "stream/no_tls.rs"]
@@ -32,10 +32,10 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Connects; with `tls` it speaks TLS or fails, and never falls back to plain text.
+    /// Connects. With `tls` it uses TLS or fails; it never falls back to plain text.
     ///
     /// # Cancel safety
-    /// Safe: a connection that was not returned is closed.
+    /// Safe: if the future is dropped, the connection is closed.
     pub(crate) async fn connect(address: &Address, tls: Option<&TlsSetup>) -> Result<Stream> {
         match (address, tls) {
             (Address::Tcp { host, port }, None) => {
@@ -61,8 +61,8 @@ impl Stream {
     }
 }
 
-/// Says why a connection cannot be made or has ended. With TLS a server refuses the client's
-/// certificate only after the handshake, so failures of reading and writing come here as well.
+/// Explains why a connection cannot be made or has ended. A server that uses TLS refuses the client's
+/// certificate only after the handshake, so errors from reading and writing are passed here as well.
 pub(crate) fn explain(address: &Address, error: &io::Error) -> Error {
     if let Some(error) = tls::explain(address, error) {
         return error;
@@ -71,7 +71,7 @@ pub(crate) fn explain(address: &Address, error: &io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, reason).next("is the server up, and reachable from here?")
 }
 
-/// Tries every address that the name has, because `localhost` may be IPv6 first and the server not.
+/// Tries every address of the host, because `localhost` may resolve to IPv6 first while the server listens on IPv4.
 async fn connect_tcp(address: &Address, host: &str, port: u16) -> Result<TcpStream> {
     let unknown = |why: &str| {
         let reason = format!("cannot resolve the host of {address}: {why}");
@@ -94,9 +94,9 @@ async fn connect_tcp(address: &Address, host: &str, port: u16) -> Result<TcpStre
 
 async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Commands are small and waited for; Nagle's delay would be a good part of every claim.
+    // Commands are small and someone waits for each: Nagle's delay would be a good part of every claim.
     socket.set_nodelay(true)?;
-    // So that a connection that waits for pushes only does not outlive a peer that vanished.
+    // Detects a vanished peer on a connection that only waits for pushes.
     socket.set_keepalive(true)?;
     socket.connect(address).await
 }
@@ -111,7 +111,7 @@ fn explain_unix(address: &Address, error: &io::Error) -> Error {
     }
 }
 
-/// The cause in the words of the system, without its number.
+/// The operating system's description of the error, without its number.
 fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Takes over connections whose runtime does not run.
+//! Takes over connections whose runtime is not being polled.
 //!
-//! A connection is read by a task on the runtime that used it first: an answer then needs no other thread. That
-//! runtime may be kept and never polled again, or one of its workers may be blocked, while others of this
-//! process wait for answers and turns. A task on the watchdog's runtime, which always runs, looks after that:
-//! it wakes the reading task, and if that has not run a while later, makes the connection anew and reads it
-//! itself. What was under way is in doubt, as after any break, and is asked again. It gives the
-//! connection back to whoever asks next when some time has passed and nothing is under way.
+//! A connection is read by a task on the runtime that used it first, so that an answer needs no other thread.
+//! That runtime may be kept and never polled again, or one of its workers may be blocked, while other tasks of
+//! this process wait for answers and turns. So a task on the watchdog's runtime, which always runs, checks each
+//! connection. It wakes the reading task, and if that has not run some checks later, it makes the connection
+//! anew and reads it itself. Requests under way are then in doubt, as after any break, and are asked again. It
+//! gives the connection back, to the runtime of the next request, after some time in which nothing is under way.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,17 +23,17 @@ use crate::model::moment::Moment;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// A connection is taken over after this many checks in a row in which its task did not run. Together they
-/// are shorter than the silence after which an engine counts as out of reach.
+/// take less time than the silence after which an engine counts as unreachable.
 const MOST_MISSED: u32 = 3;
-/// After this many checks without anything to watch, the task sleeps until the next request.
+/// After this many checks with nothing to watch, the task sleeps until the next request.
 const MOST_QUIET: u32 = 5;
-/// How long a connection is driven here the first time; each further time it is twice as long.
+/// How long a connection is driven here the first time. Each further time is twice as long.
 const FIRST_STAY: Duration = Duration::from_secs(10);
 
 /// Wakes the watching task.
 #[derive(Default)]
 pub(crate) struct Wakeup {
-    /// Something was asked since the last look.
+    /// Set by a request; cleared by each check.
     asked: AtomicBool,
     /// The task is awake, or has been woken.
     looks: AtomicBool,
@@ -43,25 +43,25 @@ pub(crate) struct Wakeup {
 /// The task that drives a connection, and whether it runs.
 #[derive(Default)]
 pub(crate) struct Driver {
-    /// Rises with each task that drives it. Whatever an earlier one finds is not about this connection.
+    /// Rises with each task that drives the connection. What a task with a lower number finds is out of date.
     number: AtomicU64,
     /// How often the task has run.
     polls: AtomicU64,
     waker: Mutex<Option<Waker>>,
     /// How often the connection was taken over.
     taken: AtomicU32,
-    /// What was seen last: polls, and how many checks in a row found no new one.
+    /// What the last check saw: the polls, and how many checks in a row found no new ones.
     seen: AtomicU64,
     missed: AtomicU32,
 }
 
 impl Driver {
-    /// The number of a new task; to be called with the state locked.
+    /// The number for a new task. Takes the locked state as proof that it is locked.
     pub(crate) fn next(&self, _locked: &State) -> u64 {
         self.number.fetch_add(1, SeqCst) + 1
     }
 
-    /// Whether that task still drives the connection; to be believed with the state locked.
+    /// Whether the task with this number still drives the connection. Only reliable while the state is locked.
     pub(crate) fn is(&self, number: u64) -> bool {
         self.number.load(SeqCst) == number
     }
@@ -70,7 +70,7 @@ impl Driver {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
     }
 
-    /// The task runs. Nobody else counts.
+    /// Counts a poll of the driving task. Only that task calls this.
     pub(crate) fn runs(&self) {
         self.polls.store(self.polls.load(Relaxed).wrapping_add(1), Relaxed);
     }
@@ -83,7 +83,7 @@ impl Driver {
 }
 
 impl Wakeup {
-    /// Something is asked of a connection that a caller's runtime drives.
+    /// A request is sent on a connection that a caller's runtime drives.
     pub(super) fn asked(&self) {
         let Wakeup { asked, looks, notify } = self;
         if !asked.load(Relaxed) {
@@ -95,14 +95,14 @@ impl Wakeup {
     }
 }
 
-/// Looks after the callers' connections for as long as this runtime lasts.
+/// Checks the callers' connections for as long as this runtime lasts.
 pub(crate) fn watch(shared: &Arc<Shared>) {
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(look_every_now_and_then(Arc::downgrade(shared)));
     }
 }
 
-/// Returns whether there is anything to look after.
+/// Returns whether any connection needs to be watched.
 fn look_after_all(shared: &Shared, in_time: bool) -> bool {
     let connections = shared.registry.all();
     let callers = connections.iter().filter(|connection| connection.purpose != Purpose::Lifeline);
@@ -115,7 +115,7 @@ async fn look_every_now_and_then(shared: Weak<Shared>) {
         let before = Instant::now();
         sleep(LOOK_EVERY).await;
         let Some(shared) = shared.upgrade() else { return };
-        // If this task was not scheduled in time, others may not have been, either.
+        // If this task was not scheduled in time, the others may not have been either.
         let in_time = before.elapsed() < LOOK_EVERY * 3 / 2;
         let needed =
             look_after_all(&shared, in_time) | shared.registry.wakeup.asked.swap(false, SeqCst);
@@ -131,7 +131,7 @@ async fn look_every_now_and_then(shared: Weak<Shared>) {
 }
 
 impl Connection {
-    /// Returns whether someone waits for this connection. Takes it over if nobody reads it.
+    /// Takes the connection over if its task does not run. Returns whether anyone waits for this connection.
     fn look_after(self: &Arc<Connection>, in_time: bool) -> bool {
         let needed = {
             let state = self.state();
@@ -163,7 +163,7 @@ impl Connection {
         needed
     }
 
-    /// Makes the connection anew, and drives it here.
+    /// Makes the connection anew and drives it here.
     fn take_over(self: &Arc<Connection>) {
         let (driver, writer) = {
             let mut state = self.state();
@@ -172,7 +172,7 @@ impl Connection {
             }
             (self.driver.next(&state), state.writer.take())
         };
-        // So that the server notices that the connection is closed.
+        // Lets the server notice that the connection is closed.
         drop(writer);
         self.driver.taken.fetch_add(1, Relaxed);
         let error = Error::new(

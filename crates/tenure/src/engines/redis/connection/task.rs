@@ -23,7 +23,7 @@ use crate::model::moment::Moment;
 use crate::observe;
 use crate::system;
 
-/// How often a connection for which claims wait is checked for signs of life.
+/// How often a connection that claims wait on is checked for signs of life.
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// The watchdog's connection is closed after this long without requests.
 const IDLE: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const READ: usize = 16 << 10;
 
-/// Tells everyone who waits for this connection when its runtime shuts down.
+/// When its runtime shuts down, reports that to every request on this connection.
 struct Driving(Arc<Connection>, u64);
 
 impl Drop for Driving {
@@ -44,7 +44,7 @@ impl Drop for Driving {
     }
 }
 
-/// The task that listens to the sentinels; it ends with the connection.
+/// The task that listens to the sentinels. It ends with the connection.
 struct Watch(JoinHandle<()>);
 
 impl Drop for Watch {
@@ -56,7 +56,8 @@ impl Drop for Watch {
 impl Connection {
     /// Connects, serves requests, and reconnects.
     ///
-    /// `driver` is the number of this task: once another task has the next, this one must not touch the connection.
+    /// `driver` is the number of this task. Once another task has a higher one, this task must not touch
+    /// the connection.
     pub(crate) fn drive(self: Arc<Connection>, driver: u64) -> impl Future<Output = ()> + Send {
         let driving = Driving(self, driver);
         async move {
@@ -81,14 +82,14 @@ impl Connection {
             let broken = connection.serve(driver, &mut failures).await;
             let Some(error) = broken.filter(|_| connection.goes_on(driver)) else { return };
             observe::connection_lost(&connection.shared.setup.profile.label, &error);
-            // Right after a break, new requests are kept for the next connection.
+            // Right after a break, new requests wait for the next connection.
             let phase = match failures {
                 0 | 1 => Phase::Connecting,
                 _ => Phase::Down(error.clone()),
             };
             connection.is_down(driver, &error, phase);
             if failures > 0 && connection.shared.setup.is_cluster {
-                // Its slots may have been taken over.
+                // Another server may have taken over its slots.
                 let _ = connection.shared.learn_map().await;
             }
             let longest = LONGEST_PAUSE.min(connection.shared.setup.config.connect_timeout / 2);
@@ -108,14 +109,14 @@ impl Connection {
         }
     }
 
-    /// One connection, from start to end. `None` if it is no longer needed.
+    /// Runs one connection from start to end. Returns `None` if it is no longer needed.
     async fn serve(self: &Arc<Connection>, driver: u64, failures: &mut u32) -> Option<Error> {
         let limit = self.shared.setup.config.connect_timeout;
         let connected = match timeout(limit, self.connect(driver)).await {
             Ok(connected) => connected,
             Err(_) => {
                 let reason = format!("the server did not answer within {limit:?}");
-                Err(Error::new(ErrorKind::Unavailable, reason).next("is it the right address?"))
+                Err(Error::new(ErrorKind::Unavailable, reason).next("is the address right?"))
             }
         };
         match connected {
@@ -143,7 +144,7 @@ impl Connection {
         Ok((reader, greeting))
     }
 
-    /// Listens to the sentinels, and drops all connections to this server when another takes over.
+    /// Listens to the sentinels, and drops all connections to this server when another one takes over.
     fn watch(self: &Arc<Connection>, primary: Address) -> Option<Watch> {
         if self.purpose == Purpose::Commands {
             return None;
@@ -169,9 +170,19 @@ impl Connection {
             true => self.driver.stays_until(self.shared.setup.now()),
             false => Moment::FAR,
         };
-        let (connection, stepped_back) = (self, false);
-        let mut run =
-            Run { connection, driver, reader, parser, room, timer, base, stepped_back, lent_until };
+        let (connection, stepped_back, answered) = (self, false, 0);
+        let mut run = Run {
+            connection,
+            driver,
+            reader,
+            parser,
+            room,
+            timer,
+            base,
+            stepped_back,
+            answered,
+            lent_until,
+        };
         poll_fn(|cx| run.poll(cx)).await
     }
 }
@@ -183,11 +194,12 @@ struct Run<'a> {
     parser: Parser,
     room: Box<[u8]>,
     timer: Pin<Box<Sleep>>,
-    /// When the last answered request of this connection was sent: what is pushed afterwards
-    /// happened later than that.
+    /// When the last answered request of this connection was sent: whatever is pushed now happened later than that.
     base: Moment,
     stepped_back: bool,
-    /// When a connection that was taken over goes back to the callers.
+    /// How many steps the last read has answered.
+    answered: usize,
+    /// When a connection that was taken over is given back to the callers.
     lent_until: Moment,
 }
 
@@ -219,7 +231,13 @@ impl Run<'_> {
             while let Some(frame) = self.parser.next().map_err(malformed)? {
                 self.hear(frame)?;
             }
-            self.state()?.last_heard = self.connection.shared.setup.now();
+            // Two may be one task: a release that nobody waits for, and its next claim.
+            let crowded = std::mem::take(&mut self.answered) > 2;
+            let mut state = self.state()?;
+            state.last_heard = self.connection.shared.setup.now();
+            if crowded {
+                (state.crowded, state.kicked) = (true, true);
+            }
         }
     }
 
@@ -228,10 +246,11 @@ impl Run<'_> {
         match frame {
             Frame::Reply(value) => {
                 let Some(pending) = self.state()?.pending.pop_front() else {
-                    let reason = "the server sent a reply that nothing was asked for";
+                    let reason = "the server sent a reply that no command is waiting for";
                     return Err(Error::new(ErrorKind::Internal, reason));
                 };
                 self.base = pending.sent;
+                self.answered += pending.reply.steps();
                 connection.answered(pending, value);
             }
             Frame::Push(items) => {
@@ -246,13 +265,13 @@ impl Run<'_> {
                         }
                     }
                     b"ssubscribe" => {
-                        // The confirmation takes the place of an answer.
+                        // The confirmation arrives in place of an answer.
                         let mut state = self.state()?;
                         let front = state.pending.front().map(|pending| &pending.reply);
                         if let Some(&ReplyTo::Subscribed(partition)) = front {
                             state.pending.pop_front();
                             drop(state);
-                            // Earlier pushes were missed.
+                            // Pushes from before the subscription were missed.
                             connection.shared.waiting.look_again_in(partition);
                         }
                     }
@@ -267,21 +286,24 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes what is queued. `false` if the connection is closed.
+    /// Writes what is queued. Returns `false` if the connection is closed.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool> {
         let Some(mut state) = self.connection.state_of(self.driver) else { return Ok(false) };
         let state = &mut *state;
         state.waker = Some(cx.waker().clone());
         let closed = matches!(state.phase, Phase::Closed);
-        // More than one command is under way, so more than one task is.
-        if !state.out.is_empty() && state.pending.len() > 1 && !self.stepped_back && !closed {
-            // Lets the tasks that are about to add commands go first: an otherwise idle worker
-            // would write each command separately.
+        let waits = !state.out.is_empty() || !state.gathered.is_empty();
+        // More than one command is under way, so more than one task is sending.
+        let more = state.pending.len() + state.gathered.len() > 1;
+        if (waits && more || state.crowded) && !self.stepped_back && !closed {
+            // Lets the tasks that are about to add commands run first. Otherwise an idle worker would write
+            // each command on its own.
             self.stepped_back = true;
             cx.waker().wake_by_ref();
             return Ok(true);
         }
-        (self.stepped_back, state.kicked) = (false, false);
+        (self.stepped_back, state.kicked, state.crowded) = (false, false, false);
+        state.encode_gathered(&self.connection.shared);
         let Some(writer) = &mut state.writer else {
             return if closed { Ok(false) } else { Err(not_the_one()) };
         };
@@ -330,7 +352,7 @@ impl Run<'_> {
                 continue;
             }
             let now = connection.shared.setup.now();
-            // Requests wait for replicas one after another, and each answer is a sign of life.
+            // Requests wait for replicas one after another, so each answer is a sign of life.
             let alive = if connection.shared.setup.config.wait_replicas > 0 {
                 state.last_heard
             } else {
@@ -360,7 +382,7 @@ impl Run<'_> {
             if !state.timed {
                 return Poll::Pending;
             }
-            // Soon enough for the deadline of a command that is sent in the meantime.
+            // Early enough for the deadline of a command that is sent in the meantime.
             let next = oldest.unwrap_or(now + limit).min(quiet_until);
             drop(state);
             let left = now.until(next).max(Duration::from_millis(1));
@@ -374,7 +396,7 @@ impl Run<'_> {
         self.connection.state_of(self.driver).ok_or_else(not_ours)
     }
 
-    /// Ends a connection that was taken over, if it is idle: the next caller's runtime makes the next one.
+    /// Ends a connection that was taken over, if it is idle: the next caller's runtime will make a new one.
     fn gives_back(&self, state: &mut State) -> bool {
         let shared = &self.connection.shared;
         let free = !state.is_under_way() && !shared.waiting.is_any();
@@ -409,8 +431,7 @@ fn not_the_one() -> Error {
     Error::new(ErrorKind::Unavailable, "the server is no longer the primary")
 }
 
-/// Doubles up to a second; half of it is random, so that a thousand clients do not reconnect
-/// at once.
+/// Doubles up to a second. Half of it is random, so that a thousand clients do not reconnect at the same moment.
 fn pause(failures: u32, longest: Duration, random: u64) -> Duration {
     let longest = (SHORTEST_PAUSE * (1 << failures.min(6))).min(longest);
     longest / 2 + longest.mul_f64((random % 1000) as f64 / 2000.0)

@@ -1,4 +1,4 @@
-//! The clocks of the servers, against ours and against each other.
+//! Compares the servers' clocks with ours and with each other.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,21 +8,21 @@ use crate::engines::redis::connection::handshake::{SerialConnection, field};
 use crate::engines::redis::connection::server_clock::read_time;
 use crate::model::error::Result;
 
-/// How far a server's clock may be from ours before it is worth a word.
+/// How far a server's clock may be from ours before it is reported, in microseconds.
 const FROM_OURS: u64 = 500_000;
-/// The same between servers that take over from each other.
+/// The same for two servers that may take over from each other.
 const FROM_EACH_OTHER: u64 = 20_000;
-/// The quickest of so many answers counts.
+/// How often the clock is read; the quickest answer counts.
 const TRIES: usize = 5;
 
-/// How far a clock is ahead of this machine's, and how wrong that may be, in microseconds.
+/// How far a clock is ahead of this machine's and the possible error, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ahead {
     by: i64,
     error: u64,
 }
 
-/// Reads the server's clock; `None` if it does not tell.
+/// Reads the server's clock; `None` if it cannot be read.
 pub(super) async fn read(talk: &mut SerialConnection<'_>) -> Result<Option<Ahead>> {
     let mut best: Option<Ahead> = None;
     for _ in 0..TRIES {
@@ -45,13 +45,13 @@ async fn time(talk: &mut SerialConnection<'_>) -> Result<Option<Duration>> {
     if let Some(time) = read_time(&time) {
         return Ok(Some(time));
     }
-    // Sentinels do not know that command.
+    // Sentinels do not have that command.
     let info = talk.reply(&[b"INFO", b"server"]).await?;
     let micros = info.as_str().and_then(|info| field(info, "server_time_usec").parse().ok());
     Ok(micros.map(Duration::from_micros))
 }
 
-/// A server's clock against ours.
+/// Compares a server's clock with ours.
 pub(super) fn from_ours(Ahead { by, .. }: Ahead) -> Finding {
     let sign = if by < 0 { '-' } else { '+' };
     let what = match by.unsigned_abs() / 1000 {
@@ -63,11 +63,11 @@ pub(super) fn from_ours(Ahead { by, .. }: Ahead) -> Finding {
         return Finding::good("clock", what);
     }
     Finding::warning("clock", what)
-        .why("holds end by the server's clock: when it is set right in one step, they end early or late")
+        .why("holds end by the server's clock: if it is corrected in one step, they end early or late")
         .fix("synchronise both clocks, by slewing")
 }
 
-/// The two clocks that are furthest apart, of servers and sentinels.
+/// Finds the two clocks of servers and sentinels that are furthest apart.
 pub(super) fn from_each_other(clocks: &[(Address, Ahead)]) -> Option<Finding> {
     let (behind, least) = clocks.iter().min_by_key(|(_, ahead)| ahead.by)?;
     let (before, most) = clocks.iter().max_by_key(|(_, ahead)| ahead.by)?;
@@ -84,7 +84,7 @@ pub(super) fn from_each_other(clocks: &[(Address, Ahead)]) -> Option<Finding> {
     let apart = apart / 1000;
     let what = format!("{before} is {apart} ms ahead of {behind}");
     let finding = Finding::warning("clock", what)
-        .why("a failover between them is a step of the clock: what is kept ends early or late by as much")
+        .why("a failover between them moves the clock by that much, and holds end early or late by as much")
         .fix("synchronise all clocks, by slewing");
     Some(finding)
 }

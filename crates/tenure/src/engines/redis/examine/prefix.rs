@@ -1,4 +1,4 @@
-//! Whether anyone else uses our part of the keys.
+//! Checks whether anyone else uses keys under our namespace.
 
 use crate::engine::Finding;
 use crate::engines::redis::connection::handshake::SerialConnection;
@@ -7,27 +7,27 @@ use crate::engines::redis::protocol::refusal::Refusal;
 use crate::engines::redis::protocol::resp::{self, Value};
 use crate::model::error::Result;
 
-/// How many keys of a server are walked at most; a large database takes a while.
+/// How many pages of keys are scanned on a server at most: a large database takes a while.
 const MOST_PAGES: usize = 2000;
 const PAGE: &[u8] = b"1000";
-/// How many keys that look like ours are looked into.
+/// How many keys that look like ours are examined.
 const MOST_LOOKS: usize = 500;
-/// How many are named.
+/// How many are named in the finding.
 const SHOWN: usize = 3;
 
-/// What is kept under the namespace.
+/// The keys under the namespace.
 #[derive(Default)]
 struct Found {
     ours: usize,
-    /// Where we would put something, and someone else has.
+    /// Keys of others with names that we would use.
     in_the_way: Vec<String>,
-    /// Beside what we put there.
+    /// Keys of others with any other name.
     beside: Vec<String>,
-    /// Not all keys were looked at.
+    /// Not all keys were examined.
     more: bool,
 }
 
-/// Walks the keys under the namespace.
+/// Scans the keys under the namespace.
 pub(super) async fn finding(
     talk: &mut SerialConnection<'_>,
     layout: &Layout,
@@ -38,7 +38,7 @@ pub(super) async fn finding(
     let mut cursor = b"0".to_vec();
     for page in 0.. {
         let parts: [&[u8]; 6] = [b"SCAN", &cursor, b"MATCH", pattern.as_bytes(), b"COUNT", PAGE];
-        // A user without the right to scan has been told.
+        // A user that may not scan has already been reported.
         let Value::List(items) = talk.reply(&parts).await? else { return Ok(None) };
         let [next, keys] = &items[..] else { return Ok(None) };
         for key in keys.as_list().unwrap_or_default() {
@@ -72,7 +72,7 @@ impl Found {
             self.more = true;
             return Ok(());
         }
-        // What fits the key's kind is answered; a key that has gone meanwhile, too.
+        // Read the key as its kind demands. A key that has expired in the meantime gives no error either.
         let parts: &[&[u8]] = match kind {
             Kind::Name => &[b"HGET", key, b"#"],
             Kind::Line => &[b"ZCARD", key],
@@ -82,12 +82,12 @@ impl Found {
         let answer = talk.reply(parts).await?;
         let foreign = match answer {
             answer if kind != Kind::Name => is_wrong_type(&answer),
-            // One holder alone is kept as a string.
+            // The plain form, one holder alone, is a string.
             answer if is_wrong_type(&answer) => match talk.reply(&[b"GET", key]).await? {
                 Value::Bytes(plain) => !is_plain_hold(&plain),
                 answer => is_wrong_type(&answer),
             },
-            // A hash of someone else's, unless it has gone meanwhile.
+            // Someone else's hash, unless the key has expired in the meantime.
             Value::Nil => talk.reply(&[b"PTTL", key]).await?.as_int() != Some(-2),
             _ => false,
         };
@@ -100,13 +100,12 @@ impl Found {
 
     fn finding(self, namespace: &str) -> Finding {
         let fix = "?namespace=… in the URL, the same for all who share locks";
-        let partly = if self.more { ", as far as was looked" } else { "" };
+        let partly = if self.more { "; not all keys were checked" } else { "" };
         if !self.in_the_way.is_empty() {
-            let what =
-                format!("not tenure's, and where it keeps its own: {}", list(&self.in_the_way));
+            let what = format!("not tenure's, at names that it uses: {}", list(&self.in_the_way));
             return Finding::problem("prefix", what)
                 .why(format!(
-                    "claims of these names fail; what is under {namespace:?} must be tenure's"
+                    "claims of these names fail; keys under {namespace:?} must be tenure's"
                 ))
                 .fix(format!("give tenure another namespace ({fix}), or remove them"));
         }
@@ -130,7 +129,7 @@ fn is_wrong_type(answer: &Value) -> bool {
     matches!(answer, Value::Error(text) if Refusal::read(text) == Refusal::Foreign)
 }
 
-/// An id of 16 bytes, then numbers.
+/// A plain hold is an id of 16 bytes, then numbers.
 fn is_plain_hold(value: &[u8]) -> bool {
     let numbers = value.get(16..).unwrap_or_default();
     let first = numbers.split(|byte| *byte == b' ').next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! What the user may do. Every command that the engine needs is tried in a form that changes nothing.
+//! Checks the user's permissions. Every command that the engine needs is tried in a form that changes nothing.
 //!
-//! Trying works on every version and with any user; `ACL DRYRUN` needs 7.0 and a right that a user of
-//! ours should not have.
+//! Trying works on every version and with any user. `ACL DRYRUN` needs 7.0 and a permission that our user should
+//! not have.
 
 use super::server::redis_cli;
 use crate::engine::Finding;
@@ -10,7 +10,7 @@ use crate::engines::redis::connection::handshake::SerialConnection;
 use crate::engines::redis::protocol::resp::Value;
 use crate::model::error::Result;
 
-/// What is tried, and on which keys and channels.
+/// What to try, and on which keys and channels.
 pub(super) struct Rights<'a> {
     /// The user, as the server calls it.
     pub(super) user: &'a str,
@@ -22,7 +22,7 @@ pub(super) struct Rights<'a> {
     pub(super) waits_for_replicas: bool,
 }
 
-/// What came of the tries.
+/// The results of the tries.
 #[derive(Default)]
 struct Tried {
     denied: Vec<&'static str>,
@@ -34,7 +34,7 @@ struct Tried {
 type Command<'a> = (&'static str, Vec<&'a str>);
 
 impl Rights<'_> {
-    /// Tries everything, and says what is missing and how to grant it.
+    /// Tries everything. Reports what is missing and how to grant it.
     pub(super) async fn findings(
         &self,
         address: &Address,
@@ -45,14 +45,14 @@ impl Rights<'_> {
             tried.take(right, &reply(talk, &words).await?);
         }
         self.try_writes(talk, &mut tried).await?;
-        // The last: from here on the connection hears the channel.
+        // Last, because from here on the connection receives what is published on the channel.
         let subscribe = if self.is_cluster { "ssubscribe" } else { "subscribe" };
         tried.take(subscribe, &reply(talk, &[subscribe, self.channel]).await?);
         Ok(vec![self.rights(address, &tried), scripts(&tried)])
     }
 
-    /// Each right, and a use of it that changes nothing: on keys that are not there, or with arguments
-    /// that the command itself refuses, which it does only after the user's rights were looked at.
+    /// Each permission, with a use of it that changes nothing: on keys that do not exist, or with arguments
+    /// that the command refuses, which it does only after the user's permissions were checked.
     fn commands(&self) -> Vec<Command<'_>> {
         let key = self.key;
         let mut commands: Vec<Command<'_>> = vec![
@@ -64,6 +64,7 @@ impl Rights<'_> {
             ("eval", vec!["EVAL", "return 1", "0"]),
             ("evalsha", vec!["EVALSHA", "0000000000000000000000000000000000000000", "0"]),
             ("get", vec!["GET", key]),
+            ("mget", vec!["MGET", key]),
             ("del", vec!["DEL", key]),
             ("pttl", vec!["PTTL", key]),
             ("pexpire", vec!["PEXPIRE", key, "1"]),
@@ -94,7 +95,7 @@ impl Rights<'_> {
         commands
     }
 
-    /// One command has no form that changes nothing; what was written goes by itself.
+    /// One command has no form that changes nothing. The key that it writes expires.
     async fn try_writes(&self, talk: &mut SerialConnection<'_>, tried: &mut Tried) -> Result<()> {
         let written = reply(talk, &["SET", self.key, "doctor", "PX", "1000"]).await?;
         tried.take("set", &written);
@@ -107,7 +108,7 @@ impl Rights<'_> {
     fn rights(&self, address: &Address, tried: &Tried) -> Finding {
         let user = self.user;
         if tried.denied.is_empty() && !tried.keys && !tried.channels {
-            return Finding::good("rights", format!("user {user} may do all that is needed"));
+            return Finding::good("rights", format!("user {user} has all permissions it needs"));
         }
         let (namespace, mut missing, mut line) = (self.namespace, Vec::new(), String::new());
         if tried.keys {
@@ -120,12 +121,11 @@ impl Rights<'_> {
         }
         missing.extend(tried.denied.iter().map(|right| (*right).to_owned()));
         tried.denied.iter().for_each(|right| line += &format!(" +{right}"));
-        // What is there is not looked at where keys are out of reach: all is granted at once.
+        // If keys are forbidden, the commands cannot be told apart, so the fix grants all of them at once.
         let what = format!("user {user} may not use {}", missing.join(", "));
         let weakness = |right: &str| match right {
-            "evalsha" => {
-                Some("every step is asked for twice, the second time with the whole script")
-            }
+            "evalsha" => Some("every step is sent twice, the second time with the whole script"),
+            "mget" => Some("releases and renewals that travel together are looked up one by one"),
             "pubsub|numsub" | "pubsub|shardnumsub" => {
                 Some("a process that was killed while it waited is shown for up to a minute")
             }
@@ -137,7 +137,7 @@ impl Rights<'_> {
                 Finding::warning("rights", what).why(whys.join("; "))
             }
             _ if tried.is_silent() => Finding::problem("rights", what)
-                .why("whoever waits hears nothing of its turn, and comes late"),
+                .why("waiting claims are not told about their turn, and are served late"),
             _ => Finding::problem("rights", what).why("claims fail as soon as they need it"),
         };
         finding.fix(format!("{} ACL SETUSER {user}{line}", redis_cli(address)))
@@ -157,7 +157,7 @@ fn scripts(tried: &Tried) -> Finding {
 }
 
 impl Tried {
-    /// All works but what is said to those who wait.
+    /// Whether everything works except telling waiting claims about their turn.
     fn is_silent(&self) -> bool {
         let to_others = ["publish", "spublish", "subscribe", "ssubscribe"];
         !self.keys && self.denied.iter().all(|right| to_others.contains(right))
@@ -166,7 +166,7 @@ impl Tried {
     fn take(&mut self, right: &'static str, answer: &Value) {
         let Value::Error(text) = answer else { return };
         if text.starts_with("NOPERM") {
-            // A key or a channel is refused only where the command itself is not.
+            // The server checks the command first, then the key and the channel.
             match text {
                 text if text.contains("channel") => self.channels = true,
                 text if text.contains(" key") => self.keys = true,

@@ -1,12 +1,12 @@
-//! What a server says of itself in `INFO`, held against what locks need. Asks nobody.
+//! Compares what a server says about itself in `INFO` with what locks need. No IO.
 //!
-//! `INFO`, and not `CONFIG`: servers that others run for you refuse `CONFIG`.
+//! It uses `INFO` rather than `CONFIG` because managed services refuse `CONFIG`.
 
 use crate::engine::Finding;
 use crate::engines::redis::config::{Address, AfterRestart, RedisConfig, Topology};
 use crate::engines::redis::connection::handshake::field;
 
-/// What a server is for.
+/// The role of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
     /// Claims go there.
@@ -15,7 +15,7 @@ pub(super) enum Part {
     Replica,
 }
 
-/// A server, and what it said.
+/// A server and its `INFO`.
 pub(super) struct Server<'a> {
     pub(super) address: &'a Address,
     pub(super) part: Part,
@@ -24,7 +24,7 @@ pub(super) struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Everything that `INFO` tells.
+    /// All findings from `INFO`.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![self.version(), self.role()];
         if self.part == Part::Primary {
@@ -34,7 +34,7 @@ impl Server<'_> {
         findings
     }
 
-    /// Whether it can be asked to keep locks at all.
+    /// Whether it can keep locks at all.
     pub(super) fn serves(&self) -> bool {
         self.field("role") == "master" && self.field("loading") != "1"
     }
@@ -56,7 +56,7 @@ impl Server<'_> {
         let wants_cluster = matches!(self.config.topology, Topology::Cluster(_));
         let kind = if is_cluster { "part of a cluster" } else { "standalone" };
         let what = format!("{name} {version}, {kind}");
-        // What Valkey says here is the Redis that it can stand in for.
+        // Valkey reports the version of Redis that it is compatible with here.
         let mut numbers =
             self.field("redis_version").split('.').map(|part| part.parse().unwrap_or(0));
         let pair: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -67,7 +67,7 @@ impl Server<'_> {
         }
         if self.field("arch_bits") == "32" {
             return Finding::problem("version", format!("{what}, a 32-bit build"))
-                .why("its scripts cannot print a fence to the digit")
+                .why("its scripts cannot print all digits of a fence")
                 .fix("use a 64-bit build");
         }
         match (wants_cluster, is_cluster) {
@@ -80,18 +80,18 @@ impl Server<'_> {
     fn role(&self) -> Finding {
         if self.field("loading") == "1" {
             return Finding::problem("role", "the server is loading its data")
-                .why("it grants nothing until it has")
-                .fix("wait, and look again");
+                .why("nothing is granted until it has finished")
+                .fix("wait, and check again");
         }
         match (self.part, self.field("role")) {
             (Part::Primary, "master") => Finding::good("role", "primary"),
-            (Part::Replica, "master") => Finding::warning("role", "a primary, where a replica was")
+            (Part::Replica, "master") => Finding::warning("role", "a primary, not a replica")
                 .why("the servers are being reconfigured")
                 .fix("look again"),
             (Part::Replica, _) if self.field("master_link_status") != "up" => {
-                Finding::warning("role", "replica, and out of touch with its primary")
-                    .why("if it takes over, what was granted meanwhile is forgotten")
-                    .fix("see its log, and the network between the two")
+                Finding::warning("role", "a replica that has lost contact with its primary")
+                    .why("if it takes over, grants made in the meantime are lost")
+                    .fix("check its log and the network between the two")
             }
             (Part::Replica, _) => Finding::good("role", "replica"),
             (Part::Primary, _) => {
@@ -109,7 +109,7 @@ impl Server<'_> {
         format!("{scheme}://{address}")
     }
 
-    /// Whether what was granted survives when another server takes over.
+    /// Whether grants survive when another server takes over.
     fn replication(&self) -> Finding {
         let RedisConfig { wait_replicas, after_restart, topology, .. } = self.config;
         let online = self.info.lines().filter(|line| is_replica_online(line)).count() as u64;
@@ -137,11 +137,11 @@ impl Server<'_> {
         if online == 0 {
             return Finding::warning("replication", "no replica is in sync")
                 .why("if this server fails, nobody can take over")
-                .fix("add a replica, or see why it is out of sync");
+                .fix("add a replica, or find out why it is out of sync");
         }
         if *after_restart == AfterRestart::Grant {
             return Finding::warning("replication", format!("{shown}, and grants do not wait for it"))
-                .why("a replica that takes over may not know the last grants: two holders until the first looks")
+                .why("a replica that takes over may not know the last grants: two holders until the first one notices")
                 .fix("?wait_replicas=1 or ?after_restart=wait in the URL, or check fences");
         }
         if self.field("min_slaves_good_slaves").is_empty() {
@@ -156,7 +156,7 @@ impl Server<'_> {
     fn eviction(&self) -> Finding {
         let policy = self.field("maxmemory_policy");
         if self.field("maxmemory") == "0" {
-            return Finding::good("eviction", "none: there is no limit of memory");
+            return Finding::good("eviction", "none: memory is not limited");
         }
         if policy == "noeviction" {
             return Finding::good("eviction", "noeviction");
@@ -174,7 +174,7 @@ impl Server<'_> {
         Finding::problem("eviction", format!("maxmemory-policy is {policy}, and {evicted}"))
             .why(why)
             .fix(format!(
-                "{cli} CONFIG SET maxmemory-policy noeviction (or a server for locks alone)"
+                "{cli} CONFIG SET maxmemory-policy noeviction (or use a separate server for locks)"
             ))
             .code("T041")
     }
@@ -183,12 +183,12 @@ impl Server<'_> {
         if self.field("aof_enabled") == "1" && self.field("aof_last_write_status") == "err" {
             return Finding::problem("persistence", "the append-only file cannot be written")
                 .why("the server refuses writes, or forgets them when it restarts")
-                .fix("see its log, and the room on its disk");
+                .fix("check its log and the space on its disk");
         }
         if self.field("rdb_last_bgsave_status") == "err" {
             return Finding::warning("persistence", "the last snapshot failed")
                 .why("the server refuses writes if stop-writes-on-bgsave-error is on, its default")
-                .fix("see its log, and the room on its disk");
+                .fix("check its log and the space on its disk");
         }
         if self.field("aof_enabled") == "1" {
             return Finding::good("persistence", "append-only file");
@@ -201,9 +201,7 @@ impl Server<'_> {
             return Finding::good("persistence", what);
         }
         let why = match saves {
-            true => {
-                "a crash forgets what was granted since the last one: two holders for up to a ttl"
-            }
+            true => "a crash forgets grants made since the last one: two holders for up to a ttl",
             false => "a restart forgets all holds: two holders for up to a ttl",
         };
         Finding::warning("persistence", what)
@@ -220,26 +218,27 @@ impl Server<'_> {
         if limit > 0 && used * 10 > limit * 9 {
             let percent = used * 100 / limit;
             return Finding::warning("headroom", format!("{what}, {percent} % of maxmemory used"))
-                .why("a server that is full refuses claims, though it lets go of holds")
+                .why("a full server refuses claims, although locks can still be released")
                 .fix("raise maxmemory, or move other data elsewhere");
         }
         if most > 0 && clients * 10 > most * 8 {
             return Finding::warning("headroom", what)
-                .why("a process that finds no connection cannot claim; those that have one go on")
+                .why("a process that cannot connect cannot claim; those already connected continue")
                 .fix(format!("{} CONFIG SET maxclients {}", redis_cli(self.address), most * 2));
         }
         match self.number("rejected_connections") {
             0 => Finding::good("headroom", what),
-            many => {
-                Finding::warning("headroom", format!("{what}, {many} connections were refused"))
-                    .why("since the server was started there was at some time no room for another")
-                    .fix("raise maxclients, or find out who opens so many")
-            }
+            many => Finding::warning(
+                "headroom",
+                format!("{what}, {many} connections were refused"),
+            )
+            .why("at some time since it started, the server had no room for another connection")
+            .fix("raise maxclients, or find out which clients open so many"),
         }
     }
 }
 
-/// A line of a primary about a replica that has what it has.
+/// Whether a line of `INFO` describes a replica that is in sync.
 fn is_replica_online(line: &str) -> bool {
     let about = line.strip_prefix("slave").and_then(|rest| rest.split_once(':'));
     about.is_some_and(|(number, facts)| {
@@ -247,7 +246,7 @@ fn is_replica_online(line: &str) -> bool {
     })
 }
 
-/// The replicas that a primary names.
+/// The replicas that a primary lists.
 pub(super) fn replicas(info: &str) -> Vec<Address> {
     let fact = |facts: &str, name: &str| {
         let found = facts.split(',').find_map(|fact| fact.strip_prefix(name)?.strip_prefix('='));

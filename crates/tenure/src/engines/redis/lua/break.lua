@@ -12,7 +12,7 @@ for _, member in ipairs(members) do
   local e = known(member)
   if e and e.fence == ARGV[2] then
     drop(e)
-    -- Its holder may ask once more before its own deadline, and must not hear "expired".
+    -- Its holder may ask once more before its own deadline, and must be told "broken", not "expired".
     local til = math.max(e.til, now + e.ttl)
     remember(e.id, int(til) .. ' B ' .. ARGV[3], til)
     say(e, 'E B ' .. e.id .. #K .. ' ' .. K .. ARGV[3])

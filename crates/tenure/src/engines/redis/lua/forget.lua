@@ -1,5 +1,5 @@
--- Someone has seen what is known of a once, and wants it to be forgotten: if it is still that, and nobody
--- is at it.
+-- Forgets the record of a once, if it is still the one that the operator has seen and nobody holds the
+-- once.
 -- KEYS: name, line, partition
 -- ARGV: 1 terms, 2 fence, 3 'o' if it was settled
 local wrong = ready()
@@ -11,7 +11,7 @@ local fence, _, outcome = record()
 local code = 'M'
 if held == 0 and fence == ARGV[2] and (outcome and 'o' or '') == ARGV[3] then
   call('HDEL', K, '#r')
-  -- The name need not be kept for its sake any more.
+  -- The name is no longer kept for the sake of this record.
   if call('ZCOUNT', Z, '200000000000000', '(300000000000000') == 0 then memory = resized end
   code = 'D'
 end

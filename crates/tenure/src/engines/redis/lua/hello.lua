@@ -1,4 +1,5 @@
--- Once for each connection and partition: has this server lost its memory, or is it another one?
+-- Sent once for each connection and partition: finds out whether this server lost its memory, or is another
+-- one.
 -- KEYS: partition
 -- ARGV: 1 run id, 2 longest ttl if nothing may be granted before all earlier holds have ended, 3 PUBLISH or
 -- SPUBLISH, 4 a channel
@@ -6,16 +7,16 @@ local P = KEYS[1]
 local known = redis.call('HGET', P, 'run')
 local before = redis.call('HGET', P, 'nb')
 local highest = redis.call('HGET', P, 'n') or '0'
--- A write that a full server does not refuse, so that it refuses none of what follows.
+-- A write that a full server does not refuse: after it, the server refuses none of the writes that follow.
 redis.call('HDEL', P, '~')
 local time = redis.call('TIME')
 local wall = string.format('%d', time[1] * 1000000 + time[2])
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
--- Those who wait are not told anything by a user that may not publish: they ask more often.
+-- A user that may not publish tells waiting claims nothing, so they ask more often.
 if type(redis.pcall(ARGV[3], ARGV[4], 'P')) ~= 'number' then
   redis.call('HSET', P, 'mute', time[1])
 end
--- Whoever comes has seen nothing of what was given elsewhere, if this partition was away meanwhile.
+-- If another server kept this partition in the meantime, a client may not have seen the numbers given there.
 if tonumber(highest) < tonumber(wall) then
   redis.call('HSET', P, 'n', wall)
   highest = wall
@@ -23,8 +24,8 @@ end
 if known == ARGV[1] and (before or ARGV[2] == '0') then return 0 end
 if known ~= ARGV[1] then
   redis.call('HSET', P, 'run', ARGV[1])
-  -- Where lines may have outlived the connections of those who wait, and the last renewals of holds
-  -- with these numbers, or lower ones, may be missing.
+  -- Lines may have outlived the connections of the claims that wait, and the last renewals of holds with
+  -- these numbers or lower ones may be missing.
   if known then redis.call('HSET', P, 'at', string.format('%d', now), 'old', highest) end
   redis.call('HDEL', P, 'nb')
 end

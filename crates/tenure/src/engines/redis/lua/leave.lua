@@ -10,14 +10,18 @@ if e and e.til <= now then
   drop(e)
   e = nil
 end
-if only ~= '' and not (e and e.fence == only) then
+local is_meant = only == '' or e and e.fence == only
+  or e and e.fence == '0' and only == 'w' .. e.process
+  -- A turn is given back only in its first life: otherwise an answer has brought it to its claim.
+  or e and unbegun and e.first == '1' and only == e.fence .. 'p' .. e.process
+if not is_meant then
   admit()
   save()
   return gone(id)
 end
--- While it still holds: its record may be older than `keep`, and counts for as long as that.
+-- Do this before the hold ends: a record older than `keep` still counts while the name is held.
 if settles == '' and unbegun and e then settles = e.fence end
--- Who says how it ended has begun it.
+-- A leave that reports an outcome proves that the once has begun.
 if ARGV[7] == 'o' and e and e.fence == settles and take(e) then e = nil end
 if settles ~= '' then
   local fence, keep, outcome, content, doubt = record()
@@ -31,7 +35,8 @@ if settles ~= '' then
   end
 end
 local answer = e and { e.fence ~= '0' and 'R' or 'Q' } or gone(id)
--- Of all holds that end without a pause between them, one a second does not lie within a second.
+-- Approximates "held for less than a second": among holds that follow each other without a pause, one per second
+-- begins in one second and ends in the next.
 brief = e and e.fence ~= '0' and moves == 512 and math.floor(e.since / 1000) == math.floor(now / 1000)
 if e then drop(e) end
 if in_doubt then

@@ -1,5 +1,5 @@
--- A hold wants to last its ttl from now. Never creates one, never shortens one. For a ttl of 0
--- someone only asks whether it is held.
+-- A hold is extended to its ttl from now. Never creates a hold, never shortens one. A ttl of 0 only asks
+-- whether it is held.
 -- KEYS: name, line [, partition]
 -- ARGV: 1 terms, 2 id, 3 fence, 4 ttl
 local plain = redis.pcall('GET', KEYS[1])
@@ -16,8 +16,8 @@ if type(plain) == 'string' then
   local time = since == '0' and redis.call('TIME')
   redis.call('PEXPIRE', KEYS[1], string.format('%d', life))
   if time then
-    -- Until now its beginning was its end less its ttl. Should this user not be let on, it only seems to
-    -- have begun later.
+    -- Until now, its start was its end minus its ttl. If this user may not write the start, the hold only
+    -- appears to have started later.
     since = string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000) + left - ttl)
     redis.pcall('SET', KEYS[1], plain:sub(1, 16) ..
       table.concat({ head, since, fence, rest }, ' '), 'KEEPTTL')

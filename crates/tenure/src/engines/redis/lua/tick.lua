@@ -1,4 +1,4 @@
--- Nobody in particular asks: the step before stopped at its bound.
+-- No claim asks: this continues a step that stopped at its limit.
 -- KEYS: name, line, partition
 -- ARGV: 1 terms
 if alone then return { 'D' } end

@@ -1,4 +1,5 @@
--- The name as it is, and how many hear each process that has claims here. It only reads.
+-- Returns a name as it is stored, and the number of subscribers of each process that has claims there. Only
+-- reads.
 -- KEYS: name
 -- ARGV: 1 terms
 local time = redis.call('TIME')
@@ -17,6 +18,6 @@ for at = 1, #fields, 2 do
   end
 end
 local how = flags:find('s', 1, true) and 'SHARDNUMSUB' or 'NUMSUB'
--- A user that may not ask sees all of them.
+-- For a user that may not ask, no claim is left out.
 local heard = redis.pcall('PUBSUB', how, unpack(channels))
 return { now, fields, heard.err and {} or heard }

@@ -1,7 +1,7 @@
-//! Reads what a script answered.
+//! Parses the answers of scripts.
 //!
-//! Claims and renewals are answered in the ledger's own words: the script is the ledger's rule. Times come as
-//! what is left of them on the server's clock, and count from when the request was sent.
+//! Claims and renewals are answered in the ledger's own terms, because the script is the ledger's rule. Times
+//! arrive as durations left on the server's clock, and are counted from the moment the request was sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::model::claim::{Ended, Fence, Holder, Left, Note, Ticket};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::moment::Moment;
 
-/// What an answer says besides.
+/// What an answer says in addition to its code.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Marks {
-    /// The step stopped at its bound, and should go on.
+    /// The step stopped at its limit and should be continued.
     pub(crate) more: bool,
-    /// This user may not publish, so that somebody was not told of its turn.
+    /// This user may not publish, so someone was not told about its turn.
     pub(crate) mute: bool,
 }
 
-/// The answer to a claim or a renewal, and the hold that ends first where that is of interest.
+/// The answer to a claim or a renewal, and the hold that ends first where that matters.
 #[derive(Debug)]
 pub(crate) struct ClaimAnswer {
     pub(crate) answer: Answer,
@@ -34,20 +34,20 @@ pub(crate) struct ClaimAnswer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
     Done,
-    /// What it was meant for is not there any more.
+    /// The hold or the record that it was meant for no longer exists.
     MovedOn,
     /// The capacity is fixed.
     Conflict,
 }
 
-/// Reads the answer to a claim or a renewal that was sent at `sent`. `ttl` is what was asked for: a claim
-/// that is alone is answered with its fence and nothing else. `None` if no script of ours answers so.
+/// Parses the answer to a claim or a renewal that was sent at `sent`. `ttl` is the requested one: a claim
+/// that is alone is answered with its fence and nothing else. `None` if no script of ours answers like this.
 pub(crate) fn read_claim(
     value: &Value,
     ttl: Duration,
     sent: Moment,
 ) -> Option<(ClaimAnswer, Marks)> {
-    // Only a release is answered with a number as low as 1.
+    // A number as low as 1 is the answer to a release, not a fence.
     if let Value::Int(fence @ 2..) = value {
         let fence = Fence::new(*fence as u64);
         let answer = Answer::Granted { fence, remaining: ttl, first_life: false };
@@ -87,7 +87,7 @@ pub(crate) fn read_claim(
     Some((ClaimAnswer { answer, holder }, marks))
 }
 
-/// Reads the answer to a leave.
+/// Parses the answer to a leave.
 pub(crate) fn read_leave(value: &Value) -> Option<(Left, Marks)> {
     if let Value::Int(1) = value {
         return Some((Left::Released, Marks::default()));
@@ -102,7 +102,7 @@ pub(crate) fn read_leave(value: &Value) -> Option<(Left, Marks)> {
     Some((left, marks))
 }
 
-/// Reads the answer to a break, a resize or a forget.
+/// Parses the answer to a break, a resize or a forget.
 pub(crate) fn read_change(value: &Value) -> Option<(Change, Marks)> {
     let (code, marks, _) = parts(value)?;
     let change = match code {
@@ -114,12 +114,12 @@ pub(crate) fn read_change(value: &Value) -> Option<(Change, Marks)> {
     Some((change, marks))
 }
 
-/// Reads what the answer to any step says besides.
+/// Parses the marks in the answer to any step.
 pub(crate) fn read_marks(value: &Value) -> Option<Marks> {
     parts(value).map(|(_, marks, _)| marks)
 }
 
-/// The code that an answer begins with, its marks, and the rest.
+/// Splits an answer into its code, its marks and the rest.
 fn parts(value: &Value) -> Option<(&str, Marks, &[Value])> {
     let items = value.as_list()?;
     let text = items.first()?.as_str()?;
@@ -131,7 +131,7 @@ fn parts(value: &Value) -> Option<(&str, Marks, &[Value])> {
 /// What the answer to a claim means for its place.
 pub(crate) enum PlaceAfter {
     Waits(Ticket, Fence),
-    /// It is over, and nobody will leave it.
+    /// The claim is over, and nobody will leave it.
     Refused,
     Other,
 }
@@ -157,15 +157,15 @@ pub(crate) fn place_after(value: &Value) -> PlaceAfter {
     }
 }
 
-/// The server answered `step` with what no script of ours answers.
+/// An error for an answer to `step` that no script of ours gives.
 pub(crate) fn unexpected(step: &str, value: &Value) -> Error {
     let shape = shape(value);
     Error::new(ErrorKind::Internal, format!("unexpected answer to a {step}: {shape}"))
         .next("is another program writing under tenure's namespace?")
 }
 
-/// What can be told of an answer: its shape, and the text that it begins with if that is too short for a
-/// secret. The rest may be a claim id, or the outcome of a once.
+/// What may be printed of an answer: its shape, and the text at its start if that is too short for a
+/// secret. The rest may be a claim id or the outcome of a once.
 fn shape(value: &Value) -> String {
     const MOST: usize = 8;
     let Value::List(items) = value else { return opening(value) };
@@ -187,7 +187,7 @@ fn opening(value: &Value) -> String {
     }
 }
 
-/// A claim id has sixteen bytes.
+/// Shorter texts are printed: a claim id has sixteen bytes.
 const SHORTEST_SECRET: usize = 12;
 
 fn read_ended(rest: &[Value]) -> Ended {
@@ -211,7 +211,7 @@ fn millis(items: &[Value], at: usize) -> Option<Duration> {
     number(items, at).map(Duration::from_millis)
 }
 
-/// A claim, its hold, and the server's time; empty if nobody holds.
+/// Parses a claim, its hold and the server's time. They are empty if nobody holds.
 fn read_holder(items: &[Value]) -> Option<Holder> {
     let now = number(items, 2)?;
     Some(read_entry(items.first()?.as_bytes()?, Some(items[1].as_bytes()?))?.holder(now))

@@ -1,8 +1,8 @@
-//! Where things are kept in Redis: keys, channels, and the commands of each step on them.
+//! The layout in Redis: keys, channels, and the commands of each step on them.
 
 use std::time::Duration;
 
-use super::request::Request;
+use super::request::{ClaimGrouping, Grouping, Request};
 use super::resp;
 use super::scripts::Script;
 use crate::engines::redis::config::{AfterRestart, RedisConfig, Topology};
@@ -12,13 +12,13 @@ use crate::model::claim::{
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::{Name, Space};
 
-/// Names are spread over this many partitions. A partition is a hash tag of ours, so that all keys of a name
-/// share a slot and no name can choose its own.
+/// Names are spread over this many partitions. A partition is a hash tag of our choice, so all keys of a
+/// name share a slot, and no name can choose its own.
 pub(crate) const PARTITIONS: u16 = 256;
-/// No number that was ever given is lower: the clock in microseconds passed it in 2001.
+/// Every number ever given is higher than this: the clock in microseconds passed it in 2001.
 const LOWEST_NUMBER: u64 = 1_000_000_000_000_000;
 
-/// The partition of a name; the same in every process, for ever.
+/// The partition of a name. It is the same in every process, and must never change.
 pub(crate) fn partition(name: &Name) -> u16 {
     let bytes = [letter(name.space())].into_iter().chain(name.as_str().bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -35,7 +35,7 @@ fn letter(space: Space) -> u8 {
     }
 }
 
-/// The keys and channels of a namespace, and the name of this process in them.
+/// The keys and channels of a namespace, and this process's name in them.
 #[derive(Debug)]
 pub(crate) struct Layout {
     /// `namespace:{partition}:` for each partition.
@@ -45,9 +45,11 @@ pub(crate) struct Layout {
     flags: &'static str,
     longest: String,
     sharded: bool,
-    /// Whether a name may have its plain form. Its expiry ends a hold without a script, which could
-    /// know that another server has taken over.
+    /// Whether a name may have its plain form. A plain hold ends when its key expires, without a script
+    /// that could notice that another server has taken over.
     plain: bool,
+    /// Whether steps may travel in groups: only where each of them is one change of a plain name.
+    pub(super) groups: bool,
 }
 
 /// What a key of ours is for.
@@ -57,17 +59,17 @@ pub(crate) enum Kind {
     Name,
     /// The line of a name.
     Line,
-    /// What a partition remembers.
+    /// The data of a partition.
     Partition,
-    /// To try out what the user may do; it expires.
+    /// For testing the user's permissions; it expires.
     Trial,
 }
 
-/// Which keys a step names.
+/// Which keys a step uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keys {
     All,
-    /// All but the partition's.
+    /// All except the partition's.
     Line,
     Own,
 }
@@ -77,6 +79,7 @@ impl Layout {
         let namespace = &config.namespace;
         let sharded = matches!(config.topology, Topology::Cluster(_));
         let waits = config.after_restart == AfterRestart::Wait;
+        let plain = matches!(config.topology, Topology::Single(_));
         Layout {
             tags: (0..PARTITIONS).map(|p| format!("{namespace}:{{{p}}}:").into()).collect(),
             process: process.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -94,11 +97,12 @@ impl Layout {
                 false => "0".into(),
             },
             sharded,
-            plain: matches!(config.topology, Topology::Single(_)),
+            plain,
+            groups: plain && !waits && config.wait_replicas == 0,
         }
     }
 
-    /// The channel on which this process hears of its turns in a partition.
+    /// The channel on which this process receives its turns in a partition.
     pub(crate) fn channel(&self, partition: u16) -> String {
         match self.sharded {
             true => format!("{}c:{}", self.tags[usize::from(partition)], self.process),
@@ -106,18 +110,29 @@ impl Layout {
         }
     }
 
-    /// What the channels begin with.
+    /// The prefix of all channels.
     pub(crate) fn channels(&self) -> &str {
         &self.channels
     }
 
-    /// Any key of the partition, for its slot.
+    /// Some key of the partition, which determines its slot.
     pub(crate) fn tag(&self, partition: u16) -> &str {
         &self.tags[usize::from(partition)]
     }
 
-    /// The keys, and the terms that every step begins with.
+    /// Adds the keys, and the terms that are the first argument of every step.
     fn begin(&self, script: Script, name: &Name, keys: Keys, more_flags: &str) -> Request {
+        self.begin_for_group(script, name, keys, more_flags).0
+    }
+
+    /// The same, and where the keys are in it.
+    fn begin_for_group(
+        &self,
+        script: Script,
+        name: &Name,
+        keys: Keys,
+        more_flags: &str,
+    ) -> (Request, Grouping) {
         let partition = partition(name);
         let mut request = Request::new(script, partition);
         let tag = self.tag(partition).as_bytes();
@@ -127,26 +142,39 @@ impl Layout {
             Keys::Line => 2,
             Keys::Own => 1,
         });
-        request.joined(&[tag, space, text]);
+        let start = request.len();
+        self.name_key(name, &mut request);
+        let key = start..request.len();
         if keys != Keys::Own {
             request.joined(&[tag, b"z:", space, text]);
         }
+        let start = request.len();
         if keys == Keys::All {
             request.joined(&[tag, b"p"]);
         }
+        let partition_key = start..request.len();
         request.counts = keys == Keys::All;
         let (flags, longest) = (self.flags, &self.longest);
         let (tag, channels) = match self.sharded {
             true => (self.tag(partition), "c:"),
             false => ("", &*self.channels),
         };
-        let terms = format_args!("{flags}{more_flags} {tag}{channels} {partition} {longest}");
-        request.text(terms);
-        request
+        let mut digits = [0; 20];
+        let partition = resp::decimal(partition.into(), &mut digits);
+        let (flags, more_flags, tag) = (flags.as_bytes(), more_flags.as_bytes(), tag.as_bytes());
+        let (channels, longest) = (channels.as_bytes(), longest.as_bytes());
+        request.joined(&[flags, more_flags, b" ", tag, channels, b" ", partition, b" ", longest]);
+        (request, Grouping { key, partition_key, arguments: 0..0, claim: None })
     }
 
-    /// `in_hand`: the caller is there to take a grant, which then lasts the full ttl. `has_line`: as
-    /// far as we know others wait for the name. `seen`: the highest number of its partition.
+    /// Adds the key of a name.
+    pub(super) fn name_key(&self, name: &Name, request: &mut Request) {
+        let tag = self.tag(partition(name)).as_bytes();
+        request.joined(&[tag, &[letter(name.space()), b':'], name.as_str().as_bytes()]);
+    }
+
+    /// `in_hand`: the caller is there to take a grant, so it lasts the full ttl. `has_line`: as far as we
+    /// know, others wait for the name. `seen`: the highest number of its partition that was seen.
     pub(crate) fn claim(
         &self,
         claim: &Claim,
@@ -156,21 +184,23 @@ impl Layout {
     ) -> Result<Request> {
         let ticket = claim.ticket.map(Ticket::get);
         if ticket.is_some_and(|ticket| ticket < LOWEST_NUMBER) {
-            return Err(Error::new(ErrorKind::Invalid, "the ticket is none of this engine's"));
+            return Err(Error::new(ErrorKind::Invalid, "the ticket is not from this engine"));
         }
-        let (capacity, weight, fixed) = (claim.capacity, claim.weight, u8::from(claim.fixed));
+        let (capacity, weight) = (claim.capacity, claim.weight);
+        let fixed = usize::from(claim.fixed) + 2 * usize::from(claim.on_behalf);
         let flags = match (claim.may_wait, in_hand) {
             (true, true) => "wh",
             (true, false) => "w",
             (false, true) => "h",
             (false, false) => "",
         };
-        let mut request = self.begin(Script::Claim, &claim.name, Keys::All, flags);
+        let (mut request, grouping) =
+            self.begin_for_group(Script::Claim, &claim.name, Keys::All, flags);
         let waits = self.flags.contains('n');
         let is_new = in_hand && ticket.is_none() && claim.once.is_none() && !waits;
         let may_join = claim.may_wait && claim.max_waiters == u32::MAX;
-        // In a cluster a name has no plain form for another reason, too: while a slot moves, a key that
-        // is gone for a moment stays away.
+        // In a cluster, names have no plain form for another reason, too: a key that is deleted while its
+        // slot moves cannot be created again before the slot has arrived.
         let mode: &[u8] = match (is_new && weight <= capacity, may_join, has_line) {
             (true, true, _) if !self.plain => b"l",
             (true, true, true) => b"j",
@@ -179,22 +209,30 @@ impl Layout {
             _ => b"",
         };
         request.arg(mode);
-        request.arg(&claim.id.to_bytes());
-        let process = &self.process;
-        request.text(format_args!("{capacity} {process} {weight} {fixed}"));
-        request.number(claim.ttl.as_millis() as u64);
-        request.number(seen.get());
+        let (process, ttl) = (&self.process, claim.ttl.as_millis() as u64);
+        let start = request.len();
+        let (mut a, mut b, mut c) = ([0; 20], [0; 20], [0; 20]);
+        let (of, process) = (resp::decimal(capacity.into(), &mut a), process.as_bytes());
+        let (units, life) = (resp::decimal(weight.into(), &mut b), resp::decimal(ttl, &mut c));
+        let fixed = [b" 0 ", b" 1 ", b" 2 ", b" 3 "][fixed];
+        request.joined(&[&claim.id.to_bytes(), of, b" ", process, b" ", units, fixed, life]);
+        request.number(ttl);
         request.arg(&encode_details(&claim.details));
+        if self.groups && matches!(mode, b"q" | b"t") {
+            let arguments = start..request.len();
+            let claim = Some(ClaimGrouping { seen: seen.get(), may_join });
+            request.grouping = Some(Grouping { arguments, claim, ..grouping });
+        }
+        request.number(seen.get());
         if matches!(mode, b"j" | b"l" | b"q") {
             return Ok(request);
         }
-        let most = claim.max_waiters;
         let ticket = ticket.map(|ticket| ticket.to_string()).unwrap_or_default();
         let (keep, rerun) = match claim.once {
             Some(once) => (once.keep.as_millis() as i64, once_terms(once)),
             None => (-1, "0".to_owned()),
         };
-        request.text(format_args!("{most} {ticket} {keep} {rerun}"));
+        request.text(format_args!("{} {ticket} {keep} {rerun}", claim.max_waiters));
         Ok(request)
     }
 
@@ -207,18 +245,25 @@ impl Layout {
         request
     }
 
-    /// `has_line`: as far as we know others wait for the name, or did.
+    /// `has_line`: as far as we know, others wait for the name or did so.
     pub(crate) fn leave(&self, leave: &Leave, has_line: bool) -> Request {
-        let mut request = self.begin(Script::Leave, &leave.name, Keys::All, "");
-        let Leave { id, in_doubt, only, settle, unbegun, .. } = leave;
-        let is_plain = !in_doubt && only.is_none() && settle.is_none() && !unbegun;
+        let (mut request, grouping) =
+            self.begin_for_group(Script::Leave, &leave.name, Keys::All, "");
+        let Leave { id, in_doubt, only, only_waiting, settle, unbegun, .. } = leave;
+        let is_plain = !in_doubt && only.is_none() && !only_waiting && settle.is_none() && !unbegun;
         let waits = self.flags.contains('n');
-        request.arg(match (is_plain, has_line || !self.plain) {
+        let mode: &[u8] = match (is_plain, has_line || !self.plain) {
             (true, true) if !waits => b"h",
             (true, false) => b"q",
             _ => b"",
-        });
+        };
+        request.arg(mode);
+        let start = request.len();
         request.arg(&id.to_bytes());
+        if self.groups && mode == b"q" {
+            let arguments = start..request.len();
+            request.grouping = Some(Grouping { arguments, ..grouping });
+        }
         if is_plain {
             return request;
         }
@@ -228,7 +273,13 @@ impl Layout {
             (false, true) => b"u",
             (false, false) => b"",
         });
-        request.maybe(only.map(Fence::get));
+        match only {
+            _ if *only_waiting => request.text(format_args!("w{}", self.process)),
+            Some(fence) if *unbegun => {
+                request.text(format_args!("{}p{}", fence.get(), self.process));
+            }
+            only => request.maybe(only.map(Fence::get)),
+        }
         if let Some(Settle { fence, outcome }) = settle {
             request.number(fence.get());
             request.arg(if outcome.is_some() { b"o" } else { b"" });
@@ -265,8 +316,7 @@ impl Layout {
         self.begin(Script::View, name, Keys::Own, "")
     }
 
-    /// A write without effect, for `WAIT` to count: the replicas that have it also have everything that was
-    /// granted before it.
+    /// A write without effect for `WAIT` to count: a replica that has it also has everything granted before it.
     pub(crate) fn mark(&self, partition: u16, out: &mut Vec<u8>) {
         let key = [self.tag(partition).as_bytes(), b"p"].concat();
         resp::command(out, &[b"HINCRBY", &key, b"n", b"1"]);
@@ -284,7 +334,7 @@ impl Layout {
         request
     }
 
-    /// The pattern that finds the keys of the names of a space that begin with `prefix`.
+    /// The pattern for the keys of all names in a space that start with `prefix`.
     pub(crate) fn pattern(&self, space: Space, prefix: &str) -> String {
         let namespace = self.channels.strip_suffix(":c:").unwrap_or_default();
         let mut pattern = format!("{namespace}:{{*}}:{}:", char::from(letter(space)));
@@ -298,7 +348,7 @@ impl Layout {
         pattern
     }
 
-    /// A key and a channel that nobody uses, to try what the user may do.
+    /// A key and a channel that nobody uses, for testing the user's permissions.
     pub(crate) fn to_try(&self, partition: u16, random: u64) -> (String, String) {
         let key = format!("{}d:{random:016x}", self.tag(partition));
         let channel = match self.sharded {
@@ -325,7 +375,7 @@ impl Layout {
         }
     }
 
-    /// The name whose own key this is.
+    /// The name that the key belongs to, if it is a name's own key.
     pub(crate) fn name_of(&self, key: &[u8]) -> Option<Name> {
         let text = std::str::from_utf8(key).ok()?;
         let rest = text.strip_prefix(self.channels.strip_suffix("c:")?)?.strip_prefix('{')?;
@@ -342,7 +392,7 @@ impl Layout {
     }
 }
 
-/// Whether to rerun and the fingerprint, as one word.
+/// Whether to rerun, followed by the fingerprint, in one word.
 fn once_terms(once: OnceTerms) -> String {
     let OnceTerms { rerun, content, .. } = once;
     let content = if content == 0 { String::new() } else { format!("{content:032x}") };
@@ -353,10 +403,10 @@ fn encode_details(details: &Details) -> Vec<u8> {
     let Details { owner, reason, meta, value, trace } = details;
     let pairs = meta.iter().flat_map(|(key, value)| [key.as_str(), value]);
     let said = [reason, value, trace].map(|said| said.as_deref().unwrap_or_default());
-    let mut text = Vec::new();
-    // Each with its length, so that no text can pass for the next.
+    let mut text = Vec::with_capacity(64);
+    // Each with its length, so that no text can be mistaken for the next one.
     for part in [owner.as_str()].into_iter().chain(said).chain(pairs) {
-        text.extend_from_slice(part.len().to_string().as_bytes());
+        text.extend_from_slice(resp::decimal(part.len() as u64, &mut [0; 20]));
         text.push(b':');
         text.extend_from_slice(part.as_bytes());
     }

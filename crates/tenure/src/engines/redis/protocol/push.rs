@@ -1,4 +1,4 @@
-//! Reads what a script pushes to a process.
+//! Parses what a script pushes to a process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::model::name::Name;
 /// What a push says.
 #[derive(Debug)]
 pub(crate) enum Push {
-    /// The waiting claim with this ticket holds; the one with the other should look if it has heard
-    /// nothing when the time is over.
+    /// The waiting claim with this ticket now holds. The claim with the other ticket, if any, should look
+    /// after the given time unless it has heard something.
     Granted {
         partition: u16,
         ticket: Ticket,
@@ -21,7 +21,7 @@ pub(crate) enum Push {
         first_life: bool,
         following: Option<(Ticket, Duration)>,
     },
-    /// Only to see whether the process can be reached.
+    /// Only checks whether the process can be reached.
     AreYouThere,
     AskAgain {
         partition: u16,
@@ -75,7 +75,7 @@ pub(crate) fn read_push(layout: &Layout, text: &[u8]) -> Option<Push> {
     })
 }
 
-/// Kind, id, length of the key, the key, and what is to be said.
+/// Parses kind, id, length of the key, the key and the text.
 fn read_end(layout: &Layout, text: &[u8]) -> Option<Push> {
     let (kind, rest) = (text.get(..2)?, text.get(2..)?);
     let (id, rest) = (rest.get(..16)?, rest.get(16..)?);

@@ -7,25 +7,25 @@ use crate::model::error::{Error, ErrorKind};
 /// The kinds of error replies, by how to handle them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// The script must be sent as text: it is not loaded, or may not be named by its hash.
+    /// The script must be sent as text: it is not loaded, or the user may not run scripts by their hash.
     NoScript,
-    /// The slot lives elsewhere.
+    /// Another server keeps the slot.
     Moved(Address),
-    /// The slot is on its way there, and this key has arrived.
+    /// The slot is moving to another server, and this key has arrived there.
     Ask(Address),
-    /// The slot is on its way, and not all keys are in one place.
+    /// The slot is moving, and its keys are not all in one place.
     TryAgain,
-    /// It is not the primary, or not one that may write.
+    /// The server is not the primary, or not one that accepts writes.
     NotPrimary,
-    /// It has lost its replicas: it may be the old primary.
+    /// The server has lost its replicas, so it may be the old primary.
     Lonely,
-    /// It cannot serve now, and will recover by itself.
+    /// The server cannot serve now, and will recover on its own.
     NotNow,
-    /// This user lacks the permission.
+    /// The user lacks the permission.
     Denied,
-    /// A key is not what we would have put there.
+    /// A key has content that is not ours.
     Foreign,
-    /// There are no numbers left to give.
+    /// There are no numbers left.
     Exhausted,
     /// Anything else.
     Other,
@@ -38,7 +38,7 @@ impl Refusal {
         let mut address = || address(words.nth(1)?);
         match code {
             "NOSCRIPT" => Refusal::NoScript,
-            // A user that may run scripts by their text alone.
+            // The user may run scripts by their text, but not by their hash.
             "NOPERM" if text.contains("'evalsha'") => Refusal::NoScript,
             "MOVED" => address().map_or(Refusal::Other, Refusal::Moved),
             "ASK" => address().map_or(Refusal::Other, Refusal::Ask),
@@ -51,13 +51,13 @@ impl Refusal {
             "NUMBERS" => Refusal::Exhausted,
             _ if text.contains("max number of clients") => Refusal::NotNow,
             _ if text.contains("The user executing the script") => Refusal::Denied,
-            // A script that fails wraps what stopped it.
+            // When a script fails, the server wraps the error that stopped it.
             _ => wrapped(text).unwrap_or(Refusal::Other),
         }
     }
 
-    /// The refusal as an error. The server's text may quote what it was sent, so only its first part
-    /// is shown.
+    /// Converts the refusal to an error. The server's text may quote what it was sent, so only its first
+    /// word is shown.
     pub(crate) fn into_error(self, text: &str) -> Error {
         let shown = shown(text);
         let error = |kind, what: &str| Error::new(kind, format!("{what} ({shown})"));
@@ -79,7 +79,7 @@ impl Refusal {
                     .next("give tenure a namespace of its own")
             }
             Refusal::Exhausted => Claim::no_numbers(),
-            // Whether the step ran is not known.
+            // It is not known whether the step ran.
             Refusal::Other => error(ErrorKind::Internal, "the server returned an error").in_doubt(),
         }
     }

@@ -1,11 +1,12 @@
 //! A command that is ready to be sent.
 
 use std::fmt::{self, Write};
+use std::ops::Range;
 
 use super::resp;
-use super::scripts::Script;
+use super::scripts::{Script, ScriptForm};
 
-/// What is ready to be sent: a step, by the script's hash or with its text, or a plain command.
+/// A command that is ready to be sent: a step, by the script's hash or with its text, or a plain command.
 #[derive(Clone)]
 pub(crate) struct Request {
     script: Option<Script>,
@@ -13,30 +14,43 @@ pub(crate) struct Request {
     pub(super) counts: bool,
     parts: usize,
     body: Vec<u8>,
+    /// Set if the step may travel in a group.
+    pub(crate) grouping: Option<Grouping>,
 }
 
-/// How the script of a step is sent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ScriptForm {
-    Hash,
-    Text,
+/// What a group needs of a step: parts of its body, so that they are encoded once.
+#[derive(Clone)]
+pub(crate) struct Grouping {
+    pub(super) key: Range<usize>,
+    pub(super) partition_key: Range<usize>,
+    pub(super) arguments: Range<usize>,
+    /// For a claim.
+    pub(super) claim: Option<ClaimGrouping>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct ClaimGrouping {
+    /// The highest number of its partition that was seen.
+    pub(super) seen: u64,
+    /// Whether the claim goes on with its ticket if the name is held.
+    pub(super) may_join: bool,
 }
 
 impl Request {
     pub(super) fn new(script: Script, partition: u16) -> Request {
         let body = Vec::with_capacity(256);
-        Request { script: Some(script), partition, counts: false, parts: 2, body }
+        Request { script: Some(script), partition, counts: false, parts: 2, body, grouping: None }
     }
 
-    /// A plain command, for any partition of the server it is sent to.
+    /// A plain command. Any server can run it.
     pub(crate) fn plain(parts: &[&[u8]]) -> Request {
-        let body = Vec::new();
-        let mut request = Request { script: None, partition: 0, counts: false, parts: 0, body };
+        let (body, counts, grouping) = (Vec::new(), false, None);
+        let mut request = Request { script: None, partition: 0, counts, parts: 0, body, grouping };
         parts.iter().for_each(|part| request.arg(part));
         request
     }
 
-    /// Whether it may take a number, so that a hello must come first.
+    /// Whether the step may take a number, so that a hello must come first.
     pub(crate) fn counts(&self) -> bool {
         self.counts
     }
@@ -56,18 +70,18 @@ impl Request {
 
     pub(crate) fn encode(&self, form: ScriptForm, out: &mut Vec<u8>) {
         resp::array(out, self.parts);
-        match (self.script, form) {
-            (Some(script), ScriptForm::Hash) => {
-                resp::bulk(out, b"EVALSHA");
-                resp::bulk(out, script.hash());
-            }
-            (Some(script), ScriptForm::Text) => {
-                resp::bulk(out, b"EVAL");
-                resp::bulk(out, script.text().as_bytes());
-            }
-            (None, _) => {}
+        if let Some(script) = self.script {
+            script.encode(form, out);
         }
         out.extend_from_slice(&self.body);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    pub(super) fn slice(&self, range: &Range<usize>) -> &[u8] {
+        self.body.get(range.clone()).unwrap_or_default()
     }
 
     pub(super) fn arg(&mut self, bytes: &[u8]) {
@@ -80,7 +94,7 @@ impl Request {
         resp::bulk_number(&mut self.body, number);
     }
 
-    /// The pieces as one argument.
+    /// Adds the pieces as one argument.
     pub(super) fn joined(&mut self, pieces: &[&[u8]]) {
         self.parts += 1;
         resp::bulk_of(&mut self.body, pieces);

@@ -1,41 +1,40 @@
 //! RESP3, the wire format of Redis: commands out, replies and pushes in.
 //!
-//! The parser keeps its place between reads: every byte is looked at once, however small the pieces
-//! in which a large reply arrives. It never panics and never believes a length before the bytes are
-//! there. What it does not know it refuses, because after one misread frame every reply would go to
-//! the wrong caller.
+//! The parser keeps its position between reads, so it looks at every byte once, no matter how small the
+//! pieces of a large reply are. It never panics, and never trusts a length before the bytes have arrived.
+//! It refuses what it does not know, because after one misread frame every reply would go to the wrong caller.
 
 use std::fmt;
 use std::mem;
 
-/// The deepest nesting of lists. Ours have three levels.
+/// The deepest nesting of lists. Our own replies have three levels.
 const DEEPEST: usize = 16;
-/// The longest bulk string, which is the server's own limit.
+/// The longest bulk string: the server's own limit.
 const LONGEST_BULK: i64 = 512 << 20;
-/// The longest line: a simple string, an error, a number.
+/// The longest line: a simple string, an error or a number.
 const LONGEST_LINE: usize = 64 << 10;
-/// The most items of one list.
+/// The largest number of items in a list.
 const MOST_ITEMS: i64 = 1 << 24;
-/// The most items that room is made for before they have arrived.
+/// The largest number of items for which room is reserved before they arrive.
 const BELIEVED_ITEMS: usize = 128;
-/// The room for the next read; a bulk string that is longer may have up to `MOST_ROOM` at once.
+/// The room for the next read. For a longer bulk string it may be up to `MOST_ROOM`.
 const ROOM: usize = 8 << 10;
 const MOST_ROOM: usize = 1 << 20;
 
-/// A reply, reduced to what we use: maps are lists of 2n, sets are lists, booleans are 0 and 1,
-/// every kind of text is bytes (doubles and big numbers too), attributes are dropped.
+/// A reply, reduced to what we use: maps are lists of 2n items, sets are lists, booleans are 0 and 1, every
+/// kind of text is bytes (doubles and big numbers too), attributes are dropped.
 #[derive(Clone, PartialEq)]
 pub(crate) enum Value {
     Nil,
     Int(i64),
     Bytes(Box<[u8]>),
     List(Vec<Value>),
-    /// What the server refuses. It may quote the command's arguments: not for logs as it is.
+    /// An error reply. It may quote the command's arguments, so it must not be logged as it is.
     Error(Box<str>),
 }
 
 impl Value {
-    /// An integer, also one that came as text.
+    /// An integer, or a text that is one.
     pub(crate) fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int(int) => Some(*int),
@@ -64,7 +63,7 @@ impl Value {
     }
 }
 
-/// Shows the shape only: replies carry claim ids, which are secrets.
+/// Shows only the shape: replies contain claim ids, which are secrets.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -79,7 +78,7 @@ impl fmt::Debug for Value {
     }
 }
 
-/// What a server sends: the answer to the oldest open command, or something nobody asked for.
+/// What a server sends: the answer to the oldest open command, or a push.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Frame {
     Reply(Value),
@@ -96,17 +95,17 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Turns bytes into frames. After an error it repeats that error for ever.
+/// Turns bytes into frames. After an error it only repeats that error.
 #[derive(Default)]
 pub(crate) struct Parser {
     bytes: Vec<u8>,
-    /// Where the unread bytes begin.
+    /// Where the unparsed bytes begin.
     start: usize,
-    /// How many unread bytes there must be before another look can find something.
+    /// How many unparsed bytes there must be before it is worth parsing again.
     need: usize,
-    /// How many unread bytes are known to hold no end of line.
+    /// How many unparsed bytes are known to contain no end of line.
     scanned: usize,
-    /// The lists that are not complete, the outermost first.
+    /// The incomplete lists, the outermost first.
     open: Vec<Open>,
     broken: Option<Malformed>,
 }
@@ -134,13 +133,13 @@ impl Parser {
         Parser::default()
     }
 
-    /// Where a socket appends what it read: has room for more, and drops what was parsed. The caller
-    /// may only append.
+    /// The buffer that a socket appends to. It has room for more, and what was parsed is dropped. The
+    /// caller may only append.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         if self.start == self.bytes.len() {
             self.bytes.clear();
             self.start = 0;
-            // One huge reply must not cost its room for ever.
+            // Do not keep the memory of one huge reply.
             if self.bytes.capacity() > 2 * MOST_ROOM {
                 self.bytes.shrink_to(ROOM);
             }
@@ -153,7 +152,7 @@ impl Parser {
         &mut self.bytes
     }
 
-    /// The same for bytes that are already somewhere.
+    /// The same for bytes that are in memory.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.buffer().extend_from_slice(bytes);
     }
@@ -195,7 +194,7 @@ impl Parser {
         Ok(None)
     }
 
-    /// Puts a value where it belongs; a frame, if that completes one.
+    /// Adds a value to the list it belongs to. Returns a frame if that completes one.
     fn deliver(&mut self, mut value: Value) -> Option<Frame> {
         loop {
             let Some(top) = self.open.last_mut() else {
@@ -213,13 +212,13 @@ impl Parser {
             match kind {
                 Kind::List => value = Value::List(items),
                 Kind::Push => return Some(Frame::Push(items)),
-                // It goes with the value that follows, and counts as nothing itself.
+                // An attribute annotates the value that follows, and is not a value itself.
                 Kind::Attribute => return None,
             }
         }
     }
 
-    /// Reads one value that is no list, or the beginning of a list.
+    /// Reads one value that is not a list, or the beginning of a list.
     fn piece(&mut self) -> Result<Option<Piece>, Malformed> {
         let unread = &self.bytes[self.start..];
         if unread.len() < self.need {
@@ -275,10 +274,10 @@ fn is_type(first: u8) -> bool {
         | b'~' | b'>' | b'|')
 }
 
-/// What is complete with its first line.
+/// Parses a value that consists of one line.
 fn one_line(first: u8, line: &[u8]) -> Result<Piece, Malformed> {
     let value = match (first, line) {
-        (b':', _) => Value::Int(integer(line).ok_or(Malformed("an integer that is none"))?),
+        (b':', _) => Value::Int(integer(line).ok_or(Malformed("a malformed integer"))?),
         (b'+' | b',' | b'(', _) => Value::Bytes(line.into()),
         (b'-', _) => error(line),
         (b'_', b"") => Value::Nil,
@@ -296,7 +295,7 @@ fn one_line(first: u8, line: &[u8]) -> Result<Piece, Malformed> {
                 _ => Piece::Open(Kind::Attribute, items * 2),
             });
         }
-        _ => return Err(Malformed("a null or a boolean that is none")),
+        _ => return Err(Malformed("a malformed null or boolean")),
     };
     Ok(Piece::Value(value))
 }
@@ -305,7 +304,7 @@ fn bulk_string(first: u8, text: &[u8]) -> Result<Value, Malformed> {
     match (first, text) {
         (b'$', text) => Ok(Value::Bytes(text.into())),
         (b'!', text) => Ok(error(text)),
-        // A verbatim string says in three letters how to show it.
+        // The first three letters of a verbatim string name its format.
         (_, [_, _, _, b':', text @ ..]) => Ok(Value::Bytes(text.into())),
         _ => Err(Malformed("a verbatim string without its format")),
     }
@@ -315,7 +314,7 @@ fn error(text: &[u8]) -> Value {
     Value::Error(String::from_utf8_lossy(text).into())
 }
 
-/// A length, or `None` for -1, which is how RESP2 writes nil.
+/// Parses a length; `None` for -1, which is how RESP2 writes nil.
 fn length(line: &[u8], longest: i64) -> Result<Option<usize>, Malformed> {
     if line == b"?" {
         return Err(Malformed("a streamed value, which we never ask for"));
@@ -336,7 +335,7 @@ pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     if digits.is_empty() {
         return None;
     }
-    // Counted below zero, where there is one more number.
+    // Accumulated as a negative number, because there is one more of those.
     let mut number: i64 = 0;
     for digit in digits {
         let digit = digit.wrapping_sub(b'0');
@@ -348,7 +347,7 @@ pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     if negative { Some(number) } else { number.checked_neg() }
 }
 
-/// Begins a command of `len` parts.
+/// Begins a command with `len` parts.
 pub(crate) fn array(out: &mut Vec<u8>, len: usize) {
     header(out, b'*', len);
 }
@@ -358,7 +357,7 @@ pub(crate) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     bulk_of(out, &[bytes]);
 }
 
-/// Adds a part that is in pieces.
+/// Adds a part that is given in pieces.
 pub(crate) fn bulk_of(out: &mut Vec<u8>, pieces: &[&[u8]]) {
     header(out, b'$', pieces.iter().map(|piece| piece.len()).sum());
     pieces.iter().for_each(|piece| out.extend_from_slice(piece));
@@ -388,8 +387,8 @@ fn header(out: &mut Vec<u8>, first: u8, len: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes a number from its end, two digits for one division.
-fn decimal(mut n: u64, room: &mut [u8; 20]) -> &[u8] {
+/// Writes a number from its last digit, two digits for each division.
+pub(super) fn decimal(mut n: u64, room: &mut [u8; 20]) -> &[u8] {
     let mut at = room.len();
     while n >= 10 {
         let pair = (n % 100) as u8;

@@ -1,11 +1,13 @@
 //! The steps, as scripts that the server runs atomically.
 //!
-//! A script is known by the SHA-1 of its text. Each begins with what can be done while a name has one
-//! holder alone; only then comes the rule in full, so that the common case pays nothing for it.
+//! The server knows a script by the SHA-1 of its text. Each script begins with a short path for a name with a
+//! single holder; the full rule follows, so the common case does not pay for it.
 
 use std::sync::LazyLock;
 
 use sha1::{Digest, Sha1};
+
+use super::resp;
 
 /// One kind of step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,9 +21,18 @@ pub(crate) enum Script {
     Tick,
     View,
     Hello,
+    Group,
+    RenewGroup,
 }
 
-/// The rule, in the order in which its parts need each other.
+/// How the script of a step is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScriptForm {
+    Hash,
+    Text,
+}
+
+/// The rule, in the order in which its parts depend on each other.
 macro_rules! rule {
     () => {
         concat!(
@@ -34,8 +45,8 @@ macro_rules! rule {
     };
 }
 
-/// A step: what can be done while a name has one holder alone, if there is such a part, then the rule, then
-/// what this step asks of it.
+/// A step: the short path for a name with a single holder, if there is one, then the rule, then what is
+/// particular to this step.
 macro_rules! step {
     ($step:literal) => {
         concat!("local last\n", rule!(), include_str!(concat!("../lua/", $step, ".lua")))
@@ -50,7 +61,7 @@ macro_rules! step {
     };
 }
 
-const TEXTS: [&str; 9] = [
+const TEXTS: [&str; 11] = [
     step!("claim_alone", "claim"),
     step!("renew_alone", "renew"),
     step!("leave_alone", "leave"),
@@ -60,9 +71,11 @@ const TEXTS: [&str; 9] = [
     step!("tick"),
     include_str!("../lua/view.lua"),
     include_str!("../lua/hello.lua"),
+    include_str!("../lua/group.lua"),
+    include_str!("../lua/renew_group.lua"),
 ];
 
-static HASHES: LazyLock<[[u8; 40]; 9]> = LazyLock::new(|| TEXTS.map(sha1));
+static HASHES: LazyLock<[[u8; 40]; 11]> = LazyLock::new(|| TEXTS.map(sha1));
 
 impl Script {
     /// What the step does, for error messages.
@@ -77,6 +90,22 @@ impl Script {
             Script::Tick => "tick",
             Script::View => "view",
             Script::Hello => "hello",
+            Script::Group => "group of claims and leaves",
+            Script::RenewGroup => "group of renewals",
+        }
+    }
+
+    /// Encodes the first two parts of a step.
+    pub(super) fn encode(self, form: ScriptForm, out: &mut Vec<u8>) {
+        match form {
+            ScriptForm::Hash => {
+                resp::bulk(out, b"EVALSHA");
+                resp::bulk(out, self.hash());
+            }
+            ScriptForm::Text => {
+                resp::bulk(out, b"EVAL");
+                resp::bulk(out, self.text().as_bytes());
+            }
         }
     }
 
@@ -84,13 +113,13 @@ impl Script {
         TEXTS[self as usize]
     }
 
-    /// The name under which the server knows it once it was loaded.
+    /// The hash by which the server knows the script once it is loaded.
     pub(crate) fn hash(self) -> &'static [u8; 40] {
         &HASHES[self as usize]
     }
 }
 
-/// SHA-1 in hexadecimal: Redis names scripts by it. It protects nothing here.
+/// SHA-1 in hexadecimal, which Redis uses as the name of a script. Nothing's security depends on it.
 fn sha1(text: &str) -> [u8; 40] {
     let mut hex = [0; 40];
     for (digits, byte) in hex.chunks_exact_mut(2).zip(Sha1::digest(text)) {

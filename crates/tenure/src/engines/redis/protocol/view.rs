@@ -1,4 +1,4 @@
-//! Who holds and who waits, as the server keeps it and the view script shows it.
+//! Who holds and who waits, parsed from what the view script returns.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::model::claim::{Details, Fence, Holder, OnceRecord, Outcome, Ticket, W
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::Name;
 
-/// A claim as the server keeps it.
+/// A claim, as it is stored on the server.
 pub(super) struct Entry<'a> {
     ticket: u64,
     weight: u32,
@@ -56,7 +56,7 @@ impl Entry<'_> {
     }
 }
 
-/// One name as the view script shows it; `None` if nobody uses it.
+/// Parses a name as the view script returns it; `None` if nobody uses it.
 pub(crate) fn read_view(name: Name, value: Value) -> Result<Option<View>> {
     let items = match value {
         Value::List(items) => items,
@@ -78,7 +78,7 @@ pub(crate) fn read_view(name: Name, value: Value) -> Result<Option<View>> {
     Ok(Some(view).filter(|view| view.is_used() || view.record.is_some()))
 }
 
-/// The plain form: one holder.
+/// Parses the plain form: one holder.
 fn alone(name: Name, items: &[Value]) -> Option<View> {
     let (now, left) = (number(items, 0)?, number(items, 1)?);
     let text = items[2].as_bytes()?.get(16..)?;
@@ -100,7 +100,7 @@ fn alone(name: Name, items: &[Value]) -> Option<View> {
     Some(View { name, capacity, holders, waiters, record: None })
 }
 
-/// The record of a once: fence, keep, end, whether it is settled with the fingerprint, and the outcome.
+/// Parses the record of a once: fence, keep, end, whether it is settled and the fingerprint, and the outcome.
 fn read_record(text: &[u8], now: u64) -> Option<OnceRecord> {
     let mut fields = text.splitn(5, |byte| *byte == b' ');
     let mut field = || -> Option<u64> { std::str::from_utf8(fields.next()?).ok()?.parse().ok() };
@@ -111,8 +111,7 @@ fn read_record(text: &[u8], now: u64) -> Option<OnceRecord> {
     Some(OnceRecord::new(fence, outcome, Duration::from_millis(keep), remaining))
 }
 
-/// The processes whose channel has no subscriber: they are gone, or on their way
-/// back to their places.
+/// The processes whose channel has no subscriber: they are gone, or about to reconnect.
 fn silent(heard: &Value) -> HashSet<&[u8]> {
     let pairs = heard.as_list().unwrap_or_default().chunks_exact(2);
     let silent = pairs.filter(|pair| pair[1].as_int() == Some(0));
@@ -121,7 +120,7 @@ fn silent(heard: &Value) -> HashSet<&[u8]> {
         .collect()
 }
 
-/// The full form, a hash: everyone except waiters that cannot be reached.
+/// Parses the full form, a hash: everyone except waiting claims that cannot be reached.
 fn crowd(name: Name, now: u64, all: &[Value], silent: &HashSet<&[u8]>) -> Option<View> {
     let (holders, waiters) = (Vec::new(), Vec::new());
     let mut view = View { name, capacity: 0, holders, waiters, record: None };
@@ -135,7 +134,7 @@ fn crowd(name: Name, now: u64, all: &[Value], silent: &HashSet<&[u8]>) -> Option
         pairs().find(|(field, _)| *field == b"#").map(|(_, text)| text).unwrap_or_default();
     let mut parts = totals.splitn(7, |byte| *byte == b' ');
     view.capacity = std::str::from_utf8(parts.next()?).ok()?.parse().unwrap_or_default();
-    // The hold of the whole capacity, if there is one, and whose it is.
+    // The hold that takes the whole capacity, if there is one, and its claim.
     let whole = parts.nth(5).and_then(|whole| whole.split_last_chunk::<16>());
     if let Some((hold, id)) = whole.filter(|(hold, _)| !hold.is_empty()) {
         holds.insert(id, hold.strip_suffix(b" ")?);

@@ -1,4 +1,4 @@
-//! Killed between any two steps, and what is there then.
+//! A writer is killed between any two steps; then the files are checked.
 
 use std::process::Command;
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn whoever_is_killed_at_any_point_leaves_whole_contents_and_a_fence_that_holds()
         assert_eq!(contents == "seven", point == Point::Replaced, "{point:?}: {contents}");
         assert!(is_stale(write(&path, fence(4), "four")), "{point:?}");
         assert_eq!(is_stale(write(&path, fence(6), "six")), raised, "{point:?}");
-        // The one that was killed comes again, as if nothing had been.
+        // The writer that was killed tries again.
         write(&path, fence(7), "seven").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "seven");
         assert!(is_stale(write(&path, fence(6), "six")), "{point:?}");
@@ -88,7 +88,7 @@ fn whoever_comes_at_any_point_comes_after() {
             if at == point {
                 let its = path.clone();
                 next = Some(std::thread::spawn(move || write(its, fence(8), "eight")));
-                // Time to do harm, for one that does not wait.
+                // Time to do harm, for a writer that does not wait.
                 std::thread::sleep(Duration::from_millis(100));
                 assert_ne!(std::fs::read_to_string(&path).unwrap(), "eight", "{point:?}");
             }

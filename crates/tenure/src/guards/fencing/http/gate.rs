@@ -1,8 +1,8 @@
-//! Who is being served, by name: those of one fence, while higher ones wait and lower ones are
+//! Which requests are being served, by name: those with one fence, while higher ones wait and lower ones are
 //! refused.
 //!
-//! A check alone is not enough: a request that passed it can be slower than one with a higher fence
-//! that passed after it. Only names that are being served take room.
+//! A check alone is not enough: a request that has passed it can be slower than one with a higher fence
+//! that passed it later. Only names that are being served take memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,16 +17,16 @@ pub(super) struct Gate {
     names: Mutex<HashMap<String, Served>>,
 }
 
-/// The requests of one name that are behind the gate or before it.
+/// The requests for one name, inside the gate or in front of it.
 #[derive(Default)]
 struct Served {
-    /// The highest fence that any of them came with.
+    /// The highest fence of any of them.
     highest: Fence,
-    /// The fence of those behind the gate, and how many they are.
+    /// The fence of those inside, and their number.
     inside: (Fence, usize),
-    /// All of them.
+    /// The number of all of them.
     present: usize,
-    /// Somebody has left, or the highest fence has risen.
+    /// Someone has left, or the highest fence has risen.
     news: Arc<Notify>,
 }
 
@@ -35,7 +35,7 @@ impl Gate {
     pub(super) async fn enter(self: &Arc<Gate>, name: &str, fence: Fence) -> Result<Pass, Stale> {
         let mut pass = self.arrive(name, fence);
         loop {
-            // Made before looking, so that no news is missed.
+            // Created before checking, so that no notification is missed.
             let news = pass.news.clone();
             let news = news.notified();
             if pass.try_enter()? {
@@ -62,7 +62,7 @@ impl Gate {
     }
 }
 
-/// One request, from its arrival until it is dropped.
+/// A request, from its arrival until this is dropped.
 pub(super) struct Pass {
     gate: Arc<Gate>,
     name: String,

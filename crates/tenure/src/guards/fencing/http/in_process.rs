@@ -1,4 +1,4 @@
-//! Memory that lasts as long as the process.
+//! A memory that lasts as long as the process.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,9 +9,9 @@ use crate::model::claim::Fence;
 
 /// Remembers fences in this process.
 ///
-/// It forgets none, for a name that is forgotten would let late requests pass: when it has as many
-/// names as it may, requests of others are refused with 503. What a process remembered ends with
-/// it: after a restart a late request passes, if it comes before the next of the present holder.
+/// It forgets none, because a name that is forgotten would let late requests pass: when it has reached its limit,
+/// requests for other names are refused with 503. The memory ends with the process: after a restart, a late
+/// request passes if it arrives before the next one of the current holder.
 #[derive(Debug)]
 pub struct InProcess {
     most: usize,
@@ -19,7 +19,7 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// Remembers at most so many names. Each takes about 100 bytes and its text.
+    /// Remembers at most `most` names. Each takes about 100 bytes plus its text.
     #[must_use]
     pub fn new(most: usize) -> InProcess {
         InProcess { most, names: Mutex::default() }
@@ -43,7 +43,7 @@ impl InProcess {
 
 impl Remember for InProcess {
     /// # Cancel safety
-    /// It is done when it is first polled.
+    /// It is complete when it is first polled.
     async fn guard(&self, name: &str, fence: Fence) -> Result<(), GuardError<Failure>> {
         self.raise(name, fence)
     }

@@ -1,4 +1,4 @@
-//! What a request that is refused is told.
+//! The responses to refused requests.
 
 use ::http::StatusCode;
 
@@ -26,7 +26,7 @@ pub(super) fn bad(what: &str) -> Problem {
 }
 
 pub(super) fn unknown() -> Problem {
-    let detail = "whether the fence is too low cannot be told now; nothing was done, try again";
+    let detail = "the fence cannot be checked now; nothing was done, try again";
     let title = "The fence cannot be checked";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unknown-fence", title, detail)
 }

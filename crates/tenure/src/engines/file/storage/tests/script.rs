@@ -1,4 +1,4 @@
-//! Random scripts: what happens to some names that share their tables, as a seed says.
+//! Random scripts: steps on some names that share their tables, generated from a seed.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::model::moment::Moment;
 use crate::model::name::{Name, Space};
 
 pub(super) const BEGIN: Moment = Moment::from_nanos(1_000_000_000_000_000);
-/// 0 is nobody's.
+/// 0 means no process.
 pub(super) const PROCESSES: [Process; 4] = [0, 1, 2, 3];
 const ACTORS: usize = 12;
 const TTLS: [u64; 6] = [500, 1000, 1999, 2001, 5000, 90_000];
@@ -27,7 +27,7 @@ const SPANS: [u64; 12] =
 pub(super) enum Request {
     Claim(Claim, Process, bool),
     Renew(ClaimId, Fence, Duration),
-    Leave(Leave),
+    Leave(Leave, Process),
     Break(Fence, Note),
     Forget(Fence, bool),
     Resize(u32),
@@ -37,7 +37,7 @@ pub(super) enum Request {
     Detach(ClaimId),
 }
 
-/// What a run must have met to mean something.
+/// What the scripts must have covered for the test to mean something.
 pub(super) const EVERYTHING: [&str; 19] = [
     "forgotten",
     "not forgotten",
@@ -60,13 +60,13 @@ pub(super) const EVERYTHING: [&str; 19] = [
     "not resized",
 ];
 
-/// Some of the ids there are, others at other times.
+/// Some of the ids; different ones at different times.
 pub(super) fn some_ids(now: Moment) -> impl Iterator<Item = ClaimId> {
     let first = (now.as_nanos() / 1_000_000 % 3) as usize;
     (first..ACTORS).step_by(3).map(id)
 }
 
-/// The bytes of an id are anything; the order of ids is not that of arrival.
+/// An id has arbitrary bytes, and their order is not that of arrival.
 fn id(actor: usize) -> ClaimId {
     let mut bytes = [0xA7 ^ (actor as u8).wrapping_mul(37); 16];
     bytes[3] = 0;
@@ -86,6 +86,7 @@ pub(super) fn one_of_a_crowd(name: &Name, number: u32, capacity: u32) -> Claim {
 struct Actor {
     name: usize,
     process: Process,
+    on_behalf: bool,
     weight: u32,
     ttl: Duration,
     once: Option<OnceTerms>,
@@ -102,7 +103,7 @@ pub(super) struct Script {
     story: Vec<String>,
 }
 
-/// Plays the script of a seed, and counts what was met.
+/// Plays the script of a seed, and counts what it covered.
 pub(super) fn play(seed: u64, met: &mut BTreeMap<&'static str, u64>) {
     let mut both = Both::new(BEGIN);
     let mut script = Script::new(seed);
@@ -118,7 +119,7 @@ pub(super) fn play(seed: u64, met: &mut BTreeMap<&'static str, u64>) {
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub(super) fn said(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panicked")
@@ -127,7 +128,7 @@ pub(super) fn said(panic: &(dyn Any + Send)) -> &str {
 impl Script {
     fn new(seed: u64) -> Script {
         let mut rng = Rng(seed.wrapping_mul(2).wrapping_add(0x9E37_79B9));
-        // The same text in two spaces, and one that begins with another.
+        // The same text in two spaces, and one text that is the prefix of another.
         let names = [(Space::Lock, "x"), (Space::Once, "x"), (Space::Lock, "xy")];
         let names = names.map(|(space, text)| Name::new(space, text).unwrap()).to_vec();
         let capacities = vec![[1, 3, 5, 1 << 20][rng.below(4) as usize], 1, 2];
@@ -183,7 +184,7 @@ impl Script {
         match self.rng.below(100) {
             0..50 => {
                 let in_hand = !self.rng.one_in(4);
-                Request::Claim(self.claim(who), self.actors[who].process, in_hand)
+                Request::Claim(self.claim(who), self.asker(who), in_hand)
             }
             50..62 => {
                 let ttl = TTLS[self.rng.below(6) as usize];
@@ -200,7 +201,8 @@ impl Script {
                     fence: self.fence(who),
                     outcome: (!self.rng.one_in(4)).then(|| Arc::from(&b"done \0\xFF"[..])),
                 });
-                Request::Leave(leave)
+                leave.only_waiting = self.rng.one_in(6);
+                Request::Leave(leave, self.asker(who))
             }
             80..86 => {
                 let note = Note { by: "ops".to_owned(), reason: "stuck".to_owned() };
@@ -213,12 +215,19 @@ impl Script {
         }
     }
 
+    /// The process that asks: for a claim on behalf of a client, any of the servers.
+    fn asker(&mut self, who: usize) -> Process {
+        let actor = &self.actors[who];
+        let anywhere = actor.on_behalf && self.rng.one_in(2);
+        if anywhere { PROCESSES[self.rng.below(4) as usize] } else { actor.process }
+    }
+
     fn claim(&mut self, who: usize) -> Claim {
         let actor = &self.actors[who];
         let mut claim = Claim::new(self.names[actor.name].clone(), id(who));
         (claim.weight, claim.ttl, claim.once) = (actor.weight, actor.ttl, actor.once);
         (claim.capacity, claim.fixed) = (self.capacities[actor.name], actor.name == 1);
-        claim.details = actor.details.clone();
+        (claim.details, claim.on_behalf) = (actor.details.clone(), actor.on_behalf);
         claim.ticket = actor.ticket.filter(|_| self.rng.one_in(3));
         claim.may_wait = claim.ticket.is_some() || !self.rng.one_in(4);
         if self.rng.one_in(6) {
@@ -233,7 +242,7 @@ impl Script {
         claim
     }
 
-    /// The last fence of its name, mostly: that of what a once left.
+    /// Mostly the last fence of its name, which a once has.
     fn last_fence(&mut self, who: usize) -> Fence {
         if self.rng.one_in(4) {
             return self.fence(who);
@@ -244,7 +253,7 @@ impl Script {
         fences.max().unwrap_or(Fence::new(0))
     }
 
-    /// Its own last fence, mostly; else one that it had before, or another's, or nobody's.
+    /// Mostly its own last fence; otherwise an earlier one, another's, or nobody's.
     fn fence(&mut self, who: usize) -> Fence {
         let other = self.rng.below(ACTORS as u64) as usize;
         let of = |who: usize, back: usize| self.actors[who].fences.iter().nth_back(back).copied();
@@ -279,6 +288,7 @@ impl Actor {
         Actor {
             name,
             process: PROCESSES[rng.below(4) as usize],
+            on_behalf: rng.one_in(3),
             weight: units,
             ttl: Duration::from_millis(TTLS[rng.below(6) as usize]),
             once: is_once.then(|| OnceTerms { keep, rerun: rng.one_in(2), content }),
@@ -320,7 +330,7 @@ fn kind(heard: &Heard) -> &'static str {
     }
 }
 
-/// A few bits from a seed, the same every time (splitmix64).
+/// Random bits from a seed, the same every time (splitmix64).
 struct Rng(u64);
 
 impl Rng {

@@ -1,4 +1,4 @@
-//! The two directions of a connection: one is read by a task, the other written by whoever asks.
+//! The two directions of a connection: one task reads, any caller may write.
 
 use std::io;
 use std::pin::Pin;
@@ -53,7 +53,7 @@ impl Reader {
 }
 
 impl Writer {
-    /// Writes what the socket takes at once; for any thread. TLS leaves it to the reading task.
+    /// Writes as much as the socket takes at once, from any thread. With TLS the reading task does all writing.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Writer::Tcp(write) => write.try_write(bytes),
@@ -74,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// Sees to it that what was taken is also on its way, which only TLS puts off.
+    /// Flushes what TLS has buffered. Plain sockets have nothing to flush.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Writer::Tcp(_) | Writer::Unix(_) => Poll::Ready(Ok(())),

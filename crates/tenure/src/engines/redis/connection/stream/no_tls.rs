@@ -1,5 +1,5 @@
-//! In the place of `tls.rs` in a build without the feature `tls`: the same items, of which there is never a
-//! value, so that nothing else has to ask which build this is.
+//! Replaces `tls.rs` in a build without the feature `tls`. It has the same items, but no value of them can
+//! exist, so no other code depends on the feature.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::model::error::{Error, ErrorKind, Result};
 pub(crate) enum TlsSetup {}
 
 impl TlsSetup {
-    /// Says what is missing.
+    /// Fails, and names the missing feature.
     pub(crate) fn new(_: &Tls) -> Result<TlsSetup> {
         let reason = "this program was built without the feature \"tls\" of the crate tenure";
         Err(Error::new(ErrorKind::Unsupported, reason).next("add the feature, or leave TLS out"))
@@ -57,7 +57,7 @@ impl AsyncWrite for TlsStream {
     }
 }
 
-/// Nothing that fails here is TLS.
+/// Without TLS there are no TLS errors.
 pub(crate) fn explain(_: &Address, _: &io::Error) -> Option<Error> {
     None
 }

@@ -7,7 +7,7 @@ use tokio_rustls::rustls::{CertificateError, Error as TlsError};
 use super::*;
 use crate::engines::redis::config::Tls;
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -30,7 +30,7 @@ impl Drop for Folder {
     }
 }
 
-/// A root that nobody has the key of, good for a hundred years.
+/// A root certificate whose key nobody has, valid for a hundred years.
 const ROOT: &str = "\
 -----BEGIN CERTIFICATE-----
 MIIBjTCCATOgAwIBAgIUEvuc+VdZf6Z98EY8G0nR7jGOLiMwCgYIKoZIzj0EAwIw
@@ -93,7 +93,7 @@ async fn tcp_is_connected_without_delay() {
 
 #[tokio::test]
 async fn every_address_of_a_name_is_tried() {
-    // Where `localhost` is IPv6 first, nobody listens there.
+    // Where `localhost` resolves to IPv6 first, nobody listens on that address.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let ours = Stream::connect(&tcp("localhost", port), None).await.unwrap();
@@ -164,7 +164,7 @@ fn a_file_that_cannot_be_used_is_named_with_its_option() {
     let garbled = folder.file("garbled.pem", garbled);
     for (file, says) in [
         (&missing, "no such file"),
-        (&empty, "no certificate in it"),
+        (&empty, "no certificate"),
         (&cut, "not valid PEM"),
         (&garbled, "unusable certificate"),
     ] {
@@ -176,7 +176,7 @@ fn a_file_that_cannot_be_used_is_named_with_its_option() {
     config.cert = Some(ca.clone());
     assert!(refusal(&config).contains("both"));
     config.key = Some(ca.clone());
-    assert!(refusal(&config).contains("no private key in it"));
+    assert!(refusal(&config).contains("no private key"));
     config.cert = Some(empty);
     assert!(refusal(&config).contains("the cert file"));
 }

@@ -1,6 +1,6 @@
-//! TLS, prepared once: the files are read, the roots loaded.
+//! TLS, set up once: the files are read and the roots loaded.
 //!
-//! The server's certificate is always verified, and there is no way to say otherwise.
+//! The server's certificate is always verified; no option turns that off.
 
 use std::io;
 use std::path::Path;
@@ -28,9 +28,9 @@ pub(crate) struct TlsSetup {
 }
 
 impl TlsSetup {
-    /// Reads the files and the system's roots. It blocks on the file system for a few milliseconds.
+    /// Reads the files and the system's roots, which blocks for a few milliseconds.
     pub(crate) fn new(tls: &Tls) -> Result<TlsSetup> {
-        // Named here, because the process's default may be another crate's choice, or missing.
+        // Chosen explicitly: the process-wide default may be missing, or have been set by another crate.
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -45,7 +45,7 @@ impl TlsSetup {
                         cert.display(),
                         key.display()
                     );
-                    Error::invalid(reason).next("the key must be the one of the first certificate")
+                    Error::invalid(reason).next("the key must belong to the first certificate")
                 })?
             }
             (None, None) => builder.with_no_client_auth(),
@@ -61,7 +61,7 @@ impl TlsSetup {
         Ok(TlsSetup { connector: TlsConnector::from(Arc::new(config)), server_name })
     }
 
-    /// The name that the certificate must have.
+    /// The name that the certificate must be valid for.
     pub(crate) fn name_for(&self, host: &str) -> Result<ServerName<'static>> {
         match &self.server_name {
             Some(name) => Ok(name.clone()),
@@ -69,7 +69,7 @@ impl TlsSetup {
         }
     }
 
-    /// Speaks TLS over a connection.
+    /// Makes the TLS handshake over a connection.
     pub(crate) async fn connect(
         &self,
         name: ServerName<'static>,
@@ -90,7 +90,7 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     let Some(ca) = ca else {
         let found = rustls_native_certs::load_native_certs();
-        // Systems ship some that are older than the rules, and miss others: any will do to begin.
+        // Systems ship some roots that do not parse: use the others.
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
             let error = Error::invalid("this system has no trusted certificates");
@@ -121,12 +121,12 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| bad_file("key", path, &error))
 }
 
-/// Says what is wrong with a file, and quotes none of it: it may be a private key.
+/// Says what is wrong with a file without quoting it: it may be a private key.
 fn bad_file(option: &str, path: &Path, error: &pem::Error) -> Error {
     let why = match error {
         pem::Error::Io(error) => super::cause(error),
-        pem::Error::NoItemsFound if option == "key" => "it has no private key in it".to_owned(),
-        pem::Error::NoItemsFound => "it has no certificate in it".to_owned(),
+        pem::Error::NoItemsFound if option == "key" => "it contains no private key".to_owned(),
+        pem::Error::NoItemsFound => "it contains no certificate".to_owned(),
         _ => "it is not valid PEM".to_owned(),
     };
     let reason = format!("cannot use the {option} file {}: {why}", path.display());
@@ -134,7 +134,7 @@ fn bad_file(option: &str, path: &Path, error: &pem::Error) -> Error {
         .next("name a PEM file that this user may read; encrypted keys are not supported")
 }
 
-/// What a failure of TLS means; `None` if it is none.
+/// Explains an error of TLS; `None` if it is not one.
 pub(crate) fn explain(address: &Address, error: &io::Error) -> Option<Error> {
     let error = error.get_ref()?.downcast_ref::<TlsError>()?;
     Some(match error {

@@ -1,4 +1,4 @@
-//! Servers as they describe themselves, and what is made of it.
+//! Servers as they describe themselves, and the findings about them.
 
 use super::*;
 use crate::engine::Mark;
@@ -11,7 +11,7 @@ const FIT: &str = "redis_version:7.0.15\r\nredis_mode:standalone\r\narch_bits:64
     cluster_enabled:0\r\n";
 const ONLINE: &str = "slave0:ip=10.0.0.2,port=6380,state=online,offset=14,lag=1\r\n";
 
-/// The findings about a server that is fit but for these fields.
+/// The findings about a server that is fit except for these fields.
 fn findings(url: &str, part: Part, fields: &[(&str, &str)], more: &str) -> Vec<Finding> {
     let mut info: String = FIT.to_owned() + more;
     for (name, value) in fields {
@@ -29,7 +29,7 @@ fn findings(url: &str, part: Part, fields: &[(&str, &str)], more: &str) -> Vec<F
 
 const URL: &str = "redis://redis-1";
 
-/// The finding of that name about a primary that is fit but for these fields.
+/// The finding with that name about a primary that is fit except for these fields.
 #[track_caller]
 fn finding(url: &str, check: &str, fields: &[(&str, &str)], more: &str) -> Finding {
     let all = findings(url, Part::Primary, fields, more);
@@ -67,7 +67,7 @@ fn a_server_that_evicts_is_a_problem() {
     let limit = [("maxmemory", "1000000000")];
     says(&finding(URL, "eviction", &limit, ""), Mark::Good, &["noeviction"]);
     let unlimited = [("maxmemory_policy", "allkeys-lru")];
-    says(&finding(URL, "eviction", &unlimited, ""), Mark::Good, &["no limit"]);
+    says(&finding(URL, "eviction", &unlimited, ""), Mark::Good, &["not limited"]);
 }
 
 #[test]
@@ -99,7 +99,11 @@ fn a_replica_and_a_server_that_loads_grant_nothing() {
         all.into_iter().find(|finding| finding.check == "role").unwrap()
     };
     says(&as_replica(&[replica[0], ("master_link_status", "up")]), Mark::Good, &["replica"]);
-    says(&as_replica(&[replica[0], ("master_link_status", "down")]), Mark::Warning, &["touch"]);
+    says(
+        &as_replica(&[replica[0], ("master_link_status", "down")]),
+        Mark::Warning,
+        &["lost contact"],
+    );
     says(&as_replica(&[]), Mark::Warning, &["look again"]);
 }
 

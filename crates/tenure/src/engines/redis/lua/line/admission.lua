@@ -1,29 +1,33 @@
+-- The hold that ends first: when, and its id.
 local function first_end()
-  local first = call('ZRANGEBYSCORE', Z, '0', '(100000000000000', 'LIMIT', '0', '1')[1]
-  local e = first and find(first:sub(2))
-  if whole and not (e and e.til < whole.til) then return find(whole.id) end
-  return e
+  local id, til
+  if has_parts() then
+    id, til = unpack(call('ZRANGEBYSCORE', Z, '0', '(100000000000000', 'WITHSCORES', 'LIMIT', '0', '1'))
+  end
+  til = tonumber(til)
+  if whole and not (til and til < whole.til) then return whole.til, whole.id end
+  return til, id and id:sub(2)
 end
 
--- A turn by push: yours, for a first life. The next in line, `heir`, is told with it when to look if
--- both live in one process.
-local function push(e, heir)
+-- Grants the claim its turn by a push, for a first life. If `next`, the next claim in line, is in the same
+-- process, the push also tells it when to look.
+local function push(e, next)
   local fence = number(e.ticket)
   local life = math.min(e.ttl, FIRST_LIFE)
   local text = table.concat({ 'G', partition, e.ticket, fence, int(life),
     life < e.ttl and 1 or 0 }, ' ')
-  local together = heir and heir.process == e.process
+  local together = next and next.process == e.process
   if together then
-    local first = held > 0 and first_end()
-    local ends = first and first.til - now or life
-    text = table.concat({ text, heir.ticket, int(math.max(0, math.min(life, ends))) }, ' ')
+    local first = first_end()
+    local ends = first and first - now or life
+    text = table.concat({ text, next.ticket, int(math.max(0, math.min(life, ends))) }, ' ')
   end
   if not say(e, text) then return false end
   grant(e, fence, life)
   return true, together
 end
 
--- Nobody listens where a server has just come up: for a second nobody is set aside.
+-- Right after a server has come up nobody has subscribed yet: for a second no claim is set aside.
 local function just_up()
   local up = tonumber(call('HGET', P, 'at') or 0)
   if now - up < 1000 then
@@ -32,8 +36,8 @@ local function just_up()
   end
 end
 
--- Nobody can be granted it for now. Someone who can hear must look when that is over: those who cannot
--- will when they are back.
+-- Nothing can be granted for now. Tells one claim that can be reached to look when that is over; the others
+-- will ask when they have reconnected.
 local function look_later(asker)
   local line = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '64')
   for _, member in ipairs(line) do
@@ -43,8 +47,8 @@ local function look_later(asker)
   end
 end
 
--- Whether one that holds up who asks cannot be reached: nobody hands over to it, so that nobody else
--- would find out.
+-- Whether the process of a claim that holds up the asking one cannot be reached. Nobody pushes a turn to
+-- that claim, so nobody else would find out.
 local function is_missing(e)
   if not asks or there == e.id then return false end
   if say(e, 'P') then
@@ -54,17 +58,19 @@ local function is_missing(e)
   return not mute and not just_up()
 end
 
--- What ends with this step was held so briefly that the others were told not long ago.
+-- The hold that ends in this step was so short that the others were told recently.
 local brief
 
--- A turn was pushed to `process`. If it is not taken, someone must look when it has run out: the next in
--- line (`hinted`: it knows), and others, in case that the next does not react either: one claim for each
--- process of the first eight, and the last of 64. These are told no more than once a second.
-local function tell_when_to_look(process, hinted)
-  local line = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', brief and '1' or '64')
+-- A turn was pushed to `process`. If it is not taken, someone must look when it runs out: the next in line
+-- (`hinted`: it has been told), and others in case the next does not react either: one claim of each
+-- process among the first eight, and the last of 64. These are told at most once a second. `next_up` is the
+-- next in line, if that is known, or false if nobody is.
+local function tell_when_to_look(process, hinted, next_up)
+  if brief and hinted then return end
+  local line = brief and next_up ~= nil and { next_up or nil }
+    or call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', brief and '1' or '64')
   if not line[1] then return end
-  local first = first_end()
-  local after = math.max(0, (first and first.til or now) - now)
+  local after = math.max(0, (first_end() or now) - now)
   local told, later = {}, 0
   for at, member in ipairs(line) do
     local to, ticket = member:sub(18, 33), member:sub(34, 49)
@@ -77,18 +83,19 @@ local function tell_when_to_look(process, hinted)
   end
 end
 
--- This step has settled a once. Whoever waits for it is told, also while a turn that was pushed is not taken.
+-- This step has settled a once. Everyone who waits for it is told, even while a pushed turn is not taken yet.
 local settled
 
--- The walk: waiting claims by ticket, while they fit. `asker` hears of its turn by the answer.
+-- The walk: admits waiting claims by ticket while they fit. `asker` learns of its turn from the answer.
 local function admit(asker, in_hand)
-  local pushed, hinted
-  -- Whoever left would have told the next in line: someone looks when grants begin.
+  local pushed, hinted, next_up
+  -- Nothing is granted now, so no leave would tell the next in line: let someone look when grants begin.
   if resume and not granting and held < cap then look_later(asker) end
   while granting and moves > 0 and (held < cap or settled) and highest < HIGHEST do
     local heads = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf', 'LIMIT', '0', '2')
-    local e, heir = heads[1] and known(heads[1]), heads[2] and known(heads[2])
     if not heads[1] then return end
+    local e, next = in_line(heads[1]), heads[2] and in_line(heads[2])
+    next_up = nil
     local told, outcome
     if e then told, outcome = done_before(e.keep, e.rerun) end
     if not e then
@@ -99,9 +106,9 @@ local function admit(asker, in_hand)
     elseif e.til <= now then
       moves = moves - 1
       drop(e)
-    elseif heir and heir.til <= now then
+    elseif next and next.til <= now then
       moves = moves - 1
-      drop(heir)
+      drop(next)
     elseif e.id ~= asker and away > 0 and call('HGET', K, '!' .. e.process) then
       moves = moves - 1
       aside(e)
@@ -109,7 +116,7 @@ local function admit(asker, in_hand)
       if told == 'S' then
         tell_end(e, 'S ' .. e.id .. #K .. ' ' .. K .. outcome)
       else
-        -- It may ask again, so its id stays a secret.
+        -- The claim may ask again, so its id must stay secret.
         moves = moves - 1
         drop(e)
         say(e, 'A ' .. partition .. ' ' .. e.ticket)
@@ -126,10 +133,10 @@ local function admit(asker, in_hand)
       grant(e, number(e.ticket), in_hand and e.ttl or math.min(e.ttl, FIRST_LIFE), in_hand)
     else
       moves = moves - 1
-      local comes_next = heir and heir.weight > cap - held - e.weight
-      local heard, together = push(e, comes_next and heir)
+      local comes_next = next and next.weight > cap - held - e.weight
+      local heard, together = push(e, comes_next and next)
       if heard then
-        pushed, hinted = e.process, together
+        pushed, hinted, next_up = e.process, together, heads[2] or false
       elseif mute then
         return
       elseif just_up() then
@@ -140,14 +147,14 @@ local function admit(asker, in_hand)
       end
     end
   end
-  if pushed then tell_when_to_look(pushed, hinted) end
+  if pushed then tell_when_to_look(pushed, hinted, next_up) end
 end
 
 local function waiting()
   return call('ZCOUNT', Z, '1000000000000000', '+inf') + call('ZCOUNT', Z, '-inf', '(0')
 end
 
--- Keeps the totals, and lets the name go when nobody needs it.
+-- Saves the totals, and deletes the name when nobody needs it.
 local function save()
   if alone then return end
   local used = held > 0 or waiting() > 0
@@ -169,9 +176,15 @@ local function save()
   if extend or not was_lined then call('PEXPIRE', Z, int(expiry - now)) end
 end
 
--- Who holds, or the one that ends first of those; and the time, to count from.
+-- The hold that ends first with its claim, and the current time, which its end is relative to.
 local function holder()
-  local e = alone or first_end()
+  local e = alone
+  if not e then
+    local _, id = first_end()
+    local text = whole and whole.id == id and call('HGET', K, id)
+    if text then return text, whole.text, now end
+    e = id and find(id)
+  end
   if not e then return '', '', now end
   return claim_text(e), hold_text(e), now
 end
@@ -210,10 +223,10 @@ if not totals then
   if type(orphans) == 'table' or call('PTTL', K) ~= -2 then
     return redis.error_reply('FOREIGN the key of this name is not ours')
   end
-  -- A line without its name is what an eviction has left.
+  -- A line without its name is the leftover of an eviction.
   if orphans > 0 then call('DEL', Z) end
 end
--- A renewal in a cluster does without the partition, whose key may move before or after the name's.
+-- A renewal in a cluster does not use the partition: its key may move before or after the name's.
 if not P then granting = false end
 if P and flags:find('[fs]') then
   local at = tonumber(call('HGET', P, 'at') or 0)

@@ -7,7 +7,7 @@ local function record()
   end
 end
 
--- Settled: 0 not yet, 1 it is, 2 not yet, and neither was one before it.
+-- Settled is 0: not settled; 1: settled; 2: not settled, and neither was the run before it.
 local function set_record(fence, keep, content, doubt, outcome)
   local til = now + keep
   call('HSET', K, '#r', table.concat(
@@ -15,8 +15,8 @@ local function set_record(fence, keep, content, doubt, outcome)
   memory = math.max(memory, til)
 end
 
--- Whether a claim of a once needs no turn any more, and what it is told. Who asks is also told, while
--- someone is at it, that it was started with other content.
+-- Whether a claim of a once no longer needs a turn, and what it is told. A claim that asks is also told,
+-- while someone holds the once, that it was started with other content.
 local function done_before(keep, rerun, asks)
   if keep < 0 then return end
   local fence, _, outcome, content = record()
@@ -28,8 +28,8 @@ local function done_before(keep, rerun, asks)
   if rerun:sub(1, 1) == '0' and held == 0 then return 'U' end
 end
 
--- A once has begun if its owner is there to hear of it (`in_hand`). If it was only told, it begins when
--- the turn is taken, and what is over must not count again while it is held.
+-- A once has begun if its owner is there to take the grant (`in_hand`). If the grant is only pushed, it
+-- begins when the turn is taken, and an expired record must not count again while it is held.
 local function grant(e, fence, life, in_hand)
   local place = 'w' .. spot(e)
   local before, _, outcome
@@ -47,8 +47,8 @@ local function grant(e, fence, life, in_hand)
   call('ZREM', Z, place, 'p' .. e.id)
 end
 
--- The owner of a hold takes it: a once has begun, unless it is over meanwhile. Then the hold ends, and
--- this is what its owner is told.
+-- The owner of a hold takes it, so a once has begun, unless it was settled in the meantime. In that case
+-- the hold ends, and the owner is told what is returned here.
 local function take(e)
   if e.keep < 0 then return end
   local fence, _, outcome, content = record()
@@ -67,7 +67,7 @@ local function take(e)
   set_record(e.fence, e.keep, own, fence)
 end
 
--- Ends a claim that is not this step's own; what it was is no secret any more.
+-- Ends a claim that is not this step's own. From here on its id is no longer a secret.
 local function tell_end(e, text)
   moves = moves - 1
   drop(e)

@@ -1,30 +1,47 @@
--- The rule of ledger.rs on what Redis keeps of a name:
---   name  absent | plain: one holder alone, id .. "capacity process weight fixed ttl since fence
---         details", where the key's own expiry is the end of the hold and since 0 is end - ttl
---         | a hash: '#' totals ("capacity resized held memory away expiry", and " end fence first
---         since id" of a hold that took the whole capacity, or else " top", the highest fence that the
---         name has given), '#r' the record of a once,
---         id -> claim ("process ticket weight fixed ttl keep rerun since end details", the last
---         two of its place, and rerun followed by the fingerprint of the content, if it has one), 'f' .. id -> any other hold ("end fence first since"), 't' .. id -> trace,
---         '!' .. process -> that process cannot be reached
---   line  a sorted set, in ranges that do not meet: -ticket 'a' .. spot set aside, end 'h' .. id
---         holds, 1e14 + end 'p' .. id places, 2e14 + end 't' .. id traces, ticket 'w' .. spot
---         waiting, 3e14 the member that is always there; a spot is id .. process .. ticket .. end .. "weight ttl", or 'o' of a once
--- Reads come first, then a write that changes nothing or a number that may go to waste: a server
--- that refuses writes must refuse before anything was said. What this user may not do is found out
--- before that, by `ready`: no step stops between its first write and its last. Numbers reach strings by '%d' only,
--- and commands as strings: a number is printed with all its digits, which takes longer than most steps.
---   partition  a hash: 'n' the highest number given, 'run' the server's run, 'at' when it was first
---         seen after another, 'old' the highest number then, 'nb' not before when anything is granted,
---         'mute' when a user was last seen that may not publish, in seconds
+-- The rule of ledger.rs, on the keys of a name. How these look:
+--
+-- name       absent
+--            | plain, a string for one holder alone: id .. "capacity process weight fixed ttl since fence
+--              details"; the key's own expiry is the end of the hold, and since 0 means end - ttl
+--            | a hash:
+--                '#'             totals: "capacity resized held memory away expiry", then " end fence first
+--                                since id" of a hold that took the whole capacity, or else " top", the
+--                                highest fence that the name has given
+--                '#r'            the record of a once
+--                id              a claim: "process ticket weight fixed ttl keep rerun since end details";
+--                                since and end are those of its place, rerun is followed by the
+--                                fingerprint of the content, if there is one; fixed is 1 for a fixed
+--                                capacity, plus 2 if a server made the claim for one of its clients
+--                'f' .. id       any other hold: "end fence first since"
+--                't' .. id       a trace
+--                '!' .. process  that process cannot be reached
+-- line       a sorted set, with scores in ranges that do not meet:
+--                -ticket         'a' .. spot   claims that were set aside
+--                end             'h' .. id     holds
+--                1e14 + end      'p' .. id     places
+--                2e14 + end      't' .. id     traces
+--                3e14            the member that is always there
+--                ticket          'w' .. spot   waiting claims
+--            a spot is id .. process .. ticket .. end .. "weight ttl", or 'o' at its end for a once
+-- partition  a hash:
+--                'n'             the highest number given
+--                'run'           the server's run id
+--                'at'            when this run was first seen after another
+--                'old'           the highest number at that time
+--                'nb'            the time before which nothing is granted
+--                'mute'          when a user that may not publish was last seen, in seconds
+--
+-- Reads come first, then a write that changes nothing or a number that may be wasted: a server that refuses
+-- writes must do so before anything is published. Before that, `ready` finds out what this user may not do: no
+-- step stops between its first write and its last. Numbers are converted to strings by '%d' only, and passed to
+-- commands as strings: Lua would print a number with all its digits, which takes longer than most steps.
 local K, Z, P = KEYS[1], KEYS[2], KEYS[3]
 -- The terms, first argument of every step: flags (w may wait, h in hand, n wait after a restart,
--- s sharded channels, f or s another server may take over), the channels' prefix, the partition, the
--- longest ttl.
+-- s sharded channels, f or s another server may take over), the channels' prefix, the partition, the longest ttl.
 local flags, channel, partition, longest = ARGV[1]:match('^(%S+) (%S+) (%d+) (%d+)$')
 local call = redis.call
 local PLACES, TRACES, TICKETS, FIRST_LIFE, PLACE_LIFE = 1e14, 2e14, 1e15, 2000, 60000
--- How long a server that has taken over grants nothing: meanwhile all holders look.
+-- How long a server that has taken over grants nothing, so that all holders can renew first.
 local SETTLING = 1000
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -33,11 +50,11 @@ if now < TICKETS / 1000 then
 end
 local wall = time[1] * 1000000 + time[2]
 local moves, need, granting, resume = 512, 0, true, nil
--- This user may not publish. Someone asks for a place in line, and who was found to be there.
+-- Whether this user may not publish; whether this step asks for a place; the claim that was found to be reachable.
 local mute, asks, there
 local cap, resized, held, memory, away, expiry = 0, 0, 0, 0, 0, 0
 local cache, alone, whole, totals, highest, lined, was_lined = {}, nil, nil, nil, nil, nil, nil
--- The highest fence that the name has given, and the highest number of all: more does not fit a double.
+-- The highest fence that the name has given, and the highest possible number: more does not fit a double.
 local top, HIGHEST = 0, 9007199254740991
 
 local function int(n) return string.format('%d', n) end
@@ -46,8 +63,8 @@ local function more(code)
   return code .. (moves > 0 and '' or '+') .. (mute and '!' or '')
 end
 
--- The line begins with a member that stays: too long for the compact form, in which each look would
--- walk the whole line, and there so that no step finds it gone halfway.
+-- The line begins with a member that stays. It is too long for the compact encoding, in which each lookup
+-- would scan the whole line, and it keeps the key alive throughout a step.
 local function line_up()
   if lined then return end
   lined = true
@@ -56,7 +73,7 @@ end
 
 local function parse(id, text, hold)
   local process, ticket, weight, fixed, ttl, keep, rerun, since, til, at = text:match(
-    '^(%x+) (%d+) (%d+) (%d) (%d+) (-?%d+) (%x+) (%d+) (%d+) ()')
+    '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) ()')
   local fence, first = '0', '0'
   if hold then til, fence, first, since = hold:match('^(%d+) (%d+) (%d) (%d+)') end
   return { id = id, ticket = ticket, weight = tonumber(weight), fixed = fixed, ttl = tonumber(ttl),
@@ -73,13 +90,16 @@ local function find(id)
     else
       local found = call('HMGET', K, id, 'f' .. id)
       entry = found[1] and parse(id, found[1], found[2])
-      -- It stays in the form in which it was granted, whatever becomes of the capacity.
+      -- A hold stays in the form in which it was granted, even if the capacity changes.
       if entry then entry.in_part = found[2] end
     end
     cache[id] = entry
   end
   return entry
 end
+
+-- Whether a server made the claim for one of its clients: its expiry says nothing about the process.
+local function on_behalf(e) return e.fixed == '2' or e.fixed == '3' end
 
 local function claim_text(e)
   return table.concat({ e.process, e.ticket, e.weight, e.fixed, int(e.ttl), int(e.keep), e.rerun,
@@ -95,9 +115,9 @@ local function spot(e)
     .. (e.keep < 0 and e.weight .. ' ' .. int(e.ttl) or 'o')
 end
 
--- Keeps a claim; `only_hold` if it was kept before as a claim, and only its hold is new.
+-- Stores a claim; `only_hold` if the claim itself is stored already and only its hold is new.
 local function put(e, only_hold)
-  cache[e.id] = e
+  if not e.in_line then cache[e.id] = e end
   if not only_hold then call('HSET', K, e.id, claim_text(e)) end
   if e.fence == '0' then
     call('ZADD', Z, e.ticket, 'w' .. spot(e), int(PLACES + e.til), 'p' .. e.id)
@@ -109,6 +129,11 @@ local function put(e, only_hold)
   end
   line_up()
   need = math.max(need, e.til)
+end
+
+-- Whether there may be other holds than one that took the whole capacity.
+local function has_parts()
+  return held > 0 and (not whole or resized > 0)
 end
 
 local function add(e)
@@ -130,7 +155,7 @@ local function drop(e)
   end
 end
 
--- The name's plain form becomes a hash: from now on there is more than one claim to keep.
+-- Turns the name's plain form into a hash: from now on there is more than one claim to store.
 local function unfold()
   if not alone then return end
   local e = alone

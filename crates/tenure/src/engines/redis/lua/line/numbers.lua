@@ -1,6 +1,6 @@
--- Raises the numbers to what is said to have been seen, and to what the name itself has given: the
--- server may have lost the partition and kept the name. Below 1e15 it has lost its memory; more than a
--- day ahead nobody can have seen.
+-- Raises the numbers to the highest that a client has seen and that the name itself has given: the server
+-- may have lost the partition and kept the name. Below 1e15 the server has lost its memory. A number more
+-- than a day ahead cannot have been seen.
 local function raise(seen)
   local given = last and last - 2 or tonumber(call('HGET', P, 'n') or 0)
   if not given then return 'FOREIGN the key of this partition is not ours' end
@@ -9,7 +9,7 @@ local function raise(seen)
     if seen > wall + 86400000000 and given < HIGHEST - 2 then return 'AHEAD the number is more than a day ahead' end
     local lost = given < TICKETS
     if lost or given < top then
-      -- Nor may it repeat what those who wait have been given.
+      -- Nor may it repeat numbers of the claims that wait.
       local line = call('ZRANGEBYSCORE', Z, '1000000000000000', '+inf')
       if line[1] then top = math.max(top, line[#line]:sub(34, 49) + 1) end
     end
@@ -20,12 +20,12 @@ local function raise(seen)
       call('HSET', P, 'nb', int(now + longest))
     end
   end
-  -- One for a ticket and one for a fence.
+  -- A claim takes one for its ticket and one for its fence.
   if given > HIGHEST - 2 then granting = false end
 end
 
--- All that this user may not do is refused here. Before 7.0 that is found out by trying, in forms that
--- change nothing. `seen`, of a claim: the numbers go on above it.
+-- Refuses the step if this user lacks a permission. Before 7.0 that is found out by trying, in forms that
+-- change nothing. `seen`: for a claim, the numbers continue above it.
 local function ready(seen)
   local wrong = P and raise(seen or 0)
   if wrong then return redis.error_reply(wrong) end
@@ -35,7 +35,8 @@ local function ready(seen)
       call(...)
       return true
     end
-    -- A write that a full server does not refuse, so that it refuses none of what follows; a claim it may.
+    -- A write that a full server does not refuse: after it, the server refuses none of the writes that
+    -- follow. A claim may be refused.
     if not seen then call('HDEL', spare, '~') end
   end
   local missing = not may('HSET', P or K, 'n', int(highest or 0)) and 'HSET'
@@ -49,10 +50,9 @@ local function ready(seen)
   end
 end
 
--- The next number, never behind the server's clock: a partition that was lost, or comes back from
--- elsewhere, must not repeat what was given meanwhile. If it is for a place, it is above its ticket and
--- the number after that, which was reserved with it.
--- What a claim had reserved goes to waste.
+-- The next number, never behind the server's clock: a partition that was lost, or returns from another
+-- server, must not repeat numbers that were given in the meantime. If it is for a place, it is above the
+-- place's ticket and the number that was reserved with it. What this claim itself had reserved is wasted.
 local function number(ticket)
   last = nil
   highest = math.max(highest, wall - 1, (ticket or 0) + 1) + 1

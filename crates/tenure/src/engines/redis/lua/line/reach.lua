@@ -1,11 +1,11 @@
--- The mark goes when all places that it stands for have ended.
+-- Marks a process as unreachable. The mark is removed when all places that it covers have ended.
 local function unreachable(process)
   line_up()
   if call('HSET', K, '!' .. process, '1') == 1 then away = away + 1 end
   call('ZADD', Z, int(TRACES + now + PLACE_LIFE), '!' .. process)
 end
 
--- Contact: what was set aside of this process comes back to its place.
+-- The process was heard from: its claims that were set aside return to their places.
 local function reach(process)
   if away == 0 or call('HDEL', K, '!' .. process) == 0 then return end
   away = away - 1
@@ -23,7 +23,7 @@ local function aside(e)
   call('ZADD', Z, '-' .. e.ticket, 'a' .. spot(e))
 end
 
--- Whether it was heard. Where this user may not publish, nobody hears anything.
+-- Publishes, and returns whether anyone received it. If this user may not publish, nobody does.
 local function say(e, text)
   local publish = flags:find('s', 1, true) and 'SPUBLISH' or 'PUBLISH'
   local heard = redis.pcall(publish, channel .. e.process, text)
@@ -37,14 +37,26 @@ local function ended(from, limit)
   return call('ZRANGEBYSCORE', Z, int(from), int(from + now), 'LIMIT', '0', limit)
 end
 
--- The claim of a member. A server that evicts may have lost it; then the member goes, too.
+-- The claim of a member of the line. If the server has evicted the claim, the member is removed, too.
 local function known(member)
   local e = find(member:sub(2, 17))
   if not e then call('ZREM', Z, member) end
   return e
 end
 
--- A hold from before this server took over may have been renewed where it was: it lasts its ttl from
+-- The claim of a waiting member, as far as the member tells, which is all that a turn needs: a claim has many
+-- more fields, and reading them all takes longer than the rest of the walk. Not for a once.
+local function in_line(member)
+  local id = member:sub(2, 17)
+  local weight, ttl = member:match('^(%d+) (%d+)$', 63)
+  if not weight or cache[id] then return known(member) end
+  if not call('HGET', K, id) then return known(member) end
+  return { in_line = true, id = id, process = member:sub(18, 33), ticket = member:sub(34, 49),
+    til = tonumber(member:sub(50, 62)), weight = tonumber(weight), ttl = tonumber(ttl), keep = -1,
+    rerun = '0', fence = '0' }
+end
+
+-- A hold from before this server took over may have been renewed on the old server. It lasts its ttl from
 -- the first contact, as if that had been the last renewal.
 local function goes_on(e)
   local at, old = unpack(call('HMGET', P, 'at', 'old'))
@@ -56,10 +68,10 @@ local function goes_on(e)
   return true
 end
 
--- Holds whose time is over end in every step. Places and traces are swept when someone joins; one
--- at the head of the line is seen there.
+-- Every step ends the holds whose time is over. Places and traces are swept when someone joins; an expired
+-- place at the head of the line is also found by the walk.
 local function expire(sweep)
-  -- Without its partition a step does not know whether the server has just taken over.
+  -- Without the partition, a step cannot know whether the server has just taken over.
   if not P then return end
   if whole and whole.til <= now then
     local e = find(whole.id)
@@ -68,15 +80,15 @@ local function expire(sweep)
       held, whole = 0, nil
     elseif not goes_on(e) then
       drop(e)
-      unreachable(e.process)
+      if not on_behalf(e) then unreachable(e.process) end
     end
   end
-  for _, member in ipairs(ended(0, moves)) do
+  for _, member in ipairs(has_parts() and ended(0, moves) or {}) do
     local e = known(member)
     moves = moves - 1
     if e and not goes_on(e) then
       drop(e)
-      unreachable(e.process)
+      if not on_behalf(e) then unreachable(e.process) end
     end
   end
   if not sweep or moves == 0 then return end

@@ -25,7 +25,7 @@ fn list(items: Vec<Value>) -> Frame {
     Frame::Reply(Value::List(items))
 }
 
-/// All frames, and how it ended: the error, and whether bytes are left.
+/// All frames, and how parsing ended: with an error, or with bytes left.
 type Outcome = (Vec<Frame>, Option<Malformed>);
 
 fn drain(parser: &mut Parser, outcome: &mut Outcome) {
@@ -213,7 +213,7 @@ fn a_large_reply_in_small_pieces_is_looked_at_once() {
     let (frames, _) = parse(bulk_reply.chunks(100));
     assert_eq!(frames, [reply(Value::Bytes(body.into()))]);
 
-    // Were every piece to begin the list again, this would be some 10^11 steps.
+    // If every piece made the parser start the list again, this would take some 10^11 steps.
     let mut items = b"*1000000\r\n".to_vec();
     (0..1_000_000).for_each(|_| items.extend_from_slice(b":12\r\n"));
     let (frames, _) = parse(items.chunks(7));

@@ -1,0 +1,533 @@
+-- The steps: what programs call, one function and one commit each.
+
+-- A claim asks, or asks again.
+CREATE FUNCTION tenure_v1.claim(
+  p_space text, p_name text, p_id uuid, p_weight bigint, p_capacity bigint, p_fixed boolean, p_ttl bigint,
+  p_may_wait boolean, p_max_waiters bigint, p_ticket bigint, p_seen bigint, p_keep bigint, p_rerun boolean,
+  p_content uuid, p_process bigint, p_listens boolean, p_in_hand boolean, p_owner text, p_reason text, p_meta text[],
+  p_value text, p_trace text, p_on_behalf boolean
+) RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  s tenure_v1.step;
+  a tenure_v1.answer;
+  e tenure.claim;
+  r tenure.record;
+  t tenure.trace;
+  told text;
+  used boolean;
+  resized boolean;
+  comes_next boolean := false;
+  is_new boolean := false;
+BEGIN
+  IF greatest(p_seen, coalesce(p_ticket, 0)) > 9007199254740989 THEN
+    a.code := 'N';
+    RETURN a;
+  END IF;
+  s := tenure_v1.open(p_space, p_name, true);
+  s.asker := p_id;
+  s.asker_process := p_process;
+  t := tenure_v1.traced(s, p_id);
+  IF t.kind = 't' THEN
+    a.code := 'L';
+    RETURN a;
+  END IF;
+  -- Numbers also continue above a ticket that returns: it must not be given a second time.
+  s.number := greatest(s.number, p_seen, coalesce(p_ticket, 0));
+  IF (s.alone).id IS NOT NULL OR s.held > 0 OR s.waiting > 0 THEN s := tenure_v1.expire(s); END IF;
+  -- Any claim counts as contact, even if it is refused. The places it brings back come before the claim itself.
+  IF p_process <> 0 THEN s := tenure_v1.reach(s, p_process, true); END IF;
+  e := tenure_v1.find(s, p_id);
+  IF e.on_behalf AND e.process <> p_process THEN
+    e.process := p_process;
+    e.listens := p_listens;
+    IF e.state = 2 THEN s := tenure_v1.put(s, e); END IF;
+  END IF;
+  IF e.state = 2 THEN
+    IF p_in_hand AND e.keep >= 0 THEN
+      r := tenure_v1.record(s);
+      told := tenure_v1.taken(s, e, r);
+      IF told IS NOT NULL THEN
+        s := tenure_v1.end_hold(s, e);
+      ELSIF r.fence IS DISTINCT FROM e.fence THEN
+        s := tenure_v1.begun(s, e);
+      END IF;
+    END IF;
+    s := tenure_v1.admit(s, false);
+    a := tenure_v1.granted(s, e);
+    IF told IS NOT NULL THEN
+      a.code := told;
+      a.outcome := r.outcome;
+    END IF;
+    a.more := s.moves = 0;
+    PERFORM tenure_v1.save(s);
+    RETURN a;
+  END IF;
+  IF s.number > 9007199254740989 THEN
+    a.code := 'N';
+    PERFORM tenure_v1.save(s);
+    RETURN a;
+  END IF;
+  s.asks := true;
+  IF p_keep >= 0 THEN
+    r := tenure_v1.record(s);
+    told := CASE
+      WHEN r.fence IS NULL THEN NULL
+      WHEN NOT tenure_v1.agree(p_content, r.content) THEN 'O'
+      WHEN r.outcome IS NOT NULL THEN 'S'
+      WHEN NOT p_rerun AND s.held = 0 THEN 'U'
+    END;
+    IF told IS NOT NULL THEN
+      IF e.id IS NOT NULL THEN s := tenure_v1.drop(s, e); END IF;
+      s := tenure_v1.admit(s, false);
+      a.code := told;
+      a.outcome := r.outcome;
+      a.more := s.moves = 0;
+      PERFORM tenure_v1.save(s);
+      RETURN a;
+    END IF;
+  END IF;
+  IF e.id IS NOT NULL THEN
+    UPDATE tenure.claim c SET until = s.now + 60000000, state = 0, process = e.process, listens = p_listens
+      WHERE c.name = s.key AND c.id = p_id;
+    IF e.state = 1 THEN s.aside := s.aside - 1; END IF;
+    s.soonest := least(s.soonest, s.now + 60000000);
+  ELSE
+    -- A newcomer stands last: everyone who can be served before it is served first. A claim that returns by ticket may
+    -- stand before them.
+    IF p_ticket IS NULL AND s.waiting > 0 THEN s := tenure_v1.admit(s, false); END IF;
+    used := s.held > 0 OR s.waiting > 0;
+    -- While the name is used, a set capacity applies for longer, so nobody is refused when the day is over.
+    resized := s.resized_until > s.now OR used AND s.resized_until > 0;
+    IF NOT resized AND NOT used THEN
+      s.capacity := p_capacity;
+      s.resized_until := 0;
+    END IF;
+    comes_next := p_weight <= s.capacity - s.held AND s.waiting = s.aside;
+    a.code := CASE
+      WHEN s.capacity <> p_capacity AND NOT (resized AND NOT p_fixed) OR p_weight > s.capacity THEN 'C'
+      WHEN NOT comes_next AND NOT p_may_wait THEN 'B'
+      -- Returning by ticket is not joining: that place was given before the line filled up.
+      WHEN NOT comes_next AND p_ticket IS NULL AND s.waiting >= p_max_waiters THEN 'F'
+    END;
+    IF a.code IS NOT NULL THEN
+      a.capacity := s.capacity;
+      -- Even if it is refused it was contact, and any contact moves the line.
+      IF p_ticket IS NOT NULL THEN s := tenure_v1.admit(s, false); END IF;
+      IF a.code = 'B' THEN a := tenure_v1.with_holder(a, s); END IF;
+      a.more := s.moves = 0;
+      PERFORM tenure_v1.save(s);
+      RETURN a;
+    END IF;
+    is_new := p_ticket IS NULL;
+    IF is_new THEN s.number := tenure_v1.next_number(s); END IF;
+    e := ROW (s.key, p_id, coalesce(p_ticket, s.number), 0, s.now + 60000000, p_process, p_listens, p_on_behalf, p_weight,
+      p_fixed, p_ttl, s.now, 0, false, p_keep, p_rerun, p_content, p_owner, p_reason, p_meta, p_value, p_trace)::tenure.claim;
+    IF comes_next THEN
+      s := tenure_v1.grant(s, e, CASE WHEN p_in_hand THEN p_ttl ELSE least(p_ttl, 2000000) END, p_in_hand, true);
+      e := tenure_v1.find(s, p_id);
+      a := tenure_v1.granted(s, e);
+      a.more := s.moves = 0;
+      PERFORM tenure_v1.save(s);
+      RETURN a;
+    END IF;
+    INSERT INTO tenure.claim VALUES (e.*);
+    s.waiting := s.waiting + 1;
+    IF p_fixed THEN s.fixed := s.fixed + 1; END IF;
+    s.soonest := least(s.soonest, e.until);
+  END IF;
+  s := tenure_v1.admit(s, p_in_hand);
+  e := tenure_v1.find(s, p_id);
+  IF e.id IS NULL THEN
+    a := tenure_v1.gone(s, p_id);
+  ELSIF e.state = 2 THEN
+    a := tenure_v1.granted(s, e);
+  ELSE
+    a.code := 'W';
+    a.ticket := e.ticket;
+    a.floor := s.number;
+    IF is_new THEN
+      a.ahead := s.waiting - s.aside - 1;
+    ELSE
+      SELECT count(*) INTO a.ahead FROM tenure.claim c WHERE c.name = s.key AND c.state = 0 AND c.ticket < e.ticket;
+    END IF;
+    -- Enough units for it are free, but a claim before it needs more and holds it up.
+    a.held_up := e.weight <= s.capacity - s.held AND a.ahead > 0;
+    a := tenure_v1.with_holder(a, s);
+  END IF;
+  a.more := s.moves = 0;
+  PERFORM tenure_v1.save(s);
+  RETURN a;
+END $$;
+
+-- Extends a hold. A ttl of zero only asks whether it is held.
+CREATE FUNCTION tenure_v1.renew_one(p_space text, p_name text, p_id uuid, p_fence bigint, p_ttl bigint)
+RETURNS tenure_v1.answer LANGUAGE plpgsql AS $$
+DECLARE
+  s tenure_v1.step := tenure_v1.open(p_space, p_name, false);
+  a tenure_v1.answer;
+  e tenure.claim;
+  r tenure.record;
+BEGIN
+  IF s.key IS NULL THEN
+    a.code := 'X';
+    RETURN a;
+  END IF;
+  s := tenure_v1.expire(s);
+  e := tenure_v1.find(s, p_id);
+  -- One that is overdue and only there because a transaction guards it is not renewed.
+  IF e.state = 2 AND e.fence = p_fence AND e.until > s.now THEN
+    IF p_ttl > 0 AND e.keep >= 0 THEN
+      r := tenure_v1.record(s);
+      IF tenure_v1.taken(s, e, r) IS NOT NULL THEN
+        -- The claim itself must ask for the outcome of a once.
+        s := tenure_v1.end_hold(s, e);
+        a.code := 'X';
+      ELSIF r.fence IS DISTINCT FROM e.fence THEN
+        s := tenure_v1.begun(s, e);
+      END IF;
+    END IF;
+    IF a.code IS NULL THEN
+      IF p_ttl > 0 THEN
+        e.until := greatest(e.until, s.now + p_ttl);
+        e.first_life := false;
+        s := tenure_v1.put(s, e);
+        IF e.process <> 0 AND NOT e.on_behalf THEN s := tenure_v1.reach(s, e.process, true); END IF;
+      END IF;
+      a := tenure_v1.granted(s, e);
+    END IF;
+  ELSE
+    a := tenure_v1.gone(s, p_id);
+  END IF;
+  s := tenure_v1.admit(s, false);
+  a.more := s.moves = 0;
+  PERFORM tenure_v1.save(s);
+  RETURN a;
+END $$;
+
+-- Extends holds. A name whose row is locked is waited for, or answered Y: then it must be sent alone, and is in the way of
+-- nobody. The names are locked in order, so that two batches never wait for each other.
+CREATE FUNCTION tenure_v1.renew(p_spaces text[], p_names text[], p_ids uuid[], p_fences bigint[], p_ttls bigint[],
+  p_waits boolean, OUT at bigint, OUT answer tenure_v1.answer)
+RETURNS SETOF record LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  one record;
+BEGIN
+  FOR one IN SELECT * FROM unnest(p_spaces, p_names, p_ids, p_fences, p_ttls)
+      WITH ORDINALITY AS x (space, name, id, fence, ttl, place) ORDER BY x.space, x.name COLLATE "C" LOOP
+    at := one.place;
+    answer := NULL;
+    IF NOT p_waits THEN
+      PERFORM FROM tenure.name n WHERE n.space = one.space AND n.name = one.name FOR NO KEY UPDATE SKIP LOCKED;
+      IF NOT FOUND AND EXISTS (SELECT FROM tenure.name n WHERE n.space = one.space AND n.name = one.name) THEN
+        answer.code := 'Y';
+      END IF;
+    END IF;
+    IF answer.code IS NULL THEN
+      answer := tenure_v1.renew_one(one.space, one.name, one.id, one.fence, one.ttl);
+    END IF;
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- Claims that wait ask again, in one transaction. One that is not known to wait is answered Y, and must be sent alone,
+-- with all that is to be known of it.
+CREATE FUNCTION tenure_v1.look(p_spaces text[], p_names text[], p_ids uuid[], p_tickets bigint[], p_seen bigint[],
+  p_process bigint, p_listens boolean, OUT at bigint, OUT answer tenure_v1.answer)
+RETURNS SETOF record LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  one record;
+BEGIN
+  FOR one IN SELECT x.place, x.ticket AS returns, x.seen, n.space, n.name AS text, n.capacity, c.*
+      FROM unnest(p_spaces, p_names, p_ids, p_tickets, p_seen)
+        WITH ORDINALITY AS x (space, name, id, ticket, seen, place)
+      LEFT JOIN tenure.name n ON n.space = x.space AND n.name = x.name
+      LEFT JOIN tenure.claim c ON c.name = n.key AND c.id = x.id AND c.state < 2
+      ORDER BY x.space, x.name COLLATE "C", x.place LOOP
+    at := one.place;
+    answer := NULL;
+    IF one.id IS NULL THEN
+      answer.code := 'Y';
+    ELSE
+      answer := tenure_v1.claim(one.space, one.text, one.id, one.weight, one.capacity, one.fixed, one.ttl, true,
+        9007199254740991, one.returns, one.seen, one.keep, one.rerun, one.content, p_process, p_listens, false,
+        one.owner, one.reason, one.meta, one.value, one.trace, one.on_behalf);
+    END IF;
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- A claim leaves, and the next ones are served.
+CREATE FUNCTION tenure_v1.leave(p_space text, p_name text, p_id uuid, p_in_doubt boolean, p_only bigint,
+  p_unbegun boolean, p_settles bigint, p_outcome bytea, p_only_waiting boolean, p_process bigint)
+RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  s tenure_v1.step := tenure_v1.open(p_space, p_name, p_in_doubt);
+  a tenure_v1.answer;
+  e tenure.claim;
+  r tenure.record;
+  settles bigint := p_settles;
+  moved integer;
+BEGIN
+  IF s.key IS NULL THEN
+    a.code := 'X';
+    RETURN a;
+  END IF;
+  s := tenure_v1.expire(s);
+  moved := s.moves;
+  e := tenure_v1.find(s, p_id);
+  -- Overdue, and only there because a transaction guards it.
+  IF e.state = 2 AND e.until <= s.now THEN e := NULL; END IF;
+  -- A turn is given back only in its first life: otherwise an answer has brought it to its claim.
+  IF p_only IS NOT NULL AND (e.state IS DISTINCT FROM 2 OR e.fence <> p_only
+        OR p_unbegun AND (e.first_life AND e.process = p_process) IS NOT TRUE)
+      OR p_only_waiting AND (e.id IS NULL OR e.state = 2 OR e.process <> p_process) THEN
+    s := tenure_v1.admit(s, false);
+    a := tenure_v1.gone(s, p_id);
+    a.more := s.moves = 0;
+    PERFORM tenure_v1.save(s);
+    RETURN a;
+  END IF;
+  -- Before the hold ends: its record may be older than `keep`, and counts while it is held.
+  IF settles IS NULL AND p_unbegun AND e.id IS NOT NULL THEN settles := e.fence; END IF;
+  IF settles IS NOT NULL THEN
+    r := tenure_v1.record(s);
+    -- A leave that reports an outcome proves that the once has begun.
+    IF p_outcome IS NOT NULL AND e.state = 2 AND e.fence = settles AND e.keep >= 0 THEN
+      IF tenure_v1.taken(s, e, r) IS NOT NULL THEN
+        s := tenure_v1.end_hold(s, e);
+        e := NULL;
+      ELSIF r.fence IS DISTINCT FROM e.fence THEN
+        s := tenure_v1.begun(s, e);
+      END IF;
+      r := tenure_v1.record(s);
+    END IF;
+    -- Even after the ttl, so that a slow holder can still report how it ended.
+    IF r.fence = settles AND r.outcome IS NULL THEN
+      IF p_outcome IS NOT NULL THEN
+        r.outcome := p_outcome;
+        r.until := s.now + r.keep;
+        s := tenure_v1.set_record(s, r);
+      ELSIF NOT r.doubt THEN
+        s := tenure_v1.drop_record(s);
+      END IF;
+    END IF;
+  END IF;
+  IF e.state = 2 THEN
+    -- Of holds that follow each other without a pause, one a second spans two seconds of the clock.
+    s.brief := moved = 512 AND e.since / 1000000 = s.now / 1000000;
+    s := tenure_v1.end_hold(s, e);
+    a.code := 'R';
+    IF s.waiting > 0 AND (tenure_v1.find(s, p_id)).id IS NOT NULL THEN PERFORM tenure_v1.look_soon(s); END IF;
+  ELSIF e.id IS NOT NULL THEN
+    s := tenure_v1.drop(s, e);
+    a.code := 'Q';
+  ELSE
+    a := tenure_v1.gone(s, p_id);
+  END IF;
+  IF p_in_doubt THEN s := tenure_v1.trace(s, p_id, 't', s.now + 60000000, '', ''); END IF;
+  s := tenure_v1.admit(s, false);
+  a.more := s.moves = 0;
+  PERFORM tenure_v1.save(s);
+  RETURN a;
+END $$;
+
+-- An operator ends the hold with this fence.
+CREATE FUNCTION tenure_v1.break_hold(p_space text, p_name text, p_fence bigint, p_by text, p_reason text)
+RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  s tenure_v1.step := tenure_v1.open(p_space, p_name, false);
+  a tenure_v1.answer;
+  e tenure.claim;
+BEGIN
+  a.code := 'M';
+  IF s.key IS NULL THEN RETURN a; END IF;
+  s := tenure_v1.expire(s);
+  IF (s.alone).fence = p_fence THEN
+    e := s.alone;
+  ELSE
+    SELECT * INTO e FROM tenure.claim c WHERE c.name = s.key AND c.state = 2 AND c.fence = p_fence;
+  END IF;
+  IF e.id IS NOT NULL THEN
+    -- Its holder may ask once more before its own deadline, and must be told "broken", not "expired".
+    s := tenure_v1.trace(s, e.id, 'b', greatest(e.until, s.now + e.ttl), p_by, p_reason);
+    s := tenure_v1.end_hold(s, e);
+    -- Its process may have begun to listen since it asked.
+    PERFORM pg_notify('tenure_' || to_hex(e.process), tenure_v1.to_ended(s, 'B', e, octet_length(left(p_by, 500)) || ' '
+      || octet_length(left(p_reason, 1000)) || ' ' || left(p_by, 500) || left(p_reason, 1000)));
+    IF s.waiting > 0 AND (tenure_v1.find(s, e.id)).id IS NOT NULL THEN PERFORM tenure_v1.look_soon(s); END IF;
+    a.code := 'D';
+  END IF;
+  s := tenure_v1.admit(s, false);
+  a.more := s.moves = 0;
+  PERFORM tenure_v1.save(s);
+  RETURN a;
+END $$;
+
+-- An operator changes the capacity. Refused while a claim has a fixed one.
+CREATE FUNCTION tenure_v1.resize(p_space text, p_name text, p_capacity bigint)
+RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  s tenure_v1.step := tenure_v1.open(p_space, p_name, true);
+  a tenure_v1.answer;
+  e tenure.claim;
+BEGIN
+  s := tenure_v1.expire(s);
+  IF s.fixed > 0 THEN
+    a.code := 'C';
+  ELSE
+    a.code := 'D';
+    s.capacity := p_capacity;
+    s.resized_until := s.now + 86400000000;
+    -- A head that can never fit would keep everyone behind it waiting for ever.
+    FOR e IN SELECT c.* FROM tenure.claim c WHERE c.name = s.key AND c.state < 2 AND c.weight > p_capacity
+        LIMIT s.moves LOOP
+      s := tenure_v1.refuse(s, e);
+    END LOOP;
+  END IF;
+  s := tenure_v1.admit(s, false);
+  a.more := s.moves = 0;
+  PERFORM tenure_v1.save(s);
+  RETURN a;
+END $$;
+
+-- Forgets the record of a once, if it is still the one that the operator has seen and nobody holds the once.
+CREATE FUNCTION tenure_v1.forget(p_space text, p_name text, p_fence bigint, p_settled boolean)
+RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  s tenure_v1.step := tenure_v1.open(p_space, p_name, false);
+  a tenure_v1.answer;
+  r tenure.record;
+BEGIN
+  a.code := 'M';
+  IF s.key IS NULL THEN RETURN a; END IF;
+  s := tenure_v1.expire(s);
+  r := tenure_v1.record(s);
+  IF s.held = 0 AND r.fence = p_fence AND (r.outcome IS NOT NULL) = p_settled THEN
+    s := tenure_v1.drop_record(s);
+    a.code := 'D';
+  END IF;
+  s := tenure_v1.admit(s, false);
+  a.more := s.moves = 0;
+  PERFORM tenure_v1.save(s);
+  RETURN a;
+END $$;
+
+-- No claim asks: this continues a step that stopped at its limit.
+CREATE FUNCTION tenure_v1.tick(p_space text, p_name text)
+RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  s tenure_v1.step := tenure_v1.open(p_space, p_name, false);
+  a tenure_v1.answer;
+BEGIN
+  a.code := 'D';
+  IF s.key IS NULL THEN RETURN a; END IF;
+  s := tenure_v1.expire(s);
+  s := tenure_v1.admit(s, false);
+  a.more := s.moves = 0;
+  PERFORM tenure_v1.save(s);
+  RETURN a;
+END $$;
+
+-- The holds that transactions guard, each as the lock that tenure.guard takes, and the session; NULL if the transaction
+-- was prepared and has none.
+CREATE FUNCTION tenure_v1.guarded(OUT mark bigint, OUT pid integer) RETURNS SETOF record LANGUAGE sql STABLE AS $$
+  SELECT (l.classid::bigint << 32) | l.objid::bigint, l.pid FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.mode = 'ShareLock'
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+$$;
+
+-- The same with their names, of all names or of one, and for how long each hold has been overdue and each transaction
+-- has been open, as far as the role may see that.
+CREATE FUNCTION tenure_v1.guards(p_space text, p_name text, OUT space text, OUT name text, OUT fence bigint,
+  OUT overdue bigint, OUT pid integer, OUT open_for bigint)
+RETURNS SETOF record LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  WITH guarded AS MATERIALIZED (SELECT * FROM tenure_v1.guarded()),
+  now AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at)
+  SELECT n.space, n.name, h.fence, greatest(now.at - coalesce(
+        CASE WHEN (n.alone).fence = h.fence THEN (n.alone).until END,
+        (SELECT c.until FROM tenure.claim c WHERE c.name = n.key AND c.state = 2 AND c.fence = h.fence), now.at), 0),
+      g.pid, now.at - (SELECT (extract(epoch FROM a.xact_start) * 1000000)::bigint FROM pg_stat_activity a
+        WHERE a.pid = g.pid)
+    FROM tenure.hold h JOIN guarded g ON g.mark = hashint8extended(h.fence, h.name) JOIN tenure.name n ON n.key = h.name,
+      now
+    WHERE p_name IS NULL OR n.space = p_space AND n.name = p_name
+$$;
+
+-- Who holds and who waits, by name: kind 2 holds, 0 waits, 9 is the record of a once. Waiting claims whose process is
+-- not there are left out, and holds that are overdue, unless a transaction guards them. One name more than asked for says
+-- that there are more.
+CREATE FUNCTION tenure_v1.view(p_space text, p_from text, p_to text, p_after text, p_limit bigint, p_record boolean,
+  OUT name text, OUT capacity bigint, OUT kind integer, OUT fence bigint, OUT ticket bigint, OUT weight bigint,
+  OUT since bigint, OUT remaining bigint, OUT keep bigint, OUT outcome bytea, OUT owner text, OUT reason text,
+  OUT meta text[], OUT value text, OUT trace text)
+RETURNS SETOF record LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  WITH now AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at),
+  page AS MATERIALIZED (
+    SELECT n.key, n.name, n.capacity, n.alone FROM tenure.name n, now
+      WHERE n.space = p_space AND n.name >= p_from AND n.name <= p_to AND (p_after IS NULL OR n.name > p_after)
+        AND ((n.alone).until > now.at OR n.held > 0 OR n.waiting > 0 OR p_record)
+        AND (p_record OR (n.alone).until > now.at OR EXISTS (
+          SELECT FROM tenure.claim c WHERE c.name = n.key AND c.until > now.at
+            AND (c.state = 2 OR tenure_v1.is_there(c.process, c.listens))) OR n.held > 0 AND EXISTS (
+          SELECT FROM tenure.hold h WHERE h.name = n.key
+            AND hashint8extended(h.fence, h.name) IN (SELECT g.mark FROM tenure_v1.guarded() g)))
+      ORDER BY n.name LIMIT p_limit
+  ),
+  claims AS MATERIALIZED (
+    SELECT p.name AS of, p.capacity, (p.alone).* FROM page p WHERE (p.alone).id IS NOT NULL
+    UNION ALL
+    SELECT p.name, p.capacity, c.* FROM page p JOIN tenure.claim c ON c.name = p.key
+  ),
+  live AS MATERIALIZED (
+    SELECT c.* FROM claims c, now
+      WHERE CASE WHEN c.until > now.at THEN c.state = 2 OR tenure_v1.is_there(c.process, c.listens)
+        ELSE c.state = 2 AND hashint8extended(c.fence, c.name) IN (SELECT g.mark FROM tenure_v1.guarded() g) END
+  )
+  SELECT c.of, c.capacity, CASE c.state WHEN 2 THEN 2 ELSE 0 END, c.fence, c.ticket, c.weight,
+      greatest(now.at - c.since, 0), greatest(c.until - now.at, 0), c.keep, NULL::bytea, c.owner, c.reason, c.meta,
+      c.value, c.trace
+    FROM live c, now
+  UNION ALL
+  SELECT p.name, p.capacity, 9, r.fence, 0, 0, 0, greatest(r.until - now.at, 0), r.keep, r.outcome, '', NULL,
+      '{}'::text[], NULL, NULL
+    FROM page p JOIN tenure.record r ON r.name = p.key, now
+    WHERE p_record AND (r.until > now.at OR EXISTS (SELECT FROM live c WHERE c.state = 2))
+$$;
+
+-- Ends what has run out and deletes names that nobody uses and that have nothing left to remember, among these pages of
+-- the table. Returns how many names it deleted and in how many it ended something, and how many pages there are. It waits
+-- for nobody, so that it can lock many names in any order.
+CREATE FUNCTION tenure_v1.sweep(p_from bigint, p_pages bigint, OUT deleted bigint, OUT ended bigint, OUT pages bigint)
+RETURNS record LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  now bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+  low tid := ('(' || p_from || ',0)')::tid;
+  high tid := ('(' || p_from + p_pages || ',0)')::tid;
+  one record;
+  highest bigint;
+BEGIN
+  ended := 0;
+  pages := pg_relation_size('tenure.name') / current_setting('block_size')::bigint;
+  FOR one IN SELECT n.space, n.name FROM tenure.name n
+      WHERE n.ctid >= low AND n.ctid < high AND least((n.alone).until, n.soonest) <= now - 60000000
+      LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED LOOP
+    PERFORM tenure_v1.tick(one.space, one.name);
+    ended := ended + 1;
+  END LOOP;
+  WITH idle AS MATERIALIZED (
+    SELECT n.key FROM tenure.name n
+      WHERE n.ctid >= low AND n.ctid < high AND n.held = 0 AND n.waiting = 0
+        -- Numbers follow the clock: this one was used in the last minute, unless its numbers run ahead of it.
+        AND NOT n.number BETWEEN now - 60000000 AND now + 60000000
+        AND greatest(n.resized_until, n.traced_until, n.record_until) <= now
+      FOR UPDATE SKIP LOCKED
+  ), gone AS (
+    DELETE FROM tenure.name n USING idle WHERE n.key = idle.key RETURNING n.key, n.number
+  ), records AS (
+    DELETE FROM tenure.record r USING gone WHERE r.name = gone.key
+  ), traces AS (
+    DELETE FROM tenure.trace t USING gone WHERE t.name = gone.key
+  )
+  SELECT count(*), max(gone.number) INTO deleted, highest FROM gone;
+  IF highest IS NOT NULL THEN UPDATE tenure.floor f SET number = highest WHERE f.number < highest; END IF;
+END $$;
