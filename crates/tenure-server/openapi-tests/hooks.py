@@ -1,0 +1,13 @@
+"""What schemathesis changes in its requests: none of them waits in line, because each would take up to 20 s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import schemathesis
+
+
+@schemathesis.hook
+def before_call(context: Any, case: Any, kwargs: Any) -> None:
+    if isinstance(case.body, dict) and "wait" in case.body:
+        case.body["wait"] = 0

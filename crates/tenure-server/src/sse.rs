@@ -1,0 +1,64 @@
+//! Streams of events (`text/event-stream`).
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_core::Stream;
+use hyper::header::{self, HeaderName, HeaderValue};
+use tokio::sync::mpsc;
+
+/// How many events wait for a reader before its stream ends.
+const MOST_UNREAD: usize = 256;
+/// How often a stream says that it is alive.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// The writing end of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender(mpsc::Sender<Bytes>);
+
+impl Sender {
+    /// Sends an event; `false` if nobody reads any more, or not fast enough.
+    pub(crate) fn send(&self, event: &str, id: Option<u64>, data: &str) -> bool {
+        let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+        // The data is JSON, which has no line break of its own.
+        self.0.try_send(Bytes::from(format!("event: {event}\n{id}data: {data}\n\n"))).is_ok()
+    }
+
+    pub(crate) fn ping(&self) -> bool {
+        self.send("ping", None, "{}")
+    }
+
+    /// Resolves when nobody reads any more.
+    pub(crate) async fn closed(&self) {
+        self.0.closed().await;
+    }
+}
+
+struct Events(mpsc::Receiver<Bytes>);
+
+impl Stream for Events {
+    type Item = Result<Bytes, std::convert::Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx).map(|bytes| bytes.map(Ok))
+    }
+}
+
+/// A stream, and what it is answered with.
+pub(crate) fn stream() -> (Sender, Response) {
+    let (sender, receiver) = mpsc::channel(MOST_UNREAD);
+    let mut response = Response::new(Body::from_stream(Events(receiver)));
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store, no-transform"),
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    (Sender(sender), response)
+}
