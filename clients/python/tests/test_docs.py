@@ -1,0 +1,57 @@
+"""The guide and the README: their programs are Python, and use what there is."""
+
+from __future__ import annotations
+
+import ast
+import re
+import unittest
+
+import tenure_client
+
+from .harness import ROOT
+
+PAGES = (ROOT / "README.md", ROOT.parents[1] / "docs/clients/python.md")
+
+
+class Docs(unittest.TestCase):
+    def test_the_programs_can_be_compiled_and_their_methods_exist(self) -> None:
+        count = 0
+        known = {name for kind in vars(tenure_client).values() for name in dir(kind)}
+        for page in PAGES:
+            for program in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+                count += 1
+                tree = compile(
+                    program,
+                    str(page),
+                    "exec",
+                    flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST,
+                    dont_inherit=True,
+                )
+                for node in ast.walk(tree):
+                    if isinstance(node, ast.ImportFrom):
+                        for name in node.names:
+                            self.assertTrue(hasattr(tenure_client, name.name), name.name)
+                    if isinstance(node, ast.Attribute):
+                        self.assertIn(node.attr, known | {"fence", "lost"})
+        self.assertGreater(count, 5)
+
+    def test_the_guide_lists_every_error_and_every_option(self) -> None:
+        guide = PAGES[1].read_text()
+        for name, kind in vars(tenure_client).items():
+            if (
+                isinstance(kind, type)
+                and issubclass(kind, tenure_client.TenureError)
+                and kind is not tenure_client.TenureError
+            ):
+                self.assertIn(f"`{name}`", guide)
+                self.assertIn(f"`{kind.code}`", guide)
+        for option in tenure_client.Options.__annotations__:
+            self.assertIn(f"`{option}`", guide)
+
+    def test_everything_public_is_exported(self) -> None:
+        public = {
+            name
+            for name, kind in vars(tenure_client).items()
+            if isinstance(kind, type) and kind.__module__ == tenure_client.__name__ and not name.startswith("_")
+        }
+        self.assertEqual(public | {"Duration"}, set(tenure_client.__all__))
