@@ -8,18 +8,13 @@ mod rate;
 use std::fmt;
 use std::sync::Arc;
 
-use hyper::header::{AUTHORIZATION, HeaderMap};
-use ring::digest::{SHA256, digest};
-use subtle::{Choice, ConstantTimeEq};
+use hyper::header::HeaderMap;
+use tenure_http::{TokenDigest, bearer};
 
 use self::rate::Rate;
 use crate::active::Active;
 use crate::meters;
 use crate::refusal::Refusal;
-
-/// The shortest token that is accepted: 128 bits in base64.
-const SHORTEST: usize = 22;
-const HASHED: &str = "sha256:";
 
 /// The accepted tokens. If there are none, no token is required.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +22,7 @@ pub struct Access(Vec<Arc<Token>>);
 
 struct Token {
     name: Arc<str>,
-    digest: [u8; 32],
+    digest: TokenDigest,
     rate: Option<Rate>,
     max_in_flight: Option<usize>,
     active: Active,
@@ -51,7 +46,7 @@ impl Access {
     /// ```
     ///
     /// # Errors
-    /// Which line cannot be read, and why; never what is in it.
+    /// The line that cannot be read, and why. Never quotes it.
     pub fn from_lines(lines: &str) -> Result<Access, String> {
         let mut tokens: Vec<Arc<Token>> = Vec::new();
         for (number, line) in (1..).zip(lines.lines()) {
@@ -91,17 +86,7 @@ impl Access {
         if self.is_open() {
             return Some(Caller { name: from.clone(), token: None });
         }
-        let token = headers.get(AUTHORIZATION).and_then(|said| bearer(said.as_bytes()));
-        let digest = digest(&SHA256, token.unwrap_or_default());
-        // Compares with all of them, so that the time it takes reveals nothing.
-        let mut found: Option<&Arc<Token>> = None;
-        for known in &self.0 {
-            let is_same: Choice = known.digest[..].ct_eq(digest.as_ref());
-            if bool::from(is_same) {
-                found = Some(known);
-            }
-        }
-        let token = token.and(found)?.clone();
+        let token = TokenDigest::find(bearer(headers)?, &self.0, |known| known.digest)?.clone();
         Some(Caller { name: token.name.clone(), token: Some(token) })
     }
 }
@@ -111,16 +96,7 @@ impl Token {
         let Some(secret) = words.next() else {
             return Err("a name and a token are required".to_owned());
         };
-        let digest = match secret.strip_prefix(HASHED) {
-            Some(hex) => {
-                alloy_primitives::hex::decode(hex).ok().and_then(|digest| digest.try_into().ok())
-            }
-            None if secret.len() < SHORTEST => {
-                return Err(format!("a token has at least {SHORTEST} characters"));
-            }
-            None => digest(&SHA256, secret.as_bytes()).as_ref().try_into().ok(),
-        };
-        let digest = digest.ok_or("a digest of SHA-256 is 64 hex digits")?;
+        let digest = TokenDigest::read(secret)?;
         let mut token = Token {
             name: name.into(),
             digest,
@@ -176,14 +152,11 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The token of an `Authorization` header.
-fn bearer(said: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = said.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
-}
-
 #[cfg(test)]
 mod tests {
+    use hyper::header::AUTHORIZATION;
+    use ring::digest::{SHA256, digest};
+
     use super::*;
 
     const TOKEN: &str = "4f7d0a1e9b6c4c1f8a52d3e6b7f80911";

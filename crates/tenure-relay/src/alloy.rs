@@ -1,5 +1,5 @@
 //! [`Nonces`](crate::nonces) for alloy: any provider as the chain, alloy's `NonceManager`, and a `send` that
-//! says what became of each nonce.
+//! settles each nonce.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,7 +25,7 @@ pub struct Node<P, N = Ethereum> {
 }
 
 impl<P, N> Node<P, N> {
-    /// The chain that this provider asks.
+    /// The chain that this provider talks to.
     pub fn new(provider: P) -> Node<P, N> {
         Node { provider, network: PhantomData }
     }
@@ -52,14 +52,13 @@ impl<P: Provider<N>, N: Network> Chain for Node<P, N> {
     }
 }
 
-/// The nonces of all accounts that providers of one chain send from, shared by all processes on one
-/// engine.
+/// The nonces of all accounts that providers of one chain send from, shared by all processes on one engine.
 ///
-/// As alloy's `NonceManager` it gives each nonce once, across processes, for
-/// `ProviderBuilder::new().filler(NonceFiller::new(nonces))`. That interface asks for nonces and never says
-/// what became of them, so each is kept until the chain has counted it, or until
+/// As alloy's `NonceManager` it gives out each nonce once, across processes, for
+/// `ProviderBuilder::new().filler(NonceFiller::new(nonces))`. That interface asks for nonces and never reports how
+/// they were used, so each is kept until the chain has counted it, or until
 /// [`unknown_for`](Terms::unknown_for) is over: a transaction that fails before it is sent leaves a gap
-/// for that long, and one whose process is killed for [`ttl`](Terms::ttl). It also cannot write hashes, so a
+/// for that long, and one whose process is killed for [`ttl`](Terms::ttl). It also cannot record hashes, so a
 /// transaction that waits in the node behind a gap for longer than that loses its nonce to another.
 ///
 /// [`send`](SharedNonces::send) has none of these limits.
@@ -77,7 +76,7 @@ impl SharedNonces {
         SharedNonces::with_terms(tenure, chain_id, Terms::default())
     }
 
-    /// The same, with times of your own.
+    /// The same, with other times.
     pub fn with_terms(tenure: &Tenure, chain_id: u64, terms: Terms) -> SharedNonces {
         SharedNonces { tenure: tenure.clone(), chain_id, terms, lanes: Arc::default() }
     }
@@ -88,7 +87,7 @@ impl SharedNonces {
         lanes.entry(account).or_insert_with(lane).clone()
     }
 
-    /// The nonces of one account, with everything that can be said of them.
+    /// The nonces of one account, with all of their methods.
     pub fn of<P, N>(&self, account: Address, provider: &P) -> Nonces<Node<RootProvider<N>, N>>
     where
         P: Provider<N>,
@@ -100,10 +99,10 @@ impl SharedNonces {
 
     /// Reserves a nonce for the transaction's sender and [sends](send) it.
     ///
-    /// The transaction needs a sender (`from`); if it has a nonce, that is kept and nothing is reserved.
+    /// The transaction needs a sender (`from`); if it has a nonce, that is used and nothing is reserved.
     ///
     /// # Errors
-    /// As [`send`]; `LocalUsageError` with a [`NonceError`] if no nonce was had.
+    /// As [`send`]; `LocalUsageError` with a [`NonceError`] if no nonce could be reserved.
     ///
     /// # Cancel safety
     /// As [`send`].
@@ -131,17 +130,17 @@ impl SharedNonces {
     }
 }
 
-/// Fills in the transaction with the reserved nonce, signs it with the provider's wallet, sends it, and says
-/// what became of the nonce: if it was not sent, or the node refused it, it is the next that anyone gets; if
-/// it was perhaps sent, it is kept until that is known.
+/// Fills in the transaction with the reserved nonce, signs it with the provider's wallet, sends it, and settles
+/// the nonce: if it was not sent, or the node refused it, the nonce is the next to be given out; if it may have
+/// been sent, it is kept until that is known.
 ///
-/// The provider needs fillers for gas and the chain id, and a wallet; its filler of nonces, if it has one, is
-/// not asked.
+/// The provider needs fillers for gas and the chain id, and a wallet; its nonce filler, if it has one, is not
+/// used.
 ///
 /// # Errors
-/// What the provider says; `LocalUsageError` if it did not sign, and with a
-/// [`NonceError`] if the reservation had ended before anything was sent. If
-/// the engine did not hear what became of the nonce, that is logged, and the nonce kept.
+/// Those of the provider; `LocalUsageError` if it did not sign, and with a [`NonceError`] if the reservation had
+/// ended before anything was sent. If the engine could not be told how the nonce was used, that is logged, and
+/// the nonce is kept.
 ///
 /// # Cancel safety
 /// If the future is dropped, the transaction may have been sent, and its nonce is kept until that is known.
@@ -206,8 +205,8 @@ where
         Err(error) => outcome(error),
     };
     let pending = || PendingTransactionBuilder::new(provider.root().clone(), hash);
-    // A node says "used" also of a transaction that it has already, when that came twice; some say
-    // "known" of one that they have just refused.
+    // A node also answers "used" for a transaction that it already has, if it came twice; some answer "known" for
+    // one that they have just refused.
     let outcome = match outcome {
         Outcome::Known | Outcome::Used => match reserved.chain().knows(hash).await {
             Ok(true) => Outcome::Accepted,
@@ -226,18 +225,18 @@ where
     answer
 }
 
-/// The engine did not hear what became of a nonce; the transaction is what its caller wants to know of.
+/// The engine could not be told how a nonce was used; the caller only needs to know about the transaction.
 fn not_heard(hash: B256, error: &NonceError) {
     tracing::warn!(target: "tenure", event = "nonce.not_heard", %hash, reason = %error);
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Accepted,
     /// The node says that it has it.
     Known,
-    /// Its nonce is another's.
+    /// Another transaction has its nonce.
     Used,
     Refused,
     Unknown,
@@ -273,7 +272,7 @@ impl NonceManager for SharedNonces {
         let reserved = lane.reserve(&Node::<_, N>::new(provider.root().clone())).await;
         let slot = reserved.map_err(TransportErrorKind::custom)?;
         let nonce = slot.nonce();
-        // Nobody will say what becomes of it.
+        // Nobody will report how it is used.
         lane.keep(slot);
         Ok(nonce)
     }

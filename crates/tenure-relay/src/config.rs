@@ -84,7 +84,7 @@ pub enum Repeats {
     Anyone,
 }
 
-/// Longer than anyone waits, and within what the clock can count.
+/// Longer than anyone waits, and within what the clock can represent.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Methods for a node's operator, and methods that would bypass the lanes.
@@ -165,7 +165,7 @@ impl Config {
         Ok(())
     }
 
-    /// The same settings with times that the clock can count.
+    /// The same settings, with times that the clock can represent.
     pub(crate) fn bounded(mut self) -> Config {
         let times = [
             &mut self.max_hold,

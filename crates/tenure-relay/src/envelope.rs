@@ -1,11 +1,10 @@
-//! JSON-RPC 2.0 on the wire: what came in is read here, and what goes out is written here.
+//! JSON-RPC 2.0 on the wire: parses what comes in, and writes what goes out.
 //!
-//! A call is read no further than the relay must look: its values stay pieces of the body, so that
-//! what passes through is byte for byte what came. Nothing recurses, whatever is nested how deep.
+//! A call is only parsed as far as necessary: its values stay slices of the body, so that what is forwarded
+//! is byte for byte what arrived. Nothing recurses, no matter how deep values are nested.
 //!
-//! Nodes are more lenient than the standard, and each in its own way. Where two readers could see
-//! two different calls in the same bytes, the call is refused: or the relay would judge one method
-//! and the node run another.
+//! Nodes are more lenient than the standard, each in its own way. If two readers could see two different calls in
+//! the same bytes, the call is refused: otherwise the relay might check one method while the node runs another.
 
 mod item;
 mod reply;
@@ -22,15 +21,15 @@ pub use reply::{Reply, read_replies, read_reply};
 
 use crate::refusal::Refusal;
 
-/// How much of a body is read.
+/// Limits on a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The most bytes of a body: 5 MiB, as many as geth takes.
+    /// The largest body in bytes: 5 MiB, as in geth.
     pub bytes: usize,
-    /// The most items of a batch: 1000, as many as geth takes.
+    /// The most items of a batch: 1000, as in geth.
     pub items: usize,
-    /// How deep arrays and objects may be nested, the batch included: 64.
+    /// The deepest nesting of arrays and objects, including the batch: 64.
     pub depth: usize,
 }
 
@@ -40,7 +39,7 @@ impl Default for Limits {
     }
 }
 
-/// A value of a body, byte for byte as it came, in the memory of that body.
+/// A JSON value, byte for byte as it arrived, in the memory of its body.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Bytes);
 
@@ -50,12 +49,12 @@ impl Json {
         Json(Bytes::from_static(b"null"))
     }
 
-    /// What a value is in JSON; `null` for what has no JSON, such as a map by numbers.
+    /// Converts a value to JSON; `null` for a value that has no JSON, such as a map with numbers as keys.
     pub fn of(value: &(impl Serialize + ?Sized)) -> Json {
         serde_json::to_vec(value).map_or_else(|_| Json::null(), |text| Json(text.into()))
     }
 
-    /// The bytes, which are JSON and UTF-8.
+    /// The bytes, which are valid JSON and UTF-8.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -70,19 +69,19 @@ impl Json {
     }
 }
 
-/// How long it is. What clients send is none of a log's business.
+/// Only shows the length: what clients send does not belong in a log.
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes of JSON", self.0.len())
     }
 }
 
-/// A call, or a notification: what a client wants of the node.
+/// A call or a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What the answer must carry; `None` is a notification, which has no answer.
+    /// The id for the answer; `None` for a notification, which has no answer.
     pub id: Option<Json>,
-    /// The method, with nothing escaped.
+    /// The method, unescaped.
     pub method: String,
     /// The parameters, if there are any.
     pub params: Option<Json>,
@@ -90,25 +89,25 @@ pub struct Call {
     pub raw: Json,
 }
 
-/// An item that is no call, and what its answer must carry.
+/// An item that is not a call, and the id for its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bad {
-    /// Its id, or `null` where none could be read.
+    /// Its id, or `null` if none could be read.
     pub id: Json,
     /// What is wrong with it.
     pub refusal: Refusal,
 }
 
-/// What a body holds.
+/// The contents of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
     /// One call; its answer is one object.
     One(Result<Call, Bad>),
-    /// A batch of at least one; its answer is an array.
+    /// A batch of at least one call; its answer is an array.
     Batch(Vec<Result<Call, Bad>>),
 }
 
-/// Reads a body.
+/// Parses a body.
 ///
 /// An error is about the whole body, and its answer has the id `null`.
 pub fn read(body: &Bytes, limits: &Limits) -> Result<Incoming, Refusal> {
@@ -134,12 +133,12 @@ pub fn read(body: &Bytes, limits: &Limits) -> Result<Incoming, Refusal> {
     Ok(Incoming::Batch(items.into_iter().map(|part| item::read(body, part)).collect()))
 }
 
-/// The answer to a call that went well.
+/// The answer to a call that succeeded.
 pub fn answer(id: &Json, result: &Json) -> Bytes {
     object(id, "result", result.as_bytes())
 }
 
-/// The answer to a call that failed, with the error as the node gave it.
+/// The answer to a call that failed, with the node's own error.
 pub fn fail(id: &Json, error: &Json) -> Bytes {
     object(id, "error", error.as_bytes())
 }
@@ -149,13 +148,12 @@ pub fn refuse(id: &Json, refusal: &Refusal) -> Bytes {
     object(id, "error", Json::of(&refusal.error(None)).as_bytes())
 }
 
-/// The answer to a transaction that the relay refused, with the hash it would have had.
+/// The answer to a transaction that the relay refused, with its hash.
 pub fn refuse_transaction(id: &Json, refusal: &Refusal, hash: &B256) -> Bytes {
     object(id, "error", Json::of(&refusal.error(Some(hash))).as_bytes())
 }
 
-/// The answer to a batch. Where there is nothing to answer it is empty, as a batch of notifications
-/// wants it.
+/// The answer to a batch. It is empty if there is nothing to answer, as for a batch of notifications.
 pub fn batch<Answer: AsRef<[u8]>>(answers: impl IntoIterator<Item = Answer>) -> Bytes {
     let mut whole = Vec::new();
     for answer in answers {
@@ -168,7 +166,7 @@ pub fn batch<Answer: AsRef<[u8]>>(answers: impl IntoIterator<Item = Answer>) -> 
     whole.into()
 }
 
-/// A call of the relay's own.
+/// A call that the relay itself makes.
 pub fn call(id: &Json, method: &str, params: &Json) -> Bytes {
     let method = Json::of(method);
     let parts: [&[u8]; 7] = [
@@ -205,7 +203,7 @@ fn starts_with(body: &[u8], byte: u8) -> bool {
     body.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) == Some(&byte)
 }
 
-/// Whether arrays and objects are nested deeper than this. What is no JSON gets some answer.
+/// Whether arrays and objects are nested deeper than this. For invalid JSON the result is arbitrary.
 fn is_deeper(body: &[u8], limit: usize) -> bool {
     let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
     for byte in body {
@@ -223,7 +221,7 @@ fn is_deeper(body: &[u8], limit: usize) -> bool {
     false
 }
 
-/// Reads an array, and keeps no more of its items than this; how many there are it counts.
+/// Parses an array and counts its items, but keeps at most this many.
 pub(crate) struct UpTo(pub(crate) usize);
 
 impl<'de> DeserializeSeed<'de> for UpTo {

@@ -1,7 +1,7 @@
-//! The transactions of a sender that are on their way, as all processes see them: units of a semaphore,
-//! each with its nonce and its hash.
+//! The pending transactions of a sender, as all processes see them: units of a semaphore, each with its nonce and
+//! its hash.
 //!
-//! It owns the name, what is written with a unit, and how that is read again. A unit of a process that
+//! This module owns the name, what is stored with a unit, and how that is read. A unit of a process that
 //! was killed stays for its ttl, on every engine: its transaction may have been sent.
 
 use std::time::Duration;
@@ -13,19 +13,19 @@ use tenure::{
     Tenure,
 };
 
-/// As many as a semaphore has units for: nobody waits in this line.
+/// As many as a semaphore can have: nobody waits in this line.
 const MOST: u32 = (1 << 20) - 1;
 /// How long a unit of a process that was killed stays.
 const TTL: Duration = Duration::from_secs(10);
 
 const NONCE: &str = "nonce";
 const HASH: &str = "hash";
-/// What a signer that asks over the network calls its reservation: a digest.
+/// The key for a remote signer's name of its reservation: a digest.
 pub(crate) const ID: &str = "id";
-/// The turn in which the nonce was handed out: the fence of its hold.
+/// The key for the turn in which the nonce was given out: the fence of its hold.
 pub(crate) const TURN: &str = "turn";
 
-/// The transactions of one sender on one chain that are on their way.
+/// The pending transactions of one sender on one chain.
 ///
 /// ```
 /// # async fn example() -> tenure::Result<()> {
@@ -53,7 +53,7 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// What is on its way from `sender`, under the name `pending:<chain id>:<sender>`.
+    /// The pending transactions of `sender`, under the name `pending:<chain id>:<sender>`.
     pub fn new(tenure: &Tenure, chain_id: u64, sender: Address) -> InFlight {
         InFlight::called(tenure, name_of("pending", chain_id, sender))
     }
@@ -77,15 +77,15 @@ impl InFlight {
         self
     }
 
-    /// What to do when the engine cannot be reached. A member that was not granted by the engine is
-    /// not seen by anyone. Default: it is an error.
+    /// What to do when the engine cannot be reached. Nobody sees a member that was not granted by the engine.
+    /// Default: fail.
     #[must_use = "this is the set with the choice"]
     pub fn on_outage(mut self, on_outage: OnOutage) -> InFlight {
         self.on_outage = on_outage;
         self
     }
 
-    /// Members stay for their ttl and no longer, whether their process lives or not.
+    /// Members stay for their ttl and no longer, whether or not their process lives.
     pub(crate) fn unrenewed(mut self) -> InFlight {
         self.renew = false;
         self
@@ -96,12 +96,12 @@ impl InFlight {
         &self.name
     }
 
-    /// Says that a transaction with this nonce is on its way. Does not wait: whoever else has the nonce
-    /// is found among the [members](InFlight::members).
+    /// Adds a transaction with this nonce. Does not wait: others with the same nonce are found among the
+    /// [members](InFlight::members).
     ///
     /// # Errors
-    /// `Full` if the set is at its limit, which is about a million; `Unavailable` if the engine cannot
-    /// be reached.
+    /// `Full` if the set has reached its limit, which is about a million; `Unavailable` if the engine cannot be
+    /// reached.
     ///
     /// # Cancel safety
     /// May be dropped at any await point: within one round trip of a reachable engine no member remains.
@@ -109,7 +109,7 @@ impl InFlight {
         self.join_with(nonce, hash, &[]).await
     }
 
-    /// The same, with more to be said of it.
+    /// The same, with more details.
     pub(crate) async fn join_with(
         &self,
         nonce: u64,
@@ -126,7 +126,7 @@ impl InFlight {
         Ok(Member { nonce, hash, hold: self.enter(unit).await? })
     }
 
-    /// A unit that nothing is said of yet.
+    /// A unit without details.
     pub(crate) fn unit(&self) -> Semaphore {
         let unit = self.tenure.semaphore(&self.name, MOST);
         let unit = unit.ttl(self.ttl).renew(self.renew).on_outage(self.on_outage);
@@ -147,7 +147,7 @@ impl InFlight {
         Ok(hold)
     }
 
-    /// Everything that is on its way, by the order in which it was joined.
+    /// All members, in the order in which they joined.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
@@ -167,7 +167,7 @@ pub(crate) fn name_of(what: &str, chain_id: u64, account: Address) -> String {
     format!("{what}:{chain_id}:{account:#x}")
 }
 
-/// A unit without a nonce is not one of a transaction.
+/// A unit without a nonce does not belong to a transaction.
 pub(crate) fn seen(unit: &Holder) -> Option<Seen> {
     let nonce = said(unit, NONCE)?.parse().ok()?;
     let hash = said(unit, HASH).and_then(|hash| hash.parse().ok());
@@ -177,42 +177,42 @@ pub(crate) fn seen(unit: &Holder) -> Option<Seen> {
     Some(Seen { nonce, hash, owner: details.owner.clone(), age, remaining, fence, id, turn })
 }
 
-/// What a unit was joined with.
+/// A detail that a unit was joined with.
 pub(crate) fn said<'a>(unit: &'a Holder, key: &str) -> Option<&'a str> {
     let mut meta = unit.details.meta.iter();
     meta.find(|(known, _)| known == key).map(|(_, value)| value.as_str())
 }
 
-/// The first nonce from the chain's `count` on that nothing in flight has.
+/// The first nonce from the chain's `count` on that no pending transaction has.
 pub fn next(count: u64, in_flight: &[Seen]) -> u64 {
     let mut taken: Vec<u64> = in_flight.iter().map(|seen| seen.nonce).collect();
     taken.sort_unstable();
     taken.into_iter().fold(count, |next, nonce| next.saturating_add(u64::from(nonce == next)))
 }
 
-/// A transaction on its way, as everyone sees it.
+/// A pending transaction, as everyone sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Seen {
     /// Its nonce.
     pub nonce: u64,
-    /// Its hash, where that was known when it joined.
+    /// Its hash, if it was known when it joined.
     pub hash: Option<B256>,
-    /// Who sends it, as `host:pid` unless that process says otherwise.
+    /// The owner of its unit, `host:pid` by default.
     pub owner: String,
     /// How long ago it joined.
     pub age: Duration,
-    /// How long it stays if nobody renews it.
+    /// How long it stays without renewal.
     pub remaining: Duration,
-    /// The number of its unit: whoever joined later has a higher one.
+    /// The fence of its unit: later members have higher ones.
     pub fence: Fence,
-    /// What a signer that asked over the network calls it.
+    /// A remote signer's name for it.
     pub(crate) id: Option<String>,
-    /// The turn in which it was handed out.
+    /// The turn in which it was given out.
     pub(crate) turn: Option<Fence>,
 }
 
-/// A transaction of this process that is on its way. Dropping it leaves, a little later than
+/// A pending transaction of this process. Dropping it leaves the set, a little later than
 /// [`leave`](Member::leave) does.
 #[derive(Debug)]
 #[must_use = "a member that is dropped leaves"]
@@ -238,13 +238,13 @@ impl Member {
         &self.hold
     }
 
-    /// Whether others certainly still see it. Looks at the clock; asks nobody.
+    /// Whether others certainly still see it. Only reads the clock.
     pub fn is_live(&self) -> bool {
         self.hold.is_live()
     }
 
-    /// The outcome is known: others no longer see it when this returns. [`Released::Late`] says that
-    /// they did not see it all the time, [`Released::Unknown`] that they may see it for a while yet.
+    /// The outcome is known: others no longer see it when this returns. [`Released::Late`] means that they did
+    /// not see it all the time, [`Released::Unknown`] that they may see it for a while longer.
     ///
     /// # Cancel safety
     /// It leaves even if the future is dropped.

@@ -1,8 +1,8 @@
 //! Nonces for signers: one account, any number of processes, each nonce given once.
 //!
-//! The truth is the chain's pending count and the units that the engine keeps; nothing else is written
-//! anywhere, so that there is nothing to repair after a kill. `docs/nonces.md` says how it is used, and
-//! `docs/decisions/0012-nonces-live-in-the-line.md` why no nonce is given twice.
+//! The truth is the chain's pending count and the units that the engine keeps; nothing else is stored anywhere,
+//! so there is nothing to repair after a kill. `docs/nonces.md` shows how to use it, and
+//! `docs/decisions/0012-nonces-live-in-the-line.md` why no nonce is given out twice.
 
 mod chain;
 mod error;
@@ -32,19 +32,19 @@ use self::own::Slot;
 #[cfg(feature = "relay")]
 pub(crate) use self::remote::{Ask, Given};
 
-/// How long things last. Everyone who reserves for an account should say the same.
+/// Time limits. Everyone who reserves nonces of an account should use the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Terms {
     /// How long a nonce stays reserved after its process was killed, if its hash was not
-    /// [written](Reserved::sending) before. Default: 10 s.
+    /// [recorded](Reserved::sending) before. Default: 10 s.
     pub ttl: Duration,
-    /// How long a reservation lasts at most, and what was written of a transaction if nobody looks. Default:
-    /// 5 min.
+    /// How long a reservation lasts at most, and how long the record of a transaction lasts if nobody looks.
+    /// Default: 5 min.
     pub reserved_for: Duration,
     /// How long a transaction that no node knows keeps its nonce. Default: 1 min.
     pub unknown_for: Duration,
-    /// How much later than another one a node may count; zero for a single node. Default: 5 s.
+    /// How much later a node may count than another one; zero for a single node. Default: 5 s.
     pub late: Duration,
 }
 
@@ -61,10 +61,10 @@ impl Default for Terms {
 
 /// The nonces of one account on one chain, for any number of processes.
 ///
-/// Whoever [reserves](Nonces::reserve) one says what became of it: it was sent
-/// ([`commit`](Reserved::commit)), certainly not sent ([`release`](Reserved::release)), or nobody knows
-/// ([`unknown`](Reserved::unknown)). Lower nonces are given before higher ones, so that gaps are filled
-/// by whoever comes next.
+/// After [reserving](Nonces::reserve) a nonce, report how it was used: it was sent
+/// ([`commit`](Reserved::commit)), certainly not sent ([`release`](Reserved::release)), or that is not known
+/// ([`unknown`](Reserved::unknown)). Lower nonces are given out before higher ones, so the next caller fills a
+/// gap.
 ///
 /// ```
 /// # use alloy_primitives::{Address, B256};
@@ -104,7 +104,7 @@ impl<C: Chain> Nonces<C> {
         Nonces::with_terms(tenure, chain_id, account, chain, Terms::default())
     }
 
-    /// The same, with times of your own.
+    /// The same, with other times.
     pub fn with_terms(
         tenure: &Tenure,
         chain_id: u64,
@@ -119,7 +119,7 @@ impl<C: Chain> Nonces<C> {
         Nonces { lane, chain: Arc::new(chain), terms }
     }
 
-    /// How long things last.
+    /// The time limits.
     pub fn terms(&self) -> Terms {
         self.terms
     }
@@ -129,7 +129,7 @@ impl<C: Chain> Nonces<C> {
         &self.chain
     }
 
-    /// Takes the lowest nonce that is neither used nor anyone's: a gap first, if there is one.
+    /// Takes the lowest nonce that is neither used nor taken: a gap first, if there is one.
     ///
     /// # Errors
     /// [`NonceError::Engine`] and [`NonceError::Chain`]; nothing is reserved then.
@@ -140,7 +140,7 @@ impl<C: Chain> Nonces<C> {
         Ok(self.hand_out(self.lane.reserve(&*self.chain).await?))
     }
 
-    /// Takes this nonce, to fill a gap; `None` if it is used or someone has it.
+    /// Takes this nonce, to fill a gap; `None` if it is used or taken.
     ///
     /// # Errors
     /// As [`reserve`](Nonces::reserve).
@@ -156,28 +156,29 @@ impl<C: Chain> Nonces<C> {
         Reserved::new(self.lane.clone(), self.chain.clone(), slot)
     }
 
-    /// The nonces that nobody has, although someone has a higher one. Each is also logged and counted,
-    /// once; the next [`reserve`](Nonces::reserve) gives the lowest.
+    /// The free nonces below one that is taken. Each is also logged and counted, once; the next
+    /// [`reserve`](Nonces::reserve) takes the lowest.
     ///
     /// # Errors
     /// As [`reserve`](Nonces::reserve).
     ///
     /// # Cancel safety
-    /// Safe: it only reads, and lets go of what needs no keeping.
+    /// Safe: it only reads, and leaves units that are no longer needed.
     pub async fn gaps(&self) -> Result<Vec<u64>, NonceError> {
         Ok(self.lane.look(&*self.chain).await?.gaps())
     }
 
-    /// Asks the chain and the engine how everything stands; what the chain has counted is let go of.
+    /// Asks the chain and the engine for the current state, and leaves units of nonces that the chain has
+    /// counted.
     ///
-    /// [`reserve`](Nonces::reserve) does the same by itself. Call it before a process ends that was the last to
-    /// send, or when something other than these nonces has sent from the account.
+    /// [`reserve`](Nonces::reserve) does the same. Call it before the last process that sends exits, or after
+    /// something other than these nonces has sent from the account.
     ///
     /// # Errors
     /// As [`reserve`](Nonces::reserve).
     ///
     /// # Cancel safety
-    /// Safe: it only reads, and lets go of what needs no keeping.
+    /// Safe: it only reads, and leaves units that are no longer needed.
     pub async fn resync(&self) -> Result<Standing, NonceError> {
         let standing = self.lane.look(&*self.chain).await?;
         self.lane.resynced();

@@ -1,7 +1,7 @@
-//! Everything that the relay itself says no to.
+//! All errors of the relay itself.
 //!
-//! What the node says no to is passed on as the node said it; what is here was said by the relay.
-//! Codes and reasons are a promise to whoever matches on them: docs/relay.md has the same table.
+//! The node's errors are passed on as they are; these come from the relay. Codes and reasons are stable, because
+//! clients match on them: docs/relay.md has the same table.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use alloy_primitives::{Address, B256, U256};
 use serde_json::{Map, Value, json};
 
-/// A no of the relay: a JSON-RPC error with a code, a text, and data for programs.
+/// An error of the relay: a JSON-RPC error with a code, a text, and data for programs.
 ///
-/// The texts begin as geth's do where it has one, because wallets and libraries match on them.
+/// The texts begin like geth's where it has one, because wallets and libraries match on them.
 ///
 /// | code | reasons | means |
 /// |---|---|---|
@@ -32,67 +32,67 @@ pub enum Refusal {
     Parse(String),
     /// The body, or an item of a batch, is not a JSON-RPC 2.0 call.
     InvalidRequest(&'static str),
-    /// The method is one that this relay does not pass on.
+    /// This relay does not forward the method.
     MethodDenied(String),
     /// The parameters are not what the method takes.
     BadParams(String),
     /// The parameter is not the encoding of a signed transaction.
     Undecodable(String),
-    /// The relay failed where it should not.
+    /// A bug in the relay.
     Internal(String),
     /// The sender has used this nonce.
     NonceTooLow {
-        /// The nonce that would be taken.
+        /// The nonce that would be accepted.
         next: u64,
-        /// The nonce that came.
+        /// The nonce of the transaction.
         nonce: u64,
     },
     /// Transactions of the sender before this one are missing.
     NonceGap {
-        /// The nonce that would be taken.
+        /// The nonce that would be accepted.
         next: u64,
-        /// The nonce that came.
+        /// The nonce of the transaction.
         nonce: u64,
-        /// For how long the relay waited for the missing ones; zero where it does not wait.
+        /// How long the relay waited for the missing ones; zero if it does not wait.
         waited: Duration,
-        /// Why the next one was refused, where this relay has done that.
+        /// Why the next one was refused, if this relay did that.
         because: Option<String>,
     },
-    /// The nonce is the highest there is, and no transaction may have it (EIP-2681).
+    /// The nonce is the highest possible one, which no transaction may have (EIP-2681).
     NonceMax,
-    /// The most that is offered for gas is less than any block takes now.
+    /// The fee is lower than what any block currently requires.
     FeeTooLow {
-        /// What is offered at most for a unit of gas.
+        /// The highest fee per unit of gas that is offered.
         max_fee: u128,
-        /// What a block takes.
+        /// The base fee of a block.
         base_fee: u128,
     },
-    /// The tip is higher than everything that is offered together.
+    /// The tip is higher than the whole fee.
     TipAboveFee {
-        /// The tip for a unit of gas.
+        /// The tip per unit of gas.
         tip: u128,
-        /// What is offered at most for a unit of gas.
+        /// The highest fee per unit of gas that is offered.
         max_fee: u128,
     },
-    /// The gas limit is below what the transaction costs before it does anything.
+    /// The gas limit is below the intrinsic gas of the transaction.
     GasTooLow {
         /// The gas limit.
         limit: u64,
-        /// What is needed at least.
+        /// The intrinsic gas.
         needed: u64,
     },
-    /// The sender cannot pay for it. What costs more than 2^256-1 nobody can pay for.
+    /// The sender cannot pay for it. Nobody can pay more than 2^256-1.
     InsufficientFunds {
-        /// What the sender has, where it was asked for.
+        /// The sender's balance, if it was looked up.
         balance: Option<U256>,
-        /// The most it can cost; `None` is more than can be counted.
+        /// The most it can cost; `None` if that is more than can be represented.
         cost: Option<U256>,
     },
     /// The sender has never been seen on this chain.
     NoAccount(Address),
-    /// The very same transaction was taken before.
+    /// The same transaction was accepted before.
     AlreadyKnown(B256),
-    /// A type of transaction that this relay does not take.
+    /// A type of transaction that this relay does not accept.
     TypeRefused(u8),
     /// The transaction is for another chain.
     ChainId {
@@ -101,68 +101,68 @@ pub enum Refusal {
         /// The chain of this relay.
         want: u64,
     },
-    /// A legacy transaction that names no chain: it could be replayed on any (EIP-155).
+    /// A legacy transaction without a chain: it could be replayed on any (EIP-155).
     Unprotected,
-    /// The signature is the other one of the two that anyone can make of one (EIP-2).
+    /// The malleable form of a signature, which anyone can derive from the other (EIP-2).
     HighS,
-    /// The transaction is longer than this relay takes.
+    /// The transaction is longer than this relay accepts.
     TooLarge {
-        /// How many bytes it has.
+        /// Its size in bytes.
         size: usize,
-        /// How many it may have.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// As many of the sender's transactions wait as may.
+    /// Too many transactions of the sender wait already.
     LineFull {
-        /// How many may wait.
+        /// The limit.
         limit: usize,
     },
-    /// Order cannot be promised, because the engine that keeps the lanes does not answer.
+    /// Order cannot be guaranteed, because the engine that keeps the lanes does not answer.
     EngineDown(String),
-    /// The batch has more items than this relay takes.
+    /// The batch has more items than this relay accepts.
     BatchTooLong {
-        /// How many items it has.
+        /// The number of items.
         items: usize,
-        /// How many it may have.
+        /// The limit.
         limit: usize,
     },
-    /// The body is longer than this relay takes.
+    /// The body is longer than this relay accepts.
     BodyTooLarge {
-        /// How many bytes it may have.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The relay has as much to do as it takes on: of what.
+    /// The relay has reached one of its limits: which one.
     Busy(&'static str),
-    /// The client has asked for more than it may.
+    /// The client has exceeded its rate.
     RateLimited {
         /// How long until it may ask again.
         wait: Duration,
     },
-    /// The relay is about to stop, and begins nothing.
+    /// The relay is shutting down, and starts nothing new.
     ShuttingDown,
     /// This relay does not reserve nonces.
     NoncesOff,
-    /// The signer has no reservation by that name any more: someone else may have its nonce.
+    /// The signer no longer has a reservation with that name: someone else may have its nonce.
     ReservationEnded,
-    /// The node could not be asked.
+    /// The node could not be reached.
     NodeUnreachable(String),
-    /// What the node sent is no answer.
+    /// The node's answer is not valid.
     BadReply(String),
-    /// The node was asked to take the transaction, and whether it did is not known.
+    /// The transaction was sent to the node, but its outcome is not known.
     OutcomeUnknown {
-        /// The hash by which it can be looked up.
+        /// The hash, to look it up.
         hash: B256,
-        /// Why nobody knows.
+        /// Why it is not known.
         why: String,
     },
 }
 
-/// What became of the transaction, as far as the relay knows.
+/// The state of the transaction, as far as the relay knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It was not taken, and its nonce is free.
+    /// It was not accepted, and its nonce is free.
     Rejected,
-    /// It may have been taken.
+    /// It may have been accepted.
     Unknown,
 }
 
@@ -192,7 +192,7 @@ impl Refusal {
         self.to_string()
     }
 
-    /// What it says of the transaction; `None` where there was none, or none that could be read.
+    /// What it means for the transaction; `None` if there was none, or none that could be decoded.
     pub fn class(&self) -> Option<Class> {
         match self {
             Refusal::OutcomeUnknown { .. } => Some(Class::Unknown),
@@ -211,12 +211,11 @@ impl Refusal {
         }
     }
 
-    /// What programs read: the reason, the class, the hash where it is known, numbers to go by, and
-    /// what to do next.
+    /// The data for programs: the reason, the class, the hash if it is known, numbers, and what to do next.
     pub fn data(&self, hash: Option<&B256>) -> Value {
         let mut data = Map::new();
         data.insert("reason".to_owned(), self.name().into());
-        // A transaction of which nothing else is known has not been sent.
+        // A transaction about which nothing else is known has not been sent.
         if let Some(class) = self.class().or(hash.map(|_| Class::Rejected)) {
             data.insert("class".to_owned(), class.as_str().into());
         }
@@ -330,7 +329,7 @@ impl fmt::Display for Refusal {
             Refusal::Parse(why) => write!(f, "parse error: {why}"),
             Refusal::InvalidRequest(why) => write!(f, "invalid request: {why}"),
             Refusal::MethodDenied(method) => {
-                // The name is the caller's: short, and with what a terminal would act on escaped.
+                // The name comes from the client: cut it, and escape control characters.
                 let method: String = method.chars().take(64).flat_map(char::escape_default).collect();
                 write!(f, "the method {method} does not exist/is not available")
             }
@@ -361,7 +360,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// The texts of what depends on how things are: on the chain, or here.
+    /// The texts of refusals that depend on the state of the chain or of the relay.
     fn fmt_state(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::NonceTooLow { next, nonce } => {
@@ -391,7 +390,7 @@ impl Refusal {
                     (_, None) => f.write_str(": tx cost is above 2^256-1"),
                 }
             }
-            // As geth says it of an account that has nothing: libraries know these words.
+            // geth's words for an account without funds, which libraries know.
             Refusal::NoAccount(sender) => write!(
                 f,
                 "insufficient funds for gas * price + value: account {sender:#x} has never been seen"

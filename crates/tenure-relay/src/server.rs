@@ -4,8 +4,6 @@ mod bodies;
 mod credentials;
 mod origin;
 mod routes;
-mod stream;
-mod tls;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -17,17 +15,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::PrometheusHandle;
 use ring::digest::{SHA256, digest};
+pub use tenure_http::Tls;
+use tenure_http::{Accepted, BoundedStream, Hosts, Listener, WriteWait};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::bodies::Bodies;
 pub use self::credentials::Credentials;
-use self::origin::{Hosts, Origins};
+use self::origin::Origins;
 use self::routes::{Endpoints, Routes};
-use self::stream::{BoundedStream, WriteWait};
-pub use self::tls::Tls;
 use crate::access::Access;
 use crate::relay::Relay;
 
@@ -37,8 +35,6 @@ const HEAD_WITHIN: Duration = Duration::from_secs(120);
 const HEAD_WITHIN_RESERVE: Duration = Duration::from_secs(5);
 /// How long the TLS handshake may take.
 const TLS_WITHIN: Duration = Duration::from_secs(10);
-/// Reserve connections beyond the limit, which may only ask for health and metrics.
-const RESERVE: usize = 16;
 /// The connection limit of the address for health and metrics.
 const ADMIN_CONNECTIONS: usize = 64;
 /// The read buffer of a connection, which limits the head of a request.
@@ -162,7 +158,7 @@ impl Server {
             relay: relay.clone(),
             credentials: credentials.clone(),
         });
-        let main = Listener::new(listener, config.max_connections, credentials);
+        let main = Listener::new(listener, config.max_connections, move || credentials.tls());
         let admin = admin.map(|listener| {
             let routes = Routes {
                 endpoints: Endpoints::Admin,
@@ -173,8 +169,7 @@ impl Server {
                 relay: relay.clone(),
                 credentials: Credentials::default(),
             };
-            let open = Credentials::default();
-            (Listener::new(listener, ADMIN_CONNECTIONS, open), Arc::new(routes))
+            (Listener::new(listener, ADMIN_CONNECTIONS, || None), Arc::new(routes))
         });
         let (stopping, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
@@ -206,50 +201,6 @@ impl Server {
     }
 }
 
-/// A listening socket and its connection limit.
-struct Listener {
-    listener: TcpListener,
-    room: Arc<Semaphore>,
-    /// For connections beyond the limit.
-    reserve: Arc<Semaphore>,
-    credentials: Credentials,
-}
-
-/// An accepted connection and its permit.
-struct Accepted {
-    stream: TcpStream,
-    from: SocketAddr,
-    tls: Option<Tls>,
-    is_in_reserve: bool,
-    _place: Option<OwnedSemaphorePermit>,
-}
-
-impl Listener {
-    fn new(listener: TcpListener, room: usize, credentials: Credentials) -> Listener {
-        let [room, reserve] = [room, RESERVE].map(|places| Arc::new(Semaphore::new(places)));
-        Listener { listener, room, reserve, credentials }
-    }
-
-    /// The next connection, with a normal or a reserve permit.
-    async fn accept(&self) -> Accepted {
-        // It is never closed.
-        let spare = self.reserve.clone().acquire_owned().await.ok();
-        let (stream, from) = loop {
-            match self.listener.accept().await {
-                Ok(accepted) => break accepted,
-                // Most likely out of file descriptors for the moment.
-                Err(error) => {
-                    tracing::warn!(event = "relay.accept", %error);
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        };
-        let place = self.room.clone().try_acquire_owned().ok();
-        let (is_in_reserve, tls) = (place.is_none(), self.credentials.tls());
-        Accepted { stream, from, tls, is_in_reserve, _place: place.or(spare) }
-    }
-}
-
 async fn accept_admin(admin: Option<&(Listener, Arc<Routes>)>) -> (Accepted, Arc<Routes>) {
     match admin {
         Some((listener, routes)) => (listener.accept().await, routes.clone()),
@@ -258,7 +209,7 @@ async fn accept_admin(admin: Option<&(Listener, Arc<Routes>)>) -> (Accepted, Arc
 }
 
 async fn serve(routes: Arc<Routes>, accepted: Accepted, stopped: watch::Receiver<bool>) {
-    let Accepted { stream, from, tls, is_in_reserve, _place } = accepted;
+    let Accepted { stream, from, tls, is_in_reserve, place: _place } = accepted;
     // Without it the relay is only slower.
     let _ = stream.set_nodelay(true);
     let from: Arc<str> = from.ip().to_canonical().to_string().into();
@@ -267,7 +218,7 @@ async fn serve(routes: Arc<Routes>, accepted: Accepted, stopped: watch::Receiver
         BoundedStream::new(stream, routes.relay.lanes.config.client_within, waited.clone());
     let session = Session { routes, from, is_in_reserve, waited, stopped };
     let Some(tls) = tls else { return session.run(stream).await };
-    match tokio::time::timeout(TLS_WITHIN, tls.acceptor.accept(stream)).await {
+    match tokio::time::timeout(TLS_WITHIN, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
             let from = shown.map(|certificate| named(certificate));

@@ -1,9 +1,7 @@
-//! Reads a signed transaction: who sent it, which nonce it has, what it can cost, and whether any
-//! node would take it.
+//! Decodes a signed transaction: its sender, its nonce, what it can cost, and whether any node would accept it.
 //!
-//! Whatever can be said without asking anybody is said here; nothing recurses, and what decodes
-//! encodes to the very same bytes. What is cheap is checked before the sender is recovered, which
-//! costs more than everything else together.
+//! Everything that can be checked without IO is checked here. Nothing recurses, and what decodes encodes to the
+//! same bytes. Cheap checks come before the recovery of the sender, which costs more than everything else together.
 
 mod blob;
 mod gas;
@@ -21,28 +19,28 @@ use bytes::Bytes;
 use crate::envelope::Json;
 use crate::refusal::Refusal;
 
-/// What a relay takes.
+/// Which transactions a relay accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rules {
-    /// The one chain that transactions must be for.
+    /// The chain that transactions must be for.
     pub chain_id: u64,
-    /// Legacy transactions that name no chain: refused.
+    /// Legacy transactions without a chain. Default: refused.
     pub unprotected: Unprotected,
-    /// Types that nobody knew when this was written: refused.
+    /// Types that are not known here. Default: refused.
     pub unknown_types: UnknownTypes,
-    /// Which of the known types are taken: all.
+    /// The known types that are accepted. Default: all.
     pub kinds: Kinds,
-    /// By which rules a gas limit is too low: Prague's.
+    /// The rules for the lowest gas limit. Default: Prague's.
     pub gas: Gas,
-    /// The most bytes of a transaction: 128 KiB, as many as geth takes.
+    /// The largest transaction in bytes. Default: 128 KiB, as in geth.
     pub max_size: usize,
-    /// The most bytes of one with blobs: 1 MiB.
+    /// The largest transaction with blobs, in bytes. Default: 1 MiB.
     pub max_blob_size: usize,
 }
 
 impl Rules {
-    /// The strict ones, for this chain.
+    /// Strict rules for this chain.
     pub fn new(chain_id: u64) -> Rules {
         Rules {
             chain_id,
@@ -56,27 +54,27 @@ impl Rules {
     }
 }
 
-/// What becomes of a legacy transaction without a chain id (EIP-155).
+/// How to handle a legacy transaction without a chain id (EIP-155).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unprotected {
-    /// It is refused: anyone can replay it on every other chain.
+    /// Refuse it: anyone can replay it on every other chain.
     #[default]
     Refuse,
-    /// It is taken, and kept in order as the others.
+    /// Accept it, and keep it in order like the others.
     Take,
 }
 
-/// What becomes of a type of transaction that is not known here.
+/// How to handle a type of transaction that is not known here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownTypes {
-    /// It is refused.
+    /// Refuse it.
     #[default]
     Refuse,
-    /// It is passed on as it is. Its sender is not known, so no order is kept.
+    /// Forward it unchanged. Its sender is not known, so no order is kept.
     Pass,
 }
 
-/// The fork whose rules say how much gas a transaction needs before it does anything.
+/// The fork whose rules determine the intrinsic gas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gas {
     /// With a floor for calldata (EIP-7623).
@@ -84,14 +82,14 @@ pub enum Gas {
     Prague,
     /// Without that floor.
     Shanghai,
-    /// Nothing is too low: for chains that count otherwise.
+    /// No check, for chains with other rules.
     Unchecked,
 }
 
 /// A type of transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The first, without a type byte.
+    /// The original one, without a type byte.
     Legacy,
     /// With an access list, EIP-2930: type 1.
     AccessList,
@@ -104,11 +102,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All there are, in the order of their types.
+    /// All kinds, in the order of their types.
     pub const ALL: [Kind; 5] =
         [Kind::Legacy, Kind::AccessList, Kind::DynamicFee, Kind::Blob, Kind::SetCode];
 
-    /// What it is called: `legacy`, or the number of its EIP.
+    /// Its name: `legacy`, or the number of its EIP.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Legacy => "legacy",
@@ -144,20 +142,20 @@ impl Kinds {
     }
 }
 
-/// What a raw transaction turned out to be.
+/// A decoded transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// One whose sender is known, so that its order can be kept.
+    /// Its sender is known, so its order can be kept.
     Ordered(Transaction),
-    /// One of an unknown type, which the rules let pass as it is.
+    /// Its type is unknown, and the rules forward it unchanged.
     Passed,
 }
 
-/// A signed transaction that nothing speaks against but the state of the chain.
+/// A valid signed transaction. Only the state of the chain may still speak against it.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Transaction {
-    /// The encoding, as it came.
+    /// The encoding, as it arrived.
     pub raw: Bytes,
     /// Its hash: that of the encoding, without the blobs.
     pub hash: B256,
@@ -169,17 +167,17 @@ pub struct Transaction {
     pub kind: Kind,
     /// The most gas it may use.
     pub gas_limit: u64,
-    /// The gas it needs before it does anything.
+    /// The gas it needs before it runs.
     pub intrinsic_gas: u64,
     /// The most it pays for a unit of gas.
     pub max_fee_per_gas: u128,
-    /// The most it pays whoever builds the block, for a unit of gas.
+    /// The highest tip for the block's builder, per unit of gas.
     pub max_priority_fee: u128,
-    /// The value, and the most that gas and blobs can cost.
+    /// The value, plus the most that gas and blobs can cost.
     pub most_it_can_cost: U256,
 }
 
-/// Without the encoding: whoever reads it in a log could send it.
+/// Without the encoding: anyone who reads it in a log could send it.
 impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transaction")
@@ -191,13 +189,13 @@ impl fmt::Debug for Transaction {
     }
 }
 
-/// Reads the parameters of `eth_sendRawTransaction`: an array with one hex string.
+/// Decodes the parameters of `eth_sendRawTransaction`: an array with one hex string.
 pub fn decode(params: Option<&Json>, rules: &Rules) -> Result<Decoded, Refusal> {
     let largest = rules.max_size.max(rules.max_blob_size);
     decode_raw(hex::read(params, largest)?, rules)
 }
 
-/// Reads a signed transaction in its own encoding (EIP-2718, blobs with their sidecar).
+/// Decodes a signed transaction in its binary encoding (EIP-2718, blobs with their sidecar).
 pub fn decode_raw(raw: Bytes, rules: &Rules) -> Result<Decoded, Refusal> {
     let kind = match raw.first() {
         None => return Err(undecodable("it is empty")),
@@ -238,8 +236,8 @@ fn undecodable(why: impl Into<String>) -> Refusal {
     Refusal::Undecodable(why.into())
 }
 
-/// Takes the encoding apart, and puts it together again to see that it was the only one: nodes that
-/// disagree about an encoding would disagree about the hash.
+/// Decodes, and encodes again to check that the encoding is canonical: nodes that disagree about an encoding
+/// would disagree about the hash.
 fn open<T>(kind: Kind, raw: &[u8]) -> Result<(T, Signature), Refusal>
 where
     T: RlpEcdsaDecodableTx + RlpEcdsaEncodableTx,
@@ -258,7 +256,7 @@ where
     Ok((transaction, signature))
 }
 
-/// Checks what needs no chain, and recovers who signed it.
+/// Makes the checks that need no chain, and recovers the sender.
 fn judge<T>(
     kind: Kind,
     raw: &Bytes,
@@ -299,7 +297,7 @@ where
     let sender = secp256k1::recover_signer_unchecked(&signature, inner.signature_hash())
         .map_err(|_| undecodable("nobody can have made its signature"))?;
     Ok(Transaction {
-        // The hash of one with blobs leaves the blobs out.
+        // The hash of a transaction with blobs does not cover the blobs.
         hash: if kind == Kind::Blob { inner.tx_hash(&signature) } else { keccak256(raw) },
         raw: raw.clone(),
         sender,
@@ -313,7 +311,7 @@ where
     })
 }
 
-/// `None` where it is more than 2^256-1.
+/// `None` if it is more than 2^256-1.
 fn most_it_can_cost(inner: &impl alloy_consensus::Transaction) -> Option<U256> {
     let gas = U256::from(inner.gas_limit()).checked_mul(U256::from(inner.max_fee_per_gas()))?;
     let blobs = inner.blob_versioned_hashes().map_or(0, <[_]>::len);

@@ -1,4 +1,4 @@
-//! So many a second, with a second's worth at once.
+//! A rate limit, which allows a second's worth at once.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// A limit on calls a second.
 pub(super) struct Rate {
     per_second: f64,
-    /// What may be taken now, and since when that is so. Below zero: what was taken in advance.
+    /// How many may be taken now, and since when. Negative if some were taken in advance.
     left: Mutex<(f64, Option<Instant>)>,
 }
 
@@ -16,8 +16,8 @@ impl Rate {
         Rate { per_second, left: Mutex::new((per_second, None)) }
     }
 
-    /// Takes so many together. Whoever takes more than there are pays by waiting afterwards: a batch that is
-    /// longer than a second's worth can be sent, too.
+    /// Takes `many` together. A caller that takes more than there are has to wait longer afterwards: this way a
+    /// batch longer than a second's worth can be sent, too.
     ///
     /// # Errors
     /// How long to wait before one may be taken.
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(rate.take(1, start), Err(Duration::from_millis(100)));
         assert!(rate.take(1, at(90)).is_err());
         assert_eq!(rate.take(1, at(101)), Ok(()));
-        // What was saved up is no more than a second's worth.
+        // No more than a second's worth is saved up.
         assert_eq!(rate.take(30, at(60_000)), Ok(()));
         assert!(rate.take(1, at(62_050)).is_err());
         assert_eq!(rate.take(1, at(62_150)), Ok(()));

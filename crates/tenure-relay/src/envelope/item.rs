@@ -1,4 +1,4 @@
-//! One call of a body: which members it has, and whether everybody would read them alike.
+//! One call of a body: its members, and whether all readers would understand them alike.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::{Bad, Call, Json};
 use crate::refusal::Refusal;
 
-/// Reads one item, which is JSON already.
+/// Parses one item, which is known to be JSON.
 pub(super) fn read(body: &Bytes, item: &RawValue) -> Result<Call, Bad> {
     let nameless = |why| Bad { id: Json::null(), refusal: Refusal::InvalidRequest(why) };
     if !item.get().starts_with('{') {
@@ -28,7 +28,7 @@ pub(super) fn read(body: &Bytes, item: &RawValue) -> Result<Call, Bad> {
         id: id.clone().unwrap_or_else(Json::null),
         refusal: Refusal::InvalidRequest(why),
     };
-    // geth insists on the version too.
+    // geth requires the version, too.
     if text(members.jsonrpc).as_deref() != Some("2.0") {
         return Err(bad("jsonrpc is not \"2.0\""));
     }
@@ -55,8 +55,8 @@ struct Members<'a> {
     id: Option<&'a RawValue>,
     method: Option<&'a RawValue>,
     params: Option<&'a RawValue>,
-    /// Readers would differ on what it says. Go, for one, takes the last of two, and does not mind
-    /// upper case: after `"method":"eth_call","Method":"admin_stopRPC"` geth stops.
+    /// Readers would differ about it. Go, for example, takes the last of two, and ignores the case: for
+    /// `"method":"eth_call","Method":"admin_stopRPC"` geth runs the latter.
     doubtful: bool,
 }
 
@@ -101,7 +101,7 @@ enum Member {
     Id,
     Method,
     Params,
-    /// One of these to a reader that does not mind the case.
+    /// The same as one of these for a reader that ignores the case.
     Alike,
     Other,
 }
@@ -113,7 +113,7 @@ impl Member {
             "id" => Member::Id,
             "method" => Member::Method,
             "params" => Member::Params,
-            // Unicode's upper case: to Go ſ is an s too.
+            // Unicode's upper case: for Go, ſ is an s, too.
             _ => match name.to_uppercase().as_str() {
                 "JSONRPC" | "ID" | "METHOD" | "PARAMS" => Member::Alike,
                 _ => Member::Other,

@@ -1,4 +1,4 @@
-//! What a node answered, if that is what it sent.
+//! Parses the answers of a node.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,9 +13,9 @@ use crate::refusal::Refusal;
 /// An answer of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It went well.
+    /// It succeeded.
     Result(Json),
-    /// The node said no.
+    /// The node returned an error.
     Error {
         /// The code.
         code: i64,
@@ -26,10 +26,10 @@ pub enum Reply {
     },
 }
 
-/// Reads the answer to one call; everything else is [`Refusal::BadReply`].
+/// Parses the answer to one call; anything else is [`Refusal::BadReply`].
 ///
-/// An error whose id is `null` is taken as the answer too: whoever stands before a node may refuse
-/// a call without reading it.
+/// An error whose id is `null` is accepted as the answer, too: a proxy in front of a node may refuse a call without
+/// parsing it.
 pub fn read_reply(body: &Bytes, id: &Json) -> Result<Reply, Refusal> {
     let whole = parse(body)?;
     if whole.get().starts_with('[') {
@@ -41,10 +41,10 @@ pub fn read_reply(body: &Bytes, id: &Json) -> Result<Reply, Refusal> {
     if for_us || for_nobody { Ok(answer.reply) } else { Err(bad("its id does not match")) }
 }
 
-/// Reads the answer to a batch: one for each of these ids, in their order, however the node ordered
-/// them. Ids may repeat; their answers are then taken in the order they come.
+/// Parses the answer to a batch: one for each of these ids, in their order, no matter how the node ordered
+/// them. Ids may repeat; their answers are then taken in order of arrival.
 ///
-/// Where the node refused the batch with one error, that is the answer to each.
+/// If the node refused the batch with one error, that is the answer to each call.
 pub fn read_replies(body: &Bytes, ids: &[Json]) -> Result<Vec<Result<Reply, Refusal>>, Refusal> {
     let whole = parse(body)?;
     if !whole.get().starts_with('[') {
@@ -62,7 +62,7 @@ pub fn read_replies(body: &Bytes, ids: &[Json]) -> Result<Vec<Result<Reply, Refu
     }
     let mut replies = vec![Err(bad("the answer to this call is missing")); ids.len()];
     for item in items {
-        // What cannot be read is the answer to nothing, and so is what nobody asked for.
+        // Unreadable items and unknown ids are ignored.
         let Ok(answer) = Answer::read(body, item) else { continue };
         let index = open.get_mut(&canonical(&answer.id)).and_then(VecDeque::pop_front);
         if let Some(place) = index.and_then(|index| replies.get_mut(index)) {
@@ -86,7 +86,7 @@ fn parse(body: &Bytes) -> Result<&RawValue, Refusal> {
     })
 }
 
-/// An id as everyone would write it: nodes read ids and write them again.
+/// An id in canonical form: nodes parse ids and write them again.
 fn canonical(id: &Json) -> String {
     match serde_json::from_slice(id.as_bytes()) {
         Ok(Value::Number(number)) => match number.as_f64() {
@@ -137,13 +137,13 @@ struct Members<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Reads an object; what serde derives would take an array of the same values too.
+/// Parses an object; a derived `Deserialize` would also accept an array of the same values.
 fn object<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Option<T> {
     let text = value.get();
     text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten()
 }
 
-/// `null` is something too, where it is written.
+/// An explicit `null` counts as present.
 fn present<'de, D: Deserializer<'de>>(json: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(json).map(Some)
 }

@@ -1,12 +1,12 @@
 //! The methods that are counted by name. Clients can make up any; the rest is `other`.
 
-/// Those whose counters are there from the start.
+/// The methods whose counters exist from the start.
 pub(super) const STARTED: [&str; 4] =
     ["eth_sendRawTransaction", "eth_getTransactionCount", "eth_call", OTHER];
 
 const OTHER: &str = "other";
 
-/// What wallets and libraries call, in the order of the alphabet.
+/// The methods that wallets and libraries use, in alphabetical order.
 const KNOWN: [&str; 49] = [
     "debug_traceTransaction",
     "eth_accounts",

@@ -2,12 +2,12 @@ use std::error::Error;
 
 use alloy_primitives::{Address, B256};
 
-/// What a [`Chain`] failed with: whatever the client that asks the node has.
+/// The error of a [`Chain`]: that of the client which talks to the node.
 pub type ChainError = Box<dyn Error + Send + Sync>;
 
-/// What the nonces of an account are counted by: a node, asked with whatever client there is.
+/// The chain that counts the nonces of an account: a node, through any client.
 ///
-/// Both questions are asked while others wait for their turn, so bound the time that they may take.
+/// Both methods are called while others wait for their turn, so limit the time that they may take.
 ///
 /// ```
 /// use alloy_primitives::{Address, B256};
@@ -30,8 +30,8 @@ pub type ChainError = Box<dyn Error + Send + Sync>;
 /// }
 /// ```
 pub trait Chain: Send + Sync {
-    /// How many transactions of the account the node has, those in its pool included:
-    /// `eth_getTransactionCount` with `"pending"`.
+    /// How many transactions of the account the node has, including those in its pool: `eth_getTransactionCount`
+    /// with `"pending"`.
     fn count(&self, account: Address) -> impl Future<Output = Result<u64, ChainError>> + Send;
 
     /// Whether the node has this transaction, mined or not: `eth_getTransactionByHash` is not null.

@@ -2,7 +2,7 @@ use std::fmt;
 
 use super::ChainError;
 
-/// Why a nonce was not given, or what was said of one was not kept.
+/// Why a nonce was not given out, or the report about one not stored.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NonceError {
@@ -10,13 +10,13 @@ pub enum NonceError {
     Engine(tenure::Error),
     /// The node could not be asked.
     Chain(ChainError),
-    /// This process was away for longer than its reservation lasts, or the reservation is older than
+    /// This process was not running for longer than its reservation lasts, or the reservation is older than
     /// `reserved_for`: someone else may have the nonce.
     Lost(u64),
 }
 
 impl NonceError {
-    /// Whether the same call may succeed later, with nothing changed by the caller.
+    /// Whether the same call may succeed later without any change by the caller.
     pub fn is_retryable(&self) -> bool {
         match self {
             NonceError::Engine(error) => error.is_retryable(),

@@ -1,8 +1,8 @@
-//! The nonces of one account as the engine keeps them, whichever client the chain is asked with.
+//! The nonces of one account as the engine keeps them, independent of the client for the chain.
 //!
-//! Everything that decides is in the set of the engine and in the chain's count; this process only
-//! holds on to units whose outcome it waits for. Whoever reads, reads **the set first and the count
-//! after it**: a nonce leaves the set when the chain counts it, so that one of the two always shows it.
+//! Everything that decides is in the engine's set and in the chain's count; this process only keeps units whose
+//! outcome it waits for. Always read **the set first and the count after it**: a nonce leaves the set when the
+//! chain counts it, so one of the two always shows it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,13 +18,13 @@ use super::standing::COUNT;
 use super::{Chain, NonceError, Standing, Terms};
 use crate::in_flight::{InFlight, Member, name_of};
 
-/// The line in which reservations of an account are made: for order and few collisions. What keeps a
-/// nonce from being given twice is the second look, so that a lost turn does no harm and a short ttl no
-/// more.
+/// The ttl of the line in which reservations of an account are made, which is for order and few collisions. The
+/// second look is what keeps a nonce from being given out twice, so neither a lost turn nor a short ttl does
+/// harm.
 const TURN: Duration = Duration::from_secs(1);
 const LONGEST_TURN: Duration = Duration::from_secs(10);
 
-/// How many hashes are asked for at one look, others waiting. What is not asked for counts as sent.
+/// How many hashes are looked up at one look, while others wait. Those that are not looked up count as sent.
 const MOST_QUESTIONS: usize = 16;
 
 type Result<T> = std::result::Result<T, NonceError>;
@@ -36,9 +36,9 @@ pub(crate) struct Lane {
     account: Address,
     line: String,
     terms: Terms,
-    /// Nonces that are taken.
+    /// Units for nonces that are taken.
     pub(super) taken: InFlight,
-    /// Transactions with their hashes.
+    /// Units for transactions, with their hashes.
     pub(super) sent: InFlight,
     meter: Meter,
     own: Arc<Mutex<Own>>,
@@ -118,7 +118,7 @@ impl Lane {
     ) -> Result<Option<Slot>> {
         let nonce = member.nonce();
         let standing = self.read(chain).await?.after(earlier);
-        // The clock last: a process that was stopped anywhere above has been forgotten by the others.
+        // The clock last: if this process was stopped anywhere above, the others have forgotten it.
         if standing.is_anothers(nonce, member.hold().fence()) || !member.is_live() {
             member.leave().await?;
             return Ok(None);
@@ -149,7 +149,7 @@ impl Lane {
         Ok(Standing::new(&units, counted))
     }
 
-    /// Writes the hash beside the nonce, and returns whether the nonce was had until then.
+    /// Records the hash beside the nonce, and returns whether the nonce was still taken by then.
     pub(super) async fn write(&self, slot: &mut Slot, hash: B256) -> Result<bool> {
         let is_written = slot.sent.as_ref().is_some_and(|sent| sent.hash() == Some(hash));
         if !is_written {
@@ -159,8 +159,8 @@ impl Lane {
         Ok(slot.is_live())
     }
 
-    /// The node has the transaction. What is in the hand is taken from it at the end, so that a future
-    /// that is dropped leaves it there.
+    /// The node has the transaction. The slot is taken out of `hand` at the end, so a future that is dropped
+    /// leaves it there.
     pub(super) async fn commit(
         &self,
         chain: &impl Chain,
@@ -168,7 +168,7 @@ impl Lane {
         hash: B256,
     ) -> Result<()> {
         let Some(nonce) = hand.as_ref().map(|slot| slot.nonce) else { return Ok(()) };
-        // A node that cannot be asked now is asked again at the next look.
+        // A node that cannot be reached now is asked again at the next look.
         let count = chain.count(self.account).await.unwrap_or_default();
         if count <= nonce {
             return self.keep_with(hand, hash).await;
@@ -181,8 +181,8 @@ impl Lane {
         raised
     }
 
-    /// Writes the hash beside the nonce in hand, and keeps both until the chain has counted it, or does not
-    /// know it when it has had time enough.
+    /// Records the hash beside the nonce in `hand`, and keeps both until the chain has counted the nonce, or does
+    /// not know the hash after it has had enough time.
     pub(super) async fn keep_with(&self, hand: &mut Option<Slot>, hash: B256) -> Result<()> {
         let Some(slot) = hand else { return Ok(()) };
         let written = self.write(slot, hash).await;
@@ -191,9 +191,9 @@ impl Lane {
         written.map(drop)
     }
 
-    /// The reservation was dropped without an outcome. Never waits: it is called from `Drop`.
+    /// The reservation was dropped without an outcome. Never waits, because `Drop` calls it.
     ///
-    /// If this process has no reason to look again, others would wait for it until its unit is over.
+    /// If this process had no reason to look again, others would have to wait until its unit ends.
     pub(crate) fn keep(&self, slot: Slot) {
         let (nonce, until) = (slot.nonce, Instant::now() + self.terms.unknown_for);
         self.own().keep(slot, until);
@@ -207,8 +207,8 @@ impl Lane {
         }
     }
 
-    /// The node says that another transaction has the nonce. If the node does not count that yet, it is
-    /// kept for a while: it would only be refused again.
+    /// The node says that another transaction has the nonce. If the node does not count that one yet, the nonce
+    /// is kept for a while: it would only be refused again.
     pub(super) async fn wrong_nonce(
         &self,
         chain: &impl Chain,
@@ -233,7 +233,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Tells everyone that the chain has counted so far, for as long as a node may be late.
+    /// Publishes the chain's count, for as long as another node may be late.
     async fn raise_floor(&self, count: u64) -> Result<()> {
         let late = match self.terms.late {
             Duration::ZERO => return Ok(()),
@@ -248,8 +248,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Asks for what this process has waited for long enough: what the node knows stays, for as long as it
-    /// knows it, and the rest is given up. Returns whether there was any.
+    /// Looks up the transactions that this process has waited for long enough: what the node knows stays for as
+    /// long as it is known, and the rest is given up. Returns whether there were any.
     async fn resolve(&self, chain: &impl Chain) -> Result<bool> {
         let over = self.own().over();
         for (nonce, hash) in over.iter().copied() {
@@ -257,7 +257,7 @@ impl Lane {
                 Some(hash) => chain.knows(hash).await.map_err(NonceError::Chain)?,
                 None => false,
             };
-            // Joined before it is left, so that nobody finds the nonce free in between.
+            // Joined before the old one is left, so that nobody finds the nonce free in between.
             let again = if known { Some(self.sent.join(nonce, hash).await?) } else { None };
             self.own().forget_over(nonce);
             again.into_iter().for_each(|member| self.keep(Slot::adopted(member)));
@@ -265,8 +265,8 @@ impl Lane {
         Ok(!over.is_empty())
     }
 
-    /// Asks for what those who are gone have sent: what the node knows has its nonce, and this process goes
-    /// on with it before it ends by time; what it does not know is given up.
+    /// Looks up the transactions of processes that are gone: if the node knows one, it keeps its nonce, and this
+    /// process takes over its unit before that expires; otherwise it is given up.
     async fn judge(&self, chain: &impl Chain, standing: &mut Standing) -> Result<()> {
         let Terms { unknown_for, reserved_for, .. } = self.terms;
         let mut questions = 0;
@@ -300,8 +300,8 @@ fn lock(own: &Mutex<Own>) -> MutexGuard<'_, Own> {
 }
 
 impl Drop for Lane {
-    /// What has no outcome yet is not free because nobody asks for it here any more: it is renewed until its
-    /// time is over, or lasts for its ttl if the process ends before.
+    /// A nonce without an outcome does not become free because this process has stopped asking: it is renewed
+    /// until its time is over, or lasts for its ttl if the process ends before.
     fn drop(&mut self) {
         std::mem::forget(std::mem::take(&mut *self.own()));
     }

@@ -1,4 +1,4 @@
-//! The numbers of all accounts of a chain, as this process sees them, and what is said about gaps.
+//! The metrics of all accounts of a chain, as this process sees them, and the reports about gaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::Standing;
 
-/// Tells the recorder what the numbers mean. Call it once, when the recorder is installed.
+/// Describes the metrics to the recorder. Call it once, after installing the recorder.
 pub fn describe() {
     describe_gauge!(
         "tenure_nonce_in_flight",
@@ -31,8 +31,8 @@ pub fn describe() {
     );
 }
 
-/// What was last seen of each account, by chain: a gauge has the label of the chain alone, because
-/// accounts are without number.
+/// What was last seen of each account, by chain: a gauge only has the label of the chain, because there is no
+/// limit to the number of accounts.
 static SEEN: Mutex<BTreeMap<u64, BTreeMap<String, Last>>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone, Copy)]
@@ -41,12 +41,12 @@ struct Last {
     oldest: Duration,
 }
 
-/// What one account tells.
+/// The metrics of one account.
 #[derive(Debug)]
 pub(super) struct Meter {
     chain: u64,
     account: String,
-    /// The gaps that were told of, so that each is told of once.
+    /// The gaps that were reported, so that each is reported once.
     gaps: Mutex<BTreeSet<u64>>,
 }
 
@@ -80,7 +80,7 @@ impl Meter {
         counter!("tenure_nonce_wrong_nonce_total", "chain" => self.chain.to_string()).increment(1);
     }
 
-    /// Tells the sum, and the oldest, of all accounts of the chain.
+    /// Sets the sum, and the oldest, of all accounts of the chain.
     fn tell(&self, last: Option<Last>) {
         let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
         let accounts = seen.entry(self.chain).or_default();

@@ -1,4 +1,4 @@
-//! The nonces that this process holds: those its callers have, and those whose outcome is not known yet.
+//! The nonces that this process holds: those of its callers, and those whose outcome is not known yet.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use tenure::Hold;
 
 use crate::in_flight::Member;
 
-/// A nonce with its units: that of whoever took it, which lasts while this process lives, and that with
-/// the hash of its transaction, which outlives it.
+/// A nonce with its units: that of the caller that took it, which lasts while this process lives, and that with
+/// the hash of its transaction, which outlives the process.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(super) nonce: u64,
@@ -23,7 +23,7 @@ impl Slot {
         Slot { nonce: member.nonce(), hash: None, taken: Some(member), sent: None }
     }
 
-    /// Someone else took it and sent it, and is gone.
+    /// Another process took it and sent it, and is gone.
     pub(super) fn adopted(member: Member) -> Slot {
         let (nonce, hash) = (member.nonce(), member.hash());
         Slot { nonce, hash, taken: None, sent: Some(member) }
@@ -33,13 +33,13 @@ impl Slot {
         self.nonce
     }
 
-    /// Whether it is certain that all other processes still see it as this process's.
+    /// Whether all other processes certainly still see it as this process's.
     pub(super) fn is_live(&self) -> bool {
         self.taken.as_ref().is_some_and(Member::is_live)
     }
 
     pub(super) async fn leave(self) -> tenure::Result<()> {
-        // The hash first: what has only a hash is asked for at the chain.
+        // The hash first: a nonce with only a hash is looked up at the chain.
         if let Some(sent) = self.sent {
             sent.leave().await?;
         }
@@ -54,16 +54,16 @@ impl Slot {
 #[derive(Debug, Default)]
 pub(super) struct Own {
     kept: Vec<Kept>,
-    /// The highest count that this process was told, for those whose node counts late.
+    /// The highest count that this process has seen, for those whose node is late.
     floor: Option<(u64, Hold)>,
-    /// Hashes that the chain knows, and when it said so.
+    /// Hashes that the chain knows, and when it confirmed that.
     known: HashMap<B256, Instant>,
 }
 
 #[derive(Debug)]
 struct Kept {
     slot: Slot,
-    /// When to ask the chain for the hash, and to give up if it is not known there.
+    /// When to look up the hash at the chain, and to give up if it is not known there.
     until: Instant,
 }
 
@@ -71,7 +71,7 @@ impl Kept {
     fn is_over(&self) -> bool {
         match &self.slot {
             Slot { taken: Some(taken), .. } => !taken.is_live() || Instant::now() >= self.until,
-            // Everyone asks the chain about these; this process only leaves them when they are counted.
+            // Everyone looks these up at the chain; this process only leaves them when they are counted.
             Slot { sent: Some(sent), .. } => !sent.is_live(),
             _ => true,
         }
@@ -91,7 +91,7 @@ impl Own {
         self.kept.retain(|kept| kept.slot.nonce >= count);
     }
 
-    /// Takes out the unit with this number, if it is this process's.
+    /// Takes out the unit with this fence, if it is this process's.
     #[cfg(feature = "relay")]
     pub(super) fn remove(&mut self, fence: tenure::Fence) -> Option<Member> {
         let is_it = |member: &mut Member| member.hold().fence() == fence;
@@ -119,8 +119,7 @@ impl Own {
         self.kept.retain(|kept| kept.slot.nonce != nonce || !kept.is_over());
     }
 
-    /// This process no longer says that the nonce is its own: what has a hash is asked for at the chain,
-    /// by everyone.
+    /// This process no longer claims the nonce: if it has a hash, everyone looks that up at the chain.
     pub(super) fn let_go(&mut self, nonce: u64) {
         for kept in self.kept.iter_mut().filter(|kept| kept.slot.nonce == nonce && kept.is_over()) {
             kept.slot.taken = None;
@@ -128,7 +127,7 @@ impl Own {
         self.kept.retain(|kept| kept.slot.taken.is_some() || kept.slot.sent.is_some());
     }
 
-    /// Whether this process has told so high a count, for a while to come.
+    /// Whether this process has published at least this count, for a while to come.
     pub(super) fn has_floor(&self, count: u64, lasts: Duration) -> bool {
         let told = |(known, hold): &(u64, Hold)| *known >= count && hold.remaining() > lasts;
         self.floor.as_ref().is_some_and(told)

@@ -1,8 +1,8 @@
-//! Reservations for signers that are not this process: they ask over the network, may die at any moment,
-//! and may ask another process the next time.
+//! Reservations for remote signers: they ask over the network, may die at any moment, and may ask another process
+//! the next time.
 //!
-//! A reservation lasts for its time, whether the signer or this process lives, and everything that the next
-//! call needs is said in its unit. What this process keeps of it only lets it clean up sooner.
+//! A reservation lasts for its time, whether or not the signer or this process lives, and its unit contains
+//! everything that the next call needs. What this process keeps of it only lets it clean up sooner.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use crate::in_flight::{ID, Member, Seen, TURN, seen};
 
 type Result<T> = std::result::Result<T, NonceError>;
 
-/// What a signer asks for.
+/// A request of a signer.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    /// What it calls the reservation: the same again gets the same nonce, while it lasts.
+    /// Its name for the reservation: the same name gets the same nonce, while it lasts.
     pub(crate) id: Option<String>,
     /// This nonce and no other, to fill a gap.
     pub(crate) nonce: Option<u64>,
     /// For how long.
     pub(crate) lasts: Duration,
-    /// The turn in which it asks, where nonces are handed out one at a time.
+    /// The turn in which it asks, if nonces are given out one at a time.
     pub(crate) turn: Option<Fence>,
 }
 
-/// What it gets.
+/// The reserved nonce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Given {
     pub(crate) nonce: u64,
-    /// For how much longer.
+    /// How much longer it lasts.
     pub(crate) lasts: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Ask {
 }
 
 impl Lane {
-    /// Takes the lowest nonce that nobody has, or the one that is asked for; `None` if someone has that.
+    /// Takes the lowest free nonce, or the requested one; `None` if that is taken.
     pub(crate) async fn reserve_for(&self, chain: &impl Chain, ask: &Ask) -> Result<Option<Given>> {
         let _in_line = self.stand_in_line().await?;
         let set = self.taken.clone().ttl(ask.lasts).max_hold(ask.lasts).unrenewed();
@@ -70,12 +70,12 @@ impl Lane {
         }
     }
 
-    /// The signer is about to send this with the nonce that it has reserved: from now on others ask the chain
-    /// for the hash before they take the nonce.
+    /// The signer is about to send this hash with its reserved nonce: from now on others look up the hash at the
+    /// chain before they take the nonce.
     pub(crate) async fn sending_for(&self, id: &str, hash: B256) -> Result<()> {
         let unit = self.unit_of(id).await?.ok_or(NonceError::Lost(0))?;
         let member = self.sent.join(unit.nonce, Some(hash)).await?;
-        // What is still there after the hash was written has been there all the time.
+        // If the unit still exists after the hash was recorded, it existed all the time.
         let is_had = self.unit_of(id).await?.is_some_and(|now| now.fence == unit.fence);
         if !is_had {
             member.leave().await?;
@@ -86,11 +86,11 @@ impl Lane {
     }
 
     /// The signer has not sent it, and gives the nonce back; with a hash, the node has refused that. Returns
-    /// whether it had one.
+    /// whether it had a nonce.
     pub(crate) async fn release_for(&self, id: &str, hash: Option<B256>) -> Result<bool> {
         let Some(unit) = self.unit_of(id).await? else { return Ok(false) };
         let is_refused = |other: &Seen| hash.is_some() && other.hash == hash;
-        // The hash first: what has only a hash is asked for at the chain.
+        // The hash first: a nonce with only a hash is looked up at the chain.
         for other in self.units().await?.iter().filter(|other| is_refused(other)) {
             self.end(other).await?;
         }
@@ -98,7 +98,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// A transaction with this nonce is about to be handed to the chain by this process.
+    /// This process is about to send a transaction with this nonce to the chain.
     pub(crate) async fn hand_over(&self, nonce: u64, hash: B256) -> Result<Member> {
         Ok(self.sent.join(nonce, Some(hash)).await?)
     }
@@ -108,8 +108,8 @@ impl Lane {
         self.keep(Slot::adopted(sent));
     }
 
-    /// Whoever reserved this nonce has used it, or has tried to: from now on only what was written of a
-    /// transaction keeps it. Returns the turn in which it was handed out, if that is over with it.
+    /// The reserved nonce was used, or that was tried: from now on only the record of a transaction keeps it.
+    /// Returns the turn in which it was given out, if that is over now.
     pub(crate) async fn close(&self, nonce: u64) -> Result<Option<Fence>> {
         let is_open = |unit: &Seen| unit.hash.is_none();
         let mut turn = None;
@@ -120,7 +120,7 @@ impl Lane {
         if turn.is_none() {
             return Ok(None);
         }
-        // After the own one has ended: of two that end at the same time, the last sees none.
+        // After our own unit has ended: of two that end at the same time, the last sees none.
         let units = self.units().await?;
         let is_over = !units.iter().any(|unit| unit.turn == turn && is_open(unit));
         Ok(turn.filter(|_| is_over))
@@ -139,7 +139,7 @@ impl Lane {
         Ok(self.units().await?.into_iter().find(|unit| unit.id.as_deref() == Some(id)))
     }
 
-    /// Ends a unit, whichever process joined it.
+    /// Ends a unit, no matter which process joined it.
     async fn end(&self, unit: &Seen) -> Result<()> {
         let own = self.own().remove(unit.fence);
         match own {

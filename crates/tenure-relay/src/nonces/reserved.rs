@@ -7,14 +7,14 @@ use super::lane::Lane;
 use super::own::Slot;
 use super::{Chain, NonceError};
 
-/// A nonce that is yours alone. Say what became of it: dropped without a word it counts as
+/// A nonce that only you have. Report how it was used: if it is dropped without that, it counts as
 /// [unknown](Reserved::unknown), and nobody gets it before that is resolved.
 #[must_use = "a reservation that is dropped keeps its nonce for a while"]
 pub struct Reserved<C: Chain> {
     lane: Arc<Lane>,
     chain: Arc<C>,
     nonce: u64,
-    /// Until something was said of it.
+    /// `None` once it was reported.
     slot: Option<Slot>,
 }
 
@@ -33,52 +33,51 @@ impl<C: Chain> Reserved<C> {
         &self.chain
     }
 
-    /// Whether it is certainly still yours. Looks at the clock; asks nobody. Do not send otherwise.
+    /// Whether it is certainly still yours. Only reads the clock. Do not send otherwise.
     pub fn is_live(&self) -> bool {
         self.slot.as_ref().is_some_and(Slot::is_live)
     }
 
-    /// Writes the hash of the transaction that is about to be sent, beside its nonce.
+    /// Records the hash of the transaction that is about to be sent, beside its nonce.
     ///
-    /// If this process is killed from here on, others ask the chain for the hash before they take the
-    /// nonce; without it they can only wait for `ttl`. It is also the last look whether the nonce is
-    /// still yours.
+    /// If this process is killed from here on, others look up the hash at the chain before they take the nonce; without
+    /// it they can only wait for `ttl`. It is also the last check whether the nonce is still yours.
     ///
     /// # Errors
-    /// [`NonceError::Lost`] if the reservation has ended: do not send. [`NonceError::Engine`]: it is
-    /// reserved as it was.
+    /// [`NonceError::Lost`] if the reservation has ended: do not send. [`NonceError::Engine`]: the reservation is
+    /// unchanged.
     ///
     /// # Cancel safety
-    /// The hash may have been written although the future was dropped; the nonce stays reserved.
+    /// The hash may have been recorded although the future was dropped; the nonce stays reserved.
     pub async fn sending(&mut self, hash: B256) -> Result<(), NonceError> {
         let was_had = match &mut self.slot {
             Some(slot) => self.lane.write(slot, hash).await?,
             None => false,
         };
         if !was_had {
-            // Nothing was sent, and whoever has the nonce now has it.
+            // Nothing was sent, and whoever has the nonce now keeps it.
             self.slot = None;
             return Err(NonceError::Lost(self.nonce));
         }
         Ok(())
     }
 
-    /// The node has taken the transaction with this hash. Nobody gets the nonce, also while a node
-    /// does not count it yet; only if no node knows the hash any more, `unknown_for` later.
+    /// The node has accepted the transaction with this hash. Nobody gets the nonce, even while a node does not
+    /// count it yet, unless no node knows the hash any more, `unknown_for` later.
     ///
     /// # Errors
-    /// [`NonceError::Engine`]: the nonce is kept all the same, for as long as this process can.
+    /// [`NonceError::Engine`]: the nonce is kept nevertheless, for as long as this process can.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the nonce is kept as one of which nothing was said.
+    /// If the future is dropped, the nonce is kept as if nothing had been reported.
     pub async fn commit(mut self, hash: B256) -> Result<(), NonceError> {
         self.lane.commit(&*self.chain, &mut self.slot, hash).await
     }
 
-    /// Nothing was sent, or the node refused it: whoever comes next gets the nonce.
+    /// Nothing was sent, or the node refused it: the next caller gets the nonce.
     ///
     /// # Errors
-    /// [`NonceError::Engine`]: it ends by its ttl then.
+    /// [`NonceError::Engine`]: it then ends by its ttl.
     ///
     /// # Cancel safety
     /// The nonce becomes free even if the future is dropped.
@@ -89,7 +88,7 @@ impl<C: Chain> Reserved<C> {
         Ok(())
     }
 
-    /// It was sent, and no answer came: nobody gets the nonce until the chain has counted it, or
+    /// It was sent, but there was no answer: nobody gets the nonce until the chain has counted it, or
     /// `unknown_for` is over and the chain does not know the hash.
     ///
     /// # Errors
@@ -102,11 +101,11 @@ impl<C: Chain> Reserved<C> {
     }
 
     /// The node says that another transaction has the nonce: someone sends from this account without these
-    /// nonces, or was stopped for too long. It is counted. Nobody gets the nonce, also if the node has that
-    /// other transaction and does not count it yet.
+    /// nonces, or was stopped for too long. This is counted. Nobody gets the nonce, even if the node does not
+    /// count that other transaction yet.
     ///
     /// # Errors
-    /// [`NonceError::Chain`], [`NonceError::Engine`]: the nonce is kept as one of which nothing was said.
+    /// [`NonceError::Chain`], [`NonceError::Engine`]: the nonce is kept as if nothing had been reported.
     ///
     /// # Cancel safety
     /// As [`commit`](Reserved::commit).

@@ -5,26 +5,26 @@ use tenure::{Fence, Holder};
 
 use crate::in_flight::{Seen, next, said, seen};
 
-/// With a count that someone has seen, of all the nonces below it at once.
+/// The key of a unit that publishes a count, and so covers all nonces below it.
 pub(super) const COUNT: &str = "count";
 
 /// The state of an account's nonces at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Standing {
-    /// How many transactions the chain has, as far as anyone knows: the highest count that this process
-    /// was told now, or another a short time ago.
+    /// How many transactions the chain has, as far as known: the highest count that this process has seen now, or
+    /// another one recently.
     pub count: u64,
     /// The nonces from `count` on that are taken, each listed once.
     pub in_flight: Vec<Seen>,
     /// The units behind them; one nonce may have several.
     units: Vec<Seen>,
-    /// Units of transactions that no node knows, and whose senders are gone.
+    /// Units of transactions that no node knows and whose senders are gone.
     given_up: BTreeSet<Fence>,
 }
 
 impl Standing {
-    /// The units of the set, and the count that the chain told after they were read.
+    /// From the units of the set, and the count that was read from the chain after them.
     pub(super) fn new(units: &[Holder], counted: u64) -> Standing {
         let floors = units.iter().filter_map(|unit| said(unit, COUNT)?.parse().ok());
         let count = floors.fold(counted, u64::max);
@@ -33,8 +33,8 @@ impl Standing {
         Standing { count, in_flight: by_nonce(&units), units, given_up: BTreeSet::new() }
     }
 
-    /// The transactions whose senders are gone, or do not hold on to them: all that has a hash and no unit
-    /// of whoever took the nonce. By nonce.
+    /// The transactions whose senders are gone or have given them up: those with a hash but without the unit of
+    /// the process that took the nonce. By nonce.
     pub(super) fn orphans(&self) -> Vec<Seen> {
         let had = |nonce| self.units.iter().any(|unit| unit.nonce == nonce && unit.hash.is_none());
         let mut orphans: Vec<Seen> = self.units.clone();
@@ -43,20 +43,20 @@ impl Standing {
         orphans
     }
 
-    /// How long a nonce is certain to stay taken.
+    /// How long a nonce certainly stays taken.
     pub(super) fn remaining(&self, nonce: u64) -> Duration {
         let same = self.units.iter().filter(|unit| unit.nonce == nonce);
         same.map(|unit| unit.remaining).max().unwrap_or_default()
     }
 
-    /// Gives that unit up: it stands for no nonce any more.
+    /// Gives that unit up: it no longer takes a nonce.
     pub(super) fn give_up(&mut self, unit: Fence) {
         self.given_up.insert(unit);
         self.units.retain(|seen| seen.fence != unit);
         self.in_flight = by_nonce(&self.units);
     }
 
-    /// The same, less what an earlier look gave up.
+    /// The same, without what an earlier look gave up.
     pub(super) fn after(mut self, earlier: &Standing) -> Standing {
         self.units.retain(|unit| !earlier.given_up.contains(&unit.fence));
         self.in_flight = by_nonce(&self.units);
@@ -68,13 +68,12 @@ impl Standing {
         next(self.count, &self.in_flight)
     }
 
-    /// The nonces that nobody has, although someone has a higher one: the chain takes none above the
-    /// lowest of them before that.
+    /// The free nonces below one that is taken: the chain accepts nothing above the lowest of them before that.
     pub fn gaps(&self) -> Vec<u64> {
         let taken: BTreeSet<u64> = self.in_flight.iter().map(|seen| seen.nonce).collect();
         let highest = taken.last().copied().unwrap_or(self.count);
         let is_free = |nonce: &u64| !taken.contains(nonce);
-        // A single nonce far above all others is a fault, and not a billion gaps.
+        // A single nonce far above all others is a mistake, not a billion gaps.
         (self.count..highest).filter(is_free).take(MOST_GAPS).collect()
     }
 
@@ -84,13 +83,13 @@ impl Standing {
         nonce >= self.count && self.in_flight.iter().all(|seen| seen.nonce != nonce)
     }
 
-    /// The reservation that a signer calls this.
+    /// The reservation with this signer's name.
     #[cfg(feature = "relay")]
     pub(super) fn of(&self, id: &str) -> Option<&Seen> {
         self.units.iter().find(|unit| unit.id.as_deref() == Some(id))
     }
 
-    /// Nonces that were handed out in an earlier turn, and not sent: the next turn has begun.
+    /// Ends nonces that were given out in an earlier turn and not sent: the next turn has begun.
     #[cfg(feature = "relay")]
     pub(super) fn end_turns_before(&mut self, turn: Fence) {
         let is_over = |unit: &&Seen| unit.turn.is_some_and(|other| other < turn);
@@ -98,14 +97,14 @@ impl Standing {
         over.into_iter().for_each(|unit| self.give_up(unit));
     }
 
-    /// Whether the nonce that was joined for with `own` is someone else's, or used.
+    /// Whether the nonce that was joined with `own` is someone else's, or used.
     ///
-    /// Of two that join for the same nonce, the one that sees the other's lower fence steps back; the
-    /// other need not. One with a hash was taken before, and is only written anew.
+    /// Of two that join for the same nonce, the one that sees the other's lower fence gives way; the
+    /// other need not. A unit with a hash belongs to a nonce that was taken before.
     pub(super) fn is_anothers(&self, nonce: u64, own: Fence) -> bool {
         let others = |seen: &&Seen| seen.nonce == nonce && seen.fence != own;
         let before = |seen: &Seen| seen.fence < own || seen.hash.is_some();
-        // The same signer asked twice at the same time: what came first counts.
+        // The same signer asked twice at the same time: the first counts.
         let id = self.units.iter().find(|seen| seen.fence == own).and_then(|seen| seen.id.as_ref());
         let is_had = |seen: &Seen| id.is_some() && seen.id.as_ref() == id && seen.fence < own;
         nonce < self.count
@@ -114,7 +113,7 @@ impl Standing {
     }
 }
 
-/// Merges the units: each nonce once, with everything that its units say about it.
+/// Merges the units: each nonce once, with all details of its units.
 fn by_nonce(units: &[Seen]) -> Vec<Seen> {
     let mut nonces: BTreeMap<u64, Seen> = BTreeMap::new();
     for unit in units {
@@ -207,7 +206,7 @@ mod tests {
         assert_eq!(earlier.next(), 7);
         let later = Standing::new(&[sent(9, 7), taken(10, 7)], 7).after(&earlier);
         assert!(!later.is_anothers(7, Fence::new(10)));
-        // The first has written its hash since, with a higher fence, and died.
+        // The first has recorded its hash since, with a higher fence, and died.
         let written = Standing::new(&[taken(11, 7), sent(12, 7)], 7);
         assert!(written.is_anothers(7, Fence::new(11)));
     }

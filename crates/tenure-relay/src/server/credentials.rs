@@ -1,4 +1,4 @@
-//! Who may ask and how the relay shows who it is, both exchangeable while it runs.
+//! Tokens and certificates, which can be replaced while the relay runs.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -7,7 +7,7 @@ use hyper::header::HeaderMap;
 use super::Tls;
 use crate::access::{Access, Caller};
 
-/// The tokens and the TLS of a server. Clones are the same.
+/// The tokens and the TLS configuration of a server. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials(Arc<RwLock<Inner>>);
 
@@ -22,18 +22,18 @@ impl Credentials {
         Credentials(Arc::new(RwLock::new(Inner { access, tls })))
     }
 
-    /// From now on these hold: tokens for every request, TLS for every new connection. What a client has
-    /// on its way still counts for the token that has its name.
+    /// Replaces both: tokens for every request, TLS for every new connection. A client's transactions in flight
+    /// still count for the token with its name.
     pub fn replace(&self, access: Access, tls: Option<Tls>) {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let access = access.instead_of(&inner.access);
         *inner = Inner { access, tls };
     }
 
-    /// Whether clients must show who they are.
+    /// Whether clients must authenticate.
     pub(super) fn ask(&self) -> bool {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        !inner.access.is_open() || inner.tls.as_ref().is_some_and(|tls| tls.asks_clients)
+        !inner.access.is_open() || inner.tls.as_ref().is_some_and(|tls| tls.asks_clients())
     }
 
     pub(super) fn tls(&self) -> Option<Tls> {

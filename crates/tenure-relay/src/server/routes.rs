@@ -10,10 +10,11 @@ use hyper::{Method, Request, StatusCode};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::json;
 use tenure::OnOutage;
+use tenure_http::Hosts;
 
 use super::bodies::Bodies;
 use super::credentials::Credentials;
-use super::origin::{self, Hosts, Origins};
+use super::origin::{self, Origins};
 use crate::access::Caller;
 use crate::envelope::{self, Json};
 use crate::meters;
@@ -194,7 +195,7 @@ fn too_many() -> Answer {
     answer
 }
 
-/// What stands between two transactions of one sender right now.
+/// What keeps two transactions of one sender in order right now.
 fn protection(ordering: bool, is_up: bool, on_outage: OnOutage) -> &'static str {
     match on_outage {
         _ if !ordering => "none",

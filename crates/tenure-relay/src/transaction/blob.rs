@@ -1,6 +1,6 @@
-//! Transactions with blobs travel with what the blobs are; the chain sees only what they hash to.
+//! Transactions with blobs are sent with the blobs; the chain only has their hashes.
 //!
-//! Whether the proofs are right is left to the node: that takes milliseconds a blob, and a set-up.
+//! The node verifies the proofs: that takes milliseconds per blob, and a trusted setup.
 
 use alloy_consensus::transaction::RlpEcdsaDecodableTx;
 use alloy_consensus::{TxEip4844, TxEip4844WithSidecar};
@@ -10,10 +10,10 @@ use alloy_primitives::Signature;
 use super::{Kind, undecodable};
 use crate::refusal::Refusal;
 
-/// The sidecar with a proof a blob (EIP-4844), or with one a cell (EIP-7594).
+/// The sidecar, with a proof per blob (EIP-4844) or per cell (EIP-7594).
 type WithSidecar = TxEip4844WithSidecar<BlobTransactionSidecarVariant>;
 
-/// Takes the encoding apart, and checks that the sidecar belongs to the transaction.
+/// Decodes, and checks that the sidecar belongs to the transaction.
 pub(super) fn open(raw: &[u8]) -> Result<(WithSidecar, Signature), Refusal> {
     let opened = super::open::<WithSidecar>(Kind::Blob, raw).map_err(|refusal| {
         let mut bare = raw.get(1..).unwrap_or_default();
@@ -33,7 +33,7 @@ fn check(transaction: &WithSidecar) -> Result<(), Refusal> {
     }
     let proofs = match sidecar {
         BlobTransactionSidecarVariant::Eip4844(sidecar) => sidecar.proofs.len(),
-        // All proofs of a blob, or none that counts.
+        // All proofs of a blob, or it does not count.
         BlobTransactionSidecarVariant::Eip7594(sidecar) => {
             let cells = sidecar.cell_proofs.len();
             if cells.is_multiple_of(CELLS_PER_EXT_BLOB) { cells / CELLS_PER_EXT_BLOB } else { 0 }

@@ -1,28 +1,28 @@
-//! The gas that a transaction needs before it does anything.
+//! The intrinsic gas of a transaction.
 
 use alloy_consensus::Transaction;
 
 use super::Gas;
 
-/// What every transaction costs, and what one that makes a contract costs in addition.
+/// The cost of every transaction, and the additional cost of one that creates a contract.
 const ANY: u64 = 21_000;
 const CREATE: u64 = 32_000;
-/// A word of the code that makes a contract (EIP-3860).
+/// A word of a contract's init code (EIP-3860).
 const INITCODE_WORD: u64 = 2;
-/// Calldata: a byte that is zero, and how many times as much one that is not (EIP-2028).
+/// Calldata: the cost of a zero byte, and the factor for any other (EIP-2028).
 const ZERO_BYTE: u64 = 4;
 const OTHER_BYTE: u64 = 4;
-/// The least for calldata, in place of what a zero byte costs (EIP-7623).
+/// The floor for calldata, instead of the cost of a zero byte (EIP-7623).
 const FLOOR: u64 = 10;
 /// An address and a slot of an access list (EIP-2930).
 const ADDRESS: u64 = 2_400;
 const SLOT: u64 = 1_900;
-/// One who sets code for an account (EIP-7702).
+/// An authorization to set code for an account (EIP-7702).
 const AUTHORIZATION: u64 = 25_000;
 
-/// How high the gas limit must be for the transaction to be valid at all.
+/// The lowest gas limit with which the transaction is valid at all.
 ///
-/// Nothing saturates below 2^64 bytes of transaction; it only says that nothing here can overflow.
+/// It saturates only beyond 2^64 bytes of transaction, which cannot occur, so nothing here overflows.
 pub(super) fn intrinsic(transaction: &impl Transaction, rules: Gas) -> u64 {
     let input = transaction.input();
     let zeros = input.iter().filter(|byte| **byte == 0).count();

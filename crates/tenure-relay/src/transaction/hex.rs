@@ -1,4 +1,4 @@
-//! The one parameter of `eth_sendRawTransaction`: bytes as a hex string, read as geth reads it.
+//! The parameter of `eth_sendRawTransaction`: bytes as a hex string, parsed as geth does.
 
 use alloy_primitives::hex;
 use bytes::Bytes;
@@ -8,10 +8,9 @@ use serde_json::value::RawValue;
 use crate::envelope::{Json, UpTo};
 use crate::refusal::Refusal;
 
-/// The bytes in `["0x…"]`, at most so many.
+/// The bytes in `["0x…"]`, at most `limit` of them.
 ///
-/// As geth has it: with the prefix, an even number of digits, in either case, nothing escaped and
-/// nothing around them.
+/// As in geth: with the prefix, an even number of digits in either case, without escapes or white space.
 pub(super) fn read(params: Option<&Json>, limit: usize) -> Result<Bytes, Refusal> {
     let params = params.map_or("null", Json::as_str);
     let text = only(params)?.get();
@@ -27,7 +26,7 @@ pub(super) fn read(params: Option<&Json>, limit: usize) -> Result<Bytes, Refusal
     if size > limit {
         return Err(Refusal::TooLarge { size, limit });
     }
-    // The decoder would skip one more prefix.
+    // The decoder would skip another prefix.
     if digits.starts_with("0x") {
         return Err(bad("invalid hex string"));
     }

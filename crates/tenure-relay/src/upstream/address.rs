@@ -1,4 +1,4 @@
-//! The URL of a node. It may have a password or a key in it: only host and port are shown.
+//! The URL of a node. It may contain a password or a key: only host and port are shown.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use hyper::header::HeaderValue;
 use hyper::{Uri, http};
 
-/// Where a node is.
+/// The address of a node.
 #[derive(Clone)]
 pub struct Address {
     uri: Uri,
@@ -25,7 +25,7 @@ impl Address {
         &self.uri
     }
 
-    /// What `user:password@` in the URL comes to.
+    /// The header for `user:password@` in the URL.
     pub(super) fn credentials(&self) -> Option<&HeaderValue> {
         self.credentials.as_ref()
     }
@@ -37,7 +37,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// What is said of a URL that is none is never the URL.
+/// An error never quotes the URL.
 impl FromStr for Address {
     type Err = String;
 
