@@ -21,6 +21,7 @@ mod onces;
 mod sharing;
 mod steps;
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -135,6 +136,15 @@ pub async fn check(
     check_as("", runtime, connect).await;
 }
 
+/// The same with at most so many cases at a time, for engines whose clients take much of a machine.
+pub async fn check_some_at_a_time(
+    most: usize,
+    runtime: Arc<dyn Runtime>,
+    connect: impl Fn() -> Arc<dyn Engine> + Send + Sync + 'static,
+) {
+    check_within("", most, runtime, connect).await;
+}
+
 /// The same with names that begin with `prefix`, for several processes on the same lines. Cases begin one
 /// after the other: times of a second must not run out because thousands connect at once.
 pub async fn check_as(
@@ -142,8 +152,17 @@ pub async fn check_as(
     runtime: Arc<dyn Runtime>,
     connect: impl Fn() -> Arc<dyn Engine> + Send + Sync + 'static,
 ) {
+    check_within(prefix, usize::MAX, runtime, connect).await;
+}
+
+async fn check_within(
+    prefix: &str,
+    most: usize,
+    runtime: Arc<dyn Runtime>,
+    connect: impl Fn() -> Arc<dyn Engine> + Send + Sync + 'static,
+) {
     let connect: Connect = Arc::new(connect);
-    let mut running = Vec::new();
+    let mut running = VecDeque::new();
     let profile = connect().profile().clone();
     let on_threads = all_cases(&profile).filter(|case| case.exclusive && !case.is_about_futures());
     let on_threads = on_threads.map(|case| (case, Exclusive::Blocking));
@@ -155,7 +174,12 @@ pub async fn check_as(
         }
         let label = kit.prefix.clone();
         // A case that panics drops its promise, and the panic says why.
-        running.push((label, runtime.spawn((case.run)(kit))));
+        running.push_back((label, runtime.spawn((case.run)(kit))));
+        if running.len() >= most
+            && let Some((_label, case)) = running.pop_front()
+        {
+            case.await;
+        }
     }
     for (_label, case) in running {
         case.await;

@@ -33,6 +33,8 @@ pub enum Fault {
     Pass,
     /// They arrive so much later, in order.
     Delay(Duration),
+    /// They arrive in pieces of so many bytes, with a pause between them, so that whoever reads has to put them together.
+    Pieces(usize),
     /// They are kept, and arrive when the fault is another.
     Hold,
     /// They are gone, and nobody is told. A connection that has lost some is cut when the next would
@@ -68,6 +70,7 @@ struct Counts {
     open: AtomicUsize,
     accepted: AtomicU64,
     bytes: [AtomicU64; 2],
+    delivered: [AtomicU64; 2],
 }
 
 /// A proxy in front of one port of the loopback address. Dropping it cuts everything.
@@ -202,6 +205,12 @@ impl Proxy {
     #[must_use]
     pub fn bytes(&self, direction: Direction) -> u64 {
         self.counts.bytes[direction as usize].load(Ordering::Acquire)
+    }
+
+    /// How many bytes were passed on in this direction so far.
+    #[must_use]
+    pub fn delivered(&self, direction: Direction) -> u64 {
+        self.counts.delivered[direction as usize].load(Ordering::Acquire)
     }
 
     fn change(&self, change: impl FnOnce(&mut Weather)) {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure::Tenure;
-use tenure::engine::{Engine, Name, Scope, Space};
+use tenure::engine::{Engine, Moment, Name, Scope, Space};
 
 use self::liveness::{Asker, Liveness, Mishaps};
 use self::others::Onces;
@@ -34,6 +34,8 @@ pub struct Scenario {
     pub nemesis: bool,
     /// Whether the server is restarted, and may lose its memory.
     restarts: bool,
+    /// Whether a server that has lost its memory grants at once, as it does unless it is told to wait.
+    grants_at_once: bool,
     /// Whether those who come next are stopped, two to five in a row, in front of others who wait.
     rows: bool,
     processes: u32,
@@ -104,6 +106,7 @@ impl Scenario {
             _ => (bad, true),
         };
         let (rows, restarts) = (seed % 8 == 4, matches!(seed % 8, 5 | 7));
+        let grants_at_once = restarts && seed % 16 >= 8;
         let kind = match rng.between(0, 3) {
             0 | 1 => Kind::Mutex,
             2 => Kind::Semaphore(rng.between(1, 4) as u32),
@@ -122,6 +125,7 @@ impl Scenario {
             faults,
             nemesis,
             restarts,
+            grants_at_once,
             rows,
             processes,
             workers,
@@ -161,13 +165,23 @@ impl Scenario {
             let waiting = format!("{stuck:?}: someone waits for what never comes");
             seen.wrong.push(waiting);
         }
-        let allowed = self.faults.latency.1 * 6 + 1000;
-        let free_for = if self.strict() { Duration::from_micros(allowed) } else { Duration::MAX };
+        // Whoever looks when a ttl is over does so by its own clock.
+        let allowed = Duration::from_micros(self.faults.latency.1 * 6 + 1000) + self.ttl / 100;
+        let free_for = if self.strict() { allowed } else { Duration::MAX };
         seen.report.longest_free = seen.liveness.longest;
         let broken = std::mem::take(&mut seen.broken);
         let mut history = std::mem::take(&mut seen.history);
         history.retain(|record| !broken.contains(&(record.name.clone(), record.fence)));
-        let found = judge(&history, Rules { order: self.strict(), free_for });
+        let rules = Rules { order: self.strict(), free_for };
+        let mut memories: Vec<Vec<Record>> = vec![Vec::new(); seen.restarts.len() + 1];
+        history.iter().for_each(|it| memories[seen.memory_of(it.fence)].push(it.clone()));
+        let mut found: Vec<_> = memories.iter().flat_map(|of_one| judge(of_one, rules)).collect();
+        if memories.len() > 1 {
+            // Holds from before may overlap with later ones, but fences rise whatever was forgotten. Of a name with room
+            // for all only that is judged.
+            history.iter_mut().for_each(|record| record.capacity = u32::MAX);
+            found.extend(judge(&history, rules));
+        }
         seen.wrong.extend(found.iter().map(|violation| format!("{violation:?}")));
         match seen.wrong.first() {
             None => Ok(seen.report),
@@ -202,6 +216,15 @@ struct Seen {
     askers: HashMap<Asker, Process>,
     /// When processes were stopped or killed, and holds broken.
     strikes: Mishaps,
+    /// When the server forgot everything and granted at once, and the lowest fence that it has granted since.
+    restarts: Vec<(Moment, u64)>,
+}
+
+impl Seen {
+    /// Which memory of the server a fence is from.
+    fn memory_of(&self, fence: u64) -> usize {
+        self.restarts.iter().filter(|(_, lowest)| *lowest <= fence).count()
+    }
 }
 
 /// Somebody who holds. `look` says whether the hold is live by the clock of its holder; nothing if it is
@@ -334,8 +357,9 @@ impl Play {
 
     /// Half of the time it forgets.
     fn restart_server(&self, rng: &mut Rng) {
-        let longest = self.scenario.ttl;
-        let forgets = rng.chance(500).then_some(longest);
+        // Until the longest hold has ended.
+        let quiet = self.scenario.ttl * u32::from(!self.scenario.grants_at_once);
+        let forgets = rng.chance(500).then_some(quiet);
         let mut seen = self.seen();
         // Nobody is served before, and connections are made anew.
         let cost = forgets.unwrap_or_default() + Duration::from_secs(5);
@@ -345,7 +369,11 @@ impl Play {
             seen.onces.forgotten();
         }
         drop(seen);
-        self.engine.restart(forgets);
+        let lowest = self.engine.restart(forgets);
+        if forgets.is_some() && self.scenario.grants_at_once {
+            let now = self.truth.now();
+            self.seen().restarts.push((now, lowest));
+        }
     }
 
     fn view(&self, number: u64) -> Option<tenure::View> {
@@ -372,7 +400,6 @@ impl Play {
             };
             mishaps.extend(of_client.iter().map(|(at, mishap)| (*at, cost(*mishap))));
         }
-        let hidden = if self.scenario.rows { 2 } else { 0 };
         let Seen { liveness, askers, wrong, .. } = &mut *seen;
         let reacts = |asker: Asker| {
             let process = askers.get(&asker).copied().unwrap_or(OUTSIDE);
@@ -380,7 +407,7 @@ impl Play {
         };
         for number in 1..=self.scenario.names {
             if let Some(view) = self.view(number) {
-                wrong.extend(liveness.look(&view, now, &mishaps, hidden, reacts));
+                wrong.extend(liveness.look(&view, now, &mishaps, reacts));
             }
         }
     }
@@ -399,10 +426,13 @@ impl Play {
         }));
     }
 
-    /// Never more live weight than there is, by the callers' own clocks.
+    /// Never more live weight than there is, by the callers' own clocks. If the server forgot who held and granted at
+    /// once, that is so for those before and for those after; and those before are told within their ttl.
     fn check_live(&self) {
         let mut seen = self.seen();
-        let capacity = self.scenario.capacity();
+        let (capacity, now) = (self.scenario.capacity(), self.truth.now());
+        // A clock may be a hundredth slow, which holds allow for.
+        let told_within = self.scenario.ttl + self.scenario.ttl / 50;
         let mut wrong = Vec::new();
         for (name, holds) in &seen.live {
             let capacity = if name.starts_with('n') { capacity } else { 1 };
@@ -411,9 +441,16 @@ impl Play {
                 .map(|inside| (inside.fence, inside.weight))
                 .filter(|(fence, _)| !seen.broken.contains(&(name.clone(), *fence)))
                 .collect();
-            let held: u64 = inside.iter().map(|(_, weight)| u64::from(*weight)).sum();
-            if held > u64::from(capacity) {
-                wrong.push(format!("{name}: {held} of {capacity} held: {inside:?}"));
+            for memory in 0..=seen.restarts.len() {
+                let of_it = inside.iter().filter(|(fence, _)| seen.memory_of(*fence) == memory);
+                let held: u64 = of_it.map(|(_, weight)| u64::from(*weight)).sum();
+                if held > u64::from(capacity) {
+                    wrong.push(format!("{name}: {held} of {capacity} held: {inside:?}"));
+                }
+                let forgot = seen.restarts.get(memory).map(|(at, _)| *at);
+                if held > 0 && forgot.is_some_and(|at| at + told_within < now) {
+                    wrong.push(format!("{name}: held since before a restart: {inside:?}"));
+                }
             }
         }
         seen.wrong.extend(wrong);

@@ -5,6 +5,7 @@
 mod file;
 mod file_processes;
 mod memory;
+mod postgres;
 mod redis;
 
 /// Whoever has it plays the suite.

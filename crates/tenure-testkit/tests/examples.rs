@@ -2,6 +2,8 @@
 //!
 //! `cargo test` of the workspace builds them along; this test by itself runs what was built last.
 
+mod workers;
+
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -123,44 +125,6 @@ fn after<'a>(line: &'a str, words: &str) -> &'a str {
 
 fn count(lines: &[String], words: &str) -> usize {
     lines.iter().filter(|line| line.contains(words)).count()
-}
-
-#[test]
-fn the_other_worker_takes_over_when_one_is_told_to_stop_and_when_one_is_killed() {
-    everywhere(|place| {
-        let start = || {
-            let mut worker = Example::command("worker");
-            Example::spawn(worker.env("TENURE_URL", &place.url).env("PORT", "0"))
-        };
-        let first = start();
-        let line = first.says("listening on");
-        let (id, port) =
-            (after(&line, "worker=").to_owned(), after(&line, "127.0.0.1:").to_owned());
-        first.says("trying to lead");
-        let line = first.says("doing some heavy work");
-        assert_eq!(after(&line, "worker="), id, "its id is on every line");
-        assert_eq!(ask(&port, "GET /", "", "").1, format!("{id} is working\n"));
-        assert!(ask(&port, "GET /health", "", "").0.contains("200 OK"));
-        first.says("RENEWED resource-worker");
-        let second = start();
-        let line = second.says("worker.standby");
-        assert_eq!(after(&line, "leader="), id, "it says for whom it waits");
-
-        first.signal(Signal::TERM);
-        let said = first.ends();
-        let order = ["takes no more requests", "work has stopped", "leader.resigned", "done"];
-        let at = order.map(|words| said.iter().position(|line| line.contains(words)));
-        assert!(at.iter().all(Option::is_some) && at.is_sorted(), "{at:?} in {said:#?}");
-        second.says("doing some heavy work");
-
-        let third = start();
-        third.says("worker.standby");
-        second.signal(Signal::KILL);
-        drop(second);
-        third.says("doing some heavy work");
-        third.signal(Signal::INT);
-        third.says("done");
-    });
 }
 
 #[test]

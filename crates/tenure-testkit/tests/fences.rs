@@ -2,6 +2,7 @@
 //! refused, wherever it writes to; with real processes, real servers and a real socket.
 
 mod http;
+mod languages;
 pub(crate) mod paused;
 mod place;
 mod postgres;
@@ -9,3 +10,4 @@ mod races;
 mod redis;
 mod site;
 mod sqlite;
+pub(crate) mod stopping;

@@ -1,6 +1,6 @@
 //! Many processes on one file, killed, stopped and kept from it at random, and their history judged.
 //!
-//! The same run as `redis_torture`, whose modules it shares, with the faults that there are without a
+//! The same run as `server_torture`, whose modules it shares, with the faults that there are without a
 //! server and a network; and because all of them share a clock, whoever stood in line must be served
 //! in its turn, unless a fault that was dealt explains that it was not.
 //!
@@ -9,9 +9,9 @@
 //! file_torture -- --nocapture`. `TENURE_JOURNALS` names a folder that keeps the journals.
 #![allow(clippy::print_stdout, reason = "what the run met is worth reading")]
 
-#[path = "redis_torture/journal.rs"]
+#[path = "torture/journal.rs"]
 mod journal;
-#[path = "redis_torture/liveness.rs"]
+#[path = "torture/liveness.rs"]
 mod liveness;
 #[path = "file_torture/nemesis.rs"]
 mod nemesis;
@@ -19,15 +19,15 @@ mod nemesis;
 mod play;
 #[path = "file_torture/recording.rs"]
 mod recording;
-#[path = "redis_torture/requests.rs"]
+#[path = "torture/requests.rs"]
 mod requests;
-#[path = "redis_torture/resource.rs"]
+#[path = "torture/resource.rs"]
 mod resource;
-#[path = "redis_torture/verdict.rs"]
+#[path = "torture/verdict.rs"]
 mod verdict;
-#[path = "redis_torture/worker.rs"]
+#[path = "torture/worker.rs"]
 mod worker;
-#[path = "redis_torture/workers.rs"]
+#[path = "torture/workers.rs"]
 mod workers;
 
 use std::sync::Arc;

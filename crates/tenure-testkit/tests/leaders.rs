@@ -47,6 +47,13 @@ async fn leaders_on_redis_follow_each_other() {
     play(&server.url(), folder.path()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn leaders_on_postgres_follow_each_other() {
+    let database = servers::PostgresDatabase::start().unwrap();
+    let folder = Folder::new("leaders").unwrap();
+    play(&database.url(), folder.path()).await;
+}
+
 /// Not a test: what the others start as processes of their own.
 #[tokio::test(flavor = "multi_thread")]
 async fn candidates() {

@@ -17,9 +17,12 @@ use secrets::{ENCODED, Minted, PASSWORD, spellings};
 use tenure::engine::{Engine, World};
 use tenure::engines::file::File;
 use tenure::engines::memory::Memory;
+use tenure::engines::postgres::{Postgres, PostgresConfig};
 use tenure::engines::redis::{Redis, RedisConfig};
 use tenure::{Detached, Protection, Tenure};
-use tenure_testkit::servers::{Folder, Redis as Server};
+use tenure_testkit::servers::{
+    Folder, Postgres as PostgresServer, PostgresDatabase, Redis as Server,
+};
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -48,6 +51,22 @@ struct FileSite {
     engine: Arc<dyn Engine>,
     _folder: Option<Folder>,
     _server: Option<Server>,
+    _database: Option<PostgresDatabase>,
+}
+
+/// A database that asks for the password.
+fn with_password(password: &str) -> PostgresDatabase {
+    let database = PostgresDatabase::alone(PostgresServer::build()).unwrap();
+    let lines = "(VALUES ('local all all trust'), ('host all all all scram-sha-256'))";
+    let hba = database.sql("SHOW hba_file").unwrap();
+    for sql in [
+        format!("ALTER ROLE postgres PASSWORD '{password}'"),
+        format!("COPY {lines} TO '{hba}'"),
+        "SELECT pg_reload_conf()".to_owned(),
+    ] {
+        database.sql(&sql).unwrap();
+    }
+    database
 }
 
 async fn sites() -> Vec<FileSite> {
@@ -59,12 +78,24 @@ async fn sites() -> Vec<FileSite> {
     let shown = format!("{config:?} {}", config.label());
     assert!(!shown.contains(PASSWORD), "{shown}");
     let redis = Arc::new(Redis::connect(config).await.unwrap());
-    let of =
-        |name, engine: Arc<dyn Engine>| FileSite { name, engine, _folder: None, _server: None };
+    let of = |name, engine: Arc<dyn Engine>| FileSite {
+        name,
+        engine,
+        _folder: None,
+        _server: None,
+        _database: None,
+    };
+    let database = with_password(PASSWORD);
+    let url = database.url().replace("postgres@", &format!("postgres:{ENCODED}@"));
+    let (config, _) = PostgresConfig::from_url(&url).unwrap();
+    let shown = format!("{config:?} {}", config.label());
+    assert!(!shown.contains(PASSWORD), "{shown}");
+    let postgres = Arc::new(Postgres::connect(config).await.unwrap());
     vec![
         of("memory", Arc::new(Memory::new())),
         FileSite { _folder: Some(folder), ..of("file", file) },
         FileSite { _server: Some(server), ..of("redis", redis) },
+        FileSite { _database: Some(database), ..of("postgres", postgres) },
     ]
 }
 
@@ -129,7 +160,7 @@ async fn everything(tenure: &Tenure, name: &str) -> String {
 async fn whatever_is_said_no_secret_is_in_it() {
     log_recorder::keep();
     meters::keep();
-    for FileSite { name, engine, _folder, _server } in sites().await {
+    for FileSite { name, engine, _folder, _server, _database } in sites().await {
         let world = Arc::new(Minted::default());
         let tenure = Tenure::in_world(engine, world.clone() as Arc<dyn World>);
         let mut said = everything(&tenure, &format!("secret:{name}")).await;
@@ -158,7 +189,12 @@ async fn a_password_that_is_refused_is_not_repeated() {
     let nobody = Tenure::connect(&format!("redis://:{ENCODED}@127.0.0.1:1")).await.unwrap();
     let nobody = nobody.health().await.unwrap_err();
     let unread = Tenure::connect(&format!("redis://:{PASSWORD}@127.0.0.1")).await.unwrap_err();
-    let said = format!("{refused:?} {refused} {unknown:?} {unknown} {nobody:?} {nobody}");
+    let database = with_password("another");
+    let own = database.url().replace("postgres@", &format!("postgres:{ENCODED}@"));
+    let not_ours = Tenure::connect(&own).await.unwrap_err();
+    let bad_port = Tenure::connect(&own.replace("127.0.0.1:", "127.0.0.1:x")).await.unwrap_err();
+    let said = format!("{not_ours:?} {not_ours} {bad_port:?} {bad_port}");
+    let said = format!("{said} {refused:?} {refused} {unknown:?} {unknown} {nobody:?} {nobody}");
     let said = format!("{said} {unread:?} {unread}");
     let said = format!("{said} {:?}", *log_recorder::lines());
     for spelling in secrets::of_password() {
@@ -171,7 +207,7 @@ const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_waits_is_led_to_the_holders_trace_on_every_engine() {
     log_recorder::keep();
-    for FileSite { name, engine, _folder, _server } in sites().await {
+    for FileSite { name, engine, _folder, _server, _database } in sites().await {
         let holder = Tenure::with_engine(engine.clone()).with_trace_source(|| Some(TRACE.into()));
         let tenure = Tenure::with_engine(engine);
         let name = format!("traced:{name}");

@@ -39,6 +39,12 @@ fn on_redis_a_hundred_racers_do_it_once() {
     play_all(&server.url());
 }
 
+#[test]
+fn on_postgres_a_hundred_racers_do_it_once() {
+    let database = servers::PostgresDatabase::start().unwrap();
+    play_all(&database.url());
+}
+
 fn play_all(url: &str) {
     let survivors = (PROCESSES - 1) * RACERS;
     for (dies, rerun, effects) in [

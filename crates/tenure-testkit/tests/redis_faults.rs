@@ -6,6 +6,7 @@ mod amnesia;
 mod asking;
 mod clocks;
 mod dropping;
+mod groups;
 mod holding;
 mod losing;
 mod outages;

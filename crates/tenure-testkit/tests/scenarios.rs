@@ -8,10 +8,12 @@ use tenure_testkit::servers::Redis;
 
 use crate::file_site::FileSite;
 use crate::fixtures::Site;
+use crate::postgres_site::PostgresSite;
 
 macro_rules! on_each_engine {
     ($($file:ident: $($scenario:ident)*;)*) => {
         on_each_engine!(@engine file, FileSite, $($file: $($scenario)*;)*);
+        on_each_engine!(@engine postgres, PostgresSite, $($file: $($scenario)*;)*);
         on_each_engine!(@engine redis, Redis, $($file: $($scenario)*;)*);
     };
     (@engine $engine:ident, $site:ty, $($file:ident: $($scenario:ident)*;)*) => {

@@ -247,6 +247,21 @@ fn a_proxy_passes_holds_and_delays() {
 }
 
 #[test]
+fn a_proxy_brings_bytes_in_pieces() {
+    let redis = Redis::build().start().unwrap();
+    let proxy = Proxy::start(redis.port()).unwrap();
+    let mut stream = dial(proxy.port()).unwrap();
+    assert_eq!(ask(&mut stream, "PING").unwrap(), "+PONG");
+    proxy.set(Direction::Downstream, Fault::Pieces(2));
+    let began = Instant::now();
+    assert_eq!(ask(&mut stream, "PING").unwrap(), "+PONG");
+    // Four pieces have three pauses. Reads are not counted: a reader that does not run finds several pieces at once.
+    assert!(began.elapsed() >= Duration::from_millis(3));
+    let delivered = || proxy.delivered(Direction::Downstream) == 14;
+    eventually("both answers were passed on", SOON, delivered).unwrap();
+}
+
+#[test]
 fn a_proxy_swallows_cuts_and_drops_replies() {
     let redis = Redis::build().start().unwrap();
     let proxy = Proxy::start(redis.port()).unwrap();

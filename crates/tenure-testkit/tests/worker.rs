@@ -2,6 +2,8 @@
 
 mod outages;
 mod processes;
+use crate::fixtures::Site;
+use crate::postgres_site::PostgresSite;
 use crate::working;
 
 use std::time::Duration;
@@ -35,6 +37,11 @@ impl FileSite {
         let folder = Folder::new("worker").unwrap();
         let url = format!("file:{}", folder.path().join("locks.db").display());
         FileSite::at(&url, Box::new(folder)).await
+    }
+
+    async fn postgres() -> FileSite {
+        let site = <PostgresSite as Site>::new();
+        FileSite::at(&site.url(), Box::new(site)).await
     }
 
     async fn redis() -> FileSite {
@@ -78,6 +85,10 @@ macro_rules! on_every_engine {
         mod file { $(
             #[tokio::test(flavor = "multi_thread")]
             async fn $scenario() { super::$scenario(super::FileSite::file().await).await }
+        )* }
+        mod postgres { $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $scenario() { super::$scenario(super::FileSite::postgres().await).await }
         )* }
         mod redis { $(
             #[tokio::test(flavor = "multi_thread")]

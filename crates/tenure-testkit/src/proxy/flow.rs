@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Shutdown};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -14,6 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{Counts, Direction, Entry, Fault, Order, Weather};
+
+/// Long enough for a reader that waits to read what there is.
+const BETWEEN_PIECES: Duration = Duration::from_millis(1);
 
 /// What the thread of a proxy works with.
 pub(super) struct Network {
@@ -181,7 +185,20 @@ impl Network {
                 Parcel::Bytes(..) if self.is_to_drop(direction) => gap = true,
                 // No network loses bytes and brings those that came after them.
                 _ if gap => return Err(io::ErrorKind::ConnectionReset.into()),
-                Parcel::Bytes(_, bytes) => to.write_all(&bytes).await?,
+                Parcel::Bytes(_, bytes) => {
+                    let mut rest = &*bytes;
+                    while !rest.is_empty() {
+                        let size = gate.piece().unwrap_or(rest.len()).clamp(1, rest.len());
+                        let piece;
+                        (piece, rest) = rest.split_at(size);
+                        to.write_all(piece).await?;
+                        let delivered = &self.counts.delivered[direction as usize];
+                        delivered.fetch_add(size as u64, Ordering::AcqRel);
+                        if !rest.is_empty() {
+                            tokio::time::sleep(BETWEEN_PIECES).await;
+                        }
+                    }
+                }
                 Parcel::End(_) => to.shutdown().await?,
             }
         }
@@ -224,6 +241,14 @@ impl Gate {
         let _ = self.weather.wait_for(|weather| weather.half_closes[direction] != before).await;
     }
 
+    /// The size of the pieces, if bytes are to arrive in pieces.
+    fn piece(&self) -> Option<usize> {
+        match self.weather.borrow().faults[self.direction as usize] {
+            Fault::Pieces(size) => Some(size),
+            _ => None,
+        }
+    }
+
     /// Waits until something that came at `came` may go on; false if it is gone instead.
     async fn permits(&mut self, came: Instant) -> bool {
         loop {
@@ -234,7 +259,7 @@ impl Gate {
             };
             match fault {
                 _ if half_closes != self.half_closes => return false,
-                Fault::Pass => return true,
+                Fault::Pass | Fault::Pieces(_) => return true,
                 Fault::Swallow => return false,
                 Fault::Delay(by) if came + by <= Instant::now() => return true,
                 Fault::Delay(by) => {
@@ -266,7 +291,7 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
         match listener.accept().await {
             Ok((client, _)) => return client,
             // The process has too many files open; others may close some.
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use tenure::engine::{FIRST_LIFE, Holder, Moment, PLACE_LIFE, View};
+use tenure::engine::{Details, FIRST_LIFE, Holder, Moment, PLACE_LIFE, View};
 use tenure::ledger::LOOKERS;
 
 /// A fault may be felt so much later: a push or a request that is late.
@@ -26,17 +26,21 @@ pub(super) struct Liveness {
     in_hand: HashSet<(String, u64)>,
     /// By name: the first of all who would react, if it could be served.
     waits: HashMap<String, Wait>,
+    /// By name: who waited when it was last looked at.
+    waited: HashMap<String, Vec<Asker>>,
     /// The longest that someone could have been served, and was not.
     pub(super) longest: Duration,
 }
 
-/// Since when it could be served, and how many were before it that did not react: now, and in all.
+/// Since when it could be served, and how many were before it that did not react: now, and in all; and whether the
+/// place of one of them has ended.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     asker: Asker,
     since: Moment,
     absent: u32,
     absent_in_all: u32,
+    has_ended: bool,
     told: bool,
 }
 
@@ -63,60 +67,41 @@ impl Liveness {
     }
 
     /// Looks at a name; what is wrong, if someone was kept waiting for too long. `reacts` says whether
-    /// the process of an asker runs, `hidden` how many may have been before it that are not shown any
-    /// more: their places have ended, and whoever is behind them finds that out.
+    /// the process of an asker runs.
     pub(super) fn look(
         &mut self,
         view: &View,
         now: Moment,
         mishaps: &Mishaps,
-        hidden: u32,
         reacts: impl Fn(Asker) -> bool,
     ) -> Option<String> {
         let name = view.name.as_str();
-        // One that lasts longer than a pushed turn was taken by a process that was stopped right after.
-        let in_hand = |it: &&Holder| {
-            it.remaining > FIRST_LIFE || self.in_hand.contains(&(name.to_owned(), it.fence.get()))
-        };
-        let held = view.holders.iter().filter(in_hand);
-        let held: u64 = held.map(|it| u64::from(it.weight)).sum();
-        let free = u64::from(view.capacity).saturating_sub(held);
-        let untaken = view.holders.iter().filter(|it| !in_hand(it));
-        let untaken = untaken.map(|it| (&it.details, it.weight));
-        let waiting = view.waiters.iter().map(|it| (&it.details, it.weight));
-        let line = untaken.chain(waiting).map(|(details, weight)| {
-            (details.owner.parse::<Asker>().unwrap_or_default(), u64::from(weight))
-        });
-        // Whoever does not react is found out only when it is its turn.
-        let mut absent = 0_u32;
-        let mut first = None;
-        for (asker, weight) in line {
-            if weight > free {
-                break;
-            }
-            if self.asking.contains(&asker) && reacts(asker) {
-                first = Some(asker);
-                break;
-            }
-            absent += 1;
-        }
+        let (first, absent) = self.first_to_serve(view, &reacts);
+        let waiting: Vec<_> = view.waiters.iter().map(|it| asker_of(&it.details)).collect();
+        let before = self.waited.insert(name.to_owned(), waiting.clone()).unwrap_or_default();
         let Some(asker) = first else {
             self.waits.remove(name);
             return None;
         };
-        let new = Wait { asker, since: now, absent: 0, absent_in_all: 0, told: false };
+        let ahead = before.iter().position(|other| *other == asker).unwrap_or_default();
+        let has_ended = before[..ahead].iter().any(|other| {
+            self.asking.contains(other) && !reacts(*other) && !waiting.contains(other)
+        });
+        let new =
+            Wait { asker, since: now, absent: 0, absent_in_all: 0, has_ended: false, told: false };
         let wait = self.waits.entry(name.to_owned()).or_insert(new);
         if wait.asker != asker {
             *wait = new;
         }
         wait.absent_in_all += absent.saturating_sub(wait.absent);
         wait.absent = absent;
-        let Wait { since, absent_in_all: absent, .. } = *wait;
+        wait.has_ended |= has_ended;
+        let Wait { since, absent_in_all: absent, has_ended, .. } = *wait;
         let waited = since.until(now);
         self.longest = waited.max(self.longest);
         let met: Vec<_> = mishaps.iter().filter(|(at, _)| *at + FELT > since).collect();
         let (faults, cost) = (met.len(), met.iter().map(|(_, cost)| *cost).sum::<Duration>());
-        let allowed = allowed(absent.max(hidden)) + cost;
+        let allowed = allowed(absent, has_ended, view.capacity) + cost;
         let is_new = waited > allowed && !std::mem::replace(&mut wait.told, waited > allowed);
         is_new.then(|| {
             format!(
@@ -125,12 +110,52 @@ impl Liveness {
             )
         })
     }
+
+    /// The first in line that would react and fit, and how many before it do not react. Units that nobody has in hand
+    /// count as free.
+    fn first_to_serve(&self, view: &View, reacts: impl Fn(Asker) -> bool) -> (Option<Asker>, u32) {
+        let name = view.name.as_str();
+        // One that lasts longer than a pushed turn was taken by a process that was stopped right after.
+        let in_hand = |it: &&Holder| {
+            it.remaining > FIRST_LIFE || self.in_hand.contains(&(name.to_owned(), it.fence.get()))
+        };
+        let held: u64 = view.holders.iter().filter(in_hand).map(|it| u64::from(it.weight)).sum();
+        let free = u64::from(view.capacity).saturating_sub(held);
+        let untaken = view.holders.iter().filter(|it| !in_hand(it));
+        let untaken = untaken.map(|it| (asker_of(&it.details), it.weight));
+        let waiting = view.waiters.iter().map(|it| (asker_of(&it.details), it.weight));
+        // Whoever does not react is found out only when it is its turn.
+        let mut absent = 0;
+        for (asker, weight) in untaken.chain(waiting) {
+            if u64::from(weight) > free {
+                break;
+            }
+            if self.asking.contains(&asker) && reacts(asker) {
+                return (Some(asker), absent);
+            }
+            absent += 1;
+        }
+        (None, absent)
+    }
+}
+
+fn asker_of(details: &Details) -> Asker {
+    details.owner.parse().unwrap_or_default()
 }
 
 /// How long a name may be free with so many in front that do not react: a first life for each, found out by
 /// whoever was told to look, which is not at once, and by a clock that may be slow. Where there are more than
 /// are told, it can be one that asks of its own accord.
-fn allowed(absent: u32) -> Duration {
-    let nobody_told = if absent as usize > LOOKERS { PLACE_LIFE / 3 } else { Duration::ZERO };
-    (FIRST_LIFE + Duration::from_millis(250)) * (absent + 1) + Duration::from_secs(1) + nobody_told
+///
+/// One that would fit and is held up by one that needs more looks every first life, or every few if more are before
+/// it: nobody is told that the other does not react, or that its place has ended.
+fn allowed(absent: u32, has_ended: bool, capacity: u32) -> Duration {
+    let nobody_told = if absent as usize >= LOOKERS { PLACE_LIFE / 3 } else { Duration::ZERO };
+    let held_up = match (capacity, has_ended) {
+        (1, _) => Duration::ZERO,
+        (_, false) => FIRST_LIFE * absent.clamp(1, 10),
+        (_, true) => FIRST_LIFE * 10,
+    };
+    let each = FIRST_LIFE + Duration::from_millis(250);
+    each * (absent + 1) + Duration::from_secs(1) + nobody_told + held_up
 }

@@ -143,6 +143,8 @@ impl Worker {
         // As long as nobody hears the answer, nobody knows what it was.
         play.once(&name, |work| work.unknown += 1);
         let asked = play.seen().onces.forgotten;
+        // An answer may be heard long after it was given.
+        let settled = play.seen().onces.works.get(&name).is_some_and(|work| work.settled.is_some());
         let begun = self.tenure.once(&name).options(options).begin().await;
         let outdated = play.seen().onces.forgotten != asked;
         let unheard = matches!(&begun, Err(error) if error.kind() == ErrorKind::Unavailable);
@@ -173,7 +175,6 @@ impl Worker {
                 let mut seen = play.seen();
                 seen.report.unsettled += 1;
                 let work = seen.onces.works.entry(name.clone()).or_default();
-                let settled = work.settled.is_some();
                 let unbegun = work.begun == 0 && work.unknown == 0;
                 if settled {
                     seen.wrong.push(format!("{name}: unsettled, although an outcome was left"));

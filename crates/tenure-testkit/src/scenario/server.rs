@@ -11,8 +11,8 @@ use tenure::engines::memory::Memory;
 
 use crate::runtime::Runtime;
 
-/// Lines in memory. After it has forgotten them it grants nothing until all that was held may have
-/// ended, as `after_restart=wait` does.
+/// Lines in memory. After it has forgotten them it grants nothing until all that was held may have ended, as
+/// `after_restart=wait` does, or grants at once, as it does without that.
 #[derive(Debug)]
 pub(super) struct Server {
     truth: Arc<dyn Runtime>,
@@ -36,8 +36,12 @@ impl Server {
     }
 
     /// Numbers begin with the clock, so that they go on rising.
+    fn lowest(truth: &Arc<dyn Runtime>) -> u64 {
+        truth.now().as_nanos() / 1000
+    }
+
     fn empty(truth: &Arc<dyn Runtime>) -> Arc<Memory> {
-        Arc::new(Memory::in_world(truth.world(), truth.now().as_nanos() / 1000))
+        Arc::new(Memory::in_world(truth.world(), Server::lowest(truth)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -48,13 +52,14 @@ impl Server {
         self.state().memory.clone()
     }
 
-    /// Connections break; with `forgets`, all is gone that was known, and nobody is served before the
-    /// longest hold has ended.
-    pub(super) fn restart(&self, forgets: Option<Duration>) {
+    /// Connections break; with `forgets`, all is gone that was known, and nobody is served for so long.
+    /// Returns the lowest number that an empty memory gives from now on.
+    pub(super) fn restart(&self, forgets: Option<Duration>) -> u64 {
         let mut state = self.state();
-        if let Some(longest) = forgets {
+        let lowest = Server::lowest(&self.truth);
+        if let Some(quiet) = forgets {
             state.memory = Server::empty(&self.truth);
-            state.waits_until = self.truth.now() + longest;
+            state.waits_until = self.truth.now() + quiet;
             state.clients.iter().for_each(|client| state.memory.attach(client.clone()));
         }
         let clients = state.clients.clone();
@@ -62,6 +67,7 @@ impl Server {
         for client in clients.iter().filter_map(Weak::upgrade) {
             client.look_again(0);
         }
+        lowest
     }
 }
 

@@ -180,7 +180,8 @@ impl Worker {
             Err(error) => {
                 // Until its ttl has nearly run out nobody but an operator can have ended it.
                 let broken = seen.broken.contains(&(record.name.clone(), record.fence));
-                let too_early = ended < since + play.scenario.ttl * 4 / 5 && !broken;
+                let forgotten = seen.memory_of(record.fence) < seen.restarts.len();
+                let too_early = ended < since + play.scenario.ttl * 4 / 5 && !broken && !forgotten;
                 if error.kind() != ErrorKind::Unavailable && too_early {
                     let wrong = format!("{}: a detached hold was gone: {error}", record.name);
                     seen.wrong.push(wrong);
@@ -201,7 +202,9 @@ impl Worker {
         record.ended = play.truth.now();
         let fence = hold.fence().get();
         let broken = seen.broken.contains(&(record.name.clone(), fence));
-        if record.weight == record.capacity && !broken {
+        // One that the server has forgotten is told so within its ttl: only its fence protects until then.
+        let forgotten = seen.memory_of(fence) < seen.restarts.len();
+        if record.weight == record.capacity && !broken && !forgotten {
             let highest = seen.used.entry(record.name.clone()).or_default();
             if fence < *highest {
                 let wrong = format!("{}: fence {fence} was used after {highest}", record.name);

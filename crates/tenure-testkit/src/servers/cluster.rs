@@ -195,12 +195,14 @@ impl Cluster {
         })
     }
 
+    /// Epochs count, too: a node that has not heard of the newest takes the same one for its next slot, and then the
+    /// nodes never agree on who owns it.
     fn is_settled(&self) -> bool {
         let ports: Vec<_> = self.running().map(Redis::port).collect();
         let mut views = self.running().map(|node| {
             let seen = slots::seen_by(node).unwrap_or_default();
             let running = seen.into_iter().filter(|seen| ports.contains(&seen.port));
-            running.map(|seen| (seen.id, seen.primary, seen.slots)).collect::<Vec<_>>()
+            running.map(|seen| (seen.id, seen.primary, seen.epoch, seen.slots)).collect::<Vec<_>>()
         });
         let first = views.next().unwrap_or_default();
         first.len() == ports.len() && views.all(|view| view == first) && self.running().all(is_well)

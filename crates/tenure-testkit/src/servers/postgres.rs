@@ -1,145 +1,350 @@
 //! A Postgres server of its own.
 
 use std::fs::File;
-use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
-use super::process::{ONLY_OF_PARENT, Process};
-use super::{Folder, ServerError, eventually};
+use super::process::Process;
+use super::{Clock, Folder, ServerError, eventually, free_port};
+
+mod programs;
+
+pub use programs::PostgresVersion;
+pub(crate) use programs::User;
 
 /// How long it may take until it answers, and until it has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// It keeps nothing for longer than a test.
 const SETTINGS: &[&str] = &[
-    "listen_addresses=",
+    "listen_addresses=127.0.0.1",
     "fsync=off",
     "full_page_writes=off",
     "synchronous_commit=off",
-    "shared_buffers=16MB",
-    "max_connections=60",
+    "shared_buffers=32MB",
+    "max_connections=400",
+    "max_wal_senders=4",
+    "wal_level=replica",
+    "unix_socket_permissions=0777",
 ];
 
-/// A server that listens on a Unix socket only. Dropping it ends it and removes its folder.
-#[derive(Debug)]
-pub struct Postgres {
-    // First, so that it is gone before its folder is.
-    process: Process,
-    folder: Folder,
+/// How a server is to be; then [`PostgresBuild::start`].
+#[derive(Clone, Debug, Default)]
+pub struct PostgresBuild {
+    version: PostgresVersion,
+    settings: Vec<String>,
+    clock: Option<Clock>,
 }
 
-impl Postgres {
+impl PostgresBuild {
+    /// Which one it is.
+    pub fn version(mut self, version: PostgresVersion) -> PostgresBuild {
+        self.version = version;
+        self
+    }
+
+    /// Adds a line of `postgresql.conf`, such as `fsync=on`. The last one counts.
+    pub fn setting(mut self, setting: &str) -> PostgresBuild {
+        self.settings.push(setting.to_owned());
+        self
+    }
+
+    /// The wall clock that it sees.
+    pub fn clock(mut self, clock: &Clock) -> PostgresBuild {
+        self.clock = Some(clock.clone());
+        self
+    }
+
     /// Makes a cluster of databases and starts a server for it.
-    pub fn start() -> Result<Postgres, ServerError> {
-        let programs = programs()?;
+    pub fn start(self) -> Result<Postgres, ServerError> {
+        let version = self.version;
+        self.start_on(|programs, user, data| {
+            // Copying is five times as fast as making one.
+            let mut copy = user.command(Path::new("cp"));
+            copy.arg("-a").arg(template(version, programs, user)?.path().join("data")).arg(data);
+            Ok(copy)
+        })
+    }
+
+    /// Starts a standby of a server, which copies what that one writes, from now on.
+    pub fn start_standby_of(mut self, primary: &Postgres) -> Result<Postgres, ServerError> {
+        self.version = primary.launch.version;
+        self.start_on(|programs, user, data| {
+            let mut copy = user.command(&programs.join("pg_basebackup"));
+            copy.arg("-h").arg(primary.directory()).arg("-p").arg(primary.port().to_string());
+            copy.args(["-U", "postgres", "-R", "-c", "fast", "-D"]).arg(data);
+            Ok(copy)
+        })
+    }
+
+    /// Starts a server on the data that a command makes.
+    fn start_on(
+        self,
+        make: impl FnOnce(&Path, &User, &Path) -> Result<Command, ServerError>,
+    ) -> Result<Postgres, ServerError> {
+        let PostgresBuild { version, settings, clock } = self;
+        let programs = version.programs()?;
         let user = User::for_server()?;
         let folder = Folder::new("pg")?;
         let data = folder.path().join("data");
-        std::fs::create_dir(&data).map_err(ServerError::during("cannot make a folder"))?;
-        for path in [folder.path(), &data] {
-            user.give(path)?;
-        }
         let log_path = folder.path().join("server.log");
         let log = File::create(&log_path).map_err(ServerError::during("cannot make a log"))?;
-        let mut initdb = user.command(&programs.join("initdb"));
-        initdb.args(["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8"]);
-        initdb.arg("--locale=C").arg("-D").arg(&data);
-        let shared = log.try_clone().map_err(ServerError::during("cannot share a log"))?;
-        let made = initdb.stdout(shared).stderr(std::process::Stdio::null()).status();
-        if !made.is_ok_and(|status| status.success()) {
-            return Err(ServerError::new(format!("initdb failed: {}", tail(&log_path))));
+        user.give(folder.path())?;
+        succeeds(&mut make(&programs, &user, &data)?, &log, &log_path)?;
+        let port = free_port()?;
+        let launch = PostgresLaunch { version, programs, user, folder, port, settings, clock };
+        let process = Mutex::new(launch.run()?);
+        Ok(Postgres { process, launch })
+    }
+}
+
+/// A server of its own. Dropping it ends it and removes its folder.
+#[derive(Debug)]
+pub struct Postgres {
+    // First, so that it is gone before its folder is.
+    process: Mutex<Process>,
+    launch: PostgresLaunch,
+}
+
+#[derive(Debug)]
+struct PostgresLaunch {
+    version: PostgresVersion,
+    programs: PathBuf,
+    user: User,
+    folder: Folder,
+    port: u16,
+    settings: Vec<String>,
+    clock: Option<Clock>,
+}
+
+impl PostgresLaunch {
+    fn run(&self) -> Result<Process, ServerError> {
+        let log_path = self.folder.path().join("server.log");
+        let log = File::options().append(true).open(&log_path);
+        let log = log.map_err(ServerError::during("cannot open a log"))?;
+        let mut server = self.user.command_of_ours(&self.programs.join("postgres"));
+        server.arg("-D").arg(self.folder.path().join("data")).arg("-k").arg(self.folder.path());
+        server.arg("-p").arg(self.port.to_string());
+        let own = self.settings.iter().map(String::as_str);
+        server.args(SETTINGS.iter().copied().chain(own).flat_map(|setting| ["-c", setting]));
+        if let Some(clock) = &self.clock {
+            server.envs(clock.environment());
         }
-        let mut server = user.command_of_ours(&programs.join("postgres"));
-        server.arg("-D").arg(&data).arg("-k").arg(folder.path());
-        server.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
         let process = Process::start(&server, &log)?;
-        let postgres = Postgres { process, folder };
         eventually("Postgres answers", PATIENCE, || {
-            let mut ready = Command::new(programs.join("pg_isready"));
-            ready.arg("-q").arg("-h").arg(postgres.folder.path());
+            let mut ready = Command::new(self.programs.join("pg_isready"));
+            ready.arg("-q").arg("-h").arg(self.folder.path()).arg("-p").arg(self.port.to_string());
             ready.status().is_ok_and(|status| status.success())
         })
         .map_err(|error| ServerError::new(format!("{error}: {}", tail(&log_path))))?;
-        Ok(postgres)
+        Ok(process)
+    }
+}
+
+impl Postgres {
+    /// How a server is to be; then [`PostgresBuild::start`].
+    pub fn build() -> PostgresBuild {
+        PostgresBuild::default()
+    }
+
+    /// Makes a cluster of databases and starts a server for it.
+    pub fn start() -> Result<Postgres, ServerError> {
+        Postgres::build().start()
     }
 
     /// How clients find it, as a connection string.
     #[must_use]
     pub fn config(&self) -> String {
-        format!("host={} user=postgres dbname=postgres", self.folder.path().display())
+        let (folder, port) = (self.launch.folder.path().display(), self.launch.port);
+        format!("host={folder} port={port} user=postgres dbname=postgres")
+    }
+
+    /// Where it listens, on the loopback address.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.launch.port
+    }
+
+    /// Where clients find a database of it.
+    #[must_use]
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port())
+    }
+
+    /// Runs SQL in a database, and returns what `psql` prints of it: fields separated by `|`.
+    pub fn sql(&self, database: &str, sql: &str) -> Result<String, ServerError> {
+        let mut psql = Command::new(self.launch.programs.join("psql"));
+        psql.arg("-h").arg(self.launch.folder.path()).arg("-p").arg(self.port().to_string());
+        psql.args([
+            "-U",
+            "postgres",
+            "-d",
+            database,
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+        ]);
+        let output = psql.arg("-c").arg(sql).output();
+        let output = output.map_err(ServerError::during("cannot run psql"))?;
+        if !output.status.success() {
+            let says = String::from_utf8_lossy(&output.stderr);
+            return Err(ServerError::new(format!("psql failed: {says}")));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+    }
+
+    /// Makes a standby a server that takes writes, and returns when it does.
+    pub fn promote(&self) -> Result<(), ServerError> {
+        self.sql("postgres", "SELECT pg_promote()")?;
+        eventually("the standby has been promoted", PATIENCE, || {
+            self.sql("postgres", "SELECT pg_is_in_recovery()").is_ok_and(|says| says == "f")
+        })
+    }
+
+    /// The end of its log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        tail(&self.launch.folder.path().join("server.log"))
+    }
+
+    /// Where its log and its data are.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.launch.folder.path()
+    }
+
+    /// Kills it with all its children, as if its machine had failed.
+    pub fn kill(&self) -> Result<(), ServerError> {
+        let mut process = self.process();
+        // It must not start others for those that are killed.
+        let children = stop(&mut process)?;
+        signal(&children, Signal::KILL);
+        process.kill()?;
+        eventually("the children of Postgres end", PATIENCE, || {
+            children.iter().all(|child| !runs(*child))
+        })
+    }
+
+    /// Ends it at once, as an administrator in a hurry does.
+    pub fn stop(&self) -> Result<(), ServerError> {
+        self.process().signal(Signal::INT)?;
+        eventually("Postgres ends", PATIENCE, || self.process().ended().is_some())
+    }
+
+    /// Starts it again with the same port, folder and settings, and waits until it answers. If it still runs, it is
+    /// killed first.
+    pub fn restart(&self) -> Result<(), ServerError> {
+        self.kill()?;
+        let _ = std::fs::remove_file(self.launch.folder.path().join("data/postmaster.pid"));
+        *self.process() = self.launch.run()?;
+        Ok(())
+    }
+
+    /// Stops it with all its children where they are.
+    pub fn pause(&self) -> Result<(), ServerError> {
+        stop(&mut self.process())?;
+        Ok(())
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) -> Result<(), ServerError> {
+        let mut process = self.process();
+        signal(&children(&process), Signal::CONT);
+        process.signal(Signal::CONT)
+    }
+
+    fn process(&self) -> MutexGuard<'_, Process> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Postgres {
     fn drop(&mut self) {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        signal(&children(&process), Signal::CONT);
+        let _ = process.signal(Signal::CONT);
         // At once, and with its shared memory, which it would leave behind if it were killed.
-        let _ = self.process.signal(Signal::QUIT);
-        let _ = eventually("Postgres ends", PATIENCE, || self.process.ended().is_some());
+        let _ = process.signal(Signal::QUIT);
+        let _ = eventually("Postgres ends", PATIENCE, || process.ended().is_some());
     }
 }
 
-/// Where Debian keeps the programs: the newest version.
-fn programs() -> Result<PathBuf, ServerError> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let folders = versions.map(|version| version.path().join("bin"));
-    let found = folders.filter(|folder| folder.join("initdb").is_file()).max();
-    found.ok_or_else(|| {
-        ServerError::new("Postgres is not installed: run `cargo xtask test`, which installs it in its first step")
-    })
+/// Stops a server and its children, and returns these. Each of them is in a session of its own, where no signal to
+/// the group of the server reaches it.
+fn stop(process: &mut Process) -> Result<Vec<Pid>, ServerError> {
+    process.signal(Signal::STOP)?;
+    if process.ended().is_some() {
+        return Ok(Vec::new());
+    }
+    // From here on it starts no others.
+    eventually("Postgres stands still", PATIENCE, || state(process.id()) == Some('T'))?;
+    let children = children(process);
+    signal(&children, Signal::STOP);
+    Ok(children)
 }
 
-/// Whom the server runs as. It refuses to be root.
-enum User {
-    Same,
-    Other { user: u32, group: u32 },
+fn signal(processes: &[Pid], signal: Signal) {
+    for process in processes {
+        // It may have ended.
+        let _ = kill_process(*process, signal);
+    }
 }
 
-impl User {
-    fn for_server() -> Result<User, ServerError> {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(User::Same);
-        }
-        let users = std::fs::read_to_string("/etc/passwd")
-            .map_err(ServerError::during("cannot read /etc/passwd"))?;
-        let of = |name: &str| {
-            let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
-            let fields = fields.into_iter().find(|fields| fields.first() == Some(&name))?;
-            let number = |at: usize| fields.get(at)?.parse().ok();
-            Some(User::Other { user: number(2)?, group: number(3)? })
-        };
-        of("postgres").or_else(|| of("nobody")).ok_or_else(|| ServerError::new("no user to be"))
-    }
+fn children(process: &Process) -> Vec<Pid> {
+    let server = process.id();
+    let listed = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
+    let listed = listed.unwrap_or_default();
+    let numbers = listed.split_whitespace().filter_map(|number| number.parse().ok());
+    numbers.filter_map(Pid::from_raw).collect()
+}
 
-    fn give(&self, path: &Path) -> Result<(), ServerError> {
-        match self {
-            User::Same => Ok(()),
-            User::Other { user, group } => chown(path, Some(*user), Some(*group))
-                .map_err(ServerError::during(format_args!("cannot give {}", path.display()))),
-        }
-    }
+fn runs(process: Pid) -> bool {
+    let number = process.as_raw_nonzero().get().unsigned_abs();
+    state(number).is_some_and(|state| state != 'Z')
+}
 
-    fn command(&self, program: &Path) -> Command {
-        match self {
-            User::Same => Command::new(program),
-            User::Other { user, group } => {
-                let mut command = Command::new("setpriv");
-                command.arg(format!("--reuid={user}")).arg(format!("--regid={group}"));
-                command.arg("--clear-groups").arg(program);
-                command
-            }
-        }
-    }
+/// A letter: T for one that stands still, Z for one that has ended.
+fn state(process: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
+}
 
-    /// One that ends with this process. Who changes the user loses what was asked of the kernel
-    /// before, so it is asked again.
-    fn command_of_ours(&self, program: &Path) -> Command {
-        let mut command = self.command(Path::new("setpriv"));
-        command.args(["--pdeathsig", "QUIT", "sh", "-c", ONLY_OF_PARENT]);
-        command.arg(std::process::id().to_string()).arg(program);
-        command
+/// A cluster of databases that others are copies of: made once for each version.
+fn template(
+    version: PostgresVersion,
+    programs: &Path,
+    user: &User,
+) -> Result<Arc<Folder>, ServerError> {
+    static MADE: Mutex<Vec<(PostgresVersion, Arc<Folder>)>> = Mutex::new(Vec::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, folder)) = made.iter().find(|(of, _)| *of == version) {
+        return Ok(folder.clone());
+    }
+    let folder = Folder::new("pgt")?;
+    let (data, log_path) = (folder.path().join("data"), folder.path().join("initdb.log"));
+    let log = File::create(&log_path).map_err(ServerError::during("cannot make a log"))?;
+    user.give(folder.path())?;
+    let mut initdb = user.command(&programs.join("initdb"));
+    initdb.args(["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8"]);
+    initdb.args(["--locale=C", "--wal-segsize=1"]).arg("-D").arg(&data);
+    succeeds(&mut initdb, &log, &log_path)?;
+    let folder = Arc::new(folder);
+    made.push((version, folder.clone()));
+    Ok(folder)
+}
+
+fn succeeds(command: &mut Command, log: &File, log_path: &Path) -> Result<(), ServerError> {
+    let shared = |log: &File| log.try_clone().map_err(ServerError::during("cannot share a log"));
+    let ended = command.stdout(shared(log)?).stderr(shared(log)?).status();
+    match ended.is_ok_and(|status| status.success()) {
+        true => Ok(()),
+        false => Err(ServerError::new(format!("{command:?} failed: {}", tail(log_path)))),
     }
 }
 

@@ -140,6 +140,35 @@ async fn places_that_others_can_change_are_refused() {
     assert!(!folder.join("trap.db").exists() && !folder.join("trap2.db").exists());
 }
 
+/// A group that may write to a folder above can rename the one below it, and put another there: whoever comes next would
+/// find a file without holders.
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_below_one_that_a_group_can_change_are_refused() {
+    if !is_root("folders_below_one_that_a_group_can_change_are_refused") {
+        return;
+    }
+    let site = FileSite::new();
+    let (open, below) = (site.folder.path().join("open"), site.folder.path().join("open/mine"));
+    fs::create_dir_all(&below).unwrap();
+    mode(&below, 0o700);
+    let file = below.join("x.db");
+    works(&file).await;
+    let tenure = connect(&url(&file)).await;
+    std::os::unix::fs::chown(&open, None, Some(12345)).unwrap();
+    for bits in [0o770, 0o2775] {
+        mode(&open, bits);
+        refused(&file, ErrorKind::Denied, "a group may write to").await;
+        refused(&below.join("deeper/still/x.db"), ErrorKind::Denied, "a group may write to").await;
+        let findings = tenure.examine().await.unwrap();
+        let rights = findings.iter().find(|finding| finding.check == "rights").unwrap();
+        assert!(rights.what.contains("a group may write to"), "{rights:?}");
+    }
+    for bits in [0o1770, 0o750] {
+        mode(&open, bits);
+        works(&file).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_other_programs_are_left_alone() {
     let site = FileSite::new();

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::Pid;
 use tenure::engine::Moment;
 use tenure_testkit::rng::Rng;
 
@@ -71,7 +73,8 @@ const COMES_TO: Duration = Duration::from_secs(2);
 /// What ends a fault.
 #[derive(Debug)]
 enum Cure {
-    Worker(u32),
+    /// With the moment at which it was stopped, if it has the writer lock.
+    Worker(u32, Option<Moment>),
     /// Drops it; with the moment at which it was shut.
     WriterLock(#[allow(dead_code, reason = "the lock ends with it")] File, Moment),
     Reader(#[allow(dead_code, reason = "the reading ends with it")] rusqlite::Connection),
@@ -168,13 +171,20 @@ impl Nemesis {
         for (_, cure) in ended {
             self.note(format_args!("end of {cure:?}"));
             match cure {
-                Cure::Worker(number) => workers.resume(number),
-                // What could not be renewed or released meanwhile has run out, and its process was
-                // passed over until it came back.
-                Cure::WriterLock(_, since) => self.unreached.push((since, now() + COMES_TO)),
+                Cure::Worker(number, locked_since) => {
+                    workers.resume(number);
+                    self.was_locked(locked_since);
+                }
+                Cure::WriterLock(_, since) => self.was_locked(Some(since)),
                 Cure::Reader(_) => {}
             }
         }
+    }
+
+    /// Nobody could write since then. What could not be renewed or released has run out, and processes were passed
+    /// over until they came back.
+    fn was_locked(&mut self, since: Option<Moment>) {
+        self.unreached.extend(since.map(|since| (since, now() + COMES_TO)));
     }
 
     fn strike(&mut self, fault: Fault, workers: &mut Workers) -> bool {
@@ -208,17 +218,25 @@ impl Nemesis {
     }
 
     fn kill_one(&mut self, victim: u32, workers: &mut Workers) -> bool {
-        self.cures.retain(|(_, cure)| !matches!(cure, Cure::Worker(number) if *number == victim));
+        let is_of_victim =
+            |cure: &Cure| matches!(cure, Cure::Worker(number, _) if *number == victim);
+        let paused = self.cures.iter().position(|(_, cure)| is_of_victim(cure));
+        let paused = paused.map(|at| self.cures.remove(at).1);
         workers.kill(victim, &mut self.rng);
+        if let Some(Cure::Worker(_, locked_since)) = paused {
+            self.was_locked(locked_since);
+        }
         self.note(format_args!("killed worker {victim}"));
         true
     }
 
     fn pause(&mut self, busy: Busy, workers: &mut Workers, low: u64, high: u64) -> bool {
         let Some(victim) = workers.victim(&mut self.rng, busy) else { return false };
-        workers.pause(victim);
-        self.note(format_args!("paused worker {victim}"));
-        self.until(Cure::Worker(victim), low, high)
+        let before = now();
+        let pid = workers.pause(victim);
+        let has_lock = self.has_writer_lock(pid);
+        self.note(format_args!("paused worker {victim}, which has the writer lock: {has_lock}"));
+        self.until(Cure::Worker(victim, has_lock.then_some(before)), low, high)
     }
 
     fn lock_writers(&mut self, low: u64, high: u64) -> bool {
@@ -232,6 +250,22 @@ impl Nemesis {
             return false;
         }
         self.until(Cure::WriterLock(lock, now()), low, high)
+    }
+
+    /// Whether a process that was sent a stop has the writer lock, according to the kernel's list.
+    fn has_writer_lock(&self, pid: Pid) -> bool {
+        let pid = pid.as_raw_nonzero().to_string();
+        let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        while stat().rsplit(") ").next().is_some_and(|state| !state.starts_with('T')) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let Ok(about) = fs::metadata(self.beside("-gate")) else { return false };
+        let inode = format!(":{}", about.ino());
+        let list = fs::read_to_string("/proc/locks").expect("a list of locks");
+        list.lines().any(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            fields[1] == "FLOCK" && fields[4] == pid && fields[5].ends_with(&inode)
+        })
     }
 
     fn delete_sockets(&mut self) -> bool {

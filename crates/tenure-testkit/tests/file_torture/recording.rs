@@ -63,6 +63,10 @@ impl Engine for Recording {
         self.file.leave_soon(leave, done);
     }
 
+    fn leave_at_once(&self, leave: &Leave) -> Option<Left> {
+        self.file.leave_at_once(leave)
+    }
+
     fn detach(&self, name: &Name, id: &ClaimId) -> Step<()> {
         self.file.detach(name, id)
     }

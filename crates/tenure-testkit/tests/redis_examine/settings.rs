@@ -172,7 +172,7 @@ async fn keys_that_are_not_ours_are_named() {
     ] {
         server.command(&words).unwrap().accepted().unwrap();
         let found = examined(&server.url()).await;
-        says(one(&found, "prefix"), Mark::Problem, &["where it keeps its own", named]);
+        says(one(&found, "prefix"), Mark::Problem, &["at names that it uses", named]);
         // Which is also what a claim says, where it meets them: the line only if there is one.
         let claimed = within(secs(10), tenure.mutex("x").acquire()).await.map(drop);
         let refused = claimed.err().map(|error| error.kind());
@@ -214,7 +214,7 @@ async fn a_server_that_is_far_is_a_weakness() {
     let proxy = Proxy::start(server.port()).unwrap();
     proxy.delay(Direction::Downstream, ms(60));
     let found = examined(&through(&proxy, "")).await;
-    says(one(&found, "latency"), Mark::Warning, &["p50", "nearer"]);
+    says(one(&found, "latency"), Mark::Warning, &["p50", "closer"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

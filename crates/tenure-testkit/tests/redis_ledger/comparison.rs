@@ -74,7 +74,14 @@ impl Comparison {
     pub(crate) async fn end(&mut self) -> Same {
         self.look_around();
         for who in 0..self.players.len() {
-            self.step(Op::Leave { who, in_doubt: false, only: None, settle: None }).await?;
+            self.step(Op::Leave {
+                who,
+                in_doubt: false,
+                only: None,
+                only_waiting: None,
+                settle: None,
+            })
+            .await?;
         }
         if !self.model.line.is_unused() {
             return Err("the ledger says that the name is still used".to_owned());
@@ -157,6 +164,10 @@ impl Comparison {
 
     fn process(&self, op: Op) -> usize {
         match op {
+            Op::Claim(who, manner) | Op::Keep(who, manner) if self.plan.actors[who].on_behalf => {
+                manner.server
+            }
+            Op::Leave { only_waiting: Some(process), .. } => process,
             Op::Claim(who, _) | Op::Keep(who, _) | Op::Renew(who, ..) | Op::Leave { who, .. } => {
                 self.plan.actors[who].process
             }
@@ -174,11 +185,12 @@ impl Comparison {
                 fence: fence(who, which),
                 ttl: Duration::from_millis(ttl),
             },
-            Op::Leave { who, in_doubt, only, settle } => {
+            Op::Leave { who, in_doubt, only, only_waiting, settle } => {
                 let mut leave = Leave::new(self.name.clone(), self.players[who].id);
                 leave.in_doubt = in_doubt;
                 leave.unbegun = who.is_multiple_of(2);
-                leave.only = only.map(|which| fence(who, which));
+                leave.only_waiting = only_waiting.is_some();
+                leave.only = only.filter(|_| only_waiting.is_none()).map(|which| fence(who, which));
                 leave.settle = settle.map(|(which, is_done)| Settle {
                     fence: fence(who, which),
                     outcome: is_done.then(|| Arc::from(format!("done by {who} \n\0%").as_bytes())),
@@ -199,7 +211,7 @@ impl Comparison {
     }
 
     fn claim(&self, who: usize, manner: Manner, side: Side) -> Claim {
-        let Actor { weight, ttl, keep, rerun, content, .. } = self.plan.actors[who];
+        let Actor { weight, ttl, keep, rerun, content, on_behalf, .. } = self.plan.actors[who];
         let player = &self.players[who];
         let mut claim = Claim::new(self.name.clone(), player.id);
         let (weight, capacity) = manner.odd.unwrap_or((weight, self.plan.shape.capacity));
@@ -211,7 +223,7 @@ impl Comparison {
         claim.seen = Fence::new(seen.unwrap_or_default());
         let keep = Duration::from_millis(keep);
         claim.once = self.plan.shape.once.then_some(OnceTerms { keep, rerun, content });
-        claim.details = player.details.clone();
+        (claim.details, claim.on_behalf) = (player.details.clone(), on_behalf);
         claim
     }
 
@@ -246,17 +258,17 @@ impl Comparison {
         let loose = came.vague || came.self_hint;
         let environment = self.environment.clone();
         for (at, process) in environment.processes.iter().enumerate() {
-            let theirs = |(id, _): &(ClaimId, Word)| self.process_of(id) == at;
+            let theirs = |(process, ..): &(u64, ClaimId, Word)| *process == number(at);
             // What should not come is seen at the end of the round, unless it may come.
             if loose || expected.iter().any(theirs) {
                 process.engine().health().await.unwrap();
             }
             for pushed in process.turns.take(&self.name) {
-                self.compare_push(&pushed, &mut expected, loose, began)?;
+                self.compare_push(number(at), &pushed, &mut expected, loose, began)?;
             }
         }
         // Who is not there any more may stand where the scripts look for the next in line.
-        expected.retain(|(_, word)| !loose || !matches!(word, Word::LookAt(_)));
+        expected.retain(|(.., word)| !loose || !matches!(word, Word::LookAt(_)));
         if expected.is_empty() {
             return Ok(());
         }
@@ -266,15 +278,17 @@ impl Comparison {
 
     fn compare_push(
         &mut self,
+        process: u64,
         pushed: &Pushed,
-        expected: &mut Vec<(ClaimId, Word)>,
+        expected: &mut Vec<(u64, ClaimId, Word)>,
         loose: bool,
         began: Moment,
     ) -> Same {
         let is_hint = |word: &Word| matches!(word, Word::LookAt(_));
         let hint = matches!(pushed.turn, Turn::LookAt(_));
-        let found =
-            expected.iter().position(|(id, word)| *id == pushed.id && is_hint(word) == hint);
+        let found = expected
+            .iter()
+            .position(|(to, id, word)| *to == process && *id == pushed.id && is_hint(word) == hint);
         let Some(found) = found else {
             if hint && loose {
                 return Ok(());
@@ -283,7 +297,7 @@ impl Comparison {
             let expected = self.named(expected);
             return Err(format!("redis pushed {:?} to {who}, ledger {expected:?}", pushed.turn));
         };
-        let (id, word) = expected.remove(found);
+        let (_, id, word) = expected.remove(found);
         let who = self.player_of(&id);
         *self.tally.entry(word.kind()).or_default() += 1;
         self.story.push(format!("  {who} hears {word:?}"));
@@ -300,7 +314,7 @@ impl Comparison {
                 same("the life of a turn", &remaining(grant), life)?;
                 same("the first life of a turn", &grant.first_life, first_life)?;
                 let pair = (grant.fence.get(), *fence);
-                self.numbers.pair("the fence of a turn", pair)?;
+                self.numbers.fence("the fence of a turn", pair)?;
                 self.players[who].held(pair);
                 Ok(())
             }
@@ -331,13 +345,9 @@ impl Comparison {
         self.players.iter().position(|player| player.id == *id).unwrap()
     }
 
-    fn process_of(&self, id: &ClaimId) -> usize {
-        self.plan.actors[self.player_of(id)].process
-    }
-
-    fn named(&self, words: &[(ClaimId, Word)]) -> Vec<(usize, Word)> {
+    fn named(&self, words: &[(u64, ClaimId, Word)]) -> Vec<(usize, Word)> {
         let some = words.iter().take(4);
-        some.map(|(id, word)| (self.player_of(id), word.clone())).collect()
+        some.map(|(_, id, word)| (self.player_of(id), word.clone())).collect()
     }
 }
 
@@ -422,10 +432,24 @@ async fn renew(engine: &dyn Engine, renewal: Renewal) -> Said {
         Renewal::Hold { name, .. } => engine.shard(name),
         Renewal::Place(claim) => engine.shard(&claim.name),
     };
-    match engine.renew(shard, &[renewal]).await.map(|mut all| (all.pop(), all.is_empty())) {
-        Ok((Some(Renewed::Held(grant)), true)) => granted(&grant),
-        Ok((Some(Renewed::Waiting(place)), true)) => waiting(place),
-        Ok((Some(Renewed::Gone(ended)), true)) => gone(ended),
+    let mut batch = vec![renewal]; // A hold goes beside one that nobody has, so that they are a group.
+    if let Renewal::Hold { name, id, fence, ttl } = &batch[0] {
+        let name = Name::new(Space::Lock, &format!("beside {name}")).unwrap();
+        batch.push(Renewal::Hold { name, id: *id, fence: *fence, ttl: *ttl });
+    }
+    let all = |answers: Vec<_>| answers.into_iter().map(renewed).collect::<Vec<_>>();
+    let said = engine.renew(shard, &batch).await.map(all);
+    match said.as_deref() {
+        Ok([one] | [one, Said::Gone(Some(Ended::Expired))]) => one.clone(),
+        _ => Said::Odd(format!("{said:?}")),
+    }
+}
+
+fn renewed(answer: Renewed) -> Said {
+    match answer {
+        Renewed::Held(grant) => granted(&grant),
+        Renewed::Waiting(place) => waiting(place),
+        Renewed::Gone(ended) => gone(ended),
         other => Said::Odd(format!("{other:?}")),
     }
 }

@@ -10,13 +10,19 @@ use super::environment::{self, Environment};
 use super::plan::{Actor, Event, HEARING, Manner, Op, Plan, Shape, Which};
 use super::said::Said;
 
-const MANNER: Manner =
-    Manner { may_wait: true, max_waiters: u32::MAX, by_ticket: false, seen: None, odd: None };
+const MANNER: Manner = Manner {
+    may_wait: true,
+    max_waiters: u32::MAX,
+    by_ticket: false,
+    seen: None,
+    odd: None,
+    server: 0,
+};
 const MUTEX: Shape = Shape { capacity: 1, fixed: true, once: false };
 const ALL: u32 = 1 << 20;
 
 fn actor(process: usize, weight: u32) -> Actor {
-    Actor { process, weight, ttl: 30_005, keep: 0, rerun: false, content: 0 }
+    Actor { process, on_behalf: false, weight, ttl: 30_005, keep: 0, rerun: false, content: 0 }
 }
 
 fn claims(who: usize) -> Op {
@@ -24,7 +30,7 @@ fn claims(who: usize) -> Op {
 }
 
 fn leaves(who: usize) -> Op {
-    Op::Leave { who, in_doubt: false, only: None, settle: None }
+    Op::Leave { who, in_doubt: false, only: None, only_waiting: None, settle: None }
 }
 
 /// A name with claims that a test moves by itself.
@@ -250,7 +256,8 @@ async fn one_holder_alone_has_a_form_of_its_own() {
     case.pass(500).await;
     case.step(Op::Break(Which::Never)).await;
     case.step(Op::Renew(1, Which::Own, 505)).await;
-    case.step(Op::Leave { who: 0, in_doubt: true, only: None, settle: None }).await;
+    case.step(Op::Leave { who: 0, in_doubt: true, only: None, only_waiting: None, settle: None })
+        .await;
     assert_eq!(case.form(), "hash");
     case.step(Op::Break(Which::Of(1))).await;
     case.step(Op::Renew(1, Which::Own, 505)).await;
@@ -261,7 +268,14 @@ async fn one_holder_alone_has_a_form_of_its_own() {
     assert_eq!(case.form(), "none");
     case.step(claims(0)).await;
     assert_eq!(case.form(), "string");
-    case.step(Op::Leave { who: 0, in_doubt: true, only: Some(Which::Own), settle: None }).await;
+    case.step(Op::Leave {
+        who: 0,
+        in_doubt: true,
+        only: Some(Which::Own),
+        only_waiting: None,
+        settle: None,
+    })
+    .await;
     assert_eq!(case.form(), "hash");
     case.pass(60_010).await;
     case.end().await;

@@ -30,7 +30,7 @@ pub(crate) enum Request {
 pub(crate) struct Came {
     pub(crate) said: Said,
     /// What was pushed to whom.
-    pub(crate) words: Vec<(ClaimId, Word)>,
+    pub(crate) words: Vec<(Process, ClaimId, Word)>,
     /// Some in line had ended, or could not be reached. The scripts see to them when they come upon
     /// them, the ledger at once: who is ahead, and who comes next, need not be the same until then.
     pub(crate) vague: bool,
@@ -41,6 +41,8 @@ pub(crate) struct Came {
     pub(crate) ticks: u32,
 }
 
+type Known = BTreeMap<(Process, ClaimId), Option<(u64, Fence)>>;
+
 pub(crate) struct Model {
     pub(crate) line: Line<u64>,
     pub(crate) now: Millis,
@@ -50,9 +52,9 @@ pub(crate) struct Model {
     away: BTreeSet<Process>,
     /// A place has ended: the scripts do not sweep it away in every step, as the ledger does.
     stale: bool,
-    /// The claims that the engine's own process knows, the tickets by which it finds them, and the
+    /// The claims that the engine of each process knows, the tickets by which it finds them, and the
     /// highest fence when it last heard that they wait.
-    known: BTreeMap<ClaimId, Option<(u64, Fence)>>,
+    known: Known,
     /// The latest moment until which it ever had something to remember.
     pub(crate) remembers: Millis,
 }
@@ -74,10 +76,10 @@ impl Model {
         self.forget_if_unused();
         let murky = self.is_murky();
         self.stale |= self.line.waiters().iter().any(|(it, _)| it.until <= moment(self.now));
-        self.expect(request);
+        self.expect(request, process);
         let mut walk = Walk::default();
         let answer = self.ledger(request, process, &mut walk);
-        self.answered(request, &answer);
+        self.answered(request, process, &answer);
         let said = self.said(request, answer, &walk.first);
         let Walk { words, ticks, self_hint, .. } = walk;
         let murky = murky || self.is_murky();
@@ -110,7 +112,7 @@ impl Model {
             let is_hint = matches!(word, ledger::Word::LookAt(_));
             walk.self_hint |= is_hint && asker == Some(entry.id);
             if reached && let Some(word) = pushed(known, entry, word, now) {
-                walk.words.push((entry.id, word));
+                walk.words.push((entry.process, entry.id, word));
             }
             reached
         };
@@ -134,28 +136,29 @@ impl Model {
     }
 
     /// A claim that may wait is known from its first request.
-    fn expect(&mut self, request: &Request) {
+    fn expect(&mut self, request: &Request, process: Process) {
         match request {
             Request::Claim(claim) if claim.may_wait => {
-                self.known.entry(claim.id).or_default();
+                self.known.entry((process, claim.id)).or_default();
             }
             Request::Keep(claim) => {
-                self.known.entry(claim.id).or_default();
+                self.known.entry((process, claim.id)).or_default();
             }
             Request::Leave(leave) => {
-                self.known.remove(&leave.id);
+                self.known.remove(&(process, leave.id));
             }
             _ => {}
         }
     }
 
     /// Only a claim that is known can be told where it stands.
-    fn answered(&mut self, request: &Request, heard: &Heard) {
+    fn answered(&mut self, request: &Request, process: Process, heard: &Heard) {
         if let (Request::Renew { id, fence, .. }, Heard::Answer(Answer::Gone(_))) = (request, heard)
         {
             // A hold that is no more is forgotten; a claim that waits again is not.
-            if !matches!(self.known.get(id), Some(Some((_, floor))) if floor >= fence) {
-                self.known.remove(id);
+            if !matches!(self.known.get(&(process, *id)), Some(Some((_, floor))) if floor >= fence)
+            {
+                self.known.remove(&(process, *id));
             }
         }
         let (Request::Claim(claim) | Request::Keep(claim)) = request else { return };
@@ -165,13 +168,13 @@ impl Model {
         let Heard::Answer(answer) = heard else { return };
         match answer {
             Answer::Waiting { ticket, floor, .. } => {
-                if let Some(known) = self.known.get_mut(&claim.id) {
+                if let Some(known) = self.known.get_mut(&(process, claim.id)) {
                     *known = Some((ticket.get(), *floor));
                 }
             }
             Answer::Granted { .. } => {}
             _ => {
-                self.known.remove(&claim.id);
+                self.known.remove(&(process, claim.id));
             }
         }
     }
@@ -262,7 +265,7 @@ fn act<W: FnMut(&Entry, ledger::Word) -> bool>(
         Request::Claim(claim) => Heard::Answer(ledger.claim(claim, process, true)?),
         Request::Keep(claim) => Heard::Answer(ledger.claim(claim, process, false)?),
         Request::Renew { id, fence, ttl } => Heard::Answer(ledger.renew(id, *fence, *ttl)?),
-        Request::Leave(leave) => Heard::Left(ledger.leave(leave)?),
+        Request::Leave(leave) => Heard::Left(ledger.leave(leave, process)?),
         Request::Break(fence, note) => Heard::Broken(ledger.break_hold(*fence, note)?),
         Request::Forget(seen) => {
             Heard::Forgotten(ledger.forget(seen.fence, seen.outcome.is_some())?)
@@ -272,14 +275,10 @@ fn act<W: FnMut(&Entry, ledger::Word) -> bool>(
 }
 
 /// What of a word reaches the claim: a turn goes by the ticket that its process knows.
-fn pushed(
-    known: &mut BTreeMap<ClaimId, Option<(u64, Fence)>>,
-    entry: &Entry,
-    word: ledger::Word,
-    now: Moment,
-) -> Option<Word> {
+fn pushed(known: &mut Known, entry: &Entry, word: ledger::Word, now: Moment) -> Option<Word> {
     let ticket = |spot: &Option<(u64, Fence)>| spot.map(|(ticket, _)| ticket);
-    let is_known = known.get(&entry.id).and_then(ticket) == Some(entry.ticket.get());
+    let is_known =
+        known.get(&(entry.process, entry.id)).and_then(ticket) == Some(entry.ticket.get());
     let bytes = |outcome: Outcome| outcome.to_vec();
     match word {
         ledger::Word::Granted { fence, life, first_life } => {
@@ -290,11 +289,11 @@ fn pushed(
             is_known.then(|| Word::LookAt(now.until(end).as_millis() as Millis))
         }
         ledger::Word::Ended(ended) => {
-            known.remove(&entry.id);
+            known.remove(&(entry.process, entry.id));
             Some(Word::Ended(ended))
         }
         ledger::Word::Settled(outcome) => {
-            known.remove(&entry.id);
+            known.remove(&(entry.process, entry.id));
             Some(Word::Settled(bytes(outcome)))
         }
         ledger::Word::AreYouThere => None,
@@ -319,7 +318,7 @@ fn first_to_end(line: &Line<u64>, now: Moment) -> Vec<Holder> {
 struct Walk {
     /// Who held when the answer was given, of those the first to end.
     first: Vec<Holder>,
-    words: Vec<(ClaimId, Word)>,
+    words: Vec<(Process, ClaimId, Word)>,
     self_hint: bool,
     ticks: u32,
 }

@@ -37,6 +37,8 @@ pub(crate) struct Shape {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Actor {
     pub(crate) process: usize,
+    /// A server asks for it, and not always the same one.
+    pub(crate) on_behalf: bool,
     pub(crate) weight: u32,
     pub(crate) ttl: u64,
     /// For a once.
@@ -69,6 +71,8 @@ pub(crate) struct Manner {
     pub(crate) seen: Option<u64>,
     /// Other units than the shape has.
     pub(crate) odd: Option<(u32, u32)>,
+    /// The process that asks for a claim on behalf of a client.
+    pub(crate) server: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +85,8 @@ pub(crate) enum Op {
         who: usize,
         in_doubt: bool,
         only: Option<Which>,
+        /// Only if it waits, and this process asked for it last.
+        only_waiting: Option<usize>,
         settle: Option<(Which, bool)>,
     },
     Break(Which),
@@ -188,6 +194,7 @@ fn actor(rng: &mut Rng, shape: Shape) -> Actor {
             5..=7 => 1,
             _ => HEARING,
         },
+        on_behalf: rng.chance(300),
         weight,
         ttl: TTLS[rng.between(0, TTLS.len() as u64 - 1) as usize],
         keep: [500, 3000, 60_000, 3_600_000][rng.between(0, 3) as usize],
@@ -227,6 +234,7 @@ fn manner(rng: &mut Rng, shape: Shape) -> Manner {
             1 => (shape.capacity + 1, shape.capacity),
             _ => (1, 1),
         }),
+        server: rng.between(0, HEARING as u64) as usize,
     }
 }
 
@@ -245,6 +253,7 @@ fn op(rng: &mut Rng, shape: Shape, actors: usize) -> Op {
             who,
             in_doubt: rng.chance(200),
             only: rng.chance(250).then(|| which(rng, actors)),
+            only_waiting: rng.chance(200).then(|| rng.between(0, HEARING as u64) as usize),
             settle: rng
                 .chance(if shape.once { 700 } else { 30 })
                 .then(|| (own_fence(rng), rng.chance(600))),
@@ -264,13 +273,16 @@ impl Display for Op {
             Op::Claim(who, manner) => write!(f, "{who} claims{manner}"),
             Op::Keep(who, manner) => write!(f, "{who} keeps its place{manner}"),
             Op::Renew(who, which, ttl) => write!(f, "{who} renews {which:?} for {ttl} ms"),
-            Op::Leave { who, in_doubt, only, settle } => {
+            Op::Leave { who, in_doubt, only, only_waiting, settle } => {
                 write!(f, "{who} leaves")?;
                 if *in_doubt {
                     f.write_str(" in doubt")?;
                 }
                 if let Some(which) = only {
                     write!(f, " only {which:?}")?;
+                }
+                if let Some(process) = only_waiting {
+                    write!(f, " if it waits at {process}")?;
                 }
                 match settle {
                     Some((which, true)) => write!(f, " settles {which:?}"),
@@ -289,7 +301,8 @@ impl Display for Op {
 
 impl Display for Manner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Manner { may_wait, max_waiters, by_ticket, seen, odd } = self;
+        let Manner { may_wait, max_waiters, by_ticket, seen, odd, server } = self;
+        write!(f, " (at {server})")?;
         if let Some((weight, capacity)) = odd {
             write!(f, " {weight} of {capacity}")?;
         }

@@ -18,25 +18,23 @@ pub(crate) async fn scripts(flavour: Flavour, seeds: Range<u64>) -> Tally {
     let (mut seed, mut tally) = (seeds.start, Tally::new());
     while seed < seeds.end {
         let next = ((seed / BATCH + 1) * BATCH).min(seeds.end);
-        if let Err(wrong) = batch(&environment, seed..next, &mut tally).await {
-            panic!("{}", explain(&environment, wrong).await);
+        if let Err((comparison, why)) = batch(&environment, seed..next, &mut tally).await {
+            panic!("{}", explain(&environment, &comparison, &why).await);
         }
         seed = next;
     }
     tally
 }
 
-/// Plays scripts of one batch. Adds up what was seen, or returns the seed that went wrong.
+/// Plays scripts of one batch. Adds up what was seen, or returns the script that went wrong.
 async fn batch(
     environment: &Arc<Environment>,
     seeds: Range<u64>,
     tally: &mut Tally,
-) -> Result<(), u64> {
+) -> Result<(), Wrong> {
     let events = plan::events(seeds.start);
     let comparisons = seeds.map(|seed| comparison(environment, Plan::new(seed))).collect();
-    let comparisons = play(environment, comparisons, &events)
-        .await
-        .map_err(|(comparison, _)| comparison.plan.seed)?;
+    let comparisons = play(environment, comparisons, &events).await?;
     for (kind, count) in comparisons.iter().flat_map(|comparison| &comparison.tally) {
         *tally.entry(kind).or_default() += count;
     }
@@ -125,11 +123,14 @@ async fn go_on(comparison: &mut Comparison, part: Part) -> Same {
     }
 }
 
-/// Plays a script that went wrong again, alone, and tells the shortest form of it that still does.
-async fn explain(environment: &Arc<Environment>, seed: u64) -> String {
+/// Plays a script that went wrong again, alone, and tells the shortest form of it that still does. A script that
+/// goes wrong only beside others, whose steps travel in groups with its own, is told as it went there.
+async fn explain(environment: &Arc<Environment>, wrong: &Comparison, why: &str) -> String {
+    let seed = wrong.plan.seed;
     let (mut plan, mut events) = (Plan::new(seed), plan::events(seed));
     let Some(mut story) = goes_wrong(environment, &plan, &events).await else {
-        return format!("seed {seed} goes wrong in its batch, and not alone");
+        let story = told(wrong, why);
+        return format!("seed {seed} goes wrong in its batch, and not alone\n{story}");
     };
     'shorter: loop {
         for shorter in plan.shorter() {
@@ -157,11 +158,14 @@ async fn goes_wrong(
     events: &[Event],
 ) -> Option<String> {
     let wrong = play(environment, vec![comparison(environment, plan.clone())], events).await.err();
-    let (comparison, why) = wrong?;
+    wrong.map(|(comparison, why)| told(&comparison, &why))
+}
+
+fn told(comparison: &Comparison, why: &str) -> String {
     let mut story = vec![format!("{:?}", comparison.plan.shape)];
     let actors = comparison.plan.actors.iter().enumerate();
     story.extend(actors.map(|(at, actor)| format!("{at}: {actor:?}")));
     story.extend(comparison.story.iter().cloned());
     story.push(format!("WRONG: {why}"));
-    Some(story.join("\n"))
+    story.join("\n")
 }

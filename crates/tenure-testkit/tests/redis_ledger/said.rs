@@ -78,41 +78,72 @@ pub(crate) fn same<T: PartialEq + Debug>(what: &str, redis: &T, ledger: &T) -> S
 /// A number of Redis and the one of the ledger that it stands for.
 pub(crate) type Pair = (u64, u64);
 
+/// Numbers of Redis, and those of the ledger that they stand for.
+type Given = BTreeMap<u64, u64>;
+
 /// Numbers that were given so far, and that both sides give in the same order.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
-    given: BTreeMap<u64, u64>,
+    fences: Given,
+    tickets: Given,
     floor: Pair,
 }
 
 impl Numbers {
-    pub(crate) fn pair(&mut self, what: &str, (redis, ledger): Pair) -> Same {
+    pub(crate) fn fence(&mut self, what: &str, pair: Pair) -> Same {
+        self.pair(what, pair, |numbers| (&mut numbers.fences, &numbers.tickets))?;
+        // A group takes the ticket of a claim, which then joins by a step of its own. What that step grants before
+        // has a lower number in the ledger, and a higher one here.
+        let later = self.tickets.range(pair.0..).find(|(_, ledger)| **ledger < pair.1);
+        let Some(ticket) = later else { return Ok(()) };
+        Err(format!("{what}: {pair:?} is below {ticket:?}, a ticket that was given before"))
+    }
+
+    pub(crate) fn ticket(&mut self, what: &str, pair: Pair) -> Same {
+        self.pair(what, pair, |numbers| (&mut numbers.tickets, &numbers.fences))?;
+        let before = self.fences.range(..pair.0).next_back();
+        match before.filter(|(_, ledger)| **ledger > pair.1) {
+            None => Ok(()),
+            Some(fence) => Err(format!("{what}: {pair:?} is above {fence:?}, a fence given later")),
+        }
+    }
+
+    fn pair(
+        &mut self,
+        what: &str,
+        (redis, ledger): Pair,
+        which: fn(&mut Numbers) -> (&mut Given, &Given),
+    ) -> Same {
         let wrong = |why: &str| Err(format!("{what}: redis {redis}, ledger {ledger}: {why}"));
-        match self.given.get(&redis) {
+        let floor = self.floor;
+        let (given, others) = which(self);
+        match given.get(&redis) {
             Some(known) if *known == ledger => return Ok(()),
             Some(_) => return wrong("redis gave this number before, for another"),
+            None if others.contains_key(&redis) => {
+                return wrong("redis gave this number before, for something else");
+            }
             None => {}
         }
-        let before = self.given.range(..redis).next_back();
-        let after = self.given.range(redis..).next();
+        let before = given.range(..redis).next_back();
+        let after = given.range(redis..).next();
         if before.is_some_and(|(_, before)| *before >= ledger) {
             return wrong("redis gave a higher number where the ledger did not");
         }
         if after.is_some_and(|(_, after)| *after <= ledger) {
             return wrong("redis gave a lower number where the ledger did not");
         }
-        if (redis > self.floor.0) != (ledger > self.floor.1) {
-            return wrong(&format!("the floor was {:?}", self.floor));
+        if (redis > floor.0) != (ledger > floor.1) {
+            return wrong(&format!("the floor was {floor:?}"));
         }
-        self.given.insert(redis, ledger);
+        given.insert(redis, ledger);
         Ok(())
     }
 
     /// Nothing up to the floor is given any more; everything that was given is below it.
     fn floor(&mut self, (redis, ledger): Pair) -> Same {
-        if let Some((given, _)) = self.given.last_key_value()
-            && redis < *given
-        {
+        let (given, _) = self.last();
+        if redis < given {
             return Err(format!("the floor {redis} is below {given}, which was given before"));
         }
         self.floor = (self.floor.0.max(redis), self.floor.1.max(ledger));
@@ -121,7 +152,8 @@ impl Numbers {
 
     /// The highest pair that was given.
     pub(crate) fn last(&self) -> Pair {
-        self.given.last_key_value().map_or((0, 0), |(redis, ledger)| (*redis, *ledger))
+        let last = |given: &Given| given.last_key_value().map(|(a, b)| (*a, *b));
+        last(&self.fences).max(last(&self.tickets)).unwrap_or_default()
     }
 }
 
@@ -174,7 +206,7 @@ impl Said {
             ) => {
                 same("what remains", remaining, remaining_l)?;
                 same("first life", first_life, first_life_l)?;
-                numbers.pair("fence", (*fence, *fence_l))
+                numbers.fence("fence", (*fence, *fence_l))
             }
             (Said::Waiting { .. }, Said::Waiting { .. }) => {
                 self.waits_alike(ledger, numbers, vague)
@@ -201,7 +233,7 @@ impl Said {
         if !vague || ahead == ahead_l {
             same("when to look", next_end, next_end_l)?;
         }
-        numbers.pair("ticket", (*ticket, *ticket_l))?;
+        numbers.ticket("ticket", (*ticket, *ticket_l))?;
         numbers.floor((*floor, *floor_l))?;
         one_of(holders, any, numbers)
     }
@@ -213,7 +245,7 @@ fn one_of(shown: &[Holder], any: &[Holder], numbers: &mut Numbers) -> Same {
     let alike = |other: &&Holder| holders_alike(holder, other).is_ok();
     let Some(other) = any.iter().find(alike) else { return same("who holds", &shown, &any) };
     if any.len() == 1 {
-        numbers.pair("the holder's fence", (holder.fence.get(), other.fence.get()))?;
+        numbers.fence("the holder's fence", (holder.fence.get(), other.fence.get()))?;
     }
     Ok(())
 }
@@ -237,12 +269,12 @@ impl Shown {
         same("the capacity shown", &self.capacity, &ledger.capacity)?;
         for (redis, ledger) in self.holders.iter().zip(&ledger.holders) {
             holders_alike(redis, ledger).map_err(|why| format!("a holder is shown with {why}"))?;
-            numbers.pair("fence shown", (redis.fence.get(), ledger.fence.get()))?;
+            numbers.fence("fence shown", (redis.fence.get(), ledger.fence.get()))?;
         }
         for (redis, ledger) in self.waiters.iter().zip(&ledger.waiters) {
             let facts = |it: &Waiter| (it.weight, it.waited, it.details.clone());
             same("a waiter is shown with", &facts(redis), &facts(ledger))?;
-            numbers.pair("ticket shown", (redis.ticket.get(), ledger.ticket.get()))?;
+            numbers.ticket("ticket shown", (redis.ticket.get(), ledger.ticket.get()))?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::redis_site::*;
 
 /// The least that a user needs on one server or behind sentinels. docs/engines/redis.md shows the same.
 const RIGHTS: &str = "resetkeys ~tenure:* resetchannels &tenure:* -@all +hello +info +role +ping \
-    +select +subscribe +publish +eval +evalsha +scan +wait +time +get +set +del +pttl +pexpire \
+    +select +subscribe +publish +eval +evalsha +scan +wait +time +get +mget +set +del +pttl +pexpire \
     +hget +hmget +hset +hdel +hincrby +hgetall +pubsub|numsub \
     +zadd +zrem +zcard +zcount +zrangebyscore";
 
@@ -65,7 +65,13 @@ async fn everything(ours: &Tenure, theirs: &Tenure) -> tenure::Result<()> {
     assert_eq!(ours.break_hold("r", write.fence(), "test").await?, Broken::Done);
     soon(write.lost()).await;
     drop(soon(ours.all(["a", "b"]).acquire()).await?);
-    Ok(())
+    // Many at once: those that are ready while one is on its way travel together.
+    let mut holds = Vec::new();
+    for number in 0..32 {
+        holds.push(soon(ours.mutex(format!("many-{number}")).acquire()).await?);
+    }
+    drop(holds);
+    soon(ours.health()).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -138,6 +138,28 @@ async fn s84_a_holder_that_cannot_hear_the_sentinels_loses_its_hold_before_anoth
     assert!(fences.lock().unwrap()[0] > old.fence());
 }
 
+/// The former primary goes on accepting writes for eight seconds. A client that has connections to it, and
+/// no hold whose renewal would show that it was replaced, hears so from the sentinels.
+#[tokio::test(flavor = "multi_thread")]
+async fn s84_a_client_without_holds_follows_the_sentinels_before_the_former_primary_is_demoted() {
+    let servers = Sentinels::start_slow_to_demote(1).unwrap();
+    let ours = connect(&servers.url()).await;
+    drop(ours.mutex("before").acquire().await.unwrap());
+    replicated(servers.primary().unwrap(), 1);
+    servers.failover().unwrap();
+    let follows = async {
+        let theirs = connect(&servers.url()).await;
+        for number in 0.. {
+            let hold = ours.mutex(format!("x{number}")).acquire().await.unwrap();
+            if theirs.mutex(hold.name()).try_acquire().await.unwrap().is_none() {
+                return;
+            }
+            pause(ms(50)).await;
+        }
+    };
+    within(secs(5), follows).await;
+}
+
 /// Where a replica's clock is ahead, holds seem to be over when it takes over.
 #[tokio::test(flavor = "multi_thread")]
 async fn s84_a_replica_whose_clock_is_ahead_does_not_end_holds_when_it_takes_over() {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use tenure::engine::Moment;
+use tenure::engine::{FIRST_LIFE, Moment};
 use tenure_testkit::judge::{Record, Rules, judge};
 
 use crate::journal::{Entry, Event};
@@ -44,8 +44,8 @@ pub(crate) struct Report {
     liveness: Liveness,
 }
 
-/// A first life of a turn is two of them.
-const SILENCE: Duration = Duration::from_secs(1);
+/// Shorter ones explain nothing.
+const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
 
 /// One ask, from the first entry about it to the last.
 #[derive(Debug, Default)]
@@ -53,8 +53,9 @@ struct Story {
     name: String,
     asked: Moment,
     patient: bool,
+    ttl: Duration,
     stood: Option<Moment>,
-    gave_up: bool,
+    gave_up: Option<Moment>,
     acquired: Option<Acquired>,
     left: Option<(Moment, bool)>,
     wrote: Option<(bool, bool)>,
@@ -95,7 +96,7 @@ pub(crate) fn judge_all(
     report.longest_gap = longest_gap(&report.history);
     report.liveness = liveness::judge(&report.history, wanted, calms);
     report.wrong.append(&mut report.liveness.wrong);
-    // While faults are dealt nobody can tell for how long a name may be free.
+    // For how long a name may be free is judged by `liveness`, which knows when faults were dealt.
     let rules = Rules { order: matches!(order, Order::Kept { .. }), free_for: Duration::MAX };
     report.waited = report.history.iter().filter(|it| it.joined < it.granted).count();
     report.excused = report.history.iter().filter(|it| it.excused).count();
@@ -107,31 +108,54 @@ pub(crate) fn judge_all(
 struct Excuses {
     always: bool,
     times: Vec<(Moment, Moment)>,
+    silences: Vec<Silence>,
     /// By name: when a hold of it ran out.
     lost: Vec<(String, Moment, Moment)>,
+}
+
+/// A time in which a worker wrote nothing: the machine may have kept it from running.
+struct Silence {
+    from: Moment,
+    until: Moment,
+    /// By name: the shortest life of a turn that was given to a claim of the worker then. If it ran out, all
+    /// claims of the worker were passed over, also those whose own turns live longer.
+    shortest_life: HashMap<String, Duration>,
 }
 
 impl Excuses {
     fn of(told: &Told, stories: &HashMap<u64, Story>, order: &Order) -> Excuses {
         let Order::Kept { unless } = order else {
-            return Excuses { always: true, times: Vec::new(), lost: Vec::new() };
+            let (times, silences, lost) = (Vec::new(), Vec::new(), Vec::new());
+            return Excuses { always: true, times, silences, lost };
         };
-        let times =
-            told.paused.iter().chain(unless).copied().chain(silences(&told.entries)).collect();
+        let times = told.paused.iter().chain(unless).copied().collect();
+        let silences = silences(&told.entries, stories);
         let lost = stories.values().filter_map(|story| {
             let (acquired, (left, live)) = (story.acquired?, story.left?);
             // The engine ends it a little later than its holder does.
             let over = acquired.deadline.max(left) + Duration::from_secs(1);
             (!live).then(|| (story.name.clone(), acquired.at, over))
         });
-        Excuses { always: false, times, lost: lost.collect() }
+        Excuses { always: false, times, silences, lost: lost.collect() }
     }
 
+    /// Whether they explain that one which asked and was granted then was passed over.
     fn cover(&self, name: &str, from: Moment, until: Moment) -> bool {
         let meets = |start: Moment, end: Moment| start <= until && from <= end;
+        let too_long = |silence: &&Silence| silence.is_too_long(name);
         self.always
+            || self.silences.iter().filter(too_long).any(|it| meets(it.from, it.until))
             || self.times.iter().any(|(start, end)| meets(*start, *end))
             || self.lost.iter().any(|(of, start, end)| of == name && meets(*start, *end))
+    }
+}
+
+impl Silence {
+    /// Whether a turn of that name may have run out in it: one that is heard of in the second half of its life is
+    /// not begun.
+    fn is_too_long(&self, name: &str) -> bool {
+        let silent = self.from.until(self.until);
+        self.shortest_life.get(name).is_some_and(|life| silent > *life / 2)
     }
 }
 
@@ -144,9 +168,9 @@ impl Report {
     fn take_in(&mut self, told: &Told, serial: u64, story: &Story, calm: Moment, served: Duration) {
         let who = format!("worker {} serial {serial} {}", told.worker, story.name);
         let Some(acquired) = story.acquired else {
-            if !story.gave_up && told.killed.is_some() {
+            if story.gave_up.is_none() && told.killed.is_some() {
                 self.killed_waiting += 1;
-            } else if !story.gave_up {
+            } else if story.gave_up.is_none() {
                 self.wrong.push(format!("never served: {who}"));
             }
             return;
@@ -175,9 +199,8 @@ impl Report {
     }
 }
 
-/// When a worker wrote nothing for so long that the machine may have kept it from running: a turn that
-/// it did not take in time has passed on.
-fn silences(entries: &[Entry]) -> Vec<(Moment, Moment)> {
+/// The times between one entry of a worker and the next.
+fn silences(entries: &[Entry], stories: &HashMap<u64, Story>) -> Vec<Silence> {
     let moments = entries.iter().filter_map(|entry| match &entry.event {
         Event::Asked { at, .. } | Event::Stood { at } => Some(*at),
         Event::Acquired { at, .. } | Event::Left { at, .. } => Some(*at),
@@ -186,7 +209,23 @@ fn silences(entries: &[Entry]) -> Vec<(Moment, Moment)> {
     let mut moments: Vec<_> = moments.collect();
     moments.sort_unstable();
     let pairs = moments.windows(2).map(|pair| (pair[0], pair[1]));
-    pairs.filter(|(from, until)| from.until(*until) > SILENCE).collect()
+    let long = pairs.filter(|(from, until)| from.until(*until) > SHORTEST_SILENCE);
+    long.map(|(from, until)| {
+        let mut shortest_life: HashMap<String, Duration> = HashMap::new();
+        for story in stories.values().filter(|story| story.asked <= until && from <= story.over()) {
+            let shortest = shortest_life.entry(story.name.clone()).or_insert(FIRST_LIFE);
+            *shortest = story.ttl.min(*shortest);
+        }
+        Silence { from, until, shortest_life }
+    })
+    .collect()
+}
+
+impl Story {
+    /// When the worker was done with it.
+    fn over(&self) -> Moment {
+        self.left.map(|(at, _)| at).or(self.gave_up).unwrap_or(Moment::FAR)
+    }
 }
 
 fn stories(entries: &[Entry]) -> HashMap<u64, Story> {
@@ -197,11 +236,12 @@ fn stories(entries: &[Entry]) -> HashMap<u64, Story> {
         }
         let story = stories.entry(*serial).or_default();
         match event.clone() {
-            Event::Asked { at, patient, name } => {
-                (story.asked, story.patient, story.name) = (at, patient, name);
+            Event::Asked { at, patient, ttl, name } => {
+                (story.asked, story.patient) = (at, patient);
+                (story.ttl, story.name) = (ttl, name);
             }
             Event::Stood { at } => story.stood = story.stood.or(Some(at)),
-            Event::GaveUp => story.gave_up = true,
+            Event::GaveUp { at } => story.gave_up = Some(at),
             Event::Acquired { at, deadline, fence, weight, capacity } => {
                 story.acquired = Some(Acquired { at, deadline, fence, weight, capacity });
             }

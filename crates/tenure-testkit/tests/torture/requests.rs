@@ -61,7 +61,7 @@ pub(crate) struct LockRequest {
     kind: Kind,
     pub(crate) weight: u32,
     pub(crate) capacity: u32,
-    ttl: Duration,
+    pub(crate) ttl: Duration,
     renew: bool,
     patience: Patience,
     /// Who asks, as others see it: the number of the ask.

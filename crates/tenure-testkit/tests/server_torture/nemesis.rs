@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use tenure::engine::Moment;
 use tenure_testkit::proxy::{Direction, Proxy};
 use tenure_testkit::rng::Rng;
-use tenure_testkit::servers::Redis;
 
 use crate::journal::now;
 use crate::liveness::{CALM, FAULTS_BETWEEN, Span};
+use crate::target::Target;
 use crate::workers::{Busy, Workers};
 
 /// A kind of fault.
@@ -30,8 +30,8 @@ pub(crate) enum Fault {
     PauseServer,
     /// The same for longer.
     PauseServerLong,
-    /// The server forgets its scripts.
-    ForgetScripts,
+    /// Redis forgets its scripts; a transaction locks the row of a name in Postgres.
+    Disturb,
     /// The server closes connections that only ask.
     CutAskers,
     /// The server closes connections that hear of turns.
@@ -62,8 +62,8 @@ const DECK: [Fault; 20] = [
     Fault::RestartServer,
     Fault::PauseServer,
     Fault::PauseServerLong,
-    Fault::ForgetScripts,
-    Fault::ForgetScripts,
+    Fault::Disturb,
+    Fault::Disturb,
     Fault::CutAskers,
     Fault::CutListeners,
     Fault::Reset,
@@ -86,9 +86,8 @@ enum Cure {
 }
 
 /// Deals faults from a shuffled deck, so that each kind comes.
-#[derive(Debug)]
 pub(crate) struct Nemesis<'a> {
-    server: &'a Redis,
+    target: &'a dyn Target,
     proxies: &'a [Proxy],
     rng: Rng,
     deck: Vec<Fault>,
@@ -104,7 +103,7 @@ pub(crate) struct Nemesis<'a> {
 impl<'a> Nemesis<'a> {
     /// Faults against these; what was done is written to the folder of the journals.
     pub(crate) fn new(
-        server: &'a Redis,
+        target: &'a dyn Target,
         proxies: &'a [Proxy],
         folder: &Path,
         rng: Rng,
@@ -113,7 +112,7 @@ impl<'a> Nemesis<'a> {
         let next = Instant::now() + Duration::from_millis(700);
         let (deck, cures, struck, calms) = (Vec::new(), Vec::new(), BTreeMap::new(), Vec::new());
         let log = File::create(folder.join("faults")).expect("a log of the faults");
-        Nemesis { server, proxies, rng, deck, cures, next, struck, calms, log }
+        Nemesis { target, proxies, rng, deck, cures, next, struck, calms, log }
     }
 
     /// How many of each kind there were.
@@ -166,7 +165,7 @@ impl<'a> Nemesis<'a> {
         for (_, cure) in ended {
             match cure {
                 Cure::Worker(number) => workers.resume(number),
-                Cure::Server => self.server.resume().expect("a paused server goes on"),
+                Cure::Server => self.target.resume().expect("a paused server goes on"),
                 Cure::Proxy(at) => self.proxies[at].pass().expect("a proxy passes"),
                 Cure::BrokenProxy(at) => {
                     self.proxies[at].reset();
@@ -190,9 +189,9 @@ impl<'a> Nemesis<'a> {
             RestartServer => self.restart(),
             PauseServer => self.pause_server(50_000, 700_000),
             PauseServerLong => self.pause_server(1_100_000, 2_200_000),
-            ForgetScripts => self.command(&["SCRIPT", "FLUSH"]),
-            CutAskers => self.command(&["CLIENT", "KILL", "TYPE", "normal"]),
-            CutListeners => self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]),
+            Disturb => self.target.disturb(self.rng.bits()),
+            CutAskers => self.target.cut_askers(),
+            CutListeners => self.target.cut_listeners(),
             Reset | LoseReplies | LoseRequests | Delay | HoldReplies | Mute => self.network(fault),
         }
     }
@@ -212,21 +211,15 @@ impl<'a> Nemesis<'a> {
     }
 
     fn restart(&mut self) -> bool {
-        self.server.kill().expect("a server can be killed");
-        std::thread::sleep(self.rng.micros(0, 400_000));
-        self.server.restart().expect("a killed server starts again");
+        let pause = self.rng.micros(0, 400_000);
+        self.target.restart(pause).expect("a killed server starts again");
         self.note(format_args!("the server is up again"));
         true
     }
 
     fn pause_server(&mut self, low: u64, high: u64) -> bool {
-        self.server.pause().expect("a server can be paused");
+        self.target.pause().expect("a server can be paused");
         self.until(Cure::Server, low, high)
-    }
-
-    fn command(&self, words: &[&str]) -> bool {
-        // The answer may be cut off by the command itself.
-        self.server.command(words).is_ok() || words[0] == "CLIENT"
     }
 
     fn network(&mut self, fault: Fault) -> bool {

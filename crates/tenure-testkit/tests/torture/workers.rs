@@ -77,9 +77,14 @@ impl Workers {
         let url = self.urls[number as usize % self.urls.len()].clone();
         // Some notice soon that nobody answers, some late.
         let and = if url.contains('?') { '&' } else { '?' };
-        let url = match url.starts_with("redis") && rng.chance(500) {
-            true => format!("{url}{and}command_timeout=300ms&connect_timeout=500ms"),
-            false => url,
+        let hasty = match url.split_once(':') {
+            Some(("redis", _)) => Some("command_timeout=300ms&connect_timeout=500ms"),
+            Some(("postgres", _)) => Some("command_timeout=1s"),
+            _ => None,
+        };
+        let url = match hasty {
+            Some(hasty) if rng.chance(500) => format!("{url}{and}{hasty}"),
+            _ => url,
         };
         let journal = self.folder.join(format!("worker-{number}.journal"));
         // Here already, so that it can be read whether or not the worker got so far.
@@ -147,25 +152,28 @@ impl Workers {
         self.past.push(worker.all_told(Some(killed)));
     }
 
-    pub(crate) fn pause(&mut self, number: u32) {
-        self.signal(number, Signal::STOP, true);
+    /// Sends a worker a stop, and returns which process it is.
+    pub(crate) fn pause(&mut self, number: u32) -> Pid {
+        self.signal(number, Signal::STOP, true)
     }
 
     pub(crate) fn resume(&mut self, number: u32) {
         self.signal(number, Signal::CONT, false);
     }
 
-    fn signal(&mut self, number: u32, signal: Signal, paused: bool) {
+    fn signal(&mut self, number: u32, signal: Signal, paused: bool) -> Pid {
         let at = self.position(number).expect("a worker that is present");
         let worker = &mut self.present[at];
         let before = now();
         // Not waited for yet, so that the id is still its own.
-        kill_process(Pid::from_child(&worker.child), signal).expect("a worker hears signals");
+        let pid = Pid::from_child(&worker.child);
+        kill_process(pid, signal).expect("a worker hears signals");
         worker.paused = paused;
         match worker.pauses.last_mut() {
             Some((_, until)) if !paused => *until = now() + COMES_TO,
             _ => worker.pauses.push((before, Moment::FAR)),
         }
+        pid
     }
 
     /// A worker that stands still.
@@ -218,7 +226,7 @@ impl Worker {
                     acquisitions += 1;
                     self.open.insert(entry.serial, Busy::Holding);
                 }
-                Event::Left { .. } | Event::GaveUp => drop(self.open.remove(&entry.serial)),
+                Event::Left { .. } | Event::GaveUp { .. } => drop(self.open.remove(&entry.serial)),
                 Event::Stood { .. } | Event::Extended { .. } | Event::Wrote { .. } => {}
                 Event::Done => {}
                 Event::Failed { what } => panic!("worker {}: {what}", self.number),

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tenure::engine::Moment;
@@ -27,12 +28,12 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The claim is about to be sent. A patient one waits until it is served.
-    Asked { at: Moment, patient: bool, name: String },
+    Asked { at: Moment, patient: bool, ttl: Duration, name: String },
     /// The engine has said that it stands in line. Only written where the engine is asked through one
     /// that writes it.
     Stood { at: Moment },
     /// Nothing came of it: it was busy, the wait was over, the caller lost interest or nobody answered.
-    GaveUp,
+    GaveUp { at: Moment },
     /// The hold is there and is about to be used.
     Acquired { at: Moment, deadline: Moment, fence: u64, weight: u32, capacity: u32 },
     /// It was seen to last longer.
@@ -92,11 +93,12 @@ impl Reading {
 impl Event {
     fn text(&self) -> String {
         match self {
-            Event::Asked { at, patient, name } => {
-                format!("asked {} {} {name}", at.as_nanos(), u8::from(*patient))
+            Event::Asked { at, patient, ttl, name } => {
+                let ttl = ttl.as_millis();
+                format!("asked {} {} {ttl} {name}", at.as_nanos(), u8::from(*patient))
             }
             Event::Stood { at } => format!("stood {}", at.as_nanos()),
-            Event::GaveUp => "gave-up".to_owned(),
+            Event::GaveUp { at } => format!("gave-up {}", at.as_nanos()),
             Event::Acquired { at, deadline, fence, weight, capacity } => {
                 let [at, deadline] = [at, deadline].map(|moment| moment.as_nanos());
                 format!("acquired {at} {deadline} {fence} {weight} {capacity}")
@@ -121,10 +123,11 @@ fn read(line: &str) -> Option<Entry> {
         "asked" => Event::Asked {
             at: Moment::from_nanos(number()?),
             patient: number()? == 1,
+            ttl: Duration::from_millis(number()?),
             name: words.next()?.to_owned(),
         },
         "stood" => Event::Stood { at: Moment::from_nanos(number()?) },
-        "gave-up" => Event::GaveUp,
+        "gave-up" => Event::GaveUp { at: Moment::from_nanos(number()?) },
         "acquired" => Event::Acquired {
             at: Moment::from_nanos(number()?),
             deadline: Moment::from_nanos(number()?),

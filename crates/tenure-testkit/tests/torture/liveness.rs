@@ -1,8 +1,8 @@
 //! How long a name that somebody wanted stood free.
 //!
-//! Under faults that are dealt all the time anything can be explained. So now and then there is a calm, in
-//! which nothing goes wrong and everybody runs: after a moment to recover, no wanted name may stand free
-//! for longer than a turn that nobody takes.
+//! Faults that are dealt all the time explain much, but not everything: see `ALLOWED_UNDER_FAULTS`. And now and then
+//! there is a calm, in which nothing goes wrong and everybody runs: after a moment to recover, no wanted name may stand
+//! free for longer than a turn that nobody takes.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,6 +22,13 @@ pub(crate) const FAULTS_BETWEEN: u64 = 40;
 const RECOVERY: Duration = Duration::from_millis(2_500);
 /// A turn that nobody takes, and a second.
 const ALLOWED: Duration = FIRST_LIFE.saturating_add(Duration::from_secs(1));
+
+/// A fault comes twice a second, so that a bound for each would grow faster than the time that it bounds. This is one
+/// for the worst that the decks deal at once: a hold that was granted to somebody killed before it was written down
+/// (2.5 s, the longest ttl), a turn for somebody who stands still (its first life, and a second until it is noticed) for
+/// each of the three that can at the same time, and nobody who can write to a file (6 s) twice in a row. Runs see 4 to
+/// 8 s, and 13 s beside a build.
+const ALLOWED_UNDER_FAULTS: Duration = Duration::from_secs(25);
 
 /// What was seen of names that have one holder at a time.
 #[derive(Debug, Default)]
@@ -46,7 +53,14 @@ pub(crate) fn judge(
             continue;
         }
         for (from, until) in free(&mut held, wanted) {
-            seen.longest = seen.longest.max(from.until(until));
+            let free_for = from.until(until);
+            seen.longest = seen.longest.max(free_for);
+            if free_for > ALLOWED_UNDER_FAULTS {
+                let at = from.as_nanos();
+                let wrong =
+                    format!("{name} was wanted and free for {free_for:?} at {at}, under faults");
+                seen.wrong.push(wrong);
+            }
             for (begins, ends) in calms {
                 let (from, until) = (from.max(*begins + RECOVERY), until.min(*ends));
                 let free_for = from.until(until);
@@ -117,8 +131,10 @@ fn a_wanted_name_that_stands_free_in_a_calm_is_found() {
     assert_eq!(judge(12.9, &[calm]).wrong, [""; 0]);
     let late = judge(13.1, &[calm]);
     assert_eq!((late.wrong.len(), late.longest_in_calm.as_millis()), (1, 3_100));
-    // It has a moment to recover, and while things go wrong nobody can tell.
+    // It has a moment to recover, and while things go wrong more than that.
     assert_eq!(judge(13.1, &[(second(9.0), second(20.0))]).wrong, [""; 0]);
     let stormy = judge(13.1, &[]);
     assert_eq!((stormy.wrong.len(), stormy.longest.as_millis()), (0, 3_100));
+    assert_eq!(judge(34.9, &[]).wrong, [""; 0]);
+    assert_eq!(judge(35.1, &[]).wrong.len(), 1);
 }

@@ -143,16 +143,16 @@ impl WorkerState {
         let serial = self.asked.fetch_add(1, Relaxed) + 1;
         let ask = LockRequest::random(rng, self.longest_ttl, serial);
         let (patient, name) = (ask.is_patient(), ask.name.to_owned());
-        self.journal.write(serial, &Event::Asked { at: now(), patient, name });
+        self.journal.write(serial, &Event::Asked { at: now(), patient, ttl: ask.ttl, name });
         match ask.send(&self.tenure).await {
             Ok(Some(hold)) => self.section(serial, &ask, hold, rng).await,
-            Ok(None) => self.journal.write(serial, &Event::GaveUp),
+            Ok(None) => self.journal.write(serial, &Event::GaveUp { at: now() }),
             Err(error) => {
                 let kind = error.kind();
                 if !matches!(kind, ErrorKind::WaitOver | ErrorKind::Unavailable) {
                     self.journal.write(serial, &Event::Failed { what: error.to_string() });
                 }
-                self.journal.write(serial, &Event::GaveUp);
+                self.journal.write(serial, &Event::GaveUp { at: now() });
                 if kind == ErrorKind::Unavailable {
                     tokio::time::sleep(rng.micros(1_000, 20_000)).await;
                 }

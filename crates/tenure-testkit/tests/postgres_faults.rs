@@ -1,0 +1,9 @@
+//! What can go wrong between a client and Postgres, on real servers.
+
+mod connections;
+mod fencing;
+mod refusals;
+mod schema;
+mod standbys;
+mod tls;
+mod waiting;
