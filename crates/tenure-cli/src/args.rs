@@ -1,9 +1,9 @@
-//! From the words of the command line to a [`Command`] and its [`Settings`], in one step.
+//! Parses the command line into a [`Command`] and its [`Settings`], in one step.
 //!
-//! What comes out is valid: commands check nothing again. What is wrong comes out as a [`Failure`] in
-//! the one form that all errors have, so clap's own texts and exit codes never reach the user.
-//! `define` says how flags are made, `given` how their values are read, `refusal` what is said instead
-//! of clap's errors; commands that belong together have a file of their own.
+//! The result is valid: commands check nothing again. An error becomes a [`Failure`], in the one form that all
+//! errors have, so clap's own texts and exit codes never reach the user.
+//! `define` makes flags, `given` reads their values, and `refusal` replaces clap's errors. Commands that belong
+//! together share a file.
 
 mod bench;
 pub(crate) mod claim;
@@ -11,6 +11,8 @@ mod define;
 mod demo;
 mod elect;
 mod given;
+#[cfg(any(feature = "relay", feature = "serve"))]
+mod listening;
 mod look;
 mod once;
 mod refusal;
@@ -18,6 +20,8 @@ mod refusal;
 mod relay;
 pub(crate) mod run;
 mod script;
+#[cfg(feature = "serve")]
+mod serve;
 #[cfg(feature = "top")]
 mod top;
 
@@ -32,9 +36,13 @@ pub(crate) use bench::{Bench, Part, WORKER};
 pub(crate) use define::variable_of;
 pub(crate) use demo::{Demo, Proof, name_of, proof_named};
 pub(crate) use given::{Found, Given, Source, Variables, is_bare, no_unit};
+#[cfg(any(feature = "relay", feature = "serve"))]
+pub(crate) use listening::Listening;
 #[cfg(feature = "relay")]
-pub(crate) use relay::{Listening, Relay};
+pub(crate) use relay::{Relay, TOKEN_LINES};
 pub(crate) use run::Run;
+#[cfg(feature = "serve")]
+pub(crate) use serve::{NewToken, SERVE_TOKEN_LINES, Serve, TokenAction};
 #[cfg(feature = "top")]
 pub(crate) use top::Top;
 
@@ -47,85 +55,93 @@ use crate::settings::Settings;
 use claim::{ClaimArgs, Wait};
 use define::{flag, option, word};
 
-/// What was asked of this process.
+/// What the user asked for.
 #[derive(Debug)]
 pub(crate) enum Invocation {
-    /// Show this text: the help or the version.
+    /// Print this text: the help or the version.
     Print(String),
-    /// Carry this out.
+    /// Run this command.
     Run(Box<Settings>, Command),
 }
 
-/// What to do, by what it needs.
+/// The command, by what it needs.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Run a command while holding a name, while leading, or once. It needs a process without threads.
+    /// Run a command while holding a lock, while leading, or once. Needs a process without threads.
     Run(Box<Run>),
-    /// Something that needs no engine, or sees to that itself.
+    /// A command that needs no engine, or connects to it itself.
     Local(LocalCommand),
-    /// Something to ask of the engine.
+    /// A command that uses the engine.
     Engine(EngineCommand),
-    /// Stand in front of a node. It needs all cores.
+    /// Run the relay. Needs all cores.
     #[cfg(feature = "relay")]
     Relay(Box<Relay>),
+    /// Serve the locks over HTTP. Needs all cores.
+    #[cfg(feature = "serve")]
+    Serve(Box<Serve>),
 }
 
-/// What needs no engine.
+/// Commands that need no engine.
 #[derive(Debug)]
 pub(crate) enum LocalCommand {
-    /// Play proofs.
+    /// Play the proofs.
     Demo(Demo),
     /// Measure the engine.
     Bench(Bench),
-    /// Explain a code or a topic; without one, list them.
+    /// Explain a code or a topic, or list them all.
     Explain(Option<String>),
     /// Show the settings.
     Config,
-    /// Print what a shell needs to complete.
+    /// Print the completions for a shell.
     Completions(Shell),
-    /// Print the manual, of one command or of everything.
+    /// Print the manual of one command, or of all.
     Man(Option<String>),
+    /// Make, list or revoke tokens of clients of `serve`.
+    #[cfg(feature = "serve")]
+    Token(TokenAction),
 }
 
-/// A name, and where it is meant to be.
+/// A name, and its space.
 #[derive(Debug)]
 pub(crate) struct Named {
-    /// The name, as it was typed.
+    /// The name as the user typed it.
     pub(crate) name: String,
-    /// Where; wherever it is if nobody said.
+    /// Its space, if the user said so.
     pub(crate) space: Option<Space>,
 }
 
-/// What is asked of the engine. Names are as they were typed.
+/// Commands that use the engine. Names are as the user typed them.
 #[derive(Debug)]
 pub(crate) enum EngineCommand {
     /// Acquire for a script.
     Acquire(Box<ClaimArgs>),
-    /// Make what a script acquired last so long from now, or its ttl.
+    /// Extend a lock that a script acquired, to this time from now or to its ttl.
     Renew(DetachedClaim, Option<Duration>),
-    /// Release what a script acquired.
+    /// Release a lock that a script acquired.
     Release(DetachedClaim),
-    /// Say whether what a script acquired is still held.
+    /// Check whether a lock that a script acquired is still held.
     Check(DetachedClaim),
     /// Show the names with this prefix.
     Ls(String),
     /// Show everything about a name.
     Show(Named),
-    /// Show who leads; every change of that, if so asked.
+    /// Show who leads, or watch every change.
     Leader { name: String, watch: bool },
-    /// Tell what happens to the names with this prefix, looking so often.
+    /// Print what happens to the names with this prefix, checked at this interval.
     Watch(String, Duration),
     /// Show it live.
     #[cfg(feature = "top")]
     Top(Top),
     /// Wait until a name is free.
     Wait(Named, Wait),
-    /// End a hold by force, or say what that would mean.
+    /// End a hold by force, or show what that would do.
     Break(Break),
-    /// Forget what is remembered of a once, or say what that would mean.
+    /// Forget the record of a once, or show what that would do.
     Forget(Forget),
-    /// Say whether the engine is fit for locks, in one line if so asked.
+    /// Check whether the engine is fit for locks; `brief` prints one line.
     Doctor { brief: bool },
+    /// Make what the engine needs; `print` only prints it.
+    Setup { print: bool },
 }
 
 const MORE: &str = "\
@@ -135,7 +151,7 @@ prevent.
 
 Exit codes: `tenure help exit-codes`. What a lock cannot do: `tenure explain fencing`.";
 
-/// The whole definition of the command line.
+/// The complete definition of the command line.
 pub(crate) fn define() -> Words {
     Words::new("tenure")
         .version(env!("CARGO_PKG_VERSION"))
@@ -150,6 +166,7 @@ pub(crate) fn define() -> Words {
         .subcommands(script::define_commands())
         .subcommands(look::define_commands())
         .subcommands(define_live())
+        .subcommands(define_serve())
         .subcommand(define_relay())
         .subcommand(demo::define())
         .subcommand(bench::define())
@@ -164,13 +181,21 @@ fn define_live() -> Vec<Words> {
     ]
 }
 
+/// The server, if it was built in.
+fn define_serve() -> Vec<Words> {
+    #[cfg(feature = "serve")]
+    return serve::define_commands().into();
+    #[cfg(not(feature = "serve"))]
+    Vec::new()
+}
+
 /// The relay.
 #[cfg(feature = "relay")]
 fn define_relay() -> Words {
     relay::define()
 }
 
-/// A build without the relay has the command, too: it says how to get it.
+/// A build without the relay has the command as well: it says how to get the relay.
 #[cfg(not(feature = "relay"))]
 fn define_relay() -> Words {
     let rest = Arg::new("rest").num_args(..).trailing_var_arg(true).allow_hyphen_values(true);
@@ -189,7 +214,7 @@ fn no_relay() -> Failure {
     )
 }
 
-/// What every command takes.
+/// The flags that every command takes.
 fn define_settings() -> Vec<Arg> {
     let all = [
         option(
@@ -239,7 +264,7 @@ fn define_local() -> [Words; 5] {
     ]
 }
 
-/// Reads the arguments, the first of which is the program's own name.
+/// Parses the arguments, of which the first is the name of the program.
 pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Invocation, Failure> {
     let mut words = define();
     let matches = match words.try_get_matches_from_mut(&args) {
@@ -260,8 +285,7 @@ pub(crate) fn parse(args: Vec<OsString>, variables: &Variables) -> Result<Invoca
     Ok(Invocation::Run(Box::new(settings), read(name, &given, &args)?))
 }
 
-/// Reads all that variables say, as the commands that take it would. The first that one of them would
-/// refuse is the error.
+/// Reads all variables as the commands that take them would. Returns the first error.
 pub(crate) fn check(variables: &Variables) -> Result<(), Failure> {
     for command in define().get_subcommands() {
         let mut line = vec!["tenure", command.get_name()];
@@ -290,6 +314,8 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
         "relay" => return Ok(Command::Relay(Box::new(Relay::read(given)?))),
         #[cfg(not(feature = "relay"))]
         "relay" => return Err(no_relay()),
+        #[cfg(feature = "serve")]
+        "serve" => return Ok(Command::Serve(Box::new(Serve::read(given)?))),
         "leader" => {
             EngineCommand::Leader { name: given.name()?, watch: given.flag("watch")?.value }
         }
@@ -309,6 +335,7 @@ fn read(name: &str, given: &Given<'_>, args: &[OsString]) -> Result<Command, Fai
         "break" => EngineCommand::Break(look::read_break(given)?),
         "forget" => EngineCommand::Forget(look::read_forget(given)?),
         "doctor" => EngineCommand::Doctor { brief: given.flag("brief")?.value },
+        "setup" => EngineCommand::Setup { print: given.flag("print")?.value },
         _ => return read_local(name, given).map(Command::Local),
     };
     Ok(Command::Engine(ask))
@@ -322,8 +349,10 @@ fn read_local(name: &str, given: &Given<'_>) -> Result<LocalCommand, Failure> {
         "config" => LocalCommand::Config,
         "completions" => LocalCommand::Completions(read_shell(given)?),
         "man" => LocalCommand::Man(given.word("topic")?),
+        #[cfg(feature = "serve")]
+        "token" => LocalCommand::Token(TokenAction::read(given)?),
         other => {
-            // Clap knows the commands, so this is a definition without a reading.
+            // Clap only accepts known commands, so this one is defined but not read.
             let what = format!("the command {} is defined but not handled", quoted(other));
             return Err(Failure::new(
                 INTERNAL,
@@ -347,7 +376,7 @@ fn read_shell(given: &Given<'_>) -> Result<Shell, Failure> {
     })
 }
 
-/// The help of everything or of one command; `None` if it is no command but perhaps a topic.
+/// The help, of all or of one command; `None` if there is no such command, but maybe a topic.
 fn help(topic: Option<String>, words: &mut Words) -> Option<String> {
     let Some(topic) = topic else { return Some(words.render_help().to_string()) };
     words.build();

@@ -1,4 +1,4 @@
-//! From the arguments to a claim in line, and the error if it is refused.
+//! Makes a claim from the arguments, and the error if it is refused.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::failure::{BUSY, Failure, USAGE};
 use crate::output::{clean, precise, quoted, span, typed};
 use crate::settings::Settings;
 
-/// A claim that stands in line.
+/// A claim that waits in line.
 pub(crate) type Joined = Pin<Box<dyn Future<Output = tenure::Result<Hold>> + Send>>;
 
 /// The longest text that the library keeps, in bytes.
 const LONGEST_TEXT: usize = 256;
-/// How long it may take to see who holds a name that was not had.
+/// How long it may take to find out who holds a name that was not acquired.
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
 
 impl ClaimArgs {
-    /// How to ask, with the engine's defaults for what was not said. `more` is what tenure itself says
-    /// about the claim, under the keys that it keeps for that.
+    /// The options of the claim, with the engine's defaults for what was not given. `more` are details that
+    /// tenure adds under its own keys.
     pub(crate) fn options(&self, tenure: &Tenure, more: &[(&str, String)]) -> Options {
         let mut options = tenure.defaults();
         options.ttl = self.ttl.unwrap_or(options.ttl);
@@ -48,7 +48,7 @@ impl ClaimArgs {
         options
     }
 
-    /// Takes the place in line now, and returns the future that waits for the turn.
+    /// Takes the place in line now, and returns a future that waits for the turn.
     pub(crate) fn join(&self, tenure: &Tenure, settings: &Settings, options: Options) -> Joined {
         let name = settings.full_name(&self.name);
         match self.kind {
@@ -59,7 +59,7 @@ impl ClaimArgs {
         }
     }
 
-    /// What to say when the claim was refused: by whom it is held, or how others use the name.
+    /// The failure for a claim that was refused: who holds the name, or how others use it.
     pub(crate) async fn refused(
         &self,
         error: &Error,
@@ -68,7 +68,7 @@ impl ClaimArgs {
     ) -> Failure {
         let view = match error.kind() {
             ErrorKind::WaitOver | ErrorKind::Conflict => {
-                // The wait is over: an engine that is slow now is not waited for.
+                // The wait is over: do not wait for a slow engine as well.
                 let seen = tenure.inspect(settings.full_name(&self.name));
                 let seen = tokio::time::timeout(LONGEST_LOOK, seen).await;
                 seen.ok().and_then(|seen| seen.ok().flatten())
@@ -110,7 +110,7 @@ impl ClaimArgs {
             _ => ("a lock", show),
         };
         if asked.starts_with(is) {
-            // It has changed since: what the library said is all that is known.
+            // It has changed since: only the library's error is left.
             return Failure::new(
                 USAGE,
                 format!("others use {name} in a different way"),
@@ -128,8 +128,8 @@ impl ClaimArgs {
     }
 }
 
-/// Others hold it: who, since when, and what to do.
-/// `said` is what the library knows, for when nothing better is.
+/// The failure for a name that others hold: who, since when, and what to do. `said` is the library's error, in
+/// case nothing better is known.
 pub(crate) fn busy(name: &str, wait: Wait, said: String, view: Option<&View>) -> Failure {
     let why = match wait {
         Wait::No => "you asked not to wait".to_owned(),
@@ -147,19 +147,19 @@ pub(crate) fn busy(name: &str, wait: Wait, said: String, view: Option<&View>) ->
             let left = span(holder.remaining);
             (format!("busy: {} is {held}, {left} left unless renewed", quoted(name)), why)
         }
-        // It has moved on, or the engine does not answer: the library knows what it saw last.
+        // The holder has changed, or the engine does not answer: the library knows what it saw last.
         None => (format!("busy: {}", quoted(name)), said),
     };
     Failure::new(BUSY, what, why, help).code("T010")
 }
 
-/// What tenure itself says about a claim: the host and the process that it is for.
+/// The details that tenure adds to a claim: the host, and the process that it is for.
 pub(crate) fn origin(pid: u32) -> Vec<(&'static str, String)> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     vec![("host", host), ("pid", pid.to_string())]
 }
 
-/// Text that the library accepts: short enough, and nothing in it that controls a terminal.
+/// Makes text acceptable to the library: short enough, and without control characters.
 fn fitted(text: &str) -> String {
     let mut text = clean(text);
     while text.len() > LONGEST_TEXT {

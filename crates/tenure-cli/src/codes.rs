@@ -1,10 +1,10 @@
-//! The codes of errors that have one, and the topics, with what there is to say about them.
+//! The error codes and topics, with their explanations.
 
-/// One error that has a code.
+/// An error that has a code.
 pub(crate) struct Code {
     /// The code.
     pub(crate) code: &'static str,
-    /// What it is, in a line.
+    /// A title, in one line.
     pub(crate) title: &'static str,
     /// Why it happens.
     pub(crate) why: &'static str,
@@ -51,7 +51,8 @@ pub(crate) const CODES: &[Code] = &[
         code: "T011",
         title: "you already hold it",
         why: "This runs inside a `tenure run` that holds the lock and waits for this to end (TENURE_WITHIN says so). Waiting\n\
-              for the lock would never end, however many other locks are held in between.",
+              for the lock would never end, however many other locks are held in between; nor would waiting behind somebody who\n\
+              waits for it, such as a writer behind the reader around this.",
         next: "Remove the inner one, or use another name.",
     },
     Code {

@@ -1,4 +1,4 @@
-//! One file a command. Each is given its arguments, the settings and where to write.
+//! One file for each command. Each command gets its arguments, the settings and a writer.
 
 pub(crate) mod acquire;
 pub(crate) mod bench;
@@ -16,7 +16,12 @@ pub(crate) mod man;
 pub(crate) mod relay;
 pub(crate) mod release;
 pub(crate) mod renew;
+#[cfg(feature = "serve")]
+pub(crate) mod serve;
+pub(crate) mod setup;
 pub(crate) mod show;
+#[cfg(feature = "serve")]
+pub(crate) mod token;
 #[cfg(feature = "top")]
 pub(crate) mod top;
 pub(crate) mod wait;

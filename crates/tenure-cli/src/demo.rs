@@ -1,28 +1,28 @@
-//! `tenure demo`: proofs of what tenure does, played by real processes.
+//! `tenure demo`: proofs of what tenure does, run by real processes.
 //!
-//! Each proof has a file of its own and two sides, without and with: the same work, and what was seen
-//! of it. The side without only reports, because a race may go well by luck; the side with must hold
-//! every time. A proof's file has both ends of it: what the demo does, and what its processes do.
+//! Each proof has its own file and two sides, without and with tenure: the same work, and what happened. The side
+//! without only reports, because a race may go well by luck; the side with must hold every time. A proof's file has
+//! both ends of it: what the demo does, and what its processes do.
 //!
-//! - `stage`: the folder, the engine, signals. `crew`: the processes as the demo sees them.
-//! - `player`: such a process. `record`: what processes share. `naive`: a lock as it is often written.
+//! - `environment`: the folder, the engine, signals. `processes`: the processes as the demo sees them.
+//! - `participant`: such a process. `record`: what processes share. `naive`: a lock as it is often written.
 //! - `screen`: what is printed.
 
 mod booking;
 mod crash;
-mod crew;
+mod environment;
 mod handover;
 mod leader;
 mod naive;
 mod order;
-mod player;
+mod participant;
+mod processes;
 mod race;
 mod record;
 #[cfg(feature = "relay")]
 mod relay;
 mod screen;
 mod slots;
-mod stage;
 mod stolen;
 mod webhook;
 
@@ -36,44 +36,44 @@ use crate::failure::{Exit, Failure, NO, OK, Stop};
 use crate::output::json::Object;
 use crate::output::{Paint, table};
 use crate::settings::Settings;
-use player::Player;
-pub(crate) use player::take_part;
+use environment::{Environment, Interrupted};
+use participant::Participant;
+pub(crate) use participant::take_part;
 use screen::{Mode, Screen};
-use stage::{Interrupted, Stage};
 
-/// How long a proof waits for anything to happen. A lock that does not work must not make it hang.
+/// How long a proof waits for anything. A lock that does not work must not make it hang.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const CLOSING: &str = "\
 Next: `tenure run hello -- sleep 60` in two terminals, and Ctrl-C in the first.
 What a lock cannot do: `tenure explain fencing`.";
 
-/// One thing that tenure promises, with and without it.
+/// One promise of tenure, shown with and without it.
 struct Act {
-    /// What is played, in one sentence.
+    /// What is shown, in one sentence.
     title: &'static str,
-    /// The lines of Rust that make the difference. They stand in the proof's own code as well.
+    /// The lines of Rust that make the difference. The proof runs these very lines.
     lines: [&'static str; 3],
 }
 
-/// What became of one side; an error means that it could not be played to its end.
+/// The result of one side; an error means that it could not be completed.
 type Played = Result<Seen, Trouble>;
 type Trouble = Box<dyn Error + Send + Sync>;
 
-/// What was seen of one side.
+/// What happened on one side.
 #[derive(Debug)]
 struct Seen {
-    /// What was seen, in a few words: all that the table has room for.
+    /// The result in a few words, for the table.
     brief: String,
-    /// What there is to say besides.
+    /// Additional text.
     more: String,
-    /// Whether it is what was promised.
+    /// Whether the promise was kept.
     held: bool,
     /// The same in numbers.
     facts: Vec<(&'static str, u64)>,
 }
 
-/// What was seen of a proof.
+/// The results of a proof.
 struct Row {
     proof: Proof,
     without: Seen,
@@ -81,63 +81,67 @@ struct Row {
     took: Duration,
 }
 
-/// Plays the proofs, prints what was seen, and fails if one of them did not hold.
+/// Runs the proofs, prints the results, and fails if one of them did not hold.
 pub(crate) fn run(demo: &Demo, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     let began = Instant::now();
     let mode = Mode::of_stdout(settings.json.value, settings.quiet.value);
-    let mut stage = Stage::new(settings, demo.count, Screen::new(out, mode))?;
-    stage.screen.line(&opening(&stage, settings))?;
+    let mut environment = Environment::new(settings, demo.count, Screen::new(out, mode))?;
+    environment.screen.line(&opening(&environment, settings))?;
     let (mut rows, paint) = (Vec::new(), settings.paint());
     for &proof in &demo.proofs {
-        match play(proof, &mut stage, paint)? {
+        match play(proof, &mut environment, paint)? {
             Ok(row) => rows.push(row),
             Err(Interrupted(signal)) => {
-                stage.screen.clear()?;
+                environment.screen.clear()?;
                 return Ok(Exit(128 + signal));
             }
         }
     }
-    print_table(&rows, paint, &mut stage.screen)?;
+    print_table(&rows, paint, &mut environment.screen)?;
     judge(&rows)?;
     let (count, took) = (rows.len(), began.elapsed().as_secs_f64());
-    stage.screen.line(&format!("\n{count} of {count} held, in {took:.1} s.\n{CLOSING}"))?;
+    environment.screen.line(&format!("\n{count} of {count} held, in {took:.1} s.\n{CLOSING}"))?;
     Ok(OK)
 }
 
-fn opening(stage: &Stage<'_>, settings: &Settings) -> String {
-    let engine = match stage.is_own() {
+fn opening(environment: &Environment<'_>, settings: &Settings) -> String {
+    let engine = match environment.is_own() {
         true => "a temporary file, without a server".to_owned(),
         false => settings.address.shown(),
     };
     format!("What locks prevent, shown by real processes on {engine}.\n")
 }
 
-/// Plays both sides of a proof, with a line for each as soon as it is known.
-fn play(proof: Proof, stage: &mut Stage<'_>, paint: Paint) -> io::Result<Result<Row, Interrupted>> {
+/// Runs both sides of a proof, and prints a line for each as soon as it is known.
+fn play(
+    proof: Proof,
+    environment: &mut Environment<'_>,
+    paint: Paint,
+) -> io::Result<Result<Row, Interrupted>> {
     let (began, act) = (Instant::now(), act_of(proof));
-    stage.screen.line(&format!("{}: {}", paint.strong(&name_of(proof)), act.title))?;
+    environment.screen.line(&format!("{}: {}", paint.strong(&name_of(proof)), act.title))?;
     let mut sides = Vec::new();
     for (side, play) in [("without", without as fn(_, &mut _) -> _), ("with", with)] {
-        stage.screen.progress(&format!("  {side:8} …"));
-        let seen = match play(proof, stage) {
+        environment.screen.progress(&format!("  {side:8} …"));
+        let seen = match play(proof, environment) {
             Ok(seen) => seen,
             Err(trouble) => match trouble.downcast::<Interrupted>() {
                 Ok(interrupted) => return Ok(Err(*interrupted)),
                 Err(trouble) => Seen::failed(&trouble),
             },
         };
-        stage.screen.line(&format!("  {side:8} {seen}"))?;
+        environment.screen.line(&format!("  {side:8} {seen}"))?;
         sides.push(seen);
     }
     for line in act.lines {
-        stage.screen.line(&format!("           | {line}"))?;
+        environment.screen.line(&format!("           | {line}"))?;
     }
-    stage.screen.line("")?;
+    environment.screen.line("")?;
     let (Some(with), Some(without)) = (sides.pop(), sides.pop()) else {
         return Err(io::Error::other("a side is missing"));
     };
     let row = Row { proof, without, with, took: began.elapsed() };
-    stage.screen.object(row.object())?;
+    environment.screen.object(row.object())?;
     Ok(Ok(row))
 }
 
@@ -157,53 +161,53 @@ fn act_of(proof: Proof) -> Act {
     }
 }
 
-fn without(proof: Proof, stage: &mut Stage<'_>) -> Played {
+fn without(proof: Proof, environment: &mut Environment<'_>) -> Played {
     match proof {
-        Proof::Race => race::without(stage),
-        Proof::Booking => booking::without(stage),
-        Proof::Stolen => stolen::without(stage),
-        Proof::Crash => crash::without(stage),
-        Proof::Slots => slots::without(stage),
-        Proof::Order => order::without(stage),
-        Proof::Handover => handover::without(stage),
-        Proof::Leader => leader::without(stage),
-        Proof::Webhook => webhook::without(stage),
+        Proof::Race => race::without(environment),
+        Proof::Booking => booking::without(environment),
+        Proof::Stolen => stolen::without(environment),
+        Proof::Crash => crash::without(environment),
+        Proof::Slots => slots::without(environment),
+        Proof::Order => order::without(environment),
+        Proof::Handover => handover::without(environment),
+        Proof::Leader => leader::without(environment),
+        Proof::Webhook => webhook::without(environment),
         #[cfg(feature = "relay")]
-        Proof::Relay => relay::without(stage),
+        Proof::Relay => relay::without(environment),
     }
 }
 
-fn with(proof: Proof, stage: &mut Stage<'_>) -> Played {
+fn with(proof: Proof, environment: &mut Environment<'_>) -> Played {
     match proof {
-        Proof::Race => race::with(stage),
-        Proof::Booking => booking::with(stage),
-        Proof::Stolen => stolen::with(stage),
-        Proof::Crash => crash::with(stage),
-        Proof::Slots => slots::with(stage),
-        Proof::Order => order::with(stage),
-        Proof::Handover => handover::with(stage),
-        Proof::Leader => leader::with(stage),
-        Proof::Webhook => webhook::with(stage),
+        Proof::Race => race::with(environment),
+        Proof::Booking => booking::with(environment),
+        Proof::Stolen => stolen::with(environment),
+        Proof::Crash => crash::with(environment),
+        Proof::Slots => slots::with(environment),
+        Proof::Order => order::with(environment),
+        Proof::Handover => handover::with(environment),
+        Proof::Leader => leader::with(environment),
+        Proof::Webhook => webhook::with(environment),
         #[cfg(feature = "relay")]
-        Proof::Relay => relay::with(stage),
+        Proof::Relay => relay::with(environment),
     }
 }
 
-/// What a process of a proof does.
-async fn work(words: &[&str], player: &mut Player) -> Result<(), Trouble> {
+/// The work of a process in a proof.
+async fn work(words: &[&str], participant: &mut Participant) -> Result<(), Trouble> {
     let Some((name, rest)) = words.split_first() else { return Err(no_such_part(words)) };
     match proof_named(name).ok_or_else(|| no_such_part(words))? {
-        Proof::Race => race::work(player, rest).await,
-        Proof::Booking => booking::work(player, rest).await,
-        Proof::Stolen => stolen::work(player, rest).await,
-        Proof::Crash => crash::work(player, rest).await,
-        Proof::Slots => slots::work(player, rest).await,
-        Proof::Order => order::work(player, rest).await,
-        Proof::Handover => handover::work(player, rest).await,
-        Proof::Leader => leader::work(player, rest).await,
-        Proof::Webhook => webhook::work(player, rest).await,
+        Proof::Race => race::work(participant, rest).await,
+        Proof::Booking => booking::work(participant, rest).await,
+        Proof::Stolen => stolen::work(participant, rest).await,
+        Proof::Crash => crash::work(participant, rest).await,
+        Proof::Slots => slots::work(participant, rest).await,
+        Proof::Order => order::work(participant, rest).await,
+        Proof::Handover => handover::work(participant, rest).await,
+        Proof::Leader => leader::work(participant, rest).await,
+        Proof::Webhook => webhook::work(participant, rest).await,
         #[cfg(feature = "relay")]
-        Proof::Relay => relay::work(player, rest).await,
+        Proof::Relay => relay::work(participant, rest).await,
     }
 }
 
@@ -223,7 +227,7 @@ fn print_table(rows: &[Row], paint: Paint, screen: &mut Screen<'_>) -> io::Resul
     screen.line(String::from_utf8_lossy(&text).trim_end())
 }
 
-/// One failed proof fails the demo, whatever the others showed.
+/// One failed proof fails the demo, no matter what the others showed.
 fn judge(rows: &[Row]) -> Result<(), Failure> {
     let failed = rows.iter().filter(|row| !row.held()).map(|row| name_of(row.proof));
     let failed: Vec<_> = failed.collect();
@@ -236,7 +240,7 @@ fn judge(rows: &[Row]) -> Result<(), Failure> {
     ))
 }
 
-/// A time as it was measured.
+/// A measured time.
 fn measured(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{:.1} ms", time.as_secs_f64() * 1000.0),
@@ -260,12 +264,12 @@ impl Row {
 }
 
 impl Seen {
-    /// Something to report, whatever it is.
+    /// A result that is only reported.
     fn report(brief: impl Into<String>, more: impl Into<String>) -> Seen {
         Seen::check(true, brief, more)
     }
 
-    /// Something that tenure promises, and whether it was kept.
+    /// A result that tenure promises, and whether it was kept.
     fn check(held: bool, brief: impl Into<String>, more: impl Into<String>) -> Seen {
         Seen { brief: brief.into(), more: more.into(), held, facts: Vec::new() }
     }
@@ -274,7 +278,7 @@ impl Seen {
         Seen::check(false, "did not finish", trouble.to_string())
     }
 
-    /// The same with a number.
+    /// Adds a number.
     fn fact(mut self, key: &'static str, value: u64) -> Seen {
         self.facts.push((key, value));
         self
@@ -321,7 +325,7 @@ mod tests {
         );
     }
 
-    /// The lines that are shown are not written for show: the proof runs them.
+    /// The lines that are printed are the ones that the proof runs.
     #[test]
     fn the_lines_that_are_shown_are_those_that_are_played() {
         for (act, source) in [

@@ -1,4 +1,4 @@
-//! A claim that another process acquired: where `renew`, `release` and `check` take it from.
+//! A claim that another process acquired, for `renew`, `release` and `check`.
 //!
 //! It is a secret, so it comes from the environment or from standard input, and never from the command
 //! line, which everyone on this host can see.
@@ -12,13 +12,13 @@ use crate::failure::{CONFIGURATION, Failure, NO, USAGE};
 use crate::output::{quoted, typed};
 use crate::settings::Settings;
 
-/// More than any claim has, in bytes.
+/// More bytes than any claim has.
 const MOST: u64 = 4096;
 
-/// Which hold is meant, and where its claim is.
+/// The name of the hold, and where to read its claim from.
 #[derive(Debug)]
 pub(crate) struct DetachedClaim {
-    /// What is held, as it was typed.
+    /// The name as the user typed it.
     pub(crate) name: String,
     /// Whether the claim comes from standard input instead of `TENURE_CLAIM`.
     pub(crate) from_stdin: bool,
@@ -55,7 +55,7 @@ impl DetachedClaim {
         })
     }
 
-    /// What to say when the hold has ended, or whatever else the error is about.
+    /// The failure for a hold that has ended, or for any other error.
     pub(crate) fn ended(&self, error: &Error, settings: &Settings) -> Failure {
         if error.kind() != ErrorKind::Lost {
             return engine::failure(error, settings);

@@ -1,4 +1,4 @@
-//! The way to the engine, and what its errors mean to people.
+//! Connects to the engine, and translates its errors for people.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -15,25 +15,36 @@ use crate::failure::{
 use crate::output::{clean_sentence, precise, quoted};
 use crate::settings::{Address, Settings};
 
-/// What a URL can begin with.
-const SCHEMES: [&str; 7] =
-    ["file", "memory", "redis", "rediss", "redis+unix", "redis-sentinel", "redis-cluster"];
+/// The schemes of URLs.
+const SCHEMES: [&str; 11] = [
+    "file",
+    "http",
+    "https",
+    "memory",
+    "postgres",
+    "postgresql",
+    "redis",
+    "rediss",
+    "redis+unix",
+    "redis-sentinel",
+    "redis-cluster",
+];
 
-/// A runtime on this thread. Commands that need none start none: starting must not cost time, and
-/// `run` forks before there is a thread.
+/// A runtime on this thread. Commands that need none start none, so that they start quickly, and because `run`
+/// forks before there is a thread.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     has_room().map_err(not_started)?;
     Builder::new_current_thread().enable_all().build().map_err(not_started)
 }
 
-/// A runtime on all cores, for what serves others.
-#[cfg(feature = "relay")]
+/// A runtime on all cores, for serving others.
+#[cfg(any(feature = "relay", feature = "serve"))]
 pub(crate) fn runtime_on_all_cores() -> Result<Runtime, Failure> {
     has_room().map_err(not_started)?;
     Builder::new_multi_thread().enable_all().build().map_err(not_started)
 }
 
-/// Without a descriptor for the signals of its process a runtime panics; this says so instead.
+/// A runtime panics if it has no descriptor for the signals of its process; this returns an error instead.
 fn has_room() -> io::Result<()> {
     let _as_many_as_it_takes: [File; 8] = {
         let open = || File::open("/dev/null");
@@ -51,19 +62,19 @@ fn not_started(error: io::Error) -> Failure {
     )
 }
 
-/// Connects to the engine that the settings name, which must be there, and one that processes share.
+/// Connects to the engine of the settings. It must be reachable, and shared by processes.
 pub(crate) async fn connect(settings: &Settings) -> Result<Tenure, Failure> {
     check_shared(settings)?;
     connect_alone(settings).await
 }
 
-/// The same for a command that can be alone: one that measures, or that serves others from one process.
+/// The same for a command that may be alone: one that measures, or serves others from a single process.
 pub(crate) async fn connect_alone(settings: &Settings) -> Result<Tenure, Failure> {
     prepare(settings)?;
     connect_quietly(settings).await
 }
 
-/// The same for what may go on without the engine: then that need not be there yet.
+/// The same for a service that can continue without the engine, which then need not be reachable yet.
 #[cfg(feature = "relay")]
 pub(crate) async fn connect_to_serve(
     settings: &Settings,
@@ -78,13 +89,13 @@ pub(crate) async fn connect_to_serve(
     connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
 }
 
-/// Connects for a claim, which waits for an engine that is not there yet as long as for its turn.
+/// Connects for a claim, which waits for an engine that is not reachable yet for as long as for its turn.
 pub(crate) async fn connect_to_claim(settings: &Settings) -> Result<Tenure, Failure> {
     check_shared(settings)?;
     connect_at(settings, settings.address.url()?).await
 }
 
-/// A lock in the memory of a process that is about to end would protect nothing.
+/// A lock in the memory of a process that is about to exit would protect nothing.
 fn check_shared(settings: &Settings) -> Result<(), Failure> {
     if settings.address.scheme() != Some("memory") {
         return Ok(());
@@ -98,8 +109,8 @@ fn check_shared(settings: &Settings) -> Result<(), Failure> {
     ))
 }
 
-/// The same for a process that does not stand alone: where an engine ends what a process holds when
-/// that has ended, `guard` must have ended too.
+/// The same for a process with a guard: if the engine ends the claims of a process that has exited, `guard` must
+/// have exited, too.
 pub(crate) async fn connect_guarded(settings: &Settings, guard: Pid) -> Result<Tenure, Failure> {
     check_shared(settings)?;
     let url = settings.address.url()?;
@@ -112,7 +123,7 @@ pub(crate) async fn connect_guarded(settings: &Settings, guard: Pid) -> Result<T
     }
 }
 
-/// Looks at the engine that the settings name, also at one that lets nobody connect.
+/// Examines the engine of the settings, even one that refuses connections.
 pub(crate) async fn examine(settings: &Settings) -> Result<Vec<Finding>, Failure> {
     let url = settings.address.url()?;
     prepare(settings)?;
@@ -120,7 +131,7 @@ pub(crate) async fn examine(settings: &Settings) -> Result<Vec<Finding>, Failure
     Tenure::examine_at(url).await.map_err(|error| {
         let failure = not_connected(&error, settings, began.elapsed());
         match failure.code {
-            // What asks for the doctor elsewhere has been to it.
+            // The usual help is to run the doctor, which this is.
             Some("T003") => Failure { help: not_examined_help(), ..failure },
             _ => failure,
         }
@@ -134,7 +145,7 @@ async fn connect_at(settings: &Settings, url: &str) -> Result<Tenure, Failure> {
     connected.map_err(|error| not_connected(&error, settings, began.elapsed()))
 }
 
-/// Connects without a remark: whoever asks has had them.
+/// Connects without printing notes: the user has seen them.
 pub(crate) async fn connect_quietly(settings: &Settings) -> Result<Tenure, Failure> {
     let (began, url) = (Instant::now(), settings.address.url()?);
     let connected = async {
@@ -144,14 +155,14 @@ pub(crate) async fn connect_quietly(settings: &Settings) -> Result<Tenure, Failu
     connected.await.map_err(|error| not_connected(&error, settings, began.elapsed()))
 }
 
-/// Whatever the URL says of outages: a command runs with its hold, and never without.
+/// Ignores the URL's outage policy: a command runs with its lock, and never without.
 fn closed(tenure: Tenure) -> tenure::Result<Tenure> {
     let mut options = tenure.defaults();
     options.on_outage = OnOutage::Closed;
     tenure.with_defaults(options)
 }
 
-/// What is wrong with the address before anyone was asked, and what is to be said about it.
+/// Checks the address before connecting, and prints notes about it.
 fn prepare(settings: &Settings) -> Result<(), Failure> {
     let Settings { address, .. } = settings;
     check_scheme(address)?;
@@ -159,7 +170,7 @@ fn prepare(settings: &Settings) -> Result<(), Failure> {
     let notes = settings.notes();
     if address.is_seen_by_others() {
         notes.say(
-            "other users can see the password in --url in the process list; set TENURE_URL instead",
+            "other users can see the password of the URL in the process list; set TENURE_URL instead",
         );
     }
     if io::stderr().is_terminal() && address.is_new_default() {
@@ -169,7 +180,7 @@ fn prepare(settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why there is no way to the engine.
+/// Why the engine cannot be connected to.
 fn not_connected(error: &Error, settings: &Settings, took: Duration) -> Failure {
     let (engine, why) = (settings.address.shown(), reason(error));
     let file = settings.address.scheme() == Some("file");
@@ -197,11 +208,11 @@ fn not_connected(error: &Error, settings: &Settings, took: Duration) -> Failure 
     }
 }
 
-/// What an error of the library means, for all that has no better explanation of its own.
+/// The failure for an error of the library that has no better explanation.
 pub(crate) fn failure(error: &Error, settings: &Settings) -> Failure {
     let (engine, why) = (settings.address.shown(), reason(error));
     match error.kind() {
-        // A file that was deleted while it was used is closed for good.
+        // A file that was deleted while it was in use is closed for good.
         ErrorKind::Unavailable | ErrorKind::Closed => {
             let what = format!("engine unreachable: {engine}");
             Failure::new(UNREACHABLE, what, why, unreachable_help()).code("T003")
@@ -235,17 +246,17 @@ pub(crate) fn failure(error: &Error, settings: &Settings) -> Failure {
     }
 }
 
-/// Why it failed. What was asked, and of which engine, the reader knows.
+/// Why it failed, without the operation and the engine, which the user knows.
 pub(crate) fn reason(error: &Error) -> String {
     clean_sentence(error.reason())
 }
 
-/// What the library advises, or else this.
+/// The library's advice, or `otherwise`.
 fn advice(error: &Error, otherwise: &str) -> String {
     clean_sentence(error.advice().unwrap_or(otherwise))
 }
 
-/// Many have the address of their server in another variable, which is not read.
+/// Whether another variable, which is not read, has the address of a server.
 pub(crate) fn has_another_address() -> bool {
     std::env::var_os("REDIS_URL").is_some() && std::env::var_os("TENURE_URL").is_none()
 }
@@ -273,13 +284,13 @@ fn unreachable_help() -> String {
     }
 }
 
-/// Refuses what no engine is called, with the nearest that one is.
+/// Refuses an unknown scheme, and suggests the most similar one.
 fn check_scheme(address: &Address) -> Result<(), Failure> {
     let scheme = address.scheme();
     if scheme.is_some_and(|scheme| SCHEMES.contains(&scheme)) {
         return Ok(());
     }
-    // Without a scheme anything may be a password.
+    // Without a scheme, any of it may be a password.
     let what = match scheme {
         Some(scheme) => format!("unknown engine {}", quoted(scheme)),
         None => "the URL does not name an engine".to_owned(),
@@ -292,7 +303,7 @@ fn check_scheme(address: &Address) -> Result<(), Failure> {
     Err(Failure::new(USAGE, what, format!("engines: {}", SCHEMES.join(", ")), help).code("T004"))
 }
 
-/// A span of time in the URL needs a unit, and the library's words for that have no code.
+/// Checks that durations in the URL have a unit: the library's error for that has no code.
 fn check_units(address: &Address) -> Result<(), Failure> {
     let spans = ["ttl", "wait", "renew_every", "max_hold", "hold_for"];
     let fields = address.fields().into_iter();

@@ -1,6 +1,6 @@
-//! What is known about a name and about those who hold it or wait for it, as commands show it.
+//! What is known about a name, its holders and its waiters, as commands show it.
 //!
-//! `run` and `acquire` say in the meta of their claim what the engine does not know: the command, the
+//! `run` and `acquire` add to the meta of their claim what the engine does not know: the command, the
 //! host, the process, the ttl. Other users of the library need not, so all of that may be missing.
 
 use std::time::{Duration, SystemTime};
@@ -13,10 +13,10 @@ use crate::output::{clean, span};
 use crate::run;
 use crate::settings::Settings;
 
-/// What a read-write lock has for a capacity; no semaphore can.
+/// The capacity of a read-write lock. No semaphore can have it.
 const RWLOCK: u32 = 1 << 20;
 
-/// What a name is, as far as its space and its capacity say so.
+/// The kind of a name, as far as its space and capacity reveal it.
 pub(crate) fn kind(view: &View) -> &'static str {
     match (view.name.space(), view.capacity) {
         (Space::Election, _) => "leader",
@@ -66,7 +66,7 @@ pub(crate) fn remembered(record: &OnceRecord) -> String {
     format!("{what}, and is remembered for another {left}")
 }
 
-/// What is remembered of a once, as an object.
+/// The record of a once, as an object.
 fn record_object(record: &OnceRecord) -> Object {
     let object = Object::new()
         .flag("settled", record.outcome.is_some())
@@ -83,7 +83,7 @@ fn record_object(record: &OnceRecord) -> Object {
     }
 }
 
-/// Whether one more could have it at once.
+/// Whether one more claim could be granted at once.
 pub(crate) fn is_free(view: &View) -> bool {
     let held = weight_held(view);
     let room = if kind(view) == "sem" { held < view.capacity } else { held == 0 };
@@ -94,17 +94,17 @@ fn weight_held(view: &View) -> u32 {
     view.holders.iter().map(|holder| holder.weight).fold(0, u32::saturating_add)
 }
 
-/// The hold that is shown where there is room for one: the oldest.
+/// The hold to show where there is room for one: the oldest.
 pub(crate) fn oldest(view: &View) -> Option<&Holder> {
     view.holders.iter().max_by_key(|holder| holder.held_for)
 }
 
-/// What was said under a key that tenure itself uses.
+/// The value of one of tenure's own keys in the meta.
 pub(crate) fn said<'a>(details: &'a Details, key: &str) -> Option<&'a str> {
     details.meta.iter().find(|(known, _)| known == key).map(|(_, value)| &**value)
 }
 
-/// Who it is, with the command if that is known: `web-3:4121 ./backup.sh`.
+/// The owner, with the command if it is known: `web-3:4121 ./backup.sh`.
 pub(crate) fn who(details: &Details) -> String {
     let owner = clean(&details.owner);
     match said(details, "cmd") {
@@ -113,26 +113,27 @@ pub(crate) fn who(details: &Details) -> String {
     }
 }
 
-/// How long a hold lasts without renewal, if its holder said so.
+/// How long a hold lasts without renewal, if its holder says so.
 pub(crate) fn ttl(holder: &Holder) -> Option<Duration> {
     let ttl = humantime::parse_duration(said(&holder.details, "ttl")?).ok()?;
-    // What does not fit the engine's own numbers is not believed.
+    // A value that contradicts the engine's numbers is ignored.
     (ttl >= holder.remaining).then_some(ttl)
 }
 
 /// How long ago it was renewed, or granted.
 pub(crate) fn renewed_ago(holder: &Holder) -> Option<Duration> {
-    // A turn has a short first life, which looks like a renewal long ago; it is not older than the hold.
+    // A pushed turn has a short first life, which looks like a renewal long ago; but that cannot be older than
+    // the hold.
     ttl(holder).map(|ttl| ttl.saturating_sub(holder.remaining).min(holder.held_for))
 }
 
-/// Whether a renewal is overdue. They are due at a third of the ttl, so that two thirds means trouble.
+/// Whether a renewal is overdue. It is due after a third of the ttl, so two thirds mean trouble.
 pub(crate) fn is_late(holder: &Holder) -> bool {
     let late = |ago: Duration| ttl(holder).is_some_and(|ttl| ago > ttl.saturating_mul(2) / 3);
     renewed_ago(holder).is_some_and(late)
 }
 
-/// When something began that has lasted so long, by this host's clock.
+/// When something began that has lasted this long, by this host's clock.
 pub(crate) fn since(lasted: Duration) -> SystemTime {
     SystemTime::now().checked_sub(lasted).unwrap_or(SystemTime::UNIX_EPOCH)
 }
@@ -203,14 +204,14 @@ pub(crate) fn object(view: &View, settings: &Settings) -> Object {
         .millis("oldest_wait_ms", oldest_wait)
 }
 
-/// What there is to note of it: what a leader says, and why.
+/// The note for a name: the leader's value, and the reason.
 pub(crate) fn note(view: &View) -> String {
     let Some(Holder { details, .. }) = oldest(view) else { return String::new() };
     let said = details.value.as_deref().into_iter().chain(details.reason.as_deref());
     said.map(clean).collect::<Vec<_>>().join(", ")
 }
 
-/// The state as programs want it: one of a few words.
+/// The state for programs: one of a few words.
 fn state_word(view: &View) -> &'static str {
     match (view.holders.is_empty(), view.holders.iter().any(is_late)) {
         (true, _) => idle(view),
@@ -237,7 +238,7 @@ fn holder_object(holder: &Holder) -> Object {
     with_meta(times(object, holder), &holder.details)
 }
 
-/// One who waits, as an object.
+/// A waiter, as an object.
 pub(crate) fn waiter_object(place: usize, waiter: &Waiter) -> Object {
     let object = Object::new().number("place", place as u64);
     let object = described(object, &waiter.details)
@@ -246,7 +247,7 @@ pub(crate) fn waiter_object(place: usize, waiter: &Waiter) -> Object {
     with_meta(object, &waiter.details)
 }
 
-/// Who it is, in the fields that all of them have.
+/// Adds the fields that describe an owner.
 pub(crate) fn described(object: Object, details: &Details) -> Object {
     let object = object.text("owner", &details.owner).maybe_text("host", said(details, "host"));
     let object = match said(details, "pid").and_then(|pid| pid.parse().ok()) {
@@ -302,7 +303,7 @@ mod tests {
             (Some("30s"), 100, 9, Some(21), true),
             // A turn in its first life.
             (Some("30s"), 1, 2, Some(1), false),
-            // What contradicts the engine, or cannot be read, is not believed.
+            // A value that contradicts the engine, or cannot be parsed, is ignored.
             (Some("5s"), 100, 20, None, false),
             (Some("soon"), 100, 1, None, false),
             (None, 100, 1, None, false),

@@ -1,4 +1,4 @@
-//! How a command ends that does not succeed: one form, and one table of exit codes.
+//! How commands fail: one form for all errors, and one table of exit codes.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::output::Paint;
 
-/// How a command ended: the code that the process exits with.
+/// The exit code of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Exit(pub(crate) u8);
 
@@ -14,11 +14,11 @@ pub(crate) struct Exit(pub(crate) u8);
 pub(crate) const OK: Exit = Exit(0);
 /// The answer is no: not held, nothing broken, a proof that failed.
 pub(crate) const NO: u8 = 1;
-/// The arguments make no sense. This one and those below up to 78 are the numbers of `sysexits.h`.
+/// The arguments make no sense. This and those up to 78 are the numbers of `sysexits.h`.
 pub(crate) const USAGE: u8 = 64;
 /// The engine cannot be reached, or cannot serve now.
 pub(crate) const UNREACHABLE: u8 = 69;
-/// A fault in tenure or in the machine under it.
+/// A bug in tenure, or a failure of the machine.
 pub(crate) const INTERNAL: u8 = 70;
 /// The file that the engine keeps cannot be created.
 pub(crate) const CANNOT_CREATE: u8 = 73;
@@ -26,11 +26,11 @@ pub(crate) const CANNOT_CREATE: u8 = 73;
 pub(crate) const OUTPUT: u8 = 74;
 /// Others hold it.
 pub(crate) const BUSY: u8 = 75;
-/// Work that is done once was started, and nobody knows how it ended.
+/// The work of a once was started, and its outcome is unknown.
 pub(crate) const UNSETTLED: u8 = 76;
 /// Not allowed.
 pub(crate) const DENIED: u8 = 77;
-/// A variable or the URL says something that makes no sense.
+/// A variable or the URL has a value that makes no sense.
 pub(crate) const CONFIGURATION: u8 = 78;
 
 /// Every exit code with its meaning, for the help, the manual and `explain`.
@@ -57,10 +57,10 @@ pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
     ("128+N", "CMD or tenure was ended by signal N"),
 ];
 
-/// Why a command stopped before its end.
+/// Why a command stopped early.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Whoever read the output has seen enough, as `head` does. That is no failure.
+    /// The reader of the output has gone, as with `head`. That is not a failure.
     ReaderLeft,
     /// Something went wrong.
     Failed(Failure),
@@ -71,7 +71,7 @@ pub(crate) enum Stop {
 pub(crate) struct Failure {
     /// The exit code.
     pub(crate) exit: u8,
-    /// Its code in the table of `explain`, if it is one of those.
+    /// Its code in the table of `explain`, if it has one.
     pub(crate) code: Option<&'static str>,
     /// What went wrong.
     pub(crate) what: String,
@@ -82,7 +82,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure that has no code of its own.
+    /// A failure without a code.
     pub(crate) fn new(
         exit: u8,
         what: impl Into<String>,
@@ -92,7 +92,7 @@ impl Failure {
         Failure { exit, code: None, what: what.into(), why: why.into(), help: help.into() }
     }
 
-    /// The same with its code.
+    /// Adds a code.
     pub(crate) fn code(mut self, code: &'static str) -> Failure {
         self.code = Some(code);
         self
@@ -111,12 +111,12 @@ impl Failure {
 }
 
 impl Stop {
-    /// Tells the user, and returns the exit code.
+    /// Prints the failure, and returns the exit code.
     pub(crate) fn report(self, paint: Paint) -> ExitCode {
         match self {
             Stop::ReaderLeft => ExitCode::SUCCESS,
             Stop::Failed(failure) => {
-                // If standard error is gone too, the exit code has to say it all.
+                // If standard error is gone, too, only the exit code is left.
                 let _ = io::stderr().write_all(failure.text(paint).as_bytes());
                 ExitCode::from(failure.exit)
             }

@@ -1,4 +1,4 @@
-//! What the library says about itself, on standard error: a line for people, or an object a line.
+//! The library's log on standard error: one line of text, or one JSON object, per event.
 //!
 //! Values are made harmless here as everywhere: owners, reasons and names are other people's text.
 
@@ -17,8 +17,7 @@ use crate::args::Source;
 use crate::output::{clean, json::Object};
 use crate::settings::{LogFormat, Settings};
 
-/// Starts to log, as much as was said or else as the command wants. Called once, before the first
-/// thread.
+/// Starts logging, at the given level or the command's default. Called once, before the first thread.
 pub(crate) fn start(settings: &Settings, default: LevelFilter) {
     let level = match settings.log_level.source {
         Source::Default => default,
@@ -27,11 +26,11 @@ pub(crate) fn start(settings: &Settings, default: LevelFilter) {
     let logger = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(io::stderr)
-        // It would be said on standard error that standard error is gone, and that panics.
+        // Otherwise it would report on standard error that standard error is gone, and panic.
         .log_internal_errors(false)
         .event_format(Lines(settings.log_format.value))
         .finish();
-    // It fails only if there is one already, and there is not.
+    // It only fails if there is a subscriber already, which there is not.
     let _ = tracing::subscriber::set_global_default(logger);
 }
 
@@ -48,7 +47,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        // What other libraries say is not for operators, and may name what must not be named.
+        // Events of other libraries are not for operators, and may contain secrets.
         if !event.metadata().target().starts_with("tenure") {
             return Ok(());
         }
@@ -74,7 +73,7 @@ where
     }
 }
 
-/// A line that is being written: the event first, then its fields with their keys, then the message.
+/// A line that is being built: the event, then its fields, then the message.
 #[derive(Default)]
 struct Text {
     event: String,
@@ -102,7 +101,7 @@ impl Visit for Text {
     }
 }
 
-/// An object that is being written.
+/// An object that is being built.
 struct Json(Option<Object>);
 
 impl Json {

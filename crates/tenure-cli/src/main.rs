@@ -74,7 +74,7 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
     logs::start(settings, default_level(&command));
     let out = || BufWriter::new(io::stdout().lock());
     match command {
-        // It forks, so nothing here may have started a thread or have taken standard output.
+        // It forks, so no thread may have been started, and standard output must not be locked.
         Command::Run(asked) => run::run(&asked, settings),
         Command::Local(here) => finish(&mut out(), |out| do_here(here, settings, out)),
         Command::Engine(asked) => {
@@ -86,27 +86,34 @@ fn carry_out(command: Command, settings: &Settings) -> Result<Exit, Stop> {
             let runtime = engine::runtime_on_all_cores()?;
             finish(&mut out(), |out| runtime.block_on(commands::relay::run(*asked, settings, out)))
         }
+        #[cfg(feature = "serve")]
+        Command::Serve(asked) => {
+            let runtime = engine::runtime_on_all_cores()?;
+            finish(&mut out(), |out| runtime.block_on(commands::serve::run(*asked, settings, out)))
+        }
     }
 }
 
-/// How much is logged if nobody says: what a command tells anyway is not said twice.
+/// The default log level of a command. What the command prints anyway is not logged as well.
 fn default_level(command: &Command) -> LevelFilter {
     match command {
-        // The proofs lose holds on purpose, and what `run` has to say it says in its own words.
+        // The proofs lose holds on purpose, and `run` reports in its own words.
         Command::Local(LocalCommand::Demo(_)) | Command::Run(_) => LevelFilter::OFF,
         Command::Engine(
             EngineCommand::Break(_) | EngineCommand::Forget(_) | EngineCommand::Doctor { .. },
         ) => LevelFilter::ERROR,
-        // It would be written over the picture.
+        // The log would be written over the picture.
         #[cfg(feature = "top")]
         Command::Engine(EngineCommand::Top(_)) => LevelFilter::OFF,
         #[cfg(feature = "relay")]
         Command::Relay(_) => LevelFilter::INFO,
+        #[cfg(feature = "serve")]
+        Command::Serve(_) => LevelFilter::INFO,
         _ => LevelFilter::WARN,
     }
 }
 
-/// What cannot be written must be noticed before success is reported.
+/// A write error must be noticed before success is reported.
 fn finish(
     out: &mut dyn Write,
     work: impl FnOnce(&mut dyn Write) -> Result<Exit, Stop>,
@@ -125,6 +132,8 @@ fn do_here(here: LocalCommand, settings: &Settings, out: &mut dyn Write) -> Resu
         LocalCommand::Config => commands::config::run(settings, out),
         LocalCommand::Completions(shell) => commands::completions::run(shell, out),
         LocalCommand::Man(command) => commands::man::run(command.as_deref(), out),
+        #[cfg(feature = "serve")]
+        LocalCommand::Token(asked) => commands::token::run(&asked, settings, out),
         LocalCommand::Explain(topic) => commands::explain::run(topic.as_deref(), settings, out),
     }
 }
@@ -151,5 +160,6 @@ async fn ask(asked: EngineCommand, settings: &Settings, out: &mut dyn Write) -> 
         EngineCommand::Break(asked) => commands::break_hold::run(&asked, settings, out).await,
         EngineCommand::Forget(asked) => commands::forget::run(&asked, settings, out).await,
         EngineCommand::Doctor { brief } => commands::doctor::run(brief, settings, out).await,
+        EngineCommand::Setup { print } => commands::setup::run(print, settings, out).await,
     }
 }

@@ -1,4 +1,4 @@
-//! Where a name is: locks, elections and onces have spaces of their own, and commands take any name.
+//! Finds names: locks, elections and onces have separate spaces, and commands take any name.
 
 use tenure::engine::Space;
 use tenure::{Broken, Fence, Tenure, View};
@@ -11,7 +11,7 @@ use crate::settings::Settings;
 
 const SPACES: [Space; 3] = [Space::Lock, Space::Election, Space::Once];
 
-/// What a space is called, where only that is known.
+/// The word for a space.
 pub(crate) fn word(space: Space) -> &'static str {
     match space {
         Space::Election => "leader",
@@ -20,7 +20,7 @@ pub(crate) fn word(space: Space) -> &'static str {
     }
 }
 
-/// What is seen of a name, which is as the engine knows it.
+/// The view of a name, which is given as the engine knows it.
 pub(crate) async fn look(
     tenure: &Tenure,
     space: Space,
@@ -48,14 +48,23 @@ pub(crate) async fn break_at(
     }
 }
 
-/// Finds a name that somebody uses, wherever it is, unless it was said where. Refused if there are several
-/// of that name.
+/// Finds a name that is in use, in any space unless one is given. Fails if several spaces have it.
 pub(crate) async fn find(
     named: &Named,
     tenure: &Tenure,
     settings: &Settings,
 ) -> Result<Option<View>, Failure> {
-    find_if(View::is_used, named, tenure, settings).await
+    let found = all(named, tenure, settings).await;
+    only(&named.name, found.map_err(|error| engine::failure(&error, settings))?)
+}
+
+/// All names in use that it can be.
+pub(crate) async fn all(
+    named: &Named,
+    tenure: &Tenure,
+    settings: &Settings,
+) -> tenure::Result<Vec<View>> {
+    all_if(View::is_used, named, tenure, settings).await
 }
 
 /// The same for a name of which anything is known.
@@ -64,24 +73,28 @@ pub(crate) async fn find_known(
     tenure: &Tenure,
     settings: &Settings,
 ) -> Result<Option<View>, Failure> {
-    find_if(|_| true, named, tenure, settings).await
+    let found = all_if(|_| true, named, tenure, settings).await;
+    only(&named.name, found.map_err(|error| engine::failure(&error, settings))?)
 }
 
-async fn find_if(
+async fn all_if(
     wanted: fn(&View) -> bool,
     named: &Named,
     tenure: &Tenure,
     settings: &Settings,
-) -> Result<Option<View>, Failure> {
+) -> tenure::Result<Vec<View>> {
     let full = settings.full_name(&named.name);
     let mut found = Vec::new();
     for space in SPACES.into_iter().filter(|space| named.space.is_none_or(|said| said == *space)) {
-        let seen = look(tenure, space, &full).await;
-        let seen = seen.map_err(|error| engine::failure(&error, settings))?;
-        found.extend(seen.filter(wanted));
+        found.extend(look(tenure, space, &full).await?.filter(wanted));
     }
+    Ok(found)
+}
+
+/// The only one of these. Fails if there are several.
+pub(crate) fn only(name: &str, mut found: Vec<View>) -> Result<Option<View>, Failure> {
     if found.len() > 1 {
-        return Err(several(&named.name, &found));
+        return Err(several(name, &found));
     }
     Ok(found.pop())
 }

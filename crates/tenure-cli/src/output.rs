@@ -1,4 +1,4 @@
-//! What commands show: text that cannot harm a terminal, spans of time, colour, notes.
+//! What commands print: text that cannot harm a terminal, durations, colour, notes.
 
 pub(crate) mod json;
 pub(crate) mod table;
@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-/// The longest text of others that is shown in one piece, in characters.
+/// The longest text of others that is printed, in characters.
 const LONGEST: usize = 160;
 /// The same for a whole sentence, such as an error of the library.
 const LONGEST_SENTENCE: usize = 600;
 
-/// Text that others chose, made harmless (S117): what moves the cursor, reorders the line or cannot
-/// be seen is shown as its number, and what is endless is cut.
+/// Makes text of others harmless (S117): characters that move the cursor, reorder the line or are invisible are
+/// printed as numbers, and long texts are cut.
 pub(crate) fn clean(text: &str) -> String {
     harmless(text, LONGEST)
 }
@@ -43,13 +43,13 @@ fn harmless(text: &str, longest: usize) -> String {
     clean
 }
 
-/// The same in quotes, for a sentence.
+/// The same in quotes, for use in a sentence.
 pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", clean(text).replace('"', "\\\""))
 }
 
-/// A word of the command line as it may be repeated: what looks like a claim, or like a URL with a
-/// password in it, is not.
+/// A word of the command line that is safe to repeat: hides what looks like a claim, or like a URL with a
+/// password.
 pub(crate) fn discreet(word: &str) -> String {
     match word.split_once("://") {
         _ if word.contains("t1-") => "…".to_owned(),
@@ -58,7 +58,7 @@ pub(crate) fn discreet(word: &str) -> String {
     }
 }
 
-/// A word as it can be typed into a shell: quoted if it would be split or changed.
+/// A word as it must be typed into a shell, quoted if necessary.
 pub(crate) fn typed(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
@@ -67,8 +67,8 @@ pub(crate) fn typed(word: &str) -> String {
     }
 }
 
-/// Whether a character is not shown as itself: control characters, those that change the direction
-/// of what follows, and those without width.
+/// Whether a character is not printed as it is: control characters, those that change the direction of text, and
+/// those without width.
 pub(crate) fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -77,7 +77,7 @@ pub(crate) fn is_hidden(c: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A span of time as people say it, in its two largest units: `3m12s`, `6d4h`, `41s`, `120ms`.
+/// A duration for people, in its two largest units: `3m12s`, `6d4h`, `41s`, `120ms`.
 pub(crate) fn span(span: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
     let seconds = span.as_secs();
@@ -97,7 +97,7 @@ pub(crate) fn span(span: Duration) -> String {
     }
 }
 
-/// The same with a tenth where that says more: `41.2s`.
+/// The same with a tenth where that is useful: `41.2s`.
 pub(crate) fn precise(time: Duration) -> String {
     match time.as_secs() {
         1..60 => format!("{:.1}s", time.as_secs_f64()).replace(".0s", "s"),
@@ -105,7 +105,7 @@ pub(crate) fn precise(time: Duration) -> String {
     }
 }
 
-/// How to say it in colour, or without.
+/// Prints in colour, or without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Paint {
     on: bool,
@@ -165,7 +165,7 @@ impl Paint {
     }
 }
 
-/// Where remarks go that are no result: standard error, one line each, or nowhere if `--quiet`.
+/// Prints notes, which are not results: to standard error, one line each, or not at all with `--quiet`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notes {
     quiet: bool,
@@ -177,10 +177,10 @@ impl Notes {
         Notes { quiet }
     }
 
-    /// Says one line, in one write so that lines of several processes do not mix.
+    /// Prints one line, in one write, so that lines of several processes do not mix.
     pub(crate) fn say(self, text: &str) {
         if !self.quiet {
-            // If standard error is gone there is nobody to tell.
+            // If standard error is gone, there is nobody to tell.
             let _ = io::stderr().write_all(format!("tenure: {text}\n").as_bytes());
         }
     }

@@ -81,14 +81,14 @@ use report::{Outcome, Report};
 use shared_state::SharedState;
 use supervisor::Start;
 
-/// How the command of a once ended, as an exit code and in words, and how many bytes it wrote, if its
-/// outcome is one of ours.
+/// How the command of a once ended, as an exit code and in words, and how many bytes it wrote, if the outcome is
+/// one of ours.
 pub(crate) fn remembered(outcome: &[u8]) -> Option<(u8, String, u64)> {
     let record = record::Record::read(outcome)?;
     Some((record.ending.exit_code(), record.ending.to_string(), record.written.whole()))
 }
 
-/// Runs a command while holding a name. Called before this process has a thread or a runtime.
+/// Runs a command while holding a lock. Must be called before this process has a thread or a runtime.
 pub(crate) fn run(run: &Run, settings: &Settings) -> Result<Exit, Stop> {
     let mut status = run.json_status.as_deref().map(open_status).transpose()?;
     let ended = split(run, settings, &mut status).map_err(|error| {
@@ -109,15 +109,15 @@ pub(crate) fn run(run: &Run, settings: &Settings) -> Result<Exit, Stop> {
     }
 }
 
-/// Becomes three. Guard and supervisor do not return from here.
+/// Splits into three processes. Guard and supervisor do not return from here.
 fn split(run: &Run, settings: &Settings, status: &mut Option<File>) -> io::Result<Ended> {
     let shared = SharedState::new()?;
     let (to_supervisor, link) = channel::pair()?;
-    // Tells the guard that there is a deadline on the shared.
+    // Tells the guard that there is a deadline in the shared state.
     let wake_guard = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let foreground = getpid();
     let adopts = foreground::adopt();
-    // Before the fork, so that there is no moment in which a signal is lost.
+    // Before the fork, so that no signal is ever lost.
     let inherited = system::take_signals()?;
     match system::fork()? {
         Forked::Child => {
@@ -147,7 +147,7 @@ fn split(run: &Run, settings: &Settings, status: &mut Option<File>) -> io::Resul
                     guard::stand_guard(foreground, supervisor, shared, &wake_guard);
                     std::process::exit(0)
                 }
-                // The foreground hears that nobody is at the other end.
+                // The foreground notices that the other end is closed.
                 Err(_) => std::process::exit(1),
             }
         }
@@ -159,7 +159,7 @@ fn split(run: &Run, settings: &Settings, status: &mut Option<File>) -> io::Resul
     }
 }
 
-/// Opened before anything is run: a place that cannot be written to is said at once.
+/// Opened before anything runs, so that a path that cannot be written is reported at once.
 fn open_status(path: &Path) -> Result<File, Failure> {
     File::create(path).map_err(|error| {
         let shown = clean(&path.to_string_lossy());

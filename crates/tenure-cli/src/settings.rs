@@ -1,8 +1,9 @@
-//! What holds for every command: where the engine is, how names are meant, how much is said.
+//! The settings of every command: the engine, the namespace, the output.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use tenure::engines::postgres::PostgresConfig;
 use tenure::engines::redis::RedisConfig;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -15,26 +16,26 @@ use crate::output::{Color, Notes, Paint, clean, quoted};
 pub(crate) struct Settings {
     /// Where the engine is.
     pub(crate) address: Address,
-    /// What all names are within, if anything.
+    /// The namespace of all names, if there is one.
     pub(crate) ns: Option<Found<String>>,
     /// Whether data is printed as JSON.
     pub(crate) json: Found<bool>,
-    /// Whether remarks are left out.
+    /// Whether notes are left out.
     pub(crate) quiet: Found<bool>,
     /// When to use colour.
     pub(crate) color: Found<Color>,
     /// How much is logged.
     pub(crate) log_level: Found<LevelFilter>,
-    /// In which form.
+    /// The format of the log.
     pub(crate) log_format: Found<LogFormat>,
 }
 
-/// Where the engine is. It may have a password in it, so it is never shown as it is.
+/// The URL of the engine. It may contain a password, so it is never printed as it is.
 #[derive(Clone)]
 pub(crate) struct Address {
-    /// The URL, unless nobody named one and there is no place for the default.
+    /// The URL, unless none was given and there is no folder for the default.
     url: Result<String, NoPlace>,
-    /// Who said so.
+    /// Where the URL comes from.
     pub(crate) source: Source,
 }
 
@@ -45,16 +46,16 @@ struct NoPlace;
 /// The form of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogFormat {
-    /// A line for people.
+    /// A line of text.
     Text,
-    /// An object a line.
+    /// A JSON object per line.
     Json,
 }
 
-/// The words for `--color`.
+/// The values of `--color`.
 pub(crate) const COLORS: [(&str, Color); 3] =
     [("auto", Color::Auto), ("always", Color::Always), ("never", Color::Never)];
-/// The words for `--log-level`.
+/// The values of `--log-level`.
 pub(crate) const LEVELS: [(&str, LevelFilter); 6] = [
     ("off", LevelFilter::OFF),
     ("error", LevelFilter::ERROR),
@@ -63,12 +64,12 @@ pub(crate) const LEVELS: [(&str, LevelFilter); 6] = [
     ("debug", LevelFilter::DEBUG),
     ("trace", LevelFilter::TRACE),
 ];
-/// The words for `--log-format`.
+/// The values of `--log-format`.
 pub(crate) const FORMATS: [(&str, LogFormat); 2] =
     [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
 impl Settings {
-    /// Reads them from what was said.
+    /// Reads the settings from arguments and variables.
     pub(crate) fn read(given: &Given<'_>, variables: &Variables) -> Result<Settings, Failure> {
         let color = given.choice("color", &COLORS)?;
         let format = given.choice("log-format", &FORMATS)?;
@@ -91,51 +92,52 @@ impl Settings {
         }
     }
 
-    /// The name as the user of this namespace knows it.
+    /// The name within this namespace.
     pub(crate) fn short_name<'a>(&self, name: &'a str) -> &'a str {
         let Some(ns) = &self.ns else { return name };
         name.strip_prefix(&*ns.value).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
     }
 
-    /// Where remarks go.
+    /// The printer of notes.
     pub(crate) fn notes(&self) -> Notes {
         Notes::new(self.quiet.value)
     }
 
-    /// How what is printed looks.
+    /// The colours of the output.
     pub(crate) fn paint(&self) -> Paint {
         Paint::for_stdout(self.color.value)
     }
 
-    /// How errors look.
+    /// The colours of errors.
     pub(crate) fn error_paint(&self) -> Paint {
         Paint::for_stderr(self.color.value)
     }
 }
 
 impl Address {
-    /// An engine that this process itself has chosen.
+    /// The address of an engine that this process itself has chosen.
     pub(crate) fn new(url: String) -> Address {
         Address { url: Ok(url), source: Source::Variable }
     }
 
     fn read(given: &Given<'_>, variables: &Variables) -> Result<Address, Failure> {
-        let Some(Found { value, source }) = given.text("url")? else {
+        let option = if given.is_on_command_line("engine") { "engine" } else { "url" };
+        let Some(Found { value, source }) = given.text(option)? else {
             let url = default_file(variables).ok_or(NoPlace);
             return Ok(Address { url, source: Source::Default });
         };
         if value.is_empty() {
-            // Falling back to the default would give this process a world of its own.
+            // Falling back to the default would make this process use a separate set of locks.
             return Err(Failure::new(
-                given.exit_of("url"),
-                format!("{} is empty", given.said("url")),
+                given.exit_of(option),
+                format!("{} is empty", given.said(option)),
                 "an empty URL is probably a mistake",
                 "set it to a URL, such as redis://localhost:6379, or unset it to use a file on this host",
             ));
         }
         let url = whole_path(value, variables).map_err(|NotWhole { why, help }| {
-            let what = format!("the path in {} is not absolute", given.said("url"));
-            Failure::new(given.exit_of("url"), what, why, help)
+            let what = format!("the path in {} is not absolute", given.said(option));
+            Failure::new(given.exit_of(option), what, why, help)
         })?;
         Ok(Address { url: Ok(url), source })
     }
@@ -152,18 +154,24 @@ impl Address {
         })
     }
 
-    /// The word before the first colon.
+    /// The scheme: the part before the first colon.
     pub(crate) fn scheme(&self) -> Option<&str> {
         let (scheme, _) = self.url.as_deref().ok()?.split_once(':')?;
         let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
         scheme.chars().all(plain).then_some(scheme)
     }
 
-    /// The URL as it may be shown: without what could be a password.
+    /// The URL for printing, without anything that could be a password.
     pub(crate) fn shown(&self) -> String {
         let Ok(url) = self.url.as_deref() else { return "none".into() };
         match self.scheme() {
             Some("file" | "memory") => url.to_owned(),
+            Some(scheme) if PostgresConfig::SCHEMES.contains(&scheme) => {
+                match PostgresConfig::from_url(url) {
+                    Ok((config, _)) => config.label(),
+                    Err(_) => format!("{scheme}:…"),
+                }
+            }
             Some(scheme) => match RedisConfig::from_url(url) {
                 Ok((config, _)) => config.label(),
                 Err(_) => format!("{scheme}:…"),
@@ -172,11 +180,14 @@ impl Address {
         }
     }
 
-    /// What the URL says besides where the engine is: defaults for all calls.
+    /// The options in the URL: defaults for all calls.
     pub(crate) fn fields(&self) -> Vec<(String, String)> {
         let Ok(url) = self.url.as_deref() else { return Vec::new() };
         if let Ok((_, fields)) = RedisConfig::from_url(url) {
             return fields;
+        }
+        if self.scheme().is_some_and(|scheme| PostgresConfig::SCHEMES.contains(&scheme)) {
+            return PostgresConfig::from_url(url).map(|(_, fields)| fields).unwrap_or_default();
         }
         let (Some("file" | "memory"), Some((_, query))) = (self.scheme(), url.split_once('?'))
         else {
@@ -186,15 +197,20 @@ impl Address {
         pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
     }
 
-    /// Whether it is the default, and used for the first time.
+    /// Whether it is the default, used for the first time.
     pub(crate) fn is_new_default(&self) -> bool {
         let path = self.url.as_deref().ok().and_then(|url| url.strip_prefix("file:"));
         self.source == Source::Default && path.is_some_and(|path| !Path::new(path).exists())
     }
 
-    /// Whether a password can be seen in the list of processes.
+    /// Whether a password is visible in the list of processes.
     pub(crate) fn is_seen_by_others(&self) -> bool {
-        self.source == Source::Flag && self.url.as_deref().is_ok_and(|url| url.contains('@'))
+        // A user alone is no secret: the password follows a colon, before the last @ of the authority.
+        let has_password = |url: &str| {
+            let (_, rest) = url.split_once("://").unwrap_or_default();
+            rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+        };
+        self.source == Source::Flag && self.url.as_deref().is_ok_and(has_password)
     }
 }
 
@@ -204,13 +220,13 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The path of a file that is another one in each directory, or for each reader.
+/// The error for a file path that depends on the directory or on the user.
 struct NotWhole {
     why: String,
     help: String,
 }
 
-/// A URL whose file is the same wherever it is read. Shells do not expand `~` behind `file:`.
+/// A URL whose file is the same no matter where it is read. Shells do not expand `~` after `file:`.
 fn whole_path(url: String, variables: &Variables) -> Result<String, NotWhole> {
     let Some(rest) = url.strip_prefix("file:") else { return Ok(url) };
     let (path, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
@@ -244,8 +260,8 @@ fn whole_path(url: String, variables: &Variables) -> Result<String, NotWhole> {
     })
 }
 
-/// The URL of the file that this user's processes on this host share. Root's is always the same: a variable
-/// that one of its shells has and its cron has not must not make two worlds.
+/// The URL of the file that all processes of this user on this host share. Root's is always the same: a variable
+/// that is set in a shell and not in cron must not lead to two sets of locks.
 fn default_file(variables: &Variables) -> Option<String> {
     let folder = |name| variables(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = match folder("XDG_STATE_HOME") {
@@ -272,7 +288,7 @@ fn read_ns(given: &Given<'_>) -> Result<Option<Found<String>>, Failure> {
     Err(Failure::new(exit, format!("invalid value {shown} for {said}"), wrong, help))
 }
 
-/// `--log-level` says it outright; each -v asks for one more than warnings.
+/// `--log-level` sets it directly; each `-v` is one level more than warnings.
 fn read_level(given: &Given<'_>) -> Result<Found<LevelFilter>, Failure> {
     let times = given.times("verbose")?;
     if let Some(level) = given.choice("log-level", &LEVELS)?

@@ -1,10 +1,10 @@
-//! What asks this process to end.
+//! Signals that ask this process to end.
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, INTERNAL};
 
-/// The number of the first signal that asks this process to end.
+/// Resolves to the number of the first signal that asks this process to end.
 pub(crate) fn interrupted() -> Result<impl Future<Output = u8>, Failure> {
     let heard = |kind: SignalKind| {
         signal(kind).map_err(|error| {

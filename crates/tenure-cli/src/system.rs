@@ -1,5 +1,5 @@
-//! What must be asked of the system below the standard library: fork, how signals are set, memory
-//! that two processes share. The one module with `unsafe` in it; what it offers is safe to call.
+//! Calls to the operating system that the standard library does not have: fork, signal dispositions, shared
+//! memory. The only module with `unsafe`; its functions are safe to call.
 
 #![allow(unsafe_code)]
 
@@ -20,37 +20,37 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 use rustix::termios::tcsetpgrp;
 use tokio::io::unix::AsyncFd;
 
-/// Which of the two processes goes on here after a [`fork`].
+/// The process in which a [`fork`] returns.
 pub(crate) enum Forked {
-    /// The one that was there before; with the new one.
+    /// The original process, with the pid of the child.
     Parent(Pid),
-    /// The new one.
+    /// The child.
     Child,
 }
 
-/// Makes a second process out of this one, which must not have threads yet: the new one has only
-/// the thread that asked, and whatever the others had locked would stay locked for ever.
+/// Forks this process, which must not have threads yet: the child has only the calling thread, and anything that
+/// another one had locked would stay locked for ever.
 pub(crate) fn fork() -> io::Result<Forked> {
     if std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() > 1) {
         return Err(io::Error::other("there are threads already"));
     }
-    // SAFETY: a call without arguments. There is no other thread, so that the child is a full copy
-    // and may do all that its parent may.
+    // SAFETY: a call without arguments. There is no other thread, so the child is a full copy and may do
+    // everything that its parent may.
     match unsafe { libc::fork() } {
         0 => Ok(Forked::Child),
         pid => Pid::from_raw(pid).filter(|_| pid > 0).map(Forked::Parent).ok_or_else(last_error),
     }
 }
 
-/// The signal with this number; none for those that are reserved or do not exist.
+/// The signal with this number; `None` for those that are reserved or do not exist.
 pub(crate) fn signal(number: i32) -> Option<Signal> {
     let usable = (1..=31).contains(&number) || (34..=64).contains(&number);
-    // SAFETY: 32 and 33, which the C library keeps for itself, are left out.
+    // SAFETY: 32 and 33, which the C library uses itself, are left out.
     usable.then(|| unsafe { Signal::from_raw_unchecked(number) })
 }
 
-/// Signals that are not taken: two that cannot be, those by which this process itself breaks
-/// down, and SIGPIPE, which the standard library ignores so that a write says what is wrong.
+/// Signals that are not taken: two that cannot be, those that report a crash of this process, and SIGPIPE, which
+/// the standard library ignores so that writes fail with an error.
 const NOT_TAKEN: [c_int; 10] = [
     libc::SIGKILL,
     libc::SIGSTOP,
@@ -64,32 +64,32 @@ const NOT_TAKEN: [c_int; 10] = [
     libc::SIGPIPE,
 ];
 
-/// How signals were set when this process was started. A command that it starts gets them back.
+/// The signal dispositions that this process was started with. A command that it starts gets them back.
 #[derive(Clone, Copy)]
 pub(crate) struct Inherited {
     mask: sigset_t,
     /// The signals that are taken here.
     taken: sigset_t,
-    /// Whether SIGCHLD and SIGPIPE were ignored: these two are set otherwise here.
+    /// Whether SIGCHLD and SIGPIPE were ignored: these two are changed here.
     ignored: [(c_int, bool); 2],
     terminal_input_ignored: bool,
 }
 
-/// Takes all signals that can be taken, for this process and those that it forks: they no longer do
-/// anything by themselves, and [`Inherited::taken`] is where they are read.
+/// Takes all signals that can be taken, for this process and those that it forks: they no longer have their
+/// default effect, and are read from [`Inherited::taken`].
 ///
-/// What was ignored from the start stays ignored, as `nohup` wants it.
+/// A signal that was ignored from the start stays ignored, as `nohup` expects.
 pub(crate) fn take_signals() -> io::Result<Inherited> {
     let child_ignored = is_ignored(libc::SIGCHLD)?;
     if child_ignored {
-        // Ignored, children would leave no trace of how they ended.
+        // If it is ignored, the exit codes of children are lost.
         dispose(libc::SIGCHLD, libc::SIG_DFL)?;
     }
     let mut taken = empty_set();
     for number in 1..=64 {
         let usable = signal(number).is_some() && !NOT_TAKEN.contains(&number);
         if usable && !is_ignored(number)? {
-            // SAFETY: the set is initialised and the number is a signal's.
+            // SAFETY: the set is initialised and the number is that of a signal.
             unsafe { libc::sigaddset(&mut taken, number) };
         }
     }
@@ -100,8 +100,8 @@ pub(crate) fn take_signals() -> io::Result<Inherited> {
 }
 
 impl Inherited {
-    /// A descriptor that yields the signals of the process that reads it, 128 bytes each: the first
-    /// four are the number.
+    /// A descriptor that yields the signals of the process that reads it, 128 bytes each: the first four are the
+    /// number.
     pub(crate) fn taken(&self) -> io::Result<OwnedFd> {
         let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
         // SAFETY: the set is initialised; the call makes a descriptor that nobody else owns.
@@ -109,26 +109,25 @@ impl Inherited {
         if descriptor < 0 {
             return Err(last_error());
         }
-        // SAFETY: it was made just now, by the call above.
+        // SAFETY: it was created by the call above.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
-    /// Starts a command with the signals as they were, and with those of the three standard
-    /// descriptors closed that were. It is killed when the thread that calls this ends: that must
-    /// be one which lives as long as this process.
+    /// Starts a command with the signal dispositions as they were, and with the standard descriptors closed that were
+    /// closed. It is killed when the calling thread ends, which must therefore live as long as this process.
     ///
-    /// A command that must have a terminal from the start takes it before it runs.
+    /// A command that needs the terminal from the start takes it before it runs.
     pub(crate) fn spawn(self, command: &mut Command, terminal: Option<&File>) -> io::Result<Child> {
         let parent = getpid();
         let terminal = terminal.map(File::as_raw_fd);
         let prepare = move || {
             if let Some(number) = terminal {
-                // SAFETY: the caller's file is open until this process has become the command, or not.
-                // SIGTTOU is held back, so that a group in the background may do this.
+                // SAFETY: the caller's file is open until the exec, or its failure. SIGTTOU is blocked, so a
+                // background group may do this.
                 let _ = tcsetpgrp(unsafe { BorrowedFd::borrow_raw(number) }, getpid());
             }
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // A parent that was gone before sends nothing any more.
+            // If the parent has exited before, there will be no signal.
             if getppid() != Some(parent) {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
@@ -136,33 +135,32 @@ impl Inherited {
                 dispose(number, if ignored { libc::SIG_IGN } else { libc::SIG_DFL })?;
             }
             for number in (0..3).filter(|number| CLOSED.load(Relaxed) & (1 << number) != 0) {
-                // SAFETY: what the standard library has opened there is nobody's.
+                // SAFETY: nothing owns what the standard library has opened there.
                 unsafe { libc::close(number) };
             }
             change_mask(libc::SIG_SETMASK, &self.mask).map(drop)
         };
-        // SAFETY: between fork and exec only calls are made that are allowed there: tcsetpgrp, prctl,
-        // getppid, sigaction, close and sigprocmask, and no memory is allocated; an error is a bare number.
+        // SAFETY: between fork and exec only async-signal-safe calls are made: tcsetpgrp, prctl, getppid,
+        // sigaction, close and sigprocmask. No memory is allocated; an error is a bare number.
         unsafe { command.pre_exec(prepare) };
         command.spawn()
     }
 
-    /// Whether SIGTTIN is ignored: then a job in the background that reads from the terminal is not
-    /// stopped but fails.
+    /// Whether SIGTTIN is ignored: then a background job that reads from the terminal is not stopped, but fails.
     pub(crate) fn ignores_terminal_input(&self) -> bool {
         self.terminal_input_ignored
     }
 
-    /// Lets a signal that is taken do to this process what it does by default. Returns whether it
-    /// stopped the process, which then was let go on.
+    /// Lets a signal that is taken have its default effect on this process. Returns whether it stopped the
+    /// process, which has been continued since.
     pub(crate) fn give_in(&self, send: impl FnOnce() -> io::Result<()>, number: c_int) -> bool {
         let mut only = empty_set();
-        // SAFETY: the set is initialised and the number is a signal's.
+        // SAFETY: the set is initialised and the number is that of a signal.
         unsafe { libc::sigaddset(&mut only, number) };
         let sent = send();
         let Ok(mask) = change_mask(libc::SIG_UNBLOCK, &only) else { return false };
         let _ = change_mask(libc::SIG_SETMASK, &mask);
-        // Whoever let it go on sent SIGCONT, which is taken and waits to be read.
+        // The process that continued it sent SIGCONT, which is taken and waits to be read.
         sent.is_ok() && is_pending(libc::SIGCONT)
     }
 }
@@ -182,7 +180,7 @@ fn empty_set() -> sigset_t {
     }
 }
 
-/// Changes which signals are held back, and returns which were.
+/// Changes the set of blocked signals, and returns the previous one.
 fn change_mask(how: c_int, set: &sigset_t) -> io::Result<sigset_t> {
     let mut before = empty_set();
     // SAFETY: both sets are initialised and live until the call returns.
@@ -201,7 +199,7 @@ fn is_ignored(number: c_int) -> io::Result<bool> {
     if result == 0 { Ok(action.sa_sigaction == libc::SIG_IGN) } else { Err(last_error()) }
 }
 
-/// Sets what a signal does: nothing, or its default.
+/// Sets the disposition of a signal: ignored, or default.
 fn dispose(number: c_int, how: libc::sighandler_t) -> io::Result<()> {
     debug_assert!(how == libc::SIG_IGN || how == libc::SIG_DFL);
     // SAFETY: all-zero is a valid `sigaction`; no handler is installed.
@@ -217,36 +215,35 @@ fn last_error() -> io::Error {
     io::Error::last_os_error()
 }
 
-/// Numbers that this process shares with those that it forks; all zero.
+/// Numbers that this process shares with those that it forks, all zero.
 pub(crate) fn share<const N: usize>() -> io::Result<&'static [AtomicU64; N]> {
     let length = size_of::<[AtomicU64; N]>();
     let (read_write, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: a new mapping, at no address that anyone asked for, replaces nothing. It is zeroed,
-    // which is a valid value; aligned to a page; and never unmapped, so that it is `'static`.
+    // SAFETY: a new mapping, without a fixed address, replaces nothing. It is zeroed, which is a valid value;
+    // aligned to a page; and never unmapped, so it is `'static`.
     unsafe {
         let memory = mmap_anonymous(null_mut(), length, read_write, shared)?;
         Ok(&*memory.cast::<[AtomicU64; N]>())
     }
 }
 
-/// Makes a descriptor known to the runtime that this is called in.
+/// Registers a descriptor with the current runtime.
 pub(crate) fn register(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives, and it is never
-    // exchanged for another: `AsyncFd` owns it and only shared references to it are used.
+    // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives, and is never replaced by another:
+    // `AsyncFd` owns it, and only shared references to it are used.
     unsafe { AsyncFd::register(descriptor) }.map_err(Into::into)
 }
 
-/// Closes what this process was started with beyond the three standard descriptors, such as the
-/// pipes of a shell. What it opened itself is marked to be closed on exec, and stays.
+/// Closes the descriptors that this process was started with, except the three standard ones, such as the pipes
+/// of a shell. Descriptors that it opened itself are close-on-exec, and stay.
 pub(crate) fn close_inherited() {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
     let open = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     for number in open.filter(|number| *number > 2).collect::<Vec<c_int>>() {
-        // SAFETY: claim for the flags of a number harms nothing, even if it is not open.
+        // SAFETY: reading the flags of a number is harmless, even if it is not open.
         let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
         if flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
-            // SAFETY: everything that is owned here was opened close-on-exec, so that nothing owns
-            // this one.
+            // SAFETY: everything that is owned here was opened close-on-exec, so nothing owns this one.
             unsafe { libc::close(number) };
         }
     }
@@ -258,25 +255,25 @@ static CLOSED: AtomicU8 = AtomicU8::new(0);
 static TITLE: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 static TITLE_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs before `main`, and before the standard library ignores SIGPIPE and opens `/dev/null` where a
-/// standard descriptor is closed: later nobody knows how it was.
+/// Runs before `main`, and before the standard library ignores SIGPIPE and opens `/dev/null` for closed standard
+/// descriptors: after that the original state cannot be determined.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn(c_int, *const *mut c_char) = before_main;
 
 extern "C" fn before_main(count: c_int, arguments: *const *mut c_char) {
     PIPE_IGNORED.store(is_ignored(libc::SIGPIPE).unwrap_or(false), Relaxed);
-    // SAFETY: claim for the flags of a number harms nothing, even if it is not open.
+    // SAFETY: reading the flags of a number is harmless, even if it is not open.
     let is_closed = |number| unsafe { libc::fcntl(number, libc::F_GETFD) } < 0;
     let closed =
         (0..3).filter(|number| is_closed(*number)).fold(0, |all, number| all | 1 << number);
     CLOSED.store(closed, Relaxed);
-    // Only glibc hands the arguments to what runs this early.
+    // Only glibc passes the arguments to functions that run this early.
     if !cfg!(target_env = "gnu") || count < 1 || arguments.is_null() {
         return;
     }
-    // SAFETY: glibc passes `main`'s arguments: `count` pointers to strings that end in zero. The
-    // kernel puts the strings one after the other; where one does not follow, the rest is left.
+    // SAFETY: glibc passes `main`'s arguments: `count` pointers to strings that end in zero. The kernel stores
+    // the strings contiguously; from the first that is not, they are left alone.
     unsafe {
         let first = *arguments;
         let mut end = first;
@@ -292,8 +289,8 @@ extern "C" fn before_main(count: c_int, arguments: *const *mut c_char) {
     }
 }
 
-/// Writes over the words that this process was started with, as `ps` and `pkill -f` see them. The
-/// standard library reads them from there too: whoever calls this has no more use for them.
+/// Overwrites the arguments that this process was started with, as `ps` and `pkill -f` see them. The standard
+/// library reads them from there, too: they must not be needed any more.
 pub(crate) fn retitle(title: &str) {
     let (start, length) = (TITLE.load(Relaxed), TITLE_LENGTH.load(Relaxed));
     if start.is_null() || length == 0 {

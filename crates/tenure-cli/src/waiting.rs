@@ -1,4 +1,4 @@
-//! What is said while a claim waits: who holds it, since when, and our place in line.
+//! Notes while a claim waits: who holds the name, since when, and our place in line.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -13,23 +13,23 @@ use crate::names;
 use crate::output::{precise, quoted, span};
 use crate::settings::Settings;
 
-/// When it is said: soon, so that nobody wonders, and then ever more rarely.
+/// When to print a note: soon, so that nobody wonders, and then less and less often.
 const TIMES: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(30), Duration::from_secs(5 * 60)];
 
-/// Someone waits for a name.
+/// A wait for a name.
 pub(crate) struct Waiting<'a> {
     tenure: &'a Tenure,
     settings: &'a Settings,
     name: &'a str,
     space: Space,
-    /// What our claim says of itself, by which it is known in the line; `None` if we only look on.
+    /// The details of our claim, which identify it in the line; `None` if we only watch.
     me: Option<&'a Details>,
     began: Instant,
 }
 
 impl<'a> Waiting<'a> {
-    /// Begins now. `name` is as it was typed.
+    /// Starts now. `name` is as the user typed it.
     pub(crate) fn new(
         tenure: &'a Tenure,
         settings: &'a Settings,
@@ -40,11 +40,11 @@ impl<'a> Waiting<'a> {
         Waiting { tenure, settings, name, space, me, began: Instant::now() }
     }
 
-    /// Says when it takes long, and never ends: for a `select!` beside what is waited for.
+    /// Prints notes while it takes long, and never ends: for a `select!` beside the wait.
     pub(crate) async fn announce(&self) -> Infallible {
         for time in TIMES {
             sleep_until(self.began + time).await;
-            // If the engine does not answer now, whoever waits for it will say so.
+            // If the engine does not answer now, the claim will report that.
             let name = self.settings.full_name(self.name);
             let view = names::look(self.tenure, self.space, &name).await;
             if let Ok(Some(view)) = view {
@@ -54,7 +54,7 @@ impl<'a> Waiting<'a> {
         std::future::pending().await
     }
 
-    /// Says that the wait is over, if it was said that there is one.
+    /// Prints that the wait is over, if a note was printed.
     pub(crate) fn got(&self, fence: Fence) {
         let waited = self.began.elapsed();
         if waited >= TIMES[0] {
@@ -84,7 +84,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// `you are 2nd of 3`. Ids are secret, so we know ourselves by what we say and by how long we wait.
+/// `you are 2nd of 3`. Ids are secret, so we recognise ourselves by our details and by how long we have waited.
 fn place(view: &View, me: &Details, waited: Duration) -> String {
     let mine = view.waiters.iter().enumerate().filter(|(_, waiter)| *waiter.details == *me);
     let mine = mine.min_by_key(|(_, waiter)| waiter.waited.abs_diff(waited));

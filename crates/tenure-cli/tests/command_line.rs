@@ -1,13 +1,13 @@
 //! The real binary, as people and scripts meet it.
 
-use crate::stage;
+use crate::sandbox;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-use stage::{Ran, Stage};
+use sandbox::{Ran, Sandbox};
 
 const PROOFS: [&str; 10] = [
     "race", "booking", "stolen", "crash", "slots", "order", "handover", "leader", "webhook",
@@ -19,7 +19,7 @@ fn tenure(args: &[&str]) -> Ran {
 }
 
 fn run(command: &mut Command) -> Ran {
-    stage::ran(command)
+    sandbox::ran(command)
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn arguments_that_are_not_utf8_are_refused_without_a_panic() {
 
 #[test]
 fn a_list_that_nobody_reads_to_its_end_is_no_failure() {
-    let stage = Stage::new("command-line-list");
+    let sandbox = Sandbox::new("command-line-list");
     let names: Vec<String> = (0..700).map(|number| format!("{number:0>100}")).collect();
-    let _holds = stage.with_library(async |tenure| {
+    let _holds = sandbox.with_library(async |tenure| {
         let holds: Vec<_> = names.iter().map(|name| tenure.mutex(name).join()).collect();
         let mut all = Vec::new();
         for hold in holds {
@@ -134,7 +134,7 @@ fn a_list_that_nobody_reads_to_its_end_is_no_failure() {
         all
     });
     for args in [&["ls"][..], &["ls", "--json"], &["completions", "zsh"]] {
-        let mut child = stage.start(args);
+        let mut child = sandbox.start(args);
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
         assert!(!first.is_empty());
@@ -144,8 +144,8 @@ fn a_list_that_nobody_reads_to_its_end_is_no_failure() {
 
 #[test]
 fn closed_streams_are_no_reason_to_panic_and_no_place_for_the_state() {
-    let stage = Stage::new("command-line-closed");
-    let hold = stage.hold("backup");
+    let sandbox = Sandbox::new("command-line-closed");
+    let hold = sandbox.hold("backup");
     let binary = env!("CARGO_BIN_EXE_tenure");
     for (line, exit) in [
         ("ls >&-", 0),
@@ -155,31 +155,31 @@ fn closed_streams_are_no_reason_to_panic_and_no_place_for_the_state() {
         ("nonsense 2>&-", 64),
     ] {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("exec {binary} -u {} {line}", stage.url())]);
+        shell.args(["-c", &format!("exec {binary} -u {} {line}", sandbox.url())]);
         assert_eq!(run(&mut shell).exit, Some(exit), "{line}");
     }
     assert!(hold.is_live());
-    stage.run(&["ls"]).worked();
+    sandbox.run(&["ls"]).worked();
 }
 
 #[test]
 fn names_and_variables_that_are_not_utf8_are_refused_without_a_panic() {
-    let stage = Stage::new("command-line-bytes");
+    let sandbox = Sandbox::new("command-line-bytes");
     let odd = OsStr::from_bytes(b"\xff\xfe");
     for command in
         ["show", "wait", "break", "acquire", "ls", "watch", "explain", "man", "completions"]
     {
-        run(&mut stage.command([OsStr::new(command), odd])).failed(64);
+        run(&mut sandbox.command([OsStr::new(command), odd])).failed(64);
     }
-    run(stage.command(["check", "x"]).arg(odd)).failed(64);
-    run(stage.command(["ls", "--ns"]).arg(odd)).failed(64);
-    run(stage.command(["acquire", "x", "--meta"]).arg(odd)).failed(64);
+    run(sandbox.command(["check", "x"]).arg(odd)).failed(64);
+    run(sandbox.command(["ls", "--ns"]).arg(odd)).failed(64);
+    run(sandbox.command(["acquire", "x", "--meta"]).arg(odd)).failed(64);
     for variable in ["TENURE_NS", "TENURE_URL", "TENURE_JSON", "TENURE_COLOR", "TENURE_VERBOSE"] {
-        run(stage.command(["ls"]).env(variable, odd)).failed(78);
+        run(sandbox.command(["ls"]).env(variable, odd)).failed(78);
     }
-    run(stage.command(["check", "x"]).env("TENURE_CLAIM", odd)).failed(78);
+    run(sandbox.command(["check", "x"]).env("TENURE_CLAIM", odd)).failed(78);
     for variable in ["HOME", "XDG_STATE_HOME"] {
-        let ran = run(stage.command(["config"]).env(variable, odd));
+        let ran = run(sandbox.command(["config"]).env(variable, odd));
         assert_eq!(ran.exit, Some(0), "{ran:?}");
     }
 }

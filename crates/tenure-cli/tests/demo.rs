@@ -1,13 +1,13 @@
 //! `tenure demo` as people and scripts meet it: the proofs hold, and nothing stays of them.
 
-use crate::stage;
+use crate::sandbox;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use stage::{Ran, Stage, eventually};
+use sandbox::{Ran, Sandbox, eventually};
 use tenure_testkit::servers::Redis;
 
 const PROOFS: [&str; 10] = [
@@ -15,13 +15,13 @@ const PROOFS: [&str; 10] = [
     "relay",
 ];
 
-/// A stage whose folder for temporary files is its own.
-fn stage(name: &str) -> (Stage, PathBuf) {
-    let stage = Stage::new(name).without_engine();
-    let temporary = stage.folder().join("tmp");
+/// A sandbox with its own folder for temporary files.
+fn sandbox(name: &str) -> (Sandbox, PathBuf) {
+    let sandbox = Sandbox::new(name).without_engine();
+    let temporary = sandbox.folder().join("tmp");
     std::fs::create_dir(&temporary).unwrap();
     let text = temporary.to_str().unwrap().to_owned();
-    (stage.with("TMPDIR", &text), temporary)
+    (sandbox.with("TMPDIR", &text), temporary)
 }
 
 /// A demo that is under way; it is killed with the test.
@@ -77,8 +77,8 @@ fn files(folder: &Path) -> usize {
 }
 
 /// A race that lasts, with both of its processes at work.
-fn long_race(stage: &Stage, temporary: &Path) -> Started {
-    let race = Started::new(stage.command(["demo", "race", "--count", "1000000"]));
+fn long_race(sandbox: &Sandbox, temporary: &Path) -> Started {
+    let race = Started::new(sandbox.command(["demo", "race", "--count", "1000000"]));
     eventually("two processes race", || workers(temporary).len() == 2);
     race
 }
@@ -90,8 +90,8 @@ fn row<'a>(out: &'a str, proof: &str) -> &'a str {
 
 #[test]
 fn every_proof_holds_the_table_says_so_and_nothing_stays() {
-    let (stage, temporary) = stage("demo-all");
-    let ran = stage.run(&["demo", "--count", "200"]);
+    let (sandbox, temporary) = sandbox("demo-all");
+    let ran = sandbox.run(&["demo", "--count", "200"]);
     let out = ran.worked();
     for proof in PROOFS {
         assert!(row(out, proof).ends_with("  held"), "{out}");
@@ -124,13 +124,13 @@ fn every_proof_holds_the_table_says_so_and_nothing_stays() {
     assert!(!out.contains('\x1b'), "{out}");
     assert_eq!((files(&temporary), workers(&temporary)), (0, vec![]));
     // The default engine is none of its business.
-    assert!(!stage.folder().join("state").exists());
+    assert!(!sandbox.folder().join("state").exists());
 }
 
 #[test]
 fn without_a_lock_the_race_loses_updates() {
-    let (stage, _) = stage("demo-race");
-    let ran = stage.run(&["demo", "race", "--count", "5000"]);
+    let (sandbox, _) = sandbox("demo-race");
+    let ran = sandbox.run(&["demo", "race", "--count", "5000"]);
     let side = ran.worked().lines().find(|line| line.starts_with("  without")).unwrap();
     assert!(side.contains(" of 10000, ") && !side.contains(" 0 lost"), "{side}");
     assert!(ran.stdout.contains("10000 of 10000, 0 lost"), "{ran:?}");
@@ -139,8 +139,8 @@ fn without_a_lock_the_race_loses_updates() {
 
 #[test]
 fn for_programs_each_proof_is_an_object() {
-    let (stage, _) = stage("demo-json");
-    let ran = stage.run(&["demo", "booking", "--json"]);
+    let (sandbox, _) = sandbox("demo-json");
+    let ran = sandbox.run(&["demo", "booking", "--json"]);
     let lines: Vec<_> = ran.worked().lines().collect();
     let [line] = lines[..] else { panic!("{lines:?}") };
     let begins = r#"{"v":1,"proof":"booking","held":true,"without":{"seen":"2 guests booked it","#;
@@ -151,13 +151,13 @@ fn for_programs_each_proof_is_an_object() {
 
 #[test]
 fn on_a_terminal_it_says_how_far_it_is_in_one_line() {
-    let (stage, _) = stage("demo-terminal");
+    let (sandbox, _) = sandbox("demo-terminal");
     let tenure = env!("CARGO_BIN_EXE_tenure");
-    let set = stage.command::<&str>([]);
+    let set = sandbox.command::<&str>([]);
     let mut terminal = Command::new("script");
     terminal.args(["-qfc", &format!("{tenure} demo booking"), "/dev/null"]).env_clear();
     terminal.envs(set.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let ran = stage::ran(terminal.env("TERM", "xterm").stdin(Stdio::null()));
+    let ran = sandbox::ran(terminal.env("TERM", "xterm").stdin(Stdio::null()));
     assert_eq!(ran.exit, Some(0), "{ran:?}");
     assert!(ran.stdout.contains("\r\x1b[K  with     both ask"), "{ran:?}");
     assert!(ran.stdout.contains("\r\x1b[K  with     1 guest booked it"), "{ran:?}");
@@ -166,8 +166,8 @@ fn on_a_terminal_it_says_how_far_it_is_in_one_line() {
 
 #[test]
 fn a_proof_that_cannot_be_played_fails_the_demo_and_says_why() {
-    let (stage, temporary) = stage("demo-broken");
-    let race = long_race(&stage, &temporary);
+    let (sandbox, temporary) = sandbox("demo-broken");
+    let race = long_race(&sandbox, &temporary);
     let first = workers(&temporary);
     kill_process(first[0], Signal::KILL).unwrap();
     // Its other side would be played for longer than a test has time.
@@ -190,8 +190,8 @@ fn a_proof_that_cannot_be_played_fails_the_demo_and_says_why() {
 
 #[test]
 fn a_folder_that_cannot_be_made_is_said_before_anything_is_played() {
-    let stage = Stage::new("demo-nowhere").without_engine().with("TMPDIR", "/proc/nowhere");
-    let ran = stage.run(&["demo"]);
+    let sandbox = Sandbox::new("demo-nowhere").without_engine().with("TMPDIR", "/proc/nowhere");
+    let ran = sandbox.run(&["demo"]);
     let [what, _, help] = ran.failed(73);
     assert!(what.starts_with("cannot create /proc/nowhere/tenure-demo-"), "{what}");
     assert!(help.contains("TMPDIR"), "{help}");
@@ -200,8 +200,8 @@ fn a_folder_that_cannot_be_made_is_said_before_anything_is_played() {
 #[test]
 fn whoever_ends_the_demo_ends_all_of_it() {
     for (signal, exit) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let (stage, temporary) = stage(&format!("demo-ended-{exit}"));
-        let mut race = long_race(&stage, &temporary);
+        let (sandbox, temporary) = sandbox(&format!("demo-ended-{exit}"));
+        let mut race = long_race(&sandbox, &temporary);
         race.signal(signal);
         let ran = race.end();
         assert_eq!((ran.exit, &*ran.stderr), (Some(exit), ""), "{ran:?}");
@@ -211,8 +211,8 @@ fn whoever_ends_the_demo_ends_all_of_it() {
 
 #[test]
 fn a_demo_that_is_killed_takes_its_processes_along_even_a_stopped_one() {
-    let (stage, temporary) = stage("demo-killed");
-    let mut race = long_race(&stage, &temporary);
+    let (sandbox, temporary) = sandbox("demo-killed");
+    let mut race = long_race(&sandbox, &temporary);
     kill_process(workers(&temporary)[0], Signal::STOP).unwrap();
     race.signal(Signal::KILL);
     race.end();
@@ -221,8 +221,8 @@ fn a_demo_that_is_killed_takes_its_processes_along_even_a_stopped_one() {
 
 #[test]
 fn a_reader_that_leaves_early_is_no_failure() {
-    let (stage, temporary) = stage("demo-reader");
-    let mut demo = Started::new(stage.command(["demo"]));
+    let (sandbox, temporary) = sandbox("demo-reader");
+    let mut demo = Started::new(sandbox.command(["demo"]));
     let mut first = String::new();
     let out = demo.child().stdout.take().unwrap();
     BufReader::new(out).read_line(&mut first).unwrap();
@@ -235,12 +235,12 @@ fn a_reader_that_leaves_early_is_no_failure() {
 #[test]
 fn it_is_played_on_the_engine_that_is_named_and_leaves_nothing_there() {
     let redis = Redis::build().start().unwrap();
-    let (stage, temporary) = stage("demo-redis");
-    let stage = stage.with("TENURE_URL", &redis.url()).with("TENURE_NS", "prod");
-    let demo = Started::new(stage.command(["demo", "handover"]));
+    let (sandbox, temporary) = sandbox("demo-redis");
+    let sandbox = sandbox.with("TENURE_URL", &redis.url()).with("TENURE_NS", "prod");
+    let demo = Started::new(sandbox.command(["demo", "handover"]));
     let mut names = Vec::new();
     eventually("its names are seen", || {
-        let views = stage.with_library(async |tenure| tenure.list("").await.unwrap());
+        let views = sandbox.with_library(async |tenure| tenure.list("").await.unwrap());
         names = views.iter().map(|view| view.name.as_str().to_owned()).collect();
         !names.is_empty()
     });
@@ -252,19 +252,19 @@ fn it_is_played_on_the_engine_that_is_named_and_leaves_nothing_there() {
     }
     let ran = demo.end();
     assert!(ran.worked().contains("shown by real processes on redis"), "{ran:?}");
-    let left = stage.with_library(async |tenure| tenure.list("").await.unwrap());
+    let left = sandbox.with_library(async |tenure| tenure.list("").await.unwrap());
     assert_eq!(left, []);
     assert_eq!((files(&temporary), workers(&temporary)), (0, vec![]));
 }
 
 #[test]
 fn an_engine_that_processes_cannot_share_or_reach_is_refused() {
-    let (stage, temporary) = stage("demo-refused");
-    let ran = stage.run(&["demo", "-u", "memory:"]);
+    let (sandbox, temporary) = sandbox("demo-refused");
+    let ran = sandbox.run(&["demo", "-u", "memory:"]);
     let [what, why, _] = ran.failed(64);
     assert_eq!(what, "the demo cannot be played on memory:");
     assert!(why.contains("several processes"), "{why}");
-    let ran = stage.run(&["demo", "-u", "redis://127.0.0.1:1"]);
+    let ran = sandbox.run(&["demo", "-u", "redis://127.0.0.1:1"]);
     let [what, ..] = ran.failed(69);
     assert!(what.starts_with("engine unreachable"), "{what}");
     assert_eq!(files(&temporary), 0);
@@ -272,9 +272,9 @@ fn an_engine_that_processes_cannot_share_or_reach_is_refused() {
 
 #[test]
 fn its_processes_are_no_command() {
-    let stage = Stage::new("demo-worker");
-    let ran = stage.run(&["demo-worker", "race", "with", "1"]);
+    let sandbox = Sandbox::new("demo-worker");
+    let ran = sandbox.run(&["demo-worker", "race", "with", "1"]);
     let [what, _, help] = ran.failed(64);
     assert_eq!((what, help), ("`demo-worker` is a part of the demo", "see `tenure demo --help`"));
-    assert!(!stage.run(&["--help"]).worked().contains("demo-worker"));
+    assert!(!sandbox.run(&["--help"]).worked().contains("demo-worker"));
 }

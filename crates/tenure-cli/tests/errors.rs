@@ -1,17 +1,17 @@
 //! Every message about what went wrong: what, why, and what next.
 
-use crate::stage;
+use crate::sandbox;
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 
-use stage::{Stage, Transcript, ran};
+use sandbox::{Sandbox, Transcript, ran};
 
 #[test]
 fn mistakes_on_the_command_line_are_answered_in_the_users_own_words() {
-    let stage = Stage::new("errors-usage");
-    let mut all = Transcript::new(&stage);
+    let sandbox = Sandbox::new("errors-usage");
+    let mut all = Transcript::new(&sandbox);
     for line in [
         "",
         "lss",
@@ -79,8 +79,8 @@ fn mistakes_on_the_command_line_are_answered_in_the_users_own_words() {
 
 #[test]
 fn variables_that_make_no_sense_are_named() {
-    let stage = Stage::new("errors-variables");
-    let mut all = Transcript::new(&stage);
+    let sandbox = Sandbox::new("errors-variables");
+    let mut all = Transcript::new(&sandbox);
     for (variable, value, line) in [
         ("TENURE_TTL", "30", "run backup -- true"),
         ("TENURE_WAIT", "10", "wait backup"),
@@ -102,15 +102,13 @@ fn variables_that_make_no_sense_are_named() {
 
 #[test]
 fn an_engine_that_is_not_there_is_named_with_what_to_do() {
-    let stage = Stage::new("errors-engine");
-    let mut all = Transcript::new(&stage);
-    for url in
-        ["reddis://:hunter2@redis-1", "rediss+unix:/x", "postgres://u:hunter2@h/d", "hunter2"]
-    {
+    let sandbox = Sandbox::new("errors-engine");
+    let mut all = Transcript::new(&sandbox);
+    for url in ["reddis://:hunter2@redis-1", "rediss+unix:/x", "mysql://u:hunter2@h/d", "hunter2"] {
         all.run_with(&[("TENURE_URL", url)], "ls").failed(64);
     }
     for query in ["tll=5s", "ttl=5"] {
-        all.run_with(&[("TENURE_URL", &*format!("{}?{query}", stage.url()))], "ls").failed(78);
+        all.run_with(&[("TENURE_URL", &*format!("{}?{query}", sandbox.url()))], "ls").failed(78);
     }
     all.run_with(&[("TENURE_URL", "memory:")], "run x -- true").failed(78);
     all.run_with(&[("TENURE_URL", "file:~ada/locks.db")], "ls").failed(78);
@@ -131,12 +129,12 @@ fn an_engine_that_is_not_there_is_named_with_what_to_do() {
 
 #[test]
 fn a_state_file_that_cannot_be_there_is_refused_with_what_to_do() {
-    let stage = Stage::new("errors-file");
-    let mut all = Transcript::new(&stage);
-    std::fs::write(stage.folder().join("plain"), "not a folder").unwrap();
-    std::fs::write(stage.folder().join("other.db"), "not a database, and long enough to see it")
+    let sandbox = Sandbox::new("errors-file");
+    let mut all = Transcript::new(&sandbox);
+    std::fs::write(sandbox.folder().join("plain"), "not a folder").unwrap();
+    std::fs::write(sandbox.folder().join("other.db"), "not a database, and long enough to see it")
         .unwrap();
-    let folder = stage.folder().display().to_string();
+    let folder = sandbox.folder().display().to_string();
     all.run_with(&[("TENURE_URL", &*format!("file:{folder}/plain/x.db"))], "ls").failed(73);
     all.compare("errors-file");
 }
@@ -144,7 +142,7 @@ fn a_state_file_that_cannot_be_there_is_refused_with_what_to_do() {
 /// A word in its place is called what the help calls it: no flag has that name.
 #[test]
 fn a_word_that_is_not_text_is_called_what_the_help_calls_it() {
-    let stage = Stage::new("errors-bytes");
+    let sandbox = Sandbox::new("errors-bytes");
     let bytes = OsStr::from_bytes(b"caf\xe9");
     for (command, word) in [
         ("show", "NAME"),
@@ -156,11 +154,11 @@ fn a_word_that_is_not_text_is_called_what_the_help_calls_it() {
         ("man", "COMMAND"),
         ("completions", "SHELL"),
     ] {
-        let ran = ran(&mut stage.command([OsStr::new(command), bytes]));
+        let ran = ran(&mut sandbox.command([OsStr::new(command), bytes]));
         assert_eq!(ran.failed(64)[0], format!("{word} is not valid UTF-8"), "{command}");
     }
     let once = [OsStr::new("once"), bytes, OsStr::new("--"), OsStr::new("true")];
-    assert_eq!(ran(&mut stage.command(once)).failed(64)[0], "KEY is not valid UTF-8");
+    assert_eq!(ran(&mut sandbox.command(once)).failed(64)[0], "KEY is not valid UTF-8");
     let flag = [OsStr::new("ls"), OsStr::new("--ns"), bytes];
-    assert_eq!(ran(&mut stage.command(flag)).failed(64)[0], "--ns is not valid UTF-8");
+    assert_eq!(ran(&mut sandbox.command(flag)).failed(64)[0], "--ns is not valid UTF-8");
 }

@@ -1,14 +1,14 @@
 //! Every text of help, as people read it.
 
-use crate::stage;
+use crate::sandbox;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use stage::{Stage, snapshot};
+use sandbox::{Sandbox, snapshot};
 
-fn commands(stage: &Stage) -> Vec<String> {
-    let help = stage.run(&["--help"]);
+fn commands(sandbox: &Sandbox) -> Vec<String> {
+    let help = sandbox.run(&["--help"]);
     let (_, list) = help.worked().split_once("Commands:\n").unwrap();
     let lines = list.lines().take_while(|line| !line.is_empty());
     lines.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
@@ -16,22 +16,22 @@ fn commands(stage: &Stage) -> Vec<String> {
 
 #[test]
 fn the_help_of_every_command_is_as_it_was_read_over() {
-    let stage = Stage::new("help");
-    snapshot("help", stage.run(&["--help"]).worked());
-    let commands = commands(&stage);
+    let sandbox = Sandbox::new("help");
+    snapshot("help", sandbox.run(&["--help"]).worked());
+    let commands = commands(&sandbox);
     assert!(commands.len() > 10, "{commands:?}");
     for command in commands {
-        let help = stage.run(&[&command, "--help"]);
+        let help = sandbox.run(&[&command, "--help"]);
         snapshot(&format!("help-{command}"), help.worked());
-        assert_eq!(stage.run(&["help", &command]).worked(), help.stdout);
-        assert_eq!(stage.run(&[&command, "-h"]).worked(), help.stdout);
+        assert_eq!(sandbox.run(&["help", &command]).worked(), help.stdout);
+        assert_eq!(sandbox.run(&[&command, "-h"]).worked(), help.stdout);
     }
 }
 
 #[test]
 fn the_help_says_nothing_about_what_is_set() {
-    let plain = Stage::new("help-plain");
-    let set = Stage::new("help-set")
+    let plain = Sandbox::new("help-plain");
+    let set = Sandbox::new("help-set")
         .with("TENURE_URL", "redis://:hunter2@redis-1:6379")
         .with("TENURE_TTL", "hunter2")
         .with("TENURE_LOG_LEVEL", "hunter2");
@@ -42,9 +42,9 @@ fn the_help_says_nothing_about_what_is_set() {
 
 #[test]
 fn every_flag_has_a_variable_except_those_that_must_be_meant() {
-    let stage = Stage::new("help-variables");
-    for command in commands(&stage) {
-        let help = stage.run(&[&command, "--help"]);
+    let sandbox = Sandbox::new("help-variables");
+    for command in commands(&sandbox) {
+        let help = sandbox.run(&[&command, "--help"]);
         let flags = help.worked().lines().filter(|line| line.trim_start().starts_with('-'));
         for line in flags {
             let (_, rest) = line.split_once("--").unwrap();
@@ -52,7 +52,7 @@ fn every_flag_has_a_variable_except_those_that_must_be_meant() {
                 rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
             let variable = format!("[env: TENURE_{}]", long.to_uppercase().replace('-', "_"));
             let meant = match &*command {
-                "break" => ["fence", "reason"].contains(&&*long),
+                "break" => ["fence", "reason", "end-sessions"].contains(&&*long),
                 "forget" => ["fence", "done"].contains(&&*long),
                 _ => false,
             };
@@ -65,30 +65,30 @@ fn every_flag_has_a_variable_except_those_that_must_be_meant() {
 
 #[test]
 fn topics_and_codes_are_explained() {
-    let stage = Stage::new("help-topics");
-    let all = stage.run(&["explain"]);
+    let sandbox = Sandbox::new("help-topics");
+    let all = sandbox.run(&["explain"]);
     let mut text = all.worked().to_owned();
     for topic in all.worked().lines().map(|line| line.split_whitespace().next().unwrap()) {
-        let explained = stage.run(&["explain", topic]);
+        let explained = sandbox.run(&["explain", topic]);
         text.push_str(&format!("\n$ tenure explain {topic}\n{}", explained.worked()));
-        assert_eq!(stage.run(&["help", topic]).worked(), explained.stdout);
-        assert_eq!(stage.run(&["explain", &topic.to_lowercase()]).worked(), explained.stdout);
+        assert_eq!(sandbox.run(&["help", topic]).worked(), explained.stdout);
+        assert_eq!(sandbox.run(&["explain", &topic.to_lowercase()]).worked(), explained.stdout);
     }
     snapshot("explain", &text);
     // For programs, too.
-    let listed = stage.run(&["explain", "--json"]).stdout;
+    let listed = sandbox.run(&["explain", "--json"]).stdout;
     for topic in ["T010", "exit-codes", "fencing"] {
-        let explained = stage.run(&["explain", "--json", topic]).stdout;
+        let explained = sandbox.run(&["explain", "--json", topic]).stdout;
         assert!(explained.lines().all(|line| line.starts_with(r#"{"v":1,"#)), "{explained}");
         assert!(listed.contains(&format!("\"{topic}\"")), "{listed}");
     }
-    let busy = stage.run(&["explain", "--json", "T010"]).stdout;
+    let busy = sandbox.run(&["explain", "--json", "T010"]).stdout;
     assert!(busy.starts_with(r#"{"v":1,"code":"T010","title":"busy","why":""#), "{busy}");
 }
 
 #[test]
 fn every_code_that_is_used_is_explained() {
-    let stage = Stage::new("help-codes");
+    let sandbox = Sandbox::new("help-codes");
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     let mut codes = BTreeSet::new();
     while let Some(folder) = folders.pop() {
@@ -105,27 +105,27 @@ fn every_code_that_is_used_is_explained() {
     }
     assert!(codes.len() > 8, "{codes:?}");
     for code in codes {
-        stage.run(&["explain", &code]).worked();
+        sandbox.run(&["explain", &code]).worked();
     }
 }
 
 #[test]
 fn completions_and_manuals_are_there_for_every_shell_and_command() {
-    let stage = Stage::new("help-man");
+    let sandbox = Sandbox::new("help-man");
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let script = stage.run(&["completions", shell]);
+        let script = sandbox.run(&["completions", shell]);
         for part in ["acquire", "break", "on-lost"] {
             assert!(script.worked().contains(part), "{shell} {part}");
         }
     }
-    stage.run(&["completions", "tcsh"]).failed(64);
-    let whole = stage.run(&["man"]);
+    sandbox.run(&["completions", "tcsh"]).failed(64);
+    let whole = sandbox.run(&["man"]);
     for part in [".TH tenure 1", "EXIT STATUS", "TENURE_URL", "128+N"] {
         assert!(whole.worked().contains(part), "{part}: {}", whole.stdout);
     }
-    for command in commands(&stage) {
-        let page = stage.run(&["man", &command]);
+    for command in commands(&sandbox) {
+        let page = sandbox.run(&["man", &command]);
         assert!(page.worked().contains(&format!(".TH tenure-{command} 1")), "{}", page.stdout);
     }
-    stage.run(&["man", "dmeo"]).failed(64);
+    sandbox.run(&["man", "dmeo"]).failed(64);
 }

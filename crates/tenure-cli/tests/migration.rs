@@ -2,14 +2,14 @@
 //! held against the program and against the guide.
 #![cfg(feature = "relay")]
 
-use crate::stage;
+use crate::sandbox;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use stage::{Running, Stage};
+use sandbox::{Running, Sandbox};
 use tenure_testkit::node::{Conduct, Decoder, ScriptedNode};
 
 const TABLE: &str = include_str!("../../../docs/coming-from-relay.tsv");
@@ -48,7 +48,7 @@ fn of_kind(kind: &str) -> Vec<Row> {
 
 #[test]
 fn every_setting_is_there_with_its_default() {
-    let help = Stage::new("migration-help").run(&["relay", "--help"]).worked().to_owned();
+    let help = Sandbox::new("migration-help").run(&["relay", "--help"]).worked().to_owned();
     for row in of_kind("setting").iter().filter(|row| row.ours != NONE) {
         let is_it = |line: &&str| line.split_whitespace().any(|word| word == row.ours);
         let line = help.lines().filter(|line| line.trim_start().starts_with('-')).find(is_it);
@@ -71,17 +71,17 @@ fn every_setting_is_there_with_its_default() {
 /// that dies.
 #[test]
 fn every_metric_is_there() {
-    let stage = Stage::new("migration-metrics");
+    let sandbox = Sandbox::new("migration-metrics");
     let node = ScriptedNode::start(31337, Decoder::new(|_| None)).unwrap();
     node.always("eth_sendRawTransaction", Conduct::Hang);
-    let (_one, one) = start(&stage, &node);
-    let (two, other) = start(&stage, &node);
+    let (_one, one) = start(&sandbox, &node);
+    let (two, other) = start(&sandbox, &node);
     let waits = |address: &str| get(address, "/metrics").contains("tenure_waiters{");
     // One has the lane; the next waits at the other relay, and dies; the one after that waits here.
     let _first = send(&one);
-    stage::eventually("the node has it", || node.hanging() == 1);
+    sandbox::eventually("the node has it", || node.hanging() == 1);
     let _dies = send(&other);
-    stage::eventually("the other relay waits", || waits(&other));
+    sandbox::eventually("the other relay waits", || waits(&other));
     let before = get(&other, "/metrics");
     drop(two);
     let _next = send(&one);
@@ -99,11 +99,11 @@ fn every_metric_is_there() {
 }
 
 /// Starts a relay that gives a lane up soon; where it listens. Killed on drop.
-fn start(stage: &Stage, node: &ScriptedNode) -> (Running, String) {
+fn start(sandbox: &Sandbox, node: &ScriptedNode) -> (Running, String) {
     let url = node.url();
     let times = ["--ttl", "1s", "--max-hold", "8s"];
     let args = ["relay", "--listen", "127.0.0.1:0", "--upstream", &url];
-    let mut relay = stage.start(&[&args[..], &times[..]].concat());
+    let mut relay = sandbox.start(&[&args[..], &times[..]].concat());
     let mut line = String::new();
     BufReader::new(relay.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     let address = line.split("http://").nth(1).and_then(|rest| rest.split(',').next()).unwrap();

@@ -1,26 +1,26 @@
 //! Looking at names and stepping in: `ls`, `show`, `watch`, `wait`, `break`.
 
-use crate::stage;
+use crate::sandbox;
 
 use std::io::Read;
 use std::sync::Arc;
 
-use stage::{Lines, Ran, Stage, Transcript, eventually};
+use sandbox::{Lines, Ran, Sandbox, Transcript, eventually};
 use tenure::engine::{Claim, ClaimId, Details, Engine, Name, Space};
 use tenure::engines::file::File;
 use tenure::{Begun, Ended};
 
 #[test]
 fn who_holds_what_and_who_waits() {
-    let stage = Stage::new("names-looks");
-    let mut all = Transcript::new(&stage);
+    let sandbox = Sandbox::new("names-looks");
+    let mut all = Transcript::new(&sandbox);
     all.run("ls").worked();
     all.run("ls --json").worked();
     assert_eq!(all.run("show backup").exit, Some(1));
     assert_eq!(all.run("show backup --json").exit, Some(1));
-    let _hold = stage.hold("backup");
-    let _second = stage.queue("backup", "web-5:912");
-    let (_slots, _reads) = stage.with_library(async |tenure| {
+    let _hold = sandbox.hold("backup");
+    let _second = sandbox.queue("backup", "web-5:912");
+    let (_slots, _reads) = sandbox.with_library(async |tenure| {
         let slot = |owner| tenure.semaphore("api:partner", 5).owner(owner).acquire();
         let read = |owner| tenure.rwlock("catalog").owner(owner).read();
         let slots = [slot("web-1").await.unwrap(), slot("web-2").await.unwrap()];
@@ -37,20 +37,20 @@ fn who_holds_what_and_who_waits() {
 
 #[test]
 fn a_break_is_explained_before_it_is_done() {
-    let stage = Stage::new("names-break");
-    let mut all = Transcript::new(&stage);
+    let sandbox = Sandbox::new("names-break");
+    let mut all = Transcript::new(&sandbox);
     assert_eq!(all.run("break backup").exit, Some(1));
-    let hold = stage.hold("backup");
+    let hold = sandbox.hold("backup");
     let fence = hold.fence();
     assert_eq!(all.run("break backup").exit, Some(1));
     assert_eq!(all.run("break backup --reason 'no fence'").exit, Some(1));
     assert!(hold.is_live(), "nothing was broken");
     all.run("break backup --fence 7 --reason 'a slip'").failed(1);
     assert!(hold.is_live(), "nothing was broken");
-    let next = stage.queue("backup", "web-5:912");
+    let next = sandbox.queue("backup", "web-5:912");
     all.run("break backup --ns ''").failed(64);
     all.run(&format!("break backup --fence {fence} --reason 'host is on fire'")).worked();
-    let lost = stage.block_on(async { hold.lost().await }).to_string();
+    let lost = sandbox.block_on(async { hold.lost().await }).to_string();
     assert!(lost.contains("host is on fire") && lost.contains("tester@"), "{lost}");
     all.run(&format!("break backup --fence {fence} --reason again")).failed(1);
     next.abort();
@@ -60,11 +60,11 @@ fn a_break_is_explained_before_it_is_done() {
 /// Locks, leaders and onces have names of their own, and every command finds them.
 #[test]
 fn leaders_and_onces_are_found_by_their_names() {
-    let stage = Stage::new("names-spaces");
-    let mut all = Transcript::new(&stage);
+    let sandbox = Sandbox::new("names-spaces");
+    let mut all = Transcript::new(&sandbox);
     assert_eq!(all.run("leader cron").exit, Some(1));
     assert_eq!(all.run("leader cron --json").exit, Some(1));
-    let (tenure, term, run) = stage.with_library(async |tenure| {
+    let (tenure, term, run) = sandbox.with_library(async |tenure| {
         let election = tenure.election("cron").value("10.0.0.3:80").owner("web-3:4121");
         let term = election.campaign().await.unwrap();
         let begun = tenure.once("webhook:42").owner("web-1:7").begin().await.unwrap();
@@ -82,7 +82,7 @@ fn leaders_and_onces_are_found_by_their_names() {
     all.run("wait cron -n --kind lock").worked();
     assert_eq!(all.run("break cron").exit, Some(1));
     assert_eq!(all.run("break webhook:42").exit, Some(1));
-    let lock = stage.hold("cron");
+    let lock = sandbox.hold("cron");
     all.run("show cron").failed(64);
     all.run("wait cron -n").failed(64);
     all.run("break cron").failed(64);
@@ -92,7 +92,7 @@ fn leaders_and_onces_are_found_by_their_names() {
     let broken = all.run(&format!("break cron --kind leader --fence {} --reason x", term.number()));
     broken.worked();
     all.run(&format!("break webhook:42 --fence {} --reason y", run.fence())).worked();
-    assert!(!term.is_live() || stage.block_on(async { term.lost().await }) != Ended::Expired);
+    assert!(!term.is_live() || sandbox.block_on(async { term.lost().await }) != Ended::Expired);
     assert!(lock.is_live(), "the lock was not meant");
     drop((run, tenure));
     all.compare_tables("names-spaces");
@@ -100,8 +100,8 @@ fn leaders_and_onces_are_found_by_their_names() {
 
 #[test]
 fn what_a_once_left_is_shown_and_forgotten_when_that_is_meant() {
-    let stage = Stage::new("names-forget");
-    let mut all = Transcript::new(&stage);
+    let sandbox = Sandbox::new("names-forget");
+    let mut all = Transcript::new(&sandbox);
     assert_eq!(all.run("forget webhook:42").exit, Some(1));
     all.run("forget webhook:42 --fence 7").failed(1);
     all.run("once webhook:42 -- echo paid").worked();
@@ -118,7 +118,7 @@ fn what_a_once_left_is_shown_and_forgotten_when_that_is_meant() {
     assert_eq!(all.run("show webhook:42").exit, Some(1));
     all.run("once webhook:42 -- echo again").worked();
 
-    let run = stage.with_library(async |tenure| {
+    let run = sandbox.with_library(async |tenure| {
         let Begun::Mine(run) = tenure.once("nightly").owner("web-1:7").begin().await.unwrap()
         else {
             panic!("it is ours");
@@ -129,7 +129,9 @@ fn what_a_once_left_is_shown_and_forgotten_when_that_is_meant() {
     assert_eq!(all.run("forget nightly").exit, Some(1));
     all.run(&format!("forget nightly --fence {fence}")).failed(1);
     drop(run);
-    eventually("nobody is at it", || stage.run(&["show", "nightly"]).stdout.contains("unsettled"));
+    eventually("nobody is at it", || {
+        sandbox.run(&["show", "nightly"]).stdout.contains("unsettled")
+    });
     all.run("show nightly").worked();
     all.run("show nightly --json").worked();
     assert_eq!(all.run("forget nightly").exit, Some(1));
@@ -137,7 +139,7 @@ fn what_a_once_left_is_shown_and_forgotten_when_that_is_meant() {
     all.run(&format!("forget nightly --fence {fence} --json")).worked();
     all.run("once nightly -- echo tonight").worked();
     // A lock of that name is another thing.
-    let _lock = stage.hold("nightly");
+    let _lock = sandbox.hold("nightly");
     all.run("show nightly").failed(64);
     all.run("show nightly --kind once -q").worked();
     all.run("wait nightly -n").failed(75);
@@ -146,41 +148,41 @@ fn what_a_once_left_is_shown_and_forgotten_when_that_is_meant() {
 
 #[test]
 fn wait_ends_when_the_name_is_free_and_takes_nothing() {
-    let stage = Stage::new("names-wait");
-    let mut all = Transcript::new(&stage);
+    let sandbox = Sandbox::new("names-wait");
+    let mut all = Transcript::new(&sandbox);
     all.run("wait backup").worked();
     all.run("wait backup --json").worked();
-    let hold = stage.hold("backup");
+    let hold = sandbox.hold("backup");
     all.run("wait backup -n").failed(75);
     all.run("wait backup -w 20ms").failed(75);
-    let mut child = stage.start(&["wait", "backup"]);
+    let mut child = sandbox.start(&["wait", "backup"]);
     assert_eq!(child.try_wait().unwrap(), None);
-    stage.block_on(async { hold.release().await }).unwrap();
+    sandbox.block_on(async { hold.release().await }).unwrap();
     child.ended().worked();
-    let name = stage.run(&["show", "backup"]);
+    let name = sandbox.run(&["show", "backup"]);
     assert_eq!(name.exit, Some(1), "{name:?}");
     all.compare("names-wait");
 }
 
 #[test]
 fn waiting_long_says_on_whom() {
-    let stage = Stage::new("names-patience");
-    let _hold = stage.hold("backup");
-    let _second = stage.queue("backup", "web-5:912");
-    let ran = stage.run(&["wait", "backup", "-w", "2500ms"]);
+    let sandbox = Sandbox::new("names-patience");
+    let _hold = sandbox.hold("backup");
+    let _second = sandbox.queue("backup", "web-5:912");
+    let ran = sandbox.run(&["wait", "backup", "-w", "2500ms"]);
     let note = ran.stderr.lines().next().unwrap();
     let begins =
         r#"tenure: waiting for "backup": held by web-3:4121 (./backup.sh, "nightly dump") for "#;
     assert!(note.starts_with(begins) && note.ends_with("; 1 in line."), "{note}");
-    let ran = stage.run(&["wait", "backup", "-w", "2500ms", "-q"]);
+    let ran = sandbox.run(&["wait", "backup", "-w", "2500ms", "-q"]);
     ran.failed(75);
 }
 
 #[test]
 fn watch_tells_what_happens_and_ends_with_its_reader() {
-    let stage = Stage::new("names-watch");
-    let hold = stage.hold("backup");
-    let mut child = stage.start(&["watch", "--json", "--interval", "20ms"]);
+    let sandbox = Sandbox::new("names-watch");
+    let hold = sandbox.hold("backup");
+    let mut child = sandbox.start(&["watch", "--json", "--interval", "20ms"]);
     let lines = Lines::of(child.stdout.take().unwrap());
     let next = || {
         let line = lines.next();
@@ -192,18 +194,18 @@ fn watch_tells_what_happens_and_ends_with_its_reader() {
         format!("{} {} {}", field("event"), field("name"), field("owner"))
     };
     assert_eq!(next(), "held backup web-3:4121");
-    let second = stage.queue("backup", "web-5:912");
+    let second = sandbox.queue("backup", "web-5:912");
     assert_eq!(next(), "queued backup web-5:912");
     second.abort();
     assert_eq!(next(), "left backup web-5:912");
     drop(hold);
     assert_eq!(next(), "released backup web-3:4121");
-    let _hold = stage.hold("other");
+    let _hold = sandbox.hold("other");
     assert_eq!(next(), "granted other web-3:4121");
     drop(lines);
     // It notices at its next line that nobody reads them.
     eventually("it ends", || {
-        let _again = stage.hold("again");
+        let _again = sandbox.hold("again");
         child.try_wait().unwrap().is_some()
     });
     let mut said = String::new();
@@ -213,9 +215,9 @@ fn watch_tells_what_happens_and_ends_with_its_reader() {
 
 #[test]
 fn watch_for_people_is_a_line_an_event() {
-    let stage = Stage::new("names-watch-text");
-    let _hold = stage.hold("prod/backup");
-    let mut child = stage.start(&["watch", "--ns", "prod"]);
+    let sandbox = Sandbox::new("names-watch-text");
+    let _hold = sandbox.hold("prod/backup");
+    let mut child = sandbox.start(&["watch", "--ns", "prod"]);
     let first = Lines::of(child.stdout.take().unwrap()).next();
     child.kill().unwrap();
     child.wait().unwrap();
@@ -227,9 +229,9 @@ fn watch_for_people_is_a_line_an_event() {
 /// What the library would refuse, another client can still write (S117).
 #[test]
 fn hostile_text_of_others_cannot_harm_a_terminal() {
-    let stage = Stage::new("names-hostile");
+    let sandbox = Sandbox::new("names-hostile");
     let hostile = "\u{1b}]0;pwned\u{7}\u{1b}[2J\r\nerror: \u{202e}txet\u{9b}31m<script>\u{200b}";
-    let path = stage.folder().join("state/tenure/tenure.db");
+    let path = sandbox.folder().join("state/tenure/tenure.db");
     let file = File::open(&path).unwrap();
     let name = Name::new(Space::Lock, "evil\u{202e}eman").unwrap();
     let mut details = Details::default();
@@ -241,7 +243,7 @@ fn hostile_text_of_others_cannot_harm_a_terminal() {
             .into();
     let mut claim = Claim::new(name, ClaimId::from_bytes([7; 16]));
     claim.details = Arc::new(details);
-    stage.block_on(async { file.claim(&claim).await }).unwrap();
+    sandbox.block_on(async { file.claim(&claim).await }).unwrap();
     for args in [
         &["ls"][..],
         &["ls", "--json"],
@@ -252,7 +254,7 @@ fn hostile_text_of_others_cannot_harm_a_terminal() {
         &["acquire", "-n", "evil\u{202e}eman"],
         &["acquire", "-n", "-s", "evil\u{202e}eman", "-vvv"],
     ] {
-        let Ran { stdout, stderr, .. } = stage.run(args);
+        let Ran { stdout, stderr, .. } = sandbox.run(args);
         let text = format!("{stdout}{stderr}");
         assert!(text.contains("pwned") || args.contains(&"-s"), "{text}");
         let bad = text.chars().find(|c| {

@@ -1,7 +1,7 @@
 //! `tenure relay` as it is installed: it says where it listens, serves, keeps secrets and stops.
 #![cfg(feature = "relay")]
 
-use crate::stage;
+use crate::sandbox;
 
 mod access;
 mod board;
@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use stage::{Running, Stage};
+use sandbox::{Running, Sandbox};
 use tenure_testkit::node::{Conduct, Decoder, ScriptedNode, Sent};
 
 /// The first payment of anvil's first account, for the chain 31337.
@@ -28,9 +28,9 @@ fn node() -> ScriptedNode {
 }
 
 /// Starts a relay; where it listens.
-fn start(stage: &Stage, args: &[&str]) -> (Running, String) {
+fn start(sandbox: &Sandbox, args: &[&str]) -> (Running, String) {
     let args = [&["relay", "--listen", "127.0.0.1:0"], args].concat();
-    let mut relay = stage.start(&args);
+    let mut relay = sandbox.start(&args);
     let address = listens(&mut relay);
     (relay, address)
 }
@@ -104,8 +104,8 @@ fn stop(relay: &Running) {
 
 #[test]
 fn it_serves_and_stops_when_told() {
-    let (node, stage) = (node(), Stage::new("relay-serves"));
-    let (relay, address) = start(&stage, &["--upstream", &node.url()]);
+    let (node, sandbox) = (node(), Sandbox::new("relay-serves"));
+    let (relay, address) = start(&sandbox, &["--upstream", &node.url()]);
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
     assert!(get(&address, "/readyz").contains(r#""ready":true"#));
     let sent = send(&address);
@@ -122,13 +122,13 @@ fn it_serves_and_stops_when_told() {
 /// Otherwise every transaction would be refused, one by one.
 #[test]
 fn settings_that_do_not_fit_are_refused_at_the_start() {
-    let (node, stage) = (node(), Stage::new("relay-settings"));
+    let (node, sandbox) = (node(), Sandbox::new("relay-settings"));
     let url = node.url();
     let relay = ["relay", "--listen", "127.0.0.1:0", "--upstream", &url];
-    let ended = stage.start(&[&relay[..], &["--max-hold", "5s"]].concat()).ended();
+    let ended = sandbox.start(&[&relay[..], &["--max-hold", "5s"]].concat()).ended();
     assert_eq!(ended.exit, Some(78), "{ended:?}");
     assert!(ended.stderr.contains("shorter than the ttl (10s)"), "{ended:?}");
-    let ended = stage.start(&[&relay[..], &["--chain-id", "1"]].concat()).ended();
+    let ended = sandbox.start(&[&relay[..], &["--chain-id", "1"]].concat()).ended();
     assert_eq!(ended.exit, Some(78), "{ended:?}");
     assert!(ended.stderr.contains("the node is on chain 31337, not 1"), "{ended:?}");
 }
@@ -139,10 +139,10 @@ fn without_the_engine_it_starts_if_it_may_work_without_it() {
     // Nobody listens there.
     let gone = "redis://127.0.0.1:1?connect_timeout=200ms";
     for on_outage in ["local", "open"] {
-        let (node, stage) = (node(), Stage::new(&format!("relay-starts-{on_outage}")));
-        let stage = stage.with("TENURE_URL", gone);
+        let (node, sandbox) = (node(), Sandbox::new(&format!("relay-starts-{on_outage}")));
+        let sandbox = sandbox.with("TENURE_URL", gone);
         let (relay, address) =
-            start(&stage, &["--upstream", &node.url(), "--on-outage", on_outage]);
+            start(&sandbox, &["--upstream", &node.url(), "--on-outage", on_outage]);
         let sent = send(&address);
         assert!(sent.contains(&format!(r#""result":"{HASH}""#)), "{sent}");
         let ready = get(&address, "/readyz");
@@ -151,23 +151,23 @@ fn without_the_engine_it_starts_if_it_may_work_without_it() {
         let ended = relay.ended();
         assert_eq!(ended.exit, Some(0), "{ended:?}");
     }
-    let (node, stage) = (node(), Stage::new("relay-starts-closed").with("TENURE_URL", gone));
-    let ended = stage.run(&["relay", "--listen", "127.0.0.1:0", "--upstream", &node.url()]);
+    let (node, sandbox) = (node(), Sandbox::new("relay-starts-closed").with("TENURE_URL", gone));
+    let ended = sandbox.run(&["relay", "--listen", "127.0.0.1:0", "--upstream", &node.url()]);
     assert!(ended.exit != Some(0) && ended.stderr.contains("unreachable"), "{ended:?}");
 }
 
 #[test]
 fn what_was_begun_is_finished_before_it_stops() {
-    let (node, stage) = (node(), Stage::new("relay-stops"));
+    let (node, sandbox) = (node(), Sandbox::new("relay-stops"));
     node.next("eth_sendRawTransaction", Conduct::Hang);
-    let (relay, address) = start(&stage, &["--upstream", &node.url()]);
+    let (relay, address) = start(&sandbox, &["--upstream", &node.url()]);
     let client = std::thread::spawn({
         let address = address.clone();
         move || send(&address)
     });
-    stage::eventually("the node has it", || node.hanging() == 1);
+    sandbox::eventually("the node has it", || node.hanging() == 1);
     stop(&relay);
-    stage::eventually("nobody else is let in", || TcpStream::connect(&address).is_err());
+    sandbox::eventually("nobody else is let in", || TcpStream::connect(&address).is_err());
     node.let_go();
     let sent = client.join().unwrap();
     assert!(sent.contains(HASH), "{sent}");
@@ -177,20 +177,20 @@ fn what_was_begun_is_finished_before_it_stops() {
 
 #[test]
 fn told_twice_it_stops_at_once() {
-    let (node, stage) = (node(), Stage::new("relay-stops-twice"));
+    let (node, sandbox) = (node(), Sandbox::new("relay-stops-twice"));
     node.next("eth_sendRawTransaction", Conduct::Hang);
     // Longer than the test may take: only the second signal can be what ends it.
     let long = ["--max-hold", "10m", "--upstream-within", "10m"];
-    let (mut relay, address) = start(&stage, &[&["--upstream", &node.url()], &long[..]].concat());
+    let (mut relay, address) = start(&sandbox, &[&["--upstream", &node.url()], &long[..]].concat());
     let client = std::thread::spawn({
         let address = address.clone();
         move || send(&address)
     });
-    stage::eventually("the node has it", || node.hanging() == 1);
+    sandbox::eventually("the node has it", || node.hanging() == 1);
     stop(&relay);
-    stage::eventually("nobody else is let in", || TcpStream::connect(&address).is_err());
+    sandbox::eventually("nobody else is let in", || TcpStream::connect(&address).is_err());
     stop(&relay);
-    stage::eventually("it ends", || relay.try_wait().unwrap().is_some());
+    sandbox::eventually("it ends", || relay.try_wait().unwrap().is_some());
     let ended = relay.ended();
     assert!(ended.stderr.contains("stopped before all transactions were finished"), "{ended:?}");
     assert_eq!(client.join().unwrap(), "", "there was no answer to give");
@@ -205,11 +205,12 @@ fn a_secret_in_the_url_of_the_node_stays_secret() {
             "http://planted-user:planted-word@127.0.0.1:{}/v2/planted-key?k=planted-query",
             node.port()
         );
-        let stage = Stage::new(&format!("relay-secrets-{format}"))
+        let sandbox = Sandbox::new(&format!("relay-secrets-{format}"))
             .with("TENURE_UPSTREAM", &url)
             .with("TENURE_LOG_LEVEL", "trace")
             .with("TENURE_LOG_FORMAT", format);
-        let (relay, address) = start(&stage, &["--upstream-within", "200ms", "--max-hold", "10s"]);
+        let (relay, address) =
+            start(&sandbox, &["--upstream-within", "200ms", "--max-hold", "10s"]);
         let mut seen = vec![send(&address), get(&address, "/readyz"), get(&address, "/metrics")];
         let asked = node.arrivals().pop().unwrap();
         assert_eq!(asked.path, "/v2/planted-key?k=planted-query", "it is used");
@@ -236,11 +237,11 @@ fn a_secret_in_the_url_of_the_node_stays_secret() {
         assert_eq!(ended.exit, Some(0), "{ended:?}");
         assert!(ended.stderr.contains("lock.granted"), "the log is on: {ended:?}");
         // What cannot be started says it no more than what runs.
-        let refused = stage.run(&["relay", "--listen", "127.0.0.1:0"]);
+        let refused = sandbox.run(&["relay", "--listen", "127.0.0.1:0"]);
         assert_ne!(refused.exit, Some(0), "{refused:?}");
         seen.extend([ended.stdout, ended.stderr, refused.stdout, refused.stderr]);
-        seen.push(stage.run(&["ls", "--json"]).stdout);
-        seen.push(stage.run(&["config"]).stdout);
+        seen.push(sandbox.run(&["ls", "--json"]).stdout);
+        seen.push(sandbox.run(&["config"]).stdout);
         for text in seen {
             // As it is, and as it goes over the wire.
             for secret in ["planted", "cGxhbnRlZC11c2Vy"] {

@@ -7,18 +7,25 @@ macro_rules! on_every_engine {
         mod redis {
             $(#[test]
             fn $test() {
-                super::$test(&crate::run::stage::Stage::redis());
+                super::$test(&crate::run::test_env::TestEnv::redis());
+            })+
+        }
+        mod postgres {
+            $(#[test]
+            fn $test() {
+                super::$test(&crate::run::test_env::TestEnv::postgres());
             })+
         }
         mod file {
             $(#[test]
             fn $test() {
-                super::$test(&crate::run::stage::Stage::file());
+                super::$test(&crate::run::test_env::TestEnv::file());
             })+
         }
     };
 }
 
+mod away;
 mod codes;
 mod dead;
 mod elect;
@@ -26,7 +33,7 @@ mod lost;
 mod once;
 mod power_cut;
 mod signals;
-mod stage;
 mod streams;
 mod survivors;
 mod terminal;
+mod test_env;

@@ -1,8 +1,8 @@
 //! What flags, variables and defaults come to, and what is refused.
 
-use crate::stage;
+use crate::sandbox;
 
-use stage::{Stage, ran};
+use sandbox::{Sandbox, ran};
 
 /// What is no span of time, or none that anything can be held for (S116).
 const NO_TIMES: [&str; 10] =
@@ -13,40 +13,40 @@ const NO_SLOTS: [&str; 9] =
 
 #[test]
 fn times_that_are_none_are_refused_by_flag_and_by_variable() {
-    let stage = Stage::new("values-times");
+    let sandbox = Sandbox::new("values-times");
     for value in NO_TIMES {
         for command in ["acquire", "renew"] {
             for args in
                 [&[command, "x", "-t", value][..], &[command, "x", &format!("--ttl={value}")]]
             {
-                let ran = stage.run(args);
+                let ran = sandbox.run(args);
                 let [what, why, help] = ran.failed(64);
                 assert!(what.starts_with(&format!("invalid value {value:?} for --ttl")), "{what}");
                 assert!(why.contains("expected seconds") || why.contains("greater than"), "{why}");
                 assert_eq!(help, "try `--ttl 30s`");
             }
-            let ran = ran(stage.command([command, "x"]).env("TENURE_TTL", value));
+            let ran = ran(sandbox.command([command, "x"]).env("TENURE_TTL", value));
             let [what, _, help] = ran.failed(78);
             assert!(what.contains("TENURE_TTL") && what.contains(&format!("{value:?}")), "{what}");
             assert!(help.contains("TENURE_TTL="), "{help}");
         }
     }
-    assert!(!stage.folder().join("state").exists(), "nothing was asked of any engine");
+    assert!(!sandbox.folder().join("state").exists(), "nothing was asked of any engine");
 }
 
 #[test]
 fn slots_that_are_none_are_refused_by_flag_and_by_variable() {
-    let stage = Stage::new("values-slots");
+    let sandbox = Sandbox::new("values-slots");
     for value in NO_SLOTS {
         for args in
             [&["acquire", "x", "-j", value][..], &["acquire", "x", &format!("--slots={value}")]]
         {
-            let ran = stage.run(args);
+            let ran = sandbox.run(args);
             let [what, why, _] = ran.failed(64);
             assert!(what.starts_with(&format!("invalid value {value:?} for --slots")), "{what}");
             assert_eq!(why, "expected a whole number from 1 to 1048575");
         }
-        let ran = ran(stage.command(["acquire", "x"]).env("TENURE_SLOTS", value));
+        let ran = ran(sandbox.command(["acquire", "x"]).env("TENURE_SLOTS", value));
         let [what, ..] = ran.failed(78);
         assert!(what.starts_with(&format!("invalid value {value:?} for TENURE_SLOTS")), "{what}");
     }
@@ -54,9 +54,9 @@ fn slots_that_are_none_are_refused_by_flag_and_by_variable() {
 
 #[test]
 fn a_ttl_that_the_engine_cannot_keep_is_refused_with_its_range() {
-    let stage = Stage::new("values-range");
+    let sandbox = Sandbox::new("values-range");
     for value in ["1ms", "49ms", "25h", "9999999999"] {
-        let ran = stage.run(&["acquire", "x", "-t", value]);
+        let ran = sandbox.run(&["acquire", "x", "-t", value]);
         let [_, why, _] = ran.failed(64);
         assert!(why.contains("50ms to 86400s"), "{why}");
     }
@@ -64,36 +64,37 @@ fn a_ttl_that_the_engine_cannot_keep_is_refused_with_its_range() {
 
 #[test]
 fn the_command_line_wins_over_variables_and_those_over_the_url() {
-    let stage = Stage::new("values-order").with("TENURE_NO_WAIT", "1").with("TENURE_OWNER", "ada");
-    let _hold = stage.hold("backup");
+    let sandbox =
+        Sandbox::new("values-order").with("TENURE_NO_WAIT", "1").with("TENURE_OWNER", "ada");
+    let _hold = sandbox.hold("backup");
     // The variable says not to wait; -w on the command line says to, for as long as it takes.
-    let [_, why, _] = &stage.run(&["wait", "backup"]).failed(75).map(str::to_owned);
+    let [_, why, _] = &sandbox.run(&["wait", "backup"]).failed(75).map(str::to_owned);
     assert_eq!(why, "you asked not to wait");
-    let ran = stage.run(&["wait", "backup", "-w", "50ms"]);
+    let ran = sandbox.run(&["wait", "backup", "-w", "50ms"]);
     assert_eq!(ran.failed(75)[1], "waited 50ms");
-    let ran = stage.run(&["config", "--json"]);
+    let ran = sandbox.run(&["config", "--json"]);
     assert!(
         ran.worked().contains(r#""setting":"owner","value":"ada","from":"variable""#),
         "{ran:?}"
     );
 
-    let url = format!("{}?wait=70ms", stage.url());
-    let stage = stage.with("TENURE_NO_WAIT", "0").with("TENURE_URL", &url);
-    assert_eq!(stage.run(&["wait", "backup"]).failed(75)[1], "the wait timed out");
-    let ran = stage.run(&["config", "--json"]);
+    let url = format!("{}?wait=70ms", sandbox.url());
+    let sandbox = sandbox.with("TENURE_NO_WAIT", "0").with("TENURE_URL", &url);
+    assert_eq!(sandbox.run(&["wait", "backup"]).failed(75)[1], "the wait timed out");
+    let ran = sandbox.run(&["config", "--json"]);
     assert!(ran.worked().contains(r#""setting":"wait","value":"70ms","from":"url""#), "{ran:?}");
 }
 
 #[test]
 fn flags_that_variables_contradict_are_not_in_conflict() {
-    let stage =
-        Stage::new("values-kinds").with("TENURE_SHARED", "yes").with("TENURE_WAIT", "forever");
+    let sandbox =
+        Sandbox::new("values-kinds").with("TENURE_SHARED", "yes").with("TENURE_WAIT", "forever");
     let kind = |args: &[&str]| {
-        let ran = stage.run(&[&["acquire", "x", "-n"], args].concat());
+        let ran = sandbox.run(&[&["acquire", "x", "-n"], args].concat());
         assert_eq!(ran.exit, Some(0), "{ran:?}");
         let claim = ran.stdout;
-        let shown = stage.run(&["show", "x", "--json"]);
-        let released = stage::ran(stage.command(["release", "x"]).env("TENURE_CLAIM", claim));
+        let shown = sandbox.run(&["show", "x", "--json"]);
+        let released = sandbox::ran(sandbox.command(["release", "x"]).env("TENURE_CLAIM", claim));
         assert_eq!(released.exit, Some(0), "{released:?}");
         shown.stdout.split("\"kind\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
     };
@@ -104,35 +105,35 @@ fn flags_that_variables_contradict_are_not_in_conflict() {
 
 #[test]
 fn config_says_where_each_value_comes_from_and_hides_passwords() {
-    let stage = Stage::new("values-config")
+    let sandbox = Sandbox::new("values-config")
         .with("TENURE_URL", "redis://ada:hunter2@redis-1:6379/2?ttl=5s")
         .with("TENURE_WAIT", "10s")
         .with("TENURE_TLL", "hunter2");
-    let ran = stage.run(&["config", "--ns", "prod", "-v"]);
+    let ran = sandbox.run(&["config", "--ns", "prod", "-v"]);
     assert_eq!(ran.exit, Some(0));
-    stage::snapshot("config", &ran.stdout);
+    sandbox::snapshot("config", &ran.stdout);
     assert_eq!(ran.stderr, "tenure: TENURE_TLL is set, but there is no such setting\n");
-    let ran = stage.run(&["config", "--json"]);
-    stage::snapshot("config-json", ran.worked());
+    let ran = sandbox.run(&["config", "--json"]);
+    sandbox::snapshot("config-json", ran.worked());
     assert!(!ran.stdout.contains("hunter2"));
-    let odd = Stage::new("values-odd").with("TENURE_URL", "redis://:hunter2@h?x=hunter2&hunter2");
+    let odd = Sandbox::new("values-odd").with("TENURE_URL", "redis://:hunter2@h?x=hunter2&hunter2");
     assert!(!odd.run(&["config"]).worked().contains("hunter2"));
 }
 
 #[test]
 fn the_default_engine_is_a_file_of_this_user() {
-    let stage = Stage::new("values-default");
+    let sandbox = Sandbox::new("values-default");
     let url = |command: &mut std::process::Command| {
         let ran = ran(command.args(["config", "--json"]));
         let line = ran.stdout.lines().next().unwrap_or_default().to_owned();
         line.split("\"value\":\"").nth(1).map(|rest| rest.split('"').next().unwrap().to_owned())
     };
     let default = |state: Option<&str>| {
-        let mut command = stage.command([""; 0]);
+        let mut command = sandbox.command([""; 0]);
         command.env_remove("TENURE_URL").env_remove("XDG_STATE_HOME");
         url(command.envs(state.map(|state| ("XDG_STATE_HOME", state)))).unwrap()
     };
-    let home = format!("file:{}/.local/state/tenure/tenure.db", stage.folder().display());
+    let home = format!("file:{}/.local/state/tenure/tenure.db", sandbox.folder().display());
     // As root, the place for what belongs to the machine, whatever a shell of root's has set.
     let (own, said) = match rustix::process::geteuid().is_root() {
         true => ["file:/var/lib/tenure/tenure.db"; 2].into(),
@@ -141,36 +142,36 @@ fn the_default_engine_is_a_file_of_this_user() {
     assert_eq!(default(None), own);
     assert_eq!(default(Some("relative")), own);
     assert_eq!(default(Some("/somewhere")), said);
-    let ran = stage.run(&["ls"]);
-    assert!(ran.worked().contains(&stage.url()), "{ran:?}");
+    let ran = sandbox.run(&["ls"]);
+    assert!(ran.worked().contains(&sandbox.url()), "{ran:?}");
 }
 
 #[test]
 fn a_file_is_the_same_wherever_its_name_is_read() {
-    let stage = Stage::new("values-paths");
-    let home = stage.folder().join("below/locks.db");
-    let held = stage.run(&["-u", "file:~/below/locks.db?ttl=5m", "run", "x", "--", "true"]);
+    let sandbox = Sandbox::new("values-paths");
+    let home = sandbox.folder().join("below/locks.db");
+    let held = sandbox.run(&["-u", "file:~/below/locks.db?ttl=5m", "run", "x", "--", "true"]);
     assert_eq!((held.exit, &*held.stderr), (Some(0), ""));
     assert!(home.exists());
     for url in
         ["file:locks.db", "file:./locks.db", "file:../locks.db?ttl=5s", "file:~", "file:~ada/x"]
     {
-        let mut command = stage.command(["ls", "-u", url]);
-        let ran = ran(command.current_dir(stage.folder()));
+        let mut command = sandbox.command(["ls", "-u", url]);
+        let ran = ran(command.current_dir(sandbox.folder()));
         let [what, _, help] = ran.failed(64);
         assert_eq!(what, "the path in --url is not absolute", "{url}");
         assert!(help.contains("write the absolute path"), "{help}");
     }
-    let mut command = stage.command(["ls", "-u", "file:./locks.db"]);
-    let refused = ran(command.current_dir(stage.folder()));
-    let whole = format!("file:{}/locks.db", stage.folder().display());
+    let mut command = sandbox.command(["ls", "-u", "file:./locks.db"]);
+    let refused = ran(command.current_dir(sandbox.folder()));
+    let whole = format!("file:{}/locks.db", sandbox.folder().display());
     assert!(refused.failed(64)[2].ends_with(&whole), "{refused:?}");
-    assert!(!stage.folder().join("locks.db").exists() && !stage.folder().join("~").exists());
+    assert!(!sandbox.folder().join("locks.db").exists() && !sandbox.folder().join("~").exists());
 }
 
 #[test]
 fn memory_is_refused_where_it_would_protect_nothing() {
-    let stage = Stage::new("values-memory").with("TENURE_URL", "memory:?ttl=5s");
+    let sandbox = Sandbox::new("values-memory").with("TENURE_URL", "memory:?ttl=5s");
     for line in [
         &["run", "x", "--", "touch", "ran"][..],
         &["elect", "x", "--", "touch", "ran"],
@@ -183,22 +184,22 @@ fn memory_is_refused_where_it_would_protect_nothing() {
         &["watch"],
         &["break", "x"],
     ] {
-        let ran = ran(stage.command(line).current_dir(stage.folder()));
+        let ran = ran(sandbox.command(line).current_dir(sandbox.folder()));
         assert_eq!(ran.failed(78)[0], "memory: protects nothing on the command line", "{line:?}");
-        let ran = stage.run(&[&["-u", "memory:"], line].concat());
+        let ran = sandbox.run(&[&["-u", "memory:"], line].concat());
         assert_eq!(ran.failed(64)[0], "memory: protects nothing on the command line", "{line:?}");
     }
-    assert!(!stage.folder().join("ran").exists());
-    assert_eq!(stage.run(&["doctor"]).exit, Some(0));
+    assert!(!sandbox.folder().join("ran").exists());
+    assert_eq!(sandbox.run(&["doctor"]).exit, Some(0));
 }
 
 #[test]
 fn namespaces_keep_names_apart_and_are_not_shown_within() {
-    let stage = Stage::new("values-ns");
-    let _hold = stage.hold("prod/backup");
-    let _other = stage.hold("backup");
+    let sandbox = Sandbox::new("values-ns");
+    let _hold = sandbox.hold("prod/backup");
+    let _other = sandbox.hold("backup");
     let names = |args: &[&str]| {
-        let ran = stage.run(&[&["ls", "--json"], args].concat());
+        let ran = sandbox.run(&[&["ls", "--json"], args].concat());
         let lines = ran.worked().lines();
         let name = |line: &str| {
             line.split("\"name\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
@@ -209,31 +210,31 @@ fn namespaces_keep_names_apart_and_are_not_shown_within() {
     assert_eq!(names(&["--ns", "prod"]), ["backup"]);
     assert_eq!(names(&["--ns", "prod", "bac"]), ["backup"]);
     assert_eq!(names(&["--ns", "pro"]), [""; 0]);
-    assert_eq!(stage.run(&["show", "backup", "--ns", "test"]).exit, Some(1));
-    assert_eq!(stage.run(&["show", "backup", "--ns", "prod"]).exit, Some(0));
+    assert_eq!(sandbox.run(&["show", "backup", "--ns", "test"]).exit, Some(1));
+    assert_eq!(sandbox.run(&["show", "backup", "--ns", "prod"]).exit, Some(0));
 }
 
 /// As `sleep` and `timeout` take them.
 #[test]
 fn seconds_may_have_a_fraction() {
-    let stage = Stage::new("values-fractions");
-    let _hold = stage.hold("backup");
+    let sandbox = Sandbox::new("values-fractions");
+    let _hold = sandbox.hold("backup");
     for (value, said) in
         [("0.2", "200ms"), (".05", "50ms"), ("0.2s", "200ms"), ("0.001m", "60ms"), ("1", "1s")]
     {
-        let ran = stage.run(&["wait", "backup", "-w", value]);
+        let ran = sandbox.run(&["wait", "backup", "-w", value]);
         assert_eq!(ran.failed(75)[1], format!("waited {said}"), "{value}");
     }
     for value in ["0.2.1", ".", "1.", "-0.2", "1e3", "0.2x", "99999999999999999999.5"] {
-        let ran = stage.run(&["wait", "backup", &format!("-w={value}")]);
+        let ran = sandbox.run(&["wait", "backup", &format!("-w={value}")]);
         let [what, ..] = ran.failed(64);
         assert!(what.starts_with(&format!("invalid value {value:?} for --wait")), "{what}");
     }
     // Far from where it is read, the unit must be said.
-    let ran = ran(stage.command(["wait", "backup"]).env("TENURE_WAIT", "0.2"));
+    let ran = ran(sandbox.command(["wait", "backup"]).env("TENURE_WAIT", "0.2"));
     assert!(ran.stderr.starts_with("error[T002]: "), "{ran:?}");
     ran.failed(78);
-    let ran = stage::ran(stage.command(["wait", "backup"]).env("TENURE_WAIT", "0.2s"));
+    let ran = sandbox::ran(sandbox.command(["wait", "backup"]).env("TENURE_WAIT", "0.2s"));
     assert_eq!(ran.failed(75)[1], "waited 200ms");
 }
 
@@ -250,9 +251,9 @@ fn config_refuses_what_every_command_would_refuse() {
         ("TENURE_SIGNAL", "BREXIT"),
         ("TENURE_META", "ticket"),
     ] {
-        let stage = Stage::new("values-config-refuses").with(variable, value);
+        let sandbox = Sandbox::new("values-config-refuses").with(variable, value);
         for args in [&["config"][..], &["config", "--json"]] {
-            let ran = stage.run(args);
+            let ran = sandbox.run(args);
             assert_eq!(ran.exit, Some(78), "{variable}={value}: {ran:?}");
             let said = format!("{value:?} for {variable}");
             let no_unit = format!("{value:?} in {variable} has no unit");
@@ -260,7 +261,7 @@ fn config_refuses_what_every_command_would_refuse() {
             assert!(ran.stdout.contains(variable), "what is set is shown all the same: {ran:?}");
         }
     }
-    let stage = Stage::new("values-config-refuses").with("TENURE_UPSTREAM", "hunter2://x");
-    let ran = stage.run(&["config"]);
+    let sandbox = Sandbox::new("values-config-refuses").with("TENURE_UPSTREAM", "hunter2://x");
+    let ran = sandbox.run(&["config"]);
     assert!(ran.exit == Some(78) && !ran.stderr.contains("hunter2"), "{ran:?}");
 }

@@ -11,18 +11,18 @@ use crate::failure::Failure;
 /// What to measure.
 #[derive(Debug)]
 pub(crate) enum Bench {
-    /// Measure these parts, each for so long.
+    /// Measure these parts, each for this long.
     Measure(Vec<Part>, Duration),
-    /// Be one of the processes of a run, as standard input says.
+    /// Be one of the processes of a run, configured by standard input.
     Work,
 }
 
-/// The parts that there are.
+/// The parts of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
-    /// One task acquires and releases, and nobody else wants it.
+    /// One task acquires and releases a lock that nobody else wants.
     Pairs,
-    /// Many tasks do, each with its own name.
+    /// Many tasks acquire and release, each with its own name.
     Names,
     /// Several processes want one name.
     Contended,
@@ -32,7 +32,7 @@ pub(crate) enum Part {
     Recovery,
 }
 
-/// The parts, in order, with what they measure.
+/// The parts in order, with a description.
 const PARTS: [(&str, Part, &str); 5] = [
     ("pairs", Part::Pairs, "one task acquires and releases an uncontended lock"),
     ("names", Part::Names, "64 tasks do the same, each with its own lock"),
@@ -45,8 +45,8 @@ const PARTS: [(&str, Part, &str); 5] = [
     ("recovery", Part::Recovery, "a holder is killed: how soon the next waiter gets the lock"),
 ];
 
-/// How long a part takes unless told otherwise, so that all of them stay below half a minute, also
-/// where each is measured twice.
+/// How long a part takes by default, so that all of them take less than half a minute, even if each is measured
+/// twice.
 const SECONDS: u64 = 2;
 
 const MORE: &str = "
@@ -76,8 +76,8 @@ pub(super) fn define() -> Command {
         .arg(Arg::new(WORKER).long(WORKER).action(ArgAction::SetTrue).hide(true))
 }
 
-/// What a process of a run is started with. Which one it is comes by standard input: arguments can
-/// be seen by everyone.
+/// The argument that a process of a run is started with. The rest comes through standard input, because everyone
+/// can see arguments.
 pub(crate) const WORKER: &str = "worker";
 
 impl Bench {

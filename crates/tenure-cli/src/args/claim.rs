@@ -1,4 +1,4 @@
-//! How a claim is asked for: what `run`, `elect`, `once` and `acquire` have in common.
+//! The arguments of a claim, which `run`, `elect`, `once` and `acquire` share.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -10,39 +10,39 @@ use super::given::{Found, Given, Source};
 use crate::failure::{Failure, USAGE};
 use crate::output::quoted;
 
-/// The most units that a semaphore can have.
+/// The most units of a semaphore.
 const MOST_SLOTS: u64 = (1 << 20) - 1;
 
-/// One claim, as it was asked for. What was not said is left to the URL and to the library.
+/// The arguments of a claim. What is not given is left to the URL and to the library.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimArgs {
-    /// What is asked for, as it was typed: without the namespace.
+    /// The name as the user typed it, without the namespace.
     pub(crate) name: String,
-    /// What the name is.
+    /// The kind of the name.
     pub(crate) kind: Kind,
-    /// How long to stand in line.
+    /// How long to wait in line.
     pub(crate) wait: Wait,
-    /// The longest line that it joins.
+    /// Join the line only if fewer than this many wait.
     pub(crate) max_waiters: Option<u32>,
     /// How long the hold lasts without renewal.
     pub(crate) ttl: Option<Duration>,
     /// How often it is renewed.
     pub(crate) renew_every: Option<Duration>,
-    /// The longest that it is renewed for.
+    /// How long it is renewed.
     pub(crate) max_hold: Option<Duration>,
-    /// The shortest that the name stays taken.
+    /// How long the name stays taken at least.
     pub(crate) hold_for: Option<Duration>,
-    /// Who asks, as others see it.
+    /// Who makes the claim, shown to others.
     pub(crate) owner: Option<String>,
-    /// Why, as others see it.
+    /// The reason, shown to others.
     pub(crate) reason: Option<String>,
-    /// Pairs that others see.
+    /// Pairs, shown to others.
     pub(crate) meta: Vec<(String, String)>,
-    /// What everyone can read of a leader.
+    /// What a leader publishes.
     pub(crate) value: Option<String>,
 }
 
-/// What a name is.
+/// The kind of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// One holder at a time.
@@ -51,24 +51,24 @@ pub(crate) enum Kind {
     Shared,
     /// The one writer.
     Exclusive,
-    /// One of so many slots.
+    /// One of this many slots.
     Slots(u32),
 }
 
-/// How long to stand in line.
+/// How long to wait in line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
-    /// As the URL says, else for ever.
+    /// As set by the URL, otherwise for ever.
     Unsaid,
     /// Not at all.
     No,
-    /// So long.
+    /// For this long.
     Limit(Duration),
     /// For ever.
     Forever,
 }
 
-/// The arguments of an ask to hold.
+/// The arguments of a claim.
 pub(super) fn define() -> Vec<Arg> {
     let mut all = vec![word("name", "NAME", "Name of the lock").required(true)];
     all.extend(define_wait());
@@ -93,7 +93,7 @@ pub(super) fn define_wait() -> [Arg; 2] {
     ]
 }
 
-/// What the name is.
+/// The kind of the name.
 fn define_kind() -> [Arg; 3] {
     [
         flag("shared", Some('s'), "Take a shared (read) lock")
@@ -109,7 +109,7 @@ fn define_kind() -> [Arg; 3] {
     ]
 }
 
-/// How long it lasts, and what others see of it.
+/// How long it lasts, and its details.
 pub(super) fn define_about() -> [Arg; 4] {
     [
         option("ttl", Some('t'), "D", "How long it stays held without renewal [default: 30s]"),
@@ -133,7 +133,7 @@ impl ClaimArgs {
         Ok(ClaimArgs { kind, wait, max_waiters, ..ClaimArgs::read_about(given)? })
     }
 
-    /// What [`define_about`] defines; it waits for ever.
+    /// Reads what [`define_about`] defines. The claim waits for ever.
     pub(super) fn read_about(given: &Given<'_>) -> Result<ClaimArgs, Failure> {
         Ok(ClaimArgs {
             name: given.name()?,
@@ -153,7 +153,7 @@ impl ClaimArgs {
 }
 
 impl Kind {
-    /// What the command line says wins over all that variables say.
+    /// The command line wins over all variables.
     fn read(given: &Given<'_>) -> Result<Kind, Failure> {
         let (shared, exclusive) = (given.flag("shared")?, given.flag("exclusive")?);
         let on_line = |name| given.is_on_command_line(name);
@@ -192,7 +192,7 @@ impl Wait {
     }
 }
 
-/// Text that others will see; empty text is none.
+/// Text that others will see. Empty text counts as none.
 pub(super) fn said(given: &Given<'_>, name: &'static str) -> Result<Option<String>, Failure> {
     Ok(given.text(name)?.map(|found| found.value).filter(|text| !text.is_empty()))
 }
@@ -224,7 +224,7 @@ fn read_pair(given: &Given<'_>, pair: &str) -> Result<(String, String), Failure>
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// The keys that tenure itself sets, and reads back where it shows holders.
+/// The keys that tenure itself sets, and reads to describe holders.
 pub(crate) const RESERVED: [&str; 4] = ["cmd", "host", "pid", "ttl"];
 
 fn not_a_pair(given: &Given<'_>, pair: &OsStr) -> Failure {

@@ -1,18 +1,18 @@
-//! How flags and options are defined, so that all of them look and behave the same.
+//! Defines flags and options, so that all of them look and behave the same.
 //!
-//! Every one has a variable, `TENURE_` and its long name, which its help names. Values are taken as
-//! they are and read by [`Given`](super::given::Given), which knows whether the command line or a
-//! variable said them.
+//! Each has a variable, `TENURE_` and its long name, which its help names. Values are taken as
+//! they are and parsed by [`Given`](super::given::Given), which knows whether they come from the command line or
+//! from a variable.
 
 use clap::builder::{OsStringValueParser, ValueParser};
 use clap::{Arg, ArgAction};
 
-/// The variable that stands for a flag.
+/// The variable for a flag.
 pub(crate) fn variable_of(long: &str) -> String {
     format!("TENURE_{}", long.to_uppercase().replace('-', "_"))
 }
 
-/// A flag: there or not.
+/// A flag without a value.
 pub(super) fn flag(long: &'static str, short: Option<char>, help: &str) -> Arg {
     let arg = Arg::new(long).long(long).action(ArgAction::SetTrue);
     with(arg, short, format!("{help} [env: {}]", variable_of(long)))
@@ -29,23 +29,23 @@ pub(super) fn option(
     with(valued(long, value), short, help)
 }
 
-/// An option that only the command line can say: it must be meant.
+/// An option without a variable: it must be given on purpose.
 pub(super) fn only_on_command_line(long: &'static str, value: &'static str, help: &str) -> Arg {
     with(valued(long, value), None, help.to_owned())
 }
 
-/// A word in its place.
+/// A positional argument.
 pub(super) fn word(name: &'static str, value: &'static str, help: &str) -> Arg {
     Arg::new(name).value_name(value).value_parser(as_is()).help(help.to_owned())
 }
 
-/// What a value is before it is read: any bytes.
+/// Accepts any bytes as a value, to be parsed later.
 pub(super) fn as_is() -> ValueParser {
     ValueParser::new(OsStringValueParser::new())
 }
 
 fn valued(long: &'static str, value: &'static str) -> Arg {
-    // A negative number is answered by whoever reads the value, in better words than "unknown flag".
+    // A negative number is refused when the value is parsed, with a better error than "unknown flag".
     Arg::new(long).long(long).value_name(value).value_parser(as_is()).allow_negative_numbers(true)
 }
 

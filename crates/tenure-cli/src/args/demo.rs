@@ -16,33 +16,33 @@ pub(crate) struct Demo {
     pub(crate) count: u32,
 }
 
-/// The proofs that there are.
+/// The proofs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Proof {
     /// Two processes count in one file; none of their updates is lost.
     Race,
-    /// Two book the same table at once, and one has it.
+    /// Two book the same table at the same time, and one gets it.
     Booking,
     /// A holder that comes back too late can do no harm.
     Stolen,
-    /// A holder is killed, and the next one goes on.
+    /// A holder is killed, and the next one continues.
     Crash,
-    /// Twenty want in, and five are inside at once.
+    /// Twenty want to enter, and five are inside at a time.
     Slots,
     /// One sender's transactions stay in order across instances.
     Order,
     /// A worker ends, and the next one takes over.
     Handover,
-    /// A cron job is on every instance, and the leader runs it.
+    /// Every instance has a cron job, and only the leader runs it.
     Leader,
-    /// The same webhook comes to several processes, and is processed once.
+    /// Several processes receive the same webhook, and it is processed once.
     Webhook,
     /// One sender's transactions stay in order behind three relays.
     #[cfg(feature = "relay")]
     Relay,
 }
 
-/// The proofs, in the order in which they are played, with what they show.
+/// The proofs in the order in which they are played, with a description.
 const PROOFS: &[(&str, Proof, &str)] = &[
     ("race", Proof::Race, "two processes increment a counter in one file; no update is lost"),
     ("booking", Proof::Booking, "two customers book the same table at once; one gets it"),
@@ -61,9 +61,9 @@ const PROOFS: &[(&str, Proof, &str)] = &[
     ("relay", Proof::Relay, "an Ethereum sender's transactions stay in order behind three relays"),
 ];
 
-/// How often each process of the race takes a number unless told otherwise.
+/// How often each process of the race takes a number, by default.
 const COUNT: u32 = 1000;
-/// The most that the race counts to: half an hour of work, more or less.
+/// The largest count of the race: about half an hour of work.
 const MOST: u32 = 1_000_000;
 
 pub(super) fn define() -> Command {
@@ -114,12 +114,12 @@ impl Demo {
     }
 }
 
-/// The proof of this name.
+/// The proof with this name.
 pub(crate) fn proof_named(name: &str) -> Option<Proof> {
     PROOFS.iter().find(|(known, ..)| *known == name).map(|(_, proof, _)| *proof)
 }
 
-/// The name of a proof, as it is written on the command line.
+/// The name of a proof, as on the command line.
 pub(crate) fn name_of(proof: Proof) -> String {
     let known = PROOFS.iter().find(|(_, known, _)| *known == proof);
     known.map(|(name, ..)| (*name).to_owned()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! `tenure elect` and `tenure leader`: being the one, and claim who is.
+//! `tenure elect` and `tenure leader`: become leader, and show who leads.
 
 use std::ffi::OsString;
 

@@ -1,7 +1,7 @@
-//! What was said, on the command line or by a variable, read into values.
+//! Parses the values of the command line and of variables.
 //!
-//! The command line wins. What cannot be read is refused with the place where it was said: exit code
-//! 64 for the command line, 78 for a variable.
+//! The command line wins. An invalid value is refused with its origin: exit code 64 for the command line, 78 for a
+//! variable.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ use super::define::variable_of;
 use crate::failure::{CONFIGURATION, Failure, USAGE};
 use crate::output::{discreet, quoted};
 
-/// Looks variables up.
+/// Looks up a variable.
 pub(crate) type Variables = dyn Fn(&str) -> Option<OsString>;
 
 /// Where a value comes from.
@@ -24,7 +24,7 @@ pub(crate) enum Source {
     Flag,
     /// A variable.
     Variable,
-    /// Nobody said anything.
+    /// Neither.
     Default,
 }
 
@@ -38,15 +38,15 @@ pub(crate) struct Found<T> {
 }
 
 impl<T> Found<T> {
-    /// What holds when nobody said anything.
+    /// A default value.
     pub(crate) fn default(value: T) -> Found<T> {
         Found { value, source: Source::Default }
     }
 }
 
-/// What was said for one command.
+/// The values that were given to one command.
 pub(crate) struct Given<'a> {
-    /// How the command is defined.
+    /// The definition of the command.
     words: &'a Words,
     matches: &'a ArgMatches,
     variables: Option<&'a Variables>,
@@ -61,14 +61,15 @@ impl<'a> Given<'a> {
         Given { words, matches, variables: Some(variables) }
     }
 
-    /// The same without variables: for what must be meant.
+    /// The same without variables, for what must be given on purpose.
     pub(crate) fn without_variables(&self) -> Given<'a> {
         Given { variables: None, ..*self }
     }
 
-    /// Whether the command line has this flag or option.
+    /// Whether the command line has this flag or option, if the command has it at all.
     pub(crate) fn is_on_command_line(&self, name: &str) -> bool {
-        self.matches.value_source(name) == Some(ValueSource::CommandLine)
+        let is_known = self.matches.try_contains_id(name).is_ok();
+        is_known && self.matches.value_source(name) == Some(ValueSource::CommandLine)
     }
 
     /// A flag.
@@ -105,12 +106,12 @@ impl<'a> Given<'a> {
         Some(Found { value: self.variable(name)?, source: Source::Variable })
     }
 
-    /// All values as they are, of an option that may be repeated or of words.
+    /// All values as they are, of an option that may be repeated or of positional arguments.
     pub(crate) fn all(&self, name: &'static str) -> Vec<OsString> {
         self.matches.get_many::<OsString>(name).unwrap_or_default().cloned().collect()
     }
 
-    /// Text. The value is not quoted in the refusal, because it may be a secret.
+    /// Text. An error does not quote the value, because it may be a secret.
     pub(crate) fn text(&self, name: &'static str) -> Result<Option<Found<String>>, Failure> {
         let Some(Found { value, source }) = self.bytes(name) else { return Ok(None) };
         match value.into_string() {
@@ -124,13 +125,13 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// What only a variable can say: a secret, which the command line would show to others.
+    /// A value that only a variable can have: a secret, which the command line would show to others.
     #[cfg(feature = "relay")]
     pub(crate) fn secret(&self, name: &str) -> Option<OsString> {
         self.variable(name)
     }
 
-    /// A word in its place, which must be text. No variable stands for it.
+    /// A positional argument, which must be text. It has no variable.
     pub(crate) fn word(&self, name: &'static str) -> Result<Option<String>, Failure> {
         if !self.is_on_command_line(name) {
             return Ok(None);
@@ -138,7 +139,7 @@ impl<'a> Given<'a> {
         Ok(self.text(name)?.map(|found| found.value))
     }
 
-    /// The name of what is held, which is not empty.
+    /// The name to hold, which must not be empty.
     pub(crate) fn name(&self) -> Result<String, Failure> {
         let name = self.word("name")?.unwrap_or_default();
         if name.is_empty() {
@@ -148,8 +149,8 @@ impl<'a> Given<'a> {
         Ok(name)
     }
 
-    /// A span of time. On the command line a bare number is seconds, as flock, sleep and timeout have it;
-    /// a variable may be read far from where it was set, so it needs a unit.
+    /// A duration. On the command line a bare number is in seconds, as for flock, sleep and timeout. A variable
+    /// may be read far from where it was set, so it needs a unit.
     pub(crate) fn duration(&self, name: &'static str) -> Result<Option<Duration>, Failure> {
         let Some(Found { value, source }) = self.text(name)? else { return Ok(None) };
         let read = match (is_bare(&value), source) {
@@ -164,7 +165,7 @@ impl<'a> Given<'a> {
         read.map(Some).ok_or_else(|| self.unreadable(name, OsStr::new(&value), why, example(name)))
     }
 
-    /// A span of time that is not zero.
+    /// A duration that is not zero.
     pub(crate) fn some_time(&self, name: &'static str) -> Result<Option<Duration>, Failure> {
         match self.duration(name)? {
             Some(Duration::ZERO) => {
@@ -211,7 +212,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The refusal of a value, with an example of a good one.
+    /// The error for a value, with an example of a valid one.
     pub(crate) fn unreadable(
         &self,
         name: &'static str,
@@ -227,7 +228,7 @@ impl<'a> Given<'a> {
         Failure::new(self.exit_of(name), format!("invalid value {shown} for {said}"), why, help)
     }
 
-    /// The flag or the variable, whichever said it; a word in its place is called as in the help.
+    /// The flag or the variable, wherever the value came from; a positional argument is called as in the help.
     pub(crate) fn said(&self, name: &str) -> String {
         if !self.is_on_command_line(name) && self.variable(name).is_some() {
             return variable_of(name);
@@ -240,7 +241,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The exit code for a value that makes no sense.
+    /// The exit code for an invalid value.
     pub(crate) fn exit_of(&self, name: &str) -> u8 {
         if self.is_on_command_line(name) { USAGE } else { CONFIGURATION }
     }
@@ -250,7 +251,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// A span of time that makes sense there.
+/// An example of a duration for this option.
 fn example(name: &str) -> &'static str {
     match name {
         "interval" => "250ms",
@@ -259,7 +260,7 @@ fn example(name: &str) -> &'static str {
     }
 }
 
-/// The refusal of a bare number where a unit is needed.
+/// The error for a bare number where a unit is needed.
 pub(crate) fn no_unit(said: &str, value: &str) -> Failure {
     Failure::new(
         CONFIGURATION,
@@ -270,7 +271,7 @@ pub(crate) fn no_unit(said: &str, value: &str) -> Failure {
     .code("T002")
 }
 
-/// Whether it is a number and nothing else, perhaps with a fraction.
+/// Whether it is just a number, maybe with a fraction.
 pub(crate) fn is_bare(value: &str) -> bool {
     match value.split_once('.') {
         Some((whole, fraction)) => (whole.is_empty() || is_digits(whole)) && is_digits(fraction),

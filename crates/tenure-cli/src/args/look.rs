@@ -1,5 +1,5 @@
-//! `tenure ls`, `show`, `watch`, `wait`, `break`, `forget` and `doctor`: looking at names and at the engine, and
-//! stepping in.
+//! `tenure ls`, `show`, `watch`, `wait`, `break`, `forget` and `doctor`: inspecting names and the engine, and
+//! intervening.
 
 use clap::{Arg, ArgAction, Command};
 use tenure::Fence;
@@ -21,7 +21,15 @@ const DOCTOR: &str = "\
 Checks what locks depend on: settings, permissions, capacity, latency. It takes no lock and changes nothing.
 A warning is a weakness that you should know about; a problem means that locks are unreliable or do not work.";
 
-pub(super) fn define_commands() -> [Command; 7] {
+const SETUP: &str = "\
+Run it as the owner of the database. It is one transaction, and changes nothing that is up to date. Other roles then need
+GRANT USAGE ON SCHEMA tenure, tenure_v1. Other engines need no setup.";
+
+pub(super) fn define_commands() -> impl Iterator<Item = Command> {
+    about_names().into_iter().chain(about_engines())
+}
+
+fn about_names() -> [Command; 6] {
     let prefix = || word("prefix", "PREFIX", "Only show names that begin with this");
     let name =
         || word("name", "NAME", "Name of the lock or election, or key of a once").required(true);
@@ -52,11 +60,17 @@ pub(super) fn define_commands() -> [Command; 7] {
             )),
         Command::new("break")
             .about("End a hold by force; without --fence, only show what that would mean")
-            .after_help("A break must be deliberate: --kind, --fence and --reason cannot be set by variables.")
+            .after_help("A break must be deliberate: --kind, --fence, --reason and --end-sessions cannot be set by variables.")
             .arg(name())
             .arg(kind())
             .arg(only_on_command_line("fence", "N", "Fence of the hold to break, as shown by `tenure show`"))
-            .arg(only_on_command_line("reason", "TEXT", "Reason, for the holder and the log")),
+            .arg(only_on_command_line("reason", "TEXT", "Reason, for the holder and the log"))
+            .arg(
+                Arg::new("end-sessions")
+                    .long("end-sessions")
+                    .action(ArgAction::SetTrue)
+                    .help("On Postgres, also end the sessions whose transactions keep the hold (`tenure.guard`)"),
+            ),
         Command::new("forget")
             .about("Forget the record of a once; without --fence, only show what that would mean")
             .after_help("Forgetting must be deliberate: --fence and --done cannot be set by variables.")
@@ -68,14 +82,34 @@ pub(super) fn define_commands() -> [Command; 7] {
                     .action(ArgAction::SetTrue)
                     .help("Forget it even if it was done: it will be done a second time"),
             ),
-        Command::new("doctor")
-            .about("Check whether the engine is fit for locks; exit code 1 if it is not")
-            .after_help(DOCTOR)
-            .arg(flag("brief", None, "Print one line, for health checks")),
     ]
 }
 
-/// The words for `--kind`: a semaphore and a read-write lock are names of the same space as a lock.
+fn about_engines() -> [Command; 2] {
+    [
+        Command::new("doctor")
+            .about("Check whether the engine is fit for locks; exit code 1 if it is not")
+            .after_help(DOCTOR)
+            .arg(engine())
+            .arg(flag("brief", None, "Print one line, for health checks")),
+        Command::new("setup")
+            .about("Make the tables and functions that postgres:// needs; safe to run again")
+            .after_help(SETUP)
+            .arg(engine())
+            .arg(flag("print", None, "Print the SQL and run nothing")),
+    ]
+}
+
+/// The engine, for commands that are about it and about no name.
+fn engine() -> Arg {
+    word(
+        "engine",
+        "URL",
+        "URL of the engine; without it, that of --url or TENURE_URL, which hides a password",
+    )
+}
+
+/// The values of `--kind`. A semaphore and a read-write lock are in the same space as a lock.
 const KINDS: [(&str, Space); 5] = [
     ("lock", Space::Lock),
     ("sem", Space::Lock),
@@ -84,7 +118,7 @@ const KINDS: [(&str, Space); 5] = [
     ("once", Space::Once),
 ];
 
-/// Not by a variable: TENURE_KIND is what `run` tells its command.
+/// Without a variable, because `run` sets TENURE_KIND for its command.
 fn kind() -> Arg {
     only_on_command_line(
         "kind",
@@ -116,7 +150,8 @@ pub(super) fn read_break(given: &Given<'_>) -> Result<Break, Failure> {
         }
         (None, _) => None,
     };
-    Ok(Break { named, meant })
+    let ends_sessions = given.is_on_command_line("end-sessions");
+    Ok(Break { named, meant, ends_sessions })
 }
 
 pub(super) fn read_forget(given: &Given<'_>) -> Result<Forget, Failure> {

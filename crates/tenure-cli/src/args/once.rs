@@ -30,7 +30,7 @@ pipes, not to a terminal; output and errors are replayed in the order in which t
 pub(super) fn define() -> Command {
     let content = "Input of the work, or @FILE; the same key with other content is refused";
     Command::new("once")
-        .about("Run a command once; later callers get its output and exit code replayed")
+        .about("Run a command until it has succeeded once; later callers get its output replayed")
         .override_usage(
             "tenure once [OPTIONS] <KEY> -- <CMD>...\n       tenure once [OPTIONS] <KEY> -c <LINE>",
         )
@@ -64,7 +64,7 @@ pub(super) fn read(given: &Given<'_>, words: &[OsString]) -> Result<Run, Failure
     Ok(Run { max_run, ..Run::new(given, claim, program, Purpose::Once(work))? })
 }
 
-/// Text, or what is in a file.
+/// Text, or the contents of a file.
 fn read_content(given: &Given<'_>) -> Result<Option<Vec<u8>>, Failure> {
     let Some(found) = given.bytes("content") else { return Ok(None) };
     let Some(path) = found.value.as_bytes().strip_prefix(b"@") else {

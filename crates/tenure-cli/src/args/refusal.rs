@@ -1,4 +1,4 @@
-//! What clap found wrong with the command line, in our own words.
+//! Replaces clap's errors by our own.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use super::Invocation;
 use crate::failure::{Failure, USAGE};
 use crate::output::{clean, discreet, quoted};
 
-/// Says what is wrong; the help and the version are not.
+/// The failure for an error of clap. The help and the version are not errors.
 pub(super) fn explain(
     error: &clap::Error,
     words: &Words,
@@ -50,7 +50,7 @@ impl Refusal<'_> {
         discreet(argument.split(" <").next().unwrap_or_default())
     }
 
-    /// Where to read on.
+    /// Where to read more.
     fn help(&self) -> String {
         let is_command = |word: &&OsString| {
             self.words.get_subcommands().any(|command| command.get_name() == **word)
@@ -92,7 +92,7 @@ impl Refusal<'_> {
         Failure::new(USAGE, what, "only one of them can apply", help)
     }
 
-    /// What is wrong and why, for all that needs no more than that.
+    /// What is wrong and why, for errors that need no more than that.
     fn other(&self, kind: ErrorKind) -> (String, &'static str) {
         let argument = clean(&self.argument(ContextKind::InvalidArg));
         match kind {
@@ -112,7 +112,7 @@ impl Refusal<'_> {
     }
 }
 
-/// No command was given.
+/// The failure if no command was given.
 pub(super) fn no_command(words: &Words) -> Failure {
     let begin = "try `tenure demo`, or see `tenure --help`";
     Failure::new(USAGE, "no command given", known(words), begin)
@@ -131,7 +131,7 @@ fn text_of(value: &ContextValue) -> String {
     }
 }
 
-/// What clap says itself, for what we have no better words for.
+/// Clap's own text, if we have no better one.
 fn first_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let line = text.lines().next().unwrap_or_default();

@@ -1,17 +1,15 @@
-//! `tenure relay`: where the node is, and how order is kept before it.
-
-mod listening;
+//! `tenure relay`: where the node is, and how transactions are ordered before it.
 
 use std::time::Duration;
 
 use clap::{ArgAction, Command};
 use tenure::OnOutage;
 use tenure_relay::transaction::{Gas, UnknownTypes, Unprotected};
-use tenure_relay::{Address, Config, Gap, Repeats};
+use tenure_relay::{Access, Address, Config, Gap, Repeats};
 
-pub(crate) use self::listening::Listening;
 use super::define::{flag, option};
 use super::given::Given;
+use super::listening::{self, Listening, words};
 use crate::failure::{CONFIGURATION, Failure, USAGE};
 
 const MORE: &str = "\
@@ -29,17 +27,21 @@ tokens or client certificates, or --insecure if the network is trusted. Error co
   tenure relay --upstream http://127.0.0.1:8545
   TENURE_URL=redis://redis:6379 TENURE_UPSTREAM=https://node/v2/SECRET tenure relay --listen 127.0.0.1:9545";
 
-/// The relay that was asked for.
+/// The form of the file of clients.
+pub(crate) const TOKEN_LINES: &str =
+    "each line is: NAME TOKEN rate=N in-flight=N; a hashed token is written sha256:HEX";
+
+/// The arguments of a relay.
 #[derive(Debug)]
 pub(crate) struct Relay {
     pub(crate) listening: Listening,
     pub(crate) nodes: Vec<Address>,
-    /// The node is asked if nobody says.
+    /// If it is not given, the node is asked.
     pub(crate) chain_id: Option<u64>,
     changes: Changes,
 }
 
-/// What was said that is not as it is by default.
+/// Options that differ from the defaults.
 #[derive(Debug)]
 struct Changes {
     ordering: Option<bool>,
@@ -89,7 +91,12 @@ pub(super) fn define() -> Command {
             )
             .action(ArgAction::Append),
         );
+    let command = command
+        .arg(option("listen", None, "ADDRESS", "Address to listen on [default: 127.0.0.1:9545]"))
+        .arg(option("admin-listen", None, "ADDRESS", "Address for health and metrics, over plain HTTP [default: same as --listen]"))
+        .arg(option("tokens-file", None, "FILE", "File of clients, one per line: name, token and limits; TENURE_TOKENS takes the lines themselves [default: everybody]"));
     listening::define(command)
+        .arg(option("cors", None, "ORIGINS", "Origins whose pages may use the relay from a browser, comma-separated; * for any [default: none]"))
         .arg(option("chain-id", None, "N", "Chain id [default: asks the node]"))
         .arg(option("ordering", None, "on|off", "Whether to keep each sender's transactions in order [default: on]"))
         .arg(option("gap", None, "WHAT", "What to do with a nonce that is not next: hold, refuse or forward [default: hold]"))
@@ -118,7 +125,7 @@ pub(super) fn define() -> Command {
 
 impl Relay {
     pub(super) fn read(given: &Given<'_>) -> Result<Relay, Failure> {
-        let listening = Listening::read(given)?;
+        let listening = read_listening(given)?;
         let switch = |name| Ok(given.choice(name, &ON_OR_OFF)?.map(|found| found.value));
         let denied =
             given.text("deny")?.map(|found| words(&found.value).map(String::from).collect());
@@ -150,7 +157,7 @@ impl Relay {
         Ok(Relay { listening, nodes, chain_id, changes })
     }
 
-    /// How long a node may take for an answer.
+    /// How long a node may take to answer.
     pub(crate) fn answer_within(&self) -> Duration {
         self.changes.answer_within.unwrap_or(Config::new(Vec::new(), 0).answer_within)
     }
@@ -160,7 +167,7 @@ impl Relay {
         self.changes.on_outage.unwrap_or(OnOutage::Closed) == OnOutage::Closed
     }
 
-    /// What it comes to for this chain.
+    /// The configuration for this chain.
     pub(crate) fn config(self, chain_id: u64, ns: Option<String>) -> (Config, Listening) {
         let changes = self.changes;
         let mut config = Config::new(self.nodes, chain_id);
@@ -201,8 +208,11 @@ fn set<T>(to: &mut T, said: Option<T>) {
     }
 }
 
-fn words(list: &str) -> impl Iterator<Item = &str> {
-    list.split([',', ' ']).map(str::trim).filter(|word| !word.is_empty())
+fn read_listening(given: &Given<'_>) -> Result<Listening, Failure> {
+    let listening = Listening::read(given, 9545)?.read_more(given)?;
+    listening.check_tokens(Access::from_lines, TOKEN_LINES)?;
+    listening.check(given)?;
+    Ok(listening)
 }
 
 fn read_nodes(given: &Given<'_>) -> Result<Vec<Address>, Failure> {

@@ -1,4 +1,4 @@
-//! `tenure run`: its many flags, and what they come to; and what all have in common that run a command.
+//! `tenure run`: its many flags and their values, and what all commands that run a program share.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,39 +14,39 @@ use super::given::Given;
 use crate::failure::{BUSY, Failure, USAGE};
 use crate::output::{discreet, span, typed};
 
-/// What `tenure run`, `elect` or `once` was asked to do.
+/// The arguments of `tenure run`, `elect` or `once`.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// What to hold, and how.
     pub(crate) claim: ClaimArgs,
     /// What to run.
     pub(crate) program: Program,
-    /// What it is run for.
+    /// Why it runs.
     pub(crate) purpose: Purpose,
-    /// The exit code when others hold it. Zero means: skip without a word.
+    /// The exit code if others hold the lock. Zero means: skip silently.
     pub(crate) conflict_exit_code: u8,
-    /// How long the command may take to end after `signal`. Default: a third of the ttl, at most 10 s.
+    /// How long the command may take to exit after `signal`. Default: a third of the ttl, at most 10 s.
     pub(crate) kill_after: Option<Duration>,
-    /// What the command is asked to end with.
+    /// The signal that asks the command to exit.
     pub(crate) signal: Signal,
-    /// The longest that the command may run.
+    /// How long the command may run.
     pub(crate) max_run: Option<Duration>,
     /// What happens when the hold is lost.
     pub(crate) on_lost: OnLost,
-    /// What happens to what the command leaves running.
+    /// What happens to processes that the command leaves running.
     pub(crate) leftovers: Leftovers,
-    /// Where to write how it ended, as JSON.
+    /// Where to write the result, as JSON.
     pub(crate) json_status: Option<PathBuf>,
 }
 
-/// What a command is run for.
+/// Why a command runs.
 #[derive(Debug)]
 pub(crate) enum Purpose {
-    /// It needs the name.
+    /// It needs the lock.
     Hold,
-    /// It is what a leader does. If it ends by itself, `restart` campaigns again.
+    /// It is the work of a leader. If it exits, `restart` campaigns again.
     Lead {
-        /// Whether it does.
+        /// Whether to campaign again.
         restart: bool,
     },
     /// It is done once.
@@ -60,9 +60,9 @@ pub(crate) struct Work {
     pub(crate) keep: Option<Duration>,
     /// Whether to run it again when it was started and never settled.
     pub(crate) rerun: bool,
-    /// What it is done with.
+    /// The content of the work.
     pub(crate) content: Option<Vec<u8>>,
-    /// Whether a command that fails is remembered, too.
+    /// Whether a failed command is remembered, too.
     pub(crate) keep_failures: bool,
 }
 
@@ -78,21 +78,21 @@ pub(crate) enum Program {
 /// What happens when the hold is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnLost {
-    /// The command is stopped before anyone else can have the name.
+    /// The command is stopped before anyone else can get the lock.
     Stop,
-    /// A warning is written; the command goes on.
+    /// A warning is printed; the command goes on.
     Warn,
 }
 
-/// What happens to what a command leaves running when it ends. One that began a session of its own has
-/// left, and is waited for by nobody.
+/// What happens to processes that a command leaves running when it exits. A process that started its own session
+/// has left, and nobody waits for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Leftovers {
-    /// The name stays held until it has ended, too.
+    /// The lock is held until they have exited, too.
     Wait,
-    /// It is ended, wherever it went.
+    /// They are ended, wherever they went.
     End,
-    /// It runs on without the name.
+    /// They run on without the lock.
     Allow,
 }
 
@@ -154,7 +154,7 @@ pub(super) fn define() -> Command {
         ))
 }
 
-/// What to run, and how it is ended.
+/// What to run, and how to end it.
 pub(super) fn define_program() -> [Arg; 7] {
     let default = "a third of the ttl, at most 10s";
     let kill_after =
@@ -184,7 +184,7 @@ pub(super) fn define_max_run() -> Arg {
 }
 
 impl Run {
-    /// `words` is the whole command line, for a fix in the user's own words.
+    /// `words` is the whole command line, for a suggestion that uses the user's own words.
     pub(super) fn read(given: &Given<'_>, words: &[OsString]) -> Result<Run, Failure> {
         let program = Program::read(given, words, "run NAME")?;
         let mut claim = ClaimArgs::read(given)?;
@@ -200,7 +200,7 @@ impl Run {
         })
     }
 
-    /// With what [`define_program`] defines.
+    /// With the arguments that [`define_program`] defines.
     pub(super) fn new(
         given: &Given<'_>,
         mut claim: ClaimArgs,
@@ -220,14 +220,14 @@ impl Run {
             json_status: given.bytes("json-status").map(|found| PathBuf::from(found.value)),
             claim,
         };
-        // What is known to be wrong is said before any engine is asked.
+        // Known mistakes are reported before the engine is asked.
         if let Some(ttl) = run.claim.ttl {
             run.kill_after(ttl)?;
         }
         Ok(run)
     }
 
-    /// Where its name is.
+    /// The space of its name.
     pub(crate) fn space(&self) -> Space {
         match self.purpose {
             Purpose::Hold => Space::Lock,
@@ -241,7 +241,7 @@ impl Run {
         matches!(self.purpose, Purpose::Lead { .. })
     }
 
-    /// How long the command may take to end, for a hold that lasts `ttl`.
+    /// How long the command may take to exit, if the hold lasts `ttl`.
     pub(crate) fn kill_after(&self, ttl: Duration) -> Result<Duration, Failure> {
         let Some(kill_after) = self.kill_after else {
             return Ok((ttl / 3).min(Duration::from_secs(10)));
@@ -260,7 +260,7 @@ impl Run {
     }
 }
 
-/// A span as it can be typed: in whole seconds, or less than one.
+/// A duration as it can be typed: in whole seconds, or less than one.
 fn whole(span: Duration) -> String {
     match span.as_secs() {
         0 => format!("{}ms", span.as_millis()),
@@ -269,14 +269,14 @@ fn whole(span: Duration) -> String {
 }
 
 impl Program {
-    /// `begin` is how a command line of this kind begins: `run NAME`.
+    /// `begin` is the beginning of such a command line: `run NAME`.
     pub(super) fn read(
         given: &Given<'_>,
         words: &[OsString],
         begin: &str,
     ) -> Result<Program, Failure> {
         let command = given.all("command");
-        // The command is the end of the line, word for word, so what stands before it is known.
+        // The command is the end of the line, word for word, so its start is known.
         let start = words.len() - command.len();
         let marked = start > 0 && words[start - 1] == "--";
         let line = given.is_on_command_line("shell");
@@ -290,7 +290,7 @@ impl Program {
                     "remove one of them; with -c, put everything into the line",
                 ));
             }
-            // A line in a variable is a default; words on the command line win.
+            // A line in a variable is a default; the command line wins.
             _ => {}
         }
         if command.is_empty() {
@@ -303,7 +303,7 @@ impl Program {
     }
 }
 
-/// The command is there and the mark before it is not.
+/// The failure for a command without `--` before it.
 fn unmarked(words: &[OsString], start: usize) -> Failure {
     let (before, after) = (shown(&words[1..start]), shown(&words[start..]));
     Failure::new(
@@ -315,7 +315,7 @@ fn unmarked(words: &[OsString], start: usize) -> Failure {
     .code("T001")
 }
 
-/// There is no command at all, or no name before it.
+/// The failure if there is no command, or no name before it.
 fn no_command(given: &Given<'_>, words: &[OsString], begin: &str) -> Failure {
     let name = given.bytes("name").map(|found| found.value).unwrap_or_default();
     let name = shown(std::slice::from_ref(&name));
@@ -338,7 +338,7 @@ fn no_command(given: &Given<'_>, words: &[OsString], begin: &str) -> Failure {
     Failure::new(USAGE, what, why, help).code("T001")
 }
 
-/// Words as they could be typed again.
+/// Words as they can be typed again.
 fn shown(words: &[OsString]) -> String {
     let words = words.iter().map(|word| typed(&discreet(&word.to_string_lossy())));
     words.collect::<Vec<_>>().join(" ")
@@ -362,7 +362,7 @@ fn read_signal(given: &Given<'_>) -> Result<Signal, Failure> {
     })
 }
 
-/// Reads a command line for `run`, for the tests of whoever carries it out.
+/// Parses a command line for `run`, for tests.
 #[cfg(test)]
 pub(crate) fn read(line: &str, variables: &super::Variables) -> Result<Run, Failure> {
     let words = std::iter::once("tenure").chain(line.split_whitespace()).map(OsString::from);

@@ -1,4 +1,4 @@
-//! `tenure acquire`, `renew`, `release` and `check`: holds for scripts.
+//! `tenure acquire`, `renew`, `release` and `check`: locks for scripts.
 
 use clap::Command;
 
@@ -43,7 +43,7 @@ pub(super) fn define_commands() -> [Command; 4] {
     ]
 }
 
-/// Which hold is meant, and where its claim is.
+/// The name of the hold, and where to read its claim from.
 pub(super) fn read_claim(given: &Given<'_>) -> Result<DetachedClaim, Failure> {
     let name = given.name()?;
     match given.all("claim").first() {

@@ -13,9 +13,9 @@ use crate::failure::Failure;
 pub(crate) struct Top {
     /// Only names that begin with this.
     pub(crate) prefix: String,
-    /// How long between two looks.
+    /// The time between two frames.
     pub(crate) interval: Duration,
-    /// Whether to print one frame and end.
+    /// Whether to print one frame and exit.
     pub(crate) once: bool,
 }
 

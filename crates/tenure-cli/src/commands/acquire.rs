@@ -1,4 +1,4 @@
-//! `tenure acquire`: a hold for a script, which goes on after this process has ended.
+//! `tenure acquire`: a lock for a script, which lasts after this process has exited.
 
 use std::io::Write;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::signals;
 use crate::waiting::Waiting;
 use crate::within;
 
-/// How long the last word to the engine may take: the script waits.
+/// How long closing the connection may take: the script waits.
 const LEAVING: Duration = Duration::from_secs(1);
 
-/// Acquires, and prints the claim: a secret, by which the hold is renewed and released.
+/// Acquires, and prints the claim: a secret that is needed to renew and release the lock.
 pub(crate) async fn run(
     asked: &ClaimArgs,
     settings: &Settings,
@@ -29,11 +29,11 @@ pub(crate) async fn run(
     let tenure = engine::connect_to_claim(settings).await?;
     let began = Instant::now();
     let interrupted = signals::interrupted()?;
-    // In this order: whoever interrupts in the last moment must not leave a hold behind.
+    // In this order: an interrupt at the last moment must not leave a hold behind.
     let detached = tokio::select! {
         biased;
         signal = interrupted => {
-            // What was dropped leaves the line; this waits until the engine knows.
+            // Dropping the claim leaves the line; this waits until the engine knows.
             tenure.close().await;
             return Ok(Exit(128 + signal));
         }
@@ -47,7 +47,7 @@ pub(crate) async fn run(
         }
         return Err(error.into());
     }
-    // So that nothing of this process is left at the engine but the hold.
+    // So that this process leaves nothing at the engine except the hold.
     let _ = tokio::time::timeout(LEAVING, tenure.close()).await;
     Ok(OK)
 }
@@ -57,7 +57,7 @@ async fn acquire(
     tenure: &Tenure,
     settings: &Settings,
 ) -> Result<Detached, Failure> {
-    // This process ends at once; the one that the hold is for is the script that started it.
+    // This process exits at once; the hold is for the script that started it.
     let script = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let origin = claim::origin(script.unsigned_abs());
     let mut options = asked.options(tenure, &origin);
@@ -67,11 +67,16 @@ async fn acquire(
         options.details_mut().owner = format!("{host}:{pid}");
     }
     within::refuse(asked, Space::Lock, options.wait, tenure, settings).await?;
-    let me = options.details().clone();
-    let waiting = Waiting::new(tenure, settings, &asked.name, Space::Lock, Some(&me));
+    let me = options.details();
+    let waiting = Waiting::new(tenure, settings, &asked.name, Space::Lock, Some(me));
     let hold = tokio::select! {
         biased;
-        hold = asked.join(tenure, settings, options) => hold,
+        hold = asked.join(tenure, settings, options.clone()) => hold,
+        stuck = within::watch(asked, Space::Lock, &options, tenure, settings) => {
+            // Dropping the claim has left the line; this waits until the engine knows.
+            let _ = tokio::time::timeout(LEAVING, tenure.close()).await;
+            return Err(stuck);
+        }
         never = waiting.announce() => match never {},
     };
     let hold = match hold {

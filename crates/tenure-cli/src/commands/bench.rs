@@ -1,14 +1,14 @@
 //! `tenure bench`: how fast an engine is, how evenly it serves, what waiting costs, and what happens
 //! when a holder dies.
 //!
-//! `parts` measures, in tasks of this process and in others (`crew` starts them, `worker` is what they
-//! do); `figures` makes numbers of what was seen, `report` shows them. `naive` is what is compared with.
+//! `parts` measures, in tasks of this process and in others (`processes` starts them, `worker` is what they
+//! do); `figures` computes the results, `report` prints them. `naive` is the lock for comparison.
 
-mod crew;
 mod figures;
 mod lock;
 mod naive;
 mod parts;
+mod processes;
 mod progress;
 mod report;
 mod worker;
@@ -31,7 +31,7 @@ use parts::{Scene, TTL};
 use progress::Progress;
 use report::{Figure, Measured};
 
-/// Measures, or is one of the processes that are measured.
+/// Measures, or runs as one of the processes that are measured.
 pub(crate) fn run(asked: &Bench, settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     match asked {
         Bench::Work => engine::runtime()?.block_on(worker::run(settings, out)),
@@ -41,7 +41,7 @@ pub(crate) fn run(asked: &Bench, settings: &Settings, out: &mut dyn Write) -> Re
     }
 }
 
-/// As programs have it that serve many at a time.
+/// A runtime like that of a program that serves many at a time.
 fn runtime() -> Result<Runtime, Failure> {
     Builder::new_multi_thread().enable_all().build().map_err(|error| {
         let help = "check the limits of this process (`ulimit -a`)";
@@ -96,11 +96,11 @@ async fn compared_with(
     }
 }
 
-/// One run, and what it has measured so far.
+/// One run, and its results so far.
 struct Run {
     lock: Lock,
     naive: Option<Lock>,
-    /// Why there is no naive lock where one was to be expected.
+    /// Why there is no naive lock although one could be expected.
     no_naive: Option<String>,
     measured: Vec<Measured>,
 }
@@ -170,7 +170,7 @@ impl Run {
     }
 }
 
-/// A random number, from what the standard library seeds its hash tables with.
+/// A random number, from the seeds of the standard library's hash tables.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

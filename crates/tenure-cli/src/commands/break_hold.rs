@@ -1,14 +1,15 @@
-//! `tenure break`: ends a hold by force, and first says what that means.
+//! `tenure break`: ends a hold by force, and first explains what that does.
 
 use std::io::{self, Write};
 
-use tenure::engine::Space;
+use tenure::engine::{Name, Space};
+use tenure::engines::postgres::{Postgres, PostgresConfig};
 use tenure::{Broken, Fence, Holder, Tenure, View};
 
 use crate::args::{Named, Source};
 use crate::engine;
 use crate::facts;
-use crate::failure::{Exit, Failure, NO, OK, Stop};
+use crate::failure::{Exit, Failure, NO, OK, Stop, USAGE};
 use crate::names;
 use crate::output::json::Object;
 use crate::output::{clean, quoted, span, typed};
@@ -17,10 +18,12 @@ use crate::settings::Settings;
 /// What to break, and why.
 #[derive(Debug)]
 pub(crate) struct Break {
-    /// What.
+    /// The name.
     pub(crate) named: Named,
-    /// Which hold and why; without it nothing is broken, and what would happen is explained.
+    /// Which hold and why. Without it nothing is broken, and the consequences are explained.
     pub(crate) meant: Option<(Fence, String)>,
+    /// Whether to end the sessions whose transactions keep the hold, too.
+    pub(crate) ends_sessions: bool,
 }
 
 /// Breaks, or explains.
@@ -29,8 +32,17 @@ pub(crate) async fn run(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {
+    let Break { named, meant, ends_sessions } = asked;
+    let is_postgres = |scheme| PostgresConfig::SCHEMES.contains(&scheme);
+    if *ends_sessions && !settings.address.scheme().is_some_and(is_postgres) {
+        return Err(Stop::Failed(Failure::new(
+            USAGE,
+            "--end-sessions is about transactions on postgres://",
+            "on other engines no session keeps a hold; nothing was broken",
+            "leave it out",
+        )));
+    }
     let tenure = engine::connect(settings).await?;
-    let Break { named, meant } = asked;
     let name = &*named.name;
     let view = names::find(named, &tenure, settings).await?;
     let Some((fence, reason)) = meant else {
@@ -39,11 +51,28 @@ pub(crate) async fn run(
     };
     let space = named.space.or(view.as_ref().map(|view| view.name.space())).unwrap_or(Space::Lock);
     carry_out(space, name, *fence, reason, &tenure, settings).await?;
-    done(name, *fence, view.as_ref(), settings, out)?;
+    let ended = match ends_sessions {
+        true => Some(end_sessions(space, name, *fence, settings).await?),
+        false => None,
+    };
+    done(name, *fence, view.as_ref(), ended, settings, out)?;
     Ok(OK)
 }
 
-/// Ends the hold with this fence, in the name of whoever sits here; a failure if it has moved on.
+/// Ends the sessions whose transactions keep the hold, and returns how many these were.
+async fn end_sessions(
+    space: Space,
+    name: &str,
+    fence: Fence,
+    settings: &Settings,
+) -> Result<u64, Stop> {
+    let failed = |error: tenure::Error| engine::failure(&error, settings);
+    let (config, _) = PostgresConfig::from_url(settings.address.url()?).map_err(failed)?;
+    let name = Name::new(space, &settings.full_name(name)).map_err(failed)?;
+    Ok(Postgres::end_guards(config, &name, fence).await.map_err(failed)?)
+}
+
+/// Ends the hold with this fence, on behalf of the user; fails if someone else holds by now.
 pub(crate) async fn carry_out(
     space: Space,
     name: &str,
@@ -68,7 +97,7 @@ pub(crate) async fn carry_out(
     }
 }
 
-/// Who breaks, as the holder will read it: a person, if the environment names one.
+/// Who breaks it, as the holder will read it: a person, if the environment names one.
 fn operator(owner: &str) -> String {
     let user = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     match user.filter(|user| !user.is_empty()) {
@@ -77,7 +106,7 @@ fn operator(owner: &str) -> String {
     }
 }
 
-/// Says who holds it, whether they look alive, and what a break would do.
+/// Prints who holds it, whether the holder seems alive, and what a break would do.
 fn explain(
     name: &str,
     view: Option<&View>,
@@ -96,7 +125,7 @@ fn explain(
     Ok(())
 }
 
-/// Who holds it, whether they look alive, and what a break would do, a line each.
+/// Who holds it, whether the holder seems alive, and what a break would do, one line each.
 pub(crate) fn meaning(name: &str, view: &View) -> Vec<String> {
     let mut lines = Vec::new();
     for holder in &view.holders {
@@ -124,6 +153,10 @@ pub(crate) fn meaning(name: &str, view: &View) -> Vec<String> {
     if view.name.space() == Space::Once {
         lines.push("The work will be unsettled: nobody runs it again without --rerun.".to_owned());
     }
+    if view.holders.iter().any(|holder| holder.remaining.is_zero()) {
+        let what = "It is overdue, and kept by a transaction that guards it: a break takes effect when that ends.";
+        lines.push(format!("{what} --end-sessions ends it."));
+    }
     if let [holder] = &*view.holders
         && let Some((host, pid)) = process(holder)
     {
@@ -142,7 +175,7 @@ fn looks(holder: &Holder) -> String {
     }
 }
 
-/// The holder's host and process, if they are fit to be typed into a shell.
+/// The holder's host and process, if they are safe to type into a shell.
 fn process(holder: &Holder) -> Option<(&str, u32)> {
     let host = facts::said(&holder.details, "host")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
@@ -151,7 +184,7 @@ fn process(holder: &Holder) -> Option<(&str, u32)> {
     is_host.then_some((host, pid))
 }
 
-/// The line that breaks this hold, as it can be typed.
+/// The command that breaks this hold, as it can be typed.
 fn next_line(name: &str, view: &View, fence: Fence, settings: &Settings) -> String {
     let mut line = format!("tenure break {}", typed(name));
     if view.name.space() != Space::Lock {
@@ -170,19 +203,30 @@ fn done(
     name: &str,
     fence: Fence,
     before: Option<&View>,
+    ended: Option<u64>,
     settings: &Settings,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     if settings.json.value {
         let object = Object::versioned().text("name", name).number("fence", fence.get());
-        return writeln!(out, "{}", object.flag("broken", true).end());
+        let object = object.flag("broken", true);
+        let object = match ended {
+            Some(ended) => object.number("sessions_ended", ended),
+            None => object,
+        };
+        return writeln!(out, "{}", object.end());
     }
     let holder = before.and_then(|view| view.holders.iter().find(|holder| holder.fence == fence));
     let of = holder.map(|holder| format!(" of {}", facts::who(&holder.details)));
     let next = before.and_then(|view| view.waiters.first());
     let next = next.map(|next| format!(" Next in line was {}.", facts::who(&next.details)));
     let (of, next) = (of.unwrap_or_default(), next.unwrap_or_default());
-    writeln!(out, "Broke {}: the hold{of} with fence {fence} has ended.{next}", quoted(name))
+    writeln!(out, "Broke {}: the hold{of} with fence {fence} has ended.{next}", quoted(name))?;
+    match ended {
+        Some(1) => writeln!(out, "Ended 1 session that kept it."),
+        Some(many) => writeln!(out, "Ended {many} sessions that kept it."),
+        None => Ok(()),
+    }
 }
 
 fn moved_on(name: &str, fence: Fence, view: Option<&View>) -> Failure {

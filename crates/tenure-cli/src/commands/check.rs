@@ -1,4 +1,4 @@
-//! `tenure check`: is a hold that a script acquired still held?
+//! `tenure check`: whether a lock that a script acquired is still held.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use crate::output::json::Object;
 use crate::output::{quoted, span};
 use crate::settings::Settings;
 
-/// Says for how long it is certain to be held; exit code 1 if it is not.
+/// Prints for how long it is certainly held; exit code 1 if it is not.
 pub(crate) async fn run(
     asked: &DetachedClaim,
     settings: &Settings,

@@ -12,7 +12,7 @@ use crate::output::json::Object;
 use crate::output::{clean, table};
 use crate::settings::{COLORS, FORMATS, LEVELS, Settings};
 
-/// Variables that are no setting: `run` gives them to its command, or other commands take them.
+/// Variables that are not settings: `run` sets them for its command, or other commands read them.
 const OTHERS: [&str; 8] = [
     "TENURE_NAME",
     "TENURE_FENCE",
@@ -24,7 +24,7 @@ const OTHERS: [&str; 8] = [
     "TENURE_TOKENS",
 ];
 
-/// What is shown where there is no value.
+/// Printed if there is no value.
 const NONE: &str = "-";
 
 /// One setting.
@@ -32,16 +32,16 @@ struct Row {
     setting: String,
     value: String,
     from: &'static str,
-    /// The variable that stands for it.
+    /// Its variable.
     variable: String,
 }
 
-/// Prints all settings. One that its commands would refuse is refused here, too, when all are shown.
+/// Prints all settings. A value that a command would refuse is an error here, too, after all are printed.
 pub(crate) fn run(settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     let mut rows = of_all_commands(settings);
     rows.extend(of_some_commands(settings));
     if cfg!(feature = "relay") && settings.log_level.source == Source::Default {
-        // It serves others, and says more.
+        // It serves others, and logs more.
         let (setting, value) = ("relay log-level".to_owned(), "info".to_owned());
         let variable = variable_of("log-level");
         rows.push(Row { setting, value, from: from(Source::Default), variable });
@@ -105,7 +105,7 @@ fn word<T: PartialEq>(words: &[(&str, T)], value: T) -> String {
     known.map(|(word, _)| (*word).to_owned()).unwrap_or_default()
 }
 
-/// What only some commands take: what variables and the URL say of it, and the defaults.
+/// Settings of only some commands: from variables, from the URL, and the defaults.
 fn of_some_commands(settings: &Settings) -> Vec<Row> {
     let from_url: BTreeMap<_, _> = settings.address.fields().into_iter().collect();
     let mut rows: Vec<Row> = Vec::new();
@@ -119,7 +119,7 @@ fn of_some_commands(settings: &Settings) -> Vec<Row> {
         let (variable, in_url) =
             (variable_of(&setting), from_url.get(&setting.replace('-', "_")).cloned());
         let said = std::env::var_os(&variable).map(|value| value.to_string_lossy().into_owned());
-        // A command with a default of its own, which what the URL says for all others does not change.
+        // A command with its own default, which the URL's default for all others does not change.
         let (setting, in_url) = match defaults.get(&setting) {
             Some(known) if *known == default || default == NONE => continue,
             Some(_) => (format!("{command} {setting}"), None),
@@ -129,7 +129,7 @@ fn of_some_commands(settings: &Settings) -> Vec<Row> {
             }
         };
         let (value, from) = match (said, in_url) {
-            // Whoever reads its node's URL aloud reads its key aloud.
+            // The URL of a node often contains a key.
             (Some(_), _) if setting == "upstream" => ("set".to_owned(), "variable"),
             (Some(said), _) => (said, "variable"),
             (None, Some(in_url)) => (in_url, "url"),
@@ -140,7 +140,7 @@ fn of_some_commands(settings: &Settings) -> Vec<Row> {
     rows
 }
 
-/// A flag that a variable can stand for, with the default that its help names.
+/// A flag that has a variable, with the default that its help names.
 fn described(arg: &Arg) -> Option<(String, String)> {
     let (long, help) = (arg.get_long()?, arg.get_help()?.to_string());
     if !help.contains("[env: ") {
@@ -150,7 +150,7 @@ fn described(arg: &Arg) -> Option<(String, String)> {
     Some((long.to_owned(), default.map_or(NONE, |(default, _)| default).to_owned()))
 }
 
-/// Variables that look like ours and are not: a slip of the pen would go unnoticed.
+/// Variables that look like ours and are not: otherwise a typo would go unnoticed.
 fn unknown(rows: &[Row], names: impl Iterator<Item = OsString>) -> Vec<String> {
     let names = names.filter_map(|name| name.into_string().ok());
     let ours = |name: &str| {

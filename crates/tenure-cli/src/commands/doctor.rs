@@ -1,4 +1,4 @@
-//! `tenure doctor`: is the engine fit for locks?
+//! `tenure doctor`: whether the engine is fit for locks.
 
 use std::io::{self, Write};
 
@@ -11,10 +11,10 @@ use crate::output::json::Object;
 use crate::output::{Paint, clean_sentence};
 use crate::settings::Settings;
 
-/// How wide the names of the checks are.
+/// The width of the names of the checks.
 const CHECK: usize = 11;
 
-/// Shows what was found of the engine. With a problem among it, the answer is no.
+/// Prints the findings about the engine. With a problem among them, the exit code is 1.
 pub(crate) async fn run(
     brief: bool,
     settings: &Settings,
@@ -34,7 +34,7 @@ pub(crate) async fn run(
         let paint = Paint::for_stdout(settings.color.value);
         writeln!(out, "{address}")?;
         findings.iter().try_for_each(|finding| show(finding, paint, out))?;
-        // What it promises counts only if it can keep it.
+        // Its guarantees only count if there is no problem.
         if count.problems == 0 {
             let tenure = engine::connect_quietly(settings).await?;
             writeln!(out, "can: {}", promises(tenure.profile()))?;
@@ -44,7 +44,7 @@ pub(crate) async fn run(
     Ok(if count.problems == 0 { OK } else { Exit(NO) })
 }
 
-/// How many were found to be how.
+/// The number of findings of each kind.
 struct Count {
     good: usize,
     warnings: usize,
@@ -87,7 +87,7 @@ fn show(finding: &Finding, paint: Paint, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-/// What the engine promises, in words.
+/// The guarantees of the engine, in words.
 fn promises(profile: &Profile) -> String {
     let kinds = match profile.sharing {
         true => "locks, read-write locks, semaphores",
@@ -102,7 +102,7 @@ fn promises(profile: &Profile) -> String {
     format!("{kinds}; {order}; fences; {push}")
 }
 
-/// Everything in one line: the worst comes first.
+/// Everything in one line, the worst first.
 fn in_a_line(address: &str, findings: &[Finding], count: &Count) -> String {
     let worst = findings.iter().map(|finding| finding.mark).max().unwrap_or(Mark::Good);
     let said: Vec<_> = findings

@@ -1,4 +1,4 @@
-//! `tenure explain`: what a code or a topic means.
+//! `tenure explain`: explains a code or a topic.
 
 use std::io::Write;
 

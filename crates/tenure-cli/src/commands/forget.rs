@@ -1,4 +1,4 @@
-//! `tenure forget`: makes work that is done once be done again, and first says what that means.
+//! `tenure forget`: lets the work of a once run again, and first explains what that does.
 
 use std::io::{self, Write};
 
@@ -17,11 +17,11 @@ use crate::settings::Settings;
 /// What to forget.
 #[derive(Debug)]
 pub(crate) struct Forget {
-    /// The key, as it was typed.
+    /// The key, as the user typed it.
     pub(crate) name: String,
-    /// Which record; without it nothing is forgotten, and what would happen is explained.
+    /// Which record. Without it nothing is forgotten, and the consequences are explained.
     pub(crate) fence: Option<Fence>,
-    /// Also one that was settled.
+    /// Whether to forget a settled record as well.
     pub(crate) done: bool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Says what is remembered, what it would mean to forget it, and how.
+/// Prints the record, what forgetting it would do, and how.
 fn explain(
     asked: &Forget,
     known: Option<(&View, &OnceRecord)>,

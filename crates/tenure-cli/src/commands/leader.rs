@@ -12,7 +12,7 @@ use crate::output::json::Object;
 use crate::output::{clean, quoted, span};
 use crate::settings::Settings;
 
-/// Shows who leads. Nobody is an answer too: no.
+/// Prints who leads. If nobody does, the exit code is 1.
 pub(crate) async fn run(
     name: &str,
     watch: bool,
@@ -38,7 +38,7 @@ pub(crate) async fn run(
                 print(name, leader.as_ref(), true, settings, out)?;
                 out.flush()?;
             }
-            // An engine that was there will be there again.
+            // An engine that was reachable will be reachable again.
             Err(error) if error.kind() == ErrorKind::Unavailable && seen => {
                 if std::mem::replace(&mut reachable, false) {
                     let said = engine::reason(&error);

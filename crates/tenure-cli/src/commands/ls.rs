@@ -11,7 +11,7 @@ use crate::failure::{Exit, OK, Stop};
 use crate::output::{clean, span, table};
 use crate::settings::Settings;
 
-/// How wide the column of owners may become, in characters.
+/// The largest width of the column of owners, in characters.
 const WIDEST: usize = 40;
 const HEADING: [&str; 10] =
     ["NAME", "KIND", "STATE", "OWNER", "HELD", "LEFT", "FENCE", "WAIT", "OLDEST", "NOTE"];
@@ -56,7 +56,7 @@ fn row(view: &View, settings: &Settings) -> [String; 10] {
         facts::state(view),
         owners(view),
         oldest.map_or_else(dash, |holder| span(holder.held_for)),
-        left.map_or_else(dash, span),
+        left.map_or_else(dash, |left| if left.is_zero() { "overdue".into() } else { span(left) }),
         fence.map_or_else(dash, |fence| fence.to_string()),
         view.waiters.len().to_string(),
         waited.map_or_else(dash, span),
@@ -64,7 +64,7 @@ fn row(view: &View, settings: &Settings) -> [String; 10] {
     ]
 }
 
-/// Who holds it: one with its command, or several by their names.
+/// The owners: one with its command, or several by their names.
 pub(crate) fn owners(view: &View) -> String {
     let text = match &*view.holders {
         [] => "-".to_owned(),

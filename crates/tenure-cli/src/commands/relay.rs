@@ -1,4 +1,4 @@
-//! `tenure relay`: stands in front of a node until it is told to stop.
+//! `tenure relay`: runs in front of a node until it is told to stop.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use tenure_relay::{Access, Credentials, Relay, Server, Tls};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::args::{self, Listening};
+use crate::args::{self, Listening, TOKEN_LINES};
 use crate::engine;
 use crate::failure::{
     CANNOT_CREATE, CONFIGURATION, Exit, Failure, INTERNAL, OK, Stop, UNREACHABLE,
@@ -16,10 +16,10 @@ use crate::failure::{
 use crate::output::json::Object;
 use crate::settings::Settings;
 
-/// How long a node may take to say which chain it is of, where that was named.
+/// How long a node may take to say which chain it belongs to, if one was given.
 const NODE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Serves, and says where as soon as it does.
+/// Serves, and prints the address as soon as it does.
 pub(crate) async fn run(
     asked: args::Relay,
     settings: &Settings,
@@ -28,7 +28,7 @@ pub(crate) async fn run(
     let metrics = tenure_relay::meters::install().map_err(internal)?;
     let tenure = engine::connect_to_serve(settings, asked.needs_the_engine()).await?;
     let chain_id = chain_id(&asked).await?;
-    let (access, tls) = (asked.listening.access()?, asked.listening.tls()?);
+    let (access, tls) = credentials(&asked.listening)?;
     let ns = settings.ns.as_ref().map(|ns| ns.value.clone());
     let (config, listening) = asked.config(chain_id, ns);
     let longest = config.max_hold;
@@ -59,9 +59,9 @@ pub(crate) async fn run(
     out.flush()?;
     let (told, stop) = oneshot::channel();
     let serves = async {
-        // It ends when the sender is gone, too.
+        // It also ends when the sender is dropped.
         server.with_metrics(metrics).run(async { drop(stop.await) }).await;
-        // What has a place in a lane is finished: whoever sent it may have had its answer.
+        // Transactions that have a place in a lane are finished: their client may have had its answer.
         let _ = tokio::time::timeout(longest, relay.finished()).await;
         tenure.close().await;
     };
@@ -104,12 +104,16 @@ async fn bind(
     }
 }
 
-/// Reads the files of tokens and certificates again on SIGHUP, for ever. What cannot be read changes
-/// nothing.
+/// Which clients have access, and how connections are encrypted.
+fn credentials(listening: &Listening) -> Result<(Access, Option<Tls>), Failure> {
+    Ok((listening.access(Access::from_lines, TOKEN_LINES)?, listening.tls()?))
+}
+
+/// Reloads the files with tokens and certificates on each SIGHUP. A file that cannot be read changes nothing.
 async fn read_again(hangup: Option<Signal>, listening: Listening, credentials: Credentials) {
     let Some(mut hangup) = hangup else { return std::future::pending().await };
     while hangup.recv().await.is_some() {
-        match listening.access().and_then(|access| Ok((access, listening.tls()?))) {
+        match self::credentials(&listening) {
             Ok((access, tls)) => {
                 credentials.replace(access, tls);
                 tracing::info!(event = "relay.credentials");
@@ -121,7 +125,7 @@ async fn read_again(hangup: Option<Signal>, listening: Listening, credentials: C
     }
 }
 
-/// The chain that was named, or the node's. A node of another chain is found out here, not with every
+/// The chain that was given, or the node's. A node of another chain is detected here rather than with every
 /// transaction; one that does not answer yet may be started later.
 async fn chain_id(asked: &args::Relay) -> Result<u64, Failure> {
     let patience = match asked.chain_id {

@@ -11,7 +11,7 @@ use crate::output::json::Object;
 use crate::output::quoted;
 use crate::settings::Settings;
 
-/// Releases. That the hold had ended before is an answer too: no.
+/// Releases. If the hold had ended before, the exit code is 1.
 pub(crate) async fn run(
     asked: &DetachedClaim,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! `tenure renew`: makes a hold that a script acquired last longer.
+//! `tenure renew`: extends a lock that a script acquired.
 
 use std::io::Write;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::failure::{Exit, OK, Stop};
 use crate::output::json::Object;
 use crate::settings::Settings;
 
-/// Makes it last its ttl from now, or `ttl` if that is longer.
+/// Extends it to its ttl from now, or to `ttl` if that is longer.
 pub(crate) async fn run(
     asked: &DetachedClaim,
     ttl: Option<Duration>,
@@ -26,7 +26,7 @@ pub(crate) async fn run(
         Some(ttl) => hold.extend(ttl).await,
         None => Ok(()),
     };
-    // Whatever became of that, the hold stays the script's own: dropping it here would release it.
+    // Even if that failed, the hold stays the script's: dropping it here would release it.
     hold.detach().await.map_err(failed)?;
     extended.map_err(failed)?;
     if settings.json.value {

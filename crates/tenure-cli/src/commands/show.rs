@@ -14,7 +14,8 @@ use crate::output::json::Object;
 use crate::output::{clean, quoted, span};
 use crate::settings::Settings;
 
-/// Shows who holds a name and who waits for it, or what a once left. Nothing is an answer too: no.
+/// Prints who holds a name and who waits for it, or the record of a once. If nothing is known, the exit code is
+/// 1.
 pub(crate) async fn run(
     named: &Named,
     settings: &Settings,
@@ -87,7 +88,11 @@ fn show_holder(holder: &Holder, view: &View, out: &mut dyn Write) -> io::Result<
         Some(ago) => format!("; renewed {} ago", span(ago)),
         None => String::new(),
     };
-    writeln!(out, "              {} left unless renewed{renewed}", span(*remaining))?;
+    if remaining.is_zero() {
+        writeln!(out, "              overdue, and kept by a transaction that guards it{renewed}")?;
+    } else {
+        writeln!(out, "              {} left unless renewed{renewed}", span(*remaining))?;
+    }
     meta(details, out)
 }
 

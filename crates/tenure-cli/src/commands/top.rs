@@ -1,7 +1,7 @@
 //! `tenure top`: who holds what and who waits, live.
 //!
-//! `model` is what is known and what a key does to it, `rows`, `blocked` and `breaking` are parts of
-//! that; `draw` makes a picture of it, `screen` is the terminal. Only this file knows the engine.
+//! `model` is the state and what a key does to it, with parts in `rows`, `blocked` and `breaking`; `draw` draws
+//! it, `screen` is the terminal. Only this file uses the engine.
 
 mod blocked;
 mod breaking;
@@ -35,15 +35,15 @@ use crate::output::Paint;
 use crate::settings::Settings;
 use crate::signals;
 use draw::{HEAD, Styles, draw};
-use model::{Deed, Look, Model};
+use model::{Action, Look, Model};
 use screen::{Input, Screen, inputs};
 
-/// How wide one frame is where there is no terminal that says so.
+/// The width of a frame if there is no terminal.
 const WIDTH: u16 = 80;
 /// The most rows of one frame.
 const MOST_ROWS: usize = 10_000;
 
-/// Shows it, until someone has seen enough.
+/// Shows it, until the user quits.
 pub(crate) async fn run(
     asked: &Top,
     settings: &Settings,
@@ -104,7 +104,7 @@ fn frame(model: &Model, width: u16) -> String {
         while x < width {
             let symbol = buf[(x, y)].symbol();
             line.push_str(symbol);
-            // What is wide lies over the cells after its own.
+            // A wide character covers the cells after its own.
             x += u16::try_from(text::width(symbol)).unwrap_or(1).max(1);
         }
         text.push_str(line.trim_end());
@@ -120,8 +120,8 @@ async fn look(tenure: &Tenure, prefix: &str) -> tenure::Result<Look> {
     Ok(Look { views, engine, trip, at: SystemTime::now() })
 }
 
-/// The same over a new connection, where the one that was there cannot come back: a file that was
-/// replaced. One that is missing is not made anew just to be looked at.
+/// The same over a new connection, if the previous one cannot come back: a file that was replaced. A missing file
+/// is not created just to look at it.
 async fn look_anew(settings: &Settings, prefix: &str) -> Option<(Tenure, Look)> {
     let url = settings.address.url().ok()?;
     let path = url.strip_prefix("file:")?.split('?').next()?;
@@ -133,7 +133,7 @@ async fn look_anew(settings: &Settings, prefix: &str) -> Option<(Tenure, Look)> 
     Some((tenure, seen))
 }
 
-/// What came of something that was asked of the engine.
+/// The result of a request to the engine.
 enum News {
     Seen(tenure::Result<Look>),
     /// Over another connection than before.
@@ -147,7 +147,7 @@ struct Live {
     tenure: Tenure,
     prefix: String,
     interval: Duration,
-    /// When to look again; nobody looks twice at a time.
+    /// When to look again; never two looks at a time.
     next: Option<Instant>,
     give: mpsc::UnboundedSender<News>,
     news: mpsc::UnboundedReceiver<News>,
@@ -185,10 +185,10 @@ impl Live {
                     None => return Ok(OK),
                     Some(Input::Changed) => screen.forget()?,
                     Some(Input::Key(key)) => match self.model.key(key) {
-                        Some(Deed::Quit(None)) => return Ok(OK),
-                        Some(Deed::Quit(Some(signal))) => return Ok(Exit(128 + signal)),
-                        Some(Deed::Look) if self.next.is_some() => self.look(),
-                        Some(Deed::Break { id, fence, reason }) => {
+                        Some(Action::Quit(None)) => return Ok(OK),
+                        Some(Action::Quit(Some(signal))) => return Ok(Exit(128 + signal)),
+                        Some(Action::Look) if self.next.is_some() => self.look(),
+                        Some(Action::Break { id, fence, reason }) => {
                             self.break_hold(id, fence, reason);
                         }
                         _ => {}
@@ -200,7 +200,7 @@ impl Live {
         }
     }
 
-    /// Looks, while keys go on to do something: an engine that is down takes its time.
+    /// Looks in the background, while keys still work: an engine that is down takes its time.
     fn look(&mut self) {
         self.next = None;
         let (tenure, prefix, give) = (self.tenure.clone(), self.prefix.clone(), self.give.clone());
@@ -213,7 +213,7 @@ impl Live {
                     None => News::Seen(Err(error)),
                 },
             };
-            // Nobody hears it when all this has ended.
+            // Nobody receives it after the end.
             let _ = give.send(news);
         });
     }

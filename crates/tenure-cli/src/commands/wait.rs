@@ -1,11 +1,11 @@
-//! `tenure wait`: until a name is free. It takes nothing, so someone else may be quicker.
+//! `tenure wait`: waits until a name is free. It acquires nothing, so someone else may be faster.
 
 use std::io::Write;
 use std::time::Duration;
 
-use tenure::engine::Space;
-use tenure::{Tenure, View};
-use tokio::time::{Instant, sleep};
+use tenure::engine::{Error, Space};
+use tenure::{ErrorKind, Tenure, View};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::args::Named;
 use crate::args::claim::Wait;
@@ -18,23 +18,21 @@ use crate::output::json::Object;
 use crate::settings::Settings;
 use crate::waiting::Waiting;
 
-/// How long between two looks, at first and at most.
+/// The first and the longest pause between two looks.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// How long an engine that does not answer is waited for by somebody who does not wait for the name.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Waits until one more could have the name at once.
+/// Waits until one more claim could be granted at once.
 pub(crate) async fn run(
     named: &Named,
     wait: Wait,
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {
-    let tenure = engine::connect(settings).await?;
+    let tenure = engine::connect_to_claim(settings).await?;
     let name = &*named.name;
-    // Where it is now is where it is waited for.
-    let found = names::find(named, &tenure, settings).await?;
-    let space = found.map_or(Space::Lock, |view| view.name.space());
-    let waiting = Waiting::new(&tenure, settings, name, space, None);
     let began = Instant::now();
     let limit = match wait {
         Wait::No => Some(Duration::ZERO),
@@ -42,9 +40,15 @@ pub(crate) async fn run(
         Wait::Unsaid => tenure.defaults().wait,
         Wait::Forever => None,
     };
+    let looks = Looks::new(limit, &tenure, settings);
+    // It waits for the name in the space where it is now.
+    let found = looks.look(async || names::all(named, &tenure, settings).await).await?;
+    let found = names::only(&named.name, found)?;
+    let space = found.map_or(Space::Lock, |view| view.name.space());
+    let waiting = Waiting::new(&tenure, settings, name, space, None);
     let busy = tokio::select! {
         biased;
-        busy = until_free(name, space, limit, &tenure, settings) => busy?,
+        busy = until_free(name, space, limit.map(|limit| began + limit), &looks) => busy?,
         never = waiting.announce() => match never {},
     };
     if let Some(view) = busy {
@@ -58,19 +62,17 @@ pub(crate) async fn run(
     Ok(OK)
 }
 
-/// `None` when it is free, or how it was when the wait was over.
+/// `None` when it is free, or its state when the wait was over.
 async fn until_free(
     name: &str,
     space: Space,
-    limit: Option<Duration>,
-    tenure: &Tenure,
-    settings: &Settings,
+    over: Option<Instant>,
+    looks: &Looks<'_>,
 ) -> Result<Option<View>, Failure> {
-    let over = limit.map(|limit| Instant::now() + limit);
+    let (tenure, full) = (looks.tenure, looks.settings.full_name(name));
     let mut pause = FIRST_PAUSE;
     loop {
-        let seen = names::look(tenure, space, &settings.full_name(name)).await;
-        let seen = seen.map_err(|error| engine::failure(&error, settings))?;
+        let seen = looks.look(async || names::look(tenure, space, &full).await).await?;
         let Some(view) = seen.filter(|view| !facts::is_free(view)) else { return Ok(None) };
         let left = over.map_or(pause, |over| over.saturating_duration_since(Instant::now()));
         if left.is_zero() {
@@ -78,5 +80,58 @@ async fn until_free(
         }
         sleep(pause.min(left)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Looks at an engine that may be away for a while: a look that fails says nothing about the name.
+struct Looks<'a> {
+    tenure: &'a Tenure,
+    settings: &'a Settings,
+    /// How long the engine may be away at a time; `None` if the wait itself is the limit.
+    patience: Option<Duration>,
+    /// When the caller's wait is over.
+    over: Option<Instant>,
+}
+
+impl<'a> Looks<'a> {
+    /// As long as a claim waits for its engine: for the caller's wait, or for the engine's patience.
+    fn new(limit: Option<Duration>, tenure: &'a Tenure, settings: &'a Settings) -> Looks<'a> {
+        let patience = match limit {
+            Some(Duration::ZERO) => Some(AT_ONCE),
+            Some(_) => None,
+            None => Some(tenure.engine().profile().patience),
+        };
+        let over = limit.filter(|_| patience.is_none()).map(|limit| Instant::now() + limit);
+        Looks { tenure, settings, patience, over }
+    }
+
+    async fn look<T>(
+        &self,
+        mut look: impl AsyncFnMut() -> tenure::Result<T>,
+    ) -> Result<T, Failure> {
+        let began = Instant::now();
+        // At the end of the wait, a last look gets as much time as one without a wait.
+        let until = match (self.patience, self.over) {
+            (Some(patience), _) => began + patience,
+            (None, over) => over.unwrap_or(began).max(began + AT_ONCE),
+        };
+        let mut pause = FIRST_PAUSE;
+        let mut said = None;
+        loop {
+            match timeout_at(until, look()).await {
+                Ok(Ok(seen)) => return Ok(seen),
+                Ok(Err(error)) if error.kind() != ErrorKind::Unavailable => {
+                    return Err(engine::failure(&error, self.settings));
+                }
+                Ok(Err(error)) => said = Some(error),
+                Err(_) => {}
+            }
+            if Instant::now() + pause >= until {
+                let silent = || Error::new(ErrorKind::Unavailable, "no answer");
+                return Err(engine::failure(&said.unwrap_or_else(silent), self.settings));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! `tenure watch`: what happens, as it happens.
+//! `tenure watch`: prints what happens, as it happens.
 //!
-//! It looks again and again and tells what has changed between two looks. What begins and ends
+//! It looks repeatedly and prints what has changed between two looks. What begins and ends
 //! between them is not seen.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::output::clean;
 use crate::output::json::Object;
 use crate::settings::Settings;
 
-/// Prints what changes, until the reader leaves or the process is ended.
+/// Prints changes, until the reader leaves or the process is ended.
 pub(crate) async fn run(
     prefix: &str,
     interval: Duration,
@@ -42,7 +42,7 @@ pub(crate) async fn run(
                 out.flush()?;
                 before = Some(now);
             }
-            // An engine that was there will be there again; what happened meanwhile shows then.
+            // An engine that was reachable will be reachable again, and then the changes show.
             Err(error) if error.kind() == ErrorKind::Unavailable && before.is_some() => {
                 if reachable {
                     let said = engine::reason(&error);
@@ -56,10 +56,10 @@ pub(crate) async fn run(
     }
 }
 
-/// Everyone who was there, by name and by number: the fence of a hold, the ticket of a place.
+/// All holds and places, by name and by number: the fence of a hold, the ticket of a place.
 type Look = BTreeMap<Key, Arc<Details>>;
 
-/// Who it is.
+/// Identifies a hold or a place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     name: String,
@@ -89,7 +89,7 @@ fn look(views: &[View]) -> Look {
     look
 }
 
-/// Something that happened, or that was so at the first look.
+/// An event, or the state at the first look.
 #[derive(Debug)]
 struct Event<'a> {
     what: &'static str,
@@ -103,14 +103,14 @@ impl<'a> Event<'a> {
     }
 }
 
-/// What is different, ends before beginnings, as it must have happened.
+/// The differences, ends before beginnings, as they must have happened.
 fn changes<'a>(before: Option<&'a Look>, now: &'a Look) -> Vec<Event<'a>> {
     let Some(was) = before else {
         let word = |part| if part == Part::Held { "held" } else { "waiting" };
         return now.iter().map(|entry| Event::new(word(entry.0.part), entry)).collect();
     };
     let come: Vec<_> = now.iter().filter(|(key, _)| !was.contains_key(*key)).collect();
-    // Whoever waited and now holds has not left; it says the same of itself as before.
+    // A claim that waited and now holds has not left; its details are the same as before.
     let mut moved_up: Vec<_> = come.iter().filter(|(key, _)| key.part == Part::Held).collect();
     let mut events = Vec::new();
     for (key, details) in was.iter().filter(|(key, _)| !now.contains_key(*key)) {
@@ -150,7 +150,7 @@ impl Event<'_> {
             Part::Held => format!("  fence {number}"),
             Part::Waiting => String::new(),
         };
-        // A lock is what is meant where nothing is said.
+        // A lock is the default.
         let kind = if *kind == "lock" { String::new() } else { format!(" ({kind})") };
         writeln!(out, "{now}  {what:<8}  {}{kind}  {}{fence}", clean(name), facts::who(details))
     }

@@ -1,10 +1,10 @@
-//! One of three workers works, and the others stand by: it is told to end, the next takes over; that one
-//! is killed, the last takes over.
+//! One of three workers works, and the others stand by. It is told to end, and the next takes over; that one is
+//! killed, and the last takes over.
 //!
-//! Without tenure it is a lock as it is often written, with the same ttl: released when its worker is told
-//! to end, renewed at half of the ttl, looked at again at half of the ttl by whoever waits. The times are
-//! for reading: how good they are depends on the machine. The proof is that both happened, and that every
-//! worker started its work once, when the one before had ended.
+//! The side without tenure is a lock as it is often written, with the same ttl: released when its worker is told
+//! to end, renewed after half of the ttl, and checked again after half of the ttl by those who wait. The times are
+//! only shown: they depend on the machine. The proof is that both happened, and that every worker started its work
+//! once, when the one before had ended.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use tenure::worker::States;
 use tenure::{Term, Work};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::crew::Crew;
+use super::environment::{Environment, random};
 use super::naive::Naive;
-use super::player::{Player, say};
+use super::participant::{Participant, say};
+use super::processes::Processes;
 use super::record::Record;
-use super::stage::{Stage, random};
 use super::{Act, Played, Seen, Trouble, measured, no_such_part};
 
 pub(super) const ACT: Act = Act {
@@ -34,13 +34,13 @@ const JOURNAL: &str = "work";
 const LOCK: &str = "resource-worker.lock";
 /// How long a lock and a term last, on both sides.
 const TTL: Duration = Duration::from_secs(3);
-/// How often a worker without tenure renews, and how often the others look.
+/// How often a worker without tenure renews, and how often the others check.
 const LOOK: Duration = Duration::from_millis(1500);
 
-pub(super) fn without(stage: &mut Stage<'_>) -> Played {
-    stage.record(JOURNAL, "")?;
-    let mut crew = start(stage, "without")?;
-    let (told, killed) = hand_over_twice(&mut crew)?;
+pub(super) fn without(environment: &mut Environment<'_>) -> Played {
+    environment.record(JOURNAL, "")?;
+    let mut processes = start(environment, "without")?;
+    let (told, killed) = hand_over_twice(&mut processes)?;
     let more = format!(
         "until the next one works; a lock lasts {}, and the others look every {}",
         measured(TTL),
@@ -49,21 +49,21 @@ pub(super) fn without(stage: &mut Stage<'_>) -> Played {
     Ok(seen(told, killed, |brief| Seen::report(brief, more)))
 }
 
-pub(super) fn with(stage: &mut Stage<'_>) -> Played {
-    let at_once = stage.engine.at_once;
-    let record = stage.record(JOURNAL, "")?;
-    let mut crew = start(stage, "with")?;
-    let (told, killed) = hand_over_twice(&mut crew)?;
-    crew.signal(WORKERS - 1, Signal::TERM)?;
-    // Whoever was told first may be heard only now.
+pub(super) fn with(environment: &mut Environment<'_>) -> Played {
+    let at_once = environment.engine.at_once;
+    let record = environment.record(JOURNAL, "")?;
+    let mut processes = start(environment, "with")?;
+    let (told, killed) = hand_over_twice(&mut processes)?;
+    processes.signal(WORKERS - 1, Signal::TERM)?;
+    // A worker that was told earlier may answer only now.
     let states = loop {
-        match crew.hear()? {
+        match processes.hear()? {
             (worker, line) if worker == WORKERS - 1 && line.starts_with("done") => break line,
             (_, line) if line.starts_with("done") => {}
             (_, line) => return Err(format!("{line:?} was not to come").into()),
         }
     };
-    drop(crew);
+    drop(processes);
     let journal = record.journal()?;
     let orderly = journal == ["0 starts", "0 stops", "1 starts", "2 starts", "2 stops"];
     let held = orderly && told < TTL && (!at_once || killed < TTL);
@@ -87,78 +87,81 @@ fn seen(told: Duration, killed: Duration, seen: impl FnOnce(String) -> Seen) -> 
 }
 
 /// Starts the workers; they stand by in the order of their numbers.
-fn start<'s, 'w>(stage: &'s mut Stage<'w>, side: &str) -> Result<Crew<'s, 'w>, Trouble> {
-    let mut crew = stage.crew();
-    crew.start_all((0..WORKERS).map(|number| format!("handover {side} {number}")))?;
+fn start<'s, 'w>(
+    environment: &'s mut Environment<'w>,
+    side: &str,
+) -> Result<Processes<'s, 'w>, Trouble> {
+    let mut processes = environment.processes();
+    processes.start_all((0..WORKERS).map(|number| format!("handover {side} {number}")))?;
     for worker in 0..WORKERS {
-        crew.tell(worker, "go");
-        crew.expect(worker, if worker == 0 { "works" } else { "waits" })?;
+        processes.tell(worker, "go");
+        processes.expect(worker, if worker == 0 { "works" } else { "waits" })?;
     }
-    Ok(crew)
+    Ok(processes)
 }
 
-/// Ends the one that works, politely and then not, and says how long it took until another one did.
-fn hand_over_twice(crew: &mut Crew<'_, '_>) -> Result<(Duration, Duration), Trouble> {
-    crew.progress("           the worker is told to end");
-    let (told, second) = hand_over(crew, 0, Signal::TERM)?;
-    crew.progress("           the next one is killed");
-    let (killed, _) = hand_over(crew, second, Signal::KILL)?;
+/// Ends the working one, first politely and then by force, and returns how long it took until another one worked.
+fn hand_over_twice(processes: &mut Processes<'_, '_>) -> Result<(Duration, Duration), Trouble> {
+    processes.progress("           the worker is told to end");
+    let (told, second) = hand_over(processes, 0, Signal::TERM)?;
+    processes.progress("           the next one is killed");
+    let (killed, _) = hand_over(processes, second, Signal::KILL)?;
     Ok((told, killed))
 }
 
 fn hand_over(
-    crew: &mut Crew<'_, '_>,
+    processes: &mut Processes<'_, '_>,
     worker: usize,
     signal: Signal,
 ) -> Result<(Duration, usize), Trouble> {
     let since = Instant::now();
-    crew.signal(worker, signal)?;
+    processes.signal(worker, signal)?;
     loop {
-        match crew.hear()? {
+        match processes.hear()? {
             (next, line) if line == "works" => return Ok((since.elapsed(), next)),
-            // Whoever was told to end says so, perhaps when the next one works already.
+            // A worker that was told to end reports that, maybe when the next one already works.
             (_, line) if line.starts_with("done") => {}
             (_, line) => return Err(format!("{line:?} was not to come").into()),
         }
     }
 }
 
-pub(super) async fn work(player: &mut Player, words: &[&str]) -> Result<(), Trouble> {
+pub(super) async fn work(participant: &mut Participant, words: &[&str]) -> Result<(), Trouble> {
     match *words {
-        ["without", _] => naively(player).await,
-        ["with", name] => in_turn(player, name).await,
+        ["without", _] => naively(participant).await,
+        ["with", name] => in_turn(participant, name).await,
         _ => Err(no_such_part(words)),
     }
 }
 
-async fn naively(player: &mut Player) -> Result<(), Trouble> {
-    let lock = Naive::new(player.file(LOCK));
+async fn naively(participant: &mut Participant) -> Result<(), Trouble> {
+    let lock = Naive::new(participant.file(LOCK));
     let mut told_to_end = signal(SignalKind::terminate())?;
-    player.say("ready");
-    player.cue().await;
+    participant.say("ready");
+    participant.cue().await;
     if !lock.take(Some(TTL))? {
-        player.say("waits");
-        // It was started at any time: when it looks next is up to chance.
+        participant.say("waits");
+        // It was started at an arbitrary time: when it next checks is up to chance.
         tokio::time::sleep(LOOK.mul_f64(random() as f64 / u64::MAX as f64)).await;
         while !lock.take(Some(TTL))? {
             tokio::time::sleep(LOOK).await;
         }
     }
-    player.say("works");
+    participant.say("works");
     while tokio::time::timeout(LOOK, told_to_end.recv()).await.is_err() {
         lock.renew(TTL)?;
     }
     lock.release();
-    player.say("done");
+    participant.say("done");
     Ok(())
 }
 
-async fn in_turn(player: &mut Player, name: &str) -> Result<(), Trouble> {
-    let tenure = player.tenure().await?;
+async fn in_turn(participant: &mut Participant, name: &str) -> Result<(), Trouble> {
+    let tenure = participant.tenure().await?;
     let mut told_to_end = signal(SignalKind::terminate())?;
-    player.say("ready");
-    player.cue().await;
-    let job = Job { name: name.to_owned(), journal: player.record(JOURNAL) };
+    participant.say("ready");
+    participant.cue().await;
+    let job = Job { name: name.to_owned(), journal: participant.record(JOURNAL) };
     let worker = tenure.worker("resource-worker").ttl(TTL).owner(name);
     let (stopper, states) = (worker.stopper(), worker.states());
     tokio::spawn(async move {
@@ -168,11 +171,11 @@ async fn in_turn(player: &mut Player, name: &str) -> Result<(), Trouble> {
     let seen = tokio::spawn(follow(states));
     tenure.announce("resource-worker", name);
     worker.run(job).await?; // job.start() when it leads, job.stop() after stopper.stop()
-    player.say(&format!("done {}", seen.await?.join(", ")));
+    participant.say(&format!("done {}", seen.await?.join(", ")));
     Ok(())
 }
 
-/// The states that it was in, when it is in none any more.
+/// The states it went through, once it has ended.
 async fn follow(mut states: States) -> Vec<String> {
     let mut seen = Vec::new();
     while let Some(state) = states.changed().await {
@@ -190,7 +193,8 @@ impl Work for Job {
     type Error = Trouble;
 
     async fn start(&mut self, _: &Term) -> Result<(), Trouble> {
-        // Noted before it is said: whoever has said it may be killed, and not in the middle of a note.
+        // Recorded before it is reported: a worker that has reported it may be killed, but not in the middle of a
+        // record.
         self.journal.note(&format!("{} starts", self.name))?;
         say("works");
         Ok(())
@@ -198,7 +202,7 @@ impl Work for Job {
 
     async fn stop(&mut self) -> Result<(), Trouble> {
         self.journal.note(&format!("{} stops", self.name))?;
-        // So that whoever follows the states can see this one.
+        // Lets observers of the states see this one.
         tokio::task::yield_now().await;
         Ok(())
     }

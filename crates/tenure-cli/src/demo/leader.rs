@@ -1,7 +1,7 @@
-//! A cron job is on every instance: each tick comes to all of them, and one is to run it.
+//! Every instance has a cron job: each tick reaches all of them, and one should run it.
 //!
-//! The leader is killed twice in between. The times are for reading: how good they are depends on the
-//! machine. The proof is that each tick was run once, by the leader of the time, and that terms rose.
+//! The leader is killed twice in between. The times are only shown: they depend on the machine. The proof is that
+//! each tick was run once, by the leader at that time, and that terms rose.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tenure::Term;
 
-use super::crew::Crew;
-use super::player::Player;
-use super::stage::Stage;
+use super::environment::Environment;
+use super::participant::Participant;
+use super::processes::Processes;
 use super::{Act, Played, Seen, Trouble, measured, no_such_part};
 
 pub(super) const ACT: Act = Act {
     title: "a cron job on three instances; the one that leads is killed (kill -9), twice",
     lines: [
         r#"let campaign = tenure.election("cron").value(name).campaign();"#,
-        "let term = stand_by(campaign, player).await?; // only one gets beyond this line at a time",
-        "run_jobs(&term, player).await?; // while term.is_live(), with term.number() for its writes",
+        "let term = stand_by(campaign, participant).await?; // only one gets beyond this line at a time",
+        "run_jobs(&term, participant).await?; // while term.is_live(), with term.number() for its writes",
     ],
 };
 
@@ -28,45 +28,45 @@ const INSTANCES: usize = 3;
 const TICKS: usize = 3;
 const JOURNAL: &str = "jobs";
 
-pub(super) fn without(stage: &mut Stage<'_>) -> Played {
-    let record = stage.record(JOURNAL, "")?;
-    let mut crew = stage.crew();
-    crew.start_all((0..INSTANCES).map(|number| format!("leader without {number}")))?;
+pub(super) fn without(environment: &mut Environment<'_>) -> Played {
+    let record = environment.record(JOURNAL, "")?;
+    let mut processes = environment.processes();
+    processes.start_all((0..INSTANCES).map(|number| format!("leader without {number}")))?;
     for tick in 0..TICKS {
-        crew.progress(&format!("  without  tick {tick}"));
-        crew.tell_all(&tick.to_string());
-        (0..INSTANCES).try_for_each(|index| crew.expect(index, "ran").map(drop))?;
+        processes.progress(&format!("  without  tick {tick}"));
+        processes.tell_all(&tick.to_string());
+        (0..INSTANCES).try_for_each(|index| processes.expect(index, "ran").map(drop))?;
     }
-    drop(crew);
+    drop(processes);
     let runs = record.journal()?.len();
     let seen = Seen::report(format!("{runs} runs for {TICKS} ticks"), "every instance runs it");
     Ok(seen.fact("runs", runs as u64).fact("ticks", TICKS as u64))
 }
 
-pub(super) fn with(stage: &mut Stage<'_>) -> Played {
-    let (ttl, at_once) = (stage.engine.ttl, stage.engine.at_once);
-    let record = stage.record(JOURNAL, "")?;
-    let mut crew = stage.crew();
-    crew.start_all((0..INSTANCES).map(|number| format!("leader with {number}")))?;
-    crew.tell_all("campaign");
-    let (mut leader, mut gaps) = (leads(&mut crew)?, Vec::new());
+pub(super) fn with(environment: &mut Environment<'_>) -> Played {
+    let (ttl, at_once) = (environment.engine.ttl, environment.engine.at_once);
+    let record = environment.record(JOURNAL, "")?;
+    let mut processes = environment.processes();
+    processes.start_all((0..INSTANCES).map(|number| format!("leader with {number}")))?;
+    processes.tell_all("campaign");
+    let (mut leader, mut gaps) = (leads(&mut processes)?, Vec::new());
     let mut alive: Vec<_> = (0..INSTANCES).collect();
     for round in 0..INSTANCES {
         for tick in 0..TICKS {
-            tell_tick(&mut crew, &alive, leader, round * TICKS + tick)?;
+            tell_tick(&mut processes, &alive, leader, round * TICKS + tick)?;
         }
         if round + 1 < INSTANCES {
-            crew.progress("  with     the leader is killed");
+            processes.progress("  with     the leader is killed");
             let killed = Instant::now();
-            crew.signal(leader, Signal::KILL)?;
+            processes.signal(leader, Signal::KILL)?;
             alive.retain(|index| *index != leader);
-            leader = leads(&mut crew)?;
+            leader = leads(&mut processes)?;
             gaps.push(killed.elapsed());
         }
     }
-    crew.tell(leader, "end");
-    crew.expect(leader, "done")?;
-    drop(crew);
+    processes.tell(leader, "end");
+    processes.expect(leader, "done")?;
+    drop(processes);
     let found = Found::read(&record.journal()?);
     let longest = gaps.into_iter().max().unwrap_or_default();
     let held = found.is_right() && (!at_once || longest < ttl);
@@ -87,29 +87,29 @@ fn gap(longest: Duration) -> String {
 }
 
 /// Waits until someone leads.
-fn leads(crew: &mut Crew<'_, '_>) -> Result<usize, Trouble> {
-    match crew.hear()? {
+fn leads(processes: &mut Processes<'_, '_>) -> Result<usize, Trouble> {
+    match processes.hear()? {
         (index, line) if line == "leads" => Ok(index),
         (_, line) => Err(format!("{line:?} was not to come").into()),
     }
 }
 
-/// The tick comes to all that live, and all of them say what they made of it.
+/// Sends the tick to all that are alive, and collects what they did with it.
 fn tell_tick(
-    crew: &mut Crew<'_, '_>,
+    processes: &mut Processes<'_, '_>,
     alive: &[usize],
     leader: usize,
     tick: usize,
 ) -> Result<(), Trouble> {
-    crew.progress(&format!("  with     tick {tick}"));
+    processes.progress(&format!("  with     tick {tick}"));
     for &index in alive {
-        crew.tell(index, &tick.to_string());
-        crew.expect(index, if index == leader { "ran" } else { "idle" })?;
+        processes.tell(index, &tick.to_string());
+        processes.expect(index, if index == leader { "ran" } else { "idle" })?;
     }
     Ok(())
 }
 
-/// What the journal says: a tick and a term for each run.
+/// The contents of the journal: a tick and a term for each run.
 struct Found {
     ticks: Vec<usize>,
     terms: Vec<u64>,
@@ -125,7 +125,7 @@ impl Found {
         Found { ticks, terms }
     }
 
-    /// Each tick once, in order; each leader's by one term, which is higher than those before.
+    /// Each tick once and in order; those of each leader by one term, which is higher than those before.
     fn is_right(&self) -> bool {
         let rises = |terms: &[u64]| match terms {
             [one, next] => one < next,
@@ -138,61 +138,61 @@ impl Found {
     }
 }
 
-pub(super) async fn work(player: &mut Player, words: &[&str]) -> Result<(), Trouble> {
+pub(super) async fn work(participant: &mut Participant, words: &[&str]) -> Result<(), Trouble> {
     match *words {
-        ["without", _] => everywhere(player).await,
-        ["with", name] => lead(player, name).await,
+        ["without", _] => everywhere(participant).await,
+        ["with", name] => lead(participant, name).await,
         _ => Err(no_such_part(words)),
     }
 }
 
-async fn everywhere(player: &mut Player) -> Result<(), Trouble> {
-    player.say("ready");
+async fn everywhere(participant: &mut Participant) -> Result<(), Trouble> {
+    participant.say("ready");
     loop {
-        let tick = player.cue().await;
-        player.record(JOURNAL).note(&format!("{tick} 0"))?;
-        player.say("ran");
+        let tick = participant.cue().await;
+        participant.record(JOURNAL).note(&format!("{tick} 0"))?;
+        participant.say("ran");
     }
 }
 
-async fn lead(player: &mut Player, name: &str) -> Result<(), Trouble> {
-    let tenure = player.tenure().await?;
-    player.say("ready");
-    player.cue().await;
+async fn lead(participant: &mut Participant, name: &str) -> Result<(), Trouble> {
+    let tenure = participant.tenure().await?;
+    participant.say("ready");
+    participant.cue().await;
     let campaign = tenure.election("cron").value(name).campaign();
-    let term = stand_by(campaign, player).await?; // only one gets beyond this line at a time
-    run_jobs(&term, player).await?; // while term.is_live(), with term.number() for its writes
+    let term = stand_by(campaign, participant).await?; // only one gets beyond this line at a time
+    run_jobs(&term, participant).await?; // while term.is_live(), with term.number() for its writes
     let _ = term.resign().await?;
-    player.say("done");
+    participant.say("done");
     Ok(())
 }
 
-/// Waits for the term; a tick that comes meanwhile is another one's to run.
+/// Waits for the term. A tick that arrives in the meantime is for another instance.
 async fn stand_by(
     campaign: impl Future<Output = tenure::Result<Term>>,
-    player: &mut Player,
+    participant: &mut Participant,
 ) -> Result<Term, Trouble> {
     let mut campaign = pin!(campaign);
     loop {
         tokio::select! {
             biased;
             term = &mut campaign => {
-                player.say("leads");
+                participant.say("leads");
                 return Ok(term?);
             }
-            _ = player.cue() => player.say("idle"),
+            _ = participant.cue() => participant.say("idle"),
         }
     }
 }
 
-async fn run_jobs(term: &Term, player: &mut Player) -> Result<(), Trouble> {
+async fn run_jobs(term: &Term, participant: &mut Participant) -> Result<(), Trouble> {
     while term.is_live() {
-        let tick = player.cue().await;
+        let tick = participant.cue().await;
         if tick == "end" {
             return Ok(());
         }
-        player.record(JOURNAL).note(&format!("{tick} {}", term.number()))?;
-        player.say("ran");
+        participant.record(JOURNAL).note(&format!("{tick} {}", term.number()))?;
+        participant.say("ran");
     }
     Err("the term was lost".into())
 }

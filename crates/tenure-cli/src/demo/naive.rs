@@ -1,6 +1,6 @@
-//! A lock as it is often written: a file that is there or not, with the time at which it is void.
+//! A lock as it is often written: a file that exists or not, with the time at which it expires.
 //!
-//! It has the flaws that such locks have, and the proofs show what becomes of them.
+//! It has the flaws that such locks have, and the proofs show their consequences.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Trouble;
 
-/// A file that stands for a lock.
+/// A file used as a lock.
 pub(super) struct Naive {
     path: PathBuf,
 }
@@ -19,10 +19,11 @@ impl Naive {
         Naive { path }
     }
 
-    /// Takes it if it is free or void. Without a ttl it is never void.
+    /// Takes it if it is free or expired. Without a ttl it never expires.
     pub(super) fn take(&self, ttl: Option<Duration>) -> Result<bool, Trouble> {
         if self.is_void() {
-            // Whoever looked at the same moment does the same, and may remove what we make next.
+            // Another process that checked at the same moment does the same, and may remove the file that we
+            // create next.
             let _ = fs::remove_file(&self.path);
         }
         match OpenOptions::new().write(true).create_new(true).open(&self.path) {
@@ -35,12 +36,12 @@ impl Naive {
         }
     }
 
-    /// Makes it last longer, whoever has it.
+    /// Extends it, no matter who has it.
     pub(super) fn renew(&self, ttl: Duration) -> Result<(), Trouble> {
         Ok(fs::write(&self.path, until(Some(ttl)))?)
     }
 
-    /// Frees it, whoever has it.
+    /// Frees it, no matter who has it.
     pub(super) fn release(&self) {
         let _ = fs::remove_file(&self.path);
     }

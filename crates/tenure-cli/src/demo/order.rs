@@ -1,8 +1,8 @@
-//! The transactions of one sender reach three instances in turn. Each is checked before it is sent on,
-//! which takes its time, and the chain takes them in their order or not at all.
+//! The transactions of one sender reach three instances in turn. Each is checked before it is forwarded, which
+//! takes time, and the chain accepts them in order or not at all.
 //!
 //! The place in line is taken on arrival, before anything is awaited; so the order of arrival is the
-//! order at the chain, whichever instance is quick.
+//! order at the chain, no matter which instance is fast.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::player::{LOOK_EVERY, Names, Player};
+use super::environment::{Environment, random};
+use super::participant::{LOOK_EVERY, Names, Participant};
 use super::record::Record;
-use super::stage::{Stage, random};
 use super::{Act, Played, Seen, Trouble, no_such_part};
 
 pub(super) const ACT: Act = Act {
@@ -30,8 +30,8 @@ const CHAIN: &str = "chain";
 /// How many are shown.
 const SHOWN: usize = 12;
 
-pub(super) fn without(stage: &mut Stage<'_>) -> Played {
-    let sent = send_all(stage, "without")?;
+pub(super) fn without(environment: &mut Environment<'_>) -> Played {
+    let sent = send_all(environment, "without")?;
     let more = match sent.wrong {
         0 => "in order, by luck".to_owned(),
         _ => format!("whoever is checked first is sent first: {}", sent.beginning()),
@@ -39,8 +39,8 @@ pub(super) fn without(stage: &mut Stage<'_>) -> Played {
     Ok(sent.seen(|brief| Seen::report(brief, more)))
 }
 
-pub(super) fn with(stage: &mut Stage<'_>) -> Played {
-    let sent = send_all(stage, "with")?;
+pub(super) fn with(environment: &mut Environment<'_>) -> Played {
+    let sent = send_all(environment, "with")?;
     let in_order = sent.order.iter().copied().eq(0..TRANSACTIONS);
     let more = match in_order {
         true => format!("in order of arrival: {}", sent.beginning()),
@@ -68,20 +68,20 @@ impl Sent {
     }
 }
 
-/// Hands each transaction to the next instance, as soon as the one before has arrived.
-fn send_all(stage: &mut Stage<'_>, side: &str) -> Result<Sent, Trouble> {
-    let chain = stage.record(CHAIN, "0")?;
-    let mut crew = stage.crew();
-    crew.start_all((0..INSTANCES).map(|_| format!("order {side}")))?;
+/// Sends each transaction to the next instance as soon as the one before has arrived.
+fn send_all(environment: &mut Environment<'_>, side: &str) -> Result<Sent, Trouble> {
+    let chain = environment.record(CHAIN, "0")?;
+    let mut processes = environment.processes();
+    processes.start_all((0..INSTANCES).map(|_| format!("order {side}")))?;
     for nonce in 0..TRANSACTIONS {
-        crew.progress(&format!("  {side:8} {nonce} of {TRANSACTIONS} have arrived"));
+        processes.progress(&format!("  {side:8} {nonce} of {TRANSACTIONS} have arrived"));
         let instance = nonce as usize % INSTANCES;
-        crew.tell(instance, &nonce.to_string());
-        crew.expect(instance, "arrived")?;
+        processes.tell(instance, &nonce.to_string());
+        processes.expect(instance, "arrived")?;
     }
-    crew.tell_all("end");
+    processes.tell_all("end");
     for instance in 0..INSTANCES {
-        crew.expect(instance, "done")?;
+        processes.expect(instance, "done")?;
     }
     let lines: Vec<_> = chain.journal()?;
     let order = lines.iter().filter_map(|line| line.split(' ').next()?.parse().ok()).collect();
@@ -89,33 +89,32 @@ fn send_all(stage: &mut Stage<'_>, side: &str) -> Result<Sent, Trouble> {
     Ok(Sent { order, wrong })
 }
 
-pub(super) async fn work(player: &mut Player, words: &[&str]) -> Result<(), Trouble> {
+pub(super) async fn work(participant: &mut Participant, words: &[&str]) -> Result<(), Trouble> {
     let tenure = match *words {
         ["without"] => None,
-        ["with"] => Some(player.tenure().await?),
+        ["with"] => Some(participant.tenure().await?),
         _ => return Err(no_such_part(words)),
     };
     let mut tasks = JoinSet::new();
-    player.say("ready");
+    participant.say("ready");
     loop {
-        let cue = player.cue().await;
+        let cue = participant.cue().await;
         let Ok(nonce) = cue.parse::<u64>() else { break };
-        let chain = player.record(CHAIN);
+        let chain = participant.record(CHAIN);
         match &tenure {
             None => drop(tasks.spawn(async move { check_and_send(nonce, &chain).await })),
             Some(tenure) => arrive(tenure, nonce, chain, &mut tasks).await?,
         }
-        player.say("arrived");
+        participant.say("arrived");
     }
     while let Some(task) = tasks.join_next().await {
         task??;
     }
-    player.say("done");
+    participant.say("done");
     Ok(())
 }
 
-/// Takes a place in line for a transaction, and returns when it is sure to come before all that
-/// arrive later.
+/// Takes a place in line for a transaction, and returns when it is certain to come before all that arrive later.
 async fn arrive(
     tenure: &Names,
     nonce: u64,
@@ -139,7 +138,7 @@ async fn arrive(
     Ok(())
 }
 
-/// Checks that take their time, and then the chain.
+/// The checks, which take time, and then the chain.
 async fn check_and_send(nonce: u64, chain: &Record) -> Result<(), Trouble> {
     tokio::time::sleep(Duration::from_millis(1 + random() % 8)).await;
     chain.change(|next, journal| {

@@ -1,8 +1,7 @@
-//! What the processes of a proof share: one value in a file, with a journal of who touched it.
+//! What the processes of a proof share: one value in a file, with a journal of accesses.
 //!
-//! Every access is one step: whoever comes at the same time waits for the kernel's lock on the file. So
-//! what is seen is what the processes did, and not how files work. It refuses a late fence if it is
-//! told one, as a database can.
+//! Every access is one step: a concurrent one waits for the kernel's lock on the file. So the results show what the
+//! processes did, and not how files work. If a fence is given, it refuses a late one, as a database can.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -18,7 +17,7 @@ pub(super) struct Record {
     path: PathBuf,
 }
 
-/// What stands in the file: the highest fence, the value, and the journal, a line each.
+/// The contents of the file: the highest fence, the value, and the journal, one line each.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Page {
     highest: Fence,
@@ -32,7 +31,7 @@ impl Record {
         Record { path: folder.join(name) }
     }
 
-    /// The same, with nothing in it yet.
+    /// The same, newly created.
     pub(super) fn create(folder: &Path, name: &str, value: &str) -> Result<Record, Trouble> {
         let record = Record::at(folder, name);
         let page = Page { value: value.to_owned(), ..Page::default() };
@@ -40,12 +39,12 @@ impl Record {
         Ok(record)
     }
 
-    /// The value, without a trace.
+    /// The value, without a record of the access.
     pub(super) fn value(&self) -> Result<String, Trouble> {
         self.open(|page| page.value.clone())
     }
 
-    /// Who did what, in order.
+    /// The journal, in order.
     pub(super) fn journal(&self) -> Result<Vec<String>, Trouble> {
         self.open(|page| page.journal.clone())
     }
@@ -55,7 +54,7 @@ impl Record {
         self.open(|page| page.journal.push(line.to_owned()))
     }
 
-    /// The value, for somebody.
+    /// The value, with a record of who read it.
     pub(super) fn read(&self, by: &str) -> Result<String, Trouble> {
         self.open(|page| {
             page.journal.push(format!("{by} reads"));
@@ -63,7 +62,7 @@ impl Record {
         })
     }
 
-    /// Writes, whoever asks.
+    /// Writes without a check.
     pub(super) fn write(&self, by: &str, value: &str) -> Result<(), Trouble> {
         self.open(|page| page.write(by, value))
     }
@@ -73,7 +72,7 @@ impl Record {
         self.open(|page| page.admits(fence).then(|| page.value.clone()))
     }
 
-    /// Writes, unless a later holder was here; says whether it did.
+    /// Writes, unless a later holder was here. Returns whether it did.
     pub(super) fn write_by_fence(
         &self,
         by: &str,
@@ -102,7 +101,7 @@ impl Record {
         let failed = |error: std::io::Error| self.trouble("open", &error);
         let mut file =
             OpenOptions::new().read(true).write(true).open(&self.path).map_err(failed)?;
-        // The kernel lets go of it when the file is closed, or the process ends.
+        // The kernel releases it when the file is closed or the process exits.
         file.lock().map_err(failed)?;
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(failed)?;
@@ -128,7 +127,7 @@ fn overwrite(file: &mut File, text: &str) -> std::io::Result<()> {
 }
 
 impl Page {
-    /// Whether nobody with a later hold was here before. Whoever reads has been here.
+    /// Whether no later holder was here before. A read counts, too.
     fn admits(&mut self, fence: Fence) -> bool {
         if fence < self.highest {
             return false; // whoever this is, a later holder was here

@@ -1,11 +1,10 @@
-//! One sender's transactions reach three relays in turn, each written before the one before is
-//! answered. Each relay asks the node which nonce is next, and sends the transaction on if it is that
-//! one.
+//! One sender's transactions reach three relays in turn, each written before the one before is answered. Each relay
+//! asks the node which nonce is next, and forwards the transaction if it is that one.
 //!
-//! Without lanes they all ask before the others have sent. With them a transaction has its place on
-//! arrival, and one that came before the one before it waits for that.
+//! Without lanes they all ask before the others have sent. With lanes a transaction has its place on arrival, and
+//! one that arrives before its predecessor waits for it.
 //!
-//! The node is anvil if it is installed, and else a small one of our own.
+//! The node is anvil if that is installed, otherwise a small one of our own.
 
 mod chain;
 mod http;
@@ -24,9 +23,9 @@ use alloy_primitives::{B256, TxKind, U256, b256, hex};
 use tenure_relay::{Address, Config, Gap, Relay, Server};
 use tokio::task::JoinSet;
 
-use super::crew::Crew;
-use super::player::Player;
-use super::stage::Stage;
+use super::environment::Environment;
+use super::participant::Participant;
+use super::processes::Processes;
 use super::{Act, Played, Seen, Trouble, no_such_part};
 
 pub(super) const ACT: Act = Act {
@@ -41,11 +40,11 @@ pub(super) const ACT: Act = Act {
 const RELAYS: usize = 3;
 const TRANSACTIONS: u64 = 60;
 const WINDOW: Duration = Duration::from_secs(20);
-/// The first account of every development node, on no chain that matters.
+/// The first account of every development node; it is on no chain that matters.
 const SECRET: B256 = b256!("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80");
 
-pub(super) fn without(stage: &mut Stage<'_>) -> Played {
-    let sent = send_all(stage, "without")?;
+pub(super) fn without(environment: &mut Environment<'_>) -> Played {
+    let sent = send_all(environment, "without")?;
     let more = match sent.wrong {
         0 => "in order, by luck".to_owned(),
         _ => format!("each relay asked before the others had sent, on {}", sent.node),
@@ -53,17 +52,17 @@ pub(super) fn without(stage: &mut Stage<'_>) -> Played {
     Ok(sent.seen(|brief| Seen::report(brief, more)))
 }
 
-pub(super) fn with(stage: &mut Stage<'_>) -> Played {
-    let sent = send_all(stage, "with")?;
+pub(super) fn with(environment: &mut Environment<'_>) -> Played {
+    let sent = send_all(environment, "with")?;
     let held = sent.wrong == 0 && sent.taken == TRANSACTIONS;
     let more = format!("{} of {TRANSACTIONS} taken in their order, on {}", sent.taken, sent.node);
     Ok(sent.seen(|brief| Seen::check(held, brief, more)))
 }
 
-/// What became of them.
+/// The results.
 struct Sent {
     wrong: u64,
-    /// How many the node has taken.
+    /// The number of transactions that the node has accepted.
     taken: u64,
     node: &'static str,
 }
@@ -75,17 +74,17 @@ impl Sent {
     }
 }
 
-fn send_all(stage: &mut Stage<'_>, side: &str) -> Result<Sent, Trouble> {
-    let mut crew = stage.crew();
-    let (node, at) = start_node(&mut crew)?;
+fn send_all(environment: &mut Environment<'_>, side: &str) -> Result<Sent, Trouble> {
+    let mut processes = environment.processes();
+    let (node, at) = start_node(&mut processes)?;
     let mut words = format!("relay client {at}");
     for _ in 0..RELAYS {
-        let relay = crew.start(&format!("relay {side} {at}"))?;
-        words = format!("{words} {}", crew.expect(relay, "listens")?);
+        let relay = processes.start(&format!("relay {side} {at}"))?;
+        words = format!("{words} {}", processes.expect(relay, "listens")?);
     }
-    crew.progress(&format!("  {side:8} {TRANSACTIONS} transactions are on their way"));
-    let client = crew.start(&words)?;
-    let counted = crew.expect(client, "done")?;
+    processes.progress(&format!("  {side:8} {TRANSACTIONS} transactions are on their way"));
+    let client = processes.start(&words)?;
+    let counted = processes.expect(client, "done")?;
     let mut numbers = counted.split(' ').map(str::parse);
     let (Some(Ok(wrong)), Some(Ok(taken))) = (numbers.next(), numbers.next()) else {
         return Err(format!("{counted:?} are not two numbers").into());
@@ -93,34 +92,36 @@ fn send_all(stage: &mut Stage<'_>, side: &str) -> Result<Sent, Trouble> {
     Ok(Sent { wrong, taken, node })
 }
 
-/// What it is, and where.
-fn start_node(crew: &mut Crew<'_, '_>) -> Result<(&'static str, SocketAddr), Trouble> {
+/// Starts a node, and returns its name and address.
+fn start_node(processes: &mut Processes<'_, '_>) -> Result<(&'static str, SocketAddr), Trouble> {
     let folders = env::var_os("PATH").unwrap_or_default();
     if !env::split_paths(&folders).any(|folder| folder.join("anvil").is_file()) {
-        let node = crew.start("relay node")?;
-        return Ok(("a small node of its own", crew.expect(node, "listens")?.parse()?));
+        let node = processes.start("relay node")?;
+        return Ok(("a small node of its own", processes.expect(node, "listens")?.parse()?));
     }
-    let node = crew.start("relay anvil")?;
+    let node = processes.start("relay anvil")?;
     loop {
-        let (from, line) = crew.hear()?;
+        let (from, line) = processes.hear()?;
         if let Some(at) = line.strip_prefix("Listening on ").filter(|_| from == node) {
             return Ok(("anvil", at.trim().parse()?));
         }
     }
 }
 
-pub(super) async fn work(player: &mut Player, words: &[&str]) -> Result<(), Trouble> {
+pub(super) async fn work(participant: &mut Participant, words: &[&str]) -> Result<(), Trouble> {
     match words {
-        // In this process's place: it ends with the demo, as this one would.
+        // In place of this process, so that it ends with the demo.
         ["anvil"] => Err(Command::new("anvil").args(["--port", "0"]).exec().into()),
-        ["node"] => chain::serve(player).await,
+        ["node"] => chain::serve(participant).await,
         ["client", node, relays @ ..] => {
             let (node, relays) = (node.parse()?, addresses(relays)?);
             let (wrong, taken) = send_to(node, &relays).await?;
-            player.say(&format!("done {wrong} {taken}"));
+            participant.say(&format!("done {wrong} {taken}"));
             Ok(())
         }
-        [side @ ("with" | "without"), node] => relay(player, *side == "with", node.parse()?).await,
+        [side @ ("with" | "without"), node] => {
+            relay(participant, *side == "with", node.parse()?).await
+        }
         _ => Err(no_such_part(words)),
     }
 }
@@ -129,8 +130,12 @@ fn addresses(words: &[&str]) -> Result<Vec<SocketAddr>, Trouble> {
     words.iter().map(|word| Ok(word.parse()?)).collect()
 }
 
-async fn relay(player: &mut Player, ordered: bool, node: SocketAddr) -> Result<(), Trouble> {
-    let names = player.tenure().await?;
+async fn relay(
+    participant: &mut Participant,
+    ordered: bool,
+    node: SocketAddr,
+) -> Result<(), Trouble> {
+    let names = participant.tenure().await?;
     let (tenure, ns) = names.parts();
     let node: Address = format!("http://{node}").parse()?;
     let chain_id = tenure_relay::chain_id(std::slice::from_ref(&node), WINDOW).await?;
@@ -142,12 +147,12 @@ async fn relay(player: &mut Player, ordered: bool, node: SocketAddr) -> Result<(
         (config.ordering, config.gap) = (false, Gap::Refuse);
     }
     let server = Server::bind(Relay::new(config, &tenure)?, listen).await?;
-    player.say(&format!("listens {}", server.address()?));
+    participant.say(&format!("listens {}", server.address()?));
     server.run(std::future::pending()).await;
     Ok(())
 }
 
-/// Writes each to the next relay as soon as the one before is written. Returns how many were refused,
+/// Writes each transaction to the next relay as soon as the one before is written. Returns how many were refused,
 /// and how many the node has.
 async fn send_to(node: SocketAddr, relays: &[SocketAddr]) -> Result<(u64, u64), Trouble> {
     let chain_id = number(&http::ask(node, "eth_chainId", "[]").await?)?;
@@ -186,7 +191,7 @@ fn signed(chain_id: u64, nonce: u64) -> Result<String, Trouble> {
     Ok(hex::encode_prefixed(signed.encoded_2718()))
 }
 
-/// The number in an answer: `"result":"0x…"`.
+/// Parses the number in an answer: `"result":"0x…"`.
 fn number(answer: &str) -> Result<u64, Trouble> {
     let digits = answer.split(r#""result":"0x"#).nth(1).and_then(|rest| rest.split('"').next());
     let digits = digits.ok_or_else(|| format!("the node answered {answer}"))?;

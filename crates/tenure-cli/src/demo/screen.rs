@@ -1,5 +1,4 @@
-//! What is printed: lines, or one object a proof; and on a terminal how far it is, in a line that is
-//! written again and again.
+//! The output: lines, or one object per proof; and on a terminal the progress, in a line that is overwritten.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -8,30 +7,30 @@ use rustix::termios::tcgetwinsize;
 
 use crate::output::json::Object;
 
-/// How often it is said how far it is where lines stay.
+/// How often the progress is printed if lines stay.
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
-/// Where the demo is seen.
+/// Where the demo prints.
 pub(super) struct Screen<'w> {
     out: &'w mut dyn Write,
     mode: Mode,
-    /// Whether there is a line that is about to be written again.
+    /// Whether there is a line that will be overwritten.
     dirty: bool,
     last: Instant,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
-    /// One line is written again and again.
+    /// One line is overwritten.
     Live,
     /// Lines stay.
     Lines,
-    /// An object a line, and nothing else.
+    /// One object per line, and nothing else.
     Json,
 }
 
 impl Mode {
-    /// What fits standard output.
+    /// The mode for standard output.
     pub(super) fn of_stdout(json: bool, quiet: bool) -> Mode {
         let moves = || {
             io::stdout().is_terminal()
@@ -73,9 +72,9 @@ impl<'w> Screen<'w> {
         self.out.flush()
     }
 
-    /// Says how far it is.
+    /// Shows the progress.
     pub(super) fn progress(&mut self, text: &str) {
-        // If it cannot be written, the next line cannot either, and that is noticed.
+        // If it cannot be written, the next line cannot be either, and that is noticed.
         let _ = match self.mode {
             Mode::Live => {
                 self.dirty = true;
@@ -90,7 +89,7 @@ impl<'w> Screen<'w> {
         };
     }
 
-    /// Takes away the line that says how far it is.
+    /// Removes the progress line.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         self.last = Instant::now();
         if std::mem::take(&mut self.dirty) {
@@ -101,7 +100,7 @@ impl<'w> Screen<'w> {
     }
 }
 
-/// How much fits into a line of the terminal.
+/// The width of the terminal.
 fn width() -> usize {
     match tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 1 => usize::from(size.ws_col) - 1,
@@ -109,7 +108,7 @@ fn width() -> usize {
     }
 }
 
-/// A line that were longer than the terminal is wide would stay where it is.
+/// A line longer than the terminal's width could not be overwritten.
 fn cut(text: &str, width: usize) -> String {
     text.chars().take(width).collect()
 }

@@ -1,10 +1,10 @@
-//! Twenty processes call an interface that bears five at once.
+//! Twenty processes call an API that can take five calls at a time.
 
 use std::time::{Duration, Instant};
 
-use super::player::Player;
+use super::environment::Environment;
+use super::participant::Participant;
 use super::record::Record;
-use super::stage::Stage;
 use super::{Act, PATIENCE, Played, Seen, Trouble, no_such_part};
 
 pub(super) const ACT: Act = Act {
@@ -20,13 +20,13 @@ const CALLERS: usize = 20;
 const CAPACITY: usize = 5;
 const PARTNER: &str = "partner-api";
 
-pub(super) fn without(stage: &mut Stage<'_>) -> Played {
-    let most = call_together(stage, "without")?;
+pub(super) fn without(environment: &mut Environment<'_>) -> Played {
+    let most = call_together(environment, "without")?;
     Ok(Seen::report(format!("{most} inside at once"), "nobody counts").fact("most", most as u64))
 }
 
-pub(super) fn with(stage: &mut Stage<'_>) -> Played {
-    let most = call_together(stage, "with")?;
+pub(super) fn with(environment: &mut Environment<'_>) -> Played {
+    let most = call_together(environment, "with")?;
     let held = most == CAPACITY;
     let more = match held {
         true => format!("as many as there are units; all {CALLERS} were served"),
@@ -36,14 +36,14 @@ pub(super) fn with(stage: &mut Stage<'_>) -> Played {
     Ok(seen.fact("most", most as u64))
 }
 
-fn call_together(stage: &mut Stage<'_>, side: &str) -> Result<usize, Trouble> {
-    let record = stage.record(PARTNER, &Calls::default().text())?;
-    let mut crew = stage.crew();
-    crew.start_all((0..CALLERS).map(|_| format!("slots {side}")))?;
-    crew.tell_all("go");
+fn call_together(environment: &mut Environment<'_>, side: &str) -> Result<usize, Trouble> {
+    let record = environment.record(PARTNER, &Calls::default().text())?;
+    let mut processes = environment.processes();
+    processes.start_all((0..CALLERS).map(|_| format!("slots {side}")))?;
+    processes.tell_all("go");
     for served in 0..CALLERS {
-        crew.progress(&format!("  {side:8} {served} of {CALLERS} served"));
-        let (_, line) = crew.hear()?;
+        processes.progress(&format!("  {side:8} {served} of {CALLERS} served"));
+        let (_, line) = processes.hear()?;
         if line != "done" {
             return Err(format!("{line:?} was not to come").into());
         }
@@ -51,36 +51,36 @@ fn call_together(stage: &mut Stage<'_>, side: &str) -> Result<usize, Trouble> {
     Ok(Calls::read(&record.value()?).most)
 }
 
-pub(super) async fn work(player: &mut Player, words: &[&str]) -> Result<(), Trouble> {
-    let partner = Partner { calls: player.record(PARTNER) };
+pub(super) async fn work(participant: &mut Participant, words: &[&str]) -> Result<(), Trouble> {
+    let partner = Partner { calls: participant.record(PARTNER) };
     match *words {
         ["without"] => {
-            player.say("ready");
-            player.cue().await;
+            participant.say("ready");
+            participant.cue().await;
             partner.call(CALLERS).await?;
         }
         ["with"] => {
-            let tenure = player.tenure().await?;
-            player.say("ready");
-            player.cue().await;
+            let tenure = participant.tenure().await?;
+            participant.say("ready");
+            participant.cue().await;
             let unit = tenure.semaphore("partner-api", 5).acquire().await?;
             partner.call(5).await?;
             drop(unit);
         }
         _ => return Err(no_such_part(words)),
     }
-    player.say("done");
+    participant.say("done");
     Ok(())
 }
 
-/// What is called, and counts who is inside.
+/// The API, which counts the callers inside.
 struct Partner {
     calls: Record,
 }
 
 impl Partner {
-    /// Stays until `group` callers have been inside together. So the number that is seen does not
-    /// depend on who is quick: if fewer are let in, the call does not end.
+    /// Stays until `group` callers have been inside together. So the result does not depend on timing: if fewer
+    /// are let in, the call does not end.
     async fn call(&self, group: usize) -> Result<(), Trouble> {
         let since = Instant::now();
         let mut calls = self.change(Calls::enter)?;
@@ -106,7 +106,7 @@ impl Partner {
     }
 }
 
-/// How many are inside, and how many were at most.
+/// The number of callers inside, and the largest so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Calls {
     inside: usize,

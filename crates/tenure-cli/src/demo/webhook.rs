@@ -1,24 +1,24 @@
-//! A provider delivers the same webhook to four processes at once, and once more later: look whether it
-//! was processed, charge, take note.
+//! A provider delivers the same webhook to four processes at once, and once more later: check whether it
+//! was processed, charge, record it.
 //!
-//! All four have looked before one has taken note. With `once` the first one charges, the others wait for
-//! what it left, and everyone gives the provider the same answer, whenever it asks.
+//! All four check before one records it. With `once` the first one charges, the others wait for its outcome, and
+//! everyone gives the provider the same answer, whenever it asks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure::Done;
 
-use super::crew::Crew;
-use super::player::Player;
-use super::stage::Stage;
+use super::environment::Environment;
+use super::participant::Participant;
+use super::processes::Processes;
 use super::{Act, Played, Seen, Trouble, no_such_part};
 
 pub(super) const ACT: Act = Act {
     title: "the same webhook comes to four processes at once, and again later",
     lines: [
         r#"let once = tenure.once("webhook:42").keep(MINUTE); // or a day: as late as it can come again"#,
-        "let done = once.run(async |_run| charge(player).await).await??;",
+        "let done = once.run(async |_run| charge(participant).await).await??;",
         "let (Done::Ran(receipt) | Done::Replayed(receipt)) = done else { return Err(busy()) };",
     ],
 };
@@ -28,15 +28,15 @@ const ACCOUNT: &str = "account";
 /// How long it is remembered: the demo leaves nothing behind for longer.
 const MINUTE: Duration = Duration::from_secs(60);
 
-pub(super) fn without(stage: &mut Stage<'_>) -> Played {
-    let Ending { charges, answers } = deliver_twice(stage, "without")?;
+pub(super) fn without(environment: &mut Environment<'_>) -> Played {
+    let Ending { charges, answers } = deliver_twice(environment, "without")?;
     let more = format!("all looked before one took note; {} different answers", answers.len());
     let seen = Seen::report(format!("charged {}", times(charges)), more);
     Ok(seen.fact("charges", charges as u64).fact("answers", answers.len() as u64))
 }
 
-pub(super) fn with(stage: &mut Stage<'_>) -> Played {
-    let Ending { charges, answers } = deliver_twice(stage, "with")?;
+pub(super) fn with(environment: &mut Environment<'_>) -> Played {
+    let Ending { charges, answers } = deliver_twice(environment, "with")?;
     let held = charges == 1 && answers.len() == 1;
     let more = match answers.first() {
         Some(answer) if held => {
@@ -57,30 +57,30 @@ struct Ending {
     answers: BTreeSet<String>,
 }
 
-fn deliver_twice(stage: &mut Stage<'_>, side: &str) -> Result<Ending, Trouble> {
-    let record = stage.record(ACCOUNT, "")?;
-    let mut crew = stage.crew();
-    crew.start_all((0..PROCESSES).map(|_| format!("webhook {side}")))?;
+fn deliver_twice(environment: &mut Environment<'_>, side: &str) -> Result<Ending, Trouble> {
+    let record = environment.record(ACCOUNT, "")?;
+    let mut processes = environment.processes();
+    processes.start_all((0..PROCESSES).map(|_| format!("webhook {side}")))?;
     let mut answers = BTreeSet::new();
-    crew.progress(&format!("  {side:8} delivered to all"));
-    deliver(&mut crew, side == "without", &mut answers)?;
-    crew.progress(&format!("  {side:8} delivered again"));
-    deliver(&mut crew, false, &mut answers)?;
-    drop(crew);
+    processes.progress(&format!("  {side:8} delivered to all"));
+    deliver(&mut processes, side == "without", &mut answers)?;
+    processes.progress(&format!("  {side:8} delivered again"));
+    deliver(&mut processes, false, &mut answers)?;
+    drop(processes);
     Ok(Ending { charges: record.journal()?.len(), answers })
 }
 
-/// Delivers to all, and hears all answers. Whoever is about to charge may go on when it is the only one,
-/// or when all are about to.
+/// Delivers to all, and collects all answers. A process that is about to charge may continue when it is the only
+/// one, or when all are about to.
 fn deliver(
-    crew: &mut Crew<'_, '_>,
+    processes: &mut Processes<'_, '_>,
     together: bool,
     answers: &mut BTreeSet<String>,
 ) -> Result<(), Trouble> {
-    crew.tell_all("deliver");
+    processes.tell_all("deliver");
     let (mut about_to, mut answered) = (Vec::new(), 0);
     while answered < PROCESSES {
-        match crew.hear()? {
+        match processes.hear()? {
             (index, line) if line == "charges" => about_to.push(index),
             (_, line) => {
                 let answer = line.strip_prefix("answers ");
@@ -90,43 +90,43 @@ fn deliver(
             }
         }
         if !together || about_to.len() == PROCESSES {
-            about_to.drain(..).for_each(|index| crew.tell(index, "charge"));
+            about_to.drain(..).for_each(|index| processes.tell(index, "charge"));
         }
     }
     Ok(())
 }
 
-pub(super) async fn work(player: &mut Player, words: &[&str]) -> Result<(), Trouble> {
+pub(super) async fn work(participant: &mut Participant, words: &[&str]) -> Result<(), Trouble> {
     let with = match *words {
         ["without"] => false,
         ["with"] => true,
         _ => return Err(no_such_part(words)),
     };
     if with {
-        player.tenure().await?;
+        participant.tenure().await?;
     }
-    player.say("ready");
+    participant.say("ready");
     loop {
-        player.cue().await;
-        let receipt = if with { in_turn(player).await? } else { naively(player).await? };
-        player.say(&format!("answers {receipt}"));
+        participant.cue().await;
+        let receipt = if with { in_turn(participant).await? } else { naively(participant).await? };
+        participant.say(&format!("answers {receipt}"));
     }
 }
 
-async fn naively(player: &mut Player) -> Result<String, Trouble> {
-    let processed = player.record(ACCOUNT).value()?;
+async fn naively(participant: &mut Participant) -> Result<String, Trouble> {
+    let processed = participant.record(ACCOUNT).value()?;
     if !processed.is_empty() {
         return Ok(processed);
     }
-    let receipt = charge(player).await?;
-    player.record(ACCOUNT).change(|value, _| value.clone_from(&receipt))?;
+    let receipt = charge(participant).await?;
+    participant.record(ACCOUNT).change(|value, _| value.clone_from(&receipt))?;
     Ok(receipt)
 }
 
-async fn in_turn(player: &mut Player) -> Result<String, Trouble> {
-    let tenure = player.tenure().await?;
+async fn in_turn(participant: &mut Participant) -> Result<String, Trouble> {
+    let tenure = participant.tenure().await?;
     let once = tenure.once("webhook:42").keep(MINUTE); // or a day: as late as it can come again
-    let done = once.run(async |_run| charge(player).await).await??;
+    let done = once.run(async |_run| charge(participant).await).await??;
     let (Done::Ran(receipt) | Done::Replayed(receipt)) = done else { return Err(busy()) };
     Ok(String::from_utf8_lossy(&receipt).into_owned())
 }
@@ -136,10 +136,10 @@ fn busy() -> Trouble {
 }
 
 /// Charges, and returns the number of the charge.
-async fn charge(player: &mut Player) -> Result<String, Trouble> {
-    player.say("charges");
-    player.cue().await;
-    player.record(ACCOUNT).change(|_, journal| {
+async fn charge(participant: &mut Participant) -> Result<String, Trouble> {
+    participant.say("charges");
+    participant.cue().await;
+    participant.record(ACCOUNT).change(|_, journal| {
         let receipt = format!("receipt {}", journal.len() + 1);
         journal.push(receipt.clone());
         receipt

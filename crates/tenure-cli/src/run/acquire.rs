@@ -1,4 +1,4 @@
-//! The supervisor in line: from the request to a hold that lasts, or out of the line again.
+//! The supervisor in line: from the request to a hold with its full ttl, or out of the line again.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tenure::{Begun, ErrorKind, Options, Outcome, Tenure};
 use super::held::{Held, Settling};
 use super::log;
 use super::report::{Outcome as Ended, Report, other_content, unsettled};
-use super::supervisor::{CalledOff, Supervisor, shown};
+use super::supervisor::{Cancelled, Supervisor, shown};
 use super::tree;
 use crate::args::Run;
 use crate::args::run::Purpose;
@@ -20,24 +20,24 @@ use crate::settings::Settings;
 use crate::waiting::Waiting;
 use crate::within;
 
-/// How long the way out of the line may take: an engine that does not answer forgets us by itself.
+/// How long leaving the line may take: an engine that does not answer forgets us anyway.
 const LEAVING: Duration = Duration::from_secs(3);
 
-/// How long a candidate waits before it asks an engine again that could not be asked.
+/// How long a candidate waits before it asks again after the engine could not be reached.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// What an attempt to acquire came to.
+/// The result of an attempt to acquire.
 enum Attempt {
-    /// It is ours.
+    /// It is held.
     Held(Held),
     /// There is nothing to run.
     Over(Report),
-    /// It was done before.
+    /// The work was done before.
     Done(Outcome),
 }
 
 impl Supervisor<'_> {
-    /// Stands in line until it holds the name, for as long as a hold lasts.
+    /// Waits in line until it holds the lock.
     pub(super) async fn acquire(&mut self, tenure: &Tenure) -> Result<(Held, Options), Report> {
         let (run, settings) = (self.run, self.settings);
         let failed = |failure| Report::not_run(Ended::Failed, failure);
@@ -48,7 +48,7 @@ impl Supervisor<'_> {
         let within = within::refuse(&run.claim, run.space(), options.wait, tenure, settings);
         within.await.map_err(failed)?;
         log::asked(run, &options, settings);
-        // A hold that is kept is kept by us, so that the foreground need not wait for it.
+        // `hold_for` is handled by us, so that the foreground need not wait for it.
         let mut asked = options.clone();
         asked.hold_for = Duration::ZERO;
         let me = Some(options.details());
@@ -57,22 +57,27 @@ impl Supervisor<'_> {
         loop {
             let claim = async {
                 tokio::select! {
-                    asked = ask(run, settings, tenure, asked.clone()) => asked,
+                    biased;
+                    asked = ask(run, settings, tenure, asked.clone()) => Ok(asked),
+                    stuck = within::watch(&run.claim, run.space(), &options, tenure, settings) => Err(stuck),
                     never = waiting.announce() => match never {},
                 }
             };
-            let error = match self.unless_called_off(claim).await {
-                Ok(Ok(Attempt::Held(held))) => match self.make_full(held, &options).await? {
+            let asked = match self.unless_cancelled(claim).await {
+                Ok(asked) => asked.map_err(failed)?,
+                Err(cancelled) => return Err(cancelled.report()),
+            };
+            let error = match asked {
+                Ok(Attempt::Held(held)) => match self.make_full(held, &options).await? {
                     Ok(held) => {
                         self.say_got(&held, &waiting);
                         return Ok((held, options));
                     }
                     Err(error) => error,
                 },
-                Ok(Ok(Attempt::Over(report))) => return Err(report),
-                Ok(Ok(Attempt::Done(outcome))) => return Err(self.replay(&outcome)),
-                Ok(Err(error)) => error,
-                Err(off) => return Err(off.report()),
+                Ok(Attempt::Over(report)) => return Err(report),
+                Ok(Attempt::Done(outcome)) => return Err(self.replay(&outcome)),
+                Err(error) => error,
             };
             match error.kind() {
                 // The turn came too late to be taken.
@@ -80,15 +85,15 @@ impl Supervisor<'_> {
                 _ if run.leads() && error.is_retryable() => {
                     self.say_unreachable(&error, &mut complained);
                     let pause = tokio::time::sleep(ASK_AGAIN);
-                    self.unless_called_off(pause).await.map_err(CalledOff::report)?;
+                    self.unless_cancelled(pause).await.map_err(Cancelled::report)?;
                 }
                 _ => return Err(self.not_granted(&error, tenure).await),
             }
         }
     }
 
-    /// A turn that was pushed lasts for its first life only, which may be less than the command gets
-    /// to end. It is renewed before the command is started, not after.
+    /// A pushed turn lasts only for its first life, which may be shorter than the time that the command gets to
+    /// exit. It is renewed before the command is started, not after.
     async fn make_full(
         &mut self,
         held: Held,
@@ -97,16 +102,16 @@ impl Supervisor<'_> {
         if held.remaining() >= options.ttl * 2 / 3 {
             return Ok(Ok(held));
         }
-        // Of a limit a little is gone already.
+        // A little of `max_hold` has passed already.
         let longest = options.max_hold.map(|limit| limit.saturating_sub(Duration::from_millis(50)));
         let ttl = longest.map_or(options.ttl, |longest| options.ttl.min(longest));
-        let extended = self.unless_called_off(held.extend(ttl)).await;
+        let extended = self.unless_cancelled(held.extend(ttl)).await;
         let not = match extended {
             Ok(Ok(())) => return Ok(Ok(held)),
             Ok(Err(error)) => Ok(Err(error)),
             Err(off) => Err(off.report()),
         };
-        // Nothing was run, so that a work did not happen.
+        // Nothing was run, so the work of a once did not happen.
         held.let_go(Settling::NotDone).await;
         not
     }
@@ -138,7 +143,7 @@ impl Supervisor<'_> {
         about.push(("ttl", humantime::format_duration(ttl).to_string()));
         let mut options = run.claim.options(tenure, &about);
         if !matches!(run.purpose, Purpose::Hold) {
-            // The next leader does not wait, and neither does whoever wants to know an outcome.
+            // The next leader does not wait, and neither do those who wait for an outcome.
             options.hold_for = Duration::ZERO;
         }
         if run.claim.owner.is_none() {
@@ -167,13 +172,13 @@ impl Supervisor<'_> {
         Report::not_run(Ended::Busy, failure)
     }
 
-    /// Waits until the engine knows that we left, within reason.
+    /// Waits until the engine knows that we left, within limits.
     pub(super) async fn leave(&mut self, tenure: &Tenure) {
         let _ = self.unless_hurried(tokio::time::timeout(LEAVING, tenure.close())).await;
     }
 }
 
-/// Asks for what the command needs.
+/// Makes the claim that the command needs.
 async fn ask(
     run: &Run,
     settings: &Settings,

@@ -1,5 +1,4 @@
-//! The socket between the foreground process and the supervisor. The end of one side tells the other that
-//! it is gone.
+//! The socket between the foreground process and the supervisor. When one process ends, the other notices.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,10 +8,10 @@ use std::os::unix::net::UnixStream;
 pub(super) enum Message {
     /// The shared state has a deadline now.
     DeadlineSet,
-    /// The command was stopped by this signal, or nothing runs that could be: the foreground stops too.
-    /// `all` if the whole job of the foreground has yet to hear of it.
+    /// The command was stopped by this signal, or there is none: the foreground stops as well. `all` if the rest
+    /// of its job has not been stopped yet.
     Stopped { signal: u8, all: bool },
-    /// All is over, and this is the exit code. The supervisor may linger to keep the name taken.
+    /// Everything is over, with this exit code. The supervisor may linger to keep the name taken.
     Done { code: u8, lingers: bool },
 }
 
@@ -36,14 +35,14 @@ impl Message {
     }
 }
 
-/// The foreground's end of the socket. It carries signals one way and message the other.
+/// The foreground's end of the socket. It carries signals one way and messages the other.
 pub(super) struct ToSupervisor {
     socket: UnixStream,
 }
 
-/// What the foreground hears.
+/// What the foreground receives.
 pub(super) enum Received {
-    /// This.
+    /// A message.
     Message(Message),
     /// Nothing yet.
     Nothing,
@@ -51,7 +50,7 @@ pub(super) enum Received {
     Gone,
 }
 
-/// The two ends: the foreground's and the supervisor's. Neither is inherited by a command.
+/// The two ends, for the foreground and the supervisor. A command inherits neither.
 pub(super) fn pair() -> io::Result<(ToSupervisor, UnixStream)> {
     let (foreground, supervisor) = UnixStream::pair()?;
     foreground.set_nonblocking(true)?;
@@ -60,12 +59,12 @@ pub(super) fn pair() -> io::Result<(ToSupervisor, UnixStream)> {
 }
 
 impl ToSupervisor {
-    /// Hands a signal on. A supervisor that does not take it any more is about to end.
+    /// Passes on a signal. A supervisor that no longer reads is about to exit.
     pub(super) fn send(&self, signal: u8) {
         let _ = (&self.socket).write_all(&[signal]);
     }
 
-    /// The next message. They are written in one piece, so that they arrive in one.
+    /// The next message. Each is written in one piece, so it arrives in one.
     pub(super) fn receive(&self) -> Received {
         let mut bytes = [0; LENGTH];
         match (&self.socket).read_exact(&mut bytes) {

@@ -1,4 +1,4 @@
-//! Time as `run` counts it: on the clock that goes on while the machine sleeps.
+//! The clock of `run`, which continues while the machine sleeps.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,29 +12,29 @@ use tokio::io::unix::AsyncFd;
 
 use crate::system;
 
-/// The time since the machine was started. Processes of one machine agree on it.
+/// The time since boot. All processes of a machine agree on it.
 pub(super) fn now() -> Duration {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
     Duration::new(tv_sec.unsigned_abs(), tv_nsec.unsigned_abs() as u32)
 }
 
-/// Rings when a moment has come. The runtime's own timers stand still while the machine sleeps, and a
-/// command must not run on after that for as long as it slept.
+/// Rings at a given time. The runtime's timers stop while the machine sleeps, and a command must not run on for
+/// as long as it slept.
 pub(super) struct Alarm {
     timer: AsyncFd<OwnedFd>,
 }
 
 impl Alarm {
-    /// One that is not set.
+    /// An alarm that is not set.
     pub(super) fn new() -> io::Result<Alarm> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
         Ok(Alarm { timer: system::register(timer)? })
     }
 
-    /// Sets it for a moment, or for never.
+    /// Sets it for a time, or for never.
     pub(super) fn set(&self, at: Option<Duration>) -> io::Result<()> {
-        // Zero is never, so that a moment in the past is the first nanosecond.
+        // Zero means never, so a time in the past becomes the first nanosecond.
         let at = at.map_or(Duration::ZERO, |at| at.max(Duration::from_nanos(1)));
         let it_value = Timespec {
             tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),

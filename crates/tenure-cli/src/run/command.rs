@@ -1,7 +1,7 @@
-//! The command, and whatever it starts.
+//! The command, and every process that it starts.
 //!
-//! The command leads a group of its own. What leaves that group is found as a descendant; what loses
-//! its parent becomes a child of the supervisor. So when the supervisor has no child left, nothing is left.
+//! The command leads its own process group. A process that leaves that group is found as a descendant; one that
+//! loses its parent becomes a child of the supervisor. So when the supervisor has no child left, nothing is left.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -34,12 +34,12 @@ pub(super) enum Ending {
     Signal(i32),
 }
 
-/// What became known of the command by looking.
+/// What was found out about the command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
     /// It was stopped by this signal.
     Stopped(i32),
-    /// It goes on.
+    /// It was continued.
     Continued,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Ending {
 }
 
 impl Ending {
-    /// The exit code of `tenure` for it.
+    /// The exit code of `tenure` for this ending.
     pub(super) fn exit_code(self) -> u8 {
         match self {
             Ending::Code(code) => code,
@@ -63,8 +63,8 @@ impl Ending {
 }
 
 impl Command {
-    /// Starts it from this thread, which must last as long as the process. It writes to what this
-    /// process has, or else to `output`.
+    /// Starts it from this thread, which must live as long as the process. It inherits this process's output, or
+    /// writes to `output`.
     pub(super) fn start<'a>(
         program: &Program,
         variables: impl IntoIterator<Item = (&'a str, String)>,
@@ -97,7 +97,7 @@ impl Command {
         started.map(|child| Command { pid: Pid::from_child(&child), ended: None, stopped: false })
     }
 
-    /// Its process, and its group.
+    /// Its pid, which is also that of its group.
     pub(super) fn pid(&self) -> Pid {
         self.pid
     }
@@ -111,8 +111,8 @@ impl Command {
         self.stopped
     }
 
-    /// Sends a signal to its group. Once the command has ended its number may be another's: then to what
-    /// it left running.
+    /// Sends a signal to its group. After the command has exited, its pid may belong to another process: then to
+    /// what it left running.
     pub(super) fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
             let _ = kill_process_group(self.pid, signal);
@@ -123,8 +123,8 @@ impl Command {
         }
     }
 
-    /// Sends a signal to its group and to all below it that went elsewhere, and lets those go on
-    /// that are stopped, because they would not hear it.
+    /// Sends a signal to its group and to all descendants outside of it, and continues those that are stopped,
+    /// because they would not receive it.
     pub(super) fn signal_all(&self, signal: Signal) {
         self.signal(signal);
         let all = tree::below(getpid());
@@ -140,15 +140,15 @@ impl Command {
         }
     }
 
-    /// Takes note of everything that has happened to the supervisor's children. Returns what is new of the
-    /// command, and whether no child is left.
+    /// Collects everything that has happened to the supervisor's children. Returns what is new about the command,
+    /// and whether no child is left.
     pub(super) fn look(&mut self) -> (Vec<Change>, bool) {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         let mut changes = Vec::new();
         loop {
             match wait(options) {
                 Ok(Some((pid, status))) if pid == self.pid => changes.extend(self.saw(status)),
-                // An orphan that came to us: nobody wants to know how it ended.
+                // An orphan that became our child: nobody needs its exit code.
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => return (changes, false),
                 Err(_) => return (changes, true),
@@ -180,7 +180,7 @@ impl Command {
         all
     }
 
-    /// The same without those that began a session of their own, as daemons do: they want to stay.
+    /// The same without those that started their own session, as daemons do: they are meant to stay.
     pub(super) fn leftovers(&self) -> Vec<Process> {
         let session = tree::look(getpid()).map(|own| own.session);
         let mut left = self.left();

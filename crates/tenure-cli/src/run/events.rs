@@ -1,4 +1,4 @@
-//! What can happen to the supervisor while it waits or supervises.
+//! The events of a supervisor, while it waits or supervises.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,24 +14,24 @@ use super::clock::Alarm;
 use super::signals;
 use crate::system::{self, Inherited};
 
-/// What happened.
+/// An event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Event {
     /// The user, or someone else, sent this signal.
     Signal(i32),
-    /// A process below this one has ended, was stopped or goes on.
+    /// A child process has exited, was stopped or continued.
     Child,
     /// The foreground was killed.
     ForegroundGone,
-    /// The moment that the alarm was set for has come.
+    /// The alarm rings.
     Alarm,
 }
 
-/// Where the supervisor hears of it.
+/// Where the events come from.
 pub(super) struct Events {
     /// The foreground's process.
     pub(super) foreground: Pid,
-    /// Rings at the moment that it is set for.
+    /// Rings at the time that it is set for.
     pub(super) alarm: Alarm,
     signals: AsyncFd<OwnedFd>,
     came: VecDeque<i32>,
@@ -42,7 +42,8 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Called in the supervisor, and in its runtime. If it fails, the link is there to say so.
+    /// Must be called in the supervisor, within its runtime. If it fails, the socket can still be used to report
+    /// that.
     pub(super) fn new(
         foreground: Pid,
         link: PlainStream,
@@ -62,8 +63,8 @@ impl Events {
         }
     }
 
-    /// Tells the foreground, and the guard where it is to look, if there still is one that listens. Past the runtime, which would have to look
-    /// first whether there is room.
+    /// Sends a message to the foreground, and wakes the guard if it must look, if they still exist. It bypasses
+    /// the runtime, which would first have to poll whether the socket is writable.
     pub(super) fn tell(&self, message: Message) {
         if message == Message::DeadlineSet {
             let _ = rustix::io::write(&self.wake_guard, &1u64.to_ne_bytes());
@@ -75,9 +76,9 @@ impl Events {
         self.foreground_gone
     }
 
-    /// The next thing that happens. May be dropped: nothing is lost by that.
+    /// The next event. Cancel safe: no event is lost.
     pub(super) async fn next(&mut self) -> Event {
-        // What cannot be heard any more counts as gone.
+        // If it cannot be heard any more, it is gone.
         self.hear().await.unwrap_or(Event::ForegroundGone)
     }
 
@@ -105,7 +106,7 @@ impl Events {
         while let Some(signal) = self.came.pop_front() {
             match signal {
                 libc::SIGCHLD => return Some(Event::Child),
-                // It was stopped itself: what was missed is found by looking.
+                // This process itself was stopped: look for everything that was missed.
                 libc::SIGCONT => return Some(Event::Alarm),
                 signal if signals::is_for_command(signal) => return Some(Event::Signal(signal)),
                 _ => {}

@@ -24,11 +24,11 @@ use super::signals::{self, read};
 use super::tree;
 use crate::system::Inherited;
 
-/// How the foreground ended.
+/// How the foreground process ended.
 pub(super) enum Ended {
-    /// As the supervisor said: this is the exit code.
+    /// With this exit code from the supervisor.
     Done(u8),
-    /// The supervisor is gone, by this signal if it was one, and nothing that it started is left.
+    /// The supervisor has died, by this signal if it was one, and nothing that it started is left.
     SupervisorDied(Option<i32>),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Foreground {
     shared: SharedState,
     inherited: Inherited,
     signals: OwnedFd,
-    /// Whether processes that lose their parent come to this one.
+    /// Whether orphaned processes become children of this one.
     adopts: bool,
 }
 
@@ -53,7 +53,7 @@ impl Foreground {
         Ok(Foreground { guard, link, shared, inherited, signals: inherited.taken()?, adopts })
     }
 
-    /// Stands in front until all is over.
+    /// Runs until everything is over.
     pub(super) fn watch(self) -> Ended {
         loop {
             self.wait();
@@ -65,7 +65,8 @@ impl Foreground {
             match self.link.receive() {
                 Received::Message(Message::Done { code, lingers }) => {
                     if !lingers {
-                        // It ends right after the supervisor; if it was killed, the supervisor is our child.
+                        // The guard exits right after the supervisor; if the guard was killed, the supervisor is
+                        // our child.
                         for pid in
                             [Some(self.guard), self.shared.supervisor()].into_iter().flatten()
                         {
@@ -86,7 +87,7 @@ impl Foreground {
         }
     }
 
-    /// Waits for a signal, for message or for the deadline in the shared state.
+    /// Waits for a signal, for a message or for the deadline in the shared state.
     fn wait(&self) {
         let left = self.shared.deadline().map(|at| at.saturating_sub(clock::now()).max(OFTEN));
         self.wait_at_most(left);
@@ -96,7 +97,7 @@ impl Foreground {
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let signals = PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN);
         let message = PollFd::from_borrowed_fd(self.link.socket().as_fd(), PollFlags::IN);
-        // Whatever it says, there is no harm in looking.
+        // Checking once too often does no harm.
         let _ = poll(&mut [signals, message], left.as_ref());
     }
 
@@ -114,8 +115,8 @@ impl Foreground {
         if self.inherited.give_in(|| Ok(send()?), how.as_raw()) {
             return;
         }
-        // The kernel does not stop a group that nobody could let go on, so the command must not be
-        // stopped either. One that needs a terminal it will never have is told that it is gone.
+        // The kernel does not stop a group that nobody could continue, so the command must not be stopped either.
+        // A command that needs a terminal it can never have is told that the terminal is gone.
         if matches!(signal, libc::SIGTTIN | libc::SIGTTOU) {
             self.link.send(libc::SIGHUP as u8);
         }
@@ -124,8 +125,8 @@ impl Foreground {
         }
     }
 
-    /// Waits until the guard has killed all that a dead supervisor has left; kills it itself if the guard was
-    /// killed, too. Returns the signal that ended the supervisor.
+    /// Waits until the guard has killed everything that a dead supervisor left behind; kills it itself if the
+    /// guard was killed, too. Returns the signal that ended the supervisor.
     fn end_all(&self) -> Option<i32> {
         while let Ok(None) = waitpid(Some(self.guard), WaitOptions::NOHANG) {
             // It may have been stopped.
@@ -139,7 +140,7 @@ impl Foreground {
             guard::kill_group(self.shared, getpid());
             if self.adopts {
                 for process in tree::below(getpid()) {
-                    // One that cannot be killed is still there when we look again.
+                    // A process that could not be killed is found again at the next check.
                     let _ = process.signal(Signal::KILL);
                 }
             }
@@ -150,7 +151,7 @@ impl Foreground {
                     }
                     Ok(Some(_)) | Err(Errno::INTR) => {}
                     Ok(None) => break,
-                    // No child is left, and all that it left behind were children of ours.
+                    // There is no child left, and everything it left behind were children of ours.
                     Err(_) => return ended_by,
                 }
             }
@@ -164,8 +165,8 @@ impl Foreground {
     }
 }
 
-/// Makes processes that lose their parent come to this one, unless it has children already that are
-/// none of its business: whoever becomes `tenure` by exec may have some.
+/// Makes orphaned processes children of this one, unless it already has unrelated children: a process that
+/// becomes `tenure` by exec may have some.
 pub(super) fn adopt() -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let childless = waitid(WaitId::All, options).is_err();

@@ -22,40 +22,39 @@ use super::record::{Piece, Stream, Written};
 const CHUNK: usize = 16 * 1024;
 /// How much may wait to be written before the command has to wait.
 const ENOUGH: usize = 64 * 1024;
-/// How much is taken of what lies in a pipe when the command has ended: whoever it left behind may go
-/// on writing for ever.
+/// How much is read from a pipe after the command has exited: a process it left behind may write for ever.
 const LAST: usize = 1024 * 1024;
-/// What can be written without waiting to a pipe that has room.
+/// What can be written to a pipe that has room without blocking.
 const AT_ONCE: usize = 4096;
 
-/// What a command writes to.
+/// The ends that a command writes to.
 pub(super) struct Ends {
     pub(super) out: OwnedFd,
     pub(super) error: OwnedFd,
 }
 
-/// What is written is passed on, until it is told that the command has ended.
+/// Forwards what is written, until it is told that the command has exited.
 pub(super) struct Forwarding {
-    /// Closed when the command has ended.
+    /// Closed when the command has exited.
     ended: Option<OwnedFd>,
     written: oneshot::Receiver<Written>,
     passed: oneshot::Receiver<Option<io::Error>>,
 }
 
 impl Forwarding {
-    /// Passes on what is written to the ends that are returned.
+    /// Forwards what is written to the returned ends.
     pub(super) fn start() -> io::Result<(Forwarding, Ends)> {
         let (from_out, out) = pipe_with(PipeFlags::CLOEXEC)?;
         let (from_error, error) = pipe_with(PipeFlags::CLOEXEC)?;
         for from in [&from_out, &from_error] {
-            // Only the end that is read here: the command's is another.
+            // Only the end that is read here, not the command's.
             fcntl_setfl(from, fcntl_getfl(from)? | OFlags::NONBLOCK)?;
         }
         let passing = Forwarding::spawn([Some(from_out), Some(from_error)], VecDeque::new())?;
         Ok((passing, Ends { out, error }))
     }
 
-    /// Writes again what was noted.
+    /// Writes what was recorded.
     pub(super) fn again(written: Written) -> io::Result<Forwarding> {
         Forwarding::spawn([None, None], written.into_pieces())
     }
@@ -64,27 +63,27 @@ impl Forwarding {
         let (told, ended) = pipe_with(PipeFlags::CLOEXEC)?;
         let (give_written, written) = oneshot::channel();
         let (give_passed, passed) = oneshot::channel();
-        // Of our own: what this process was given as its output is let go of when a command has it.
+        // Duplicates: this process closes its own output when a command has it.
         let to = [stdout(), stderr()].map(|to| fcntl_dupfd_cloexec(to, 3).ok());
         let size = pending.iter().map(|piece| piece.bytes.len()).sum();
         let pass =
             Forwarder { from, to, pending, size, written: Written::default(), trouble: None };
         let work = move || {
             let trouble = pass.run(told, give_written);
-            // Nobody asks if this process is about to end.
+            // If this process is about to exit, nobody asks.
             let _ = give_passed.send(trouble);
         };
         thread::Builder::new().name("tenure-output".into()).spawn(work)?;
         Ok(Forwarding { ended: Some(ended), written, passed })
     }
 
-    /// The command has ended: this is what it wrote.
+    /// The command has exited: returns what it wrote.
     pub(super) async fn written(&mut self) -> Written {
         self.ended = None;
         (&mut self.written).await.unwrap_or_default()
     }
 
-    /// All of it was written, or could not be.
+    /// Waits until all of it was forwarded, or could not be.
     pub(super) async fn passed(mut self) -> Option<io::Error> {
         self.ended = None;
         self.passed.await.ok().flatten()
@@ -93,13 +92,13 @@ impl Forwarding {
 
 const STREAMS: [Stream; 2] = [Stream::Out, Stream::Error];
 
-/// The thread's own.
+/// The state of the thread.
 struct Forwarder {
     from: [Option<OwnedFd>; 2],
     to: [Option<OwnedFd>; 2],
     /// What is to be written, in order.
     pending: VecDeque<Piece>,
-    /// How much that is.
+    /// The number of bytes in it.
     size: usize,
     written: Written,
     trouble: Option<io::Error>,
@@ -149,12 +148,12 @@ impl Forwarder {
         let mut answers = fds.iter().map(|fd| !fd.revents().is_empty());
         let [told, out, error, writable] =
             asked.map(|(fd, _)| fd.is_some() && answers.next().unwrap_or(false));
-        // What has no way out any more is done with at once.
+        // If an output is gone, its data is dropped at once.
         let writable = writable || (to.is_none() && !self.pending.is_empty());
         Ready { told, readable: [out, error], writable }
     }
 
-    /// Reads once; returns how much there was.
+    /// Reads once. Returns the number of bytes.
     fn read(&mut self, at: usize, most: usize) -> usize {
         let Some(from) = &self.from[at] else { return 0 };
         let mut bytes = vec![0; most.min(CHUNK)];
@@ -174,7 +173,7 @@ impl Forwarder {
         }
     }
 
-    /// Reads what is there of a command that has ended.
+    /// Reads the rest of what a command that has exited wrote.
     fn read_last(&mut self) {
         for at in 0..2 {
             let mut left = LAST;
@@ -212,7 +211,7 @@ impl Forwarder {
         }
     }
 
-    /// Closes what nothing can be written to any more, so that its reader sees the end.
+    /// Closes outputs that nothing will be written to any more, so that their readers see the end.
     fn let_go(&mut self) {
         for at in 0..2 {
             let waits = self.pending.iter().any(|piece| index(piece.stream) == at);
@@ -223,7 +222,7 @@ impl Forwarder {
     }
 }
 
-/// What can be done.
+/// What is ready.
 #[derive(Default)]
 struct Ready {
     told: bool,

@@ -17,29 +17,29 @@ use super::shared_state::SharedState;
 use super::{clock, registry, stdio, tree};
 use crate::system;
 
-/// What `ps` and `pkill` know this process by.
+/// The name of this process for `ps` and `pkill`.
 const NAME: &std::ffi::CStr = c"hold-guard";
-/// How often what must be gone is looked at.
+/// How often to check whether everything is gone.
 pub(super) const OFTEN: Duration = Duration::from_millis(5);
-/// How often the guard looks without being told to, where it cannot be told.
+/// How often the guard checks on its own, if it cannot be notified.
 const SELDOM: Duration = Duration::from_millis(200);
 
-/// Makes this process the guard, before it starts the supervisor: what the supervisor leaves comes here.
+/// Makes this process the guard, before it starts the supervisor: orphans of the supervisor become its children.
 pub(super) fn adopt_orphans() {
-    // Without it the foreground still adopts them.
+    // If this fails, the foreground still adopts them.
     let _ = set_child_subreaper(Some(getpid()));
 }
 
-/// Stands guard over a supervisor until that has ended, and nothing is left that it should have ended.
+/// Guards a supervisor until that has exited, and nothing is left that it should have ended.
 pub(super) fn stand_guard(
     foreground: Pid,
     supervisor: Pid,
     shared: SharedState,
     wake_guard: &OwnedFd,
 ) {
-    // Not before the supervisor was started: that stays in the session of the terminal.
+    // Not before the supervisor was started, which must stay in the session of the terminal.
     let _ = setsid();
-    // A name that cannot be changed is no reason to stop.
+    // Failing to change the name is no reason to stop.
     let _ = rustix::thread::set_name(NAME);
     system::retitle(&format!("{} of {foreground}", NAME.to_string_lossy()));
     stdio::let_go_of_everything();
@@ -66,14 +66,14 @@ fn watch(supervisor: Pid, shared: SharedState, wake_guard: &OwnedFd) -> Option<i
         let left = shared.deadline().map(|at| at.saturating_sub(clock::now()).max(OFTEN));
         let mut watched = vec![PollFd::new(wake_guard, PollFlags::IN)];
         watched.extend(life.as_ref().map(|life| PollFd::new(life, PollFlags::IN)));
-        // An old kernel, or no descriptor to spare: then it has to look by itself.
+        // On an old kernel, or without a spare descriptor, it has to check on its own.
         let blind = life.is_none().then_some(SELDOM);
         wait(&mut watched, left.into_iter().chain(blind).min());
         let _ = rustix::io::read(wake_guard, &mut [0; 8]);
     }
 }
 
-/// Kills the command if the supervisor has let its deadline pass: it was stopped, or cannot go on.
+/// Kills the command if the supervisor has let its deadline pass: it was stopped, or cannot continue.
 pub(super) fn kill_if_overdue(supervisor: Pid, shared: SharedState) {
     if shared.deadline().is_none_or(|at| clock::now() < at) {
         return;
@@ -81,14 +81,14 @@ pub(super) fn kill_if_overdue(supervisor: Pid, shared: SharedState) {
     shared.set_killed_for_it(true);
     kill_group(shared, supervisor);
     for process in tree::below(supervisor) {
-        // One that cannot be killed is still there when we look again.
+        // A process that could not be killed is found again at the next check.
         let _ = process.signal(Signal::KILL);
     }
-    // It has to see to the rest.
+    // The supervisor must take care of the rest.
     let _ = kill_process(supervisor, Signal::CONT);
 }
 
-/// Kills the command's group, if the command is a child of `parent`: then its number is no other's.
+/// Kills the command's group, if the command is a child of `parent`: then its pid cannot have been reused.
 pub(super) fn kill_group(shared: SharedState, parent: Pid) {
     let Some(command) = shared.command() else { return };
     if tree::look(command).is_some_and(|process| process.parent == tree::number(parent)) {
@@ -96,7 +96,7 @@ pub(super) fn kill_group(shared: SharedState, parent: Pid) {
     }
 }
 
-/// Whatever it says, there is no harm in looking.
+/// Checking once too often does no harm.
 fn wait(watched: &mut [PollFd<'_>], at_most: Option<Duration>) {
     let at_most = at_most.and_then(|left| Timespec::try_from(left).ok());
     let _ = poll(watched, at_most.as_ref());

@@ -1,4 +1,4 @@
-//! What the supervisor holds: a lock, a term or a run of work, and how it lets go of it.
+//! What the supervisor holds: a lock, a term or a run of a once, and how it is released.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -15,19 +15,19 @@ pub(super) enum Held {
     Work(Run),
 }
 
-/// What is said of a work when it is let go of. To a lock or a term it means nothing.
+/// How a once is settled when it is released. It means nothing for a lock or a term.
 #[derive(Debug)]
 pub(super) enum Settling {
-    /// It is done, and left this.
+    /// It is done, with this outcome.
     Done(Vec<u8>),
-    /// It did not happen: the next one runs it.
+    /// It did not happen: the next caller runs it.
     NotDone,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Open,
 }
 
 impl Held {
-    /// Lets go of it, for as long as the hold itself can last: after that there is nothing to release.
+    /// Releases it. Waits only as long as the hold itself can last: after that there is nothing to release.
     pub(super) async fn let_go(self, settling: Settling) -> Option<Released> {
         let longest = self.remaining() + Duration::from_secs(1);
         tokio::time::timeout(longest, self.leave(settling)).await.ok()?.ok()
@@ -39,8 +39,8 @@ impl Held {
             (Held::Term(term), _) if term.is_live() => term.resign().await,
             (Held::Work(work), Settling::Done(outcome)) => work.settle(outcome).await,
             (Held::Work(work), Settling::NotDone) => work.undo().await,
-            // Dropping says nothing of a work, and a term that is lost cannot be resigned. Whoever
-            // closes the connection waits until the engine knows.
+            // Dropping leaves a once unsettled, and a lost term cannot be resigned. Closing the connection waits
+            // until the engine knows.
             (lost, _) => Ok(if lost.is_live() { Released::InTime } else { Released::Late }),
         }
     }

@@ -1,4 +1,4 @@
-//! What `run`, `elect` and `once` do, step by step, for whoever asks with `-v`.
+//! The steps of `run`, `elect` and `once`, for `-v`.
 
 use rustix::process::Pid;
 use tenure::{Options, Released};
@@ -9,7 +9,7 @@ use super::supervisor::word;
 use crate::args::Run;
 use crate::settings::Settings;
 
-/// It is about to stand in line.
+/// It is about to wait in line.
 pub(super) fn asked(run: &Run, options: &Options, settings: &Settings) {
     let (name, kind) = (&*run.claim.name, word(run));
     let (engine, owner) = (settings.address.shown(), &*options.details().owner);
@@ -18,7 +18,7 @@ pub(super) fn asked(run: &Run, options: &Options, settings: &Settings) {
     info!(event = "run.asked", name, kind, engine, owner, ttl_ms, wait_ms);
 }
 
-/// It holds the name.
+/// It holds the lock.
 pub(super) fn granted(run: &Run, fence: u64) {
     info!(event = "run.granted", name = run.claim.name, fence);
 }
@@ -37,7 +37,7 @@ pub(super) fn ended(run: &Run, ending: Ending) {
     info!(event = "run.ended", name = run.claim.name, code, signal);
 }
 
-/// The name was released, or nobody knows.
+/// The lock was released, or that is not known.
 pub(super) fn released(run: &Run, released: Option<&Released>) {
     let in_time = matches!(released, Some(Released::InTime));
     info!(event = "run.released", name = run.claim.name, in_time);

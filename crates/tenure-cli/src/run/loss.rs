@@ -1,4 +1,4 @@
-//! How a hold is lost, and what is said about it.
+//! How a hold is lost, and the failure for it.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -10,21 +10,21 @@ use super::report::LOST;
 use crate::failure::Failure;
 use crate::output::{clean, quoted, span};
 
-/// Why a hold is lost, or will be before the command could end.
+/// Why a hold is lost, or will be before the command could exit.
 #[derive(Clone, Debug)]
 pub(super) enum Loss {
     /// It has ended, although there was time left by our clock.
     Ended(Ended),
-    /// There was no renewal for so long that the command had to be stopped, for this reason.
+    /// It was not renewed for so long that the command had to be stopped, for this reason.
     RunningOut { unrenewed: Duration, why: Option<String> },
-    /// It comes to the longest that it may be held.
+    /// It reaches `max_hold`.
     MaxHold(Duration),
-    /// The supervisor stood still, and the foreground has killed the command in its place.
+    /// The supervisor was not running, and the foreground has killed the command in its place.
     Unresponsive,
 }
 
 impl Loss {
-    /// The loss of a hold for which `remaining` is left: too little.
+    /// The loss of a hold with only `remaining` left: too little.
     pub(super) fn running_out(hold: &Hold, remaining: Duration, options: &Options) -> Loss {
         let why = match pin!(hold.at_risk()).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(risk) => Some(risk.to_string()),
@@ -36,12 +36,12 @@ impl Loss {
         }
     }
 
-    /// Whether somebody else may have the name already.
+    /// Whether someone else may hold the lock already.
     pub(super) fn has_passed_on(&self) -> bool {
         matches!(self, Loss::Ended(_))
     }
 
-    /// What is said about it. `stopped`: the command did not outlive the hold.
+    /// The failure. `stopped`: the command did not outlive the hold.
     pub(super) fn failure(&self, name: &str, fence: u64, ttl: Duration, stopped: bool) -> Failure {
         let (how, why) = match self {
             Loss::Ended(Ended::Broken(note)) => {

@@ -1,4 +1,4 @@
-//! The supervisor and work that is done once: how it is settled in the end, and how it is replayed.
+//! The work of a once in the supervisor: how it is settled, and how it is replayed.
 
 use tenure::Outcome as Kept;
 
@@ -11,17 +11,17 @@ use super::supervisor::Supervisor;
 use crate::args::run::Purpose;
 
 impl Supervisor<'_> {
-    /// What is said of a work that ended so.
+    /// How to settle work that ended like this.
     pub(super) async fn settle(&mut self, report: &mut Report) -> Settling {
         let Purpose::Once(work) = &self.run.purpose else { return Settling::NotDone };
-        // What could not be started did not happen.
+        // A command that could not be started did not happen.
         let Some(ending) = report.command else { return Settling::NotDone };
         let written = match &mut self.passing {
             Some(passing) => passing.written().await,
             None => Default::default(),
         };
         match ending {
-            // One that was stopped may have been anywhere in its work.
+            // A command that was stopped may have been anywhere in its work.
             _ if !report.by_itself => {}
             Ending::Code(code) if code != 0 && !work.keep_failures => return Settling::NotDone,
             Ending::Signal(_) if !work.keep_failures => {}
@@ -60,7 +60,7 @@ impl Supervisor<'_> {
         report
     }
 
-    /// Waits until all output was passed on, unless a signal says that nobody wants it.
+    /// Waits until all output is forwarded, unless a signal shows that nobody wants it.
     pub(super) async fn pass_on(&mut self, report: &mut Report) {
         let Some(passing) = self.passing.take() else { return };
         if let Some(Some(error)) = self.unless_hurried(passing.passed()).await

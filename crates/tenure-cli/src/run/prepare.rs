@@ -7,14 +7,14 @@ use tenure::{Ended, Hold, Options};
 use super::loss::Loss;
 use super::report::{Outcome, Report};
 use super::supervise::STUCK;
-use super::supervisor::{CalledOff, Supervisor};
+use super::supervisor::{Cancelled, Supervisor};
 use super::{clock, registry, tree};
 
-/// How often what was abandoned is looked at until it is gone.
+/// How often to check until abandoned processes are gone.
 const ABANDONED: Duration = Duration::from_millis(5);
 
 impl Supervisor<'_> {
-    /// A job that was stopped before it began begins when it goes on.
+    /// A job that was stopped before its start is started when it is continued.
     pub(super) async fn until_not_paused(
         &mut self,
         hold: &Hold,
@@ -32,7 +32,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Ends what is left of commands whose `tenure` was killed: one of them may have held this name.
+    /// Ends what is left of commands whose `tenure` was killed: one of them may have held this lock.
     pub(super) async fn until_nothing_is_abandoned(
         &mut self,
         hold: &Hold,
@@ -54,10 +54,10 @@ impl Supervisor<'_> {
                 ));
             }
             let waited = tokio::select! {
-                waited = self.unless_called_off(tokio::time::sleep(ABANDONED)) => waited,
+                waited = self.unless_cancelled(tokio::time::sleep(ABANDONED)) => waited,
                 ended = hold.lost() => return Err(self.lost_before_start(ended, hold, options)),
             };
-            waited.map_err(CalledOff::report)?;
+            waited.map_err(Cancelled::report)?;
         }
     }
 

@@ -1,7 +1,7 @@
-//! What is remembered of a command that ran once: how it ended, and what it wrote.
+//! The record of a command that ran once: how it ended, and what it wrote.
 //!
-//! As bytes: a first line that says whose they are, how the command ended, how much it wrote in all,
-//! and the pieces in their order. Only the last part is kept of what is too long.
+//! As bytes: a first line that marks the format, how the command ended, how many bytes it wrote in total, and the
+//! pieces in order. If it is too long, only the last part is kept.
 
 use std::collections::VecDeque;
 
@@ -9,16 +9,16 @@ use tenure::LONGEST_OUTCOME;
 
 use super::command::Ending;
 
-/// What the bytes begin with.
+/// The beginning of the bytes.
 const MARK: &[u8] = b"tenure-cli/1\n";
-/// The mark, how it ended (2), how much it wrote (8).
+/// The mark, how it ended (2), how many bytes it wrote (8).
 const HEAD: usize = MARK.len() + 10;
-/// What a piece takes besides its bytes: the stream (1) and the length (4).
+/// The overhead of a piece: the stream (1) and the length (4).
 const PIECE: usize = 5;
-/// A piece that is longer does not grow any more, so that the oldest can be dropped cheaply.
+/// A longer piece is not extended, so that the oldest can be dropped cheaply.
 const LONGEST_PIECE: usize = 16 * 1024;
 
-/// Where something was written.
+/// The stream that something was written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stream {
     /// Standard output.
@@ -27,24 +27,24 @@ pub(super) enum Stream {
     Error,
 }
 
-/// Some bytes that were written to one stream, one after the other.
+/// Consecutive bytes of one stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Piece {
     pub(super) stream: Stream,
     pub(super) bytes: Vec<u8>,
 }
 
-/// What a command wrote, as much of it as there is room for.
+/// What a command wrote, as much as there is room for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Written {
     pieces: VecDeque<Piece>,
-    /// How many bytes were written in all.
+    /// The number of bytes written in total.
     whole: u64,
-    /// What the pieces take in the record.
+    /// The size of the pieces in the record.
     size: usize,
 }
 
-/// A command that ended.
+/// The record of a command that has exited.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Record {
     pub(super) ending: Ending,
@@ -52,7 +52,7 @@ pub(super) struct Record {
 }
 
 impl Written {
-    /// Takes note of what was written last, and forgets the oldest if that is too much.
+    /// Adds what was written last, and drops the oldest if it is too much.
     pub(super) fn push(&mut self, stream: Stream, bytes: &[u8]) {
         self.whole += bytes.len() as u64;
         match self.pieces.back_mut() {
@@ -78,7 +78,7 @@ impl Written {
         }
     }
 
-    /// How many bytes were written in all.
+    /// The number of bytes written in total.
     pub(super) fn whole(&self) -> u64 {
         self.whole
     }
@@ -88,7 +88,7 @@ impl Written {
         self.pieces
     }
 
-    /// How many bytes are left, and of how many, if that is not the same.
+    /// The number of bytes that are left, and the total, if they differ.
     pub(super) fn cut(&self) -> Option<(u64, u64)> {
         let left = self.pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
         (left < self.whole).then_some((left, self.whole))
@@ -96,7 +96,7 @@ impl Written {
 }
 
 impl Record {
-    /// As it is kept.
+    /// The bytes to keep.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let Record { ending, written } = self;
         let mut bytes = MARK.to_vec();
@@ -113,7 +113,7 @@ impl Record {
         bytes
     }
 
-    /// What was kept. An outcome that a program left, and not this command, is what it wrote.
+    /// Parses what was kept. An outcome that does not come from this command is taken as its output.
     pub(super) fn from_bytes(bytes: &[u8]) -> Record {
         Record::read(bytes).unwrap_or_else(|| {
             let piece = Piece { stream: Stream::Out, bytes: bytes.to_vec() };
@@ -123,7 +123,7 @@ impl Record {
         })
     }
 
-    /// What was kept by this command.
+    /// Parses what this command has kept.
     pub(super) fn read(bytes: &[u8]) -> Option<Record> {
         let (&[kind, number], rest) = bytes.strip_prefix(MARK)?.split_first_chunk()?;
         let ending = match kind {

@@ -1,8 +1,8 @@
 //! Which commands run on this host: for the case that all processes of `tenure` are killed at the same instant.
 //!
-//! Nobody is left then to end the command. So the supervisor creates an entry before it starts a command, and removes
-//! it when the command has ended. Whoever is about to start a command, on this host and as this user, first ends what
-//! is left of commands whose supervisor is gone and whose entry is still there.
+//! Then nobody is left to end the command. So the supervisor creates an entry before it starts a command, and
+//! removes it when the command has exited. A `tenure` that is about to start a command, on this host and as this
+//! user, first ends what is left of commands whose supervisor is gone and whose entry still exists.
 //!
 //! Processes belong to a command by its process group, by `TENURE_RUN` in their environment, or by their parents. A
 //! process that has left the group, has no such variable and has lost its parent is not found.
@@ -16,12 +16,12 @@ use rustix::process::{Pid, Signal, geteuid, getpid};
 
 use super::tree::{self, Process};
 
-/// The variable by which a process is known to belong to a run.
+/// The variable that shows that a process belongs to a run.
 pub(super) const VARIABLE: &str = "TENURE_RUN";
 /// Files here are in memory, gone after a reboot, and the same for all who share this host's processes.
 const MEMORY: &str = "/dev/shm";
 
-/// The note of a run.
+/// The entry of a run.
 #[derive(Debug)]
 pub(super) struct Entry {
     path: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Leaves a note, before the command is started. Without a place for it the rest has to do.
+    /// Creates an entry, before the command is started. Without a place for it, there is none.
     pub(super) fn create() -> Entry {
         let run = name(getpid()).unwrap_or_default();
         let path = folder().filter(|_| !run.is_empty()).map(|folder| folder.join(&run));
@@ -38,7 +38,7 @@ impl Entry {
         Entry { path: path.filter(|_| made), run }
     }
 
-    /// The command was started: what is in its group belongs to it.
+    /// The command was started: its group belongs to it.
     pub(super) fn started(&self, command: Pid) {
         let (Some(path), Some(Process { pid, session, started, .. })) =
             (&self.path, tree::look(command))
@@ -48,26 +48,26 @@ impl Entry {
         let _ = write(path, &format!("{} {session} {started}", tree::number(pid)));
     }
 
-    /// The command has ended, and what it left behind may stay.
+    /// The command has exited, and what it left running may stay.
     pub(super) fn remove(self) {
         self.path.map(fs::remove_file);
     }
 }
 
-/// A run by its supervisor: the pid namespace, the pid, and when that process was started.
+/// The name of a run: the pid namespace of its supervisor, the pid, and when that process was started.
 pub(super) fn name(supervisor: Pid) -> Option<String> {
     let Process { started, .. } = tree::look(supervisor)?;
     Some(format!("{}.{}.{started}", space()?, tree::number(supervisor)))
 }
 
-/// Removes the note of a run of which nothing is left.
+/// Removes the entry of a run of which nothing is left.
 pub(super) fn forget(run: Option<&str>) {
     if let Some((folder, run)) = folder().zip(run) {
         let _ = fs::remove_file(folder.join(run));
     }
 }
 
-/// Kills what is left of commands whose supervisor was killed, and returns what is still there.
+/// Kills what is left of commands whose supervisor was killed, and returns what still exists.
 pub(super) fn end_abandoned() -> Vec<Process> {
     let Some((folder, space)) = folder().zip(space()) else { return Vec::new() };
     let runs = fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -80,7 +80,7 @@ pub(super) fn end_abandoned() -> Vec<Process> {
             let _ = fs::remove_file(folder.join(&run));
         }
         for process in &found {
-            // One that cannot be killed is still there when we look again.
+            // A process that could not be killed is found again at the next check.
             let _ = process.signal(Signal::KILL);
         }
         left.extend(found);
@@ -88,7 +88,7 @@ pub(super) fn end_abandoned() -> Vec<Process> {
     left
 }
 
-/// Whether the supervisor of a run is gone. One of another pid namespace cannot be judged from here.
+/// Whether the supervisor of a run is gone. That cannot be known for another pid namespace.
 fn is_abandoned(run: &str, own_space: u64) -> bool {
     let mut numbers = run.split('.').map(|number| number.parse().ok());
     let mut number = || -> Option<u64> { numbers.next().flatten() };
@@ -121,7 +121,7 @@ impl Group {
     }
 }
 
-/// All that belongs to a run.
+/// All processes of a run.
 fn processes_of(run: &str, group: Option<Group>) -> Vec<Process> {
     let all = tree::all();
     let marker = format!("{VARIABLE}={run}");
@@ -136,7 +136,7 @@ fn processes_of(run: &str, group: Option<Group>) -> Vec<Process> {
         }
     }
     found.retain(|process| !process.ended);
-    // Whoever looks may belong to it as well, and goes last.
+    // This process may belong to it as well, and goes last.
     found.sort_by_key(|process| process.pid == getpid());
     found
 }
@@ -151,7 +151,7 @@ fn space() -> Option<u64> {
     fs::metadata("/proc/self/ns/pid").map(|about| about.ino()).ok()
 }
 
-/// The folder of this user's notes. One that is anyone else's is not used.
+/// The folder with this user's entries. One that belongs to anyone else is not used.
 fn folder() -> Option<PathBuf> {
     let user = geteuid().as_raw();
     let folder = Path::new(MEMORY).join(format!("tenure-{user}"));

@@ -1,4 +1,4 @@
-//! How a run ended: its exit code, what is said about it, and `--json-status`.
+//! How a run ended: its exit code, its messages, and `--json-status`.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -29,22 +29,22 @@ pub(super) struct Report {
     pub(super) command: Option<Ending>,
     /// The fence of the hold, if there was one.
     pub(super) fence: Option<u64>,
-    /// What there is to say.
+    /// What to print.
     pub(super) failure: Option<Failure>,
-    /// Whether the command ended without being stopped by us.
+    /// Whether the command exited without being stopped by us.
     pub(super) by_itself: bool,
-    /// The candidate campaigns again, after so long.
+    /// The candidate campaigns again, after this long.
     pub(super) again: Option<Duration>,
 }
 
-/// One word for how a run ended.
+/// How a run ended, in a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
-    /// The command ran to its own end.
+    /// The command ran to completion.
     Ran,
-    /// It had run before, and that was replayed.
+    /// It had run before, and was replayed.
     Replayed,
-    /// It was started before, and nobody knows how it ended.
+    /// It was started before, and its outcome is unknown.
     Unsettled,
     /// Others hold it.
     Busy,
@@ -64,30 +64,30 @@ impl Report {
         Report { exit: failure.exit, failure: Some(failure), ..Report::quiet(outcome, 0) }
     }
 
-    /// A run of which there is nothing to say.
+    /// A run that ends without a message.
     pub(super) fn quiet(outcome: Outcome, exit: u8) -> Report {
         let (command, fence, failure) = (None, None, None);
         Report { outcome, exit, command, fence, failure, by_itself: false, again: None }
     }
 
-    /// A run that a signal called off.
-    pub(super) fn called_off(signal: i32) -> Report {
+    /// A run that was called off by a signal.
+    pub(super) fn cancelled(signal: i32) -> Report {
         Report::quiet(Outcome::Signal, signals::exit_code(signal))
     }
 
-    /// Says what there is to say, and writes the status.
+    /// Prints the message, and writes the status.
     pub(super) fn publish(&self, paint: Paint, status: Option<&mut File>) {
         if let Some(failure) = &self.failure {
-            // If standard error is gone, the exit code has to say it all.
+            // If standard error is gone, only the exit code is left.
             let _ = io::stderr().write_all(failure.text(paint).as_bytes());
         }
         if let Some(file) = status {
-            // The command has ended as it has: that its status cannot be kept changes nothing of it.
+            // A status that cannot be written does not change how the command ended.
             let _ = file.write_all(format!("{}\n", self.json()).as_bytes());
         }
     }
 
-    /// What the foreground is told of it.
+    /// The message for the foreground.
     pub(super) fn message(&self, lingers: bool) -> Message {
         Message::Done { code: self.exit, lingers }
     }
@@ -144,7 +144,7 @@ pub(super) fn not_started(program: &str, error: &io::Error) -> Failure {
     Failure::new(NOT_EXECUTABLE, format!("{program} cannot be executed"), why, help)
 }
 
-/// The command ended by itself, and the hold had ended before.
+/// The command exited, but the hold had ended before.
 pub(super) fn late(name: &str, exit: u8) -> Failure {
     Failure::new(
         exit,
@@ -156,7 +156,7 @@ pub(super) fn late(name: &str, exit: u8) -> Failure {
     .code("T013")
 }
 
-/// Somebody started it and never said how it ended.
+/// It was started before and never settled.
 pub(super) fn unsettled(name: &str) -> Failure {
     Failure::new(
         UNSETTLED,
@@ -168,7 +168,7 @@ pub(super) fn unsettled(name: &str) -> Failure {
     .code("T015")
 }
 
-/// The command was ended by a signal, and that says nothing about its work.
+/// The command was ended by a signal, which says nothing about its work.
 pub(super) fn left_unsettled(name: &str, signal: i32) -> Failure {
     let by = signals::name(signal);
     Failure::new(
@@ -181,13 +181,13 @@ pub(super) fn left_unsettled(name: &str, signal: i32) -> Failure {
     .code("T015")
 }
 
-/// What to do about an unsettled work.
+/// What to do about unsettled work.
 pub(super) fn unsettled_help(name: &str) -> String {
     let name = typed(name);
     format!("check whether it was done; `tenure once {name} --rerun -- CMD` runs it again")
 }
 
-/// It was started with something else.
+/// It was started with other content.
 pub(super) fn other_content(name: &str) -> Failure {
     Failure::new(
         USAGE,
@@ -198,7 +198,7 @@ pub(super) fn other_content(name: &str) -> Failure {
     .code("T023")
 }
 
-/// What the command wrote could not be passed on.
+/// The command's output could not be forwarded.
 pub(super) fn not_passed_on(error: &io::Error) -> Failure {
     Failure::new(
         OUTPUT,
@@ -226,7 +226,7 @@ mod tests {
             r#"{"v":1,"outcome":"ran","exit":137,"child":{"code":null,"signal":9},"fence":12}"#
         );
         assert_eq!(
-            Report::called_off(15).json(),
+            Report::cancelled(15).json(),
             r#"{"v":1,"outcome":"signal","exit":143,"child":null,"fence":null}"#
         );
     }

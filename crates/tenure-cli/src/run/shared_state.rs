@@ -14,24 +14,24 @@ use crate::system;
 pub(super) struct SharedState(&'static [AtomicU64; 6]);
 
 impl SharedState {
-    /// One that a fork shares.
+    /// Memory that survives a fork as shared.
     pub(super) fn new() -> io::Result<SharedState> {
         system::share().map(SharedState)
     }
 
-    /// By when the command is gone, or the others kill it: for the case that the supervisor cannot.
+    /// When the command must be gone; after that the others kill it, in case the supervisor cannot.
     pub(super) fn deadline(self) -> Option<Duration> {
         let nanos = self.0[0].load(SeqCst);
         (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 
-    /// Sets it, and returns whether there was none before.
+    /// Sets the deadline. Returns whether there was none before.
     pub(super) fn set_deadline(self, at: Option<Duration>) -> bool {
         let nanos = at.map_or(0, |at| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX).max(1));
         self.0[0].swap(nanos, SeqCst) == 0 && nanos > 0
     }
 
-    /// The command, while it has not ended; its group has the same number.
+    /// The command, until it has exited. Its group has the same number.
     pub(super) fn command(self) -> Option<Pid> {
         i32::try_from(self.0[1].load(SeqCst)).ok().and_then(Pid::from_raw)
     }
@@ -41,7 +41,7 @@ impl SharedState {
         self.0[1].store(number.into(), SeqCst);
     }
 
-    /// The supervisor, once it was started.
+    /// The supervisor, once it is started.
     pub(super) fn supervisor(self) -> Option<Pid> {
         i32::try_from(self.0[3].load(SeqCst)).ok().and_then(Pid::from_raw)
     }
@@ -59,7 +59,7 @@ impl SharedState {
         self.0[4].store(signal.unwrap_or_default().unsigned_abs().into(), SeqCst);
     }
 
-    /// Whether the supervisor has no command any more that somebody would have to end.
+    /// Whether the supervisor no longer has a command that someone would have to end.
     pub(super) fn is_over(self) -> bool {
         self.0[5].load(SeqCst) > 0
     }

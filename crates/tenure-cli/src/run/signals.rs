@@ -1,13 +1,13 @@
-//! Which signals mean what to `run`, and how they are read.
+//! What signals mean to `run`, and how they are read.
 
 use std::os::fd::AsFd;
 
 use rustix::process::Signal;
 
-/// All signals that have come, from a descriptor of [`crate::system::Inherited::taken`].
+/// All signals that have arrived, from a descriptor of [`crate::system::Inherited::taken`].
 pub(super) fn read(from: impl AsFd) -> Vec<i32> {
     let mut signals = Vec::new();
-    // One after the other: there is never more than a handful.
+    // One at a time: there is never more than a handful.
     let mut record = [0; 128];
     while let Ok(length) = rustix::io::read(&from, &mut record)
         && length == record.len()
@@ -18,24 +18,24 @@ pub(super) fn read(from: impl AsFd) -> Vec<i32> {
     signals
 }
 
-/// Whether a signal that came to `tenure` is meant for its command. SIGCHLD is about our own children;
-/// SIGTTIN and SIGTTOU are about who reads the terminal, and that is never us.
+/// Whether a signal to `tenure` is meant for its command. SIGCHLD is about our own children; SIGTTIN and SIGTTOU
+/// are about reading from the terminal, which we never do.
 pub(super) fn is_for_command(signal: i32) -> bool {
     !matches!(signal, libc::SIGCHLD | libc::SIGTTIN | libc::SIGTTOU)
 }
 
-/// Whether a signal ends a process that has said nothing about it.
+/// Whether a signal ends a process by default.
 pub(super) fn is_an_end(signal: i32) -> bool {
     !matches!(signal, libc::SIGCONT | libc::SIGTSTP | libc::SIGURG | libc::SIGWINCH)
         && is_for_command(signal)
 }
 
-/// The exit code that says: ended by this signal.
+/// The exit code for a process that was ended by this signal.
 pub(super) fn exit_code(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
-/// A signal as people call it.
+/// The name of a signal.
 pub(super) fn name(signal: i32) -> String {
     match Signal::from_named_raw(signal) {
         Some(named) => format!("{named:?}").replace("Signal::", "SIG").replace('"', ""),

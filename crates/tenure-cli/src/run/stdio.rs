@@ -6,8 +6,8 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::system;
 
-/// Standard input and output: the command has them. Whoever reads what it writes, or writes what it
-/// reads, sees its end as if we were not there.
+/// Closes standard input and output, which the command has. Its readers and writers see the end as if we did not
+/// exist.
 pub(super) fn let_go_of_input_and_output() {
     if let Some(nothing) = nothing() {
         let _ = dup2_stdin(&nothing);
@@ -15,7 +15,7 @@ pub(super) fn let_go_of_input_and_output() {
     }
 }
 
-/// Everything: for a process that stays when the command has ended and its caller has gone on.
+/// Closes everything: for a process that stays after the command has exited and its caller has gone on.
 pub(super) fn let_go_of_everything() {
     let_go_of_input_and_output();
     if let Some(nothing) = nothing() {
@@ -24,7 +24,7 @@ pub(super) fn let_go_of_everything() {
     system::close_inherited();
 }
 
-/// Where what is written is gone and nothing can be read. Without it, all stays as it is.
+/// `/dev/null`. If it cannot be opened, nothing is closed.
 fn nothing() -> Option<File> {
     File::options().read(true).write(true).open("/dev/null").ok()
 }

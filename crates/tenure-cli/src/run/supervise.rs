@@ -22,35 +22,35 @@ use crate::system;
 
 /// How often a kill is repeated until nothing is left.
 const AGAIN: Duration = Duration::from_millis(10);
-/// How often what the command left running is looked at, where nobody says that it has ended.
+/// How often to check processes that the command left running, if their end is not signalled.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// How long killed processes may take to be gone until we say that they are not.
+/// How long killed processes may take to disappear before that is reported.
 pub(super) const STUCK: Duration = Duration::from_secs(2);
 
-/// How long things may take.
+/// The time limits of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// What the command is asked to end with.
+    /// The signal that asks the command to exit.
     pub(super) signal: Signal,
     /// How long it may then take.
     pub(super) kill_after: Duration,
-    /// How long before the deadline nothing of it may be left.
+    /// How long before the deadline everything must be gone.
     pub(super) margin: Duration,
-    /// How long it may run at all.
+    /// How long it may run.
     pub(super) max_run: Option<Duration>,
     /// What happens when the hold is lost.
     pub(super) on_lost: OnLost,
-    /// What happens to what is left running when the command has ended.
+    /// What happens to processes that are left running when the command has exited.
     pub(super) leftovers: Leftovers,
 }
 
 impl Limits {
-    /// By when the others kill a command that nobody has stopped, if its hold ends at `deadline`.
+    /// When the other processes kill a command that nobody has stopped, if its hold ends at `deadline`.
     pub(super) fn gone_by(&self, deadline: Duration) -> Option<Duration> {
         (self.on_lost == OnLost::Stop).then(|| deadline.saturating_sub(self.margin / 2))
     }
 
-    /// The margin for a hold of that ttl: dying takes time, too.
+    /// The margin for a hold with that ttl: dying takes time, too.
     pub(super) fn margin(kill_after: Duration, ttl: Duration) -> Duration {
         (kill_after / 10).max(Duration::from_millis(100)).min(ttl / 4)
     }
@@ -67,21 +67,21 @@ pub(super) enum StopReason {
     MaxRun,
 }
 
-/// How it went.
+/// The result of a command.
 pub(super) struct CommandResult {
     /// How the command ended.
     pub(super) ending: Ending,
     /// Why it was stopped, if it was.
     pub(super) stopped: Option<StopReason>,
-    /// The loss that was only warned of.
+    /// The loss that was only a warning.
     pub(super) warned: Option<Loss>,
-    /// Whether someone wanted it to end, by a signal or by a key.
+    /// Whether someone wanted it to exit, by a signal or by a key.
     pub(super) told_to_end: bool,
 }
 
 /// A command that is being stopped.
 struct Stop {
-    /// Nothing if it has ended by itself, and only what it left running is stopped.
+    /// `None` if it has exited, and only what it left running is stopped.
     why: Option<StopReason>,
     kill_at: Duration,
     said: bool,
@@ -95,32 +95,32 @@ pub(super) struct Supervision<'a> {
     pub(super) events: &'a mut Events,
     pub(super) terminal: Terminal,
     pub(super) shared: SharedState,
-    /// Says what went wrong while the command runs on.
+    /// Reports a loss while the command runs on.
     pub(super) say: &'a dyn Fn(&Loss),
-    /// Says one line.
+    /// Prints a note.
     pub(super) note: &'a dyn Fn(&str),
 }
 
-/// The part of a watch that changes.
+/// The part of the supervision that changes.
 struct State {
     started: Duration,
     lost: Option<Ended>,
     stop: Option<Stop>,
     warned: Option<Loss>,
-    /// The signals that were handed on.
+    /// The signals that were passed on.
     handed: Vec<i32>,
     /// The foreground was told that the command is stopped.
     told: bool,
     /// The command had the terminal, or wanted it, when it was stopped.
     wants_terminal: bool,
-    /// The command has ended, and what it left running is waited for since then.
+    /// The command has exited, and since then what it left running is waited for.
     waits_since: Option<Duration>,
-    /// That was said.
+    /// That was printed.
     waiting_is_said: bool,
 }
 
 impl Supervision<'_> {
-    /// Watches until the command has ended, or, if it had to be stopped, until nothing is left of it.
+    /// Runs until the command has exited or, if it had to be stopped, until nothing is left of it.
     pub(super) async fn run(mut self) -> CommandResult {
         self.shared.set_command(Some(self.command.pid()));
         let mut state = State {
@@ -142,7 +142,7 @@ impl Supervision<'_> {
             }
             changes.into_iter().for_each(|change| self.saw(change, &mut state));
             if self.shared.killed_for_it() {
-                // The foreground has begun to kill; we see to it that nothing is left.
+                // The foreground has started to kill; make sure that nothing is left.
                 self.stop(Some(StopReason::Lost(Loss::Unresponsive)), Duration::ZERO, &mut state);
             }
             self.look_at_hold(&mut state);
@@ -174,7 +174,7 @@ impl Supervision<'_> {
         if left.is_empty() {
             return true;
         }
-        // Its keys are the foreground's again: the foreground hands on what they mean.
+        // The foreground has the keys again, and passes on what they mean.
         self.terminal.take_back(false);
         let since = *state.waits_since.get_or_insert_with(clock::now);
         if !state.waiting_is_said && clock::now() > since + STUCK {
@@ -190,7 +190,7 @@ impl Supervision<'_> {
 
     fn over(&mut self, ending: Ending, state: State) -> CommandResult {
         self.shared.set_deadline(None);
-        // A command that did not end by itself may have left the terminal in any state.
+        // A command that was ended may have left the terminal in any state.
         let abrupt = state.stop.is_some() || matches!(ending, Ending::Signal(_));
         self.terminal.take_back(abrupt);
         let told_to_end = is_told(ending, &state.handed);
@@ -210,7 +210,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Hands a signal on to the command's group.
+    /// Passes a signal on to the command's group.
     fn hand_on(&mut self, number: i32, state: &mut State) {
         let Some(signal) = system::signal(number) else { return };
         if number == libc::SIGCONT {
@@ -234,10 +234,10 @@ impl Supervision<'_> {
         self.events.tell(Message::Stopped { signal: signal as u8, all });
     }
 
-    /// The command was stopped, or goes on.
+    /// The command was stopped or continued.
     fn saw(&mut self, change: Change, state: &mut State) {
         match change {
-            // It hears nothing while it is stopped, and has no time to lose.
+            // It receives nothing while it is stopped, and has no time to lose.
             Change::Stopped(_) if state.stop.is_some() => self.command.signal(Signal::CONT),
             Change::Stopped(signal) => {
                 let reads = matches!(signal, libc::SIGTTIN | libc::SIGTTOU);
@@ -260,7 +260,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Stops the command if the hold is lost, or will be before the command could end.
+    /// Stops the command if the hold is lost, or will be before the command could exit.
     fn look_at_hold(&mut self, state: &mut State) {
         let Limits { kill_after, margin, on_lost, .. } = self.limits;
         let remaining = self.hold.remaining();
@@ -279,7 +279,7 @@ impl Supervision<'_> {
             return;
         }
         if let Some(stop) = &mut state.stop {
-            // It is being stopped for another reason, and has less time now.
+            // It is being stopped for another reason, and now has less time.
             stop.kill_at = stop.kill_at.min(clock::now() + left);
         } else if self.command.ended().is_none() || state.waits_since.is_some() {
             self.stop(Some(StopReason::Lost(loss)), left, state);
@@ -293,7 +293,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Asks the command and all it started to end, within `left`.
+    /// Asks the command and everything it started to exit, within `left`.
     fn stop(&mut self, why: Option<StopReason>, left: Duration, state: &mut State) {
         if state.stop.is_some() {
             return;
@@ -305,8 +305,8 @@ impl Supervision<'_> {
         state.stop = Some(Stop { why, kill_at, said: false });
     }
 
-    /// Kills what is left when its time is over; again and again, because what is killed may just
-    /// have started something.
+    /// Kills what is left when its time is over; repeatedly, because a killed process may just have started
+    /// another.
     fn kill_if_due(&mut self, state: &mut State) {
         let Some(stop) = &mut state.stop else { return };
         let now = clock::now();
@@ -324,7 +324,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Says when to look again, to our alarm and to the foreground.
+    /// Sets the time of the next check, for our alarm and for the foreground.
     fn set_alarm(&mut self, state: &State) {
         let Limits { kill_after, margin, max_run, on_lost, .. } = self.limits;
         let now = clock::now();
@@ -350,15 +350,15 @@ impl Supervision<'_> {
     }
 }
 
-/// Says to the others by when the command is gone. What they do not know of yet wakes them.
+/// Tells the others when the command must be gone. If they did not have a deadline, this wakes them.
 pub(super) fn set_deadline(gone_by: Option<Duration>, shared: SharedState, events: &Events) {
     if shared.set_deadline(gone_by) {
         events.tell(Message::DeadlineSet);
     }
 }
 
-/// Whether a command that ended so was told to. Ctrl-C goes to whoever has the terminal, which may be the
-/// command alone; a signal such as SIGHUP may mean anything to it, unless it ended by that.
+/// Whether a command that ended like this was told to. Ctrl-C goes to the group that has the terminal, which may
+/// be the command alone; a signal such as SIGHUP may mean anything to it, unless it ended by that.
 fn is_told(ending: Ending, handed: &[i32]) -> bool {
     let ends = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT];
     handed.iter().any(|signal| ends.contains(signal) || ending == Ending::Signal(*signal))

@@ -35,9 +35,9 @@ use crate::settings::Settings;
 use crate::system::{self, Inherited};
 use crate::within;
 
-/// What `ps` and `pkill` know this process by.
+/// The name of this process for `ps` and `pkill`.
 const NAME: &std::ffi::CStr = c"hold-supervisor";
-/// How long a candidate whose command ended by itself leaves the lead to others.
+/// How long a candidate whose command has exited leaves the lead to others.
 const RESTART: Duration = Duration::from_secs(1);
 
 /// What the supervisor has from before the fork.
@@ -53,7 +53,7 @@ pub(super) struct Start<'a> {
     pub(super) status: Option<File>,
 }
 
-/// Keeps until all is over, and returns the exit code.
+/// Supervises until everything is over, and returns the exit code.
 pub(super) fn supervise_run(start: Start<'_>) -> u8 {
     let Start { run, settings, foreground, guard, link, shared, wake_guard, inherited, status } =
         start;
@@ -98,7 +98,7 @@ pub(super) fn supervise_run(start: Start<'_>) -> u8 {
         }
         report.exit
     });
-    // A look-up that hangs must not keep us.
+    // A DNS lookup that hangs must not keep us.
     runtime.shutdown_background();
     code
 }
@@ -116,11 +116,11 @@ impl Publisher<'_> {
     }
 }
 
-/// Out of the reach of what is meant for the foreground.
+/// Moves out of reach of signals that are meant for the foreground.
 fn set_apart(foreground: Pid) -> io::Result<()> {
     setpgid(None, None)?;
     set_child_subreaper(Some(getpid()))?;
-    // A name that cannot be changed is no reason to stop.
+    // Failing to change the name is no reason to stop.
     let _ = rustix::thread::set_name(NAME);
     system::retitle(&format!("{} of {foreground}", NAME.to_string_lossy()));
     Ok(())
@@ -138,32 +138,32 @@ pub(super) struct Supervisor<'a> {
     guard: Pid,
     shared: SharedState,
     inherited: Inherited,
-    /// The foreground was stopped: nothing is started until it goes on.
+    /// The foreground was stopped: nothing is started until it is continued.
     pub(super) paused: bool,
-    /// What is written, where that is passed on and not the command's own.
+    /// Forwards the output, if it is not the command's own.
     pub(super) passing: Option<Forwarding>,
 }
 
-/// Why the supervisor does not go on.
-pub(super) enum CalledOff {
+/// Why the supervisor stops waiting.
+pub(super) enum Cancelled {
     /// By this signal.
     Signal(i32),
     /// The foreground was killed.
     ForegroundGone,
 }
 
-impl CalledOff {
+impl Cancelled {
     pub(super) fn report(self) -> Report {
         match self {
-            CalledOff::Signal(signal) => Report::called_off(signal),
-            CalledOff::ForegroundGone => Report::called_off(libc::SIGKILL),
+            Cancelled::Signal(signal) => Report::cancelled(signal),
+            Cancelled::ForegroundGone => Report::cancelled(libc::SIGKILL),
         }
     }
 }
 
-/// What is left to be done when all is said.
+/// What is left to do after everything was reported.
 enum Rest {
-    /// The hold is kept a while.
+    /// The hold is kept for a while.
     Kept(Kept),
     /// It is released: the engine can be told that this process needs nothing any more.
     SignOff,
@@ -178,10 +178,10 @@ struct Kept {
 }
 
 impl Supervisor<'_> {
-    /// From the first contact to the last. With `hold_for`, the hold may have to be kept after that.
+    /// From the first request to the last. With `hold_for`, the hold may have to be kept after that.
     async fn go(&mut self) -> (Report, Option<Kept>) {
         let connecting = engine::connect_guarded(self.settings, self.guard);
-        let tenure = match self.unless_called_off(connecting).await {
+        let tenure = match self.unless_cancelled(connecting).await {
             Ok(Ok(tenure)) => tenure,
             Ok(Err(failure)) => return (Report::not_run(Outcome::Failed, failure), None),
             Err(off) => return (off.report(), None),
@@ -210,14 +210,14 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Says how the term ended, and waits until it is time for the next one.
+    /// Reports how the term ended, and waits until it is time for the next one.
     async fn campaign_again(&mut self, report: &Report, pause: Duration) -> Result<(), Report> {
         report.publish(self.settings.error_paint(), None);
         let name = quoted(&self.run.claim.name);
         let how = report.command.map_or(String::new(), |ending| format!("the command {ending}; "));
         self.settings.notes().say(&format!("{how}campaigning for {name} again"));
-        let paused = self.unless_called_off(tokio::time::sleep(pause)).await;
-        paused.map_err(CalledOff::report)
+        let paused = self.unless_cancelled(tokio::time::sleep(pause)).await;
+        paused.map_err(Cancelled::report)
     }
 
     async fn hold_and_run(&mut self, hold: Held, options: &Options) -> (Report, Rest) {
@@ -274,7 +274,8 @@ impl Supervisor<'_> {
         };
         let mut terminal = Terminal::new(self.events.foreground);
         let note = Entry::create();
-        // Before the command runs: whatever happens to this process from then on, it is killed in time.
+        // Before the command runs: no matter what happens to this process from then on, the command is killed in
+        // time.
         self.shared.set_killed_for_it(false);
         let gone_by = limits.gone_by(clock::now() + hold.remaining());
         supervise::set_deadline(gone_by, self.shared, &self.events);
@@ -290,8 +291,8 @@ impl Supervisor<'_> {
         note.started(command.pid());
         log::started(run, command.pid());
         if !run.leads() {
-            // What the command reads and writes is its own from now on: if it closes its output, whoever
-            // reads that must not wait for us. Of a leader there may be another one to come.
+            // From now on only the command has its input and output: if it closes its output, readers must not
+            // wait for us. A leader may start another command later.
             stdio::let_go_of_input_and_output();
         }
         let (settings, fence) = (self.settings, hold.fence().get());
@@ -329,7 +330,7 @@ impl Supervisor<'_> {
         if run.leads() {
             variables.push(("TENURE_TERM", hold.fence().to_string()));
         }
-        // It is a setting, too: what nobody said must not become what a run within this one says.
+        // It is a setting, too: a default must not become an explicit value for a run within this one.
         if let Some(owner) = &run.claim.owner {
             variables.push(("TENURE_OWNER", owner.clone()));
         }
@@ -341,7 +342,7 @@ impl Supervisor<'_> {
         Command::start(&run.program, variables, self.inherited, terminal, output)
     }
 
-    /// What a command that ran comes to.
+    /// The report for a command that ran.
     fn judge(&self, result: CommandResult, hold: &Hold, options: &Options) -> Report {
         log::ended(self.run, result.ending);
         let again = self.again(&result);
@@ -367,8 +368,8 @@ impl Supervisor<'_> {
         Report { outcome, exit, command: Some(ending), fence: None, failure, by_itself, again }
     }
 
-    /// How long until a candidate campaigns again. One whose command ends by itself must not do so in
-    /// haste: the next one may end as soon.
+    /// How long until a candidate campaigns again. One whose command exits must not hurry: the next one may exit
+    /// as soon.
     fn again(&self, result: &CommandResult) -> Option<Duration> {
         let Purpose::Lead { restart } = self.run.purpose else { return None };
         match result.stopped {
@@ -390,10 +391,10 @@ impl Supervisor<'_> {
     }
 
     /// Waits for `work`, unless a signal ends the wait or the foreground is killed.
-    pub(super) async fn unless_called_off<T>(
+    pub(super) async fn unless_cancelled<T>(
         &mut self,
         work: impl Future<Output = T>,
-    ) -> Result<T, CalledOff> {
+    ) -> Result<T, Cancelled> {
         let mut work = std::pin::pin!(work);
         loop {
             let event = tokio::select! {
@@ -407,8 +408,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Waits for `work`, which is the last to be done, unless a signal says that nobody can wait for
-    /// it. That the foreground is killed meanwhile changes nothing.
+    /// Waits for `work`, the last thing to do, unless a signal shows that nobody can wait for it. It does not
+    /// matter if the foreground is killed in the meantime.
     pub(super) async fn unless_hurried<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         loop {
@@ -416,18 +417,18 @@ impl Supervisor<'_> {
                 event = self.events.next() => event,
                 done = &mut work => return Some(done),
             };
-            if let Some(CalledOff::Signal(_)) = self.heed(event) {
+            if let Some(Cancelled::Signal(_)) = self.heed(event) {
                 return None;
             }
         }
     }
 
     /// What an event means while no command runs.
-    pub(super) fn heed(&mut self, event: Event) -> Option<CalledOff> {
+    pub(super) fn heed(&mut self, event: Event) -> Option<Cancelled> {
         match event {
-            Event::ForegroundGone => return Some(CalledOff::ForegroundGone),
+            Event::ForegroundGone => return Some(Cancelled::ForegroundGone),
             Event::Signal(signal) if signals::is_an_end(signal) => {
-                return Some(CalledOff::Signal(signal));
+                return Some(Cancelled::Signal(signal));
             }
             Event::Signal(libc::SIGCONT) => self.paused = false,
             Event::Signal(libc::SIGTSTP) => {
@@ -441,11 +442,11 @@ impl Supervisor<'_> {
 }
 
 impl Kept {
-    /// Keeps the name taken after the foreground has gone, until its time is over or somebody ends this. It
-    /// then ends without a release: what is left of the ttl stands in.
+    /// Keeps the name taken after the foreground has exited, until its time is over or someone ends this process.
+    /// Then it exits without a release, and the name stays taken for the rest of the ttl.
     async fn linger(self, events: &mut Events) {
         stdio::let_go_of_everything();
-        // Nobody who waits for what this process started waits for this.
+        // Nobody who waits for what this process started should wait for this.
         let _ = rustix::process::setsid();
         let mut lost = self.hold.lost();
         loop {
@@ -463,7 +464,7 @@ impl Kept {
     }
 }
 
-/// What the name is, as the command finds it in TENURE_KIND.
+/// The kind of the name, which the command finds in TENURE_KIND.
 pub(super) fn word(run: &Run) -> &'static str {
     match (&run.purpose, run.claim.kind) {
         (Purpose::Lead { .. }, _) => "leader",
@@ -474,7 +475,7 @@ pub(super) fn word(run: &Run) -> &'static str {
     }
 }
 
-/// The program as others see it: without its arguments, in which there may be secrets.
+/// The program as others see it: without its arguments, which may contain secrets.
 pub(super) fn shown(program: &Program) -> String {
     match program {
         Program::Words(words) => words.first().map(|word| word.to_string_lossy()),

@@ -1,10 +1,9 @@
-//! Who has the terminal.
+//! Which process group has the terminal.
 //!
-//! The command has a group of its own, so that it can be stopped with all it started. To the
-//! terminal that is a job in the background, which is right as long as the command only writes:
-//! `tenure run x -- cmd | less` leaves the keys to `less`. A command that wants to read them is
-//! stopped by the kernel; then, and only if the foreground's group has the terminal, it is lent to the
-//! command's group, until that ends or is stopped.
+//! The command has its own process group, so that it can be stopped with everything it started. For the terminal
+//! that is a background job, which is right as long as the command only writes: `tenure run x -- cmd | less` leaves
+//! the keys to `less`. A command that reads from the terminal is stopped by the kernel. Then, and only if the
+//! foreground's group has the terminal, it is lent to the command's group, until the command exits or is stopped.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -14,13 +13,13 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 
 use crate::system::Inherited;
 
-/// The terminal that this process belongs to, if there is one.
+/// The controlling terminal of this process, if there is one.
 pub(super) struct Terminal {
     foreground: Pid,
-    lent: Option<Lent>,
+    lent: Option<BorrowedTerminal>,
 }
 
-struct Lent {
+struct BorrowedTerminal {
     terminal: File,
     to: Pid,
     modes: Option<Termios>,
@@ -31,8 +30,8 @@ impl Terminal {
         Terminal { foreground, lent: None }
     }
 
-    /// Lends the terminal to a group, if it is the foreground's to lend. SIGTTOU is taken by this process,
-    /// which is what allows a group in the background to do this.
+    /// Lends the terminal to a group, if the foreground has it. This process takes SIGTTOU, which is what allows
+    /// a background group to do this.
     pub(super) fn lend(&mut self, to: Pid) -> bool {
         let Some((terminal, has_it)) = open() else { return false };
         if has_it == to {
@@ -45,13 +44,12 @@ impl Terminal {
         if tcsetpgrp(&terminal, to).is_err() {
             return false;
         }
-        self.lent = Some(Lent { terminal, to, modes });
+        self.lent = Some(BorrowedTerminal { terminal, to, modes });
         true
     }
 
-    /// The terminal for a command that must have it from the start, because it ignores SIGTTIN and
-    /// would not be stopped when it reads; `None` if it does not read from there, or if it is not the
-    /// foreground's to lend.
+    /// The terminal for a command that must have it from the start, because it ignores SIGTTIN and would not be
+    /// stopped when it reads. `None` if it does not read from there, or if the foreground does not have it.
     pub(super) fn for_start(&self, inherited: &Inherited) -> Option<File> {
         if !inherited.ignores_terminal_input() || !std::io::stdin().is_terminal() {
             return None;
@@ -60,13 +58,13 @@ impl Terminal {
         (getpgid(Some(self.foreground)) == Ok(has_it)).then_some(terminal)
     }
 
-    /// What became of it: the command that took it, or none if it could not be started.
+    /// Records which command took it, or that none could be started.
     pub(super) fn started(&mut self, terminal: Option<File>, command: Option<Pid>) {
         let Some(terminal) = terminal else { return };
         match command {
             Some(to) => {
                 let modes = tcgetattr(&terminal).ok();
-                self.lent = Some(Lent { terminal, to, modes });
+                self.lent = Some(BorrowedTerminal { terminal, to, modes });
             }
             None => {
                 let group = getpgid(Some(self.foreground));
@@ -75,10 +73,10 @@ impl Terminal {
         }
     }
 
-    /// Takes it back for the foreground, if it is still where it was lent to; if the command ended abruptly,
-    /// in the state in which it was lent. Returns whether it was.
+    /// Takes it back for the foreground, if the group that it was lent to still has it. If the command ended
+    /// abruptly, restores its state. Returns whether it was taken back.
     pub(super) fn take_back(&mut self, abrupt: bool) -> bool {
-        let Some(Lent { terminal, to, modes }) = self.lent.take() else { return false };
+        let Some(BorrowedTerminal { terminal, to, modes }) = self.lent.take() else { return false };
         if tcgetpgrp(&terminal) != Ok(to) {
             return false;
         }
@@ -90,7 +88,7 @@ impl Terminal {
     }
 }
 
-/// The terminal that this process belongs to, and the group that has it.
+/// The controlling terminal of this process, and the group that has it.
 fn open() -> Option<(File, Pid)> {
     let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
     let has_it = tcgetpgrp(&terminal).ok()?;

@@ -1,5 +1,5 @@
-//! The processes below one of ours, wherever they went: a process that left the command's group is
-//! still its descendant.
+//! The descendants of our processes, wherever they went: a process that has left the command's group is still a
+//! descendant.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,27 +11,27 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal,
 };
 
-/// A process as it was seen.
+/// A process, as it was seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Process {
     pub(super) pid: Pid,
     pub(super) parent: i32,
     pub(super) group: i32,
     pub(super) session: i32,
-    /// It has ended, and nobody has asked how.
+    /// It has exited, and was not waited for.
     pub(super) ended: bool,
-    /// When it started: with its number, that is who it is.
+    /// When it was started: with its pid, that identifies it.
     pub(super) started: u64,
 }
 
-/// Every process that can be seen.
+/// All visible processes.
 pub(super) fn all() -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
     pids.filter_map(look).collect()
 }
 
-/// Every process whose parent, or whose parent's parent, and so on, is `root`.
+/// All descendants of `root`.
 pub(super) fn below(root: Pid) -> Vec<Process> {
     among(&all(), vec![number(root)])
 }
@@ -51,11 +51,11 @@ pub(super) fn among(all: &[Process], mut parents: Vec<i32>) -> Vec<Process> {
     found
 }
 
-/// Kills every process below this one, again and again, until none is left.
+/// Kills all descendants of a process, repeatedly, until none is left.
 pub(super) fn end_below(root: Pid, wait: impl Fn()) {
     loop {
         for process in below(root) {
-            // One that cannot be killed is still there when we look again.
+            // A process that could not be killed is found again at the next check.
             let _ = process.signal(Signal::KILL);
         }
         loop {
@@ -69,28 +69,27 @@ pub(super) fn end_below(root: Pid, wait: impl Fn()) {
     }
 }
 
-/// A process as it is now.
+/// The current state of a process.
 pub(super) fn look(pid: Pid) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", number(pid))).ok()?;
     read(pid, &stat)
 }
 
-/// What `/proc/PID/stat` says. The name in it can hold anything, so that only what follows the last
-/// parenthesis counts.
+/// Parses `/proc/PID/stat`. The name in it may contain anything, so only what follows the last parenthesis
+/// counts.
 fn read(pid: Pid, stat: &str) -> Option<Process> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
     let session = fields.next()?.parse().ok()?;
-    // The 22nd of all; the first two and these four are behind us.
+    // The 22nd field; the first two and these four have been read.
     let started = fields.nth(15)?.parse().ok()?;
     Some(Process { pid, parent, group, session, ended: matches!(state, "Z" | "X" | "x"), started })
 }
 
 impl Process {
-    /// Sends it a signal, and nobody else: if it is gone and its number belongs to another process,
-    /// that one gets nothing.
+    /// Sends it a signal, and no other process: if it is gone and its pid was reused, nothing is sent.
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
         match pidfd_open(self.pid, PidfdFlags::empty()) {
             Ok(process) => {
@@ -98,13 +97,13 @@ impl Process {
                 if is_it { Ok(pidfd_send_signal(process, signal)?) } else { Ok(()) }
             }
             Err(Errno::SRCH) => Ok(()),
-            // An old kernel, or no descriptor to spare: better than to let it live.
+            // On an old kernel, or without a spare descriptor: better than letting it live.
             Err(_) => Ok(kill_process(self.pid, signal)?),
         }
     }
 }
 
-/// Processes as people know them: `4711 sleep, 4712 sh`.
+/// Processes for people: `4711 sleep, 4712 sh`.
 pub(super) fn shown(processes: &[Process]) -> String {
     let name = |process: &Process| {
         let pid = number(process.pid);

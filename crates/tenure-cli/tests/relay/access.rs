@@ -4,7 +4,7 @@ use tenure_testkit::node::Conduct;
 use tenure_testkit::servers::Certificates;
 
 use super::{HASH, call, call_with, first_line, get, listens, node, send_with, start, stop};
-use crate::stage::{Stage, eventually};
+use crate::sandbox::{Sandbox, eventually};
 
 const SHOP: &str = "planted-shop-4f7d0a1e9b6c4c1f8a52d3e6b7f80911";
 const DESK: &str = "planted-desk-7b1f8a52d3e6b7f809114f7d0a1e9b6c";
@@ -30,14 +30,14 @@ fn only_those_with_a_token_may_ask_and_no_token_is_seen() {
     for from_file in [true, false] {
         let node = node();
         let name = format!("relay-tokens-{from_file}");
-        let stage = Stage::new(&name).with("TENURE_LOG_LEVEL", "trace");
-        let file = stage.folder().join("tokens");
+        let sandbox = Sandbox::new(&name).with("TENURE_LOG_LEVEL", "trace");
+        let file = sandbox.folder().join("tokens");
         std::fs::write(&file, &lines).unwrap();
-        let stage = match from_file {
-            true => stage.with("TENURE_TOKENS_FILE", file.to_str().unwrap()),
-            false => stage.with("TENURE_TOKENS", &lines),
+        let sandbox = match from_file {
+            true => sandbox.with("TENURE_TOKENS_FILE", file.to_str().unwrap()),
+            false => sandbox.with("TENURE_TOKENS", &lines),
         };
-        let (relay, address) = start(&stage, &["--upstream", &node.url()]);
+        let (relay, address) = start(&sandbox, &["--upstream", &node.url()]);
         let wrong =
             ["", "authorization: Basic c2hvcA==\r\n", &bearer("planted-wrong"), &bearer("")];
         for head in wrong {
@@ -65,7 +65,7 @@ fn only_those_with_a_token_may_ask_and_no_token_is_seen() {
         stop(&relay);
         let ended = relay.ended();
         assert!(ended.stderr.contains("client=shop"), "{}", ended.stderr);
-        let config = stage.run(&["config"]);
+        let config = sandbox.run(&["config"]);
         assert_eq!(config.exit, Some(0), "{config:?}");
         let line = String::from_utf8_lossy(&line).into_owned();
         let seen = [metrics, line, ended.stdout, ended.stderr, config.stdout, config.stderr];
@@ -83,22 +83,23 @@ fn tokens_that_cannot_be_read_stop_the_start_and_are_not_shown() {
         ("none", "# nobody\n"),
         ("limit", &format!("shop {SHOP} rate=x")),
     ] {
-        let stage = Stage::new(&format!("relay-bad-tokens-{name}")).with("TENURE_TOKENS", lines);
-        let ran = stage.run(&["relay", "--listen", "127.0.0.1:0", "--upstream", &node.url()]);
+        let sandbox =
+            Sandbox::new(&format!("relay-bad-tokens-{name}")).with("TENURE_TOKENS", lines);
+        let ran = sandbox.run(&["relay", "--listen", "127.0.0.1:0", "--upstream", &node.url()]);
         ran.failed(78);
         assert!(!ran.stderr.contains("planted"), "{ran:?}");
     }
-    let stage = Stage::new("relay-no-tokens").with("TENURE_TOKENS_FILE", "/does/not/exist");
-    stage.run(&["relay", "--listen", "127.0.0.1:0", "--upstream", &node.url()]).failed(78);
+    let sandbox = Sandbox::new("relay-no-tokens").with("TENURE_TOKENS_FILE", "/does/not/exist");
+    sandbox.run(&["relay", "--listen", "127.0.0.1:0", "--upstream", &node.url()]).failed(78);
 }
 
 #[test]
 fn tokens_can_be_exchanged_while_it_runs() {
-    let (node, stage) = (node(), Stage::new("relay-tokens-again"));
-    let file = stage.folder().join("tokens");
+    let (node, sandbox) = (node(), Sandbox::new("relay-tokens-again"));
+    let file = sandbox.folder().join("tokens");
     std::fs::write(&file, format!("shop {SHOP}\n")).unwrap();
     let with = ["--upstream", &node.url(), "--tokens-file", file.to_str().unwrap()];
-    let (relay, address) = start(&stage, &with);
+    let (relay, address) = start(&sandbox, &with);
     assert!(asks(&address, &bearer(SHOP)) && !asks(&address, &bearer(DESK)));
     let pid = rustix::process::Pid::from_child(&relay);
     let read_again = || {
@@ -126,8 +127,8 @@ fn tokens_can_be_exchanged_while_it_runs() {
 fn a_client_has_limits_of_its_own() {
     let node = node();
     let lines = format!("shop {SHOP} rate=3\ndesk {DESK} in-flight=1\n");
-    let stage = Stage::new("relay-client-limits").with("TENURE_TOKENS", &lines);
-    let (relay, address) = start(&stage, &["--upstream", &node.url()]);
+    let sandbox = Sandbox::new("relay-client-limits").with("TENURE_TOKENS", &lines);
+    let (relay, address) = start(&sandbox, &["--upstream", &node.url()]);
     // More than a machine under load lets through in a second's time, so that one of them is refused.
     let answers: Vec<_> = (0..40).map(|_| call_with(&address, &bearer(SHOP), ECHO, "[]")).collect();
     let refused = answers.iter().find(|answer| answer.starts_with("HTTP/1.1 429"));
@@ -167,8 +168,8 @@ fn with<'a>(args: &[&'a str], more: &[&[&'a str]]) -> Vec<&'a str> {
 fn other_machines_are_let_in_only_with_tls_and_tokens_or_by_insecure() {
     let (node, certificates) = (node(), Certificates::new().unwrap());
     let url = node.url();
-    let stage = Stage::new("relay-outside");
-    let tokens = stage.folder().join("tokens");
+    let sandbox = Sandbox::new("relay-outside");
+    let tokens = sandbox.folder().join("tokens");
     std::fs::write(&tokens, format!("shop {SHOP}\n")).unwrap();
     let path = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
     let (tokens, cert) = (path(tokens), path(certificates.server_path()));
@@ -182,16 +183,16 @@ fn other_machines_are_let_in_only_with_tls_and_tokens_or_by_insecure() {
         &[&["--tls-cert", &*cert][..]],
         &[&["--tls-client-ca", &*ca][..]],
     ] {
-        stage.run(&with(&outside, more)).failed(64);
+        sandbox.run(&with(&outside, more)).failed(64);
     }
     let admin = ["relay", "--upstream", &url, "--admin-listen", "0.0.0.0:0"];
-    stage.run(&admin).failed(64);
+    sandbox.run(&admin).failed(64);
     for more in [
         &[&tls[..], &["--tokens-file", &tokens]][..],
         &[&tls[..], &["--tls-client-ca", &ca]],
         &[&["--insecure"][..]],
     ] {
-        let mut relay = stage.start(&with(&outside, more));
+        let mut relay = sandbox.start(&with(&outside, more));
         let line = first_line(&mut relay);
         assert!(line.starts_with("listening on http"), "{line}");
         assert_eq!(line.contains("https://"), more.len() == 2, "{line}");
@@ -203,7 +204,7 @@ fn other_machines_are_let_in_only_with_tls_and_tokens_or_by_insecure() {
 /// A page whose name points to the relay says that name.
 #[test]
 fn the_host_is_looked_at_also_where_other_machines_may_ask() {
-    let (node, stage) = (node(), Stage::new("relay-host"));
+    let (node, sandbox) = (node(), Sandbox::new("relay-host"));
     let url = node.url();
     let outside = ["relay", "--upstream", &url, "--listen", "0.0.0.0:0", "--insecure"];
     let ask = |address: &str, host: &str| {
@@ -212,7 +213,7 @@ fn the_host_is_looked_at_also_where_other_machines_may_ask() {
         assert!(is_known || answer.starts_with("HTTP/1.1 421"), "{answer}");
         is_known
     };
-    let mut relay = stage.start(&outside);
+    let mut relay = sandbox.start(&outside);
     let address = listens(&mut relay).replace("0.0.0.0", "127.0.0.1");
     for (host, is_known) in [
         ("10.1.2.3:9545", true),
@@ -223,7 +224,7 @@ fn the_host_is_looked_at_also_where_other_machines_may_ask() {
     ] {
         assert_eq!(ask(&address, host), is_known, "{host}");
     }
-    let mut named = stage.start(&[&outside[..], &["--hosts", "relay.internal"]].concat());
+    let mut named = sandbox.start(&[&outside[..], &["--hosts", "relay.internal"]].concat());
     let address = listens(&mut named).replace("0.0.0.0", "127.0.0.1");
     assert!(ask(&address, "relay.internal:9545") && !ask(&address, "evil.example"));
 }
@@ -231,9 +232,9 @@ fn the_host_is_looked_at_also_where_other_machines_may_ask() {
 #[test]
 fn health_and_metrics_can_have_an_address_of_their_own() {
     let node = node();
-    let stage = Stage::new("relay-admin").with("TENURE_TOKENS", &format!("shop {SHOP}"));
+    let sandbox = Sandbox::new("relay-admin").with("TENURE_TOKENS", &format!("shop {SHOP}"));
     let url = node.url();
-    let mut relay = stage.start(&[
+    let mut relay = sandbox.start(&[
         "relay",
         "--upstream",
         &url,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tenure_testkit::node::Conduct;
 
 use super::{call, call_with, get, node, send, start};
-use crate::stage::{Stage, eventually};
+use crate::sandbox::{Sandbox, eventually};
 
 const BOARD: &str = include_str!("../../../../contrib/grafana/tenure-relay.json");
 
@@ -39,12 +39,12 @@ fn told(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn the_board_shows_what_the_relay_tells() {
-    let (node, stage) = (node(), Stage::new("relay-board"));
+    let (node, sandbox) = (node(), Sandbox::new("relay-board"));
     let token = "4f7d0a1e9b6c4c1f8a52d3e6b7f80911";
     // So that each stands in the lane by itself.
-    let (_relay, address) = start(&stage, &["--upstream", &node.url(), "--gap", "refuse"]);
-    let stage = stage.with("TENURE_TOKENS", &format!("shop {token} rate=1"));
-    let (_limited, limited) = start(&stage, &["--upstream", &node.url()]);
+    let (_relay, address) = start(&sandbox, &["--upstream", &node.url(), "--gap", "refuse"]);
+    let sandbox = sandbox.with("TENURE_TOKENS", &format!("shop {token} rate=1"));
+    let (_limited, limited) = start(&sandbox, &["--upstream", &node.url()]);
     // Something of everything, so that what is told only after it has happened is told.
     node.next("eth_sendRawTransaction", Conduct::Hang);
     let sends = || {

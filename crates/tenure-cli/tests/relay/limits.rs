@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tenure_testkit::node::Conduct;
 
 use super::{call, exchange, get, node, start};
-use crate::stage::{Running, Stage, eventually};
+use crate::sandbox::{Running, Sandbox, eventually};
 
 const ECHO: &str = "test_echo";
 
@@ -37,8 +37,8 @@ fn memory(process: &Running) -> usize {
 
 #[test]
 fn health_can_be_asked_for_while_all_connections_are_held() {
-    let (node, stage) = (node(), Stage::new("relay-held"));
-    let (_relay, address) = start(&stage, &["--upstream", &node.url(), "--connections", "8"]);
+    let (node, sandbox) = (node(), Sandbox::new("relay-held"));
+    let (_relay, address) = start(&sandbox, &["--upstream", &node.url(), "--connections", "8"]);
     let mut held: Vec<_> = (0..8).map(|_| stay(&address)).collect();
     for path in ["/healthz", "/readyz", "/metrics"] {
         let answer = get(&address, path);
@@ -58,8 +58,8 @@ fn health_can_be_asked_for_while_all_connections_are_held() {
 /// A hundred that announce 4.9 MB, and send nearly all of it.
 #[test]
 fn half_sent_bodies_share_a_bounded_room() {
-    let (node, stage) = (node(), Stage::new("relay-bodies").with("TENURE_BODIES", "16"));
-    let (relay, address) = start(&stage, &["--upstream", &node.url()]);
+    let (node, sandbox) = (node(), Sandbox::new("relay-bodies").with("TENURE_BODIES", "16"));
+    let (relay, address) = start(&sandbox, &["--upstream", &node.url()]);
     let before = memory(&relay);
     let half = vec![b' '; 4_800_000];
     let mut most = 0;
@@ -88,8 +88,8 @@ fn half_sent_bodies_share_a_bounded_room() {
 
 #[test]
 fn a_body_that_is_too_long_is_refused_before_it_is_sent() {
-    let (node, stage) = (node(), Stage::new("relay-too-long"));
-    let (_relay, address) = start(&stage, &["--upstream", &node.url()]);
+    let (node, sandbox) = (node(), Sandbox::new("relay-too-long"));
+    let (_relay, address) = start(&sandbox, &["--upstream", &node.url()]);
     let answer = exchange(&address, &format!("{}{{", head(&address, 6 << 20)));
     assert!(answer.contains(r#""reason":"body_too_large""#), "{answer}");
 }
@@ -97,9 +97,10 @@ fn a_body_that_is_too_long_is_refused_before_it_is_sent() {
 /// With one connection for all, whoever is not cut off keeps everyone else out.
 #[test]
 fn who_sends_or_reads_too_slowly_is_cut_off() {
-    let (node, stage) = (node(), Stage::new("relay-slow").with("TENURE_CLIENT_WITHIN", "500ms"));
+    let (node, sandbox) =
+        (node(), Sandbox::new("relay-slow").with("TENURE_CLIENT_WITHIN", "500ms"));
     let one = ["--connections", "1", "--upstream-within", "60s"];
-    let (_relay, address) = start(&stage, &[&["--upstream", &node.url()], &one[..]].concat());
+    let (_relay, address) = start(&sandbox, &[&["--upstream", &node.url()], &one[..]].concat());
     let served = |what: &str| {
         eventually(what, || call(&address, ECHO, "[9]").contains("[9]"));
     };
@@ -143,8 +144,8 @@ fn who_sends_or_reads_too_slowly_is_cut_off() {
 
 #[test]
 fn other_methods_hear_what_there_is() {
-    let (node, stage) = (node(), Stage::new("relay-methods"));
-    let (_relay, address) = start(&stage, &["--upstream", &node.url()]);
+    let (node, sandbox) = (node(), Sandbox::new("relay-methods"));
+    let (_relay, address) = start(&sandbox, &["--upstream", &node.url()]);
     let ask = |first: &str, head: &str| {
         exchange(
             &address,
@@ -172,10 +173,10 @@ fn other_methods_hear_what_there_is() {
 
 #[test]
 fn a_page_may_ask_only_if_its_origin_is_named() {
-    let (node, stage) = (node(), Stage::new("relay-cors"));
-    let (_other, without) = start(&stage, &["--upstream", &node.url()]);
-    let stage = stage.with("TENURE_CORS", "https://app.example,https://b.example");
-    let (_relay, with) = start(&stage, &["--upstream", &node.url()]);
+    let (node, sandbox) = (node(), Sandbox::new("relay-cors"));
+    let (_other, without) = start(&sandbox, &["--upstream", &node.url()]);
+    let sandbox = sandbox.with("TENURE_CORS", "https://app.example,https://b.example");
+    let (_relay, with) = start(&sandbox, &["--upstream", &node.url()]);
     let before = |address: &str, origin: &str| {
         exchange(
             address,

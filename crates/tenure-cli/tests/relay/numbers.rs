@@ -4,12 +4,12 @@ use serde_json::Value;
 use tenure_testkit::node::Conduct;
 
 use super::{HASH, SENDER, call, get, metric, node, send, start, stop};
-use crate::stage::{Stage, eventually};
+use crate::sandbox::{Sandbox, eventually};
 
 #[test]
 fn counters_are_there_from_the_start() {
-    let (node, stage) = (node(), Stage::new("relay-zero"));
-    let (_relay, address) = start(&stage, &["--upstream", &node.url(), "--ns", "prod"]);
+    let (node, sandbox) = (node(), Sandbox::new("relay-zero"));
+    let (_relay, address) = start(&sandbox, &["--upstream", &node.url(), "--ns", "prod"]);
     let metrics = get(&address, "/metrics");
     let engine = metrics.lines().find_map(|line| line.strip_prefix("tenure_engine_up{engine=\""));
     let engine = engine.and_then(|line| line.split('"').next()).unwrap_or_default();
@@ -51,8 +51,8 @@ fn events(log: &str, event: &str) -> Vec<Value> {
 
 #[test]
 fn a_transaction_is_one_line_of_the_log() {
-    let (node, stage) = (node(), Stage::new("relay-lines").with("TENURE_LOG_FORMAT", "json"));
-    let (relay, address) = start(&stage, &["--upstream", &node.url()]);
+    let (node, sandbox) = (node(), Sandbox::new("relay-lines").with("TENURE_LOG_FORMAT", "json"));
+    let (relay, address) = start(&sandbox, &["--upstream", &node.url()]);
     assert!(send(&address).contains(HASH));
     let refused = call(&address, "eth_sendRawTransaction", r#"["0xzz"]"#);
     assert!(refused.contains("bad_params"), "{refused}");
@@ -74,9 +74,9 @@ fn a_transaction_is_one_line_of_the_log() {
 #[test]
 fn nodes_are_counted_and_their_outages_are_logged_once() {
     let (first, second) = (node(), node());
-    let stage = Stage::new("relay-nodes").with("TENURE_LOG_FORMAT", "json");
+    let sandbox = Sandbox::new("relay-nodes").with("TENURE_LOG_FORMAT", "json");
     let urls = format!("{},{}", first.url(), second.url());
-    let (relay, address) = start(&stage, &["--upstream", &urls]);
+    let (relay, address) = start(&sandbox, &["--upstream", &urls]);
     let up = |of: &str| {
         let name = format!(r#"tenure_relay_node_up{{node="127.0.0.1:{of}"}}"#);
         metric(&get(&address, "/metrics"), &name)
@@ -111,8 +111,9 @@ fn nodes_are_counted_and_their_outages_are_logged_once() {
 
 #[test]
 fn a_node_that_is_back_is_said_to_be() {
-    let (node, stage) = (node(), Stage::new("relay-node-back").with("TENURE_LOG_FORMAT", "json"));
-    let (relay, address) = start(&stage, &["--upstream", &node.url()]);
+    let (node, sandbox) =
+        (node(), Sandbox::new("relay-node-back").with("TENURE_LOG_FORMAT", "json"));
+    let (relay, address) = start(&sandbox, &["--upstream", &node.url()]);
     for _ in 0..3 {
         node.next("test_echo", Conduct::Html(502));
         call(&address, "test_echo", "[]");
@@ -127,7 +128,7 @@ fn a_node_that_is_back_is_said_to_be() {
 
 #[test]
 fn config_shows_what_the_relay_has_by_default() {
-    let ran = Stage::new("relay-config").run(&["config"]);
+    let ran = Sandbox::new("relay-config").run(&["config"]);
     let row = |name: &str| {
         let row = ran.worked().lines().find(|row| row.starts_with(name));
         let row = row.unwrap_or_else(|| panic!("{name}: {ran:?}"));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tenure_testkit::servers::{Redis, ServerError};
 
 use super::{HASH, get, metric, node, send, start, stop};
-use crate::stage::{Stage, eventually};
+use crate::sandbox::{Sandbox, eventually};
 
 #[test]
 fn an_engine_that_is_killed_is_logged_once_shown_and_answered_fast() {
@@ -22,8 +22,8 @@ type Act = fn(&Redis) -> Result<(), ServerError>;
 
 fn through_an_outage(name: &str, goes: Act, comes_back: Act) {
     let (node, redis) = (node(), Redis::build().start().unwrap());
-    let stage = Stage::new(&format!("relay-outage-{name}")).with("TENURE_URL", &redis.url());
-    let (relay, address) = start(&stage, &["--upstream", &node.url()]);
+    let sandbox = Sandbox::new(&format!("relay-outage-{name}")).with("TENURE_URL", &redis.url());
+    let (relay, address) = start(&sandbox, &["--upstream", &node.url()]);
     let gauge = format!(r#"tenure_engine_up{{engine="{}/0"}}"#, redis.url());
     let up = || metric(&get(&address, "/metrics"), &gauge);
     assert_eq!(up(), Some(1.0), "{}", get(&address, "/metrics"));

@@ -3,85 +3,85 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use crate::run::stage::{Ended, Stage, Started, until};
+use crate::run::test_env::{Ended, Started, TestEnv, until};
 
-/// A stage whose file has a second copy, `disk`, that gets only what is synced.
-fn stage() -> Stage {
-    let stage = Stage::file();
+/// A env whose file has a second copy, `disk`, that gets only what is synced.
+fn env() -> TestEnv {
+    let env = TestEnv::file();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/power_cut.c");
     let mut compiler = Command::new("cc");
-    let compiled = compiler.args(["-shared", "-fPIC", "-O", "-o"]).arg(stage.path("power_cut.so"));
+    let compiled = compiler.args(["-shared", "-fPIC", "-O", "-o"]).arg(env.path("power_cut.so"));
     assert!(compiled.arg(source).status().unwrap().success());
-    fs::create_dir(stage.path("disk")).unwrap();
-    stage
+    fs::create_dir(env.path("disk")).unwrap();
+    env
 }
 
 /// Starts `tenure` with these words on it.
-fn start(stage: &Stage, words: &[&str]) -> Started {
-    let mut command = stage.tenure(words);
-    let disk = stage.path("disk");
-    command.env("LD_PRELOAD", stage.path("power_cut.so"));
+fn start(env: &TestEnv, words: &[&str]) -> Started {
+    let mut command = env.tenure(words);
+    let disk = env.path("disk");
+    command.env("LD_PRELOAD", env.path("power_cut.so"));
     command.env("POWER_CUT_FROM", disk.parent().unwrap()).env("POWER_CUT_TO", &disk);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Started::new(command)
 }
 
 /// The power came back, and this is what the disk had: the same is asked again.
-fn after(stage: &Stage, disk: &str, words: &[&str]) -> Ended {
-    let mut command = stage.tenure(words);
-    command.env("TENURE_URL", format!("file:{}/lines.db", stage.path(disk).display()));
+fn after(env: &TestEnv, disk: &str, words: &[&str]) -> Ended {
+    let mut command = env.tenure(words);
+    command.env("TENURE_URL", format!("file:{}/lines.db", env.path(disk).display()));
     Ended::from(command.output().unwrap())
 }
 
 #[test]
 fn what_was_started_is_not_started_again_and_what_was_settled_is_replayed() {
-    let stage = stage();
+    let env = env();
     let charge = "cp -r disk started; echo >> runs; echo paid";
-    let first = start(&stage, &["once", "k", "-c", charge]).end();
+    let first = start(&env, &["once", "k", "-c", charge]).end();
     assert_eq!((first.code, &*first.out), (Some(0), "paid\n"), "{}", first.err);
-    let cut = after(&stage, "started", &["once", "k", "-c", charge]);
+    let cut = after(&env, "started", &["once", "k", "-c", charge]);
     assert_eq!(cut.code, Some(76), "cut while it ran: {}{}", cut.out, cut.err);
-    let cut = after(&stage, "disk", &["once", "k", "-c", charge]);
+    let cut = after(&env, "disk", &["once", "k", "-c", charge]);
     assert_eq!((cut.code, &*cut.out), (Some(0), "paid\n"), "cut after it: {}", cut.err);
-    assert_eq!(stage.read("runs").lines().count(), 1);
+    assert_eq!(env.read("runs").lines().count(), 1);
 }
 
 /// The same for one that did not find it free: its turn is handed to it in another's step.
 #[test]
 fn what_was_started_by_whoever_waited_is_not_started_again() {
-    let stage = stage();
+    let env = env();
     let fails = "echo >> failed; while ! [ -e go ]; do sleep 0.02; done; exit 1";
-    let first = start(&stage, &["once", "k", "-c", fails]);
-    stage.lines("failed", 1);
+    let first = start(&env, &["once", "k", "-c", fails]);
+    env.lines("failed", 1);
     let charge = "cp -r disk started; echo >> runs; echo paid";
-    let view = || stage.ask(async |tenure| tenure.once("k").inspect().await.unwrap());
+    let view = || env.ask(async |tenure| tenure.once("k").inspect().await.unwrap());
     let wait = |count| until("it waits", || view().is_some_and(|it| it.waiters.len() == count));
-    let second = start(&stage, &["once", "k", "-c", charge]);
+    let second = start(&env, &["once", "k", "-c", charge]);
     wait(1);
-    let third = start(&stage, &["once", "k", "-c", "echo >> runs"]);
+    let third = start(&env, &["once", "k", "-c", "echo >> runs"]);
     wait(2);
-    fs::write(stage.path("go"), "").unwrap();
+    fs::write(env.path("go"), "").unwrap();
     assert_eq!(first.end().code, Some(1));
     let second = second.end();
     assert_eq!((second.code, &*second.out), (Some(0), "paid\n"), "{}", second.err);
     let third = third.end();
     assert_eq!((third.code, &*third.out), (Some(0), "paid\n"), "{}", third.err);
-    let cut = after(&stage, "started", &["once", "k", "-c", charge]);
+    let cut = after(&env, "started", &["once", "k", "-c", charge]);
     assert_eq!(cut.code, Some(76), "{}{}", cut.out, cut.err);
-    assert_eq!(stage.read("runs").lines().count(), 1);
+    assert_eq!(env.read("runs").lines().count(), 1);
 }
 
 /// Whoever settled it may not have come to the disk yet: what is shown is there first.
 #[test]
 fn what_a_once_has_left_is_on_the_disk_before_it_is_shown() {
-    let stage = stage();
-    assert_eq!(start(&stage, &["once", "before", "--", "true"]).end().code, Some(0));
+    let env = env();
+    assert_eq!(start(&env, &["once", "before", "--", "true"]).end().code, Some(0));
     // This one's disk is another.
-    assert_eq!(stage.end(&["once", "k", "--", "true"]).code, Some(0));
-    let cut = after(&stage, "disk", &["show", "k"]);
+    assert_eq!(env.end(&["once", "k", "--", "true"]).code, Some(0));
+    let cut = after(&env, "disk", &["show", "k"]);
     assert_eq!(cut.code, Some(1), "it is not there yet: {}{}", cut.out, cut.err);
-    let shown = start(&stage, &["show", "k"]).end();
+    let shown = start(&env, &["show", "k"]).end();
     assert_eq!(shown.code, Some(0), "{}{}", shown.out, shown.err);
-    let cut = after(&stage, "disk", &["show", "k"]);
+    let cut = after(&env, "disk", &["show", "k"]);
     assert_eq!(cut.code, Some(0), "{}{}", cut.out, cut.err);
 }

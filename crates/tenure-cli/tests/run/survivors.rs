@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use rustix::process::{Pid, Signal, kill_process};
 use tenure_testkit::proxy::{Direction, Proxy};
 
-use crate::run::stage::{Ended, Stage, Started, lives, rounds, until};
+use crate::run::test_env::{Ended, Started, TestEnv, lives, rounds, until};
 
 on_every_engine!(
     nothing_survives_the_foreground,
@@ -52,15 +52,15 @@ struct Scene {
     pids: Vec<Pid>,
 }
 
-fn scene(stage: &Stage, url: &str, times: [&str; 2]) -> Scene {
-    let _ = fs::remove_file(stage.path("pids"));
+fn scene(env: &TestEnv, url: &str, times: [&str; 2]) -> Scene {
+    let _ = fs::remove_file(env.path("pids"));
     let [ttl, kill_after] = times;
-    let mut command = stage.tenure(&["run", "-t", ttl, "-k", kill_after, "x", "-c", HOLDER]);
+    let mut command = env.tenure(&["run", "-t", ttl, "-k", kill_after, "x", "-c", HOLDER]);
     command.env("TENURE_URL", url).stderr(std::process::Stdio::piped());
     let holder = Started::new(command);
-    let pids = stage.pids("pids", PROCESSES);
-    let next = stage.start(&["run", "x", "-c", NEXT]);
-    until("the next one waits", || stage.waiters("x") == 1);
+    let pids = env.pids("pids", PROCESSES);
+    let next = env.start(&["run", "x", "-c", NEXT]);
+    until("the next one waits", || env.waiters("x") == 1);
     assert!(pids.iter().all(|pid| lives(*pid)));
     Scene { holder, next, pids }
 }
@@ -72,18 +72,18 @@ fn none_seen(next: Started, round: usize) {
     assert_eq!((code, &*out), (Some(0), ""), "round {round}: survivors\n{err}");
 }
 
-fn nothing_survives_the_foreground(stage: &Stage) {
+fn nothing_survives_the_foreground(env: &TestEnv) {
     for round in 0..rounds() {
-        let Scene { holder, next, pids } = scene(stage, &stage.url, ["20s", "150ms"]);
+        let Scene { holder, next, pids } = scene(env, &env.url, ["20s", "150ms"]);
         holder.signal(Signal::KILL);
         none_seen(next, round);
         assert!(!pids.iter().any(|pid| lives(*pid)));
     }
 }
 
-fn nothing_survives_the_supervisor(stage: &Stage) {
+fn nothing_survives_the_supervisor(env: &TestEnv) {
     for round in 0..rounds() {
-        let Scene { holder, next, pids } = scene(stage, &stage.url, ["2s", "150ms"]);
+        let Scene { holder, next, pids } = scene(env, &env.url, ["2s", "150ms"]);
         kill_process(holder.supervisor(), Signal::KILL).unwrap();
         let ended = holder.end();
         assert!(!pids.iter().any(|pid| lives(*pid)), "round {round}: when the foreground ends");
@@ -98,9 +98,9 @@ fn nothing_survives_the_supervisor(stage: &Stage) {
 }
 
 /// `killall -9`, as far as it goes by name.
-fn nothing_survives_the_foreground_and_the_supervisor(stage: &Stage) {
+fn nothing_survives_the_foreground_and_the_supervisor(env: &TestEnv) {
     for round in 0..rounds() * 2 {
-        let Scene { holder, next, pids } = scene(stage, &stage.url, ["2s", "150ms"]);
+        let Scene { holder, next, pids } = scene(env, &env.url, ["2s", "150ms"]);
         let (foreground, supervisor) = (holder.pid(), holder.supervisor());
         let both = if round % 2 == 0 { [foreground, supervisor] } else { [supervisor, foreground] };
         both.iter().for_each(|pid| kill_process(*pid, Signal::KILL).unwrap());
@@ -110,9 +110,9 @@ fn nothing_survives_the_foreground_and_the_supervisor(stage: &Stage) {
 }
 
 /// Nobody is left to end the command but the next holder.
-fn nothing_survives_all_that_could_end_it(stage: &Stage) {
+fn nothing_survives_all_that_could_end_it(env: &TestEnv) {
     for round in 0..rounds() * 2 {
-        let Scene { holder, next, pids } = scene(stage, &stage.url, ["2s", "150ms"]);
+        let Scene { holder, next, pids } = scene(env, &env.url, ["2s", "150ms"]);
         let mut all = [holder.guard(), holder.pid(), holder.supervisor()];
         all.rotate_left(round % 3);
         all.iter().for_each(|pid| kill_process(*pid, Signal::KILL).unwrap());
@@ -126,18 +126,18 @@ fn nothing_survives_all_that_could_end_it(stage: &Stage) {
     }
 }
 
-fn nothing_survives_a_supervisor_that_stands_still_without_a_foreground(stage: &Stage) {
+fn nothing_survives_a_supervisor_that_stands_still_without_a_foreground(env: &TestEnv) {
     for round in 0..rounds().div_ceil(5) {
-        let Scene { holder, next, .. } = scene(stage, &stage.url, ["2s", "300ms"]);
+        let Scene { holder, next, .. } = scene(env, &env.url, ["2s", "300ms"]);
         kill_process(holder.supervisor(), Signal::STOP).unwrap();
         holder.signal(Signal::KILL);
         none_seen(next, round);
     }
 }
 
-fn nothing_survives_a_supervisor_that_stands_still(stage: &Stage) {
+fn nothing_survives_a_supervisor_that_stands_still(env: &TestEnv) {
     for round in 0..rounds().div_ceil(5) {
-        let Scene { holder, next, .. } = scene(stage, &stage.url, ["2s", "300ms"]);
+        let Scene { holder, next, .. } = scene(env, &env.url, ["2s", "300ms"]);
         let supervisor = holder.supervisor();
         kill_process(supervisor, Signal::STOP).unwrap();
         none_seen(next, round);
@@ -147,12 +147,12 @@ fn nothing_survives_a_supervisor_that_stands_still(stage: &Stage) {
     }
 }
 
-fn nothing_survives_a_supervisor_that_is_stopped_when_the_command_has_just_begun(stage: &Stage) {
+fn nothing_survives_a_supervisor_that_is_stopped_when_the_command_has_just_begun(env: &TestEnv) {
     let line = "kill -STOP $PPID; echo $$ >> pids; exec sleep 600";
     let names: Vec<_> = (0..12).map(|number| format!("x{number}")).collect();
-    let start = |name: &String| stage.start(&["run", "-t", "2s", "-k", "100ms", name, "-c", line]);
+    let start = |name: &String| env.start(&["run", "-t", "2s", "-k", "100ms", name, "-c", line]);
     let holders: Vec<_> = names.iter().map(start).collect();
-    let commands = stage.pids("pids", holders.len());
+    let commands = env.pids("pids", holders.len());
     until("the commands are gone", || !commands.iter().any(|pid| lives(*pid)));
     for holder in holders {
         let ended = holder.end();
@@ -160,9 +160,9 @@ fn nothing_survives_a_supervisor_that_is_stopped_when_the_command_has_just_begun
     }
 }
 
-fn the_command_dies_with_the_supervisor_even_if_nobody_is_there_to_see_it(stage: &Stage) {
-    let holder = stage.start(&["run", "x", "--", "sh", "-c", "echo $$ > pid; exec sleep 600"]);
-    let command = stage.pids("pid", 1)[0];
+fn the_command_dies_with_the_supervisor_even_if_nobody_is_there_to_see_it(env: &TestEnv) {
+    let holder = env.start(&["run", "x", "--", "sh", "-c", "echo $$ > pid; exec sleep 600"]);
+    let command = env.pids("pid", 1)[0];
     holder.signal(Signal::STOP);
     kill_process(holder.supervisor(), Signal::KILL).unwrap();
     until("the command is gone", || !lives(command));
@@ -172,11 +172,11 @@ fn the_command_dies_with_the_supervisor_even_if_nobody_is_there_to_see_it(stage:
 /// its clock, and the holder must be gone before by its own.
 #[test]
 fn nothing_survives_a_hold_that_cannot_be_renewed() {
-    let stage = Stage::redis();
+    let env = TestEnv::redis();
     for round in 0..rounds().div_ceil(3) {
-        let proxy = Proxy::start(stage.redis.as_ref().unwrap().port()).unwrap();
+        let proxy = Proxy::start(env.redis.as_ref().unwrap().port()).unwrap();
         let url = format!("redis://127.0.0.1:{}", proxy.port());
-        let Scene { holder, next, .. } = scene(&stage, &url, ["1500ms", "400ms"]);
+        let Scene { holder, next, .. } = scene(&env, &url, ["1500ms", "400ms"]);
         match round % 3 {
             0 => proxy.swallow(Direction::Upstream),
             1 => proxy.swallow(Direction::Downstream),
@@ -200,29 +200,29 @@ while ! [ -s pid ]; do sleep 0.02; done
 exit 3
 "#;
 
-fn what_is_left_running_is_waited_for_and_named(stage: &Stage) {
-    let holder = stage.start(&["run", "x", "-c", LEAVES]);
-    let left = stage.pids("pid", 1)[0];
-    let next = stage.start(&["run", "x", "-c", "cat ended"]);
-    until("the next one waits", || stage.waiters("x") == 1);
+fn what_is_left_running_is_waited_for_and_named(env: &TestEnv) {
+    let holder = env.start(&["run", "x", "-c", LEAVES]);
+    let left = env.pids("pid", 1)[0];
+    let next = env.start(&["run", "x", "-c", "cat ended"]);
+    until("the next one waits", || env.waiters("x") == 1);
     let mut remark = String::new();
     let mut holder = holder;
     let mut errors = BufReader::new(holder.child().stderr.take().unwrap());
     errors.read_line(&mut remark).unwrap();
     let named = format!("the lock stays held for the processes it left running: {left} sh");
     assert!(remark.contains(&named), "{remark}");
-    assert_eq!((stage.holders("x"), stage.waiters("x")), (1, 1));
-    fs::write(stage.path("go"), "").unwrap();
+    assert_eq!((env.holders("x"), env.waiters("x")), (1, 1));
+    fs::write(env.path("go"), "").unwrap();
     assert_eq!(holder.end().code, Some(3), "the command's own");
     let ended = next.end();
     assert_eq!((ended.code, &*ended.out), (Some(0), "done\n"), "{}", ended.err);
     // A signal reaches it, too.
-    fs::remove_file(stage.path("go")).unwrap();
-    fs::remove_file(stage.path("pid")).unwrap();
-    let mut command = stage.tenure(&["elect", "x", "-c", LEAVES]);
+    fs::remove_file(env.path("go")).unwrap();
+    fs::remove_file(env.path("pid")).unwrap();
+    let mut command = env.tenure(&["elect", "x", "-c", LEAVES]);
     command.stderr(std::process::Stdio::piped());
     let mut holder = Started::new(command);
-    let left = stage.pids("pid", 1)[0];
+    let left = env.pids("pid", 1)[0];
     let mut errors = BufReader::new(holder.child().stderr.take().unwrap()).lines();
     errors.find(|line| line.as_ref().unwrap().contains("left running")).unwrap().unwrap();
     holder.signal(Signal::TERM);
@@ -230,39 +230,39 @@ fn what_is_left_running_is_waited_for_and_named(stage: &Stage) {
     assert!(!lives(left));
 }
 
-fn what_is_left_running_is_ended_if_that_is_asked_for(stage: &Stage) {
+fn what_is_left_running_is_ended_if_that_is_asked_for(env: &TestEnv) {
     let line = "trap '' TERM; sh -c 'echo $$ > pid; exec sleep 600' >/dev/null 2>&1 & \
                 while ! [ -s pid ]; do sleep 0.02; done; exit 3";
     for verb in ["run", "elect", "once"] {
-        let _ = fs::remove_file(stage.path("pid"));
+        let _ = fs::remove_file(env.path("pid"));
         let words = [verb, "--leftovers", "end", "-k", "200ms", "x", "-c", line];
-        assert_eq!(stage.end(&words).code, Some(3), "{verb}: the command's own");
-        assert!(!lives(stage.pids("pid", 1)[0]), "{verb}");
+        assert_eq!(env.end(&words).code, Some(3), "{verb}: the command's own");
+        assert!(!lives(env.pids("pid", 1)[0]), "{verb}");
     }
     let line = "echo early; (sleep 0.5; echo late; echo >> runs) & exit 0";
     for _ in 0..2 {
-        let ended = stage.end(&["once", "y", "-c", line]);
+        let ended = env.end(&["once", "y", "-c", line]);
         assert_eq!((ended.code, &*ended.out), (Some(0), "early\nlate\n"), "{}", ended.err);
     }
-    assert_eq!(stage.read("runs").lines().count(), 1);
+    assert_eq!(env.read("runs").lines().count(), 1);
 }
 
 /// By a flag, or because it began a session of its own, as daemons do.
-fn what_is_left_running_on_purpose_is_left_alone(stage: &Stage) {
+fn what_is_left_running_on_purpose_is_left_alone(env: &TestEnv) {
     let sleep = "sh -c 'echo $$ > pid; exec sleep 600' >/dev/null 2>&1 & \
                  while ! [ -s pid ]; do sleep 0.02; done";
     let daemon = format!("setsid {sleep}");
     for words in
         [["run", "--leftovers", "allow", "x", "-c", sleep], ["run", "-t", "5s", "x", "-c", &daemon]]
     {
-        assert_eq!(stage.end(&words).code, Some(0));
-        let left = stage.pids("pid", 1)[0];
+        assert_eq!(env.end(&words).code, Some(0));
+        let left = env.pids("pid", 1)[0];
         assert!(lives(left), "it ended by itself, and what it started is its own affair");
-        assert!(stage.view("x").is_none());
+        assert!(env.view("x").is_none());
         // Nor does the next one end it.
-        assert_eq!(stage.end(&["run", "x", "--", "true"]).code, Some(0));
+        assert_eq!(env.end(&["run", "x", "--", "true"]).code, Some(0));
         assert!(lives(left));
         kill_process(left, Signal::KILL).unwrap();
-        fs::remove_file(stage.path("pid")).unwrap();
+        fs::remove_file(env.path("pid")).unwrap();
     }
 }

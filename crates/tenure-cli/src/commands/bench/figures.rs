@@ -2,10 +2,10 @@
 
 use tenure_measure::figures::{Stamps, jain};
 
-/// What some contenders did until a moment.
+/// What the contenders did until a certain time.
 pub(super) struct Contest {
-    /// Every acquisition, by grant, with who it was. Those that were asked for in time are all there,
-    /// also if they were served after the end.
+    /// Every acquisition in the order of grants, with its contender. Includes those that were requested in time
+    /// but served after the end.
     all: Vec<(usize, Stamps)>,
     contenders: usize,
     end: u64,
@@ -26,41 +26,42 @@ impl Contest {
         &self.all[..count]
     }
 
-    /// How many acquisitions there were.
+    /// The number of acquisitions.
     pub(super) fn acquisitions(&self) -> usize {
         self.in_time().len()
     }
 
-    /// How often it went from one to another.
+    /// How often the lock went from one contender to another.
     pub(super) fn hand_overs(&self) -> usize {
         self.in_time().windows(2).filter(|pair| pair[0].0 != pair[1].0).count()
     }
 
-    /// How many began before the one before them had ended. There must be none.
+    /// How many began before the previous one had ended. There must be none.
     pub(super) fn overlaps(&self) -> usize {
         self.all.windows(2).filter(|pair| pair[1].1.granted < pair[0].1.leaving).count()
     }
 
-    /// How evenly it was shared out.
+    /// How evenly the lock was shared.
     pub(super) fn fairness(&self) -> f64 {
         let mut counts = vec![0; self.contenders];
         self.in_time().iter().for_each(|(who, _)| counts[*who] += 1);
         jain(&counts)
     }
 
-    /// The longest that anyone waited, in nanoseconds.
+    /// The longest wait, in nanoseconds.
     pub(super) fn longest_wait(&self) -> u64 {
         let waits = self.all.iter().map(|(_, stamps)| stamps.granted - stamps.asked);
         waits.max().unwrap_or(0)
     }
 
-    /// From each release to the next grant of one who was waiting by then, sorted, in nanoseconds.
+    /// From each release to the next grant of a contender that was waiting by then, sorted, in nanoseconds.
     ///
-    /// That it waited is what makes it a hand-off: with a lock that has no line, the one who releases
-    /// is often back first, and those who wait go on waiting.
+    /// Only a contender that was waiting counts as a hand-off: with a lock that has no line, the one that releases
+    /// is often back first, and those that wait keep waiting.
     pub(super) fn hand_offs(&self) -> Vec<u64> {
         let mut times: Vec<u64> = Vec::with_capacity(self.all.len());
-        // What each of them has next. Only that can be a hand-off: they ask again later still.
+        // The next acquisition of each contender. Only that can be a hand-off: later ones were requested later
+        // still.
         let mut next: Vec<Option<&Stamps>> = vec![None; self.contenders];
         for (who, released) in self.all.iter().rev() {
             let waited = next.iter().flatten().filter(|next| next.asked < released.leaving);
@@ -87,7 +88,7 @@ mod tests {
         let b = vec![stamps(5, 23, 40), stamps(41, 110, 120)];
         let contest = Contest::new(&[a, b], 100);
         assert_eq!((contest.acquisitions(), contest.hand_overs(), contest.overlaps()), (3, 2, 0));
-        // 20 to 23, 40 to 45, 50 to 110: that was asked for in time, although it came late.
+        // 20 to 23, 40 to 45, 50 to 110: the last was requested in time, although it came late.
         assert_eq!(contest.hand_offs(), [3, 5, 60]);
         assert_eq!(contest.longest_wait(), 69);
     }

@@ -22,13 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Which lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
-    /// This library, on the engine that the URL names.
+    /// This library, on the engine of the URL.
     Tenure,
-    /// What it is compared with.
+    /// The lock for comparison.
     Naive,
 }
 
-/// A lock of either kind, connected. Clones share the connection.
+/// A connected lock of either kind. Clones share the connection.
 #[derive(Clone)]
 pub(super) struct Lock {
     settings: Arc<Settings>,
@@ -51,7 +51,7 @@ pub(super) enum Held {
 }
 
 impl Lock {
-    /// Connects. What is held lasts for `ttl` without renewal.
+    /// Connects. A hold lasts for `ttl` without renewal.
     pub(super) async fn connect(
         which: Which,
         settings: &Arc<Settings>,
@@ -73,7 +73,7 @@ impl Lock {
         Ok(Lock { settings: settings.clone(), kind, ttl })
     }
 
-    /// One for another task: of the naive kind it has a connection of its own.
+    /// A lock for another task. A naive one has its own connection.
     pub(super) async fn another(&self) -> Result<Lock, Failure> {
         match self.kind {
             Kind::Tenure(_) => Ok(self.clone()),
@@ -81,7 +81,7 @@ impl Lock {
         }
     }
 
-    /// Which one it is.
+    /// The kind of the lock.
     pub(super) fn which(&self) -> Which {
         match self.kind {
             Kind::Tenure(_) => Which::Tenure,
@@ -89,7 +89,7 @@ impl Lock {
         }
     }
 
-    /// The library's own, if it is that.
+    /// The library's handle, if it is that kind.
     pub(super) fn tenure(&self) -> Option<&Tenure> {
         match &self.kind {
             Kind::Tenure(tenure) => Some(tenure),
@@ -125,10 +125,10 @@ impl Lock {
         }
     }
 
-    /// Acquires and releases again and again until a moment, but at most so many times.
+    /// Acquires and releases repeatedly until `end`, but at most `most` times.
     ///
-    /// Whoever still waits at the end is served: a claim that was dropped while its request was on its
-    /// way would be remembered for a minute.
+    /// A request that still waits at the end is served: the engine would remember a claim that was dropped while its
+    /// request was on its way for a minute.
     pub(super) async fn go_round(
         &self,
         name: &str,
@@ -151,7 +151,7 @@ impl Lock {
         Ok(all)
     }
 
-    /// How many commands the engine has carried out, where it can tell.
+    /// How many commands the engine has executed, if it can tell.
     pub(super) async fn commands(&self) -> Option<u64> {
         match &self.kind {
             Kind::Tenure(_) => None,
@@ -159,7 +159,7 @@ impl Lock {
         }
     }
 
-    /// Waits until everything that was let go of has left.
+    /// Waits until everything has been released.
     pub(super) async fn close(&self) {
         if let Kind::Tenure(tenure) = &self.kind {
             // What is not answered by then ends with its ttl.
@@ -168,7 +168,7 @@ impl Lock {
     }
 }
 
-/// What is measured is the lock, not what the URL asks for by default.
+/// Measures the lock itself, without the defaults of the URL.
 fn options(tenure: &Tenure, ttl: Duration) -> Options {
     let mut options = tenure.defaults();
     options.ttl = ttl;

@@ -1,8 +1,8 @@
 //! The lock that people write by hand: `SET NX PX`, a script that deletes by owner, another try after
-//! 100 ms. No line, no fence, no renewal. It is here to compare with, over the plainest of connections.
+//! 100 ms. No line, no fence, no renewal. It is here for comparison, over the simplest possible connection.
 //!
-//! The benchmarks in `bench/` use the `redis` crate for their baselines. This does not: it would add about fifty crates
-//! to every build of the command, for the four commands that are sent here.
+//! The benchmarks in `bench/` use the `redis` crate for their baselines. This does not: it would add about fifty
+//! crates to every build of the command, for the four commands that are sent here.
 
 use std::fmt;
 use std::io;
@@ -16,14 +16,14 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
-/// How long between two tries.
+/// The time between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest answer that is read: INFO has some kilobytes.
 const LONGEST: usize = 1 << 20;
 
-/// A connection, and what makes an owner.
+/// A connection, and a prefix for owners.
 pub(super) struct Naive {
     connection: Mutex<Connection>,
     ttl: Duration,
@@ -31,13 +31,13 @@ pub(super) struct Naive {
 }
 
 impl Naive {
-    /// Connects to the server that the URL names.
+    /// Connects to the server of the URL.
     pub(super) async fn connect(url: &str, ttl: Duration) -> Result<Naive, Trouble> {
         let connection = timeout(PATIENCE, Connection::open(url)).await.map_err(|_| slow())??;
         Ok(Naive { connection: Mutex::new(connection), ttl, count: AtomicU64::new(0) })
     }
 
-    /// Tries until it is free; says who owns it then.
+    /// Tries until it is free. Returns the owner.
     pub(super) async fn acquire(&self, name: &str) -> Result<String, Trouble> {
         loop {
             if let Some(owner) = self.try_acquire(name).await? {
@@ -59,7 +59,7 @@ impl Naive {
         self.ask(&["EVAL", include_str!("naive.lua"), "1", name, owner]).await.map(drop)
     }
 
-    /// How many commands the server has carried out, of all its clients.
+    /// How many commands the server has executed, from all of its clients.
     pub(super) async fn commands(&self) -> Result<u64, Trouble> {
         let info = self.ask(&["INFO", "stats"]).await?.unwrap_or_default();
         let mut lines = info.lines();
@@ -120,7 +120,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends a command. Of what can come back it knows what its few commands are answered with.
+    /// Sends a command. Only parses the kinds of replies that its few commands have.
     async fn ask(&mut self, words: &[&str]) -> Result<Option<String>, Trouble> {
         let mut request = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
@@ -151,7 +151,7 @@ impl Connection {
     }
 }
 
-/// The password in a URL, decoded. The library keeps the one it read to itself.
+/// The password in a URL, decoded. The library does not expose the one it has read.
 fn password(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;

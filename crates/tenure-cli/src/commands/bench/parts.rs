@@ -1,4 +1,4 @@
-//! What is measured, part by part. Each has a name of its own and leaves nothing behind.
+//! The parts of the benchmark. Each has its own name and leaves nothing behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use tenure_measure::figures::{Stamps, percentile};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::crew::{Crew, Role, Task};
 use super::figures::Contest;
 use super::lock::{Lock, Which};
+use super::processes::{Processes, Role, Task};
 use super::report::Figure;
 use super::worker::MOST;
 use crate::args::Part;
@@ -18,21 +18,21 @@ use crate::engine;
 use crate::failure::{Failure, INTERNAL};
 use crate::settings::Settings;
 
-/// How long what is held lasts without renewal, should everything end at once.
+/// How long holds last without renewal, in case everything is killed.
 pub(super) const TTL: Duration = Duration::from_secs(10);
 /// The same for a holder that is to be killed.
 const SHORT_TTL: Duration = Duration::from_secs(1);
 /// The most pairs that are measured.
 const MOST_PAIRS: usize = 1_000_000;
-/// How many tasks have a name of their own.
+/// The number of tasks with their own names.
 const TASKS: usize = 64;
-/// How many processes want one name, or wait.
+/// The number of processes that want one name, or wait.
 const PROCESSES: usize = 4;
-/// How many wait.
+/// The number of waiters.
 const WAITERS: usize = 200;
-/// How long they may take to stand in line.
+/// How long they may take to join the line.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What belongs to standing up in line is over after this.
+/// After this, the work of joining the line is over.
 const SETTLED: Duration = Duration::from_millis(500);
 /// The most holders that are killed.
 const MOST_KILLED: usize = 20;
@@ -40,19 +40,19 @@ const MOST_KILLED: usize = 20;
 /// Tasks of this process, and what they saw.
 type Tasks = JoinSet<Result<Vec<Stamps>, Failure>>;
 
-/// What all parts share. It outlives a part that was given up, so that what that began can be ended.
+/// What all parts share. It outlives a part that was given up, so that what that started can be ended.
 pub(super) struct Scene {
     pub(super) settings: Arc<Settings>,
     /// How long a part takes.
     pub(super) length: Duration,
     /// Whether other processes can use the same engine.
     pub(super) shared: bool,
-    /// What all names begin with.
+    /// The prefix of all names.
     pub(super) space: String,
     names: usize,
-    crew: Crew,
+    processes: Processes,
     tasks: Tasks,
-    /// Where the engine's own count of commands comes from, if there is one.
+    /// The source of the engine's own count of commands, if there is one.
     pub(super) counter: Option<Lock>,
 }
 
@@ -60,11 +60,11 @@ impl Scene {
     pub(super) fn new(settings: Arc<Settings>, length: Duration, counter: Option<Lock>) -> Scene {
         let shared = settings.address.scheme() != Some("memory");
         let space = settings.full_name(&format!("tenure-bench/{:016x}", super::random()));
-        let (crew, tasks) = (Crew::default(), Tasks::new());
-        Scene { settings, length, shared, space, names: 0, crew, tasks, counter }
+        let (processes, tasks) = (Processes::default(), Tasks::new());
+        Scene { settings, length, shared, space, names: 0, processes, tasks, counter }
     }
 
-    /// Measures a part; `None` if there is nothing to measure on this engine.
+    /// Measures a part; `None` if this engine has nothing to measure.
     pub(super) async fn measure(
         &mut self,
         part: Part,
@@ -82,10 +82,10 @@ impl Scene {
         figures.map(Some)
     }
 
-    /// Ends everything that was begun.
+    /// Ends everything that was started.
     pub(super) async fn end(&mut self) {
         self.tasks.shutdown().await;
-        self.crew.end().await;
+        self.processes.end().await;
     }
 
     fn name(&mut self) -> String {
@@ -97,7 +97,7 @@ impl Scene {
         Task { role, lock: lock.which(), ttl: TTL, many: 1, name: name.to_owned() }
     }
 
-    /// What all tasks of this process saw, one list each.
+    /// The stamps of all tasks of this process, one list each.
     async fn seen(&mut self) -> Result<Vec<Vec<Stamps>>, Failure> {
         let mut all = Vec::new();
         while let Some(seen) = self.tasks.join_next().await {
@@ -109,7 +109,7 @@ impl Scene {
         Ok(all)
     }
 
-    /// Some tasks acquire and release, each its own name.
+    /// Some tasks acquire and release, each with its own name.
     async fn go_round(&mut self, lock: &Lock, tasks: usize) -> Result<Vec<Figure>, Failure> {
         let mut locks = Vec::new();
         for _ in 0..tasks {
@@ -141,7 +141,7 @@ impl Scene {
             true => self.contend_in_processes(lock, &name).await?,
             false => self.contend_in_tasks(lock, &name).await?,
         };
-        // Where the most was reached, it was over before its time.
+        // If the largest number was reached, it ended early.
         let last = seen.iter().flatten().map(|stamps| stamps.leaving).max().unwrap_or(end);
         let end = end.min(last);
         let contest = Contest::new(&seen, end);
@@ -169,7 +169,7 @@ impl Scene {
         ])
     }
 
-    /// What each contender saw, from when to when.
+    /// The stamps of each contender, and when it started and ended.
     async fn contend_in_processes(
         &mut self,
         lock: &Lock,
@@ -177,19 +177,19 @@ impl Scene {
     ) -> Result<(Vec<Vec<Stamps>>, u64, u64), Failure> {
         let task = self.task(Role::Contend, lock, name);
         for _ in 0..PROCESSES {
-            self.crew.start(&task, &self.settings).await?;
+            self.processes.start(&task, &self.settings).await?;
         }
-        for worker in self.crew.all() {
+        for worker in self.processes.all() {
             worker.hear("ready").await?;
         }
         let began = clock::now();
         let end = clock::after(self.length);
-        for worker in self.crew.all() {
+        for worker in self.processes.all() {
             worker.tell(&format!("go\t{end}")).await?;
         }
         sleep(clock::until(end)).await;
         let mut seen = Vec::new();
-        for worker in self.crew.all() {
+        for worker in self.processes.all() {
             let count = usize::try_from(worker.hear_number("stamps").await?).unwrap_or(0);
             let bytes = worker.bytes(count.min(MOST) * Stamps::BYTES).await?;
             seen.push(Stamps::read(&bytes));
@@ -219,9 +219,9 @@ impl Scene {
             let each = WAITERS / PROCESSES;
             let task = Task { many: each, ..self.task(Role::Wait, lock, &name) };
             for _ in 0..PROCESSES {
-                self.crew.start(&task, &self.settings).await?;
+                self.processes.start(&task, &self.settings).await?;
             }
-            for worker in self.crew.all() {
+            for worker in self.processes.all() {
                 worker.hear("joined").await?;
             }
         } else {
@@ -253,13 +253,13 @@ impl Scene {
         Ok(figures)
     }
 
-    /// The CPU's time that those who wait have had so far.
+    /// The CPU time that the waiters have used so far.
     async fn cpu(&mut self) -> Result<u64, Failure> {
         if !self.shared {
             return Ok(clock::cpu());
         }
         let mut sum = 0;
-        for worker in self.crew.all() {
+        for worker in self.processes.all() {
             worker.tell("cpu").await?;
             sum += worker.hear_number("cpu").await?;
         }
@@ -270,7 +270,7 @@ impl Scene {
         self.counter.as_ref()?.commands().await
     }
 
-    /// Waits until so many stand in line. The naive lock has no line: there nobody can tell.
+    /// Waits until this many are in line. The naive lock has no line, so nobody can tell.
     async fn in_line(&self, lock: &Lock, name: &str, waiters: usize) -> Result<(), Failure> {
         let Some(tenure) = lock.tenure() else { return Ok(()) };
         let began = Instant::now();
@@ -290,7 +290,7 @@ impl Scene {
         }
     }
 
-    /// Holders are killed, one after the other, while someone waits.
+    /// Kills holders, one after the other, while someone waits.
     async fn recovery(&mut self, lock: &Lock) -> Result<Vec<Figure>, Failure> {
         let over = Instant::now() + self.length;
         let mut times = Vec::new();
@@ -298,16 +298,16 @@ impl Scene {
             let name = self.name();
             let task =
                 |scene: &Scene, role| Task { ttl: SHORT_TTL, ..scene.task(role, lock, &name) };
-            let holder = self.crew.start(&task(self, Role::Hold), &self.settings).await?;
-            self.crew[holder].hear("held").await?;
-            let next = self.crew.start(&task(self, Role::Wait), &self.settings).await?;
-            self.crew[next].hear("joined").await?;
+            let holder = self.processes.start(&task(self, Role::Hold), &self.settings).await?;
+            self.processes[holder].hear("held").await?;
+            let next = self.processes.start(&task(self, Role::Wait), &self.settings).await?;
+            self.processes[next].hear("joined").await?;
             self.in_line(lock, &name, 1).await?;
             let killed = clock::now();
-            self.crew[holder].kill().await;
-            let granted = self.crew[next].hear_number("granted").await?;
+            self.processes[holder].kill().await;
+            let granted = self.processes[next].hear_number("granted").await?;
             times.push(granted.saturating_sub(killed));
-            self.crew.end().await;
+            self.processes.end().await;
         }
         times.sort_unstable();
         let ttl = u64::try_from(SHORT_TTL.as_nanos()).unwrap_or(0);

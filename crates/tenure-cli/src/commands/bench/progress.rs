@@ -1,4 +1,4 @@
-//! A bar on standard error that says how far a run is, where that is a terminal.
+//! A progress bar on standard error, if that is a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -10,19 +10,19 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// How many characters the bar has.
 const WIDTH: usize = 24;
 
-/// A bar. Dropping it takes it off the screen.
+/// A progress bar. Dropping it removes it from the screen.
 pub(super) struct Progress {
     thread: Option<(Sender<String>, JoinHandle<()>)>,
 }
 
 impl Progress {
-    /// A bar for so many steps, each of about this length; none where nobody would see it.
+    /// A bar for this many steps, each of about this length; none if nobody would see it.
     pub(super) fn start(steps: usize, length: Duration, quiet: bool) -> Progress {
         if quiet || !io::stderr().is_terminal() {
             return Progress { thread: None };
         }
         let (next, steps_to_come) = channel::<String>();
-        // A thread, so that what is measured does not draw.
+        // A thread, so that the measured code does not draw.
         let thread = std::thread::spawn(move || {
             let (mut step, mut began, mut done) = (String::new(), Instant::now(), 0);
             loop {
@@ -41,7 +41,7 @@ impl Progress {
         Progress { thread: Some((next, thread)) }
     }
 
-    /// The next step begins.
+    /// Starts the next step.
     pub(super) fn step(&self, what: &str) {
         if let Some((next, _)) = &self.thread {
             // Without the thread there is no bar, and nothing depends on it.
@@ -67,7 +67,7 @@ fn bar(done: f64, steps: usize, what: &str) -> String {
 }
 
 fn draw(line: &str) {
-    // From the beginning of the line, and what was there is wiped out.
+    // From the start of the line, erasing what was there.
     let _ = io::stderr().write_all(format!("\r\x1b[K{line}").as_bytes());
 }
 

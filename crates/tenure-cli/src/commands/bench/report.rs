@@ -1,4 +1,4 @@
-//! What was measured, as a table for people and as objects for programs.
+//! The results, as a table for people and as objects for programs.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -31,13 +31,13 @@ impl Figure {
         Figure { key, label, value: value as f64, unit: Unit::Count }
     }
 
-    /// So many in so many nanoseconds.
+    /// A count divided by a time in nanoseconds.
     pub(super) fn rate(key: &'static str, label: &'static str, count: usize, nanos: u64) -> Figure {
         let value = if nanos == 0 { 0.0 } else { count as f64 / (nanos as f64 / 1e9) };
         Figure { key, label, value, unit: Unit::Rate }
     }
 
-    /// So many nanoseconds.
+    /// A time in nanoseconds.
     pub(super) fn time(key: &'static str, label: &'static str, nanos: u64) -> Figure {
         Figure { key, label, value: nanos as f64, unit: Unit::Time }
     }
@@ -50,7 +50,7 @@ impl Figure {
         Figure { key, label, value, unit: Unit::Percent }
     }
 
-    /// Whether it is this one, and not zero.
+    /// Whether it has this key, and is not zero.
     pub(super) fn is_some(&self, key: &str) -> bool {
         self.key == key && self.value > 0.0
     }
@@ -79,7 +79,7 @@ impl Figure {
     }
 }
 
-/// What was measured of one part, or why it was not.
+/// The results of one part, or why there are none.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) part: Part,
@@ -128,7 +128,7 @@ impl Measured {
     }
 }
 
-/// Prints the table, with what has to be said about it.
+/// Prints the table, with its notes.
 pub(super) fn print(
     all: &[Measured],
     heading: &str,
@@ -144,7 +144,7 @@ pub(super) fn print(
     table::print(&rows, paint, out)?;
     let mut said: Option<&str> = None;
     for (why, part) in all.iter().filter_map(|one| Some((one.left_out.as_deref()?, one.part))) {
-        // What holds for all parts is said once.
+        // A note that applies to all parts is printed once.
         if said != Some(why) {
             writeln!(out, "{}: {}", part.name(), clean(why))?;
         }
@@ -153,7 +153,7 @@ pub(super) fn print(
     Ok(())
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with separated thousands.
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();

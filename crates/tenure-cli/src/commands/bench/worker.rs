@@ -1,4 +1,4 @@
-//! A process of a run, as it sees itself. [`crew`](super::crew) has what is said to it and by it.
+//! A process of a run, from its own point of view. [`processes`](super::processes) has the orders and answers.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::crew::{Role, Task, failed_line};
 use super::lock::{Held, Lock};
+use super::processes::{Role, Task, failed_line};
 use crate::failure::{Exit, Failure, INTERNAL, OK, Stop};
 use crate::settings::Settings;
 use crate::signals;
 
-/// No worker lives longer, whatever happens to it.
+/// No worker lives longer than this.
 const LIFE: Duration = Duration::from_secs(180);
-/// The most acquisitions of one contender.
+/// The largest number of acquisitions of one contender.
 pub(super) const MOST: usize = 250_000;
 
-/// Waiters and holders, with the moment of their grant.
+/// Waiters and holders, with the time of their grant.
 type Waiters = JoinSet<Result<(u64, Held), Failure>>;
 
-/// Does what standard input says, until that closes or someone asks this process to end.
+/// Follows the orders on standard input, until that closes or this process is asked to end.
 pub(super) async fn run(settings: &Settings, out: &mut dyn Write) -> Result<Exit, Stop> {
     let (close, closed) = oneshot::channel();
     let mut orders = process::orders(move || {
-        // Nobody listens any more when this process is about to end.
+        // Nobody listens any more when this process is about to exit.
         let _ = close.send(());
     });
     let settings = Arc::new(settings.clone());

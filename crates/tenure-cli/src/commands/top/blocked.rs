@@ -1,4 +1,4 @@
-//! Who waits on whom: a holder of one name that waits for another is found by its owner.
+//! Who waits for whom: a holder of one name that waits for another is found by its owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::facts;
 use crate::output::{clean, span};
 use crate::settings::Settings;
 
-/// A line of the picture: an owner, and deeper those who wait for what it holds.
+/// A line of the tree: an owner, and below it those who wait for what it holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Line {
     pub(super) depth: usize,
@@ -18,7 +18,7 @@ pub(super) struct Line {
     pub(super) circle: bool,
 }
 
-/// Those of one owner who wait for one name.
+/// The waiters of one owner for one name.
 struct Waiting<'a> {
     name: &'a str,
     owner: &'a str,
@@ -26,14 +26,14 @@ struct Waiting<'a> {
     longest: Duration,
 }
 
-/// The picture, the owners that block most first.
+/// The tree. The owners that block most come first.
 pub(super) fn lines(views: &[View], settings: &Settings) -> Vec<Line> {
     let graph = Graph::new(views);
     let mut picture = Picture { graph: &graph, settings, lines: Vec::new(), seen: BTreeSet::new() };
     let mut roots: Vec<_> =
         graph.behind.keys().map(|owner| (graph.blocked_by(owner), *owner)).collect();
     roots.sort_by(|(many, owner), (more, other)| more.cmp(many).then(owner.cmp(other)));
-    // Who waits for nobody is where it begins; what is left then goes round in circles.
+    // Start with owners that wait for nobody; what is left after that are circles.
     for waits in [false, true] {
         for (many, owner) in roots.iter().filter(|(_, owner)| graph.waits(owner) == waits) {
             picture.root(owner, *many);
@@ -70,7 +70,7 @@ impl<'a> Graph<'a> {
         others.flat_map(|(_, waiting)| waiting).any(|waiting| waiting.owner == owner)
     }
 
-    /// How many wait for it, be it through others.
+    /// How many wait for it, directly or through others.
     fn blocked_by(&self, owner: &'a str) -> usize {
         let (mut count, mut seen, mut next) = (0, BTreeSet::new(), vec![owner]);
         while let Some(owner) = next.pop() {
@@ -138,7 +138,7 @@ impl<'a> Picture<'a> {
             };
             let who = self.name_of(waiting.owner);
             let mut text = format!("{who}{times} waits for {name} ({waited})");
-            // Tasks of one process often want the same; that is no circle.
+            // Tasks of one process often want the same name; that is not a circle.
             let circle = waiting.owner != owner && path.contains(&waiting.owner);
             let blocks = self.graph.behind.contains_key(waiting.owner) && waiting.owner != owner;
             let again = blocks && !circle && self.seen.contains(waiting.owner);

@@ -1,4 +1,4 @@
-//! Breaking a hold from its row: first what that means, then why, then its fence, typed by hand.
+//! Breaking a hold from its row: first the consequences, then the reason, then its fence, typed by hand.
 
 use tenure::engine::Name;
 use tenure::{Fence, View};
@@ -8,15 +8,15 @@ use crate::commands::break_hold;
 
 /// The longest reason, in characters; the library keeps 256 bytes.
 const LONGEST: usize = 60;
-/// How many of its last digits stand for a fence: fences can have sixteen.
+/// How many of its last digits identify a fence: fences can have sixteen.
 const ENOUGH: usize = 4;
 
-/// A break that is being thought over.
+/// A break that is being confirmed.
 #[derive(Clone, Debug)]
 pub(super) struct Breaking {
-    /// Which name.
+    /// The name.
     pub(super) id: Name,
-    /// The same as its users type it.
+    /// The name as its users type it.
     pub(super) name: String,
     /// What a break would do.
     pub(super) meaning: Vec<String>,
@@ -24,25 +24,25 @@ pub(super) struct Breaking {
     pub(super) reason: String,
     pub(super) typed: String,
     pub(super) step: Step,
-    /// What is wrong with what was typed.
+    /// What is wrong with the input.
     pub(super) wrong: Option<&'static str>,
 }
 
-/// What is asked for.
+/// The current question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     Reason,
     Fence,
 }
 
-/// What came of a key.
+/// The result of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Decision {
     /// Nothing yet.
     Open,
-    /// Not to break.
+    /// Do not break.
     Leave,
-    /// To break the hold with this fence.
+    /// Break the hold with this fence.
     Break(Fence),
 }
 
@@ -90,7 +90,7 @@ impl Breaking {
         Decision::Open
     }
 
-    /// The one fence that was typed, in full or by its last digits.
+    /// The fence that was typed, in full or by its last digits.
     fn meant(&self) -> Result<Fence, &'static str> {
         let typed = self.typed.trim();
         let fits = |fence: &Fence| {
@@ -105,7 +105,7 @@ impl Breaking {
         }
     }
 
-    /// How to ask for the fence.
+    /// The question for the fence.
     pub(super) fn question(&self) -> String {
         match &*self.fences {
             [fence] if fence.to_string().len() > ENOUGH => {

@@ -1,4 +1,4 @@
-//! How it looks: from a model to the cells of a terminal, of any size.
+//! Draws a model into the cells of a terminal of any size.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,9 +12,9 @@ use super::text::{fit, width, wrap};
 use crate::facts;
 use crate::output::{clean, span};
 
-/// What is smaller than this shows nothing of use.
+/// Anything smaller than this shows nothing useful.
 const SMALLEST: (u16, u16) = (20, 6);
-/// The widest box over the picture.
+/// The largest width of a box over the picture.
 const WIDEST_BOX: u16 = 76;
 
 const HELP: &[&str] = &[
@@ -32,7 +32,7 @@ const HELP: &[&str] = &[
      the holder renews it, which it does after a third.",
 ];
 
-/// Which styles there are, with colour or without.
+/// The styles, with colour or without.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Styles {
     pub(super) colored: bool,
@@ -103,10 +103,10 @@ pub(super) fn draw(model: &Model, styles: Styles, area: Rect, buf: &mut Buffer) 
     }
 }
 
-/// How many lines of the head there are before the picture.
+/// The number of lines of the head.
 pub(super) const HEAD: u16 = 3;
 
-/// What is where, in two lines and an empty one.
+/// The title and the status, in two lines and an empty one.
 fn draw_head(model: &Model, styles: Styles, area: Rect, buf: &mut Buffer) -> u16 {
     let mut right =
         model.look.as_ref().map_or_else(String::new, |look| facts::time_of_day(look.at));
@@ -134,7 +134,7 @@ fn totals(look: Option<&Look>) -> String {
     format!("{names}, {held} held, {waiting} waiting")
 }
 
-/// What stands in the second line: the picture, and the engine as far as there is room for it.
+/// The second line: the page, and the engine if there is room for it.
 fn about(model: &Model, columns: usize) -> String {
     let mut about = match &model.page {
         Page::Names => format!("by {}", model.sort.name()),
@@ -157,7 +157,7 @@ fn about(model: &Model, columns: usize) -> String {
     }
 }
 
-/// The last so many columns.
+/// The last `columns` columns.
 fn fit_end(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -200,7 +200,7 @@ fn draw_foot(model: &Model, styles: Styles, area: Rect, buf: &mut Buffer) {
     line(&text, styles.dim(), area, at, buf);
 }
 
-/// A column: its heading, what is in it, how wide it is.
+/// A column: its heading, its content and its width.
 struct Column {
     heading: &'static str,
     cell: fn(&Row) -> String,
@@ -240,7 +240,7 @@ fn columns(rows: &[Row], all: usize) -> Vec<Column> {
     };
     let mut wanting: Vec<_> = columns.iter_mut().filter(|column| column.width == 0).collect();
     wanting.sort_by_key(|column| widest(column));
-    // Each has its share, and what one does not need goes to those that need more.
+    // Each gets its share, and what one does not need goes to those that need more.
     for (at, sharing) in (1..=wanting.len()).rev().enumerate() {
         let column = &mut wanting[at];
         column.width = widest(column).min(room / sharing);
@@ -335,8 +335,7 @@ fn draw_breaking(breaking: &Breaking, styles: Styles, area: Rect, buf: &mut Buff
     draw_box(&format!(" break {} ", clean(&breaking.name)), lines, styles, area, buf);
 }
 
-/// A box over the picture. What does not fit is left out at its beginning: what is asked for is at
-/// its end.
+/// A box over the picture. If it does not fit, its beginning is left out: the question is at its end.
 fn draw_box(
     title: &str,
     lines: Vec<(String, Style)>,

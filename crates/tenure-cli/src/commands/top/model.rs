@@ -1,4 +1,4 @@
-//! What is known and what is shown, and what a key does to that. No terminal, no engine, no clock.
+//! The state of the view, and what a key does to it. No terminal, no engine, no clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ const LONGEST: usize = 60;
 /// How far PageUp and PageDown go.
 const PAGE: usize = 10;
 
-/// A key, as far as any means something here.
+/// A key that has a meaning here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Key {
     Char(char),
@@ -35,10 +35,10 @@ pub(super) enum Key {
     Interrupt,
 }
 
-/// What a key asks for that the model cannot do itself.
+/// An action that a key asks for and the model cannot do itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Deed {
-    /// End, as if by this signal.
+pub(super) enum Action {
+    /// Quit, as if by this signal.
     Quit(Option<u8>),
     /// Look at once.
     Look,
@@ -46,39 +46,39 @@ pub(super) enum Deed {
     Break { id: Name, fence: Fence, reason: String },
 }
 
-/// What was seen at a moment.
+/// What was seen at a certain time.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     pub(super) views: Vec<View>,
     pub(super) engine: String,
-    /// How long the engine took for a sign of life.
+    /// How long the engine took to answer.
     pub(super) trip: Duration,
     pub(super) at: SystemTime,
 }
 
-/// Which picture is shown.
+/// The page that is shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Page {
     Names,
-    /// Who waits on whom, from this line on.
+    /// Who waits for whom, from this line on.
     Blocked(usize),
     /// Everything about a name, from this line on.
     Details(Name, usize),
 }
 
-/// Something to be said until the next key.
+/// A message that is shown until the next key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Notice {
     pub(super) text: String,
     pub(super) bad: bool,
 }
 
-/// Everything.
+/// The whole state.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) settings: Settings,
     pub(super) look: Option<Look>,
-    /// Why the engine cannot be looked at, and since when.
+    /// Why the engine cannot be inspected, and since when.
     pub(super) trouble: Option<(SystemTime, String)>,
     pub(super) page: Page,
     pub(super) sort: Sort,
@@ -89,7 +89,7 @@ pub(super) struct Model {
     pub(super) help: bool,
     pub(super) breaking: Option<Breaking>,
     pub(super) notice: Option<Notice>,
-    /// The row that is meant: by its name, which keeps it when others come and go, and by its place.
+    /// The selected row: by its name, which stays the same when others come and go, and by its position.
     selected: (Option<Name>, usize),
 }
 
@@ -122,13 +122,13 @@ impl Model {
         }
     }
 
-    /// The engine did not.
+    /// The engine did not answer.
     pub(super) fn not_seen(&mut self, why: String, at: SystemTime) {
         let since = self.trouble.as_ref().map_or(at, |(since, _)| *since);
         self.trouble = Some((since, why));
     }
 
-    /// A break was carried out, or was not.
+    /// A break was carried out, or not.
     pub(super) fn broken(&mut self, name: &str, outcome: Result<(), Failure>) {
         self.notice = Some(match outcome {
             Ok(()) => Notice { text: format!("broke {}", quoted(name)), bad: false },
@@ -139,7 +139,7 @@ impl Model {
         });
     }
 
-    /// Who waits on whom.
+    /// Who waits for whom.
     pub(super) fn blocked(&self) -> Vec<Line> {
         blocked::lines(views(&self.look), &self.settings)
     }
@@ -154,7 +154,7 @@ impl Model {
         rows(views(&self.look), &self.filter, self.sort, &self.settings)
     }
 
-    /// Which of the rows is meant.
+    /// Which of the rows is selected.
     pub(super) fn selected_at(&self, rows: &[Row]) -> Option<usize> {
         let (id, at) = &self.selected;
         let named = id.as_ref().and_then(|id| rows.iter().position(|row| row.id == *id));
@@ -162,10 +162,10 @@ impl Model {
     }
 
     /// What a key does.
-    pub(super) fn key(&mut self, key: Key) -> Option<Deed> {
+    pub(super) fn key(&mut self, key: Key) -> Option<Action> {
         self.notice = None;
         if key == Key::Interrupt {
-            return Some(Deed::Quit(Some(2)));
+            return Some(Action::Quit(Some(2)));
         }
         if self.help {
             self.help = false;
@@ -179,7 +179,7 @@ impl Model {
                     None
                 }
                 Decision::Break(fence) => {
-                    self.breaking.take().map(|Breaking { id, reason, .. }| Deed::Break {
+                    self.breaking.take().map(|Breaking { id, reason, .. }| Action::Break {
                         id,
                         fence,
                         reason: reason.trim().to_owned(),
@@ -209,9 +209,9 @@ impl Model {
         }
     }
 
-    fn command(&mut self, key: Key) -> Option<Deed> {
+    fn command(&mut self, key: Key) -> Option<Action> {
         match key {
-            Key::Char('q') => return Some(Deed::Quit(None)),
+            Key::Char('q') => return Some(Action::Quit(None)),
             Key::Char('?' | 'h') => self.help = true,
             Key::Char('s') => self.sort = self.sort.next(),
             Key::Char('b') => self.think_over_a_break(),
@@ -227,9 +227,9 @@ impl Model {
             }
             Key::Char(' ') => {
                 self.paused = !self.paused;
-                return (!self.paused).then_some(Deed::Look);
+                return (!self.paused).then_some(Action::Look);
             }
-            Key::Char('r') => return Some(Deed::Look),
+            Key::Char('r') => return Some(Action::Look),
             Key::Enter if self.page == Page::Names => {
                 if let Some(id) = self.meant() {
                     self.page = Page::Details(id, 0);
@@ -244,7 +244,7 @@ impl Model {
         None
     }
 
-    /// The name that is looked at, or that is selected.
+    /// The name whose details are shown, or that is selected.
     fn meant(&self) -> Option<Name> {
         match &self.page {
             Page::Details(id, _) => Some(id.clone()),
@@ -299,7 +299,7 @@ impl Model {
     }
 }
 
-// Functions, so that what is shown can be asked for while the page changes.
+// Functions, so that the content can be used while the page changes.
 
 fn views(look: &Option<Look>) -> &[View] {
     look.as_ref().map_or(&[], |look| &look.views)

@@ -1,4 +1,4 @@
-//! The names as rows: what is in them, which of them, in which order.
+//! The names as rows: their content, filter and order.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::settings::Settings;
 /// One name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Row {
-    /// Which name it is.
+    /// The name.
     pub(super) id: Name,
     /// The name as it is shown.
     pub(super) name: String,
@@ -32,7 +32,7 @@ pub(super) struct Row {
 /// The order of rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sort {
-    /// What needs someone's attention first: late renewals, then long waits.
+    /// What needs attention comes first: late renewals, then long waits.
     Trouble,
     Name,
     Wait,
@@ -83,12 +83,12 @@ impl Row {
     }
 }
 
-/// The rows that have `filter` in them, in order.
+/// The rows that contain `filter`, in order.
 pub(super) fn rows(views: &[View], filter: &str, sort: Sort, settings: &Settings) -> Vec<Row> {
     let wanted = filter.to_lowercase();
     let rows = views.iter().map(|view| Row::new(view, settings));
     let mut rows: Vec<_> = rows.filter(|row| wanted.is_empty() || row.has(&wanted)).collect();
-    // Those that are equal stay in the order of their names.
+    // Equal rows stay in the order of their names.
     rows.sort_by(|a, b| a.id.cmp(&b.id));
     match sort {
         Sort::Trouble => rows.sort_by_key(|row| Reverse((row.late, row.oldest, row.held))),

@@ -1,4 +1,4 @@
-//! The terminal: taken over for as long as a [`Screen`] lives, and given back whatever happens.
+//! The terminal: taken over while a [`Screen`] lives, and restored no matter how it ends.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,11 @@ use tokio::sync::mpsc;
 use super::draw::{Styles, draw};
 use super::model::{Key, Model};
 
-/// Another screen, without a cursor; and the one from before, with it.
+/// The alternate screen without a cursor; and the previous one, with it.
 const TAKE: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const GIVE_BACK: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
-/// Whether there is something to give back.
+/// Whether there is something to restore.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// What a terminal shows.
@@ -52,33 +52,33 @@ impl<'a> Screen<'a> {
         drawn.map(drop)
     }
 
-    /// Draws everything anew with the next picture.
+    /// Draws everything again with the next picture.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         let size = self.terminal.size()?;
-        // `clear` would ask the terminal where its cursor is, and the answer comes among the keys.
+        // `clear` would ask the terminal for its cursor position, and the answer would arrive among the keys.
         self.terminal.resize(Rect::new(0, 0, size.width, size.height))
     }
 }
 
 impl Drop for Screen<'_> {
     fn drop(&mut self) {
-        // What was not written yet must not come after what gives the terminal back.
+        // Pending output must not come after what restores the terminal.
         let _ = self.terminal.backend_mut().flush();
         give_back();
     }
 }
 
-/// Gives the terminal back, once. It goes past what buffers or locks standard output: whoever
-/// panicked may have either.
+/// Restores the terminal, once. It bypasses the buffer and the lock of standard output: a thread that panicked
+/// may have either.
 fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
-        // If the terminal is gone, there is nothing to give back.
+        // If the terminal is gone, there is nothing to restore.
         let _ = rustix::io::write(rustix::stdio::stdout(), GIVE_BACK);
         let _ = disable_raw_mode();
     }
 }
 
-/// What a panic has to say would else be lost with the picture.
+/// Otherwise the message of a panic would be lost with the picture.
 fn give_back_on_panic() {
     let me = std::thread::current().id();
     let before = std::panic::take_hook();
@@ -90,15 +90,15 @@ fn give_back_on_panic() {
     }));
 }
 
-/// What comes from the terminal.
+/// Input from the terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Input {
     Key(Key),
-    /// It has another size, or should be drawn anew.
+    /// Its size has changed, or it should be drawn again.
     Changed,
 }
 
-/// Keys, read by a thread of their own. It ends with the process, or with the terminal.
+/// Reads keys on a separate thread, which ends with the process or with the terminal.
 pub(super) fn inputs() -> mpsc::UnboundedReceiver<Input> {
     let (give, inputs) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

@@ -84,8 +84,8 @@ fn example() -> Model {
     model
 }
 
-fn press(model: &mut Model, keys: &str) -> Option<super::model::Deed> {
-    let mut deed = None;
+fn press(model: &mut Model, keys: &str) -> Option<super::model::Action> {
+    let mut action = None;
     for c in keys.chars() {
         let key = match c {
             '\n' => Key::Enter,
@@ -96,9 +96,9 @@ fn press(model: &mut Model, keys: &str) -> Option<super::model::Deed> {
             '↑' => Key::Up,
             c => Key::Char(c),
         };
-        deed = model.key(key);
+        action = model.key(key);
     }
-    deed
+    action
 }
 
 fn drawn(model: &Model, colored: bool, width: u16, height: u16) -> Buffer {

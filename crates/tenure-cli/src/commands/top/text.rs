@@ -1,13 +1,13 @@
-//! Text that fits: cut or wrapped by how wide it is on a terminal, which is not how long it is.
+//! Cuts and wraps text by its width on a terminal, which is not its length.
 
 use ratatui::text::Span;
 
-/// How many columns it takes.
+/// The number of columns.
 pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// At most so many columns of it; what is cut off is seen to be.
+/// At most this many columns of it. If something is cut off, that is visible.
 pub(super) fn fit(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -28,8 +28,8 @@ pub(super) fn fit(text: &str, columns: usize) -> String {
     fitting
 }
 
-/// As many lines as it takes, broken between words where that is possible. Each but the first begins
-/// with as many blanks as the text does, and two more.
+/// As many lines as needed, broken between words where possible. Each line but the first begins with as many
+/// blanks as the text does, and two more.
 pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let indent = text.len() - text.trim_start_matches(' ').len();
     let indent = (indent + 2).min(columns / 2);
@@ -40,7 +40,7 @@ pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
             lines.push(line.trim_end().to_owned());
             line = " ".repeat(indent);
         }
-        // A word that is wider than a line goes on in the next.
+        // A word that is wider than a line continues in the next.
         for c in word.chars() {
             if c == ' ' && width(&line) >= columns {
                 // It would only make the next line begin with a blank.
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(wrap("12345 ab", 5), ["12345", "  ab"]);
         assert_eq!(wrap("", 6), [""]);
         assert!(wrap("日本語日本語", 5).iter().all(|line| width(line) <= 5));
-        // Nothing loops for ever in no room at all.
+        // It does not loop for ever if there is no room at all.
         assert_eq!(wrap("ab", 1), ["a", "b"]);
     }
 }

@@ -1,5 +1,5 @@
-//! A node that has a chain of its own: it takes transactions by their nonces, and keeps those that come
-//! too early, as nodes do.
+//! A node with its own chain: it accepts transactions by their nonces, and keeps those that come too early, as
+//! nodes do.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,20 +12,20 @@ use tenure_relay::transaction::{Decoded, Rules, decode};
 use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Player, Trouble, http};
-use crate::demo::stage::random;
+use super::{Participant, Trouble, http};
+use crate::demo::environment::random;
 
 const CHAIN: u64 = 31337;
-/// Whose transactions they are.
+/// The sender of the transactions.
 pub(super) const SENDER: &str = "0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266";
 
-/// The transactions of the one sender there is, by nonce.
+/// The transactions of the only sender, by nonce.
 #[derive(Clone, Default)]
 struct Chain(Arc<Mutex<HashMap<u64, B256>>>);
 
-pub(super) async fn serve(player: &Player) -> Result<(), Trouble> {
+pub(super) async fn serve(participant: &Participant) -> Result<(), Trouble> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    player.say(&format!("listens {}", listener.local_addr()?));
+    participant.say(&format!("listens {}", listener.local_addr()?));
     let chain = Chain::default();
     loop {
         let (stream, _) = listener.accept().await?;
@@ -36,7 +36,7 @@ pub(super) async fn serve(player: &Player) -> Result<(), Trouble> {
 async fn talk(stream: TcpStream, chain: Chain) -> Result<(), Trouble> {
     let mut stream = BufReader::new(stream);
     while let Some(body) = http::message(&mut stream).await? {
-        // What a node has to do takes its time.
+        // The work of a node takes time.
         tokio::time::sleep(Duration::from_micros(random() % 3000)).await;
         let answer = match envelope::read(&Bytes::from(body), &Limits::default())? {
             Incoming::One(Ok(call)) => chain.answer(&call),
@@ -78,7 +78,7 @@ impl Chain {
         Ok(transaction.hash)
     }
 
-    /// What comes after those without a gap.
+    /// The next nonce after those without a gap.
     fn next(&self) -> u64 {
         let taken = self.lock();
         (0..).find(|nonce| !taken.contains_key(nonce)).unwrap_or_default()

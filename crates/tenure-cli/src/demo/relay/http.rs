@@ -7,12 +7,12 @@ use tokio::net::TcpStream;
 
 use super::Trouble;
 
-/// Asks, and waits for the answer.
+/// Sends a call, and waits for the answer.
 pub(super) async fn ask(at: SocketAddr, method: &str, params: &str) -> Result<String, Trouble> {
     read(write(at, method, params).await?).await
 }
 
-/// Writes a call, all of it.
+/// Writes a complete call.
 pub(super) async fn write(
     at: SocketAddr,
     method: &str,
@@ -60,7 +60,7 @@ pub(super) async fn answer(stream: &mut BufReader<TcpStream>, body: &[u8]) -> Re
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length:";
     let mut whole = format!("{head} {}\r\n\r\n", body.len()).into_bytes();
     whole.extend_from_slice(body);
-    // In one piece: the second of two would wait until the first has been confirmed.
+    // In one piece: the second of two would wait until the first is acknowledged.
     stream.write_all(&whole).await?;
     Ok(stream.flush().await?)
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::commands::top::breaking::Step;
-use crate::commands::top::model::{Deed, Page};
+use crate::commands::top::model::{Action, Page};
 use crate::failure::Failure;
 
 fn name(text: &str) -> Name {
@@ -20,15 +20,15 @@ fn selected(model: &Model) -> String {
 
 #[test]
 fn q_and_ctrl_c_quit_and_ctrl_c_says_so() {
-    assert_eq!(press(&mut example(), "q"), Some(Deed::Quit(None)));
-    assert_eq!(example().key(Key::Interrupt), Some(Deed::Quit(Some(2))));
+    assert_eq!(press(&mut example(), "q"), Some(Action::Quit(None)));
+    assert_eq!(example().key(Key::Interrupt), Some(Action::Quit(Some(2))));
     // Also while something is typed, where q is a letter.
     let mut model = example();
     assert_eq!(press(&mut model, "/q"), None);
-    assert_eq!(model.key(Key::Interrupt), Some(Deed::Quit(Some(2))));
+    assert_eq!(model.key(Key::Interrupt), Some(Action::Quit(Some(2))));
     let mut model = example();
     assert_eq!(press(&mut model, "bq"), None);
-    assert_eq!(model.key(Key::Interrupt), Some(Deed::Quit(Some(2))));
+    assert_eq!(model.key(Key::Interrupt), Some(Action::Quit(Some(2))));
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn enter_shows_a_name_and_goes_back() {
 fn space_pauses_and_looks_at_once_when_it_goes_on() {
     let mut model = example();
     assert_eq!((press(&mut model, " "), model.paused), (None, true));
-    assert_eq!((press(&mut model, " "), model.paused), (Some(Deed::Look), false));
-    assert_eq!(press(&mut model, "r"), Some(Deed::Look));
+    assert_eq!((press(&mut model, " "), model.paused), (Some(Action::Look), false));
+    assert_eq!(press(&mut model, "r"), Some(Action::Look));
 }
 
 #[test]
@@ -137,8 +137,9 @@ fn a_break_needs_a_reason_and_the_fence_typed_by_hand() {
         assert_eq!(press(&mut model, wrong), None, "{wrong}");
         assert_eq!(model.breaking.as_ref().unwrap().wrong, Some("that is not its fence"));
     }
-    let deed = Deed::Break { id: name("backup"), fence: Fence::new(1842), reason: "stuck".into() };
-    assert_eq!(press(&mut model, "1842\n"), Some(deed));
+    let action =
+        Action::Break { id: name("backup"), fence: Fence::new(1842), reason: "stuck".into() };
+    assert_eq!(press(&mut model, "1842\n"), Some(action));
     assert!(model.breaking.is_none());
 }
 
@@ -147,7 +148,7 @@ fn the_last_digits_are_enough_where_they_are_clear() {
     let mut model = example();
     press(&mut model, "bwhy\n");
     assert_eq!(press(&mut model, "223\n"), None);
-    let Some(Deed::Break { fence, .. }) = press(&mut model, "3223\n") else { panic!() };
+    let Some(Action::Break { fence, .. }) = press(&mut model, "3223\n") else { panic!() };
     assert_eq!(fence, Fence::new(1_794_766_643_223));
 
     let mut model = Model::new(settings());
@@ -156,7 +157,7 @@ fn the_last_digits_are_enough_where_they_are_clear() {
     press(&mut model, "bwhy\n");
     assert_eq!(press(&mut model, "1234\n"), None);
     assert!(model.breaking.as_ref().unwrap().wrong.unwrap().contains("the whole fence"));
-    let Some(Deed::Break { fence, .. }) = press(&mut model, "21234\n") else { panic!() };
+    let Some(Action::Break { fence, .. }) = press(&mut model, "21234\n") else { panic!() };
     assert_eq!(fence, Fence::new(21_234));
 }
 
@@ -214,7 +215,7 @@ fn a_leader_and_a_lock_of_one_name_are_two() {
     let states: Vec<_> = model.rows().into_iter().map(|row| row.state).collect();
     assert_eq!(states, ["held", "leads"]);
     press(&mut model, "bhangs\n");
-    let deed = press(&mut model, "31\n");
+    let action = press(&mut model, "31\n");
     let id = Name::new(Space::Election, "cron").unwrap();
-    assert_eq!(deed, Some(Deed::Break { id, fence: Fence::new(31), reason: "hangs".into() }));
+    assert_eq!(action, Some(Action::Break { id, fence: Fence::new(31), reason: "hangs".into() }));
 }

@@ -1,4 +1,4 @@
-//! The processes of a run: this program once more, each with a task, which is its first order.
+//! The processes of a run: this program again, each with a task, which is its first order.
 
 use std::ops::{Index, IndexMut};
 use std::process::Command;
@@ -11,17 +11,17 @@ use crate::args::WORKER;
 use crate::failure::{Failure, INTERNAL, UNREACHABLE};
 use crate::settings::Settings;
 
-/// How long a worker may take to say what it is asked for.
+/// How long a worker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a worker may take to end by itself.
+/// How long a worker may take to exit.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// What a worker does.
+/// The task of a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Task {
     pub(super) role: Role,
     pub(super) lock: Which,
-    /// How long what it holds lasts without renewal.
+    /// How long its hold lasts without renewal.
     pub(super) ttl: Duration,
     /// Number of waiters to start.
     pub(super) many: usize,
@@ -29,15 +29,14 @@ pub(super) struct Task {
     pub(super) name: String,
 }
 
-/// What a worker is for.
+/// The role of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
-    /// Acquires and releases from `go END` on, then says `stamps N` and N stamps.
+    /// Acquires and releases from `go END` on, then prints `stamps N` and N stamps.
     Contend,
-    /// Says `joined` when it stands in line, `granted WHEN` when it is served, and `cpu TIME` when
-    /// asked for that.
+    /// Prints `joined` when it is in line, `granted WHEN` when it is served, and `cpu TIME` when asked for that.
     Wait,
-    /// Says `held` when it holds.
+    /// Prints `held` when it holds.
     Hold,
 }
 
@@ -45,7 +44,7 @@ const ROLES: [(&str, Role); 3] =
     [("contend", Role::Contend), ("wait", Role::Wait), ("hold", Role::Hold)];
 
 impl Task {
-    /// As the first order that a worker is given. The name may contain anything but a line's end.
+    /// The first order of a worker. The name may contain anything but a newline.
     fn order(&self) -> String {
         let Task { lock, ttl, many, name, .. } = self;
         let role = ROLES.iter().find(|(_, role)| *role == self.role).map_or("", |(word, _)| word);
@@ -53,7 +52,7 @@ impl Task {
         format!("{role}\t{lock}\t{}\t{many}\t{name}", ttl.as_millis())
     }
 
-    /// What `order` said.
+    /// Parses an order.
     pub(super) fn read(order: &str) -> Option<Task> {
         let parts: Vec<_> = order.splitn(5, '\t').collect();
         let [role, lock, ttl, many, name] = parts[..] else { return None };
@@ -69,10 +68,10 @@ impl Task {
 
 /// All workers at a time.
 #[derive(Default)]
-pub(super) struct Crew(Vec<Worker>);
+pub(super) struct Processes(Vec<Worker>);
 
-impl Crew {
-    /// Starts one more; its number.
+impl Processes {
+    /// Starts one more, and returns its number.
     pub(super) async fn start(
         &mut self,
         task: &Task,
@@ -88,7 +87,7 @@ impl Crew {
         self.0.iter_mut()
     }
 
-    /// Has all of them end, and waits until they have.
+    /// Makes all of them exit, and waits for that.
     pub(super) async fn end(&mut self) {
         self.0.iter_mut().for_each(|worker| worker.0.dismiss());
         for mut worker in self.0.drain(..) {
@@ -97,7 +96,7 @@ impl Crew {
     }
 }
 
-impl Index<usize> for Crew {
+impl Index<usize> for Processes {
     type Output = Worker;
 
     fn index(&self, number: usize) -> &Worker {
@@ -105,21 +104,21 @@ impl Index<usize> for Crew {
     }
 }
 
-impl IndexMut<usize> for Crew {
+impl IndexMut<usize> for Processes {
     fn index_mut(&mut self, number: usize) -> &mut Worker {
         &mut self.0[number]
     }
 }
 
-/// A worker, as the one that started it sees it.
+/// A worker, as the process that started it sees it.
 pub(super) struct Worker(Child);
 
 impl Worker {
     fn start(url: &str) -> Result<Worker, Failure> {
-        // Not by its path: that may lead to another version by now.
+        // Not by its path, which may lead to another version by now.
         let mut command = Command::new("/proc/self/exe");
         command.args(["bench".to_owned(), format!("--{WORKER}")]);
-        // A URL may have a password in it, and arguments can be seen by everyone.
+        // A URL may contain a password, and everyone can see arguments.
         command.env("TENURE_URL", url);
         Child::start(command, PATIENCE).map(Worker).map_err(failure)
     }
@@ -138,18 +137,18 @@ impl Worker {
         self.0.hear_number(word).await.map_err(failure)
     }
 
-    /// The next so many bytes.
+    /// The next `count` bytes.
     pub(super) async fn bytes(&mut self, count: usize) -> Result<Vec<u8>, Failure> {
         self.0.bytes(count).await.map_err(failure)
     }
 
-    /// Sends SIGKILL, and waits until it is no more.
+    /// Sends SIGKILL, and waits until it has exited.
     pub(super) async fn kill(&mut self) {
         self.0.kill().await;
     }
 }
 
-/// What a worker that is of no use means to the user.
+/// The failure for a worker that does not work.
 fn failure(error: ChildError) -> Failure {
     match error {
         ChildError::NotStarted(error) => {
@@ -164,7 +163,7 @@ fn failure(error: ChildError) -> Failure {
     }
 }
 
-/// Tells the one that started this worker what went wrong, so that it can say so in the same words.
+/// Reports a failure to the process that started this worker, which prints it in the same words.
 pub(super) fn failed_line(failure: &Failure) -> String {
     let Failure { exit, what, why, help, .. } = failure;
     let texts = [what, why, help].map(|text| text.replace(['\t', '\n'], " "));

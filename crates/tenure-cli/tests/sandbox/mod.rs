@@ -1,5 +1,5 @@
-//! What the tests of the real binary stand on: a folder of their own, an environment with nothing in it
-//! that they did not put there, and transcripts that are compared with what is on file.
+//! A sandbox for tests of the real binary: its own folder, an environment that only contains what the test sets,
+//! and transcripts that are compared with the snapshots.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -16,8 +16,8 @@ use regex_lite::Regex;
 use tenure::{Hold, Tenure};
 use tokio::runtime::Runtime;
 
-/// A place to run the binary in.
-pub(crate) struct Stage {
+/// A folder and an environment to run the binary in.
+pub(crate) struct Sandbox {
     folder: PathBuf,
     variables: Vec<(String, String)>,
     /// Whether the binary is told which engine to use.
@@ -33,25 +33,25 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
-impl Stage {
+impl Sandbox {
     /// An empty folder; `name` is the test's own.
-    pub(crate) fn new(name: &str) -> Stage {
+    pub(crate) fn new(name: &str) -> Sandbox {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
-        Stage { folder, variables: Vec::new(), names_engine: true, runtime }
+        Sandbox { folder, variables: Vec::new(), names_engine: true, runtime }
     }
 
-    /// The same without a word about the engine.
-    pub(crate) fn without_engine(mut self) -> Stage {
+    /// The same without `TENURE_URL`.
+    pub(crate) fn without_engine(mut self) -> Sandbox {
         self.names_engine = false;
         self
     }
 
-    /// The same with a variable.
-    pub(crate) fn with(mut self, variable: &str, value: &str) -> Stage {
+    /// The same with an environment variable.
+    pub(crate) fn with(mut self, variable: &str, value: &str) -> Sandbox {
         self.variables.push((variable.into(), value.into()));
         self
     }
@@ -232,13 +232,13 @@ impl Lines {
 
 /// What was run and what came of it, as text that is the same every time.
 pub(crate) struct Transcript<'a> {
-    stage: &'a Stage,
+    sandbox: &'a Sandbox,
     text: String,
 }
 
 impl<'a> Transcript<'a> {
-    pub(crate) fn new(stage: &'a Stage) -> Transcript<'a> {
-        Transcript { stage, text: String::new() }
+    pub(crate) fn new(sandbox: &'a Sandbox) -> Transcript<'a> {
+        Transcript { sandbox, text: String::new() }
     }
 
     /// Runs the binary and writes down all of it. Words with blanks in them are quoted with `'`.
@@ -248,7 +248,7 @@ impl<'a> Transcript<'a> {
 
     /// The same with variables.
     pub(crate) fn run_with(&mut self, variables: &[(&str, &str)], line: &str) -> Ran {
-        let mut command = self.stage.command(split(line));
+        let mut command = self.sandbox.command(split(line));
         if variables.iter().any(|(name, _)| *name == "REDIS_URL") {
             // It is mentioned where the other is missing.
             command.env_remove("TENURE_URL");
@@ -266,13 +266,13 @@ impl<'a> Transcript<'a> {
     /// Compares with the snapshot of that name; `TENURE_BLESS=1` writes it instead.
     #[track_caller]
     pub(crate) fn compare(&self, name: &str) {
-        snapshot(name, &filtered(&self.text, self.stage));
+        snapshot(name, &filtered(&self.text, self.sandbox));
     }
 
     /// The same for tables, whose columns are as wide as what is in them.
     #[track_caller]
     pub(crate) fn compare_tables(&self, name: &str) {
-        let text = filtered(&self.text, self.stage);
+        let text = filtered(&self.text, self.sandbox);
         let text = Regex::new(r"\b\d+m?s\b").unwrap().replace_all(&text, "[SPAN]");
         let text = Regex::new(r" {2,}").unwrap().replace_all(&text, "  ");
         snapshot(name, &text);
@@ -309,8 +309,8 @@ fn split(line: &str) -> Vec<String> {
 }
 
 /// Replaces what differs from run to run.
-fn filtered(text: &str, stage: &Stage) -> String {
-    let text = text.replace(&*stage.folder.to_string_lossy(), "[FOLDER]");
+fn filtered(text: &str, sandbox: &Sandbox) -> String {
+    let text = text.replace(&*sandbox.folder.to_string_lossy(), "[FOLDER]");
     let me = format!(r"\b{}:\d+", rustix::system::uname().nodename().to_string_lossy());
     let filters = [
         (&*me, "[ME]"),

@@ -1,4 +1,4 @@
-//! What the tests play on: an engine, a folder, the binary, and processes that end with the test.
+//! The environment of a test: an engine, a folder, the binary, and processes that end with the test.
 
 use std::fs;
 use std::io::{self, Read};
@@ -9,28 +9,40 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tenure::{Tenure, View};
-use tenure_testkit::servers::Redis;
+use tenure_testkit::servers::{PostgresDatabase, Redis};
 
 /// The bound for what comes soon; a busy machine may take long for it.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// An engine and a folder for one test.
-pub(crate) struct Stage {
+pub(crate) struct TestEnv {
     pub(crate) url: String,
     folder: PathBuf,
     /// The server, where there is one.
     pub(crate) redis: Option<Redis>,
+    _postgres: Option<PostgresDatabase>,
 }
 
-impl Stage {
-    pub(crate) fn redis() -> Stage {
+impl TestEnv {
+    pub(crate) fn redis() -> TestEnv {
         let redis = Redis::build().start().unwrap();
-        Stage { url: redis.url(), folder: folder(), redis: Some(redis) }
+        TestEnv { url: redis.url(), folder: folder(), redis: Some(redis), _postgres: None }
     }
 
-    pub(crate) fn file() -> Stage {
+    pub(crate) fn postgres() -> TestEnv {
+        let database = PostgresDatabase::start().unwrap();
+        let url = database.url();
+        TestEnv { url, folder: folder(), redis: None, _postgres: Some(database) }
+    }
+
+    pub(crate) fn file() -> TestEnv {
         let folder = folder();
-        Stage { url: format!("file:{}/lines.db", folder.display()), folder, redis: None }
+        TestEnv {
+            url: format!("file:{}/lines.db", folder.display()),
+            folder,
+            redis: None,
+            _postgres: None,
+        }
     }
 
     /// A path in the folder.
@@ -112,7 +124,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for TestEnv {
     fn drop(&mut self) {
         // Everything that was started here works in the folder, and in no other test's. What a test
         // that failed has left goes with it.

@@ -1,30 +1,32 @@
-//! Where the relay listens, and who may ask there.
+//! Where a server listens, and which clients may use it: for the relay and for `serve`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Command;
-use tenure_relay::{Access, Tls};
+use tenure_http::Tls;
 
-use super::super::define::{flag, option};
-use super::super::given::Given;
-use super::words;
+use super::define::{flag, option};
+use super::given::Given;
 use crate::failure::{CONFIGURATION, Failure, USAGE};
 
-const LISTEN: &str = "127.0.0.1:9545";
+const EXAMPLE: &str = "127.0.0.1:9545";
+#[cfg(feature = "relay")]
 const ADMIN: &str = "127.0.0.1:9546";
-/// The variable that has the tokens themselves. No flag does: others can see the command line.
+#[cfg(feature = "relay")]
+/// The variable with the tokens themselves. There is no flag for them, because others can see the command line.
 const TOKENS: &str = "tokens";
 
-/// Where it listens, and what is asked of clients there.
+/// Where it listens, and what it requires of clients.
 #[derive(Debug)]
 pub(crate) struct Listening {
     pub(crate) listen: SocketAddr,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) hosts: Vec<String>,
+    #[cfg(feature = "relay")]
     pub(crate) origins: Vec<String>,
-    /// Those of the variable.
-    access: Access,
+    /// The tokens from the variable.
+    tokens: Option<String>,
     tokens_file: Option<PathBuf>,
     tls: Option<TlsFiles>,
 }
@@ -36,40 +38,48 @@ struct TlsFiles {
     client_ca: Option<PathBuf>,
 }
 
+/// The flags that both servers have, apart from the address.
 pub(super) fn define(command: Command) -> Command {
     command
-        .arg(option("listen", None, "ADDRESS", "Address to listen on [default: 127.0.0.1:9545]"))
-        .arg(option("admin-listen", None, "ADDRESS", "Address for health and metrics, over plain HTTP [default: same as --listen]"))
         .arg(flag(
             "insecure",
             None,
             "Allow other machines to connect without TLS or without authentication",
         ))
-        .arg(option("tokens-file", None, "FILE", "File of clients, one per line: name, token and limits; TENURE_TOKENS takes the lines themselves [default: everybody]"))
         .arg(option("tls-cert", None, "FILE", "Serve TLS with the certificates in this PEM file"))
         .arg(option("tls-key", None, "FILE", "Private key of --tls-cert, in PEM"))
         .arg(option("tls-client-ca", None, "FILE", "Only accept clients with a certificate of these authorities, in PEM"))
-        .arg(option("hosts", None, "NAMES", "Host names by which clients reach the relay, comma-separated; * for any [default: addresses and localhost]"))
-        .arg(option("cors", None, "ORIGINS", "Origins whose pages may use the relay from a browser, comma-separated; * for any [default: none]"))
+        .arg(option("hosts", None, "NAMES", "Host names by which clients reach the server, comma-separated; * for any [default: addresses and localhost]"))
 }
 
 impl Listening {
-    pub(super) fn read(given: &Given<'_>) -> Result<Listening, Failure> {
-        let list = |name| -> Result<Vec<String>, Failure> {
-            let said = given.text(name)?.map(|found| found.value).unwrap_or_default();
-            Ok(words(&said).map(String::from).collect())
-        };
+    /// Reads the flags of [`define`], the address and the file of tokens.
+    pub(super) fn read(given: &Given<'_>, default_port: u16) -> Result<Listening, Failure> {
         let path = |name| given.bytes(name).map(|found| PathBuf::from(found.value));
-        let listening = Listening {
-            listen: address(given, "listen", LISTEN)?.unwrap_or_else(default_address),
-            admin: address(given, "admin-listen", ADMIN)?,
-            hosts: list("hosts")?,
-            origins: list("cors")?,
-            access: read_tokens(given)?,
+        let own = SocketAddr::from(([127, 0, 0, 1], default_port));
+        Ok(Listening {
+            listen: address(given, "listen", EXAMPLE)?.unwrap_or(own),
+            admin: None,
+            hosts: list(given, "hosts")?,
+            #[cfg(feature = "relay")]
+            origins: Vec::new(),
+            tokens: None,
             tokens_file: path("tokens-file"),
             tls: read_tls(given)?,
+        })
+    }
+
+    /// What the relay has besides.
+    #[cfg(feature = "relay")]
+    pub(super) fn read_more(mut self, given: &Given<'_>) -> Result<Listening, Failure> {
+        self.admin = address(given, "admin-listen", ADMIN)?;
+        self.origins = list(given, "cors")?;
+        self.tokens = match given.secret(TOKENS).map(std::ffi::OsString::into_string) {
+            Some(Ok(lines)) => Some(lines),
+            Some(Err(_)) => return Err(no_tokens("TENURE_TOKENS", "it is not valid UTF-8", "")),
+            None => None,
         };
-        if listening.tokens_file.is_some() && !listening.access.is_open() {
+        if self.tokens_file.is_some() && self.tokens.is_some() {
             return Err(Failure::new(
                 CONFIGURATION,
                 "tokens given in two places",
@@ -77,14 +87,14 @@ impl Listening {
                 "use one of them",
             ));
         }
-        listening.check(given.flag("insecure")?.value)?;
-        Ok(listening)
+        Ok(self)
     }
 
-    /// Where nobody is asked who they are, others are not let in by accident.
-    fn check(&self, is_insecure: bool) -> Result<(), Failure> {
+    /// Without authentication, a server must not be reachable by others by accident.
+    pub(super) fn check(&self, given: &Given<'_>) -> Result<(), Failure> {
+        let is_insecure = given.flag("insecure")?.value;
         let asks_by_certificate = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        let asks = self.tokens_file.is_some() || !self.access.is_open() || asks_by_certificate;
+        let asks = self.tokens_file.is_some() || self.tokens.is_some() || asks_by_certificate;
         if let Some(admin) = self.admin.filter(|admin| !admin.ip().is_loopback() && !is_insecure) {
             return Err(Failure::new(
                 USAGE,
@@ -109,20 +119,38 @@ impl Listening {
         ))
     }
 
-    /// Whether there is something to read again.
+    /// Whether there are files to reload.
     pub(crate) fn has_files(&self) -> bool {
         self.tokens_file.is_some() || self.tls.is_some()
     }
 
-    /// Who may ask.
-    pub(crate) fn access(&self) -> Result<Access, Failure> {
-        let Some(path) = &self.tokens_file else { return Ok(self.access.clone()) };
+    /// Which clients have access. `read` reads the lines, whose form is `form`.
+    pub(crate) fn access<A: Default>(
+        &self,
+        read: impl Fn(&str) -> Result<A, String>,
+        form: &'static str,
+    ) -> Result<A, Failure> {
+        if let Some(lines) = &self.tokens {
+            return read(lines).map_err(|why| no_tokens("TENURE_TOKENS", &why, form));
+        }
+        let Some(path) = &self.tokens_file else { return Ok(A::default()) };
         let lines = std::fs::read_to_string(path).map_err(|error| error.to_string());
-        let access = lines.and_then(|lines| Access::from_lines(&lines));
-        access.map_err(|why| no_tokens(&path.display().to_string(), &why))
+        let access = lines.and_then(|lines| read(&lines));
+        access.map_err(|why| no_tokens(&path.display().to_string(), &why, form))
     }
 
-    /// How TLS is spoken, if it is.
+    /// Reads the tokens from the variable, if there are any. A file is read later.
+    #[cfg(feature = "relay")]
+    pub(super) fn check_tokens<A>(
+        &self,
+        read: impl Fn(&str) -> Result<A, String>,
+        form: &'static str,
+    ) -> Result<(), Failure> {
+        let read = self.tokens.as_deref().map(read).transpose();
+        read.map(drop).map_err(|why| no_tokens("TENURE_TOKENS", &why, form))
+    }
+
+    /// The TLS configuration, if TLS is used.
     pub(crate) fn tls(&self) -> Result<Option<Tls>, Failure> {
         let Some(TlsFiles { cert, key, client_ca }) = &self.tls else { return Ok(None) };
         let tls = Tls::from_files(cert, key, client_ca.as_deref());
@@ -131,18 +159,19 @@ impl Listening {
     }
 }
 
-fn no_tokens(place: &str, why: &str) -> Failure {
-    let help = "each line is: NAME TOKEN rate=N in-flight=N; a hashed token is written sha256:HEX";
-    Failure::new(CONFIGURATION, format!("cannot read tokens from {place}"), why, help)
+fn no_tokens(place: &str, why: &str, form: &'static str) -> Failure {
+    Failure::new(CONFIGURATION, format!("cannot read tokens from {place}"), why, form)
 }
 
-fn read_tokens(given: &Given<'_>) -> Result<Access, Failure> {
-    let Some(lines) = given.secret(TOKENS) else { return Ok(Access::default()) };
-    let access = match lines.to_str() {
-        Some(lines) => Access::from_lines(lines),
-        None => Err("it is not valid UTF-8".to_owned()),
-    };
-    access.map_err(|why| no_tokens("TENURE_TOKENS", &why))
+/// A list, separated by commas.
+fn list(given: &Given<'_>, name: &'static str) -> Result<Vec<String>, Failure> {
+    let said = given.text(name)?.map(|found| found.value).unwrap_or_default();
+    Ok(words(&said).map(String::from).collect())
+}
+
+/// The words of a list.
+pub(super) fn words(list: &str) -> impl Iterator<Item = &str> {
+    list.split([',', ' ']).map(str::trim).filter(|word| !word.is_empty())
 }
 
 fn read_tls(given: &Given<'_>) -> Result<Option<TlsFiles>, Failure> {
@@ -158,10 +187,6 @@ fn read_tls(given: &Given<'_>) -> Result<Option<TlsFiles>, Failure> {
             "set both",
         )),
     }
-}
-
-fn default_address() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 9545))
 }
 
 fn address(

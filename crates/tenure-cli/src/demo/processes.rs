@@ -1,5 +1,5 @@
-//! The processes of one side of a proof, as the demo sees them: started, told, heard, ended by their
-//! ids. They are gone when the crew is dropped, however the side ends.
+//! The processes of one side of a proof, as the demo sees them: started, told, heard and ended by their ids. Dropping
+//! [`Processes`] ends all of them, no matter how the side ends.
 
 use std::collections::VecDeque;
 use std::env;
@@ -13,32 +13,32 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::stage::{Event, Interrupted, Stage};
-use super::{PATIENCE, Trouble, player};
+use super::environment::{Environment, Event, Interrupted};
+use super::{PATIENCE, Trouble, participant};
 use crate::output::{clean_sentence, precise};
 
 /// The processes of one side.
-pub(super) struct Crew<'s, 'w> {
-    stage: &'s mut Stage<'w>,
+pub(super) struct Processes<'s, 'w> {
+    environment: &'s mut Environment<'w>,
     workers: Vec<Worker>,
-    /// What was said while another one was listened to.
+    /// Lines that arrived while another process was listened to.
     heard: VecDeque<(usize, String)>,
 }
 
 struct Worker {
-    /// Unique for the demo: what earlier processes still say is not taken for this one's.
+    /// Unique within the demo, so that lines of earlier processes are not taken for this one's.
     number: usize,
-    /// What it plays.
+    /// Its part in the proof.
     part: String,
     process: Child,
     cues: ChildStdin,
-    /// It has said that it is done, or was ended by us.
+    /// It has reported that it is done, or was ended by us.
     may_end: bool,
 }
 
-impl<'s, 'w> Crew<'s, 'w> {
-    pub(super) fn new(stage: &'s mut Stage<'w>) -> Crew<'s, 'w> {
-        Crew { stage, workers: Vec::new(), heard: VecDeque::new() }
+impl<'s, 'w> Processes<'s, 'w> {
+    pub(super) fn new(environment: &'s mut Environment<'w>) -> Processes<'s, 'w> {
+        Processes { environment, workers: Vec::new(), heard: VecDeque::new() }
     }
 
     /// Starts a process for this part, and returns its index.
@@ -48,8 +48,8 @@ impl<'s, 'w> Crew<'s, 'w> {
         let (Some(cues), Some(out)) = (process.stdin.take(), process.stdout.take()) else {
             return Err("a process has no pipes".into());
         };
-        self.stage.started += 1;
-        let (number, tell) = (self.stage.started, self.stage.tell.clone());
+        self.environment.started += 1;
+        let (number, tell) = (self.environment.started, self.environment.tell.clone());
         let part = part.to_owned();
         self.workers.push(Worker { number, part, process, cues, may_end: false });
         thread::Builder::new().spawn(move || listen(number, out, &tell)).map_err(failed)?;
@@ -68,40 +68,40 @@ impl<'s, 'w> Crew<'s, 'w> {
     }
 
     fn command(&self, part: &str) -> Command {
-        let engine = &self.stage.engine;
+        let engine = &self.environment.engine;
         let mut command = Command::new(own_binary());
-        command.arg0("tenure").arg(player::COMMAND).args(part.split_whitespace());
-        // What the user has set is for the commands, and must not change what is played.
+        command.arg0("tenure").arg(participant::COMMAND).args(part.split_whitespace());
+        // The user's settings are for commands, and must not change the proof.
         for (name, _) in env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"TENURE_") {
                 command.env_remove(name);
             }
         }
         command
-            .env(player::URL, engine.url())
-            .env(player::PREFIX, &engine.prefix)
-            .env(player::TTL, engine.ttl.as_millis().to_string())
-            .env(player::FOLDER, self.stage.folder())
+            .env(participant::URL, engine.url())
+            .env(participant::PREFIX, &engine.prefix)
+            .env(participant::TTL, engine.ttl.as_millis().to_string())
+            .env(participant::FOLDER, self.environment.folder())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // A group of its own: Ctrl-C is for the demo, which then ends this one.
+            // Its own process group: Ctrl-C is for the demo, which then ends this process.
             .process_group(0);
         command
     }
 
-    /// Tells a process something. If it has ended, what is heard next says so.
+    /// Sends a line to a process. If it has exited, the next read shows that.
     pub(super) fn tell(&mut self, index: usize, line: &str) {
         if let Some(worker) = self.workers.get_mut(index) {
             let _ = worker.cues.write_all(format!("{line}\n").as_bytes());
         }
     }
 
-    /// Tells all processes the same.
+    /// Sends the same line to all processes.
     pub(super) fn tell_all(&mut self, line: &str) {
         (0..self.workers.len()).for_each(|index| self.tell(index, line));
     }
 
-    /// What is said next, and by whom.
+    /// The next line, and which process sent it.
     pub(super) fn hear(&mut self) -> Result<(usize, String), Trouble> {
         match self.heard.pop_front() {
             Some(heard) => Ok(heard),
@@ -109,7 +109,7 @@ impl<'s, 'w> Crew<'s, 'w> {
         }
     }
 
-    /// The same, if something is said soon enough.
+    /// The same, if a line arrives in time.
     pub(super) fn hear_within(
         &mut self,
         time: Duration,
@@ -120,7 +120,7 @@ impl<'s, 'w> Crew<'s, 'w> {
         }
     }
 
-    /// What one process says next, which must begin with this word. Returns the rest.
+    /// The next line of one process, which must begin with this word. Returns the rest.
     pub(super) fn expect(&mut self, index: usize, word: &str) -> Result<String, Trouble> {
         let mut others = VecDeque::new();
         let line = loop {
@@ -135,7 +135,7 @@ impl<'s, 'w> Crew<'s, 'w> {
         rest.map(str::to_owned).ok_or_else(|| format!("{word:?} was to come, not {line:?}").into())
     }
 
-    /// Waits, and hears of it if the demo is to end or a process breaks down.
+    /// Waits, and fails if the demo is to end or a process fails.
     pub(super) fn wait(&mut self, time: Duration) -> Result<(), Trouble> {
         let until = Instant::now() + time;
         while let Some(heard) = self.listen(until.saturating_duration_since(Instant::now()))? {
@@ -144,24 +144,24 @@ impl<'s, 'w> Crew<'s, 'w> {
         Ok(())
     }
 
-    /// Sends a signal to a process. One that ends it is no reason to be worried about it.
+    /// Sends a signal to a process. If that ends it, this is not a failure.
     pub(super) fn signal(&mut self, index: usize, signal: Signal) -> Result<(), Trouble> {
         let Some(worker) = self.workers.get_mut(index) else { return Err("no process".into()) };
         worker.may_end |= signal == Signal::KILL || signal == Signal::TERM;
-        // It is our child and nobody has waited for it, so that the id is still its own.
+        // It is our child and has not been waited for, so the pid is still its own.
         Ok(kill_process(Pid::from_child(&worker.process), signal)?)
     }
 
-    /// Says how far it is.
+    /// Shows the progress.
     pub(super) fn progress(&mut self, text: &str) {
-        self.stage.screen.progress(text);
+        self.environment.screen.progress(text);
     }
 
     fn listen(&mut self, time: Duration) -> Result<Option<(usize, String)>, Trouble> {
         let until = Instant::now() + time;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.stage.events.recv_timeout(left) {
+            match self.environment.events.recv_timeout(left) {
                 Ok(Event::Said(number, line)) => {
                     let Some(index) = self.index(number) else { continue };
                     if let Some(trouble) = line.strip_prefix("trouble ") {
@@ -187,10 +187,9 @@ impl<'s, 'w> Crew<'s, 'w> {
     }
 }
 
-impl Drop for Crew<'_, '_> {
+impl Drop for Processes<'_, '_> {
     fn drop(&mut self) {
-        // All of them first, so that none waits for the end of another. It fails for those that have
-        // ended already.
+        // All of them first, so that none waits for the end of another. This fails for those that have exited.
         for worker in &mut self.workers {
             let _ = worker.process.kill();
         }
@@ -213,7 +212,7 @@ impl Worker {
 fn listen(number: usize, out: ChildStdout, tell: &Sender<Event>) {
     for line in BufReader::new(out).lines() {
         let Ok(line) = line else { break };
-        // If nobody listens, the demo is over.
+        // If nobody receives it, the demo is over.
         let _ = tell.send(Event::Said(number, line));
     }
     let _ = tell.send(Event::Ended(number));
@@ -231,7 +230,7 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// This binary, even if another one has taken its place meanwhile.
+/// This binary, even if the file has been replaced in the meantime.
 fn own_binary() -> PathBuf {
     let known = env::current_exe().ok().filter(|path| path.exists());
     known.unwrap_or_else(|| "/proc/self/exe".into())

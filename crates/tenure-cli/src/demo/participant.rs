@@ -1,9 +1,8 @@
-//! A process of a proof: what it is told, what it says, and what it plays on.
+//! A process of a proof: its orders, its answers, and what it works with.
 //!
-//! It is this binary, started again as `tenure demo-worker PROOF WORDS…`. It is told what to do line by
-//! line on standard input, and answers on standard output. Where the engine is comes by a variable,
-//! because arguments can be seen by others. When standard input ends, the demo is gone, and so is this
-//! process.
+//! It is this binary, started again as `tenure demo-worker PROOF WORDS…`. It gets its orders line by line on
+//! standard input, and answers on standard output. The URL of the engine is in a variable, because others can see
+//! arguments. When standard input ends, the demo is gone, and this process exits.
 
 use std::env;
 use std::ffi::OsString;
@@ -23,19 +22,19 @@ use crate::engine;
 use crate::failure::{Failure, NO, Stop, USAGE};
 use crate::output::{Color, Paint};
 
-/// The word that makes this binary such a process.
+/// The argument that makes this binary such a process.
 pub(super) const COMMAND: &str = "demo-worker";
-/// The variables that tell it where it is.
+/// The variables with its settings.
 pub(super) const URL: &str = "TENURE_URL";
 pub(super) const FOLDER: &str = "TENURE_DEMO_FOLDER";
 pub(super) const PREFIX: &str = "TENURE_DEMO_PREFIX";
 pub(super) const TTL: &str = "TENURE_DEMO_TTL";
 
-/// How often it is looked whether a claim stands in line.
+/// How often to check whether a claim is in line.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// What a process of a proof has.
-pub(super) struct Player {
+/// The state of such a process.
+pub(super) struct Participant {
     folder: PathBuf,
     cues: UnboundedReceiver<String>,
     names: Option<Names>,
@@ -48,7 +47,7 @@ pub(super) struct Names {
     prefix: String,
 }
 
-/// Where a claim is.
+/// The state of a claim.
 pub(super) enum At {
     /// It holds.
     Head,
@@ -56,7 +55,7 @@ pub(super) enum At {
     Line,
 }
 
-/// Plays a part if this process was started for that.
+/// Runs a part, if this process was started for that.
 pub(crate) fn take_part(args: &[OsString]) -> Option<ExitCode> {
     let (_, [command, words @ ..]) = args.split_first()? else { return None };
     if command != COMMAND {
@@ -77,22 +76,22 @@ fn play(words: &[&str]) -> Result<ExitCode, Stop> {
         )
         .into());
     };
-    // Whatever ends the demo ends this process as well, even if it is stopped at that moment. If the
-    // demo is gone already, there is nobody to tell us anything.
+    // Anything that ends the demo ends this process as well, even if it is stopped at that moment. If the demo is
+    // gone already, there is nobody to give orders.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let (tell, cues) = mpsc::unbounded_channel();
     thread::spawn(move || listen(&tell));
     let runtime = engine::runtime()?;
-    let mut player = Player { folder: folder.into(), cues, names: None };
+    let mut participant = Participant { folder: folder.into(), cues, names: None };
     let played = runtime.block_on(async {
-        super::work(words, &mut player).await?;
-        player.finish().await;
+        super::work(words, &mut participant).await?;
+        participant.finish().await;
         Ok::<_, Trouble>(())
     });
     match played {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(trouble) => {
-            player.say(&format!("trouble {}", trouble.to_string().replace('\n', " ")));
+            participant.say(&format!("trouble {}", trouble.to_string().replace('\n', " ")));
             Ok(ExitCode::from(NO))
         }
     }
@@ -101,13 +100,13 @@ fn play(words: &[&str]) -> Result<ExitCode, Stop> {
 fn listen(tell: &UnboundedSender<String>) {
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
-        // Whoever does not listen any more is about to end.
+        // A receiver that is gone is about to exit.
         let _ = tell.send(line);
     }
     exit(NO.into());
 }
 
-/// Tells the demo something.
+/// Sends a line to the demo.
 pub(super) fn say(line: &str) {
     let mut out = io::stdout().lock();
     let said = out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush());
@@ -116,13 +115,13 @@ pub(super) fn say(line: &str) {
     }
 }
 
-impl Player {
-    /// Tells the demo something.
+impl Participant {
+    /// Sends a line to the demo.
     pub(super) fn say(&self, line: &str) {
         say(line);
     }
 
-    /// Waits until the demo says something.
+    /// Waits for the next order.
     pub(super) async fn cue(&mut self) -> String {
         match self.cues.recv().await {
             Some(cue) => cue,
@@ -140,13 +139,13 @@ impl Player {
         self.folder.join(name)
     }
 
-    /// The engine, connected when it is asked for first.
+    /// The engine, which is connected on first use.
     pub(super) async fn tenure(&mut self) -> Result<Names, Trouble> {
         if self.names.is_none() {
             let variable = |name| env::var(name).map_err(|_| format!("{name} is not set"));
             let (url, prefix) = (variable(URL)?, variable(PREFIX)?);
             let tenure = Tenure::connect(&url).await?;
-            // Nothing of what the URL may say besides: a proof depends on the times that it says.
+            // Without the URL's defaults: the proof depends on its own times.
             let mut options = tenure.defaults();
             options.ttl = Duration::from_millis(variable(TTL)?.parse()?);
             options.wait = Some(PATIENCE);
@@ -157,7 +156,7 @@ impl Player {
         self.names.clone().ok_or_else(|| "not connected".into())
     }
 
-    /// Waits until what was let go is on its way.
+    /// Waits until releases are on their way.
     async fn finish(&mut self) {
         if let Some(names) = self.names.take() {
             names.tenure.close().await;
@@ -186,13 +185,13 @@ impl Names {
         self.tenure.once(self.full(name))
     }
 
-    /// The engine itself, and the namespace that all names are within.
+    /// The engine itself, and the namespace of all names.
     #[cfg(feature = "relay")]
     pub(super) fn parts(&self) -> (Tenure, String) {
         (self.tenure.clone(), self.prefix.trim_end_matches('/').to_owned())
     }
 
-    /// Where the engine shows this owner, of a lock or of an election.
+    /// The state of this owner's claim, of a lock or of an election.
     pub(super) async fn look(&self, name: &str, owner: &str) -> Result<Option<At>, Trouble> {
         let view = match self.tenure.inspect(self.full(name)).await? {
             None => self.election(name).inspect().await?,
@@ -206,7 +205,7 @@ impl Names {
         Ok(waits.then_some(At::Line))
     }
 
-    /// Says so when this owner is about to stand in line and the engine shows it.
+    /// Reports when the engine shows this owner in line.
     pub(super) fn announce(&self, name: &'static str, owner: &str) {
         let (names, owner) = (self.clone(), owner.to_owned());
         tokio::spawn(async move {
@@ -214,7 +213,7 @@ impl Names {
                 match names.look(name, &owner).await {
                     Ok(None) => tokio::time::sleep(LOOK_EVERY).await,
                     Ok(Some(At::Line)) => return say("waits"),
-                    // It holds already; or the engine is gone, and whoever asks it hears that, too.
+                    // It holds already; or the engine is gone, and its next request will fail, too.
                     Ok(Some(At::Head)) | Err(_) => return,
                 }
             }

@@ -1,4 +1,4 @@
-//! What proofs are played on: a folder of their own, an engine, and what is heard from outside.
+//! The environment of the proofs: a folder, an engine, and events from outside.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use super::Trouble;
-use super::crew::Crew;
+use super::processes::Processes;
 use super::record::Record;
 use super::screen::Screen;
 use crate::args::Source;
@@ -23,21 +23,21 @@ use crate::failure::{CANNOT_CREATE, Failure, INTERNAL, USAGE};
 use crate::settings::{Address, Settings};
 use crate::signals;
 
-/// How long holds last where the engine hears at once that a process has ended: so long that they
-/// never end by it.
+/// How long holds last if the engine notices the end of a process at once: so long that they never end by their
+/// ttl.
 const TTL_AT_ONCE: Duration = Duration::from_secs(20);
-/// How long they last where only the ttl tells.
+/// How long they last if only the ttl ends them.
 const TTL_ELSEWHERE: Duration = Duration::from_secs(3);
 
-/// What proofs are played on.
-pub(super) struct Stage<'w> {
+/// The environment of the proofs.
+pub(super) struct Environment<'w> {
     pub(super) screen: Screen<'w>,
     /// How often each process of the race takes a number.
     pub(super) count: u32,
     pub(super) engine: Engine,
     pub(super) events: Receiver<Event>,
     pub(super) tell: Sender<Event>,
-    /// How many processes were started so far.
+    /// The number of processes started so far.
     pub(super) started: usize,
     folder: Folder,
 }
@@ -46,11 +46,11 @@ pub(super) struct Stage<'w> {
 pub(super) struct Engine {
     url: String,
     own: bool,
-    /// What all names begin with.
+    /// The prefix of all names.
     pub(super) prefix: String,
     /// How long holds last unless renewed.
     pub(super) ttl: Duration,
-    /// Whether it hears at once that a process has ended.
+    /// Whether it notices the end of a process at once.
     pub(super) at_once: bool,
 }
 
@@ -58,28 +58,28 @@ pub(super) struct Engine {
 pub(super) enum Event {
     /// A process said this.
     Said(usize, String),
-    /// A process says no more: it has ended, or is about to.
+    /// A process sends nothing more: it has exited, or is about to.
     Ended(usize),
-    /// This process was told to end, by a signal.
+    /// This process was asked to end, by a signal.
     Signal(u8),
 }
 
-/// Someone wants the demo to end.
+/// The user wants the demo to end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interrupted(pub(super) u8);
 
-impl<'w> Stage<'w> {
-    /// Makes everything ready. From then on signals are heard of, so that nothing is left behind.
+impl<'w> Environment<'w> {
+    /// Prepares everything. From then on signals are handled, so that nothing is left behind.
     pub(super) fn new(
         settings: &Settings,
         count: u32,
         screen: Screen<'w>,
-    ) -> Result<Stage<'w>, Failure> {
+    ) -> Result<Environment<'w>, Failure> {
         let runtime = engine::runtime()?;
         let own = settings.address.source == Source::Default;
         if !own {
             check_shared(settings)?;
-            // Before signals are ours: a server that does not answer can be interrupted.
+            // Before signals are handled: the user can interrupt a server that does not answer.
             runtime.block_on(reach(settings))?;
         }
         let (tell, events) = mpsc::channel();
@@ -101,7 +101,7 @@ impl<'w> Stage<'w> {
             ttl: if at_once { TTL_AT_ONCE } else { TTL_ELSEWHERE },
             at_once,
         };
-        Ok(Stage { screen, count, engine, events, tell, started: 0, folder })
+        Ok(Environment { screen, count, engine, events, tell, started: 0, folder })
     }
 
     /// Whether the engine is in the folder of this run.
@@ -114,14 +114,14 @@ impl<'w> Stage<'w> {
         &self.folder.path
     }
 
-    /// Something that processes share, with this value in it.
+    /// A record that processes share, with this value.
     pub(super) fn record(&self, name: &str, value: &str) -> Result<Record, Trouble> {
         Record::create(self.folder(), name, value)
     }
 
     /// The processes of one side of a proof. They are gone when this is dropped.
-    pub(super) fn crew(&mut self) -> Crew<'_, 'w> {
-        Crew::new(self)
+    pub(super) fn processes(&mut self) -> Processes<'_, 'w> {
+        Processes::new(self)
     }
 }
 
@@ -132,7 +132,7 @@ impl Engine {
     }
 }
 
-/// Connects once, so that what is wrong with the engine is said once and well.
+/// Connects once, so that a problem with the engine is reported once and well.
 async fn reach(settings: &Settings) -> Result<(), Failure> {
     engine::connect(settings).await?.close().await;
     Ok(())
@@ -155,7 +155,7 @@ fn limits(error: &io::Error) -> Failure {
     Failure::new(INTERNAL, "the demo cannot be started", error.to_string(), help)
 }
 
-/// Hears on a thread of its own when this process is asked to end.
+/// Waits on a separate thread for a signal that asks this process to end.
 fn listen(
     runtime: Runtime,
     interrupted: impl Future<Output = u8> + Send + 'static,
@@ -163,13 +163,13 @@ fn listen(
 ) -> io::Result<()> {
     let hear = move || {
         let signal = runtime.block_on(interrupted);
-        // If nobody listens, the demo is over.
+        // If nobody receives it, the demo is over.
         let _ = tell.send(Event::Signal(signal));
     };
     thread::Builder::new().name("tenure-demo-signals".into()).spawn(hear).map(drop)
 }
 
-/// A folder of our own, which is gone when this is dropped, however the demo ends.
+/// A new folder, which is removed when this is dropped, no matter how the demo ends.
 struct Folder {
     path: PathBuf,
 }
@@ -187,7 +187,7 @@ impl Folder {
         };
         let path = std::env::temp_dir().join(name);
         let path = std::path::absolute(&path).map_err(|error| failed(&path, &error))?;
-        // It must not be there yet, and is for this user only: the place is open to everyone.
+        // It must not exist yet, and is for this user only: everyone can write to the folder above it.
         let created = fs::DirBuilder::new().mode(0o700).create(&path);
         created.map_err(|error| failed(&path, &error))?;
         Ok(Folder { path })
@@ -212,12 +212,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Nothing depends on it: what stays is a few bytes where such things are swept away.
+        // Nothing depends on it: at worst a few bytes stay in the folder for temporary files.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// A random number, from what the standard library seeds its hash tables with.
+/// A random number, from the seeds of the standard library's hash tables.
 pub(super) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,33 +1,32 @@
-//! Somebody at a terminal, which `script` makes: types keys, and sees what is on the screen.
+//! `tenure top` in a pseudo-terminal that `script` makes: types keys, and reads the screen.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use super::stage::{Stage, eventually};
+use super::sandbox::{Sandbox, eventually};
 
 /// What a terminal is given when a program takes all of it, and when it gives that back.
 const GIVEN_BACK: &str = "\x1b[?1049l";
 const CURSOR: &str = "\x1b[?25h";
 
-/// Somebody at a terminal of 80 columns and 24 lines.
-pub(crate) struct Typist {
+/// `tenure top` in a terminal of 80 columns and 24 lines.
+pub(crate) struct TopTerminal {
     script: Child,
     keys: ChildStdin,
     said: Arc<Mutex<(String, Screen)>>,
 }
 
-impl Typist {
-    /// Starts `tenure top` there, and a shell that says how it ended and whether the terminal is as it
-    /// was.
-    pub(crate) fn new(stage: &Stage, url: &str, args: &str) -> Typist {
+impl TopTerminal {
+    /// Starts `tenure top`, in a shell that prints how it ended and whether the terminal is as it was.
+    pub(crate) fn new(sandbox: &Sandbox, url: &str, args: &str) -> TopTerminal {
         let line = format!(
             "stty cols 80 rows 24; before=$(stty -g); tty; \
              sh -c 'echo pid-$$; exec \"$TENURE\" top {args}'; echo rc-$?; \
              test \"$before\" = \"$(stty -g)\" && echo as before"
         );
         let mut script = Command::new("script");
-        script.args(["-qfc", &line, "/dev/null"]).env_clear().current_dir(stage.folder());
+        script.args(["-qfc", &line, "/dev/null"]).env_clear().current_dir(sandbox.folder());
         script.env("PATH", "/usr/bin:/bin").env("TERM", "xterm").env("USER", "tester");
         script.env("TENURE", env!("CARGO_BIN_EXE_tenure")).env("TENURE_URL", url);
         script.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -45,7 +44,7 @@ impl Typist {
                 said.1 = Screen::of(&said.0);
             }
         });
-        Typist { script, keys, said }
+        TopTerminal { script, keys, said }
     }
 
     pub(crate) fn types(&mut self, keys: &str) {
@@ -93,7 +92,7 @@ impl Typist {
     }
 }
 
-impl Drop for Typist {
+impl Drop for TopTerminal {
     fn drop(&mut self) {
         // Its terminal goes with it, and with that whoever is in there.
         let _ = self.script.kill();
