@@ -5,7 +5,10 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![allow(clippy::expect_used, reason = "a benchmark that fails has no figures")]
 
+mod folder;
+mod http;
 mod memory;
+mod postgres;
 mod redis;
 mod relay;
 mod start;
@@ -13,7 +16,11 @@ mod start;
 const HELP: &str = "\
 cargo run --release -p bench                  the memory engine
 cargo run --release -p bench -- start         what `tenure run` costs beside the command itself
+cargo run --release -p bench -- http          the lock server beside a bare echo
 cargo run --release -p bench -- relay         the relay beside the way to the node without it
+cargo run --release -p bench -- file [w3|holds] [OPTION...]   the file engine
+cargo run --release -p bench -- postgres [18] [PART...]  the Postgres engine beside what is written by hand:
+                                              pairs, idle, turns, lines, life
 cargo run --release -p bench -- redis [WORKLOAD...] [OPTION...]
 
   w1    one task, a fresh name each time           w4    200 waiters on a held name
@@ -25,19 +32,21 @@ cargo run --release -p bench -- redis [WORKLOAD...] [OPTION...]
 
   --rounds N      rounds, every kind once in each (5)
   --seconds S     length of one trial (1)
-  --kinds A,B     only these: raw, redis-rs-script, tenure-awaited, tenure-dropped
-  --names A,B     how many names `holds` holds (200000,400000,1000000)
-  --free          leaves the scheduler free; else server and clients share one CPU";
+  --kinds A,B     only these: raw, redis-rs-script, rslock, tenure-awaited, tenure-dropped
+  --names A,B     how many names are held (holds: 200000,400000,1000000; file: 10000,100000)
+  --free          leaves the scheduler free; else server and clients of W1 to W5 share one CPU";
 
 fn main() {
     let given: Vec<String> = std::env::args().skip(1).collect();
     match given.first().map(String::as_str) {
         None | Some("memory") => memory::run(),
-        Some("redis") => match redis::Options::read(&given[1..]) {
+        Some(engine @ ("redis" | "file")) => match redis::Options::read(engine, &given[1..]) {
             Ok(options) => redis::run(&options),
             Err(wrong) => println!("{wrong}\n\n{HELP}"),
         },
         Some("relay") => relay::run(),
+        Some("postgres") => postgres::run(&given[1..]),
+        Some("http") => http::run(),
         Some("start") => start::run(),
         Some(redis::CHILD) => redis::child(&given[1..]),
         Some(_) => println!("{HELP}"),

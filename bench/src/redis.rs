@@ -25,7 +25,6 @@ use children::{Given, Orders};
 use failure::Failure;
 use lockers::Kind;
 use options::Flavour;
-use server::Server;
 
 pub(crate) use children::CHILD;
 pub(crate) use options::Options;
@@ -57,15 +56,26 @@ struct Bench<'a> {
     table: Table,
 }
 
+/// Those of a file, by name.
+const FILE_WORKLOADS: &[(&str, Workload)] =
+    &[("w3", throughput::w3_on_file), ("holds", holds::holds_on_file)];
+
+/// Where the names are.
+#[derive(Clone, Copy)]
+enum Engine {
+    Redis,
+    File,
+}
+
 /// Runs what the options ask for, and prints the figures.
 pub(crate) fn run(options: &Options) {
     let place = match options.cpu {
-        Some(cpu) => format!("server and clients on CPU {cpu}"),
+        Some(cpu) => format!("all on CPU {cpu}"),
         None => "the scheduler is free".to_owned(),
     };
     println!("{} rounds of {:?}; {place}", options.rounds, options.length);
     let mut bench = Bench { options, table: Table::default() };
-    for (name, workload) in WORKLOADS {
+    for (name, workload) in options.known {
         if options.asks_for(name) {
             workload(&mut bench);
         }
@@ -80,9 +90,8 @@ impl Bench<'_> {
     }
 
     /// What every child is told.
-    fn arguments(&self, server: &Server, flavour: Flavour) -> Vec<String> {
-        let mut arguments =
-            vec![format!("address={}", server.address()), format!("runtime={flavour}")];
+    fn arguments(&self, url: &str, flavour: Flavour) -> Vec<String> {
+        let mut arguments = vec![format!("url={url}"), format!("runtime={flavour}")];
         arguments.extend(self.options.cpu.map(|cpu| format!("cpu={cpu}")));
         arguments
     }

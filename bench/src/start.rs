@@ -1,9 +1,9 @@
 //! What it costs to start: `tenure run x -- true` on a file beside `true` alone, in turn.
 
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::folder::Folder;
 
 const ROUNDS: usize = 50;
 
@@ -12,8 +12,8 @@ pub(crate) fn run() {
     let own = std::env::current_exe().expect("a path");
     let tenure = own.with_file_name("tenure");
     assert!(tenure.exists(), "run `cargo build --release -p tenure-cli` first");
-    let folder = Folder::new();
-    let url = format!("file:{}/locks.db", folder.0.display());
+    let folder = Folder::new().expect("a folder");
+    let url = format!("file:{}/locks.db", folder.path().display());
     let tenure = tenure.to_str().expect("UTF-8");
     let kinds: [(&str, &[&str]); 4] = [
         ("true", &["true"]),
@@ -40,20 +40,4 @@ fn took(words: &[&str], url: &str) -> Duration {
     command.args(&words[1..]).env("TENURE_URL", url).stdout(Stdio::null());
     assert!(command.status().expect("it starts").success(), "{words:?}");
     began.elapsed()
-}
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        let path = std::env::temp_dir().join(format!("tenure-start-{}", std::process::id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&path).expect("a folder");
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 use tenure::{Hold, Tenure};
 use tokio::task::JoinSet;
 
-use super::Bench;
 use super::children::{Child, Given, Orders, say};
 use super::clock;
 use super::failure::Failure;
 use super::options::Flavour;
+use super::room::resident;
 use super::server::Server;
 use super::table::Goal;
+use super::{Bench, Engine, median};
+use crate::folder::Folder;
 
 /// How long they are held after the last was taken: two whole lives at the default ttl.
 const HELD: Duration = Duration::from_secs(60);
@@ -24,56 +26,143 @@ const TTL: Duration = Duration::from_secs(30);
 
 /// Holds: so many names at the default ttl, for a minute. Server and client are where the scheduler puts them.
 pub(crate) fn holds(bench: &mut Bench<'_>) {
-    for count in bench.options.holds.clone() {
-        let kept = keep(count);
+    hold_on(bench, Engine::Redis, &[200_000, 400_000, 1_000_000]);
+}
+
+/// The same on a file.
+pub(crate) fn holds_on_file(bench: &mut Bench<'_>) {
+    hold_on(bench, Engine::File, &[10_000, 100_000]);
+}
+
+fn hold_on(bench: &mut Bench<'_>, engine: Engine, usual: &[usize]) {
+    let counts = bench.options.holds.clone();
+    for count in counts.unwrap_or_else(|| usual.to_vec()) {
+        let measured = match engine {
+            Engine::Redis => measure_on_redis(count),
+            Engine::File => measure_on_file(count),
+        };
         let table = &mut bench.table;
         table.heading(&format!(
             "holds: {count} names held by one process for {HELD:?}, ttl {TTL:?}"
         ));
-        let kept = match kept {
-            Ok(kept) => kept,
+        let measured = match measured {
+            Ok(measured) => measured,
             Err(reason) => return table.failed("tenure", &reason),
         };
+        let ChildReport { lost, client, delay, client_bytes } = measured.child;
         let mut row = |figure: &str, goal, value| table.row("tenure", figure, goal, &[value]);
-        row("names lost", Some(Goal::AtMost(0.0)), kept.lost);
-        row("seconds until all were held", None, kept.seconds);
-        row("client, % of a core", None, kept.client);
-        row("server, % of a core", None, kept.server);
-        row("longest delay of a renewal, ms", None, kept.delay);
+        row("names lost", Some(Goal::AtMost(0.0)), lost);
+        row("seconds until all were held", None, measured.seconds);
+        row("client, % of a core", None, client);
+        if let Some(server) = measured.server {
+            row("server, % of a core", None, server);
+        }
+        row("longest delay of a renewal, ms", None, delay);
+        row("client, bytes a name", None, client_bytes);
+        row("server or file, bytes a name", None, measured.bytes / count as f64);
+        row("pair of another process, ms, median", None, measured.other.median);
+        row("pair of another process, ms, longest", None, measured.other.longest);
     }
 }
 
-struct Kept {
-    lost: f64,
+struct Measured {
+    /// Until all names were held.
     seconds: f64,
-    client: f64,
-    server: f64,
-    delay: f64,
+    child: ChildReport,
+    /// The share of a core that the server took, in percent.
+    server: Option<f64>,
+    /// What all names take where they are kept.
+    bytes: f64,
+    other: OtherProcess,
 }
 
-fn keep(count: usize) -> Result<Kept, Failure> {
+/// How long acquiring and releasing a free name took another process meanwhile, in milliseconds.
+struct OtherProcess {
+    median: f64,
+    longest: f64,
+}
+
+/// What the child says at the end.
+struct ChildReport {
+    lost: f64,
+    client: f64,
+    delay: f64,
+    client_bytes: f64,
+}
+
+fn measure_on_redis(count: usize) -> Result<Measured, Failure> {
     let mut server = Server::start(None)?;
+    let before = server.figure("memory", "used_memory")?;
+    let url = server.url();
+    let (mut child, seconds) = start_child(&url, count)?;
+    let bytes = server.figure("memory", "used_memory")? - before;
+    let before = server.cpu()?;
+    let (child, other) = watch(&mut child, url)?;
+    let spent = (server.cpu()? - before) / HELD.as_micros() as f64 * 100.0;
+    Ok(Measured { seconds, child, server: Some(spent), bytes, other })
+}
+
+fn measure_on_file(count: usize) -> Result<Measured, Failure> {
+    let folder = Folder::new()?;
+    let url = format!("file:{}", folder.path().join("locks").display());
+    let (mut child, seconds) = start_child(&url, count)?;
+    let (child, other) = watch(&mut child, url)?;
+    // With what was written and is not merged into the file yet.
+    let mut bytes = 0;
+    for file in std::fs::read_dir(folder.path())? {
+        let file = file?;
+        let is_part = file.file_name().to_string_lossy().starts_with("locks");
+        bytes += if is_part { file.metadata()?.len() } else { 0 };
+    }
+    Ok(Measured { seconds, child, server: None, bytes: bytes as f64, other })
+}
+
+/// Starts the child, and returns after how many seconds it held them all.
+fn start_child(url: &str, count: usize) -> Result<(Child, f64), Failure> {
     let arguments = [
-        format!("address={}", server.address()),
+        format!("url={url}"),
         format!("runtime={}", Flavour::MultiThread),
         format!("count={count}"),
     ];
     let mut child = Child::start("holds", &arguments)?;
-    let seconds: f64 = child.hear("held")?.parse()?;
-    let before = server.cpu()?;
+    let seconds = child.hear("held")?.parse()?;
+    Ok((child, seconds))
+}
+
+/// Waits for what the child says at the end, and meanwhile uses the same engine as another process.
+fn watch(child: &mut Child, url: String) -> Result<(ChildReport, OtherProcess), Failure> {
     child.tell("go")?;
+    let other = std::thread::spawn(move || take_pairs(&url).map_err(|error| error.to_string()));
     let said = child.hear("kept")?;
-    let spent = server.cpu()? - before;
+    let other = other.join().map_err(|_| "the other process panicked")??;
     let figures: Vec<f64> = said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    let [lost, client, delay] = figures[..] else { return Err("three figures".into()) };
-    Ok(Kept { lost, seconds, client, server: spent / HELD.as_micros() as f64 * 100.0, delay })
+    let [lost, client, delay, client_bytes] = figures[..] else {
+        return Err("four figures".into());
+    };
+    Ok((ChildReport { lost, client, delay, client_bytes }, other))
+}
+
+fn take_pairs(url: &str) -> Result<OtherProcess, Failure> {
+    Flavour::build(Flavour::CurrentThread.label())?.block_on(async {
+        let tenure = Tenure::connect(url).await?;
+        let (began, mut pairs) = (Instant::now(), Vec::new());
+        while began.elapsed() < HELD {
+            let before = Instant::now();
+            tenure.mutex("other").acquire().await?.release().await?;
+            pairs.push(before.elapsed().as_secs_f64() * 1000.0);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let longest = pairs.iter().copied().fold(0.0, f64::max);
+        Ok(OtherProcess { median: median(pairs), longest })
+    })
 }
 
 /// The child: takes the names and says `held`; told to, it looks at them for a while and says what it saw.
 pub(crate) async fn child(given: &Given, orders: &mut Orders) -> Result<(), Failure> {
     let count = given.number("count")?;
-    let tenure = Tenure::connect(&format!("redis://{}", given.text("address")?)).await?;
-    let began = Instant::now();
+    let tenure = Tenure::connect(given.text("url")?).await?;
+    tenure.mutex("warm").acquire().await?.release().await?;
+    let (began, before) = (Instant::now(), resident()?);
     let holds = hold_all(&tenure, count).await?;
     say(format_args!("held {}", began.elapsed().as_secs_f64()))?;
     orders.next().await?;
@@ -90,7 +179,8 @@ pub(crate) async fn child(given: &Given, orders: &mut Orders) -> Result<(), Fail
     // A third of the ttl has gone when a renewal is due, and 1 % and 25 ms of it are not believed.
     let due = TTL.mul_f64(0.99 - 1.0 / 3.0) - Duration::from_millis(25);
     let delay = due.saturating_sub(least).as_secs_f64() * 1000.0;
-    say(format_args!("kept {lost} {client} {delay}"))?;
+    let bytes = (resident()? - before) / count as f64;
+    say(format_args!("kept {lost} {client} {delay} {bytes}"))?;
     // Releasing them all is not what is measured.
     std::process::exit(0);
 }

@@ -12,6 +12,7 @@ use redis::{
     AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, Script,
     Value,
 };
+use rslock::{Lock, LockManager};
 use tenure::{Hold, Tenure};
 use tokio::sync::oneshot;
 
@@ -28,6 +29,8 @@ pub(crate) enum Kind {
     Raw,
     /// The simplest line over one connection of the `redis` crate, which carries the pushes too.
     Script,
+    /// The crate `rslock`: a plain lock on one server, which asks again until it is free.
+    Rslock,
     /// tenure, `hold.release().await`.
     Awaited,
     /// tenure, `drop(hold)`.
@@ -35,15 +38,22 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [Kind::Raw, Kind::Script, Kind::Awaited, Kind::Dropped];
+    pub(crate) const ALL: [Kind; 5] =
+        [Kind::Raw, Kind::Script, Kind::Rslock, Kind::Awaited, Kind::Dropped];
 
     pub(crate) fn label(self) -> &'static str {
         match self {
             Kind::Raw => "raw",
             Kind::Script => "redis-rs-script",
+            Kind::Rslock => "rslock",
             Kind::Awaited => "tenure-awaited",
             Kind::Dropped => "tenure-dropped",
         }
+    }
+
+    /// Whether it is tenure.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Kind::Awaited | Kind::Dropped)
     }
 
     pub(crate) fn of(label: &str) -> Option<Kind> {
@@ -61,22 +71,28 @@ impl fmt::Display for Kind {
 pub(crate) enum Locker {
     Raw(Raw),
     Script(Line),
+    Rslock(LockManager),
     Tenure { tenure: Tenure, awaited: bool },
 }
 
 /// What an acquire gave.
 pub(crate) enum Held {
     Id(String),
+    Lock(Lock),
     Hold(Hold),
 }
 
 impl Locker {
-    pub(crate) async fn connect(kind: Kind, address: &str) -> Result<Locker, Failure> {
+    pub(crate) async fn connect(kind: Kind, url: &str) -> Result<Locker, Failure> {
         Ok(match kind {
-            Kind::Raw => Locker::Raw(Raw::connect(address).await?),
-            Kind::Script => Locker::Script(Line::connect(address).await?),
+            Kind::Raw => Locker::Raw(Raw::connect(url).await?),
+            Kind::Script => Locker::Script(Line::connect(url).await?),
+            Kind::Rslock => {
+                let client = open(url, ProtocolVersion::RESP2)?;
+                Locker::Rslock(LockManager::from_clients(vec![client]))
+            }
             Kind::Awaited | Kind::Dropped => {
-                let tenure = Tenure::connect(&format!("redis://{address}")).await?;
+                let tenure = Tenure::connect(url).await?;
                 Locker::Tenure { tenure, awaited: kind == Kind::Awaited }
             }
         })
@@ -86,6 +102,10 @@ impl Locker {
         Ok(match self {
             Locker::Raw(raw) => Held::Id(raw.acquire(name).await?),
             Locker::Script(line) => Held::Id(line.acquire(name).await?),
+            Locker::Rslock(manager) => {
+                let ttl = Duration::from_millis(TTL_MS);
+                Held::Lock(manager.acquire_no_guard(name, ttl).await?)
+            }
             Locker::Tenure { tenure, .. } => Held::Hold(tenure.mutex(name).acquire().await?),
         })
     }
@@ -94,6 +114,7 @@ impl Locker {
         match (self, held) {
             (Locker::Raw(raw), Held::Id(id)) => raw.release(name, &id).await?,
             (Locker::Script(line), Held::Id(id)) => line.release(name, &id).await?,
+            (Locker::Rslock(manager), Held::Lock(lock)) => manager.unlock(&lock).await,
             (Locker::Tenure { awaited: true, .. }, Held::Hold(hold)) => {
                 hold.release().await?;
             }
@@ -129,8 +150,8 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    async fn connect(address: &str) -> Result<Raw, Failure> {
-        let mut connection = connect(address, ProtocolVersion::RESP2, patient()).await?;
+    async fn connect(url: &str) -> Result<Raw, Failure> {
+        let mut connection = connect(url, ProtocolVersion::RESP2, patient()).await?;
         let delete = Script::new(include_str!("lua/compare_and_delete.lua"));
         delete.load_async(&mut connection).await?;
         Ok(Raw { connection, delete, ids: Ids::new() })
@@ -166,14 +187,14 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    async fn connect(address: &str) -> Result<Line, Failure> {
+    async fn connect(url: &str) -> Result<Line, Failure> {
         let waiting = Waiting::default();
         let pushed = waiting.clone();
         let config = patient().set_push_sender(move |push: PushInfo| {
             wake(&pushed, &push);
             Ok::<(), ()>(())
         });
-        let mut connection = connect(address, ProtocolVersion::RESP3, config).await?;
+        let mut connection = connect(url, ProtocolVersion::RESP3, config).await?;
         let ids = Ids::new();
         connection.subscribe(&ids.process).await?;
         let claim = Script::new(include_str!("lua/claim.lua"));
@@ -229,14 +250,18 @@ fn patient() -> AsyncConnectionConfig {
 }
 
 async fn connect(
-    address: &str,
+    url: &str,
     protocol: ProtocolVersion,
     config: AsyncConnectionConfig,
 ) -> Result<MultiplexedConnection, Failure> {
-    let info = format!("redis://{address}/").into_connection_info()?;
+    let client = open(url, protocol)?;
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+}
+
+fn open(url: &str, protocol: ProtocolVersion) -> Result<Client, Failure> {
+    let info = url.into_connection_info()?;
     let settings = info.redis_settings().clone().set_protocol(protocol);
     let tcp = TcpSettings::default().set_nodelay(true);
     let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
-    let client = Client::open(info)?;
-    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+    Ok(Client::open(info)?)
 }

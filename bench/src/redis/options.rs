@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::WORKLOADS;
 use super::lockers::Kind;
+use super::{FILE_WORKLOADS, WORKLOADS, Workload};
 
 /// Which runtime of tokio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ impl fmt::Display for Flavour {
 
 /// What the command line asks for.
 pub(crate) struct Options {
+    /// All workloads of the engine, by name.
+    pub(super) known: &'static [(&'static str, Workload)],
     /// The names of the workloads; all if there is none.
     pub(crate) workloads: Vec<String>,
     pub(crate) rounds: usize,
@@ -50,21 +52,23 @@ pub(crate) struct Options {
     pub(crate) kinds: Vec<Kind>,
     /// Where the server and the clients run; anywhere if there is none.
     pub(crate) cpu: Option<usize>,
-    /// How many names `holds` holds, one run after the other.
-    pub(crate) holds: Vec<usize>,
+    /// How many names `holds` holds, one run after the other; as many as usual if it is not said.
+    pub(crate) holds: Option<Vec<usize>>,
 }
 
 impl Options {
-    pub(crate) fn read(given: &[String]) -> Result<Options, String> {
+    /// Reads the command line after the name of the engine, which is `redis` or `file`.
+    pub(crate) fn read(engine: &str, given: &[String]) -> Result<Options, String> {
         // A machine with one core has no second.
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let mut options = Options {
+            known: if engine == "file" { FILE_WORKLOADS } else { WORKLOADS },
             workloads: Vec::new(),
             rounds: 5,
             length: Duration::from_secs(1),
             kinds: Kind::ALL.to_vec(),
             cpu: Some(usize::from(cores > 1)),
-            holds: vec![200_000, 400_000, 1_000_000],
+            holds: None,
         };
         let mut given = given.iter();
         while let Some(word) = given.next() {
@@ -75,13 +79,13 @@ impl Options {
                 "--seconds" => options.length = Duration::from_secs_f64(number(value()?)?),
                 "--names" => {
                     let count = |text: &str| text.parse().map_err(|_| format!("no count: {text}"));
-                    options.holds = value()?.split(',').map(count).collect::<Result<_, _>>()?;
+                    options.holds = Some(value()?.split(',').map(count).collect::<Result<_, _>>()?);
                 }
                 "--kinds" => {
                     let kind = |label| Kind::of(label).ok_or_else(|| format!("no kind {label}"));
                     options.kinds = value()?.split(',').map(kind).collect::<Result<_, _>>()?;
                 }
-                name if WORKLOADS.iter().any(|(known, _)| *known == name) => {
+                name if options.known.iter().any(|(known, _)| *known == name) => {
                     options.workloads.push(name.to_owned());
                 }
                 other => return Err(format!("{other}: not a workload and not an option")),

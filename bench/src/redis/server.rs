@@ -33,6 +33,10 @@ impl Server {
         format!("127.0.0.1:{}", self.server.port())
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address())
+    }
+
     /// One number of `INFO`.
     pub(crate) fn figure(&mut self, section: &str, field: &str) -> Result<f64, Failure> {
         let info: String = redis::cmd("INFO").arg(section).query(&mut self.connection)?;

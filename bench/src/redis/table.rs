@@ -9,18 +9,35 @@ use tenure_measure::figures::median;
 pub(crate) enum Goal {
     /// The median is at least this.
     AtLeast(f64),
+    /// The median must be at least `minimum`, and should be at least `goal`.
+    Reach { minimum: f64, goal: f64 },
     /// The median is at most this.
     AtMost(f64),
     /// Every single one is at most this.
     NeverAbove(f64),
 }
 
+/// What became of a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Met,
+    /// The minimum is reached, the goal is not.
+    Below,
+    Missed,
+}
+
 impl Goal {
-    fn is_met(self, values: &[f64]) -> bool {
-        match self {
-            Goal::AtLeast(bound) => median(values.to_vec()) >= bound,
-            Goal::AtMost(bound) => median(values.to_vec()) <= bound,
+    fn verdict(self, values: &[f64]) -> Verdict {
+        let median = median(values.to_vec());
+        let is_met = match self {
+            Goal::AtLeast(bound) | Goal::Reach { goal: bound, .. } => median >= bound,
+            Goal::AtMost(bound) => median <= bound,
             Goal::NeverAbove(bound) => values.iter().all(|value| *value <= bound),
+        };
+        match self {
+            _ if is_met => Verdict::Met,
+            Goal::Reach { minimum, .. } if median >= minimum => Verdict::Below,
+            _ => Verdict::Missed,
         }
     }
 }
@@ -29,6 +46,7 @@ impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Goal::AtLeast(bound) => f.pad(&format!(">= {bound}")),
+            Goal::Reach { minimum, goal } => f.pad(&format!(">= {minimum}, {goal}")),
             Goal::AtMost(bound) => f.pad(&format!("<= {bound}")),
             Goal::NeverAbove(bound) => f.pad(&format!("all <= {bound}")),
         }
@@ -39,6 +57,7 @@ impl fmt::Display for Goal {
 #[derive(Default)]
 pub(crate) struct Table {
     met: usize,
+    below: usize,
     missed: usize,
     failed: usize,
 }
@@ -46,7 +65,7 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn heading(&self, heading: &str) {
         println!("\n{heading}");
-        println!("  {:<16} {:<34} {:>10}  median (least..most)", "", "", "goal");
+        println!("  {:<16} {:<34} {:>13}  median (least..most)", "", "", "minimum, goal");
     }
 
     /// A line: of whom, which figure, where it should be, and one value a round.
@@ -61,15 +80,16 @@ impl Table {
             true => number(middle),
             false => format!("{} ({}..{})", number(middle), number(least), number(most)),
         };
-        let verdict = match goal.map(|goal| goal.is_met(values)) {
-            None => "",
-            Some(true) => "ok",
-            Some(false) => "MISS",
+        let verdict = goal.map(|goal| goal.verdict(values));
+        let (count, says) = match verdict {
+            None => (&mut 0, ""),
+            Some(Verdict::Met) => (&mut self.met, "ok"),
+            Some(Verdict::Below) => (&mut self.below, "below the goal"),
+            Some(Verdict::Missed) => (&mut self.missed, "MISS"),
         };
-        self.met += usize::from(verdict == "ok");
-        self.missed += usize::from(verdict == "MISS");
+        *count += 1;
         let goal = goal.map_or_else(|| "-".to_owned(), |goal| goal.to_string());
-        println!("  {whose:<16} {figure:<34} {goal:>10}  {measured:<28} {verdict}");
+        println!("  {whose:<16} {figure:<34} {goal:>13}  {measured:<28} {says}");
     }
 
     /// In the place of figures that are not there.
@@ -79,8 +99,10 @@ impl Table {
     }
 
     pub(crate) fn end(&self) {
-        let Table { met, missed, failed } = self;
-        println!("\n{met} goals met, {missed} missed, {failed} not measured");
+        let Table { met, below, missed, failed } = self;
+        println!(
+            "\n{met} goals met, {below} between minimum and goal, {missed} missed, {failed} not measured"
+        );
     }
 }
 
@@ -97,5 +119,20 @@ fn number(value: f64) -> String {
         1.0.. => format!("{value:.2}"),
         0.0 => "0".to_owned(),
         _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_between_minimum_and_goal_is_neither_met_nor_missed() {
+        let goal = Goal::Reach { minimum: 0.9, goal: 0.95 };
+        let verdicts = [0.89, 0.9, 0.94, 0.95].map(|value| goal.verdict(&[value]));
+        let (met, below, missed) = (Verdict::Met, Verdict::Below, Verdict::Missed);
+        assert_eq!(verdicts, [missed, below, below, met]);
+        assert_eq!(Goal::NeverAbove(0.0).verdict(&[0.0, 1.0, 0.0]), missed);
+        assert_eq!(Goal::AtMost(0.5).verdict(&[0.0, 1.0, 0.0]), met);
     }
 }

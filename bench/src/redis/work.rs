@@ -62,7 +62,7 @@ struct Work {
 /// nanoseconds of CPU that it took, and then the stamps, in binary.
 pub(crate) async fn run(given: &Given, orders: &mut Orders) -> Result<(), Failure> {
     let kind = Kind::of(given.text("kind")?).ok_or("an unknown kind")?;
-    let locker = Locker::connect(kind, given.text("address")?).await?;
+    let locker = Locker::connect(kind, given.text("url")?).await?;
     let (tasks, first): (u64, u64) = (given.number("tasks")?, given.number("first")?);
     warm_up(&locker, first).await?;
     say("ready")?;
