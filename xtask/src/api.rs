@@ -124,6 +124,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_derived_with_a_feature_is_listed_with_it() {
+        check(
+            &[(
+                "lib.rs",
+                "#[derive(Clone)]
+                #[cfg_attr(feature = \"serde\", derive(serde::Serialize, Debug), serde(transparent))]
+                #[cfg_attr(docsrs, doc(cfg(all())))]
+                pub struct Fence(u64);
+                #[cfg_attr(unix, cfg_attr(feature = \"hash\", derive(Hash)))]
+                pub enum Order { Arrival }",
+            )],
+            &[
+                "pub struct x::Fence(_)",
+                "#[cfg(feature = \"serde\")] impl Debug for x::Fence",
+                "#[cfg(feature = \"serde\")] impl Serialize for x::Fence",
+                "impl Clone for x::Fence",
+                "pub enum x::Order",
+                "#[cfg(unix)] #[cfg(feature = \"hash\")] impl Hash for x::Order",
+                "pub x::Order::Arrival",
+            ],
+        );
+    }
+
+    #[test]
     fn methods_fields_variants_and_impls_are_listed_under_their_type() {
         check(
             &[(

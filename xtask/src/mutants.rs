@@ -5,19 +5,21 @@
 //! sources as they were. A normal run of the tests checks that every entry of the table fits the code
 //! and compiles, and plays a few, other ones each day.
 
+mod noticing;
 mod table;
 mod workbench;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use self::table::{MUTATIONS, Mutation, RACES, SIMULATION};
+use self::noticing::{RACES, SIMULATION};
+use self::table::{MUTATIONS, Mutation};
 use self::workbench::Workbench;
 use crate::failure::Failure;
 
 /// Which entries are played.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mutants {
-    /// Those whose words contain these: all, if there are none.
+    /// Those whose words, or the names of whose tests, contain these: all, if there are none.
     About(String),
     /// None but a few; of the others only that they fit the code and compile.
     Today,
@@ -46,7 +48,8 @@ struct Effort {
 const WHOLE: Effort = Effort { patience: Duration::from_secs(600), seeds: 2_000 };
 /// What a normal run can spend on each entry that it plays.
 const QUICK: Effort = Effort { patience: Duration::from_secs(120), seeds: 1_000 };
-/// How many a normal run plays: the first costs a build, the others what has changed.
+/// How many a normal run plays of those whose tests are built and run soon: the first costs a build, the others what has
+/// changed.
 const PLAYED: usize = 2;
 
 /// Plays mutations, and demands that none survives.
@@ -58,10 +61,12 @@ pub(crate) fn run(which: &Mutants) -> Result<(), Failure> {
 }
 
 fn run_about(about: &str) -> Result<(), Failure> {
-    let chosen: Vec<_> = MUTATIONS.iter().filter(|entry| entry.breaks.contains(about)).collect();
+    let is_about =
+        |entry: &&Mutation| entry.breaks.contains(about) || entry.tests.join(" ").contains(about);
+    let chosen: Vec<_> = MUTATIONS.iter().filter(is_about).collect();
     if chosen.is_empty() {
         return Err(Failure::new(format!("no entry is about {about:?}"))
-            .next("see `breaks` in xtask/src/mutants/table.rs"));
+            .next("see `breaks` and `tests` in xtask/src/mutants/table.rs"));
     }
     let bench = Workbench::new()?;
     let mut sets: Vec<_> = chosen.iter().map(|mutation| mutation.tests).collect();
@@ -92,12 +97,22 @@ fn run_today() -> Result<(), Failure> {
     play(&bench, &of_the_day(since.as_secs() / 86_400), QUICK)
 }
 
-/// Some of those whose tests are built and run soon; each has its day.
+/// Some of those whose tests are built and run soon, and one of the others, whose tests cost about a minute; each has its
+/// day. Neighbours in the table often have the same tests, so that the others come in steps that reach each of them.
 fn of_the_day(day: u64) -> Vec<&'static Mutation> {
-    let quick = |mutation: &&Mutation| [SIMULATION, RACES].contains(&mutation.tests);
-    let quick: Vec<_> = MUTATIONS.iter().filter(quick).collect();
+    let is_quick = |mutation: &&Mutation| [SIMULATION, RACES].contains(&mutation.tests);
+    let (quick, others): (Vec<_>, Vec<_>) = MUTATIONS.iter().partition(is_quick);
     let first = day as usize * PLAYED;
-    (first..first + PLAYED).map(|at| quick[at % quick.len()]).collect()
+    let mut chosen: Vec<_> = (first..first + PLAYED).map(|at| quick[at % quick.len()]).collect();
+    chosen.push(others[day as usize * step(others.len()) % others.len()]);
+    chosen
+}
+
+/// About a third of the way round, and no divisor in common with it.
+fn step(count: usize) -> usize {
+    let divides_both =
+        |step: usize| (2..=step).any(|by| step.is_multiple_of(by) && count.is_multiple_of(by));
+    (count / 3 + 1..count).find(|step| !divides_both(*step)).unwrap_or(1)
 }
 
 /// Plays all of them, whatever becomes of each.
@@ -196,12 +211,16 @@ mod tests {
     }
 
     #[test]
-    fn every_quick_entry_has_its_day() {
+    fn every_entry_has_its_day() {
         let words = |day| of_the_day(day).into_iter().map(|entry| entry.breaks);
         let mut played: Vec<_> = (20_000..20_100).flat_map(words).collect();
         played.sort_unstable();
         played.dedup();
-        let quick = MUTATIONS.iter().filter(|entry| [SIMULATION, RACES].contains(&entry.tests));
-        assert_eq!(played.len(), quick.count());
+        assert_eq!(played.len(), MUTATIONS.len());
+        for count in 1..100 {
+            let mut reached: Vec<_> = (0..count).map(|day| day * step(count) % count).collect();
+            reached.sort_unstable();
+            assert_eq!(reached, Vec::from_iter(0..count), "{count}");
+        }
     }
 }

@@ -6,6 +6,9 @@
 mod libraries;
 mod servers;
 
+pub(crate) use libraries::TOOLS;
+pub(crate) use servers::folder;
+
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,11 +28,13 @@ const NEEDED: &[Needed] = &[
     Needed { program: "cc", package: "gcc", reason: "rustc links with it" },
     Needed { program: "redis-server", package: "redis-server", reason: "tests start it" },
     Needed { program: "postgres", package: "postgresql", reason: "tests start it" },
+    Needed { program: "pgbouncer", package: "pgbouncer", reason: "tests start it" },
     Needed { program: "setpriv", package: "util-linux", reason: "servers of tests end with it" },
     Needed { program: "python3", package: "python3", reason: "tests run web3.py" },
     Needed { program: "pip3", package: "python3-pip", reason: "it fetches other servers" },
     Needed { program: "node", package: "nodejs", reason: "tests run ethers, viem and hardhat" },
     Needed { program: "npm", package: "npm", reason: "it fetches a node of Ethereum" },
+    Needed { program: "chromium", package: "chromium", reason: "tests open the dashboard in it" },
 ];
 
 /// Parts of the Rust toolchain that a minimal installation leaves out.

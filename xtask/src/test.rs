@@ -3,6 +3,7 @@
 //! The steps run one by one and the first failure ends the run: what follows a step that failed would
 //! only repeat its message in other words.
 
+mod clients;
 mod programs;
 
 use std::time::Instant;
@@ -33,6 +34,7 @@ fn steps(all: bool) -> Vec<Step> {
         Step { name: "api", next: "see the difference above", run: api::check },
         Step { name: "chart", next: "draw it anew, and look at it", run: chart::check },
         Step { name: "tests", next: "run one alone: `cargo test -p CRATE NAME`", run: tests },
+        Step { name: "clients", next: "run the command alone, in its folder", run: clients::run },
         Step { name: "docs", next: "fix the first warning above, and run again", run: docs },
         Step {
             name: "mutants",
@@ -106,12 +108,23 @@ fn no_features() -> Result<(), Failure> {
     }
 }
 
+/// What engines and the lock server bring in.
+const HEAVY: [&str; 9] = [
+    "axum",
+    "hyper",
+    "libsqlite3-sys",
+    "redis",
+    "ring",
+    "rusqlite",
+    "rustls",
+    "sha1",
+    "tokio-postgres",
+];
+
 /// The crates in `tree` that belong to engines which a program can leave out.
 fn heavy_crates(tree: &str) -> Vec<&str> {
     let crates = tree.lines().filter_map(|line| line.split_whitespace().next());
-    let is_heavy = |name: &&str| {
-        ["libsqlite3-sys", "redis", "ring", "rusqlite", "rustls", "sha1"].contains(name)
-    };
+    let is_heavy = |name: &&str| HEAVY.contains(name);
     crates.filter(is_heavy).collect()
 }
 
@@ -130,7 +143,8 @@ fn features() -> Result<(), Failure> {
     workspace::run(&mut workspace::cargo(test))
 }
 
-const PACKAGES: [&str; 3] = ["tenure", "tenure-relay", "tenure-cli"];
+const PACKAGES: [&str; 5] =
+    ["tenure", "tenure-http", "tenure-server", "tenure-relay", "tenure-cli"];
 
 fn clippy_with(package: &str, feature: &str) -> Result<(), Failure> {
     let args = ["clippy", "--quiet", "--locked", "--no-default-features", "-p", package];
@@ -167,6 +181,8 @@ mod tests {
     fn crates_of_engines_are_found_in_a_tree() {
         let tree = "tenure v0.1.0 (/x)\nring v0.17.14\ntracing v0.1.44\nring v0.17.14 (*)\n";
         assert_eq!(heavy_crates(tree), ["ring", "ring"]);
+        let of_engines = "tokio-postgres v0.7.15\nhyper v1.12.0\naxum v0.8.9\n";
+        assert_eq!(heavy_crates(of_engines), ["tokio-postgres", "hyper", "axum"]);
         assert!(heavy_crates("rustix v1.1.6\nsha2 v0.11.1\n").is_empty());
     }
 

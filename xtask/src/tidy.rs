@@ -6,6 +6,7 @@
 
 mod docs;
 mod imports;
+mod pages;
 mod shape;
 mod test_files;
 
@@ -106,6 +107,8 @@ pub(crate) fn run() -> Result<(), Failure> {
     findings.extend(test_files::check_programs(&sources));
     let scenarios = workspace::read(&workspace::root(), test_files::SCENARIOS)?;
     findings.extend(test_files::check_scenarios(&sources, &scenarios));
+    let pages = workspace::sources(&workspace::root(), |path| path.ends_with(".md"))?;
+    findings.extend(pages::check(&paths, &pages));
     findings.sort();
     if findings.is_empty() {
         return Ok(());

@@ -1,8 +1,9 @@
 //! Real processes on real servers under more faults than a change needs, bytes that nobody has tried,
 //! and the simulation with far more seeds.
 //!
-//! Seeds start where the clock says, so that every run tries new ones. A seed that fails is printed
-//! by the test itself; in the simulation it replays the failure.
+//! In a timed run the simulation and the processes take turns until the time is over. Seeds start where the clock
+//! says, so that every run tries new ones. A seed that fails is printed by the test itself; in the simulation it
+//! replays the failure.
 
 mod fuzz;
 
@@ -11,12 +12,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::failure::Failure;
 use crate::workspace;
 
+/// The tests that play processes against faults on real servers.
+const PROCESS_TESTS: [&str; 2] = ["server_torture", "file_torture"];
 /// What the processes must reach on each of their servers: asks that were served, and faults.
 const PROCESSES: [(&str, &str); 2] = [("TENURE_ACQUISITIONS", "100000"), ("TENURE_FAULTS", "200")];
 /// How many leaders die on each engine; of those that were counted some had only just begun.
 const KILLS: (&str, &str) = ("TENURE_KILLS", "1100");
 /// How often a command's whole group must be gone before the next holder starts.
 const ROUNDS: (&str, &str) = ("TENURE_ROUNDS", "100");
+/// How many transactions the exact guard is tried with, by holders that are stopped.
+const TRANSACTIONS: (&str, &str) = ("TENURE_TRANSACTIONS", "100000");
 /// How many seeds a run without `--minutes` tries.
 const SEEDS: u64 = 1_000_000;
 /// How many seeds the first round tries, when nobody knows yet how long one takes.
@@ -33,28 +38,42 @@ pub(crate) struct Torture {
     pub(crate) first_seed: Option<u64>,
 }
 
-/// Runs the processes, and then the simulation until the seeds or the time are used up, or one fails.
+/// Runs the processes, and then the simulation until the seeds are used up, or the simulation and the processes in turn
+/// until the time is. Ends when one fails.
 pub(crate) fn run(torture: Torture) -> Result<(), Failure> {
     let mut seed = torture.first_seed.unwrap_or_else(seed_from_clock);
     let began = Instant::now();
     processes(seed)?;
+    // How long the last processes took.
+    let mut took = began.elapsed() / PROCESS_TESTS.len() as u32;
     leaders()?;
     commands()?;
+    fences()?;
     fuzz::run()?;
     let Some(at_least) = torture.at_least else { return round(seed, SEEDS) };
     let mut count = FIRST_ROUND;
+    let mut tests = PROCESS_TESTS.into_iter().cycle();
     while began.elapsed() < at_least {
-        let round_began = Instant::now();
-        round(seed, count)?;
-        seed = seed.wrapping_add(count);
-        count = next_count(count, round_began.elapsed());
+        // The simulation has as long as the processes before it: what it cannot find takes a machine.
+        let until = (began.elapsed() + took).min(at_least);
+        while began.elapsed() < until {
+            let round_began = Instant::now();
+            round(seed, count)?;
+            seed = seed.wrapping_add(count);
+            count = next_count(count, round_began.elapsed());
+        }
+        if let Some(test) = tests.next().filter(|_| began.elapsed() < at_least) {
+            let processes_began = Instant::now();
+            processes_of(test, seed)?;
+            took = processes_began.elapsed();
+        }
     }
     println!("no seed failed in {:.1} min", began.elapsed().as_secs_f64() / 60.0);
     Ok(())
 }
 
 fn processes(seed: u64) -> Result<(), Failure> {
-    ["redis_torture", "file_torture"].into_iter().try_for_each(|test| processes_of(test, seed))
+    PROCESS_TESTS.into_iter().try_for_each(|test| processes_of(test, seed))
 }
 
 fn processes_of(test: &str, seed: u64) -> Result<(), Failure> {
@@ -93,6 +112,14 @@ fn commands() -> Result<(), Failure> {
     ];
     let mut commands = workspace::cargo(args);
     workspace::run(commands.arg("run::").env(ROUNDS.0, ROUNDS.1))
+}
+
+fn fences() -> Result<(), Failure> {
+    println!("transactions of holders that are stopped");
+    let args = ["test", "--release", "--locked", "-p", "tenure-testkit", "--test", "engines"];
+    let mut fences = workspace::cargo(args);
+    let only = ["fences::stopping::", "--", "--nocapture", "--test-threads=1"];
+    workspace::run(fences.args(only).env(TRANSACTIONS.0, TRANSACTIONS.1))
 }
 
 fn round(first: u64, count: u64) -> Result<(), Failure> {

@@ -48,7 +48,8 @@ pub(crate) fn paths(root: &Path) -> Result<Vec<String>, Failure> {
             let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
             let kind = entry.file_type().map_err(cannot)?;
             let hidden = name.starts_with('.') && name != ".cargo";
-            if kind.is_dir() && !hidden && name != "target" {
+            let is_ours = name != "target" && name != "node_modules";
+            if kind.is_dir() && !hidden && is_ours {
                 folders.push(path);
             } else if kind.is_file() && !hidden {
                 found.push(path);

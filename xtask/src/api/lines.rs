@@ -1,7 +1,11 @@
 //! The lines of the snapshot: one for each thing that a user can name, under what it belongs to.
 
+use syn::punctuated::Punctuated;
 use syn::visit_mut::VisitMut;
-use syn::{Fields, ImplItem, Item, ItemImpl, PathArguments, TraitItem, Type, Visibility};
+use syn::{
+    Fields, ImplItem, Item, ItemImpl, Meta, MetaList, PathArguments, Token, TraitItem, Type,
+    Visibility,
+};
 
 use super::names::{Definition, Found, Names};
 use super::spell::{Speller, attributes, join};
@@ -169,18 +173,35 @@ fn of_trait(speller: &Speller<'_>, item: &syn::ItemTrait, path: &str, marks: &st
 /// What `#[derive(…)]` implements, as if it were written out.
 fn derived(attrs: &[syn::Attribute], generics: &syn::Generics, path: &str) -> Vec<String> {
     let mut lines = Vec::new();
-    for attribute in attrs.iter().filter(|attribute| attribute.path().is_ident("derive")) {
+    let derives = attrs.iter().flat_map(|attribute| derives(&attribute.meta, ""));
+    for (condition, derive) in derives {
         // Nothing is lost by an error: the compiler has refused such a derive before.
-        let _ = attribute.parse_nested_meta(|derive| {
-            if let Some(name) = derive.path.segments.last().map(|part| &part.ident) {
-                let (bounded, plain, _) = generics.split_for_impl();
-                let (bounded, plain) = (join(quote::quote!(#bounded)), join(quote::quote!(#plain)));
-                lines.push(format!("impl{bounded} {name} for {path}{plain}"));
-            }
-            Ok(())
-        });
+        let parts = derive.parse_args_with(Punctuated::<syn::Path, Token![,]>::parse_terminated);
+        for name in parts.iter().flatten().filter_map(|derived| derived.segments.last()) {
+            let (bounded, plain, _) = generics.split_for_impl();
+            let (bounded, plain) = (join(quote::quote!(#bounded)), join(quote::quote!(#plain)));
+            let name = &name.ident;
+            lines.push(format!("{condition}impl{bounded} {name} for {path}{plain}"));
+        }
     }
     lines
+}
+
+/// The `derive(…)` in an attribute, or those in a `cfg_attr(…)` with the `#[cfg(…)]` that they depend on.
+fn derives(attribute: &Meta, condition: &str) -> Vec<(String, MetaList)> {
+    match attribute {
+        Meta::List(list) if list.path.is_ident("derive") => {
+            vec![(condition.to_owned(), list.clone())]
+        }
+        Meta::List(list) if list.path.is_ident("cfg_attr") => {
+            let parts = list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
+            let mut parts = parts.into_iter().flatten();
+            let Some(feature) = parts.next() else { return Vec::new() };
+            let condition = format!("{condition}#[cfg({})] ", join(quote::quote!(#feature)));
+            parts.flat_map(|part| derives(&part, &condition)).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// An `impl` block and where it is written.

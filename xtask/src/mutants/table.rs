@@ -1,5 +1,10 @@
 //! The ways in which the code is broken on purpose, each of which a test must notice.
 
+use super::noticing::{
+    CLAIM_STATES, CONFORMANCE, FUNCTIONS, GROUPS, GUARDS, LISTENERS, OUTAGES, OWN_LINE, PUSHES,
+    RACES, RULE, RUNTIMES, SCRIPTS, SIMULATION, TIMERS,
+};
+
 /// One way to break the code.
 pub(super) struct Mutation {
     /// What it breaks, in the words of the invariants.
@@ -13,32 +18,6 @@ pub(super) struct Mutation {
     /// Which tests must fail, as arguments of `cargo test --workspace`.
     pub(super) tests: &'static [&'static str],
 }
-
-/// The simulation notices most things.
-pub(super) const SIMULATION: &[&str] = &["--test", "simulation"];
-/// The conformance suite notices what is a promise about one call.
-const CONFORMANCE: &[&str] = &["--test", "conformance", "memory::memory_conforms_on_virtual_time"];
-/// What happens between two steps.
-pub(super) const RACES: &[&str] = &["--test", "api", "races::"];
-/// One claim as its own process sees it.
-const CLAIM_STATES: &[&str] = &["--lib", "claim_state::"];
-/// Whoever listens.
-const LISTENERS: &[&str] = &["--test", "listeners", "a_listener_that_blocks"];
-/// When the watchdog looks at what.
-const TIMERS: &[&str] = &["--lib", "claim_table::"];
-/// Pushes of a Redis, without one.
-const PUSHES: &[&str] = &["--lib", "redis::turns::"];
-/// Several runtimes that share a connection.
-const RUNTIMES: &[&str] = &["--test", "engines", "runtimes::"];
-/// Outages on virtual time.
-const OUTAGES: &[&str] = &["--test", "outage", "seeds"];
-/// This process's own line.
-const OWN_LINE: &[&str] =
-    &["--test", "api", "--", "no_business_of_the_engine", "nobody_takes_passes_on"];
-
-/// The scripts against the ledger, step by step, on a real server.
-const SCRIPTS: &[&str] =
-    &["--test", "engines", "redis_ledger::every_script_goes_as_the_ledger_says"];
 
 /// Ways to break the core and the engines, each of which a test must notice.
 pub(super) const MUTATIONS: &[Mutation] = &[
@@ -103,6 +82,13 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         file: "crates/tenure/src/core/claim_table/shard.rs",
         find: "&& first.key().0 <= now",
         replace: "&& (first.key().0 <= now || first.key().0 > now)",
+        tests: TIMERS,
+    },
+    Mutation {
+        breaks: "holds that are to be checked are not looked at",
+        file: "crates/tenure/src/core/claim_table.rs",
+        find: "self.tell(live, |state, _| state.renew_now());",
+        replace: "drop(live.with(|state, _| state.renew_now()));",
         tests: TIMERS,
     },
     Mutation {
@@ -211,6 +197,20 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: SIMULATION,
     },
     Mutation {
+        breaks: "a turn is taken back from a claim that has confirmed it",
+        file: "crates/tenure/src/ledger.rs",
+        find: "entry.holds(fence) && (is_new || !leave.unbegun)",
+        replace: "{ let _ = is_new; entry.holds(fence) }",
+        tests: RULE,
+    },
+    Mutation {
+        breaks: "a server takes a turn back that another one has told of",
+        file: "crates/tenure/src/ledger.rs",
+        find: "let is_new = is_own && matches!",
+        replace: "let is_new = matches!",
+        tests: RULE,
+    },
+    Mutation {
         breaks: "a newcomer passes the line",
         file: "crates/tenure/src/ledger.rs",
         find: "let comes_next = fits && self.storage.head()?.is_none();",
@@ -281,6 +281,139 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: SCRIPTS,
     },
     Mutation {
+        breaks: "a group ends holds of others",
+        file: "crates/tenure/src/engines/redis/lua/group.lua",
+        find: "if type(plain) == 'string' and plain:sub(1, 16) == ARGV[at + 1] then",
+        replace: "if type(plain) == 'string' then",
+        tests: GROUPS,
+    },
+    Mutation {
+        breaks: "in a group a name that others wait for counts as left, and nobody has the next turn",
+        file: "crates/tenure/src/engines/redis/lua/group.lua",
+        find: "    answers[at] = 0\n    if type(plain) == 'string'",
+        replace: "    answers[at] = 1\n    if type(plain) == 'string'",
+        tests: GROUPS,
+    },
+    Mutation {
+        breaks: "a claim that falls out of its group loses its place",
+        file: "crates/tenure/src/engines/redis/lua/group.lua",
+        find: "answers[at] = 1 - fence",
+        replace: "answers[at] = 0",
+        tests: GROUPS,
+    },
+    Mutation {
+        breaks: "two claims of a group have the same fence",
+        file: "crates/tenure/src/engines/redis/lua/group.lua",
+        find: "      fence = fence + 2\n",
+        replace: "      fence = last\n",
+        tests: GROUPS,
+    },
+    Mutation {
+        breaks: "a group takes numbers that its process has seen already",
+        file: "crates/tenure/src/engines/redis/lua/group.lua",
+        find: " and fence >= tonumber(ARGV[arg + 1])",
+        replace: "",
+        tests: GROUPS,
+    },
+    Mutation {
+        breaks: "a command that fails stops its group after half of it was done",
+        file: "crates/tenure/src/engines/redis/lua/group.lua",
+        find: "local last = pcall('HINCRBY'",
+        replace: "local last = redis.call('HINCRBY'",
+        tests: GROUPS,
+    },
+    Mutation {
+        breaks: "claims of a group run before its leaves have made room",
+        file: "crates/tenure/src/engines/redis/protocol/group.rs",
+        find: "Some(Grouping { claim: Some(_), .. }) => 1 + u32::from(request.partition()),",
+        replace: "Some(Grouping { claim: Some(_), .. }) => 0,",
+        tests: GROUPS,
+    },
+    Mutation {
+        breaks: "one step that is refused fails its whole group",
+        file: "crates/tenure/src/engines/redis/connection/groups.rs",
+        find: "                for GroupedStep { request, reply } in steps {\n                    self.send_alone(request, None, reply);\n                }",
+        replace: "                for GroupedStep { reply, .. } in steps {\n                    self.answered(Pending { sent, reply }, Value::Error(text.clone()));\n                }",
+        tests: GROUPS,
+    },
+    Mutation {
+        breaks: "steps that were gathered when their connection broke are forgotten",
+        file: "crates/tenure/src/engines/redis/connection.rs",
+        find: "        gathered.into_replies().for_each(|reply| reply.fail(&self.shared, error, false));\n",
+        replace: "        std::mem::forget(gathered);\n",
+        tests: &["--lib", "redis::connection::groups::"],
+    },
+    Mutation {
+        breaks: "a group renews a hold by the fence of another",
+        file: "crates/tenure/src/engines/redis/lua/renew_group.lua",
+        find: "local left = fence == ARGV[arg + 1] and pcall('PTTL', key)",
+        replace: "local left = pcall('PTTL', key)",
+        tests: SCRIPTS,
+    },
+    Mutation {
+        breaks: "a group shortens a hold",
+        file: "crates/tenure/src/engines/redis/lua/renew_group.lua",
+        find: "local life = math.max(left, tonumber(ARGV[arg + 2]))",
+        replace: "local life = tonumber(ARGV[arg + 2])",
+        tests: SCRIPTS,
+    },
+    Mutation {
+        breaks: "on Postgres a hold of several names guards only the first",
+        file: "crates/tenure/src/guards/fencing/postgres.rs",
+        find: "for (name, fence) in hold.fences() {",
+        replace: "for (name, fence) in hold.fences().take(1) {",
+        tests: GUARDS,
+    },
+    Mutation {
+        breaks: "a hold that is to end can be guarded again by every transaction that began before",
+        file: "crates/tenure/src/engines/postgres/sql/guard.sql",
+        find: "h.fence = p_fence FOR SHARE;",
+        replace: "h.fence = p_fence;",
+        tests: GUARDS,
+    },
+    Mutation {
+        breaks: "a hold that is to end and is guarded is not marked",
+        file: "crates/tenure/src/engines/postgres/sql/line.sql",
+        find: "UPDATE tenure.hold h SET ended = true",
+        replace: "UPDATE tenure.hold h SET ended = false",
+        tests: GUARDS,
+    },
+    Mutation {
+        breaks: "a hold ends although a transaction guards it",
+        file: "crates/tenure/src/engines/postgres/sql/guard.sql",
+        find: "h.fence = p_fence FOR KEY SHARE;",
+        replace: "h.fence = p_fence;",
+        tests: GUARDS,
+    },
+    Mutation {
+        breaks: "nobody sees which session guards a hold",
+        file: "crates/tenure/src/engines/postgres/sql/guard.sql",
+        find: "mark := hashint8extended(p_fence, k);",
+        replace: "mark := hashint8extended(p_fence, 0);",
+        tests: GUARDS,
+    },
+    Mutation {
+        breaks: "on Postgres a fence is given twice",
+        file: "crates/tenure/src/engines/postgres/sql/line.sql",
+        find: "  e.fence := s.number;",
+        replace: "  e.fence := s.number - s.number % 2;",
+        tests: FUNCTIONS,
+    },
+    Mutation {
+        breaks: "on Postgres a place is taken by whoever comes last",
+        file: "crates/tenure/src/engines/postgres/sql/line.sql",
+        find: "c.state = 0 ORDER BY c.ticket, c.id LIMIT 1;\n    EXIT WHEN NOT FOUND;",
+        replace: "c.state = 0 ORDER BY c.ticket DESC, c.id LIMIT 1;\n    EXIT WHEN NOT FOUND;",
+        tests: FUNCTIONS,
+    },
+    Mutation {
+        breaks: "on Postgres a renewal shortens a hold",
+        file: "crates/tenure/src/engines/postgres/sql/steps.sql",
+        find: "e.until := greatest(e.until, s.now + p_ttl);",
+        replace: "e.until := s.now + p_ttl;",
+        tests: FUNCTIONS,
+    },
+    Mutation {
         breaks: "a server that has forgotten a script is not told it again",
         file: "crates/tenure/src/engines/redis/steps.rs",
         find: "Ok(self.send_on(connection, request, SendOptions { with_text: true, ..options }))",
@@ -327,7 +460,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         file: "crates/tenure/src/engines/redis/connection/task.rs",
         find: "let watch = greeting.primary.and_then(|primary| self.watch(primary));",
         replace: "let watch: Option<Watch> = None;",
-        tests: &["--test", "engines", "failovers::sentinels_planned"],
+        tests: &["--test", "engines", "s84_a_client_without_holds_follows_the_sentinels"],
     },
     Mutation {
         breaks: "the claims of a process that was killed stay in a file",

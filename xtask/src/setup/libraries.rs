@@ -1,9 +1,9 @@
-//! The libraries of other languages that people talk to nodes with, and a second node: what their users do
-//! with the relay is tried in every run.
+//! Packages of other languages: the libraries that people talk to nodes with, and a second node, so that what
+//! their users do with the relay is tried in every run; and what checks the clients and the dashboard.
 //!
-//! Each language has a list of packages with their hashes in `crates/tenure-relay/tests/libraries`; they are
-//! installed again when that list changes. `crates/tenure-testkit/src/servers/libraries.rs` looks for them
-//! where this file puts them.
+//! Each has a list of packages with their hashes, and is installed again when that list changes. The first are
+//! beside the servers, where `crates/tenure-testkit/src/servers/libraries.rs` looks for them. What JavaScript
+//! imports must be in a folder above the importing file: those of the clients are beside their lists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use super::servers;
 use crate::failure::Failure;
 use crate::workspace;
 
-const LISTS: &str = "crates/tenure-relay/tests/libraries";
-
 /// The packages of one language.
 struct Language {
     /// The folder that they are in, below that of the servers.
     folder: &'static str,
+    /// Where the list is.
+    lists: &'static str,
     /// What says which they are; copied there, so that a change is noticed.
     list: &'static str,
     /// What else is needed to install them.
@@ -31,32 +31,52 @@ struct Language {
 const LANGUAGES: &[Language] = &[
     Language {
         folder: "javascript",
+        lists: RELAY,
         list: "package-lock.json",
         more: &["package.json", "none/package.json"],
         install: with_npm,
-        next: "install Node.js 18 or later with npm, and see that it can reach its registry",
+        next: NPM,
     },
     Language {
         folder: "python",
+        lists: RELAY,
         list: "requirements.txt",
         more: &[],
         install: with_pip,
-        next: "install Python 3.11 to 3.14 with pip, and see that it can reach its index",
+        next: PIP,
+    },
+    Language {
+        folder: TOOLS,
+        lists: "clients/python/tools",
+        list: "requirements.txt",
+        more: &[],
+        install: with_pip,
+        next: PIP,
     },
 ];
+
+const RELAY: &str = "crates/tenure-relay/tests/libraries";
+const PIP: &str = "install Python 3.11 to 3.14 with pip, and see that it can reach its index";
+const NPM: &str = "install Node.js 18 or later with npm, and see that it can reach its registry";
+/// The folder of mypy, hatchling and schemathesis, below that of the servers.
+pub(crate) const TOOLS: &str = "tools";
+
+/// Folders with a `package-lock.json` whose packages are installed beside it.
+const BESIDE: &[&str] = &["clients/node", "crates/tenure-server/ui-tests"];
 
 /// Installs what is missing, or not as it is listed; side by side, since most of it is waiting.
 pub(super) fn run() -> Result<(), Failure> {
     std::thread::scope(|scope| {
-        let running: Vec<_> =
+        let mut running: Vec<_> =
             LANGUAGES.iter().map(|language| scope.spawn(|| bring_up_to_date(language))).collect();
+        running.extend(BESIDE.iter().map(|folder| scope.spawn(|| install_beside(folder))));
         let crashed = |_| Err(Failure::new("the installation panicked"));
         running.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(crashed))
     })
 }
 
 fn bring_up_to_date(language: &Language) -> Result<(), Failure> {
-    let lists = workspace::root().join(LISTS);
+    let lists = workspace::root().join(language.lists);
     let folder = servers::folder().join(language.folder);
     let listed = read(&lists.join(language.list))?;
     if fs::read(folder.join(language.list)).is_ok_and(|installed| installed == listed) {
@@ -64,6 +84,20 @@ fn bring_up_to_date(language: &Language) -> Result<(), Failure> {
     }
     println!("      installing the packages of {}", language.folder);
     install(language, &lists, &folder).map_err(|failure| failure.next(language.next))
+}
+
+/// `npm` empties the folder first, and the copy of the list is written last: what has one is whole.
+fn install_beside(folder: &str) -> Result<(), Failure> {
+    let folder = workspace::root().join(folder);
+    let copy = folder.join("node_modules/installed-packages.json");
+    let listed = read(&folder.join("package-lock.json"))?;
+    if fs::read(&copy).is_ok_and(|installed| installed == listed) {
+        return Ok(());
+    }
+    println!("      installing the packages of {}", folder.display());
+    with_npm(&folder).map_err(|failure| failure.next(NPM))?;
+    fs::write(&copy, listed)
+        .map_err(|error| Failure::new(format!("cannot write {}: {error}", copy.display())))
 }
 
 /// Beside its place, so that it moves there in one step: what is there is whole.

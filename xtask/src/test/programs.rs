@@ -17,7 +17,7 @@ const BUILD: [&str; 4] = ["test", "--workspace", "--all-features", "--locked"];
 /// This one plays hundreds of cases at once, by real time: it needs the machine for itself, and comes first.
 const ALONE: &str = "conformance";
 /// The programs that take longest. They start first, so that none of them is left over at the end.
-const LONGEST: [&str; 5] = ["engines", "command", "outage", "redis_torture", "relay"];
+const LONGEST: [&str; 5] = ["engines", "command", "outage", "server_torture", "relay"];
 /// How long one may take: several times what the longest takes. One that hangs is ended and says where.
 const LIMIT: Duration = Duration::from_secs(1_200);
 /// How much is shown of a program that failed. Whoever runs this may read nothing before it has ended,
@@ -32,9 +32,14 @@ struct Job {
     args: Vec<String>,
 }
 
+/// Builds all test programs, and with them the commands that they run.
+pub(super) fn build() -> Result<(), Failure> {
+    workspace::run(workspace::cargo(BUILD).arg("--no-run"))
+}
+
 /// Builds all test programs and runs them, with these variables set.
 pub(super) fn run(with: &[(&str, &str)]) -> Result<(), Failure> {
-    workspace::run(workspace::cargo(BUILD).arg("--no-run"))?;
+    build()?;
     let logs = workspace::scratch().join("test-output");
     fs::create_dir_all(&logs)
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", logs.display())))?;
@@ -151,7 +156,7 @@ fn threads() -> usize {
     2 * thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,0 +1,41 @@
+//! Which tests notice what is broken, as arguments of `cargo test --workspace`.
+
+/// The simulation notices most things.
+pub(super) const SIMULATION: &[&str] = &["--test", "simulation"];
+/// The conformance suite notices what is a promise about one call.
+pub(super) const CONFORMANCE: &[&str] =
+    &["--test", "conformance", "memory::memory_conforms_on_virtual_time"];
+/// What happens between two steps.
+pub(super) const RACES: &[&str] = &["--test", "api", "races::"];
+/// One claim as its own process sees it.
+pub(super) const CLAIM_STATES: &[&str] = &["--lib", "claim_state::"];
+/// Whoever listens.
+pub(super) const LISTENERS: &[&str] = &["--test", "listeners", "a_listener_that_blocks"];
+/// When the watchdog looks at what.
+pub(super) const TIMERS: &[&str] = &["--lib", "claim_table::"];
+/// Pushes of a Redis, without one.
+pub(super) const PUSHES: &[&str] = &["--lib", "redis::turns::"];
+/// Several runtimes that share a connection.
+pub(super) const RUNTIMES: &[&str] = &["--test", "engines", "runtimes::"];
+/// Outages on virtual time.
+pub(super) const OUTAGES: &[&str] = &["--test", "outage", "seeds"];
+/// This process's own line.
+pub(super) const OWN_LINE: &[&str] =
+    &["--test", "api", "--", "no_business_of_the_engine", "nobody_takes_passes_on"];
+
+/// The scripts against the ledger, step by step, on a real server.
+pub(super) const SCRIPTS: &[&str] =
+    &["--test", "engines", "redis_ledger::every_script_goes_as_the_ledger_says"];
+
+/// The functions of Postgres against the ledger, step by step, on a real server.
+pub(super) const FUNCTIONS: &[&str] =
+    &["--test", "engines", "postgres_ledger::every_script_goes_as_the_ledger_says"];
+
+/// Exact fencing, on a real server.
+pub(super) const GUARDS: &[&str] = &["--test", "engines", "postgres_faults::fencing::"];
+
+/// The rule, step by step.
+pub(super) const RULE: &[&str] = &["--test", "api", "ledger_scripts::"];
+
+/// Steps that travel in groups, on a real server.
+pub(super) const GROUPS: &[&str] = &["--test", "engines", "redis_faults::groups::"];
