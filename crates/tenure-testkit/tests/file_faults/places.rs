@@ -123,7 +123,14 @@ async fn places_that_others_can_change_are_refused() {
     mode(&open, 0o777);
     refused(&below.join("x.db"), ErrorKind::Denied, "everyone may write to").await;
     refused(&below.join("deeper/still/x.db"), ErrorKind::Denied, "everyone may write to").await;
+    // Whoever may write to the folder of a link can point it elsewhere.
+    let own = folder.join("own");
+    fs::create_dir(&own).unwrap();
+    mode(&own, 0o700);
+    symlink(&own, open.join("link")).unwrap();
+    refused(&open.join("link/x.db"), ErrorKind::Denied, "everyone may write to").await;
     mode(&open, 0o1777);
+    works(&open.join("link/x.db")).await;
     works(&below.join("x.db")).await;
     symlink("x.db", folder.join("link.db")).unwrap();
     refused(&folder.join("link.db"), ErrorKind::Denied, "not a plain file").await;

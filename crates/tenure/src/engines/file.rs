@@ -8,6 +8,7 @@
 //! can be seen, and with their ttl otherwise.
 
 mod examine;
+mod exposed;
 mod groups;
 mod host;
 mod messages;

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use rustix::fs::{statfs, statvfs};
 
+use super::exposed::{Exposed, Way};
 use super::host::Life;
-use super::paths::{Exposed, Paths};
+use super::paths::Paths;
 use super::reserve;
 use super::statements as sql;
 use super::storage::SqlResult;
@@ -84,9 +85,8 @@ impl Transaction<'_> {
 }
 
 fn rights(path: &Path) -> Finding {
-    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
-    let paths = Paths::at(path.to_owned());
-    let exposed = folder.and_then(|folder| paths.exposed(&folder).ok().flatten());
+    let way = path.parent().and_then(|folder| Way::to(folder).ok());
+    let exposed = way.and_then(|way| way.exposed(path).ok().flatten());
     if let Some(Exposed { reason, fix }) = exposed {
         return Finding::problem("rights", reason).why("they could replace the file").fix(fix);
     }

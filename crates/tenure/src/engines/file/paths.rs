@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, statfs};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::groups::{self, Accounts};
+use super::exposed::{Exposed, Way};
 use crate::model::error::{Error, ErrorKind, Result};
 
 /// The database and the files beside it.
@@ -34,12 +34,6 @@ pub(super) struct Inodes {
     pub(super) database: u64,
     pub(super) journal: u64,
     pub(super) index: u64,
-}
-
-/// How others could replace the file.
-pub(super) struct Exposed {
-    pub(super) reason: String,
-    pub(super) fix: &'static str,
 }
 
 /// File systems that are shared between machines, or whose locks are not handled by this machine.
@@ -70,9 +64,23 @@ impl Paths {
         };
         make_folder(folder)?;
         // SQLite does not follow symbolic links, and the folder may be behind one.
-        let folder = folder.canonicalize().map_err(|error| cannot("find", folder, &error))?;
-        let paths = Paths::at(folder.join(name));
-        paths.check_folder(&folder)?;
+        let way = Way::to(folder).map_err(|error| cannot("find", folder, &error))?;
+        let paths = Paths::at(way.folder.join(name));
+        let exposed = way.exposed(&paths.database);
+        let exposed = exposed.map_err(|error| cannot("read", &way.folder, &error))?;
+        if let Some(Exposed { reason, .. }) = exposed {
+            return Err(Error::new(ErrorKind::Denied, reason).next(
+                "they could replace the file: put it in a folder of its own, with mode 700, below folders that \
+                 only you and root may write to",
+            ));
+        }
+        if let Some(kind) = shared_file_system(&way.folder)? {
+            let folder = way.folder.display();
+            let reason =
+                format!("{folder} is on {kind}, a file system that several machines share");
+            return Err(Error::new(ErrorKind::Unsupported, reason)
+                .next("use a local disk, or redis:// for locks between machines"));
+        }
         Ok(paths)
     }
 
@@ -93,71 +101,6 @@ impl Paths {
             reserve: beside("-ballast"),
             database: path.clone(),
         }
-    }
-
-    fn check_folder(&self, folder: &Path) -> Result<()> {
-        if let Some(Exposed { reason, .. }) = self.exposed(folder)? {
-            return Err(Error::new(ErrorKind::Denied, reason).next(
-                "they could replace the file: put it in a folder of its own, with mode 700, below folders that \
-                 only you and root may write to",
-            ));
-        }
-        if let Some(kind) = shared_file_system(folder)? {
-            let reason = format!(
-                "{} is on {kind}, a file system that several machines share",
-                folder.display()
-            );
-            return Err(Error::new(ErrorKind::Unsupported, reason)
-                .next("use a local disk, or redis:// for locks between machines"));
-        }
-        Ok(())
-    }
-
-    /// Whether others could replace the file, by writing to its folder or by replacing the folder.
-    pub(super) fn exposed(&self, folder: &Path) -> Result<Option<Exposed>> {
-        self.exposed_by(folder, Accounts::read)
-    }
-
-    fn exposed_by(
-        &self,
-        folder: &Path,
-        accounts: impl Fn() -> Accounts,
-    ) -> Result<Option<Exposed>> {
-        let user = geteuid();
-        // Root may open the file of a user, who can replace it anyway.
-        let theirs = fs::symlink_metadata(&self.database).map(|about| about.uid());
-        let theirs = theirs.ok().filter(|_| user.is_root());
-        let is_trusted = |owner| owner == 0 || owner == user.as_raw() || Some(owner) == theirs;
-        for (depth, folder) in folder.ancestors().enumerate() {
-            let about = fs::metadata(folder).map_err(|error| cannot("read", folder, &error))?;
-            let (mode, shown) = (about.mode(), folder.display());
-            // In a folder with the sticky bit nobody can rename or replace what belongs to others.
-            let is_sticky = depth > 0 && mode & 0o1000 != 0;
-            // A group that is one of these users alone can do nothing that they cannot. The folder of the file itself is
-            // refused all the same: it is easily changed, and the group may get members later.
-            let is_alone = |group| {
-                depth > 0
-                    && is_trusted(group)
-                    && accounts().is_private(group)
-                    && !groups::has_list(folder)
-            };
-            let found = if !is_trusted(about.uid()) {
-                Some((
-                    format!("{shown} belongs to another user"),
-                    "use a folder that belongs to this user",
-                ))
-            } else if mode & 0o002 != 0 && !is_sticky {
-                Some((format!("everyone may write to {shown}"), "chmod o-w it"))
-            } else if mode & 0o020 != 0 && !is_sticky && !is_alone(about.gid()) {
-                Some((format!("a group may write to {shown}"), "chmod g-w it"))
-            } else {
-                None
-            };
-            if let Some((reason, fix)) = found {
-                return Ok(Some(Exposed { reason, fix }));
-            }
-        }
-        Ok(None)
     }
 
     /// Refuses a database that is not a plain file of this user, or that others can read. Returns whether it
@@ -338,52 +281,6 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains("everyone may write"), "{error}");
         fs::remove_dir_all(open).unwrap();
-    }
-
-    #[test]
-    fn a_private_group_may_write_to_folders_above() {
-        let above = folder(0o770);
-        let own = above.join("own");
-        DirBuilder::new().mode(0o700).create(&own).unwrap();
-        let (user, paths) = (geteuid().as_raw(), Paths::at(own.join("x.db")));
-        if fs::metadata(&above).unwrap().gid() != user {
-            // This user has no group of the same number: `Accounts` is tested alone.
-            return fs::remove_dir_all(above).unwrap();
-        }
-        let users = format!("me:x:{user}:{user}::/:/bin/sh\nbo:x:54321:54321::/:/bin/sh");
-        let reason = |groups: &str| {
-            let found = paths.exposed_by(&own, || Accounts::of(&users, groups)).unwrap();
-            found.map(|found| found.reason)
-        };
-        assert_eq!(reason(&format!("me:x:{user}:")), None);
-        let shared = reason(&format!("me:x:{user}:bo")).unwrap();
-        assert!(shared.starts_with("a group may write to"), "{shared}");
-        // Somebody on a list is not in the group.
-        let entries: [(u16, u16, u32); 5] = [
-            (0x01, 7, u32::MAX),
-            (0x02, 7, 54321),
-            (0x04, 7, u32::MAX),
-            (0x10, 7, u32::MAX),
-            (0x20, 0, u32::MAX),
-        ];
-        let mut list = 2_u32.to_le_bytes().to_vec();
-        for (who, may, number) in entries {
-            list.extend(who.to_le_bytes());
-            list.extend(may.to_le_bytes());
-            list.extend(number.to_le_bytes());
-        }
-        let flags = rustix::fs::XattrFlags::empty();
-        match rustix::fs::setxattr(&above, "system.posix_acl_access", &list, flags) {
-            Err(Errno::OPNOTSUPP) => {}
-            set => {
-                set.unwrap();
-                assert!(
-                    reason(&format!("me:x:{user}:")).is_some(),
-                    "somebody else may write to it"
-                );
-            }
-        }
-        fs::remove_dir_all(above).unwrap();
     }
 
     /// The numbers are from linux/magic.h and the sources of the file systems.
