@@ -1,5 +1,8 @@
 //! Setting up: again, side by side, and while others work.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
 use tenure::engines::postgres::{Postgres, PostgresConfig};
 
 use crate::postgres_site::*;
@@ -31,21 +34,27 @@ async fn setting_up_again_changes_nothing() {
     hold.release().await.unwrap();
 }
 
-/// Functions that differ are made again, under those who use them.
+/// Functions that differ are made again, under those who use them. Many times, because each time a step can meet the change
+/// at another moment: while it looks up a function, or while it hands a value of an old type to a new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_functions_are_replaced_while_others_work() {
     let site = PostgresSite::new();
     let tenure = site.connect().await;
     let oid = "SELECT 'tenure_v1.tick'::regproc::oid";
-    let before = site.number(oid);
-    site.sql("COMMENT ON SCHEMA tenure_v1 IS 'an older one'");
+    let done = Arc::new(AtomicBool::new(false));
+    let over = done.clone();
     let work = tokio::spawn(async move {
-        for _ in 0..200 {
+        while !over.load(SeqCst) {
             tenure.mutex("x").acquire().await.unwrap().release().await.unwrap();
         }
     });
-    set_up(&site.url()).await;
-    assert_ne!(site.number(oid), before);
+    for _ in 0..20 {
+        let before = site.number(oid);
+        site.sql("COMMENT ON SCHEMA tenure_v1 IS 'an older one'");
+        set_up(&site.url()).await;
+        assert_ne!(site.number(oid), before);
+    }
+    done.store(true, SeqCst);
     soon(work).await.unwrap();
 }
 

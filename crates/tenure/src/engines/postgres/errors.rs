@@ -15,7 +15,7 @@ pub(super) struct Fault {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Then {
-    /// Nothing was done, and the same step may be sent again at once.
+    /// Nothing was done, and the same step may be sent again.
     Repeat,
     /// The connection is still usable.
     Keep,
@@ -52,12 +52,13 @@ pub(super) fn cannot_connect(error: &tokio_postgres::Error) -> Error {
 fn refused(error: &DbError) -> Fault {
     let code = error.code();
     let wait = |reason, next| known(ErrorKind::Unavailable, code, reason, next).not_now();
-    // The last two: the functions were made anew by `tenure setup` while this step ran.
+    // The last three: `tenure setup` replaced the functions and their types while this step ran.
     let undone = [
         SqlState::T_R_SERIALIZATION_FAILURE,
         SqlState::T_R_DEADLOCK_DETECTED,
         SqlState::INTERNAL_ERROR,
         SqlState::UNDEFINED_OBJECT,
+        SqlState::DATATYPE_MISMATCH,
     ];
     let standby = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE];
     let (error, then) = if undone.contains(code) {
@@ -103,7 +104,8 @@ fn denied(code: &SqlState) -> Fault {
     let (error, then) = if missing.contains(code) {
         let reason =
             "the tables or functions of tenure are missing here, or are of another version";
-        (known(ErrorKind::Unsupported, code, reason, SETUP), Then::Keep)
+        // A step that `tenure setup` replaced the functions under fails like this, too, and works when it is repeated.
+        (known(ErrorKind::Unsupported, code, reason, SETUP), Then::Repeat)
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         let next = "as the owner: GRANT USAGE ON SCHEMA tenure, tenure_v1 TO …";
         (known(ErrorKind::Denied, code, "this role may not use tenure's schema", next), Then::Keep)

@@ -22,6 +22,10 @@ use crate::world::{SystemWorld, World};
 
 /// How often a step is repeated that the server undid in favour of others.
 const REPEATS: u32 = 20;
+/// How long to pause before the second repeat, and before each of the last: in all nearly a second. A session looks functions
+/// up as they were before `tenure setup` until that has told it, which takes a moment on a busy server.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 /// How long nobody tries to connect after that failed: longer each time.
 const SHORTEST_BACK_OFF: Duration = Duration::from_millis(100);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(2);
@@ -218,6 +222,7 @@ async fn poll_once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Poll<F::Outpu
 async fn answered(client: Arc<Client>, request: Request, bound: Duration) -> Then {
     let Request { statement, tell } = request;
     let mut repeats = REPEATS;
+    let mut pause = Duration::ZERO;
     loop {
         let sent = SystemWorld.now();
         let (error, then) = match tokio::time::timeout(bound, query(&client, &statement)).await {
@@ -237,6 +242,8 @@ async fn answered(client: Arc<Client>, request: Request, bound: Duration) -> The
         };
         if then == Then::Repeat && repeats > 0 {
             repeats -= 1;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
             continue;
         }
         tell(Err(error));
