@@ -1,11 +1,11 @@
-//! What was asked for: raw arguments become a validated command in one step.
+//! Parses the arguments into a validated command in one step.
 
 use std::time::Duration;
 
 use crate::mutants::Mutants;
 use crate::torture::Torture;
 
-/// What `cargo xtask` says when it is asked for help, or for something it does not know.
+/// The text for help, and for an unknown command.
 pub(crate) const HELP: &str = "\
 usage: cargo xtask <command>
 
@@ -26,36 +26,36 @@ usage: cargo xtask <command>
 /// A command with its options.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Say what there is.
+    /// Print the help.
     Help,
-    /// What the tests need.
+    /// Install and check what the tests need.
     SetUp,
     /// Everything that a change needs.
     Test {
-        /// Also what is slow.
+        /// Include the slow tests.
         all: bool,
         /// The only step to run; empty for all of them.
         only: String,
     },
-    /// The rules that no compiler checks.
+    /// The rules that the compiler does not check.
     Tidy,
     /// The public API against its snapshot.
     Api {
         /// Replace the snapshot.
         write: bool,
     },
-    /// The picture of the worker's states against its table.
+    /// Compare the picture of the worker's states with its table.
     Chart {
         /// Replace the picture.
         write: bool,
     },
-    /// Proof that the tests can fail.
+    /// Break the code on purpose, to show that the tests can fail.
     Mutants(Mutants),
-    /// Processes under faults and the simulation, for long.
+    /// Run processes under faults and the simulation for a long time.
     Torture(Torture),
 }
 
-/// Reads the arguments after the program's name; the error is one line for the user.
+/// Parses the arguments after the program's name; the error is one line for the user.
 pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, String> {
     let args: Vec<String> = args.into_iter().collect();
     let Some((command, rest)) = args.split_first() else {

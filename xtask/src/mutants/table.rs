@@ -1,4 +1,4 @@
-//! The ways in which the code is broken on purpose, each of which a test must notice.
+//! The mutants: ways to break the code, each of which a test must notice.
 
 use super::noticing::{
     CLAIM_STATES, CONFORMANCE, FUNCTIONS, GROUPS, GUARDS, LISTENERS, OUTAGES, OWN_LINE, PUSHES,
@@ -7,15 +7,15 @@ use super::noticing::{
 
 /// One way to break the code.
 pub(super) struct Mutation {
-    /// What it breaks, in the words of the invariants.
+    /// The broken promise, in the words of the invariants.
     pub(super) breaks: &'static str,
-    /// The file, from the root.
+    /// The file, relative to the root.
     pub(super) file: &'static str,
-    /// A piece of text that occurs exactly once in it.
+    /// A text that occurs exactly once in the file.
     pub(super) find: &'static str,
-    /// What stands there instead.
+    /// Its replacement.
     pub(super) replace: &'static str,
-    /// Which tests must fail, as arguments of `cargo test --workspace`.
+    /// The tests that must fail, as arguments of `cargo test --workspace`.
     pub(super) tests: &'static [&'static str],
 }
 
