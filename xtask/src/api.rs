@@ -35,14 +35,14 @@ pub(crate) fn run(write: bool) -> Result<(), Failure> {
 
 /// Compares the API with the snapshot.
 pub(crate) fn check() -> Result<(), Failure> {
-    let write = "if the change is meant: cargo xtask api --write, and commit docs/api.txt with it";
+    let write = "if you intended the change, run `cargo xtask api --write` and commit docs/api.txt";
     let kept = workspace::read(&workspace::root(), SNAPSHOT).map_err(|f| f.next(write))?;
     let changes = diff(&kept, &present()?);
     if changes.is_empty() {
         return Ok(());
     }
     changes.iter().for_each(|line| println!("{line}"));
-    Err(Failure::new(format!("the public API is not what {SNAPSHOT} says")).next(write))
+    Err(Failure::new(format!("the public API differs from {SNAPSHOT}")).next(write))
 }
 
 /// The current API of the sources.

@@ -11,16 +11,16 @@ usage: cargo xtask <command>
 
   set-up           install what the tests need, and nothing else
   test [--all] [STEP]
-                   everything that a change needs, or one step of it (`cargo xtask test clippy`);
-                   --all adds the slow tests and the mutants
-  tidy             who imports whom, how long files and functions are, what docs must say
-  api [--write]    compare the public API with docs/api.txt, or write that file anew
-  chart [--write]  compare the pictures of the docs with what draws them, or draw them anew
+                   run everything that a change needs, or one step of it (`cargo xtask test clippy`);
+                   --all adds the slow tests and all mutants
+  tidy             check imports, lengths of files and functions, docs, pages and links
+  api [--write]    compare the public API with docs/api.txt, or write that file again
+  chart [--write]  compare the pictures in the docs with the code that draws them, or draw them again
   mutants [--some | WORDS]
-                   break the code on purpose and demand that the tests notice: in every way of
-                   the table, in those that `test` plays today, or in those that WORDS are about
+                   break the code on purpose and check that the tests notice: every mutant of the
+                   table, those that `test` plays today, or those whose description contains WORDS
   torture [--minutes N] [--first-seed N]
-                   processes and faults on real servers, then the simulation with a million
+                   run processes and faults on real servers, then the simulation with a million
                    seeds, or with new ones for N minutes";
 
 /// A command with its options.

@@ -35,11 +35,13 @@ pub(crate) fn run(write: bool) -> Result<(), Failure> {
 
 /// Compares the pictures with the current drawings.
 pub(crate) fn check() -> Result<(), Failure> {
-    let write = "draw it anew: cargo xtask chart --write, and look at it";
+    let write = "draw it again with `cargo xtask chart --write`, and look at it";
     for (path, draw) in PICTURES {
         let kept = workspace::read(&workspace::root(), path).map_err(|f| f.next(write))?;
         if kept != draw()? {
-            return Err(Failure::new(format!("{path} is not what is drawn now")).next(write));
+            return Err(
+                Failure::new(format!("{path} differs from the current drawing")).next(write)
+            );
         }
     }
     Ok(())

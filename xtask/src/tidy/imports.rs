@@ -69,7 +69,7 @@ pub(crate) fn check(path: &str, file: &syn::File, root: &Root, folders: &[Folder
             && folder.layer(name).is_none()
         {
             let place = if folder.name.is_empty() { "src" } else { folder.name };
-            let says = format!("`{name}` is on no layer of `{place}` in xtask/src/tidy.rs");
+            let says = format!("`{name}` has no layer of `{place}` in xtask/src/tidy.rs");
             return vec![finding(1, says)];
         }
     }
@@ -113,8 +113,8 @@ fn forbids(module: &[String], target: &[String], folders: &[Folder]) -> Option<S
     }
     match folder.layer(other) {
         Some(layer) if Some(layer) < folder.layer(own) => None,
-        Some(_) => Some(format!("`{other}` does not stand before `{own}`")),
-        None => Some(format!("`{other}` is no module that others may import")),
+        Some(_) => Some(format!("`{other}` is not before `{own}`")),
+        None => Some(format!("other modules may not import `{other}`")),
     }
 }
 
@@ -252,7 +252,7 @@ mod tests {
     fn an_import_that_leads_up_is_found_with_its_line() {
         let text = "use crate::model::claim::Fence;\nuse crate::api::hold::Hold;";
         let expected = "crates/tenure/src/engines/memory.rs:2: `crate::api::hold::Hold` is out of \
-            order: `api` does not stand before `engines`";
+            order: `api` is not before `engines`";
         assert_eq!(check("engines/memory.rs", text), [expected]);
     }
 
