@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates it. There is one at a time.
+    /// Creates the folder. A process can have one at a time.
     pub(crate) fn new() -> io::Result<Folder> {
         let path = std::env::temp_dir().join(format!("tenure-bench-{}", std::process::id()));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;

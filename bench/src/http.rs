@@ -1,5 +1,5 @@
-//! The lock server beside a bare echo of JSON, in one run over the same kind of connections: what a lock costs on top of a
-//! request.
+//! The lock server compared with a server that only echoes JSON, in one run over the same kind of connections:
+//! what a lock costs on top of a request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ async fn measure() {
     println!("release {release:>9.0} requests/s, {:.2} of the echo", release / echo);
 }
 
-/// Reads the JSON and writes it again.
+/// Parses the JSON and serializes it again.
 async fn back(body: Bytes) -> ([(&'static str, &'static str); 1], String) {
     let value: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
     ([("content-type", "application/json")], value.to_string())

@@ -1,7 +1,7 @@
-//! tenure side by side with its baselines, in one run.
+//! tenure compared with its baselines, in one run.
 //!
-//! `cargo run --release -p bench` is the memory engine, `cargo run --release -p bench -- redis` the
-//! Redis engine; `-- help` says what else there is.
+//! `cargo run --release -p bench` measures the memory engine, `cargo run --release -p bench -- redis` the Redis
+//! engine; `-- help` lists the rest.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![allow(clippy::expect_used, reason = "a benchmark that fails has no figures")]
 

@@ -1,7 +1,7 @@
-//! `memory:` side by side with `tokio::sync::Mutex` behind a sharded map, in one run.
+//! `memory:` compared with `tokio::sync::Mutex` behind a sharded map, in one run.
 //!
-//! Every kind once a round, in turn, so that a neighbour's noise hits them alike; the figures are
-//! medians over the rounds, and so are the ratios, which are taken within a round.
+//! Every kind runs once per round, in turn, so that a neighbour's noise affects all of them alike. The figures
+//! are medians over the rounds; so are the ratios, which are computed within a round.
 
 mod baseline;
 
@@ -16,7 +16,7 @@ const ROUNDS: usize = 9;
 const PAIRS: usize = 300_000;
 const HANDOFFS: usize = 100_000;
 
-/// Runs all of it and prints the figures.
+/// Runs all measurements and prints the figures.
 pub(crate) fn run() {
     let names: Vec<String> = (0..1024).map(|number| format!("wallet:{number}")).collect();
     let one = || Builder::new_current_thread().build().expect("a runtime");
@@ -47,7 +47,7 @@ enum Kind {
     Tenure { awaited: bool },
 }
 
-/// Runs every kind once a round and prints its median, and its ratio to the first.
+/// Runs every kind once per round and prints its median, and its ratio to the first.
 fn compare(kinds: &[(&str, Kind)], count: usize, run: impl Fn(Kind) -> Duration) {
     let mut rounds: Vec<Vec<f64>> = vec![Vec::new(); kinds.len()];
     for _ in 0..ROUNDS {
@@ -100,8 +100,8 @@ async fn timed(count: usize, step: impl AsyncFn(usize)) -> Duration {
     start.elapsed()
 }
 
-/// Two tasks on one name. Whoever holds it lets the other run, which then stands in line, so that
-/// every release is a hand-off.
+/// Two tasks on one name. The holder lets the other task run, which then joins the line, so every release is a
+/// hand-off.
 fn contended(runtime: &Runtime, kind: Kind) -> Duration {
     match kind {
         Kind::Tokio(keep) => {

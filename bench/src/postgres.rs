@@ -1,7 +1,7 @@
-//! The Postgres engine side by side with what people write by hand, in one run, on a server that keeps what it commits.
+//! The Postgres engine compared with hand-written locks, in one run, on a server that keeps what it commits.
 //!
-//! Clients are as separate as processes are: each has connections and a thread of its own, and they know nothing of each
-//! other. Every kind runs once a round; ratios are taken inside a round.
+//! Clients are as separate as processes: each has its own connections and its own thread, and they share
+//! nothing. Every kind runs once per round; ratios are computed within a round.
 
 mod baselines;
 mod life;
@@ -20,9 +20,9 @@ use crate::redis::{Goal, Table};
 use baselines::{ByHand, Kind};
 
 const ROUNDS: usize = 5;
-/// How long one trial is.
+/// The length of a trial.
 const TRIAL: Duration = Duration::from_secs(1);
-/// How many clients the crowd is.
+/// The number of clients in the trials with many clients.
 const CROWD: usize = 64;
 
 /// One run.
@@ -34,7 +34,7 @@ struct Bench {
 /// The parts of a run.
 const PARTS: [&str; 5] = ["pairs", "idle", "turns", "lines", "life"];
 
-/// Prints the figures of Postgres 15, or of 18 if that is asked for; of all parts, or of those that are named.
+/// Prints the figures of Postgres 15, or of 18 on request; of all parts, or of the given ones.
 pub(crate) fn run(given: &[String]) {
     let is_given = |word: &str| given.iter().any(|given| given == word);
     let version = match is_given("18") {
@@ -80,7 +80,7 @@ impl Bench {
         client
     }
 
-    /// Acquire and release, by one client and by many, each with a name of its own.
+    /// Acquire and release, by one client and by many, each on its own name.
     async fn pairs(&mut self) {
         for (clients, goal) in [(1, Goal::AtLeast(1.0)), (CROWD, Goal::AtLeast(4.0))] {
             let mut rates = vec![Vec::new(); Kind::ALL.len() + 1];
@@ -106,7 +106,7 @@ impl Bench {
         let mut hands = Vec::new();
         for at in 0..clients {
             let mut hand = ByHand::new(self.client().await, kind).await;
-            // A session that is new makes its plans first, and takes time from others.
+            // A new session plans its statements first, which slows others down.
             hand.pair(&format!("n{at}")).await;
             hands.push(hand);
         }
@@ -141,7 +141,7 @@ impl Bench {
         together(works).await
     }
 
-    /// Whether others that are connected and do nothing cost anything.
+    /// Whether idle connections of other clients cost anything.
     async fn idle(&mut self) {
         let (mut without, mut with) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -168,7 +168,7 @@ async fn pair(tenure: &Tenure, name: &str) {
     hold.release().await.expect("a release");
 }
 
-/// Counts what is done one after the other in the time of a trial; the first does not count.
+/// Counts the sequential calls within a trial; the first call does not count.
 struct Pace {
     began: Instant,
     done: Option<u32>,
@@ -179,12 +179,12 @@ impl Pace {
         Pace { began: Instant::now(), done: None }
     }
 
-    /// Asked before each one.
+    /// Called before each call.
     fn goes_on(&mut self) -> bool {
         match &mut self.done {
             Some(done) => *done += 1,
             None => {
-                // What comes first connects, and makes rows.
+                // The first call connects, and creates rows.
                 self.done = Some(0);
                 return true;
             }
@@ -195,13 +195,13 @@ impl Pace {
         self.began.elapsed() < TRIAL
     }
 
-    /// How many there were in a second.
+    /// The number per second.
     fn rate(&self) -> f64 {
         f64::from(self.done.unwrap_or(1) - 1) / self.began.elapsed().as_secs_f64()
     }
 }
 
-/// The sum of what they reach side by side.
+/// The sum of what the concurrent clients reach.
 async fn together<W: Future<Output = f64> + Send + 'static>(works: impl Iterator<Item = W>) -> f64 {
     let mut all = JoinSet::new();
     for work in works {
@@ -210,7 +210,7 @@ async fn together<W: Future<Output = f64> + Send + 'static>(works: impl Iterator
     all.join_all().await.into_iter().sum()
 }
 
-/// Round by round.
+/// The figures of each round.
 fn ratios(of: &[f64], to: &[f64]) -> Vec<f64> {
     of.iter().zip(to).map(|(of, to)| of / to).collect()
 }

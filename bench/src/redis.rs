@@ -1,8 +1,8 @@
-//! The Redis engine side by side with what people write by hand, in one run.
+//! The Redis engine compared with hand-written locks, in one run.
 //!
-//! Each kind is a process of its own, on a server of its own, and all of them share one CPU with their
-//! server unless `--free` is given: a wake-up across cores costs more than a command and moves with
-//! the neighbours. Every kind runs once a round; ratios are taken inside a round.
+//! Each kind has its own process and its own server. Unless `--free` is given, all clients share one CPU with
+//! their server: a wake-up across cores costs more than a command and depends on the neighbours. Every kind
+//! runs once per round; ratios are computed within a round.
 
 mod children;
 mod clock;
@@ -31,7 +31,7 @@ pub(crate) use options::Options;
 pub(crate) use table::{Goal, Table};
 pub(crate) use tenure_measure::figures::median;
 
-/// No child lives longer, whatever happens to it.
+/// No child lives longer than this.
 const LONGEST: Duration = Duration::from_secs(300);
 
 type Workload = fn(&mut Bench<'_>);
@@ -56,18 +56,18 @@ struct Bench<'a> {
     table: Table,
 }
 
-/// Those of a file, by name.
+/// The workloads on a file, by name.
 const FILE_WORKLOADS: &[(&str, Workload)] =
     &[("w3", throughput::w3_on_file), ("holds", holds::holds_on_file)];
 
-/// Where the names are.
+/// Where the locks are kept.
 #[derive(Clone, Copy)]
 enum Engine {
     Redis,
     File,
 }
 
-/// Runs what the options ask for, and prints the figures.
+/// Runs the requested workloads, and prints the figures.
 pub(crate) fn run(options: &Options) {
     let place = match options.cpu {
         Some(cpu) => format!("all on CPU {cpu}"),
@@ -84,12 +84,12 @@ pub(crate) fn run(options: &Options) {
 }
 
 impl Bench<'_> {
-    /// Those of `kinds` that were asked for.
+    /// The requested ones among `kinds`.
     fn kinds(&self, kinds: &[Kind]) -> Vec<Kind> {
         kinds.iter().copied().filter(|kind| self.options.kinds.contains(kind)).collect()
     }
 
-    /// What every child is told.
+    /// The arguments of every child.
     fn arguments(&self, url: &str, flavour: Flavour) -> Vec<String> {
         let mut arguments = vec![format!("url={url}"), format!("runtime={flavour}")];
         arguments.extend(self.options.cpu.map(|cpu| format!("cpu={cpu}")));
@@ -115,7 +115,7 @@ pub(crate) fn child(given: &[String]) {
     if let Err(error) = outcome {
         let _ = children::say(format_args!("failed: {error}"));
     }
-    // Tasks that still wait must not hold up the end.
+    // Tasks that still wait must not delay the end.
     std::process::exit(0);
 }
 

@@ -1,12 +1,12 @@
-//! The relay beside the way to the node without it, in one run: 50 senders in parallel, one alone, and one whose
-//! transactions come all at once, to one relay and to three.
+//! The relay compared with direct access to the node, in one run: 50 concurrent senders, a single one, and one
+//! whose transactions arrive all at once, at one relay and at three.
 //!
-//! Node, Redis, relay and clients share the machine: what the relay costs in CPU, the others lack. On a machine that
-//! is busy with other things, CPU is the figure to go by.
+//! Node, Redis, relay and clients share the machine: CPU that the relay uses is missing elsewhere. On a machine
+//! with other load, CPU is the figure to compare.
 //!
-//! A node that makes a block for each transaction falls behind, makes blocks all the time, and takes longer for a count
-//! the more transactions wait: the slower a run is, the more of that falls into it. So the senders in parallel
-//! are also measured on a node that makes blocks at intervals, as most do.
+//! A node that makes a block for each transaction falls behind, makes blocks all the time, and takes longer for
+//! a count the more transactions wait: the slower a run, the larger this effect. So the concurrent senders are
+//! also measured on a node that makes blocks at intervals, as most nodes do.
 
 #[allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "a client of the tests")]
 #[path = "../../crates/tenure-relay/tests/probe/client.rs"]
@@ -31,11 +31,11 @@ use crate::redis::{Goal, Table, median};
 
 const ROUNDS: u64 = 5;
 const SENDERS: u64 = 50;
-/// How many each sends, one after the other.
+/// The number of transactions per sender, one after the other.
 const EACH: u64 = 40;
-/// How many the one alone sends.
+/// The number of transactions of the single sender.
 const ALONE: u64 = 200;
-/// How many come at once.
+/// The number of transactions that arrive at once.
 const BURST: u64 = 1000;
 
 /// When the node makes blocks.
@@ -43,26 +43,26 @@ const NODES: [(&str, Mining); 2] = [
     ("a block for each transaction", Mining::Auto),
     ("a block every 100 ms", Mining::Every(Duration::from_millis(100))),
 ];
-/// What is measured: no relay, or a relay with these arguments.
+/// A kind: no relay, or a relay with these arguments.
 const KINDS: [(&str, Option<&[&str]>); 3] = [
     ("direct", None),
     ("relay", Some(&[])),
     ("checks alone", Some(&["--check-fee", "off", "--pending", "off", "--ordering", "off"])),
 ];
-/// The one that the goals are for.
+/// The kind that the goals apply to.
 const RELAY: usize = 1;
 
-/// What was measured of one kind, a figure a round.
+/// The figures of one kind, one per round.
 #[derive(Default)]
 struct Figures {
     rates: Vec<f64>,
-    /// The median of a transaction when nobody else is there.
+    /// The median of a transaction without other load.
     times: Vec<f64>,
-    /// CPU a transaction.
+    /// CPU per transaction.
     costs: [Vec<f64>; 4],
 }
 
-/// Needs `cargo build --release -p tenure-cli --features relay` before.
+/// Needs a previous `cargo build --release -p tenure-cli --features relay`.
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -73,7 +73,7 @@ pub(crate) fn run() {
     for _ in 0..ROUNDS {
         for ((_, mining), figures) in NODES.iter().zip(&mut figures) {
             for ((_, relay), figures) in KINDS.iter().zip(figures) {
-                // A new one each time: the longer its chain is, the slower it is.
+                // A new node each time: it gets slower as its chain grows.
                 let node = Anvil::build().mining(*mining).start().expect("anvil starts");
                 let redis = Redis::build().start().expect("Redis starts");
                 let relay = relay.map(|args| Relay::start(&node, &redis, args));
@@ -101,7 +101,7 @@ pub(crate) fn run() {
     print(&figures, &bursts);
 }
 
-/// Whose CPU is looked at.
+/// The processes whose CPU is measured.
 const WHOSE: [&str; 4] = ["clients", "relay", "node", "Redis"];
 const NODE: usize = 2;
 
@@ -140,7 +140,7 @@ fn print(figures: &[[Figures; 3]; 2], bursts: &[Vec<f64>; 2]) {
     table.end();
 }
 
-/// The senders in parallel, on one kind of node.
+/// The concurrent senders, on one kind of node.
 fn crowd(table: &mut Table, figures: &[Figures; 3], has_goal: bool) {
     let [direct, ..] = figures;
     for ((kind, _), of) in KINDS.iter().zip(figures) {
@@ -156,7 +156,7 @@ fn crowd(table: &mut Table, figures: &[Figures; 3], has_goal: bool) {
         let goal = (at == RELAY && has_goal).then_some(Goal::AtLeast(0.8));
         table.row(kind, "of direct", goal, &rates);
         table.row(kind, "of direct, by CPU", None, &share(&all));
-        // What is left of the rate where the relay and Redis have processors of their own.
+        // The remaining share of the rate if the relay and Redis have processors of their own.
         table.row(kind, "of direct, by CPU of the node", None, &share(&node));
     }
     for ((kind, _), of) in KINDS.iter().zip(figures) {
@@ -166,7 +166,7 @@ fn crowd(table: &mut Table, figures: &[Figures; 3], has_goal: bool) {
     }
 }
 
-/// Transactions a second of one sender, each written to a relay of its own choice before any is answered.
+/// Transactions per second of one sender, each sent to a relay in turn before any is answered.
 async fn burst(relays: usize, round: u64) -> f64 {
     let node = Anvil::build().start().expect("anvil starts");
     let redis = Redis::build().start().expect("Redis starts");
@@ -190,7 +190,7 @@ async fn burst(relays: usize, round: u64) -> f64 {
     BURST as f64 / began.elapsed().as_secs_f64()
 }
 
-/// Transactions a second of all senders together.
+/// Transactions per second of all senders together.
 async fn crowded(address: SocketAddr, crowd: Vec<Vec<Raw>>) -> f64 {
     let mut clients = Vec::new();
     for raws in crowd {
@@ -230,7 +230,7 @@ async fn pay(client: &mut Client, raw: &Raw) {
     assert_eq!(answer["result"], json!(raw.hash), "{answer}");
 }
 
-/// Wallets that nobody has used.
+/// New wallets.
 struct Purse<'a> {
     node: &'a Anvil,
     wallets: u64,
@@ -272,7 +272,7 @@ impl Relay {
         let address = address.and_then(|address| address.parse().ok());
         let address = address.expect("it says where it listens");
         let relay = Relay { child, address, _folder: folder };
-        // So that what it does once is not measured.
+        // Excludes one-time work from the measurement.
         std::thread::sleep(Duration::from_millis(100));
         relay
     }

@@ -1,4 +1,4 @@
-//! What it costs to start: `tenure run x -- true` on a file beside `true` alone, in turn.
+//! The cost of starting: `tenure run x -- true` on a file compared with `true` alone, in turn.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::folder::Folder;
 
 const ROUNDS: usize = 50;
 
-/// Needs `cargo build --release -p tenure-cli` before.
+/// Needs a previous `cargo build --release -p tenure-cli`.
 pub(crate) fn run() {
     let own = std::env::current_exe().expect("a path");
     let tenure = own.with_file_name("tenure");

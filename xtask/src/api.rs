@@ -1,8 +1,8 @@
-//! The public API of the libraries as a text under review: `docs/api.txt`.
+//! The public API of the libraries as a text that is reviewed: `docs/api.txt`.
 //!
-//! The snapshot is made from the sources, with no compiler: names are resolved by hand, so that it
-//! shows what a user can name and not where it happens to be defined. Moving an item between private
-//! modules changes nothing; changing a signature does.
+//! The snapshot is made from the sources, without a compiler. Names are resolved by this program, so the
+//! snapshot shows the names that users write and not where an item happens to be defined. Moving an item
+//! between private modules changes nothing; changing a signature does.
 
 mod expand;
 mod lines;
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use crate::failure::Failure;
 use crate::workspace;
 
-/// The libraries, and the names that their users know them by.
+/// The libraries, and the names by which their users know them.
 const LIBRARIES: [(&str, &str); 2] =
     [("crates/tenure/src/", "tenure"), ("crates/tenure-relay/src/", "tenure_relay")];
 /// Where the snapshot is kept.
 const SNAPSHOT: &str = "docs/api.txt";
 
-/// Compares the API with the snapshot, or writes the snapshot anew.
+/// Compares the API with the snapshot, or writes the snapshot again.
 pub(crate) fn run(write: bool) -> Result<(), Failure> {
     if !write {
         return check();
@@ -35,17 +35,17 @@ pub(crate) fn run(write: bool) -> Result<(), Failure> {
 
 /// Compares the API with the snapshot.
 pub(crate) fn check() -> Result<(), Failure> {
-    let write = "if the change is meant: cargo xtask api --write, and commit docs/api.txt with it";
+    let write = "if you intended the change, run `cargo xtask api --write` and commit docs/api.txt";
     let kept = workspace::read(&workspace::root(), SNAPSHOT).map_err(|f| f.next(write))?;
     let changes = diff(&kept, &present()?);
     if changes.is_empty() {
         return Ok(());
     }
     changes.iter().for_each(|line| println!("{line}"));
-    Err(Failure::new(format!("the public API is not what {SNAPSHOT} says")).next(write))
+    Err(Failure::new(format!("the public API differs from {SNAPSHOT}")).next(write))
 }
 
-/// The API as the sources have it now.
+/// The current API of the sources.
 fn present() -> Result<String, Failure> {
     LIBRARIES.into_iter().map(|(folder, name)| of_library(folder, name)).collect()
 }
@@ -58,7 +58,7 @@ fn of_library(folder: &str, name: &str) -> Result<String, Failure> {
     snapshot(name, &files)
 }
 
-/// The API of a crate, given its files by their paths below `src`.
+/// The API of a crate, from its files by their paths below `src`.
 fn snapshot(name: &str, files: &BTreeMap<String, String>) -> Result<String, Failure> {
     let tree = tree::Tree::new(files)?;
     let names = names::Names::new(name, &tree)?;
@@ -70,7 +70,7 @@ fn snapshot(name: &str, files: &BTreeMap<String, String>) -> Result<String, Fail
 /// The lines that only one of two texts has, in order, with `-` or `+` before each.
 fn diff(old: &str, new: &str) -> Vec<String> {
     let (old, new): (Vec<_>, Vec<_>) = (old.lines().collect(), new.lines().collect());
-    // common[i][j]: how many lines old[i..] and new[j..] can have in common.
+    // common[i][j]: the number of lines that old[i..] and new[j..] have in common.
     let mut common = vec![vec![0_usize; new.len() + 1]; old.len() + 1];
     for i in (0..old.len()).rev() {
         for j in (0..new.len()).rev() {
@@ -153,7 +153,7 @@ mod tests {
             &[(
                 "lib.rs",
                 "use std::fmt; use std::time::Duration;
-                /// Docs do not count.
+                /// Docs are not part of the API.
                 #[derive(Clone, Debug)] #[non_exhaustive]
                 pub struct Options { /// Ttl.
                     pub ttl: Duration, secret: u8 }

@@ -1,61 +1,61 @@
-//! What was asked for: raw arguments become a validated command in one step.
+//! Parses the arguments into a validated command in one step.
 
 use std::time::Duration;
 
 use crate::mutants::Mutants;
 use crate::torture::Torture;
 
-/// What `cargo xtask` says when it is asked for help, or for something it does not know.
+/// The text for help, and for an unknown command.
 pub(crate) const HELP: &str = "\
 usage: cargo xtask <command>
 
   set-up           install what the tests need, and nothing else
   test [--all] [STEP]
-                   everything that a change needs, or one step of it (`cargo xtask test clippy`);
-                   --all adds the slow tests and the mutants
-  tidy             who imports whom, how long files and functions are, what docs must say
-  api [--write]    compare the public API with docs/api.txt, or write that file anew
-  chart [--write]  compare the pictures of the docs with what draws them, or draw them anew
+                   run everything that a change needs, or one step of it (`cargo xtask test clippy`);
+                   --all adds the slow tests and all mutants
+  tidy             check imports, lengths of files and functions, docs, pages and links
+  api [--write]    compare the public API with docs/api.txt, or write that file again
+  chart [--write]  compare the pictures in the docs with the code that draws them, or draw them again
   mutants [--some | WORDS]
-                   break the code on purpose and demand that the tests notice: in every way of
-                   the table, in those that `test` plays today, or in those that WORDS are about
+                   break the code on purpose and check that the tests notice: every mutant of the
+                   table, those that `test` plays today, or those whose description contains WORDS
   torture [--minutes N] [--first-seed N]
-                   processes and faults on real servers, then the simulation with a million
+                   run processes and faults on real servers, then the simulation with a million
                    seeds, or with new ones for N minutes";
 
 /// A command with its options.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Say what there is.
+    /// Print the help.
     Help,
-    /// What the tests need.
+    /// Install and check what the tests need.
     SetUp,
     /// Everything that a change needs.
     Test {
-        /// Also what is slow.
+        /// Include the slow tests.
         all: bool,
         /// The only step to run; empty for all of them.
         only: String,
     },
-    /// The rules that no compiler checks.
+    /// The rules that the compiler does not check.
     Tidy,
     /// The public API against its snapshot.
     Api {
         /// Replace the snapshot.
         write: bool,
     },
-    /// The picture of the worker's states against its table.
+    /// Compare the picture of the worker's states with its table.
     Chart {
         /// Replace the picture.
         write: bool,
     },
-    /// Proof that the tests can fail.
+    /// Break the code on purpose, to show that the tests can fail.
     Mutants(Mutants),
-    /// Processes under faults and the simulation, for long.
+    /// Run processes under faults and the simulation for a long time.
     Torture(Torture),
 }
 
-/// Reads the arguments after the program's name; the error is one line for the user.
+/// Parses the arguments after the program's name; the error is one line for the user.
 pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, String> {
     let args: Vec<String> = args.into_iter().collect();
     let Some((command, rest)) = args.split_first() else {

@@ -1,5 +1,5 @@
-//! The pictures of the docs, each drawn by a file of its own: a picture that is not what its file draws is
-//! found by the tests.
+//! The pictures in the docs, each drawn by its own file. The tests fail if a picture differs from what its file
+//! draws.
 
 mod expiry;
 mod replicas;
@@ -10,7 +10,7 @@ mod worker;
 use crate::failure::Failure;
 use crate::workspace;
 
-/// A picture: where it is kept, and who draws it.
+/// A picture: its path, and the function that draws it.
 type Picture = (&'static str, fn() -> Result<String, Failure>);
 
 const PICTURES: [Picture; 4] = [
@@ -20,7 +20,7 @@ const PICTURES: [Picture; 4] = [
     ("docs/expiry.svg", expiry::draw),
 ];
 
-/// Compares the pictures with what is drawn now, or draws them anew.
+/// Compares the pictures with the current drawings, or writes them again.
 pub(crate) fn run(write: bool) -> Result<(), Failure> {
     if !write {
         return check();
@@ -33,13 +33,15 @@ pub(crate) fn run(write: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Compares the pictures with what is drawn now.
+/// Compares the pictures with the current drawings.
 pub(crate) fn check() -> Result<(), Failure> {
-    let write = "draw it anew: cargo xtask chart --write, and look at it";
+    let write = "draw it again with `cargo xtask chart --write`, and look at it";
     for (path, draw) in PICTURES {
         let kept = workspace::read(&workspace::root(), path).map_err(|f| f.next(write))?;
         if kept != draw()? {
-            return Err(Failure::new(format!("{path} is not what is drawn now")).next(write));
+            return Err(
+                Failure::new(format!("{path} differs from the current drawing")).next(write)
+            );
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What failed, and the next thing to do.
+/// A failure, and what to do next.
 #[derive(Debug)]
 pub(crate) struct Failure {
     what: String,
@@ -15,13 +15,13 @@ impl Failure {
         Failure { what: what.into(), next: None }
     }
 
-    /// Adds what the reader can do, unless an inner layer already knew better.
+    /// Adds what the reader can do, unless an inner layer has added it.
     pub(crate) fn next(mut self, advice: impl Into<String>) -> Failure {
         self.next.get_or_insert_with(|| advice.into());
         self
     }
 
-    /// Puts in front what was being done.
+    /// Adds what was being done, as a prefix.
     pub(crate) fn during(mut self, step: &str) -> Failure {
         self.what = format!("{step}: {}", self.what);
         self

@@ -1,8 +1,7 @@
-//! Everything that CI can do, by name.
+//! Every task of CI, by name.
 //!
-//! `main` turns arguments into a [`Command`] and runs it; each command has a file of its own. A
-//! command never prints its own failure: it returns a [`Failure`] that says what failed and what to
-//! do next.
+//! `main` turns arguments into a [`Command`] and runs it; each command has its own file. A command never prints
+//! its own failure: it returns a [`Failure`] that says what failed and what to do next.
 
 #![allow(
     clippy::print_stdout,
@@ -27,7 +26,7 @@ use std::process::ExitCode;
 use args::Command;
 use failure::Failure;
 
-/// The exit status for arguments that make no sense, as `sysexits.h` has it.
+/// The exit status for invalid arguments, from `sysexits.h`.
 const USAGE: u8 = 64;
 
 fn main() -> ExitCode {

@@ -1,9 +1,9 @@
-//! Proof that the tests can fail: the code is broken on purpose, one way at a time, and each time
-//! the tests must notice.
+//! Shows that the tests can fail: breaks the code on purpose, one mutant at a time, and each time the tests
+//! must fail.
 //!
-//! It works on a copy under `target/mutants`, so that a run that is stopped half-way leaves the
-//! sources as they were. A normal run of the tests checks that every entry of the table fits the code
-//! and compiles, and plays a few, other ones each day.
+//! It works on a copy under `target/mutants`, so a run that is interrupted leaves the sources unchanged. A
+//! normal test run checks that every mutant applies to the code and compiles, and plays a few of them,
+//! different ones each day.
 
 mod noticing;
 mod table;
@@ -16,29 +16,29 @@ use self::table::{MUTATIONS, Mutation};
 use self::workbench::Workbench;
 use crate::failure::Failure;
 
-/// Which entries are played.
+/// Which mutants are played.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mutants {
-    /// Those whose words, or the names of whose tests, contain these: all, if there are none.
+    /// Those whose description, or the names of whose tests, contain these words: all, if there are none.
     About(String),
-    /// None but a few; of the others only that they fit the code and compile.
+    /// Only a few; the others are only checked to apply and compile.
     Today,
 }
 
-/// How the tests took a mutation.
+/// The result of the tests for a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     /// They failed.
     Caught,
-    /// They did not end, which would be noticed too.
+    /// They did not end, which counts as noticed.
     Hung,
     /// They passed.
     Survived,
-    /// It does not fit the code, or does not compile, so that it says nothing about the tests.
+    /// The mutant does not apply or does not compile, so it says nothing about the tests.
     Unfit(String),
 }
 
-/// How long the tests have, and how many seeds the simulation tries.
+/// The time limit of the tests, and the number of seeds of the simulation.
 #[derive(Clone, Copy)]
 struct Effort {
     patience: Duration,
@@ -46,13 +46,13 @@ struct Effort {
 }
 
 const WHOLE: Effort = Effort { patience: Duration::from_secs(600), seeds: 2_000 };
-/// What a normal run can spend on each entry that it plays.
+/// The limits for each mutant that a normal run plays.
 const QUICK: Effort = Effort { patience: Duration::from_secs(120), seeds: 1_000 };
-/// How many a normal run plays of those whose tests are built and run soon: the first costs a build, the others what has
-/// changed.
+/// The number of mutants in a normal run whose tests are built and run quickly: the first costs a full build,
+/// the others only the changed crates.
 const PLAYED: usize = 2;
 
-/// Plays mutations, and demands that none survives.
+/// Plays mutants, and fails if one survives.
 pub(crate) fn run(which: &Mutants) -> Result<(), Failure> {
     match which {
         Mutants::About(words) => run_about(words),
@@ -97,8 +97,9 @@ fn run_today() -> Result<(), Failure> {
     play(&bench, &of_the_day(since.as_secs() / 86_400), QUICK)
 }
 
-/// Some of those whose tests are built and run soon, and one of the others, whose tests cost about a minute; each has its
-/// day. Neighbours in the table often have the same tests, so that the others come in steps that reach each of them.
+/// Some of the mutants whose tests are built and run quickly, and one of the others, whose tests cost about a
+/// minute. The day selects them. Neighbours in the table often have the same tests, so the others are selected
+/// in steps that reach each of them.
 fn of_the_day(day: u64) -> Vec<&'static Mutation> {
     let is_quick = |mutation: &&Mutation| [SIMULATION, RACES].contains(&mutation.tests);
     let (quick, others): (Vec<_>, Vec<_>) = MUTATIONS.iter().partition(is_quick);
@@ -108,14 +109,14 @@ fn of_the_day(day: u64) -> Vec<&'static Mutation> {
     chosen
 }
 
-/// About a third of the way round, and no divisor in common with it.
+/// About a third of their number, without a common divisor.
 fn step(count: usize) -> usize {
     let divides_both =
         |step: usize| (2..=step).any(|by| step.is_multiple_of(by) && count.is_multiple_of(by));
     (count / 3 + 1..count).find(|step| !divides_both(*step)).unwrap_or(1)
 }
 
-/// Plays all of them, whatever becomes of each.
+/// Plays all of them, even if one fails.
 fn play(bench: &Workbench, chosen: &[&Mutation], effort: Effort) -> Result<(), Failure> {
     let mut survivors = 0;
     let mut unfit = 0;
@@ -150,7 +151,7 @@ fn play(bench: &Workbench, chosen: &[&Mutation], effort: Effort) -> Result<(), F
     }
 }
 
-/// The source with the mutation in it.
+/// The source with the mutation applied.
 fn mutated(mutation: &Mutation, source: &str) -> Result<String, Failure> {
     let Mutation { breaks, file, find, replace, .. } = mutation;
     match source.matches(find).count() {

@@ -1,7 +1,7 @@
-//! What must be on the machine before anything can be built and tested.
+//! Installs and checks the programs that building and testing need.
 //!
-//! A fresh machine should need no reading: what can be installed is installed, and for the rest the
-//! failure says exactly what to type.
+//! A fresh machine should need no manual: whatever can be installed is installed, and for the rest the failure
+//! says exactly what to type.
 
 mod libraries;
 mod servers;
@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use crate::failure::Failure;
 use crate::workspace;
 
-/// A program that the tests need, and where Debian has it.
+/// A program that the tests need, and its Debian package.
 struct Needed {
     program: &'static str,
     package: &'static str,
@@ -40,7 +40,7 @@ const NEEDED: &[Needed] = &[
 /// Parts of the Rust toolchain that a minimal installation leaves out.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
-/// Checks that everything is there, and installs what it may.
+/// Checks that everything is installed, and installs what it may.
 pub(crate) fn run() -> Result<(), Failure> {
     for (subcommand, component) in COMPONENTS {
         let mut version = workspace::cargo([*subcommand, "--version"]);
@@ -88,7 +88,7 @@ fn advice(packages: &str) -> String {
     )
 }
 
-/// Only root on Debian: anyone else is told, so that nothing ever asks for a password.
+/// Only root on Debian; all others are told what to type, so that nothing ever asks for a password.
 fn may_install() -> bool {
     let root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
     root && Path::new("/etc/debian_version").exists() && find("apt-get").is_some()
@@ -103,7 +103,7 @@ fn apt_get(action: &str, packages: &str) -> Result<(), Failure> {
     workspace::run(command.stdout(Stdio::null()))
 }
 
-/// Where the shell would find a program, or where Debian keeps those of Postgres: a folder a version.
+/// Where the shell finds a program, or where Debian keeps those of Postgres: one folder per version.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

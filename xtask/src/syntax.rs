@@ -1,11 +1,11 @@
-//! Small questions about Rust syntax that several commands ask.
+//! Questions about Rust syntax that several commands ask.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{Attribute, Expr, Item, Lit, Meta};
 
 use crate::failure::Failure;
 
-/// Parses a file, or says where it cannot.
+/// Parses a file, or says where the syntax error is.
 pub(crate) fn parse(path: &str, text: &str) -> Result<syn::File, Failure> {
     syn::parse_file(text).map_err(|error| {
         let line = error.span().start().line;
@@ -47,7 +47,7 @@ fn words(tokens: TokenStream) -> Vec<String> {
     found
 }
 
-/// The attributes of an item of whatever kind.
+/// The attributes of an item of any kind.
 pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -85,7 +85,7 @@ pub(crate) fn doc_lines(attributes: &[Attribute]) -> Vec<String> {
     texts.iter().flat_map(|text| text.lines()).map(|line| line.trim().to_owned()).collect()
 }
 
-/// The module that a file below `src` makes: `ledger/line.rs` is `["ledger", "line"]`.
+/// The module path of a file below `src`: `ledger/line.rs` is `["ledger", "line"]`.
 pub(crate) fn module_of(file: &str) -> Vec<String> {
     let stem = file.strip_suffix(".rs").unwrap_or(file);
     let stem = stem.strip_suffix("/mod").unwrap_or(stem);

@@ -1,7 +1,7 @@
-//! Everything that a change needs, in one command.
+//! Runs every check that a change needs, in one command.
 //!
-//! The steps run one by one and the first failure ends the run: what follows a step that failed would
-//! only repeat its message in other words.
+//! The steps run one by one, and the first failure ends the run, because later steps would only fail for the
+//! same reason.
 
 mod clients;
 mod programs;
@@ -12,14 +12,14 @@ use crate::failure::Failure;
 use crate::mutants::Mutants;
 use crate::{api, chart, mutants, setup, tidy, workspace};
 
-/// One step: what it is called, what to do when it fails, and how it runs.
+/// One step: its name, what to do when it fails, and how it runs.
 struct Step {
     name: &'static str,
     next: &'static str,
     run: fn() -> Result<(), Failure>,
 }
 
-/// What every change needs.
+/// The steps that every change needs.
 fn steps(all: bool) -> Vec<Step> {
     let mut steps = vec![
         Step { name: "set-up", next: "install what is missing", run: setup::run },
@@ -43,7 +43,7 @@ fn steps(all: bool) -> Vec<Step> {
         },
     ];
     if all {
-        // Slow tests are the same tests with more to do, so they stand in for the fast ones.
+        // Slow tests are the same tests with more iterations, so they replace the fast ones.
         let next = "run one alone: `TENURE_SLOW=1 cargo test -p CRATE NAME`";
         let slow = Step { name: "tests, with the slow ones", next, run: slow_tests };
         steps.retain(|step| step.name != "tests" && step.name != "mutants");
@@ -60,7 +60,7 @@ fn steps(all: bool) -> Vec<Step> {
     steps
 }
 
-/// Runs the steps, or `only` one of them; with `all` also what is slow.
+/// Runs the steps, or `only` one of them; with `all`, the slow ones, too.
 pub(crate) fn run(all: bool, only: &str) -> Result<(), Failure> {
     let began = Instant::now();
     let mut steps = steps(all);
@@ -93,7 +93,7 @@ fn clippy() -> Result<(), Failure> {
     workspace::run(clippy.args(["--locked", "--", "-D", "warnings"]))
 }
 
-/// Whether the packages build without any of their features: everywhere else all of them are on.
+/// Checks that the packages build without any features; all other steps use all features.
 fn no_features() -> Result<(), Failure> {
     PACKAGES.iter().try_for_each(|package| clippy_with(package, ""))?;
     let tree = ["tree", "--locked", "--no-default-features", "-p", "tenure"];
@@ -108,7 +108,7 @@ fn no_features() -> Result<(), Failure> {
     }
 }
 
-/// What engines and the lock server bring in.
+/// The crates that engines and the lock server depend on.
 const HEAVY: [&str; 9] = [
     "axum",
     "hyper",
@@ -128,14 +128,14 @@ fn heavy_crates(tree: &str) -> Vec<&str> {
     crates.filter(is_heavy).collect()
 }
 
-/// Whether they stand on each of their features alone.
+/// Checks that the packages build with each of their features alone.
 fn features() -> Result<(), Failure> {
     for package in PACKAGES {
         let manifest =
             workspace::read(&workspace::root(), &format!("crates/{package}/Cargo.toml"))?;
         feature_names(&manifest).try_for_each(|feature| clippy_with(package, feature))?;
     }
-    // What a build says that lacks an engine can be seen in such a build only.
+    // Only a build that lacks an engine can test the message about it.
     let test =
         ["test", "--locked", "--no-default-features", "-p", "tenure", "--lib", "tenure::open"];
     workspace::run(&mut workspace::cargo(test))?;
@@ -152,7 +152,7 @@ fn clippy_with(package: &str, feature: &str) -> Result<(), Failure> {
     workspace::run(workspace::cargo(args).args(with))
 }
 
-/// The features that a manifest names.
+/// The features in a manifest.
 fn feature_names(manifest: &str) -> impl Iterator<Item = &str> {
     let lines = manifest.lines().skip_while(|line| *line != "[features]").skip(1);
     let lines = lines.take_while(|line| !line.starts_with('['));

@@ -1,8 +1,8 @@
-//! The rules that no compiler checks.
+//! The rules that the compiler does not check.
 //!
-//! Who may import whom is the order below; the files under `tidy/` read the sources and find what
-//! breaks it, and what breaks the smaller rules. Everything is parsed, so that text in strings and
-//! comments never counts.
+//! The order below says which module may import which. The files under `tidy/` read the sources and find
+//! violations of this order and of the smaller rules. All sources are parsed, so text in strings and comments
+//! never counts.
 
 mod docs;
 mod imports;
@@ -16,13 +16,13 @@ use crate::failure::Failure;
 use crate::syntax;
 use crate::workspace::{self, Source};
 
-/// The sources of the library, which the import rules and the rules about docs are for.
+/// The sources of the library, to which the import rules and the rules about docs apply.
 const LIBRARY: &str = "crates/tenure/src/";
 
-/// The layers of a folder of the library, from the lowest to the highest. A module may import what stands
-/// before it in its folder, with everything below that, and nothing that stands beside or after it. The
-/// inside of a folder that has no list is one piece. `lib.rs` and the files that only open a folder declare
-/// and re-export, and import nothing.
+/// The layers of a folder of the library, from the lowest to the highest. A module may import the modules
+/// before it in its folder, with everything below them, and nothing beside or after it. A folder without a list
+/// is treated as one module. `lib.rs` and files that only open a folder declare and re-export, and import
+/// nothing.
 struct Folder {
     name: &'static str,
     layers: &'static [&'static [&'static str]],
@@ -38,7 +38,7 @@ const FOLDERS: &[Folder] = &[
             &["world"],
             &["engine"],
             &["observe"],
-            // The core sees engines only through the trait, and engines never see who waits or holds.
+            // The core uses engines only through the trait, and engines never see who waits or holds.
             &["core", "engines"],
             &["api"],
             &["guards"],
@@ -81,14 +81,14 @@ const FOLDERS: &[Folder] = &[
     Folder { name: "guards", layers: &[&["problem"], &["fencing", "idempotency"]] },
 ];
 
-/// Something that breaks a rule, and where.
+/// A violation of a rule, and its place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     /// The path from the root.
     file: String,
     /// The line, from 1.
     line: usize,
-    /// What is wrong, and which rule says so.
+    /// What is wrong, and which rule it violates.
     says: String,
 }
 
@@ -98,7 +98,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks every rule on every file, and prints what breaks one.
+/// Checks every rule on every file, and prints the violations.
 pub(crate) fn run() -> Result<(), Failure> {
     let paths = workspace::paths(&workspace::root())?;
     let sources = workspace::sources(&workspace::root(), shape::is_source)?;

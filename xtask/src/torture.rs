@@ -1,9 +1,9 @@
-//! Real processes on real servers under more faults than a change needs, bytes that nobody has tried,
-//! and the simulation with far more seeds.
+//! Long runs: processes on real servers under more faults than a change needs, fuzzing, and the simulation with
+//! many more seeds.
 //!
-//! In a timed run the simulation and the processes take turns until the time is over. Seeds start where the clock
-//! says, so that every run tries new ones. A seed that fails is printed by the test itself; in the simulation it
-//! replays the failure.
+//! In a timed run, the simulation and the processes take turns until the time is over. The first seed comes
+//! from the clock, so every run tries new ones. The tests print a seed that fails; in the simulation it replays
+//! the failure.
 
 mod fuzz;
 
@@ -12,39 +12,39 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::failure::Failure;
 use crate::workspace;
 
-/// The tests that play processes against faults on real servers.
+/// The tests that run processes against faults on real servers.
 const PROCESS_TESTS: [&str; 2] = ["server_torture", "file_torture"];
-/// What the processes must reach on each of their servers: asks that were served, and faults.
+/// What the processes must reach on each of their servers: served requests, and faults.
 const PROCESSES: [(&str, &str); 2] = [("TENURE_ACQUISITIONS", "100000"), ("TENURE_FAULTS", "200")];
-/// How many leaders die on each engine; of those that were counted some had only just begun.
+/// The number of leaders that are killed on each engine; some of them may have only just started.
 const KILLS: (&str, &str) = ("TENURE_KILLS", "1100");
-/// How often a command's whole group must be gone before the next holder starts.
+/// How many times all processes of a command must have ended before the next holder starts.
 const ROUNDS: (&str, &str) = ("TENURE_ROUNDS", "100");
-/// How many transactions the exact guard is tried with, by holders that are stopped.
+/// The number of transactions for the exact guard, with holders that are stopped.
 const TRANSACTIONS: (&str, &str) = ("TENURE_TRANSACTIONS", "100000");
-/// How many seeds a run without `--minutes` tries.
+/// The number of seeds in a run without `--minutes`.
 const SEEDS: u64 = 1_000_000;
-/// How many seeds the first round tries, when nobody knows yet how long one takes.
+/// The number of seeds in the first round, when the time per seed is unknown.
 const FIRST_ROUND: u64 = 1_000;
-/// About how long a round of a timed run lasts: starting one costs less than a second.
+/// The approximate length of a round in a timed run: starting one costs less than a second.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// For how long, and from where.
+/// The time limit and the first seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Torture {
-    /// Rounds begin until this is over; `None` tries a fixed number of seeds.
+    /// New rounds begin until this time; `None` tries a fixed number of seeds.
     pub(crate) at_least: Option<Duration>,
     /// The first seed; `None` takes it from the clock.
     pub(crate) first_seed: Option<u64>,
 }
 
-/// Runs the processes, and then the simulation until the seeds are used up, or the simulation and the processes in turn
-/// until the time is. Ends when one fails.
+/// Runs the processes, and then the simulation until all seeds are tried; in a timed run, both in turn until
+/// the time is over. Ends at the first failure.
 pub(crate) fn run(torture: Torture) -> Result<(), Failure> {
     let mut seed = torture.first_seed.unwrap_or_else(seed_from_clock);
     let began = Instant::now();
     processes(seed)?;
-    // How long the last processes took.
+    // How long the last run of the processes took.
     let mut took = began.elapsed() / PROCESS_TESTS.len() as u32;
     leaders()?;
     commands()?;
@@ -54,7 +54,7 @@ pub(crate) fn run(torture: Torture) -> Result<(), Failure> {
     let mut count = FIRST_ROUND;
     let mut tests = PROCESS_TESTS.into_iter().cycle();
     while began.elapsed() < at_least {
-        // The simulation has as long as the processes before it: what it cannot find takes a machine.
+        // The simulation gets as much time as the processes before it, because both find different bugs.
         let until = (began.elapsed() + took).min(at_least);
         while began.elapsed() < until {
             let round_began = Instant::now();
@@ -80,7 +80,7 @@ fn processes_of(test: &str, seed: u64) -> Result<(), Failure> {
     println!("processes of {test} from seed {seed}");
     let args = ["test", "--release", "--locked", "-p", "tenure-testkit", "--test", test];
     let mut processes = workspace::cargo(args);
-    // It says what it met, which is the point of a long run.
+    // The report of a long run is what it met, so it is printed.
     processes.args(["--", "--nocapture"]).env("TENURE_SEED", seed.to_string()).envs(PROCESSES);
     workspace::run(&mut processes).map_err(|failure| {
         failure.next(format!(
@@ -136,8 +136,8 @@ fn round(first: u64, count: u64) -> Result<(), Failure> {
     })
 }
 
-/// As many seeds as take about one [`ROUND`], and at most four times as many as before: the first
-/// round also built the test, and a short one says little.
+/// The number of seeds for about one [`ROUND`], and at most four times as many as before: the first round
+/// includes building the test, and a short one is no good measure.
 fn next_count(count: u64, took: Duration) -> u64 {
     let fits = count as f64 * ROUND.as_secs_f64() / took.as_secs_f64().max(0.001);
     (fits as u64).clamp(FIRST_ROUND, count.saturating_mul(4).min(SEEDS))
@@ -145,7 +145,7 @@ fn next_count(count: u64, took: Duration) -> u64 {
 
 fn seed_from_clock() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Microseconds are further apart than runs are, and short enough to be copied by hand.
+    // Seeds in microseconds differ between runs, and are short enough to copy by hand.
     since.as_micros() as u64
 }
 

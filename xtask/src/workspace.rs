@@ -1,4 +1,4 @@
-//! The workspace: where it is, which files it has, and how programs are run in it.
+//! The workspace: its root, its files, and how programs are run in it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,27 +14,27 @@ use crate::failure::Failure;
 pub(crate) struct Source {
     /// The path from the root.
     pub(crate) path: String,
-    /// What is in it.
+    /// The contents.
     pub(crate) text: String,
 }
 
 /// The folder with the workspace's `Cargo.toml`.
 pub(crate) fn root() -> PathBuf {
-    // Cargo says at run time where this crate is: a binary that was built in another checkout and
-    // found in a shared target folder must not look at that one.
+    // Cargo passes the path of this crate at run time. The path at build time may be that of another checkout
+    // that shares the target folder.
     let here = std::env::var_os("CARGO_MANIFEST_DIR")
         .unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
     PathBuf::from(here).join("..").components().collect()
 }
 
-/// Where to put what can be made again.
+/// The folder for files that can be made again.
 pub(crate) fn scratch() -> PathBuf {
     root().join("target")
 }
 
-/// The paths of all files from the root, sorted, without what is built and what is hidden.
+/// The paths of all files from the root, sorted, without build output and hidden files.
 ///
-/// It walks instead of asking git, so that it also works in an unpacked archive, and sees files that
+/// It walks the tree instead of asking git, so that it also works in an unpacked archive, and sees files that
 /// were not added yet.
 pub(crate) fn paths(root: &Path) -> Result<Vec<String>, Failure> {
     let mut found = Vec::new();
@@ -78,18 +78,19 @@ pub(crate) fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(root());
     if !std::io::stderr().is_terminal() {
-        // Nobody watches it compile: a line a crate would only hide what matters.
+        // Nobody watches the build: a line per crate would only hide what matters.
         command.env("CARGO_TERM_QUIET", "true");
     }
     command
 }
 
-/// What a program ends with that `limited` has ended, gently or by force.
+/// The exit status of a program that `limited` has ended, gently or by force.
 pub(crate) const TIMED_OUT: [i32; 2] = [124, 137];
 
-/// The same program at the root, with all that it starts ended when `limit` is over or when this process is gone.
+/// The same program at the root. It and all that it starts are ended when `limit` is over or this process is
+/// gone.
 pub(crate) fn limited(command: &Command, limit: Duration) -> Command {
-    // `timeout` ends the whole group. It is no longer in ours, so Ctrl-C would miss it.
+    // `timeout` ends the whole process group. The group is no longer ours, so Ctrl-C would not reach it.
     let mut limited = Command::new("setpriv");
     limited.args(["--pdeathsig", "TERM", "timeout", "--kill-after=5"]);
     limited.arg(limit.as_secs().to_string());
@@ -99,7 +100,7 @@ pub(crate) fn limited(command: &Command, limit: Duration) -> Command {
     limited
 }
 
-/// Runs a program to its end; its output goes where ours goes.
+/// Runs a program to its end; its output goes to our output.
 pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     let shown = show(command);
     let status = command.status().map_err(|error| cannot_run(&shown, &error))?;
@@ -110,7 +111,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     }
 }
 
-/// Runs a program to its end, and returns what it printed.
+/// Runs a program to its end, and returns its output.
 pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     let shown = show(command);
     let output = command.stderr(Stdio::inherit()).output();
@@ -122,7 +123,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     }
 }
 
-/// The failure of a program that could not even be started.
+/// The failure of a program that could not be started.
 pub(crate) fn cannot_run(shown: &str, error: &std::io::Error) -> Failure {
     Failure::new(format!("`{shown}` could not be started: {error}"))
 }

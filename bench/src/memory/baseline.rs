@@ -1,4 +1,4 @@
-//! What people write by hand: a map of mutexes.
+//! The usual hand-written solution: a map of mutexes.
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,16 +8,16 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 type Shard = Mutex<HashMap<String, Arc<AsyncMutex<()>>, foldhash::fast::RandomState>>;
 
-/// How long a name takes room.
+/// How long a name uses memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// As `memory:` does.
+    /// While it is held or waited for, as with `memory:`.
     WhileUsed,
-    /// Simpler, and it grows with every name that was ever used.
+    /// For ever. Simpler, but the map grows with every name that was ever used.
     ForEver,
 }
 
-/// `tokio::sync::Mutex` by name, spread over 64 shards.
+/// `tokio::sync::Mutex` by name, in a map of 64 shards.
 #[derive(Clone)]
 pub(crate) struct Table {
     shards: Arc<[Shard]>,
@@ -55,7 +55,7 @@ impl Drop for Guard {
         let Some(name) = &self.name else { return };
         let mut names = self.shards[self.shard].lock().unwrap_or_else(PoisonError::into_inner);
         self.guard = None;
-        // Only the map holds it: nobody has it and nobody waits.
+        // Only the map refers to it: nobody holds the lock or waits for it.
         if names.get(name.as_str()).is_some_and(|mutex| Arc::strong_count(mutex) == 1) {
             names.remove(name.as_str());
         }

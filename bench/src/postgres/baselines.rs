@@ -1,8 +1,8 @@
-//! What people write by hand.
+//! Hand-written locks.
 
 use tokio_postgres::{Client, Statement};
 
-/// Tables of their own.
+/// Their tables.
 pub(super) const TABLES: &str = "
     CREATE TABLE lock (name text PRIMARY KEY, fence bigint NOT NULL);
     CREATE TABLE counter (n bigint NOT NULL);
@@ -22,11 +22,11 @@ pub(super) const TABLES: &str = "
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
-    /// A row that is inserted with a number from a counter, and deleted.
+    /// Inserts a row with a number from a counter, and deletes it.
     TwoStatements,
-    /// `pg_advisory_lock` of a session: nothing is stored, nothing outlives the session.
+    /// `pg_advisory_lock` of a session: it stores nothing, and ends with the session.
     Advisory,
-    /// A row that is locked in a transaction of its own; whoever does not get it would have to ask again.
+    /// Locks a row in a separate transaction; a client that does not get the lock would have to try again.
     RowLock,
     /// The statements of ShedLock with the time of the database, as its documentation describes them.
     ShedLock,
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// What takes and what gives back.
+    /// The statements that acquire and release.
     fn statements(self) -> [&'static str; 2] {
         match self {
             Kind::TwoStatements => [
@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-/// A connection with its statements prepared.
+/// A connection with prepared statements.
 pub(super) struct ByHand {
     client: Client,
     kind: Kind,
@@ -88,7 +88,7 @@ impl ByHand {
         ByHand { client, kind, take, give }
     }
 
-    /// Takes the lock and gives it back.
+    /// Acquires the lock and releases it.
     pub(super) async fn pair(&mut self, name: &str) {
         if self.kind == Kind::RowLock {
             let transaction = self.client.transaction().await.expect("a transaction");

@@ -1,4 +1,4 @@
-//! What many steps leave behind, without and with an old transaction.
+//! What many steps leave behind in the tables, with and without an old transaction.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use super::{Bench, pair};
 use crate::redis::Goal;
 
-/// Steps of all clients together, in parts; a pair is two steps.
+/// The number of steps of all clients together, in parts; an acquire and a release are two steps.
 const PARTS: usize = 10;
 const STEPS_OF_A_PART: usize = 10_000;
 const CLIENTS: usize = 8;
@@ -15,7 +15,7 @@ const CLIENTS: usize = 8;
 pub(super) async fn run(bench: &mut Bench) {
     let without = parts(bench, "new").await;
     let reads = bench.client().await;
-    // It has seen the data, and nothing that is newer may be removed.
+    // This transaction has a snapshot, so no later row version may be removed.
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tenure.name";
     reads.batch_execute(begin).await.expect("a transaction");
     let with = parts(bench, "old").await;
@@ -36,7 +36,7 @@ async fn parts(bench: &Bench, prefix: &str) -> Vec<f64> {
     for at in 0..CLIENTS {
         clients.push((bench.tenure().await, format!("{prefix}{at}")));
     }
-    // Connecting does not count.
+    // Connecting is not counted.
     for (tenure, name) in &clients {
         pair(tenure, name).await;
     }

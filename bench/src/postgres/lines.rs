@@ -1,16 +1,16 @@
-//! Long lines: what one more costs, and what waiting costs.
+//! Long lines: the cost of one more waiter, and of waiting.
 
 use std::time::{Duration, Instant};
 
 use super::{Bench, Pace, ROUNDS, ratios};
 use crate::redis::Goal;
 
-/// A claim that may wait, as the engine sends it.
+/// A claim that may wait, in the form that the engine sends.
 const JOIN: &str = "SELECT code FROM tenure_v1.claim('l', $1, $2, 1, 1, false, 30000000, true, 1000000, NULL, 0, -1, false,
     '00000000-0000-0000-0000-000000000000', 7, false, false, 'bench', NULL, '{}', NULL, NULL, false)";
 const QUIT: &str =
     "SELECT code FROM tenure_v1.leave('l', $1, $2, false, NULL, false, NULL, NULL, false, 7)";
-/// One that holds, and so many that wait.
+/// One holder, and this many waiters.
 const FILL: &str = "SELECT count((tenure_v1.claim('l', $1, gen_random_uuid(), 1, 1, false, 600000000, true, 1000000, NULL, 0,
     -1, false, '00000000-0000-0000-0000-000000000000', x + 8, false, true, 'bench', NULL, '{}', NULL, NULL, false)).code)
     FROM generate_series(0, $2) x";
@@ -56,7 +56,7 @@ async fn prepared(client: &tokio_postgres::Client, sql: &str) -> tokio_postgres:
     client.prepare(sql).await.expect("a statement")
 }
 
-/// How many transactions the server commits in a second while everybody waits.
+/// The number of transactions that the server commits in a second while all clients wait.
 async fn waiting(bench: &Bench) -> f64 {
     let holder = bench.tenure().await;
     let hold = holder.mutex("held").ttl(Duration::from_secs(600)).acquire().await.expect("a hold");
@@ -70,7 +70,7 @@ async fn waiting(bench: &Bench) -> f64 {
     let client = bench.client().await;
     let committed = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
     let commits = async || client.query_one(committed, &[]).await.expect("a row").get::<_, i64>(0);
-    // Sessions tell what they have done up to ten seconds later.
+    // Sessions report their statistics with a delay of up to ten seconds.
     tokio::time::sleep(Duration::from_secs(15)).await;
     let (before, began) = (commits().await, Instant::now());
     tokio::time::sleep(Duration::from_secs(10)).await;

@@ -1,4 +1,4 @@
-//! How a turn gets from one client to the next.
+//! How long it takes to pass a turn from one client to the next.
 
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use tokio_postgres::{AsyncMessage, Client, NoTls};
 use super::{Bench, ROUNDS, TRIAL, ratios, together};
 use crate::redis::{Goal, median};
 
-/// How many pairs of clients the crowd is.
+/// The number of pairs of clients in the trials with many clients.
 const PAIRS: usize = 32;
-/// How many hand-overs give a median.
+/// The number of hand-overs for a median.
 const TURNS: usize = 300;
 
-/// What a step by hand does besides writing.
+/// How a hand-written step notifies, in addition to its write.
 #[derive(Clone, Copy)]
 enum Tell {
     /// In the same transaction.
     Within,
-    /// In a transaction of its own, after it.
+    /// In a separate transaction, after it.
     After,
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn run(bench: &mut Bench) {
     table.row("tenure", "to within", Some(Goal::AtLeast(1.8)), &ratios(&turns, &within));
 }
 
-/// A client that tells of each notification that it hears.
+/// A client that reports each notification that it receives.
 async fn hearing(bench: &Bench, channel: &str) -> (Client, mpsc::UnboundedReceiver<Instant>) {
     let (client, mut connection) =
         tokio_postgres::connect(&bench.database.url(), NoTls).await.expect("a server");
@@ -66,7 +66,7 @@ async fn hearing(bench: &Bench, channel: &str) -> (Client, mpsc::UnboundedReceiv
     (client, told)
 }
 
-/// From sending a statement that notifies to hearing it in another session.
+/// From sending a statement that notifies to receiving the notification in another session.
 async fn heard(bench: &Bench, statement: &str) -> f64 {
     let (_hears, mut told) = hearing(bench, "told").await;
     let sends = bench.client().await;
@@ -80,7 +80,7 @@ async fn heard(bench: &Bench, statement: &str) -> f64 {
     median(times)
 }
 
-/// From calling release to having the grant, by two clients in turn.
+/// From the call of release to the grant, by two clients in turn.
 async fn hand_over(bench: &Bench) -> f64 {
     let clients = [bench.tenure().await, bench.tenure().await];
     let mut times = Vec::new();
@@ -91,7 +91,7 @@ async fn hand_over(bench: &Bench) -> f64 {
             let hold = next.mutex("turn").acquire().await.expect("a hold");
             (hold, Instant::now())
         });
-        // It is in line by then, and its process listens.
+        // By then the client is in line, and its process listens.
         tokio::time::sleep(Duration::from_millis(8)).await;
         let began = Instant::now();
         hold.release().await.expect("a release");
@@ -139,7 +139,7 @@ async fn by_hand(bench: &Bench, tell: Tell) -> f64 {
     together(works).await
 }
 
-/// Pairs of clients that hand a name to each other, each asking again as soon as it has released.
+/// Pairs of clients that hand a name to each other; each acquires again as soon as it has released.
 async fn hand_overs(bench: &Bench) -> f64 {
     let mut all = Vec::new();
     for _ in 0..PAIRS * 2 {
@@ -147,7 +147,7 @@ async fn hand_overs(bench: &Bench) -> f64 {
     }
     let works = all.into_iter().enumerate().map(|(at, tenure)| async move {
         let name = format!("pair{}", at / 2);
-        // Everybody is in line, and every process listens, before it counts.
+        // Before counting starts, all clients are in line, and every process listens.
         takes(&tenure, &name, Duration::from_millis(500)).await;
         let rate = takes(&tenure, &name, TRIAL).await;
         tenure.close().await;

@@ -1,4 +1,5 @@
-//! Child processes: this program once more, with a task. [`tenure_measure::process`] says how they are talked to.
+//! Child processes: this program, started again with a task. [`tenure_measure::process`] describes their
+//! protocol.
 
 use std::io::Write;
 use std::process::Command;
@@ -15,7 +16,8 @@ use super::failure::Failure;
 /// The first argument of a child.
 pub(crate) const CHILD: &str = "redis-child";
 
-/// What the parent waits for its children with. It has no thread, and nothing to do while they are measured.
+/// The runtime with which the parent waits for its children. It has no thread, and does nothing while they are
+/// measured.
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_all().build().expect("a runtime"));
 
@@ -40,12 +42,12 @@ impl Child {
         Ok(RUNTIME.block_on(self.0.hear(word))?)
     }
 
-    /// Everything that it says from here to its end.
+    /// Everything that the child prints until it ends.
     pub(crate) fn rest(&mut self) -> Result<Vec<u8>, Failure> {
         Ok(RUNTIME.block_on(self.0.rest())?)
     }
 
-    /// Sends SIGKILL, and waits for its end: after that, its sockets are closed.
+    /// Sends SIGKILL, and waits until the child has ended; after that, its sockets are closed.
     pub(crate) fn kill(&mut self) {
         RUNTIME.block_on(self.0.kill());
     }
@@ -77,22 +79,22 @@ impl Given {
     }
 }
 
-/// What the parent tells this process.
+/// The orders of the parent.
 pub(crate) struct Orders(mpsc::UnboundedReceiver<String>);
 
 impl Orders {
-    /// Listens from a thread of its own, which ends this process with its parent.
+    /// Reads orders on a separate thread, which ends this process when its parent ends.
     pub(crate) fn listen() -> Orders {
         Orders(process::orders(|| std::process::exit(0)))
     }
 
-    /// The next one.
+    /// The next order.
     pub(crate) async fn next(&mut self) -> Result<String, Failure> {
         self.0.recv().await.ok_or_else(|| "no more orders".into())
     }
 }
 
-/// Says a line to the parent.
+/// Prints a line for the parent.
 pub(crate) fn say(line: impl std::fmt::Display) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;

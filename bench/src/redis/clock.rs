@@ -7,7 +7,8 @@ use super::failure::Failure;
 
 pub(crate) use tenure_measure::clock::{cpu, now, until};
 
-/// Keeps a process on one CPU: this one, which must have no other thread yet, or the one with that id.
+/// Pins a process to one CPU: this process, which must not have other threads yet, or the one with the given
+/// id.
 pub(crate) fn pin(process: Option<i32>, cpu: usize) -> Result<(), Failure> {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);

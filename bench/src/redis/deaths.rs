@@ -14,13 +14,13 @@ use super::server::Server;
 use super::table::Goal;
 use super::waiting::in_line;
 
-// The goals are what was measured before, with a tenth for noise.
+// The goals are earlier measurements, plus a tenth for noise.
 
-/// The fewest runs from which a median is taken.
+/// The smallest number of runs for a median.
 const RUNS: usize = 7;
 const TTL: Duration = Duration::from_secs(1);
 
-/// W5: a holder is killed, and someone in another process waits.
+/// W5: a holder is killed while a claim in another process waits.
 pub(crate) fn w5(bench: &mut Bench<'_>) {
     let over = bench.runs(|bench, scene, run| bench.killed_holder(scene, run));
     let what =
@@ -36,7 +36,7 @@ pub(crate) fn w5b(bench: &mut Bench<'_>) {
     bench.report(what, "ms after the release", 1.65, over);
 }
 
-/// What all runs share: a server, and an onlooker in this process.
+/// What all runs share: a server, and an observer in this process.
 struct Scene {
     server: Server,
     runtime: Runtime,
@@ -76,16 +76,16 @@ impl Bench<'_> {
         Child::start(task, &arguments)
     }
 
-    /// Milliseconds from the end of the ttl to the next grant. When the ttl ends is asked after the
-    /// death, when no renewal can move it any more: what `inspect` says remains, counted from the
-    /// middle of that call. The answer is in whole milliseconds of the server at best.
+    /// Milliseconds from the end of the ttl to the next grant. The end of the ttl is read after the death, when
+    /// no renewal can move it any more: the remaining time of `inspect`, counted from the middle of that call.
+    /// The server's answer has a resolution of a millisecond at best.
     fn killed_holder(&self, scene: &Scene, run: usize) -> Result<f64, Failure> {
         let name = format!("killed-holder:{run}");
         let mut holder = self.claimant(scene, "hold", &name, 1)?;
         holder.hear("held")?;
         let mut next = self.claimant(scene, "wait", &name, 1)?;
         scene.runtime.block_on(in_line(&scene.onlooker, &name, 1))?;
-        // Another place between two renewals each time, and at least one of them has been.
+        // A different point between two renewals each time, after at least one renewal.
         std::thread::sleep(TTL / 2 + TTL * run as u32 / 20);
         holder.kill();
         let before = clock::now();
@@ -97,7 +97,7 @@ impl Bench<'_> {
         Ok((granted as f64 - end as f64) / 1e6)
     }
 
-    /// Milliseconds from the release to the grant of the one that lives.
+    /// Milliseconds from the release to the grant of the waiter that lives.
     fn killed_waiters(&self, scene: &Scene, run: usize) -> Result<f64, Failure> {
         let name = format!("killed-waiters:{run}");
         let Scene { runtime, onlooker, .. } = scene;
@@ -116,7 +116,7 @@ impl Bench<'_> {
     }
 }
 
-/// A child that holds a name until it is killed; says `held`.
+/// A child that holds a name until it is killed; prints `held`.
 pub(crate) async fn hold(given: &Given, orders: &mut Orders) -> Result<(), Failure> {
     let tenure = Tenure::connect(given.text("url")?).await?;
     let _hold = tenure.mutex(given.text("name")?).ttl(TTL).acquire().await?;
@@ -125,7 +125,7 @@ pub(crate) async fn hold(given: &Given, orders: &mut Orders) -> Result<(), Failu
     Ok(())
 }
 
-/// A child with `many` waiters for a name; says `granted` and when, for the first that has it.
+/// A child with `many` waiters for a name; prints `granted` and the time, for the first that is granted.
 pub(crate) async fn wait(given: &Given, orders: &mut Orders) -> Result<(), Failure> {
     let tenure = Tenure::connect(given.text("url")?).await?;
     let (name, many): (&str, usize) = (given.text("name")?, given.number("many")?);

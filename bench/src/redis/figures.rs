@@ -1,8 +1,8 @@
-//! From stamps to figures.
+//! Computes figures from time stamps.
 
 use tenure_measure::figures::{Stamps, jain};
 
-/// What one kind did in one window.
+/// The acquisitions of one kind in one window.
 pub(crate) struct Trial {
     stamps: Vec<Stamps>,
     tasks: usize,
@@ -11,9 +11,9 @@ pub(crate) struct Trial {
     /// CPU of all clients and of the server in the window, microseconds.
     client_cpu: f64,
     server_cpu: f64,
-    /// Commands sent in the window, where they were counted.
+    /// Commands sent in the window, if they were counted.
     pub(crate) commands: Option<usize>,
-    /// Indexes of the acquisitions that were over in time, by grant.
+    /// Indexes of the acquisitions that ended in the window, in the order of grants.
     over: Vec<usize>,
 }
 
@@ -40,12 +40,12 @@ impl Trial {
         (self.end - self.start) as f64 / 1e9
     }
 
-    /// Acquisitions a second, each with its release.
+    /// Acquisitions per second, each with its release.
     pub(crate) fn per_second(&self) -> f64 {
         self.over.len() as f64 / self.seconds()
     }
 
-    /// Microseconds of CPU for one acquisition: of the clients, of the server.
+    /// Microseconds of CPU per acquisition: of the clients, of the server.
     pub(crate) fn cpu(&self) -> (f64, f64) {
         let count = self.over.len() as f64;
         (self.client_cpu / count, self.server_cpu / count)
@@ -57,19 +57,19 @@ impl Trial {
         client + server
     }
 
-    /// The share of one CPU that clients and server had. On a CPU of their own they have all of it as
-    /// long as someone wants it; what is missing then went to others.
+    /// The share of one CPU that clients and server used. On a CPU of their own they use all of it while there
+    /// is work; the missing part went to other processes.
     pub(crate) fn busy(&self) -> f64 {
         (self.client_cpu + self.server_cpu) / 1e6 / self.seconds()
     }
 
-    /// The share of acquisitions that went to another task than the one before.
+    /// The share of acquisitions that went to a different task than the previous one.
     pub(crate) fn switched(&self) -> f64 {
         let others = self.pairs().filter(|(before, after)| before.task != after.task).count();
         others as f64 / (self.over.len() - 1) as f64
     }
 
-    /// How many acquisitions began before the hold before them had ended.
+    /// How many acquisitions began before the previous hold had ended.
     pub(crate) fn overlaps(&self) -> f64 {
         self.pairs().filter(|(before, after)| after.granted < before.leaving).count() as f64
     }
@@ -78,15 +78,15 @@ impl Trial {
         self.over().zip(self.over().skip(1))
     }
 
-    /// Jain's index over the tasks: 1 if all had the same number, 1/n if one had all.
+    /// Jain's index over the tasks: 1 if all have the same number, 1/n if one has all.
     pub(crate) fn jain(&self) -> f64 {
         let mut counts = vec![0; self.tasks];
         self.over().for_each(|stamps| counts[stamps.task as usize] += 1);
         jain(&counts)
     }
 
-    /// The longest wait, those included that go on at the end, in mean cycles: the time in which
-    /// every task has one turn if all have as many.
+    /// The longest wait, including waits that are not over at the end, in mean cycles: the time in which every
+    /// task has one turn if all have the same number.
     pub(crate) fn longest_wait(&self) -> f64 {
         let granted = |stamps: &Stamps| match stamps.granted {
             0 => self.end,
@@ -97,7 +97,7 @@ impl Trial {
         longest / (self.tasks as f64 / self.per_second())
     }
 
-    /// The share of the window in which it was held.
+    /// The share of the window in which the lock was held.
     pub(crate) fn held(&self) -> f64 {
         let inside = |moment: u64| moment.clamp(self.start, self.end);
         let held = |stamps: &Stamps| inside(stamps.leaving) - inside(stamps.granted);
@@ -105,12 +105,12 @@ impl Trial {
         over.map(held).sum::<u64>() as f64 / (self.end - self.start) as f64
     }
 
-    /// Commands that were sent for one acquisition.
+    /// Commands per acquisition.
     pub(crate) fn commands_each(&self) -> Option<f64> {
         self.commands.map(|commands| commands as f64 / self.over.len() as f64)
     }
 
-    /// Whether there is anything to say.
+    /// Whether there are any figures.
     pub(crate) fn is_empty(&self) -> bool {
         self.over.len() < 2
     }
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn who_still_waits_at_the_end_counts() {
         let turns = vec![stamps(0, 0, 10, 20), stamps(0, 20, 30, 40), stamps(1, 100, 0, 0)];
-        // Two in 1,000 ns: a cycle of two tasks takes 1,000 ns, and one waited for 900 of them.
+        // The share is 2 in 1,000 ns: a cycle of two tasks takes 1,000 ns, and one of them waited for 900 ns.
         assert!((trial(turns).longest_wait() - 0.9).abs() < 1e-9);
     }
 }

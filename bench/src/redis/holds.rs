@@ -1,4 +1,4 @@
-//! Very many names held by one process: what it costs to keep them, and whether any is lost.
+//! Very many names held by one process: what renewing them costs, and whether any is lost.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,16 @@ use super::table::Goal;
 use super::{Bench, Engine, median};
 use crate::folder::Folder;
 
-/// How long they are held after the last was taken: two whole lives at the default ttl.
+/// How long they are held after the last was acquired: twice the default ttl.
 const HELD: Duration = Duration::from_secs(60);
-/// How many are looked at again and again.
+/// The number of names that are checked repeatedly.
 const SAMPLED: usize = 2_000;
-/// So many claims are under way at a time.
+/// The number of concurrent claims.
 const AT_ONCE: usize = 512;
 /// The default.
 const TTL: Duration = Duration::from_secs(30);
 
-/// Holds: so many names at the default ttl, for a minute. Server and client are where the scheduler puts them.
+/// Holds this many names at the default ttl, for a minute. Server and client run where the scheduler puts them.
 pub(crate) fn holds(bench: &mut Bench<'_>) {
     hold_on(bench, Engine::Redis, &[200_000, 400_000, 1_000_000]);
 }
@@ -66,23 +66,23 @@ fn hold_on(bench: &mut Bench<'_>, engine: Engine, usual: &[usize]) {
 }
 
 struct Measured {
-    /// Until all names were held.
+    /// The time until all names were held.
     seconds: f64,
     child: ChildReport,
-    /// The share of a core that the server took, in percent.
+    /// The share of a core that the server used, in percent.
     server: Option<f64>,
-    /// What all names take where they are kept.
+    /// The size of all names where they are stored.
     bytes: f64,
     other: OtherProcess,
 }
 
-/// How long acquiring and releasing a free name took another process meanwhile, in milliseconds.
+/// How long another process took meanwhile to acquire and release a free name, in milliseconds.
 struct OtherProcess {
     median: f64,
     longest: f64,
 }
 
-/// What the child says at the end.
+/// The child's report at the end.
 struct ChildReport {
     lost: f64,
     client: f64,
@@ -107,7 +107,7 @@ fn measure_on_file(count: usize) -> Result<Measured, Failure> {
     let url = format!("file:{}", folder.path().join("locks").display());
     let (mut child, seconds) = start_child(&url, count)?;
     let (child, other) = watch(&mut child, url)?;
-    // With what was written and is not merged into the file yet.
+    // Includes what was written and is not merged into the file yet.
     let mut bytes = 0;
     for file in std::fs::read_dir(folder.path())? {
         let file = file?;
@@ -117,7 +117,7 @@ fn measure_on_file(count: usize) -> Result<Measured, Failure> {
     Ok(Measured { seconds, child, server: None, bytes: bytes as f64, other })
 }
 
-/// Starts the child, and returns after how many seconds it held them all.
+/// Starts the child, and returns the number of seconds until it held all names.
 fn start_child(url: &str, count: usize) -> Result<(Child, f64), Failure> {
     let arguments = [
         format!("url={url}"),
@@ -129,7 +129,7 @@ fn start_child(url: &str, count: usize) -> Result<(Child, f64), Failure> {
     Ok((child, seconds))
 }
 
-/// Waits for what the child says at the end, and meanwhile uses the same engine as another process.
+/// Waits for the child's report, and meanwhile uses the same engine as another process.
 fn watch(child: &mut Child, url: String) -> Result<(ChildReport, OtherProcess), Failure> {
     child.tell("go")?;
     let other = std::thread::spawn(move || take_pairs(&url).map_err(|error| error.to_string()));
@@ -157,7 +157,7 @@ fn take_pairs(url: &str) -> Result<OtherProcess, Failure> {
     })
 }
 
-/// The child: takes the names and says `held`; told to, it looks at them for a while and says what it saw.
+/// The child: acquires the names and prints `held`; when told to, it checks them for a while and reports.
 pub(crate) async fn child(given: &Given, orders: &mut Orders) -> Result<(), Failure> {
     let count = given.number("count")?;
     let tenure = Tenure::connect(given.text("url")?).await?;
@@ -176,12 +176,12 @@ pub(crate) async fn child(given: &Given, orders: &mut Orders) -> Result<(), Fail
     }
     let client = (clock::cpu() - cpu) as f64 / began.elapsed().as_nanos() as f64 * 100.0;
     let lost = holds.iter().filter(|hold| !hold.is_live()).count();
-    // A third of the ttl has gone when a renewal is due, and 1 % and 25 ms of it are not believed.
+    // When a renewal is due, a third of the ttl has passed; a margin of 1 % and 25 ms is subtracted.
     let due = TTL.mul_f64(0.99 - 1.0 / 3.0) - Duration::from_millis(25);
     let delay = due.saturating_sub(least).as_secs_f64() * 1000.0;
     let bytes = (resident()? - before) / count as f64;
     say(format_args!("kept {lost} {client} {delay} {bytes}"))?;
-    // Releasing them all is not what is measured.
+    // Releasing all of them is not measured.
     std::process::exit(0);
 }
 

@@ -1,4 +1,4 @@
-//! What is measured: the same two calls, acquire and release, on every kind of lock.
+//! The measured operations: the same two calls, acquire and release, on every kind of lock.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::clock;
 use super::failure::Failure;
 
-/// How long everything here is held at most.
+/// How long a lock is held at most.
 const TTL_MS: u64 = 30_000;
 
 /// Which lock.
@@ -27,9 +27,9 @@ const TTL_MS: u64 = 30_000;
 pub(crate) enum Kind {
     /// `SET NX PX` and a compare-and-delete script, through the `redis` crate: no line, no fence.
     Raw,
-    /// The simplest line over one connection of the `redis` crate, which carries the pushes too.
+    /// The simplest line over one connection of the `redis` crate, which also carries the pushes.
     Script,
-    /// The crate `rslock`: a plain lock on one server, which asks again until it is free.
+    /// The crate `rslock`: a plain lock on one server, which tries again until it is free.
     Rslock,
     /// tenure, `hold.release().await`.
     Awaited,
@@ -51,7 +51,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is tenure.
+    /// Whether this kind is tenure.
     pub(crate) fn is_ours(self) -> bool {
         matches!(self, Kind::Awaited | Kind::Dropped)
     }
@@ -75,7 +75,7 @@ pub(crate) enum Locker {
     Tenure { tenure: Tenure, awaited: bool },
 }
 
-/// What an acquire gave.
+/// The result of an acquire.
 pub(crate) enum Held {
     Id(String),
     Lock(Lock),
@@ -124,7 +124,7 @@ impl Locker {
     }
 }
 
-/// Ids that no other process has: 16 characters of the process, then a number.
+/// Unique ids: 16 characters for the process, then a number.
 struct Ids {
     process: String,
     next: AtomicU64,
@@ -157,7 +157,7 @@ impl Raw {
         Ok(Raw { connection, delete, ids: Ids::new() })
     }
 
-    /// Asks until it is free; nobody else asks for it, as it is used here.
+    /// Tries until the lock is free; in this use, nobody else tries to acquire it.
     async fn acquire(&self, name: &str) -> Result<String, Failure> {
         let mut connection = self.connection.clone();
         let (_, id) = self.ids.mint();
@@ -177,7 +177,7 @@ impl Raw {
 
 type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<()>>>>;
 
-/// A line in a list, handed over by push; no fence, no renewal, nothing for the dead.
+/// A line in a list, handed over by push; no fence, no renewal, no detection of dead clients.
 pub(crate) struct Line {
     connection: MultiplexedConnection,
     claim: Script,
@@ -208,7 +208,7 @@ impl Line {
         let mut connection = self.connection.clone();
         let (number, id) = self.ids.mint();
         let (turn, comes) = oneshot::channel();
-        // Before the ask: the push may be read before its reply.
+        // Before the request: the push may be read before its reply.
         lock(&self.waiting).insert(number, turn);
         let mut claim = self.claim.key(name);
         let claim = claim.key(format!("{name}:line")).arg(&id).arg(TTL_MS);
@@ -228,7 +228,7 @@ impl Line {
     }
 }
 
-/// A push says the id of the claim whose turn it is.
+/// A push contains the id of the claim whose turn it is.
 fn wake(waiting: &Waiting, push: &PushInfo) {
     if push.kind != PushKind::Message {
         return;
@@ -236,7 +236,7 @@ fn wake(waiting: &Waiting, push: &PushInfo) {
     let Some(Value::BulkString(id)) = push.data.last() else { return };
     let number = id.get(16..).and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
     if let Some(turn) = number.and_then(|number: u64| lock(waiting).remove(&number)) {
-        // A receiver that is gone waits no more.
+        // A receiver that is gone no longer waits.
         let _ = turn.send(());
     }
 }

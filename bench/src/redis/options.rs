@@ -1,4 +1,4 @@
-//! What to run, and how.
+//! What to run, and with which settings.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::lockers::Kind;
 use super::{FILE_WORKLOADS, WORKLOADS, Workload};
 
-/// Which runtime of tokio.
+/// The kind of tokio runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
     CurrentThread,
@@ -41,23 +41,23 @@ impl fmt::Display for Flavour {
     }
 }
 
-/// What the command line asks for.
+/// The options of the command line.
 pub(crate) struct Options {
     /// All workloads of the engine, by name.
     pub(super) known: &'static [(&'static str, Workload)],
-    /// The names of the workloads; all if there is none.
+    /// The requested workloads; empty for all of them.
     pub(crate) workloads: Vec<String>,
     pub(crate) rounds: usize,
     pub(crate) length: Duration,
     pub(crate) kinds: Vec<Kind>,
-    /// Where the server and the clients run; anywhere if there is none.
+    /// The CPU of the server and the clients; `None` for any.
     pub(crate) cpu: Option<usize>,
-    /// How many names `holds` holds, one run after the other; as many as usual if it is not said.
+    /// The numbers of names for `holds`, one run each; `None` for the usual number.
     pub(crate) holds: Option<Vec<usize>>,
 }
 
 impl Options {
-    /// Reads the command line after the name of the engine, which is `redis` or `file`.
+    /// Parses the command line after the name of the engine, which is `redis` or `file`.
     pub(crate) fn read(engine: &str, given: &[String]) -> Result<Options, String> {
         // A machine with one core has no second.
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());

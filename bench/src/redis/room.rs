@@ -1,4 +1,4 @@
-//! How much room held names take, and whether they leave any behind.
+//! How much memory held names take, and whether they leave any behind.
 
 use std::time::{Duration, Instant};
 
@@ -13,22 +13,23 @@ use super::server::Server;
 use super::table::Goal;
 
 const NAMES: usize = 10_000;
-/// How long idle names may stay.
+/// How long idle names may stay in memory.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What was seen, the first and the second time.
+/// The figures of the first and the second time.
 struct Seen {
     server_bytes: Vec<f64>,
     client_bytes: Vec<f64>,
     keys_before: f64,
     keys_held: Vec<f64>,
     keys_released: Vec<f64>,
-    /// When nothing changed any more; the second time, when they were down to as many again.
+    /// The time until nothing changed any more; the second time, until the number was down to that of the first
+    /// time.
     keys_after: Vec<f64>,
     seconds: Vec<f64>,
 }
 
-/// Room: 10,000 names held by one process and released, and then 10,000 others.
+/// Memory: 10,000 names held by one process and released, and then 10,000 others.
 pub(crate) fn room(bench: &mut Bench<'_>) {
     let seen = bench.look_at_the_room();
     let table = &mut bench.table;
@@ -37,7 +38,7 @@ pub(crate) fn room(bench: &mut Bench<'_>) {
         Ok(seen) => seen,
         Err(reason) => return table.failed("tenure", &reason),
     };
-    // What was measured before, 224, with a tenth for noise.
+    // The earlier measurement, 224, plus a tenth for noise.
     let goal = Some(Goal::AtMost(247.0));
     table.row("tenure", "server, bytes a held name", goal, &seen.server_bytes[..1]);
     table.row("tenure", "the second time", None, &seen.server_bytes[1..]);
@@ -52,7 +53,7 @@ pub(crate) fn room(bench: &mut Bench<'_>) {
         row("keys in the end", &seen.keys_after);
         row("seconds until then", &seen.seconds);
     }
-    // What is left is a fixed number, however many names there were.
+    // The rest is a fixed number of keys, however many names there were.
     let grown = seen.keys_after[1] - seen.keys_after[0];
     table.row("tenure", "keys more than the first time", Some(Goal::AtMost(0.0)), &[grown]);
 }
@@ -91,8 +92,8 @@ impl Bench<'_> {
     }
 }
 
-/// Looks until the keys are down to `goal` or, without one, for as long as idle names may stay; says
-/// how many there are, and for how many seconds there were more.
+/// Waits until the number of keys is down to `goal` or, without a goal, for as long as idle names may stay.
+/// Returns the number, and for how many seconds there were more.
 fn settle(server: &mut Server, goal: Option<f64>) -> Result<(f64, f64), Failure> {
     let began = Instant::now();
     let (mut keys, mut since) = (server.keys()? as f64, 0.0);
@@ -106,11 +107,11 @@ fn settle(server: &mut Server, goal: Option<f64>) -> Result<(f64, f64), Failure>
     Ok((keys, since))
 }
 
-/// The child: says `ready`; told to, it holds names and says how many bytes it grew by; told to, it
-/// releases them. Then once more, with other names.
+/// The child: prints `ready`; when told to, it holds names and prints by how many bytes it grew; when told to,
+/// it releases them. Then it does the same with other names.
 pub(crate) async fn names(given: &Given, orders: &mut Orders) -> Result<(), Failure> {
     let tenure = Tenure::connect(given.text("url")?).await?;
-    // The connection and the watchdog are there before the look at the memory.
+    // The connection and the watchdog must exist before the memory is measured.
     tenure.mutex("warm").acquire().await?.release().await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     say("ready")?;
@@ -132,7 +133,7 @@ pub(crate) async fn names(given: &Given, orders: &mut Orders) -> Result<(), Fail
 
 async fn hold_all(tenure: &Tenure, time: usize) -> Result<Vec<Hold>, Failure> {
     let mut holds = Vec::with_capacity(NAMES);
-    // In batches: what a crowd of requests takes for a moment is not what holding takes.
+    // In batches: concurrent requests take memory for a moment that holds do not take.
     for first in (0..NAMES).step_by(50) {
         let mut asked = JoinSet::new();
         (first..first + 50).for_each(|name| {
@@ -145,7 +146,7 @@ async fn hold_all(tenure: &Tenure, time: usize) -> Result<Vec<Hold>, Failure> {
     Ok(holds)
 }
 
-/// Bytes of this process in memory.
+/// The resident memory of this process, in bytes.
 pub(super) fn resident() -> Result<f64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

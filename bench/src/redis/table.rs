@@ -1,10 +1,10 @@
-//! What is printed.
+//! The printed table.
 
 use std::fmt;
 
 use tenure_measure::figures::median;
 
-/// Where a figure should be.
+/// The goal of a figure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
     /// The median is at least this.
@@ -13,11 +13,11 @@ pub(crate) enum Goal {
     Reach { minimum: f64, goal: f64 },
     /// The median is at most this.
     AtMost(f64),
-    /// Every single one is at most this.
+    /// Every single value is at most this.
     NeverAbove(f64),
 }
 
-/// What became of a goal.
+/// Whether a goal was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Met,
@@ -53,7 +53,7 @@ impl fmt::Display for Goal {
     }
 }
 
-/// Figures as they come, with a count of the goals that are missed.
+/// Prints figures as they arrive, and counts the goals that are missed.
 #[derive(Default)]
 pub(crate) struct Table {
     met: usize,
@@ -68,7 +68,7 @@ impl Table {
         println!("  {:<16} {:<34} {:>13}  median (least..most)", "", "", "minimum, goal");
     }
 
-    /// A line: of whom, which figure, where it should be, and one value a round.
+    /// A row: which kind, which figure, its goal, and one value per round.
     pub(crate) fn row(&mut self, whose: &str, figure: &str, goal: Option<Goal>, values: &[f64]) {
         if values.is_empty() {
             return;
@@ -92,7 +92,7 @@ impl Table {
         println!("  {whose:<16} {figure:<34} {goal:>13}  {measured:<28} {says}");
     }
 
-    /// In the place of figures that are not there.
+    /// Instead of figures that are missing.
     pub(crate) fn failed(&mut self, whose: &str, reason: &dyn fmt::Display) {
         self.failed += 1;
         println!("  {whose:<16} not measured: {reason}");
@@ -106,7 +106,7 @@ impl Table {
     }
 }
 
-/// Three digits that matter, thousands apart.
+/// Three significant digits, with thousands separators.
 fn number(value: f64) -> String {
     if value.abs() >= 1000.0 {
         let digits = format!("{value:.0}");

@@ -1,4 +1,4 @@
-//! W1, W2, W3 and W3h: how many, how evenly, at what cost; W3 on a file, too.
+//! W1, W2, W3 and W3h: throughput, fairness and cost; W3 on a file, too.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,7 @@ use super::work::Names;
 use super::{Bench, Engine};
 use crate::folder::Folder;
 
-/// What one trial is.
+/// The description of a trial.
 #[derive(Clone, Copy)]
 struct Shape {
     names: Names,
@@ -33,13 +33,13 @@ impl Shape {
     }
 }
 
-/// One task, alone: the yardstick.
+/// A single task: the yardstick.
 const ALONE: Shape = Shape::new(Names::Fresh, 1, 1);
 
-/// Each kind's trials, round by round; a kind that failed has the reason.
+/// Each kind's trials, by round; a kind that failed has the reason.
 type Rounds = Vec<(Kind, Result<Vec<Trial>, Failure>)>;
 
-/// W1: one task, a fresh name each time.
+/// W1: one task, a new name each time.
 pub(crate) fn w1(bench: &mut Bench<'_>) {
     let goal = |kind| match kind {
         Kind::Awaited => Some(Goal::Reach { minimum: 0.9, goal: 0.95 }),
@@ -57,7 +57,7 @@ pub(crate) fn w2(bench: &mut Bench<'_>) {
     apart(bench, "W2 64 tasks in one process, each its own name", shape, goal, to_rslock);
 }
 
-/// Tasks that do not meet: every kind against `raw` and `rslock` on the same work.
+/// Tasks that do not contend: every kind compared with `raw` and `rslock` on the same work.
 fn apart(
     bench: &mut Bench<'_>,
     what: &str,
@@ -139,7 +139,7 @@ fn together(bench: &mut Bench<'_>, what: &str, shape: Shape, flavour: Flavour, g
         table.row(whose, "overlaps", ours(Goal::NeverAbove(0.0)), &overlaps);
         table.row(whose, "client CPU, us each", None, &each(|trial| trial.cpu().0));
         table.row(whose, "server CPU, us each", None, &each(|trial| trial.cpu().1));
-        // In a trial of its own: to be looked at costs the server time.
+        // In a separate trial, because being monitored costs the server time.
         match bench.trial(*kind, shape, flavour, Duration::from_millis(300), true) {
             Ok(counted) => {
                 let commands: Vec<f64> = counted.commands_each().into_iter().collect();
@@ -152,7 +152,7 @@ fn together(bench: &mut Bench<'_>, what: &str, shape: Shape, flavour: Flavour, g
     bench.say_how_quiet(&rounds);
 }
 
-/// W3h: 8 tasks on one name, which they hold for 2 ms and leave alone for 2 ms.
+/// W3h: 8 tasks on one name, each of which holds it for 2 ms and then leaves it alone for 2 ms.
 pub(crate) fn w3h(bench: &mut Bench<'_>) {
     let rest = Duration::from_millis(2);
     let shape = Shape { hold: rest, think: rest, ..Shape::new(Names::One, 1, 8) };
@@ -181,8 +181,8 @@ pub(crate) fn w3h(bench: &mut Bench<'_>) {
     }
 }
 
-/// Hand-overs a second on a file while no process hands a name over within itself: the fastest round on the machine of
-/// docs/benchmarks.md. Handing over within a process is to be fifty times as fast.
+/// Hand-overs per second on a file if no process hands a name over to itself: the fastest round on the machine
+/// of docs/benchmarks.md. Handing over within a process should be fifty times as fast.
 const ASKING_EACH_TIME: f64 = 4_750.0;
 
 /// W3 on a file: 64 tasks of one process on one name.
@@ -217,7 +217,7 @@ pub(crate) fn w3_on_file(bench: &mut Bench<'_>) {
     }
 }
 
-/// What one kind did, round by round.
+/// The figures of one kind, by round.
 struct Yardstick {
     speeds: Vec<f64>,
     cpu: Vec<f64>,
@@ -231,8 +231,8 @@ impl Yardstick {
         Yardstick { speeds, cpu: trials().map(Trial::cpu_each).collect() }
     }
 
-    /// Ratios inside each round: of the speeds, and of the CPU times, which say the same on a CPU of
-    /// one's own and do not move when others take a part of it.
+    /// Ratios within each round: of the speeds, and of the CPU times. CPU times give the same ratio if the CPU
+    /// is not shared, and do not change if other processes use a part of it.
     fn compare(
         &self,
         table: &mut Table,
@@ -248,7 +248,7 @@ impl Yardstick {
 }
 
 impl Bench<'_> {
-    /// How much of the CPU was ours: if it is much less than all, the machine was not quiet.
+    /// The share of the CPU that we had: if it is much less than all, the machine was not quiet.
     fn say_how_quiet(&mut self, rounds: &Rounds) {
         if self.options.cpu.is_some() {
             let trials = rounds.iter().filter_map(|(_, trials)| trials.as_ref().ok()).flatten();
@@ -257,7 +257,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Every kind once a round, in turn. A kind that fails is not tried again.
+    /// Runs every kind once per round, in turn. A kind that fails is not tried again.
     fn rounds(&self, plan: &[(Kind, Shape)], flavour: Flavour, length: Duration) -> Rounds {
         self.rounds_on(Engine::Redis, plan, flavour, length)
     }
@@ -305,12 +305,12 @@ impl Bench<'_> {
         let (ended, after) = (SystemTime::now(), server.cpu()?);
         let commands = watch.map(|watch| watch.count(began, ended));
         let mut trial = collect(&mut children, shape, window, after - before)?;
-        // Less our own two looks at the CPU that fall into the window.
+        // Minus our own two readings of the CPU time, which fall into the window.
         trial.commands = commands.map(|commands| commands.saturating_sub(2));
         Ok(trial)
     }
 
-    /// The same on a file of its own.
+    /// The same on a separate file.
     fn trial_on_file(
         &self,
         kind: Kind,
@@ -353,7 +353,7 @@ impl Bench<'_> {
     }
 }
 
-/// Tells all of them the same window.
+/// Sends the same window to all of them.
 fn announce(children: &mut [Child], length: Duration) -> Result<(u64, u64), Failure> {
     let start = clock::now() + 50_000_000;
     let end = start + length.as_nanos() as u64;
@@ -363,7 +363,7 @@ fn announce(children: &mut [Child], length: Duration) -> Result<(u64, u64), Fail
     Ok((start, end))
 }
 
-/// Reads what all of them did in the window.
+/// Reads the records of all of them in the window.
 fn collect(
     children: &mut [Child],
     shape: Shape,

@@ -1,4 +1,4 @@
-//! W4 and W4b: what it costs that many wait.
+//! W4 and W4b: the cost of many waiters.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,11 +15,11 @@ use super::server::Server;
 use super::table::Goal;
 use tenure_measure::figures::median;
 
-/// How long W4 looks.
+/// How long W4 measures.
 const WINDOW: Duration = Duration::from_secs(26);
-/// How long a crowd may take to stand in line.
+/// How long many claims may take to join the line.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The name that all of them want.
+/// The name that all of them claim.
 const NAME: &str = "wallet";
 
 /// W4: 200 waiters in one process on one held name.
@@ -30,7 +30,7 @@ pub(crate) fn w4(bench: &mut Bench<'_>) {
         match looked {
             Ok((commands, connections)) => {
                 let table = &mut bench.table;
-                // What was measured before, 8.1 and 1, with a tenth for noise.
+                // The earlier measurements, 8.1 and 1, plus a tenth for noise.
                 let goal = Some(Goal::AtMost(9.0));
                 table.row("tenure", "commands/s, the holder's included", goal, &[commands]);
                 let goal = Some(Goal::AtMost(1.0));
@@ -41,7 +41,7 @@ pub(crate) fn w4(bench: &mut Bench<'_>) {
     }
 }
 
-/// W4b: what a join, a quit and a hand-off cost the server while 10 wait, and while 10,000 do.
+/// W4b: the cost of a join, a quit and a hand-off for the server while 10 wait, and while 10,000 do.
 pub(crate) fn w4b(bench: &mut Bench<'_>) {
     let mut rounds = Vec::new();
     let mut failed = None;
@@ -60,7 +60,7 @@ pub(crate) fn w4b(bench: &mut Bench<'_>) {
     if let Some(reason) = failed {
         return table.failed("tenure", &reason);
     }
-    // Each with what was measured before and a tenth for noise.
+    // Each with the earlier measurement plus a tenth for noise.
     let steps = [("join", 1.65), ("quit", 1.65), ("hand-off", 1.32)];
     for (step, (label, before)) in steps.into_iter().enumerate() {
         let each = |pick: fn(&(Costs, Costs)) -> &Costs| -> Vec<f64> {
@@ -74,11 +74,11 @@ pub(crate) fn w4b(bench: &mut Bench<'_>) {
     }
 }
 
-/// Microseconds of server time for one join, one quit, one hand-off.
+/// Microseconds of server time per join, quit and hand-off.
 type Costs = [f64; 3];
 
 impl Bench<'_> {
-    /// Commands a second, and connections.
+    /// Commands per second, and connections.
     fn look_at_the_idle(&self, flavour: Flavour) -> Result<(f64, f64), Failure> {
         let mut server = Server::start(self.options.cpu)?;
         let before = server.figure("clients", "connected_clients")?;
@@ -105,7 +105,7 @@ impl Bench<'_> {
     }
 }
 
-/// The child of W4: holds the name, has `waiters` wait for it, and does nothing more.
+/// The child of W4: holds the name, starts `waiters` claims for it, and does nothing more.
 pub(crate) async fn idle(given: &Given, orders: &mut Orders) -> Result<(), Failure> {
     let tenure = Tenure::connect(given.text("url")?).await?;
     let waiters: usize = given.number("waiters")?;
@@ -115,14 +115,14 @@ pub(crate) async fn idle(given: &Given, orders: &mut Orders) -> Result<(), Failu
         tasks.spawn(tenure.mutex(NAME).ttl(Duration::from_secs(30)).join());
     }
     in_line(&tenure, NAME, waiters).await?;
-    // What belongs to standing up in line is over before the look begins.
+    // Joining the line is over before the measurement begins.
     tokio::time::sleep(Duration::from_secs(1)).await;
     say("ready")?;
     orders.next().await?;
     Ok(())
 }
 
-/// Waits until as many stand in line.
+/// Waits until this many claims are in line.
 pub(crate) async fn in_line(tenure: &Tenure, name: &str, waiters: usize) -> Result<(), Failure> {
     let began = Instant::now();
     loop {
@@ -137,13 +137,13 @@ pub(crate) async fn in_line(tenure: &Tenure, name: &str, waiters: usize) -> Resu
     }
 }
 
-/// How many steps are looked at together, and how often.
+/// The number of steps per measurement, and the number of measurements.
 const STEPS: usize = 8;
 const LOOKS: usize = 25;
-/// Within this, what was asked for has been done.
+/// The time limit for a batch of steps.
 const SETTLE: Duration = Duration::from_millis(30);
 
-/// The child of W4b: says `costs JOIN QUIT HAND-OFF`, in microseconds of server time.
+/// The child of W4b: prints `costs JOIN QUIT HAND-OFF`, in microseconds of server time.
 pub(crate) async fn crowd(given: &Given, _orders: &mut Orders) -> Result<(), Failure> {
     let url = given.text("url")?;
     let waiters: usize = given.number("waiters")?;
@@ -175,15 +175,16 @@ pub(crate) async fn crowd(given: &Given, _orders: &mut Orders) -> Result<(), Fai
         tokio::time::sleep(SETTLE).await;
         costs[2].push(log.sum()? / STEPS as f64);
     }
-    // What was joined for the hand-offs has taken its place: as many wait as in the beginning.
+    // The claims that joined for the hand-offs replaced those that were served: the line is as long as at the
+    // start.
     let [join, quit, hand_off] = costs.map(median);
     say(format_args!("costs {join} {quit} {hand_off}"))
 }
 
-/// Long enough that no renewal falls into a look.
+/// Long enough that no renewal falls into a measurement.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Those who wait, oldest first.
+/// The waiters, oldest first.
 struct Crowd {
     tenure: Tenure,
     tasks: Vec<AbortHandle>,
@@ -202,7 +203,7 @@ impl Crowd {
         }
     }
 
-    /// As many as a look takes give up, from places all over the line.
+    /// As many waiters as a measurement needs quit, from places all over the line.
     fn quit(&mut self, look: usize) {
         self.tasks.retain(|task| !task.is_finished());
         let stride = self.tasks.len() / STEPS;
@@ -212,10 +213,10 @@ impl Crowd {
     }
 }
 
-/// The server's own record of how long each command took.
+/// The server's own log of slow commands.
 struct SlowLog(Connection);
 
-/// Number, moment, microseconds, arguments, from whom, name of whom.
+/// Number, time, microseconds, arguments, client address, client name.
 type Entry = (i64, i64, f64, Vec<Vec<u8>>, String, String);
 
 impl SlowLog {
@@ -232,7 +233,7 @@ impl SlowLog {
         Ok(redis::cmd("SLOWLOG").arg("RESET").exec(&mut self.0)?)
     }
 
-    /// Microseconds of all commands since the reset. Those of scripts are in their script's already.
+    /// Microseconds of all commands since the reset. Commands inside scripts are included in their script.
     fn sum(&mut self) -> Result<f64, Failure> {
         let entries: Vec<Entry> = redis::cmd("SLOWLOG").arg("GET").arg(-1).query(&mut self.0)?;
         let ours = |entry: &&Entry| {

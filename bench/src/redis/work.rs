@@ -1,4 +1,4 @@
-//! The child that acquires and releases for as long as it is told, and says when what happened.
+//! The child that acquires and releases for as long as it is told, and reports when each step happened.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +11,14 @@ use super::clock;
 use super::failure::Failure;
 use super::lockers::{Kind, Locker};
 
-/// Which names the tasks ask for.
+/// Which names the tasks acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
-    /// Each time another.
+    /// A new one each time.
     Fresh,
-    /// Each task its own.
+    /// A separate one per task.
     Own,
-    /// All the same.
+    /// The same for all.
     One,
 }
 
@@ -48,7 +48,7 @@ impl Names {
 
 type Log = Arc<Mutex<Vec<Stamps>>>;
 
-/// What every task of this process does.
+/// The work of every task of this process.
 struct Work {
     locker: Locker,
     names: Names,
@@ -58,8 +58,8 @@ struct Work {
     end: u64,
 }
 
-/// Connects, warms up, says `ready`; told `go START END`, works in that window, says `cpu` with the
-/// nanoseconds of CPU that it took, and then the stamps, in binary.
+/// Connects, warms up, prints `ready`; on `go START END` works in that window, then prints `cpu` with the
+/// nanoseconds of CPU that it used, and the time stamps, in binary.
 pub(crate) async fn run(given: &Given, orders: &mut Orders) -> Result<(), Failure> {
     let kind = Kind::of(given.text("kind")?).ok_or("an unknown kind")?;
     let locker = Locker::connect(kind, given.text("url")?).await?;
@@ -95,7 +95,7 @@ pub(crate) async fn run(given: &Given, orders: &mut Orders) -> Result<(), Failur
     let before = clock::cpu();
     tokio::time::sleep(clock::until(end)).await;
     say(format_args!("cpu {}", clock::cpu() - before))?;
-    // Those in flight end or do not; who still waits says for how long.
+    // Acquisitions in flight may end or not; waiting ones report for how long they have waited.
     tokio::time::sleep(Duration::from_millis(30)).await;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for log in &logs {
@@ -107,8 +107,8 @@ pub(crate) async fn run(given: &Given, orders: &mut Orders) -> Result<(), Failur
     Ok(out.flush()?)
 }
 
-/// What happens once for each connection is over before the window: scripts are loaded, buffers have
-/// grown, and every part that an engine divides its names into has been met.
+/// Everything that happens once per connection is over before the window: scripts are loaded, buffers have
+/// grown, and every partition of the names was used.
 async fn warm_up(locker: &Locker, first: u64) -> Result<(), Failure> {
     for turn in 0..3000 {
         let name = format!("warm:{first}:{turn}");

@@ -50,9 +50,9 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "T011",
         title: "you already hold it",
-        why: "This runs inside a `tenure run` that holds the lock and waits for this to end (TENURE_WITHIN says so). Waiting\n\
-              for the lock would never end, however many other locks are held in between; nor would waiting behind somebody who\n\
-              waits for it, such as a writer behind the reader around this.",
+        why: "This runs inside a `tenure run` that holds the lock (TENURE_WITHIN lists such locks) and waits for this to\n\
+              end, so waiting for the lock would never end. The same applies to waiting behind somebody who waits for that\n\
+              lock: for example, behind a writer that waits for the read lock of the outer run.",
         next: "Remove the inner one, or use another name.",
     },
     Code {

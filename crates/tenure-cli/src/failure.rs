@@ -6,21 +6,21 @@ use std::process::ExitCode;
 
 use crate::output::Paint;
 
-/// The exit code of the process.
+/// Exit codes of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Exit(pub(crate) u8);
 
-/// It worked.
+/// Success.
 pub(crate) const OK: Exit = Exit(0);
 /// The answer is no: not held, nothing broken, a proof that failed.
 pub(crate) const NO: u8 = 1;
-/// The arguments make no sense. This and those up to 78 are the numbers of `sysexits.h`.
+/// The arguments are invalid. The codes from here to 78 are those of `sysexits.h`.
 pub(crate) const USAGE: u8 = 64;
 /// The engine cannot be reached, or cannot serve now.
 pub(crate) const UNREACHABLE: u8 = 69;
 /// A bug in tenure, or a failure of the machine.
 pub(crate) const INTERNAL: u8 = 70;
-/// The file that the engine keeps cannot be created.
+/// The engine's file cannot be created.
 pub(crate) const CANNOT_CREATE: u8 = 73;
 /// The output cannot be written.
 pub(crate) const OUTPUT: u8 = 74;
@@ -28,9 +28,9 @@ pub(crate) const OUTPUT: u8 = 74;
 pub(crate) const BUSY: u8 = 75;
 /// The work of a once was started, and its outcome is unknown.
 pub(crate) const UNSETTLED: u8 = 76;
-/// Not allowed.
+/// Permission denied.
 pub(crate) const DENIED: u8 = 77;
-/// A variable or the URL has a value that makes no sense.
+/// A variable or the URL has an invalid value.
 pub(crate) const CONFIGURATION: u8 = 78;
 
 /// Every exit code with its meaning, for the help, the manual and `explain`.
@@ -60,9 +60,9 @@ pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
 /// Why a command stopped early.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// The reader of the output has gone, as with `head`. That is not a failure.
+    /// The reader of the output has gone, as with `head`. This is not a failure.
     ReaderLeft,
-    /// Something went wrong.
+    /// The command failed.
     Failed(Failure),
 }
 

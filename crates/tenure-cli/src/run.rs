@@ -1,5 +1,5 @@
-//! `tenure run`: a command runs while a lock is held, and never without it. `tenure elect` does the same with the
-//! term of a leader, again and again; `tenure once` does it with work whose outcome is kept.
+//! `tenure run`: a command runs while a lock is held, and never without it. `tenure elect` does the same with a
+//! leader's terms, repeatedly; `tenure once` does it with work whose outcome is kept.
 //!
 //! # The processes
 //!
@@ -29,8 +29,8 @@
 //!
 //! # The files
 //!
-//! - `foreground`, `guard`, `supervisor`: one for each process. `channel` is the socket between foreground and
-//!   supervisor, `shared_state` the memory that all three share.
+//! - `foreground`, `guard`, `supervisor`: one file per process. `channel` is the socket between foreground and
+//! supervisor, `shared_state` the memory that all three share.
 //! - The supervisor, in order: `acquire` waits for the lock, `prepare` for what must be over before the command
 //!   starts, `supervise` decides when the command is stopped, `once` settles work that is done once. `held` is what
 //!   it holds: a lock, a term or a run.

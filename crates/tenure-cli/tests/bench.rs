@@ -99,7 +99,7 @@ fn beside_redis_the_naive_lock_is_measured_and_nothing_of_either_stays() {
     }
     let ran = sandbox.run(&["bench", "--part", "idle", "--seconds", "1", "--json"]);
     let (tenure, naive) = ran.worked().split_once("\"naive\":{").unwrap();
-    // Who is told waits in silence, who is not has to ask.
+    // The library's waiters are notified and stay silent; the naive ones have to ask.
     let asked = [tenure, naive].map(|half| number(half, "commands_per_second"));
     assert!(asked[0] * 2.0 < asked[1], "{asked:?}");
     assert_eq!(names(&sandbox), "");

@@ -1,4 +1,4 @@
-//! `tenure doctor` over the real binary: what it shows of servers that are fit, and of those that are not.
+//! `tenure doctor` over the real binary: its findings about servers that are fit for locks, and about others.
 
 use crate::sandbox;
 

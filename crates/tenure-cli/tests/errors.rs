@@ -139,7 +139,7 @@ fn a_state_file_that_cannot_be_there_is_refused_with_what_to_do() {
     all.compare("errors-file");
 }
 
-/// A word in its place is called what the help calls it: no flag has that name.
+/// An error calls a positional argument by its name in the help: no flag has that name.
 #[test]
 fn a_word_that_is_not_text_is_called_what_the_help_calls_it() {
     let sandbox = Sandbox::new("errors-bytes");

@@ -15,7 +15,7 @@ use tenure_testkit::node::{Conduct, Decoder, ScriptedNode};
 const TABLE: &str = include_str!("../../../docs/coming-from-relay.tsv");
 const GUIDE: &str = include_str!("../../../docs/coming-from.md");
 
-/// What has no counterpart here.
+/// Settings without a counterpart here.
 const NONE: &str = "none";
 /// Where there is nothing to compare.
 const NOTHING: &str = "-";

@@ -226,7 +226,7 @@ fn watch_for_people_is_a_line_an_event() {
     assert!(rest.starts_with("held      backup  web-3:4121 ./backup.sh  fence "), "{first}");
 }
 
-/// What the library would refuse, another client can still write (S117).
+/// Another client can write text that the library would refuse (S117).
 #[test]
 fn hostile_text_of_others_cannot_harm_a_terminal() {
     let sandbox = Sandbox::new("names-hostile");

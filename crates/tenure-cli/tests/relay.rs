@@ -1,4 +1,4 @@
-//! `tenure relay` as it is installed: it says where it listens, serves, keeps secrets and stops.
+//! `tenure relay` as it is installed: it prints its address, serves, keeps secrets and stops.
 #![cfg(feature = "relay")]
 
 use crate::sandbox;
@@ -133,7 +133,7 @@ fn settings_that_do_not_fit_are_refused_at_the_start() {
     assert!(ended.stderr.contains("the node is on chain 31337, not 1"), "{ended:?}");
 }
 
-/// Where it may go on without the engine, it may also begin without it.
+/// If it may continue without the engine, it may also start without it.
 #[test]
 fn without_the_engine_it_starts_if_it_may_work_without_it() {
     // Nobody listens there.
@@ -196,7 +196,7 @@ fn told_twice_it_stops_at_once() {
     assert_eq!(client.join().unwrap(), "", "there was no answer to give");
 }
 
-/// The URL of the node is a secret, but for host and port: in what is printed, logged and answered.
+/// The URL of the node is a secret except for host and port: in output, logs and answers.
 #[test]
 fn a_secret_in_the_url_of_the_node_stays_secret() {
     for format in ["text", "json"] {
@@ -243,7 +243,7 @@ fn a_secret_in_the_url_of_the_node_stays_secret() {
         seen.push(sandbox.run(&["ls", "--json"]).stdout);
         seen.push(sandbox.run(&["config"]).stdout);
         for text in seen {
-            // As it is, and as it goes over the wire.
+            // As it is, and as it is encoded on the wire.
             for secret in ["planted", "cGxhbnRlZC11c2Vy"] {
                 assert!(!text.contains(secret), "{text}");
             }

@@ -42,7 +42,7 @@ fn field(answer: &str, name: &str) -> String {
     rest.trim_start_matches('"').split(['"', ',', '}']).next().unwrap().to_owned()
 }
 
-/// What was held and who waited are as they were, although the file ends what belongs to a process that is gone.
+/// Holders and waiters are unchanged, although the file engine ends the claims of a process that is gone.
 #[test]
 fn a_server_that_is_killed_takes_nothing_with_it() {
     let sandbox = Sandbox::new("serve-killed");
@@ -161,7 +161,7 @@ fn it_is_not_reachable_by_accident() {
     }
 }
 
-/// After a restart it grants again when a minute has passed: whoever could hold for longer would be beside the next one.
+/// After a restart it grants again when a minute has passed: a longer hold would have a second holder beside it.
 #[test]
 fn a_server_of_memory_grants_for_a_minute_at_most() {
     let sandbox = Sandbox::new("serve-memory");

@@ -139,7 +139,7 @@ fn an_engine_that_goes_away_is_a_banner_until_it_is_back() {
     terminal.sees("Nothing is held");
     server.kill().unwrap();
     terminal.sees("NO ANSWER since");
-    // Keys are still heard.
+    // Keys still work.
     terminal.types("?");
     terminal.sees("show only what contains");
     terminal.types("?");

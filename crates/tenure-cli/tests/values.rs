@@ -1,13 +1,13 @@
-//! What flags, variables and defaults come to, and what is refused.
+//! The values of flags, variables and defaults, and the invalid ones.
 
 use crate::sandbox;
 
 use sandbox::{Sandbox, ran};
 
-/// What is no span of time, or none that anything can be held for (S116).
+/// Invalid durations, and durations that nothing can be held for (S116).
 const NO_TIMES: [&str; 10] =
     ["0", "-1", "1e3", "0x10", "nan", "1.5.2", "99999999999999999999", "", "30 potatoes", "+5"];
-/// What is no number of slots.
+/// Invalid numbers of slots.
 const NO_SLOTS: [&str; 9] =
     ["0", "-1", "1e3", "0x10", "nan", "1.5", "99999999999999999999", "1048576", ""];
 
@@ -67,7 +67,7 @@ fn the_command_line_wins_over_variables_and_those_over_the_url() {
     let sandbox =
         Sandbox::new("values-order").with("TENURE_NO_WAIT", "1").with("TENURE_OWNER", "ada");
     let _hold = sandbox.hold("backup");
-    // The variable says not to wait; -w on the command line says to, for as long as it takes.
+    // The variable says not to wait; -w on the command line overrides it.
     let [_, why, _] = &sandbox.run(&["wait", "backup"]).failed(75).map(str::to_owned);
     assert_eq!(why, "you asked not to wait");
     let ran = sandbox.run(&["wait", "backup", "-w", "50ms"]);
@@ -134,7 +134,7 @@ fn the_default_engine_is_a_file_of_this_user() {
         url(command.envs(state.map(|state| ("XDG_STATE_HOME", state)))).unwrap()
     };
     let home = format!("file:{}/.local/state/tenure/tenure.db", sandbox.folder().display());
-    // As root, the place for what belongs to the machine, whatever a shell of root's has set.
+    // For root, the machine's folder, whatever variables root's shell has set.
     let (own, said) = match rustix::process::geteuid().is_root() {
         true => ["file:/var/lib/tenure/tenure.db"; 2].into(),
         false => (&*home, "file:/somewhere/tenure/tenure.db"),
@@ -238,7 +238,7 @@ fn seconds_may_have_a_fraction() {
     assert_eq!(ran.failed(75)[1], "waited 200ms");
 }
 
-/// Whoever asks what is set must hear that it cannot be used.
+/// A user who asks for the settings must learn that one of them is invalid.
 #[test]
 fn config_refuses_what_every_command_would_refuse() {
     for (variable, value) in [

@@ -9,17 +9,17 @@ pub fn now() -> u64 {
     read(ClockId::Monotonic)
 }
 
-/// Nanoseconds that all threads of this process have spent on a CPU.
+/// Nanoseconds of CPU time that all threads of this process have used.
 pub fn cpu() -> u64 {
     read(ClockId::ProcessCPUTime)
 }
 
-/// How long it is until a moment.
+/// The time until a moment.
 pub fn until(moment: u64) -> Duration {
     Duration::from_nanos(moment.saturating_sub(now()))
 }
 
-/// The moment that is this much later than now.
+/// The moment this much later than now.
 pub fn after(time: Duration) -> u64 {
     now().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -1,6 +1,7 @@
-//! From what was seen to figures. Nothing here measures.
+//! Computes figures from records. Nothing here measures.
 
-/// One acquisition, in nanoseconds of the common [`clock`](crate::clock). A moment that has not come is 0.
+/// One acquisition, in nanoseconds of the common [`clock`](crate::clock). A moment that has not been reached is
+/// 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamps {
     /// Which task it was.
@@ -16,10 +17,10 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// How many bytes one takes on its way between processes.
+    /// The size of a record when it is sent to another process, in bytes.
     pub const BYTES: usize = 40;
 
-    /// As it is sent to another process.
+    /// The form in which it is sent to another process.
     pub fn to_bytes(self) -> [u8; Stamps::BYTES] {
         let mut bytes = [0; Stamps::BYTES];
         let Stamps { task, asked, granted, leaving, left } = self;
@@ -29,7 +30,7 @@ impl Stamps {
         bytes
     }
 
-    /// Reads what `to_bytes` wrote, one after the other; an incomplete one at the end is not read.
+    /// Parses a sequence of records written by `to_bytes`; an incomplete one at the end is ignored.
     pub fn read(bytes: &[u8]) -> Vec<Stamps> {
         let value = |record: &[u8], field: usize| {
             let bytes = record[field * 8..].first_chunk().copied();
@@ -46,7 +47,7 @@ impl Stamps {
     }
 }
 
-/// The smallest value that is not exceeded by this share of all values; zero if there are none.
+/// The smallest value that at least this share of all values does not exceed; zero if there are none.
 pub fn percentile(sorted: &[u64], share: f64) -> u64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)

@@ -1,8 +1,8 @@
-//! What `tenure bench` and the benchmarks in `bench/` measure with.
+//! Measuring tools that `tenure bench` and the benchmarks in `bench/` share.
 //!
 //! - [`clock`]: a clock that all processes of a host share, and CPU time.
-//! - [`figures`]: from the moments of acquisitions to percentiles, medians and fairness.
-//! - [`process`]: child processes that are told what to do, and say what they saw, line by line.
+//! - [`figures`]: computes percentiles, medians and fairness from the moments of acquisitions.
+//! - [`process`]: child processes that get orders and report, line by line.
 
 pub mod clock;
 pub mod figures;

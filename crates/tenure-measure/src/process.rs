@@ -1,8 +1,8 @@
-//! The processes of a run: the same program once more, each with a task.
+//! The child processes of a run: the same program, started again with a task.
 //!
-//! A child prints lines on its standard output, each a word and perhaps more after a tab or a blank, and takes
-//! orders, one per line, on its standard input. It ends when that closes, so that no child outlives the process
-//! that started it.
+//! A child prints lines on its standard output, each a word and possibly more after a tab or a blank, and reads
+//! orders, one per line, from its standard input. It ends when its standard input closes, so no child outlives
+//! the process that started it.
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -18,20 +18,20 @@ use tokio::time::timeout;
 #[derive(Debug)]
 pub struct Child {
     process: tokio::process::Child,
-    /// Closing it is the order to end.
+    /// Closing it orders the child to end.
     orders: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
     patience: Duration,
 }
 
-/// Why a child is of no use.
+/// Why a child failed.
 #[derive(Debug)]
 pub enum ChildError {
     /// It could not be started.
     NotStarted(io::Error),
-    /// It ended, or did not say or take anything in time.
+    /// It ended, or did not answer or read an order in time.
     Gone(String),
-    /// It said this line instead of what was expected.
+    /// It printed this line instead of the expected one.
     Said(String),
 }
 
@@ -70,7 +70,7 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// If the child takes no orders any more.
+    /// If the child reads no more orders.
     pub async fn tell(&mut self, order: &str) -> Result<(), ChildError> {
         let Some(orders) = &mut self.orders else { return Err(gone("it was told to end")) };
         orders.write_all(format!("{order}\n").as_bytes()).await.map_err(gone)
@@ -80,7 +80,7 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// If it begins with something else, or does not come.
+    /// If it begins with another word, or does not arrive.
     pub async fn hear(&mut self, word: &str) -> Result<String, ChildError> {
         let mut line = String::new();
         let heard = timeout(self.patience, self.lines.read_line(&mut line)).await;
@@ -107,7 +107,7 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// If they do not come.
+    /// If they do not arrive.
     pub async fn bytes(&mut self, count: usize) -> Result<Vec<u8>, ChildError> {
         let mut bytes = vec![0; count];
         let read = timeout(self.patience, self.lines.read_exact(&mut bytes)).await;
@@ -115,7 +115,7 @@ impl Child {
         Ok(bytes)
     }
 
-    /// Everything that it prints from here to its end.
+    /// Everything that the child prints until it ends.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl Child {
 
     /// Sends SIGKILL, and waits until the child is gone and its sockets are closed.
     pub async fn kill(&mut self) {
-        // One that has ended already is as dead as it should be.
+        // If the child has ended already, the result is the same.
         let _ = self.process.kill().await;
     }
 
@@ -138,7 +138,7 @@ impl Child {
         self.orders = None;
     }
 
-    /// Tells it to end, and kills it if it does not within this time.
+    /// Tells the child to end, and kills it if it does not end within this time.
     pub async fn end(&mut self, within: Duration) {
         self.dismiss();
         if timeout(within, self.process.wait()).await.is_err() {
@@ -155,13 +155,13 @@ fn silent(patience: Duration) -> ChildError {
     gone(format!("it said nothing for {patience:?}"))
 }
 
-/// The orders for this process, which is a child. A thread reads them, because a read cannot be given up; it calls
-/// `at_the_end` when there are no more.
+/// The orders for this process, which is a child. A separate thread reads them, because a read cannot be
+/// cancelled; it calls `at_the_end` when there are no more.
 pub fn orders(at_the_end: impl FnOnce() + Send + 'static) -> mpsc::UnboundedReceiver<String> {
     let (give, orders) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
-            // Nobody takes orders any more when this process is about to end.
+            // Nobody reads orders any more if this process is about to end.
             let _ = give.send(line);
         }
         at_the_end();

@@ -5,8 +5,8 @@
 //! echo "0x70997970C51812dc3A010C7d01b50e0d17dc79C8 1000" | cargo run -p tenure-relay --example signer --features alloy
 //! ```
 //!
-//! Each line of the input is a payment: an address and an amount in wei. Start it twice, feed both, kill
-//! one: the other goes on, and whoever ends last fills the gap that a kill may leave.
+//! Each line of the input is a payment: an address and an amount in wei. Start it twice, feed both, and kill
+//! one: the other continues, and the last one to exit fills the gap that a kill may leave.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::error::Error;
@@ -25,12 +25,12 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 type Payment = <Ethereum as Network>::TransactionRequest;
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// After this long a payment counts as one of which nobody knows whether it was sent.
+/// After this long without an answer, nobody knows whether a payment was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
-    // From the environment, and nowhere else: arguments are seen by everyone on the machine.
+    // From the environment only: everyone on the machine can see arguments.
     let signer: PrivateKeySigner = std::env::var("SIGNER_SECRET")?.parse()?;
     let wallet = signer.address();
     let url = std::env::var("NODE_URL")?.parse()?;
@@ -64,13 +64,13 @@ where
 {
     let nonce = reserved.nonce();
     let payment = payment.with_gas_limit(21_000);
-    // A payment that is given up here keeps its nonce until it is known what became of it.
+    // A payment that is given up here keeps its nonce until its outcome is known.
     let pending = tokio::time::timeout(PATIENCE, send(provider, reserved, payment)).await??;
     Ok((nonce, pending.tx_hash().to_string()))
 }
 
-/// Fills what nobody has until nothing is on its way: the chain takes no nonce above a gap, and nobody may
-/// come after this process to fill it.
+/// Fills free nonces until nothing is in flight: the chain accepts no nonce above a gap, and no other process
+/// may come to fill it.
 async fn finish<F, P, C>(
     provider: &FillProvider<F, P, Ethereum>,
     nonces: &Nonces<C>,

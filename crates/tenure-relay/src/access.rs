@@ -37,8 +37,8 @@ pub(crate) struct Caller {
 }
 
 impl Access {
-    /// Reads tokens, one a line: a name, the token or `sha256:` and its digest in hex, and limits:
-    /// `rate=N` (calls a second) and `in-flight=N` (transactions at a time). A comment starts with `#`.
+    /// Parses tokens, one per line: a name, the token or `sha256:` and its digest in hex, and limits: `rate=N`
+    /// (calls per second) and `in-flight=N` (concurrent transactions). A comment starts with `#`.
     ///
     /// ```
     /// let lines = "shop 4f7d0a1e9b6c4c1f8a52d3e6b7f80911 rate=50 in-flight=20 # the web shop\n";

@@ -1,10 +1,10 @@
-//! A sender's transactions that wait at this relay, in the order of their nonces. One at a time waits in the lane, for
-//! all of them.
+//! A sender's transactions that wait at this relay, in the order of their nonces. One of them waits in the lane
+//! on behalf of all.
 //!
-//! A transaction that is done passes the lane on to the next one here if that has the sender's next nonce: no other
-//! relay could use the lane then. Otherwise the lowest nonce here queues for the lane again, behind the other relays, so
-//! the lane goes round for as long as some relay has the next nonce. If it has gone round and the nonce is at no relay,
-//! each relay tries again at growing intervals.
+//! When a transaction has its outcome, it passes the lane to the next one here if that has the sender's next
+//! nonce: no other relay could use the lane. Otherwise the lowest nonce here joins the lane's line again,
+//! behind the other relays, so the lane goes from relay to relay as long as one of them has the next nonce. If
+//! all of them had the lane and the nonce is at no relay, each tries again at growing intervals.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

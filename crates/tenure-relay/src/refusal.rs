@@ -20,9 +20,9 @@ use serde_json::{Map, Value, json};
 /// | -32601 | `method_denied`, `nonces_off` | a method that this relay does not pass on, or not without `--nonces on` |
 /// | -32602 | `bad_params`, `undecodable` | not the parameters of the method, or not a transaction |
 /// | -32603 | `internal` | a fault of the relay |
-/// | -32000 | `nonce_too_low`, `nonce_gap`, `nonce_max`, `fee_too_low`, `tip_above_fee`, `gas_too_low`, `insufficient_funds`, `no_account`, `already_known`, `reservation_ended` | the chain would not take it as things are |
+/// | -32000 | `nonce_too_low`, `nonce_gap`, `nonce_max`, `fee_too_low`, `tip_above_fee`, `gas_too_low`, `insufficient_funds`, `no_account`, `already_known`, `reservation_ended` | the chain would not accept it in its current state |
 /// | -32003 | `type_refused`, `chain_id`, `unprotected`, `high_s`, `too_large` | a rule of this relay or of Ethereum forbids it |
-/// | -32005 | `line_full`, `engine_down`, `batch_too_long`, `body_too_large`, `busy`, `rate_limited`, `shutting_down` | a limit is reached, or no order can be promised |
+/// | -32005 | `line_full`, `engine_down`, `batch_too_long`, `body_too_large`, `busy`, `rate_limited`, `shutting_down` | a limit is reached, or the relay cannot guarantee the order |
 /// | -32002 | `node_unreachable`, `bad_reply` | the node did not answer, or not in JSON-RPC |
 /// | -32050 | `outcome_unknown` | the transaction may or may not have reached the node |
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -37,8 +37,8 @@ const PASSED: [HeaderName; 4] =
 const PASSED_BACK: [HeaderName; 4] =
     [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::RETRY_AFTER, header::VARY];
 
-/// The response header that says what became of a transaction: accepted, repeated, rejected, collided,
-/// refused or unknown.
+/// The response header with the outcome of a transaction: accepted, repeated, rejected, collided, refused or
+/// unknown.
 const OUTCOME: HeaderName = HeaderName::from_static("tenure-outcome");
 
 /// The body of an answer.

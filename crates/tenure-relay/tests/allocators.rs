@@ -20,7 +20,7 @@ use worker::{SIGN, WALLET, terms};
 /// How many work at a time.
 const WORKERS: u64 = 4;
 
-/// Not a test: what the others start as a process of its own.
+/// Not a test: the process that the other tests start.
 #[test]
 fn worker() {
     if let Ok(sign) = std::env::var(SIGN) {
@@ -106,13 +106,13 @@ fn stop_for_a_while(worker: &mut Worker, chain: &Chain, rng: &mut Rng) {
     // Said before, so that nobody is judged for what happens meanwhile.
     chain.stops(worker.child.id());
     worker.signal(Signal::STOP);
-    // The others go on meanwhile.
+    // The others continue meanwhile.
     std::thread::sleep(rng.micros(10_000, 4_000_000));
     worker.signal(Signal::CONT);
     worker.ends_at = Instant::now() + Duration::from_millis(500);
 }
 
-/// What whoever comes last has to do: fills what nobody has, until nothing is on its way.
+/// The work of the last process: fills free nonces until nothing is in flight.
 async fn fill_gaps(url: &str, chain: &Chain) {
     let tenure = Tenure::connect(url).await.unwrap();
     let client = Client::connect(&chain.address().to_string());

@@ -45,7 +45,7 @@ impl Place {
         payment.with_value(U256::from(1)).with_gas_limit(21_000)
     }
 
-    /// A provider that leaves nonces to whoever sends.
+    /// A provider without a nonce filler.
     fn provider(&self) -> FillProvider<impl TxFiller<Ethereum>, impl Provider, Ethereum> {
         let builder = ProviderBuilder::new().wallet(self.signer.clone());
         builder.connect_http(self.node.url().parse().unwrap())

@@ -1,4 +1,4 @@
-//! What it costs to read a transaction and find out who sent it.
+//! The cost of decoding a transaction and recovering its sender.
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 #![cfg(feature = "relay")]
 

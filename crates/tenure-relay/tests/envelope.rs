@@ -1,4 +1,4 @@
-//! Which bodies are calls, what the others are told, and what counts as a node's answer.
+//! Which bodies are calls, the errors for the others, and what counts as a node's answer.
 
 #![cfg(feature = "relay")]
 
@@ -125,7 +125,7 @@ fn a_call_that_two_readers_could_read_differently_is_refused() {
     // With no exact one beside it, it is missing.
     let body = r#"{"jsonrpc":"2.0","id":1,"Method":"eth_sendRawTransaction","params":["0x"]}"#;
     assert_eq!(one(body).unwrap_err().refusal.code(), -32600);
-    // What is only similar is nobody's concern.
+    // Members that are only similar do not matter.
     one(r#"{"jsonrpc":"2.0","id":1,"method":"m","methods":1,"param":2,"ids":3}"#).unwrap();
 }
 
@@ -204,7 +204,7 @@ fn a_batch_is_neither_empty_nor_too_long() {
     let refusal = read(&of(1001)).unwrap_err();
     assert_eq!(refusal, Refusal::BatchTooLong { items: 1001, limit: 1000 });
     assert_eq!(refusal.code(), -32005);
-    // What is broken behind the last item that counts is broken.
+    // Invalid bytes after the last item that counts are invalid.
     assert_eq!(read(&of(1001).replace("]}]", "]}")).unwrap_err().code(), -32700);
 }
 
@@ -223,7 +223,7 @@ fn bodies_are_bounded_in_length_and_depth() {
     };
     one(&nested(63)).unwrap();
     assert_eq!(read(&nested(64)).unwrap_err(), Refusal::InvalidRequest("nested too deep"));
-    // Brackets in texts nest nothing, whatever is escaped there.
+    // Brackets in strings nest nothing, whatever is escaped there.
     let texts =
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":["\"{}\\"]}}"#, "[{".repeat(99));
     one(&texts).unwrap();

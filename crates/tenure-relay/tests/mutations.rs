@@ -130,7 +130,7 @@ fn no_body_makes_it_panic_and_what_is_read_is_a_piece_of_it() {
         };
         for call in items.into_iter().flatten() {
             read += 1;
-            // Whoever reads it again reads the same.
+            // A second reader reads the same.
             let raw = Bytes::copy_from_slice(call.raw.as_bytes());
             let Ok(Incoming::One(Ok(again))) = envelope::read(&raw, &Limits::default()) else {
                 panic!("{}", call.raw.as_str());

@@ -51,7 +51,7 @@ impl Node {
 impl Chain for Node {
     async fn count(&self, account: Address) -> Result<u64, ChainError> {
         assert_eq!(account, WALLET);
-        // Before it waits: what it says later is what it knew when it was asked.
+        // Before it waits: its later answer is from the time of the request.
         let count = self.behind.lock().unwrap().unwrap_or_else(|| self.ledger.count());
         self.open.subscribe().wait_for(|open| *open).await?;
         Ok(count)
@@ -131,7 +131,7 @@ async fn each_nonce_is_given_once_and_none_is_left_out() {
     let given: BTreeSet<u64> = all.iter().map(Reserved::nonce).collect();
     assert_eq!(given, (0..100).collect());
     assert!(all.iter().all(Reserved::is_live));
-    // In any order, by whoever has them: a node keeps what comes too early.
+    // In any order, by any process: a node keeps transactions that arrive too early.
     for reserved in all.into_iter().rev() {
         send(&place, reserved).await;
     }
@@ -279,7 +279,7 @@ async fn a_nonce_whose_transaction_waits_in_the_node_is_kept_for_as_long_as_that
         tokio::time::sleep(ms(100)).await;
         is_kept(&ours).await;
     }
-    // Also when whoever sent it is gone: the others go on with it, for longer than any unit lasts.
+    // Even when the process that sent it is gone: the others keep its unit, for longer than any unit lasts.
     place.ends(0).await;
     for _ in 0..40 {
         tokio::time::sleep(ms(100)).await;
@@ -298,7 +298,7 @@ async fn a_reservation_that_is_dropped_without_a_word_is_not_given_again() {
     // Not even when nobody reserves there any more.
     drop(ours);
     assert_eq!(theirs.reserve().await.unwrap().nonce(), 2);
-    // Nor when what was to be said of it is not heard to the end.
+    // Nor when the report is cut off.
     let reserved = theirs.reserve().await.unwrap();
     theirs.chain().open.send_replace(false);
     let commit = tokio::time::timeout(ms(50), reserved.commit(hash(3))).await;
@@ -307,7 +307,7 @@ async fn a_reservation_that_is_dropped_without_a_word_is_not_given_again() {
     assert_eq!(theirs.reserve().await.unwrap().nonce(), 4);
 }
 
-/// F25: what is below the chain's count is purged.
+/// F25: units below the chain's count are removed.
 #[tokio::test]
 async fn what_the_chain_has_counted_is_let_go_of() {
     let place = Place::new();
@@ -349,12 +349,12 @@ async fn a_node_that_counts_late_is_not_believed() {
     assert_eq!(reserved.nonce(), 3, "it says 0, and others know better");
     reserved.release().await.unwrap();
     assert!(theirs.fill(2).await.unwrap().is_none());
-    // A node that goes back for longer than that has lost what was sent.
+    // A node whose count falls for longer than that has lost transactions.
     tokio::time::sleep(ms(1_100)).await;
     assert_eq!(theirs.reserve().await.unwrap().nonce(), 0);
 }
 
-/// Stops between its first look and taking the nonce, loses its turn, and goes on.
+/// Stops between its first look and taking the nonce, loses its turn, and continues.
 #[tokio::test]
 async fn who_was_stopped_before_it_took_a_nonce_does_not_get_one_that_another_has() {
     for committed in [false, true] {

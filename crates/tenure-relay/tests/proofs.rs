@@ -19,7 +19,7 @@ mod reservations;
 mod restart;
 mod stop;
 
-/// Not a test of its own: what a relay in a process of its own runs.
+/// Not a test: the code of a relay in a separate process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn relay_process() {
     probe::relays::be_a_relay().await;

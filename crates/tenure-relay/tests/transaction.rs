@@ -1,4 +1,4 @@
-//! Which transactions are taken, and what is said of the others.
+//! Which transactions are accepted, and the errors for the others.
 
 #![cfg(feature = "relay")]
 
@@ -209,7 +209,7 @@ fn rlp_is_read_strictly() {
     }
     let trailing = refused([&whole[..], &[0, 0]].concat(), &rules());
     assert!(trailing.message().contains("2 bytes after its end"), "{trailing}");
-    // What the cases changed was well encoded, and somebody could have signed it.
+    // The changed transactions are encoded correctly, and could have been signed.
     taken(whole, &rules());
 }
 
@@ -239,7 +239,7 @@ fn what_is_too_long_is_refused() {
     taken(exact(limit), &rules());
     let refusal = refused(exact(limit + 1), &rules());
     assert_eq!(refusal, Refusal::TooLarge { size: limit + 1, limit });
-    // Seven blobs are longer than those without may be, and eight longer than any.
+    // Seven blobs are longer than a transaction without blobs may be, and eight are longer than any may be.
     taken(signed(&vectors::blob(vectors::sidecar_4844(7))), &rules());
     let eight = signed(&vectors::blob(vectors::sidecar_4844(8)));
     assert_eq!(refused(eight, &rules()).name(), "too_large");
@@ -257,7 +257,7 @@ fn gas_is_counted_in_full() {
     };
     let create = |input: &[u8]| TxLegacy { to: TxKind::Create, ..call(input) };
     assert_eq!(intrinsic(signed(&call(&[]))), 21_000);
-    // The floor is above what the bytes cost: 10 in place of 4, 40 in place of 16.
+    // The floor is above the cost of the bytes: 10 instead of 4, 40 instead of 16.
     assert_eq!(intrinsic(signed(&call(&[0, 0, 7]))), 21_000 + 10 + 10 + 40);
     assert_eq!(intrinsic(signed(&create(&[]))), 53_000);
     assert_eq!(intrinsic(signed(&create(&[7; 33]))), 53_000 + 33 * 16 + 2 * 2);

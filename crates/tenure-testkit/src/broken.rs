@@ -1,4 +1,4 @@
-//! Engines that are wrong on purpose, each in one way: the proof that the suite can fail.
+//! Engines with one deliberate fault each, to show that the suite can fail.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -11,92 +11,92 @@ use tenure::engine::{
     Turn, Turns, Verdict,
 };
 
-/// In which way an engine is wrong.
+/// The fault of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// Grants what someone else holds.
+    /// Grants a name that another claim holds.
     GrantsTwice,
     /// Grants a try although others wait.
     LetsTriesBarge,
-    /// Keeps nobody in line.
+    /// Keeps no claim in line.
     ForgetsTheLine,
-    /// Serves whoever came last.
+    /// Serves the last claim first.
     ServesTheLastFirst,
     /// Gives lower fences as time goes by.
     FenceFalls,
     /// Gives the same fence twice.
     FenceRepeats,
-    /// Starts below what its clients have seen.
+    /// Gives fences below those that its clients have seen.
     IgnoresSeen,
-    /// Puts who comes back with a ticket at the end.
+    /// Puts a claim that returns with a ticket at the end of the line.
     IgnoresTickets,
-    /// Renews what has ended.
+    /// Renews holds that have ended.
     RenewResurrects,
-    /// Renews whatever the fence.
+    /// Renews a hold with any fence.
     RenewIgnoresTheFence,
-    /// Says yes to a renewal and does nothing.
+    /// Confirms renewals and does nothing.
     RenewDoesNothing,
-    /// Makes a hold last what the last renewal said, not what was promised before.
+    /// Shortens a hold to what the last renewal asked for.
     RenewShortens,
-    /// Makes a hold last longer when someone asks whether it is held.
+    /// Extends a hold when a client asks whether it is held.
     AskingProlongs,
-    /// Frees whoever holds, whoever leaves.
+    /// Ends the current hold when any claim leaves.
     LeaveFreesAStranger,
-    /// Ends the hold that a claim has now, although the turn that is given back is an old one.
+    /// Ends a claim's current hold although the turn that is given back is an old one.
     LeaveIgnoresTheFence,
     /// Keeps the place of a claim that has left.
     QuitIsIgnored,
     /// Does not remember a claim that left in doubt.
     ForgetsWhoLeft,
-    /// Tells nobody that it is their turn.
+    /// Notifies no waiter of its turn.
     LosesTurns,
     /// Says that a turn is a full hold.
     NoFirstLife,
     /// Never ends a hold.
     NeverExpires,
-    /// Ends a hold before its time.
+    /// Ends a hold too early.
     ExpiresEarly,
-    /// Says that a grant lasts longer than it does.
+    /// Reports a longer hold than it grants.
     PromisesTooMuch,
     /// Treats a claim that asks again as a new one.
     NotIdempotent,
-    /// Makes a grant last longer when it is found again.
+    /// Extends a grant when the claim asks again.
     FindingProlongs,
-    /// Counts every ask as one unit.
+    /// Counts every claim as one unit.
     IgnoresWeight,
-    /// Lets everyone have a capacity of their own.
+    /// Accepts a different capacity from each claim.
     IgnoresConflict,
-    /// Lets the line grow for ever.
+    /// Ignores the limit of a line.
     IgnoresTheLimit,
     /// Does not resize.
     IgnoresResize,
-    /// Breaks whatever is held, whatever the fence.
+    /// Breaks a hold with any fence.
     BreakIgnoresTheFence,
     /// Breaks, and tells the holder that its time ran out.
     BreakLosesItsNote,
-    /// Shows nobody.
+    /// Shows no holders and waiters.
     ShowsNobody,
-    /// What a once left is not kept.
+    /// Does not keep the outcome of a once.
     ForgetsOutcomes,
-    /// What a once left is not pushed to those who wait.
+    /// Does not push the outcome of a once to the waiters.
     LosesOutcomes,
-    /// A once that did not happen counts as one that nobody settled.
+    /// Treats a once that was undone as unsettled.
     NothingIsUndone,
-    /// What was never settled is run again, whoever asks.
+    /// Runs an unsettled once again without `rerun`.
     AlwaysReruns,
-    /// What was never settled is never run again.
+    /// Never runs an unsettled once again.
     NeverReruns,
-    /// The same name with other content is the same work.
+    /// Ignores the content of a once.
     IgnoresContent,
-    /// What a once left is kept for ever.
+    /// Keeps the outcome of a once for ever.
     KeepsForEver,
-    /// Says that a once is forgotten, and remembers it.
+    /// Confirms that a once is forgotten, and remembers it.
     ForgetsNothing,
-    /// Forgets whatever is known of a once, also if it has changed since it was seen.
+    /// Forgets a once although it has changed since it was shown.
     ForgetsWhatWasNotSeen,
-    /// Elections and locks share their names.
+    /// Uses the same names for elections and locks.
     MixesSpaces,
-    /// Nobody hears what a leader says.
+    /// Does not publish a leader's value.
     HidesTheValue,
 }
 
@@ -148,20 +148,20 @@ impl Wrong {
     ];
 }
 
-/// A right engine, made wrong.
+/// A correct engine with a fault added.
 #[derive(Debug)]
 pub struct Mutant {
     right: Arc<dyn Engine>,
     how: Wrong,
     clients: Mutex<Vec<Arc<Pushes>>>,
-    /// Every claim that ever came.
+    /// Every claim so far.
     seen: Mutex<HashMap<ClaimId, Claim>>,
     tickets: AtomicU64,
     capacity: AtomicU32,
 }
 
 impl Mutant {
-    /// Makes a right engine wrong in one way.
+    /// Adds a fault to a correct engine.
     pub fn new(right: Arc<dyn Engine>, how: Wrong) -> Mutant {
         debug_assert_eq!(right.profile().order, Order::Arrival);
         Mutant {
@@ -182,7 +182,7 @@ impl Mutant {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The claim as the right engine gets it.
+    /// The claim as the correct engine gets it.
     fn bend(&self, claim: &Claim) -> Claim {
         let mut bent = claim.clone();
         match self.how {
@@ -374,7 +374,7 @@ fn bend_grant(how: Wrong, grant: Grant, ttl: Duration) -> Grant {
     }
 }
 
-/// The answer of an engine that answers at once, which the right one does.
+/// The answer of an engine that answers at once, as the correct one does.
 fn now<T>(step: Step<T>) -> Result<T> {
     let mut step = std::pin::pin!(step);
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
@@ -384,7 +384,7 @@ fn now<T>(step: Step<T>) -> Result<T> {
     }
 }
 
-/// The turns of the right engine, made wrong on their way.
+/// The turns of the correct engine, with the fault added.
 #[derive(Debug)]
 struct Pushes {
     to: Weak<dyn Turns>,

@@ -1,4 +1,4 @@
-//! What every engine must pass.
+//! The conformance suite, which every engine must pass.
 //!
 //! ```no_run
 //! # async fn example(engine: std::sync::Arc<dyn tenure::engine::Engine>) {
@@ -10,9 +10,9 @@
 //! # }
 //! ```
 //!
-//! Each case is a fact about an engine, as its name says. A case that the engine's profile does not
-//! promise is left out, and said so. The cases of a mutex are run again on everything that can stand
-//! in for one: see [`Exclusive`].
+//! Each case states a fact about an engine in its name. Cases that the engine's profile does not promise are
+//! skipped, and reported as such. The cases of a mutex run again on every primitive that can stand in for one:
+//! see [`Exclusive`].
 
 mod elections;
 mod exclusive;
@@ -35,20 +35,20 @@ use crate::sim::{OUTSIDE, Sim};
 
 pub use exclusive::Exclusive;
 
-/// One fact.
+/// A case.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// The fact.
+    /// The fact that it states.
     pub name: &'static str,
     needs: fn(&Profile) -> bool,
     run: fn(Kit) -> Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Whether it is about a mutex, and so about everything that can stand in for one.
+    /// Whether it is about a mutex, and so about every primitive that can stand in for one.
     exclusive: bool,
 }
 
 macro_rules! cases {
     ($($module:ident::$case:ident, exclusive: $exclusive:expr, needs: $needs:expr;)*) => {
-        /// All facts.
+        /// All cases.
         pub const CASES: &[Case] = &[$(Case {
             name: stringify!($case),
             needs: $needs,
@@ -126,9 +126,9 @@ cases! {
     elections::a_lock_an_election_and_a_once_of_one_name_are_three_things, exclusive: false, needs: |_| true;
 }
 
-/// Runs every case that the engine promises, side by side, and panics with those that failed.
+/// Runs every case that the engine promises, concurrently, and panics with those that failed.
 ///
-/// `connect` makes another client of the same lines; for engines in this process, the same engine.
+/// `connect` makes another client of the same engine; for engines in this process, it returns the same engine.
 pub async fn check(
     runtime: Arc<dyn Runtime>,
     connect: impl Fn() -> Arc<dyn Engine> + Send + Sync + 'static,
@@ -136,7 +136,7 @@ pub async fn check(
     check_as("", runtime, connect).await;
 }
 
-/// The same with at most so many cases at a time, for engines whose clients take much of a machine.
+/// The same with at most this many cases at a time, for engines whose clients need many resources.
 pub async fn check_some_at_a_time(
     most: usize,
     runtime: Arc<dyn Runtime>,
@@ -145,8 +145,8 @@ pub async fn check_some_at_a_time(
     check_within("", most, runtime, connect).await;
 }
 
-/// The same with names that begin with `prefix`, for several processes on the same lines. Cases begin one
-/// after the other: times of a second must not run out because thousands connect at once.
+/// The same with names that begin with `prefix`, for several processes on the same engine. Cases begin one
+/// after the other: limits of a second must not expire because thousands of clients connect at once.
 pub async fn check_as(
     prefix: &str,
     runtime: Arc<dyn Runtime>,
@@ -173,7 +173,7 @@ async fn check_within(
             runtime.sleep(Duration::from_millis(20)).await;
         }
         let label = kit.prefix.clone();
-        // A case that panics drops its promise, and the panic says why.
+        // A case that panics drops its promise; the panic has the reason.
         running.push_back((label, runtime.spawn((case.run)(kit))));
         if running.len() >= most
             && let Some((_label, case)) = running.pop_front()
@@ -186,8 +186,8 @@ async fn check_within(
     }
 }
 
-/// Runs one case after the other on virtual time, and returns the first `most` that failed, each with
-/// its reason.
+/// Runs the cases one after the other on virtual time, and returns the first `most` that failed, each with its
+/// reason.
 pub fn check_on_virtual_time(
     most: usize,
     engine: impl Fn(&Sim) -> Arc<dyn Engine>,
@@ -222,7 +222,7 @@ fn all_cases(profile: &Profile) -> impl Iterator<Item = &'static Case> {
 }
 
 impl Case {
-    /// A thread that waits cannot be dropped, and is never left unpolled.
+    /// A waiting thread cannot be dropped, and is never left unpolled.
     fn is_about_futures(&self) -> bool {
         ["an_ask_dropped_at_any_point_leaves_nothing", "a_turn_that_nobody_takes_passes_on"]
             .contains(&self.name)
@@ -245,7 +245,7 @@ fn all_runs(profile: &Profile) -> Vec<(&'static Case, Exclusive)> {
 
 type Connect = Arc<dyn Fn() -> Arc<dyn Engine> + Send + Sync>;
 
-/// What a case works with: clients of the engine, names of its own, time and tasks.
+/// The environment of a case: clients of the engine, its own names, time and tasks.
 #[derive(Clone)]
 struct Kit {
     runtime: Arc<dyn Runtime>,
@@ -255,7 +255,7 @@ struct Kit {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Long enough for whatever should happen at once, on a busy machine.
+/// Long enough on a busy machine for anything that should happen at once.
 const SOON: Duration = Duration::from_secs(10);
 
 impl Kit {
@@ -292,7 +292,7 @@ impl Kit {
         })
     }
 
-    /// Waits until that many stand in line.
+    /// Waits until this many claims are in line.
     async fn line_of(&self, client: &Tenure, name: &str, count: usize) {
         let grown = async {
             while self.view(client, name).await.map_or(0, |view| view.waiters.len()) != count {
@@ -302,7 +302,7 @@ impl Kit {
         self.soon("the line has its length", grown).await;
     }
 
-    /// Waits until nobody is known to hold or wait.
+    /// Waits until nobody holds the name or waits for it.
     async fn unused(&self, client: &Tenure, name: &str) {
         let empty = async {
             while let Some(view) = self.view(client, name).await
@@ -315,7 +315,7 @@ impl Kit {
     }
 }
 
-/// Options of a hold that lasts `seconds` and is renewed.
+/// Options of a hold with a ttl of `seconds`, renewed.
 fn lasting(client: &Tenure, seconds: u64) -> Options {
     let mut options = client.defaults();
     options.ttl = SECOND * seconds as u32;

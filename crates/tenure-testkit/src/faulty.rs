@@ -1,11 +1,11 @@
-//! An engine behind a bad network: the faulty engine.
+//! The faulty engine: an engine behind a bad network.
 //!
-//! It wraps an engine and carries each request, answer and push over a link that delays, loses,
-//! doubles and breaks, as the seed says. A link keeps order, as a connection does; when it breaks,
-//! what was under way may still take effect later, and its answers are lost. A request that was sent
-//! takes effect even if its caller loses interest.
+//! It wraps an engine and carries each request, answer and push over a link that delays, loses, duplicates and
+//! breaks, as the seed determines. A link keeps the order, as a connection does. When it breaks, requests under
+//! way may still take effect later, and their answers are lost. A request that was sent takes effect even if
+//! its caller gives up.
 //!
-//! On virtual time order is exact. On real time a link without delays keeps it only nearly.
+//! On virtual time the order is exact. On real time a link without delays keeps it only approximately.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,10 +21,10 @@ use tenure::engine::{
 use crate::rng::Rng;
 use crate::runtime::Runtime;
 
-/// How bad the network is. Chances are per thousand.
+/// How bad the network is. Probabilities are per thousand.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
-    /// How long a message is under way, in microseconds: from, to.
+    /// The minimum and maximum delay of a message, in microseconds.
     pub latency: (u64, u64),
     /// A request breaks the link.
     pub cut: u64,
@@ -32,9 +32,9 @@ pub struct Faults {
     pub duplicate: u64,
     /// A push is lost although the link holds.
     pub lost_push: u64,
-    /// A push is overtaken by what was sent after it, as on a connection of its own.
+    /// A later message overtakes a push, as if the push had a connection of its own.
     pub late_push: u64,
-    /// How long a caller waits for an answer.
+    /// The time-out of a caller.
     pub time_out: Duration,
 }
 
@@ -50,14 +50,14 @@ impl Faults {
     };
 }
 
-/// Something that went wrong on the way.
+/// A network fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
     /// A link broke.
     Cut,
     /// A push was lost.
     LostPush,
-    /// A push came so much later.
+    /// A push was delayed by this much.
     LatePush(Duration),
 }
 
@@ -68,28 +68,28 @@ pub struct Faulty {
     link: Arc<Mutex<Link>>,
 }
 
-/// What went wrong for a client, and when.
+/// The faults for one client, with their times.
 pub type MishapLog = Arc<Mutex<Vec<(Moment, Mishap)>>>;
 
 struct Shared {
     engine: Arc<dyn Engine>,
-    /// Where messages travel: it outlives the client.
+    /// The world in which messages travel: it outlives the client.
     network: Arc<dyn Runtime>,
-    /// The client's clock, in which answers are stamped.
+    /// The client's clock, which stamps answers.
     world: Arc<dyn World>,
     faults: Faults,
     rng: Mutex<Rng>,
     is_dead: Box<dyn Fn() -> bool + Send + Sync>,
     data: Arc<Mutex<Link>>,
-    /// The claims of this client, and when the last request of each that was answered "waiting" was
-    /// sent, with its floor: the base of a turn that comes by push. An answer that found the grant is no
-    /// base: the grant is older than it.
+    /// The claims of this client. For each, when its last request that was answered "waiting" was sent, and its
+    /// floor: the base of a pushed turn. An answer that reports the grant is no base, because the grant is
+    /// older than it.
     contacts: Mutex<HashMap<ClaimId, Option<(Moment, Fence)>>>,
     mishaps: MishapLog,
     pushes: OnceLock<Arc<Pushes>>,
 }
 
-/// One direction has a request clear when the one before it has arrived; the other an answer.
+/// When the previous request of one direction has arrived; the other direction is for answers.
 #[derive(Default)]
 struct Link {
     epoch: u64,
@@ -101,7 +101,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What becomes of one request.
+/// The fate of a request.
 struct Trip {
     epoch: u64,
     delay: Duration,
@@ -110,7 +110,7 @@ struct Trip {
 }
 
 impl Faulty {
-    /// Wraps `engine` for one client, which lives in `world` until `is_dead` says otherwise.
+    /// Wraps `engine` for one client, which lives in `world` until `is_dead` returns true.
     pub fn new(
         engine: Arc<dyn Engine>,
         network: Arc<dyn Runtime>,
@@ -135,12 +135,12 @@ impl Faulty {
         Faulty { shared: Arc::new(shared), link: data }
     }
 
-    /// What went wrong, and when by the clock of the network; it grows.
+    /// The faults so far, with their times by the network's clock.
     pub fn mishaps(&self) -> MishapLog {
         self.shared.mishaps.clone()
     }
 
-    /// Decides over a request at the moment it is sent.
+    /// Decides the fate of a request when it is sent.
     fn depart(&self) -> Trip {
         let shared = &self.shared;
         let mut rng = lock(&shared.rng);
@@ -157,7 +157,7 @@ impl Faulty {
         };
         if cut {
             shared.went_wrong(Mishap::Cut);
-            // What was on the old link may come later than what the new one brings.
+            // Messages of the old link may arrive later than those of the new one.
             arrival = arrival + rng.micros(0, 3_000_000);
             link.epoch += 1;
             link.last_request = now;
@@ -272,7 +272,7 @@ impl Shared {
         }
     }
 
-    /// The engine's moment to look, counted from the send on the client's clock.
+    /// When the engine wants the claim to look, counted from the send on the client's clock.
     fn place(&self, id: ClaimId, place: Place, sent: Moment) -> Place {
         let mut contacts = lock(&self.contacts);
         let known = contacts.entry(id).or_default();
@@ -337,10 +337,10 @@ fn push(shared: &Arc<Shared>, name: Name, id: ClaimId, turn: Turn) {
     let Some(turns) = shared.turns() else { return };
     let base = lock(&shared.contacts).get(&id).copied().flatten();
     let turn = match (turn, base) {
-        // Older than its base, which the client may not have heard of yet.
+        // Older than its base, which the client may not know yet.
         (Turn::Granted(grant), Some((_, floor))) if grant.fence <= floor => return,
         (Turn::Granted(grant), Some((sent, _))) => Turn::Granted(restamp(grant, sent)),
-        // Without a base nobody can say how long it is good for.
+        // Without a base, its end is unknown.
         (Turn::Granted(_), None) => Turn::LookAgain,
         (Turn::LookAt(at), _) => Turn::LookAt(shared.world.now() + shared.network.now().until(at)),
         (other, _) => other,
@@ -351,7 +351,7 @@ fn push(shared: &Arc<Shared>, name: Name, id: ClaimId, turn: Turn) {
     };
     if !turns.deliver(&name, &id, turn) && fence.is_some() {
         let faulty = Faulty { shared: shared.clone(), link: shared.data.clone() };
-        // As every engine does: a once that nobody has taken was not begun.
+        // As in every engine: a once that nobody has taken was not begun.
         let leave = Leave { only: fence, unbegun: true, ..Leave::new(name, id) };
         let left = faulty.carry(move |engine| engine.leave(&leave), |_, left, _| left);
         shared.network.start(Box::pin(async move { drop(left.await) }));

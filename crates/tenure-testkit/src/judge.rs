@@ -1,9 +1,9 @@
-//! The history judge: what many tasks and processes saw of a name, put side by side.
+//! The history judge: compares the records of many tasks and processes for a name.
 //!
-//! Each acquisition writes a [`Record`], stamped with `CLOCK_BOOTTIME`, which all processes of a host
-//! share. [`judge`] says what cannot have been right: overlap, fences that fall, a place in line that
-//! was passed over, a free name that nobody was given. Records have a text form of one line, so that
-//! processes that are killed leave theirs behind in a file.
+//! Each acquisition writes a [`Record`], stamped with `CLOCK_BOOTTIME`, which all processes of a host share.
+//! [`judge`] reports what must not happen: overlap, fences that fall, a waiter that was skipped, a free name
+//! that no waiter was granted. A record has a text form of one line, so that a process that is killed leaves
+//! its records in a file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,38 +14,38 @@ use tenure::engine::Moment;
 /// One acquisition, as its own process saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Who: a number for each process.
+    /// The number of the process.
     pub process: u32,
-    /// Of what.
+    /// The name.
     pub name: String,
-    /// Units asked for.
+    /// The units that were requested.
     pub weight: u32,
-    /// Units there are.
+    /// The capacity.
     pub capacity: u32,
     /// The claim was sent.
     pub asked: Moment,
-    /// The claim was known to stand in line, or was granted: whoever asks after this comes later.
+    /// The claim was known to be in line, or was granted: claims that are sent later come after it.
     pub joined: Moment,
     /// The hold began.
     pub granted: Moment,
     /// The last moment at which it was used as a live hold.
     pub ended: Moment,
-    /// The name was free again: it was left, or, if it was lost, its time had run out.
+    /// The name was free again: the hold was released or, if it was lost, its time had run out.
     pub freed: Moment,
     /// The fence.
     pub fence: u64,
-    /// The process lost touch with the engine while this claim waited, so that it may be passed over.
+    /// The process lost its connection to the engine while this claim waited, so it may be skipped.
     pub excused: bool,
 }
 
-/// Something that cannot have been right.
+/// A violation of a promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// More units were held than there are.
+    /// More units were held than the capacity.
     Overlap {
         /// The name.
         name: String,
-        /// The fences of those who held at that moment.
+        /// The fences of the holds at that moment.
         fences: Vec<u64>,
     },
     /// Two holds had the same fence.
@@ -64,36 +64,36 @@ pub enum Violation {
         /// The fence after.
         after: u64,
     },
-    /// Who stood in line before the other had asked was served after it.
+    /// A claim that was in line before another was sent was served after it.
     PassedOver {
         /// The name.
         name: String,
-        /// The fence of the one that was passed over.
+        /// The fence of the claim that was overtaken.
         first: u64,
-        /// The fence of the one that passed.
+        /// The fence of the claim that overtook it.
         second: u64,
     },
-    /// The name was free while someone stood in line, for longer than allowed.
+    /// The name was free while a claim was in line, for longer than allowed.
     LeftFree {
         /// The name.
         name: String,
-        /// The fence that came at last.
+        /// The fence of the next grant.
         fence: u64,
         /// For how long.
         free_for: Duration,
     },
 }
 
-/// What to hold a history against.
+/// The promises to check.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Whether waiters are served in the order in which they came.
+    /// Whether waiters are served in the order of arrival.
     pub order: bool,
-    /// How long a name may be free while someone stands in line.
+    /// How long a name may be free while a claim is in line.
     pub free_for: Duration,
 }
 
-/// Everything that cannot have been right.
+/// All violations.
 pub fn judge(history: &[Record], rules: Rules) -> Vec<Violation> {
     let mut names: Vec<&str> = history.iter().map(|record| record.name.as_str()).collect();
     names.sort_unstable();
@@ -129,8 +129,8 @@ fn overlap(name: &str, records: &[&Record], found: &mut Vec<Violation>) {
     }
 }
 
-/// A hold that was asked for after another had ended must have the higher fence; of those that overlap, as
-/// readers do, only that the fences differ can be said.
+/// If a hold was requested after another had ended, it must have the higher fence. Holds that overlap, as those
+/// of readers do, must only have different fences.
 fn fences(name: &str, records: &[&Record], found: &mut Vec<Violation>) {
     let mut by_fence: Vec<_> = records.iter().map(|record| record.fence).collect();
     by_fence.sort_unstable();
@@ -160,8 +160,8 @@ fn fences(name: &str, records: &[&Record], found: &mut Vec<Violation>) {
     }
 }
 
-/// Who has the whole of a name shares with nobody, so that it was granted after everyone who began
-/// before it, whenever they asked. A hold of no length was over before anyone saw it begin.
+/// A claim with the whole capacity shares with nobody, so it was granted after every hold that began before it,
+/// whenever they were requested. A hold of zero length ended before anyone saw it begin.
 fn fences_of_the_whole(name: &str, records: &[&Record], found: &mut Vec<Violation>) {
     let (mut of_any, mut of_whole) = (0, 0);
     for record in records.iter().filter(|record| record.ended > record.granted) {
@@ -196,7 +196,7 @@ fn order(name: &str, records: &[&Record], found: &mut Vec<Violation>) {
     }
 }
 
-/// Judged for exclusive names only: whether the next in line fits beside others is not in a record.
+/// For exclusive names only: a record does not show whether the next in line fits beside other holds.
 fn liveness(name: &str, records: &[&Record], allowed: Duration, found: &mut Vec<Violation>) {
     let mut taken_until = Moment::ORIGIN;
     for record in records {

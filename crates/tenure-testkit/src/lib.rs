@@ -1,16 +1,16 @@
-//! What every tenure engine must pass, and what the core itself is tested with.
+//! The test kit: the suite that every tenure engine must pass, and the tools that test the core.
 //!
 //! # Layout
 //!
-//! - [`conformance`]: the facts about an engine, as cases that any engine can be checked against.
-//! - [`broken`]: engines that are wrong on purpose; the suite catches every one.
+//! - [`conformance`]: the suite, as cases that any engine can be checked against.
+//! - [`broken`]: engines with deliberate faults; the suite detects every one.
 //! - [`judge`]: the history judge, for records of many tasks and processes.
 //! - [`runtime`]: time and tasks, real or virtual, so that one test body runs on both; [`sim`] is the
 //!   virtual one, and runs the production code of the core.
 //! - [`faulty`]: an engine behind a bad network.
 //! - [`servers`]: real servers, started for a test; [`proxy`] is a bad network in front of one.
-//! - [`node`]: a node of Ethereum that misbehaves on command.
-//! - [`scenario`]: seeded scenarios that put all of these together; [`rng`] repeats them.
+//! - [`node`]: an Ethereum node that misbehaves on command.
+//! - [`scenario`]: seeded scenarios that combine all of these; [`rng`] makes them repeatable.
 
 pub mod broken;
 pub mod conformance;

@@ -1,9 +1,9 @@
-//! A node of Ethereum that misbehaves on command.
+//! An Ethereum node that misbehaves on command.
 //!
-//! It has a tiny chain in memory and speaks HTTP by hand, so that it can do what no real node can be
-//! made to do: accept a transaction and never say so, answer with a page of HTML, with somebody
-//! else's id, a byte at a time. It has a thread of its own, as a node has, and writes down every
-//! request in the order of arrival. What a transaction is, the test says: see [`Decoder`].
+//! It has a tiny chain in memory and its own HTTP implementation, so that it can do what no real node can be
+//! made to do: accept a transaction and never answer, answer with a page of HTML, with the id of another
+//! request, or one byte at a time. It runs on its own thread, and records every request in the order of
+//! arrival. The test decides what a transaction is: see [`Decoder`].
 
 mod chain;
 mod conduct;
@@ -31,23 +31,23 @@ use chain::Chain;
 /// One request as it arrived.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// Which connection it came on, by the order of their coming.
+    /// The number of its connection, in the order of arrival.
     pub connection: u64,
-    /// What followed the host in the URL.
+    /// The part of the URL after the host.
     pub path: String,
-    /// The lines of its head after the first, as they were.
+    /// The lines of its head after the first, unchanged.
     pub head: String,
-    /// What was called; each call of a batch is an arrival of its own.
+    /// The method; each call of a batch is a separate arrival.
     pub method: String,
-    /// With what.
+    /// The parameters.
     pub params: Value,
 }
 
-/// What happens to calls of one method.
+/// The conduct for calls of one method.
 #[derive(Debug, Default)]
 struct Script {
     calls: u64,
-    /// How many are being treated now, and were at most.
+    /// The number of calls that are being handled now, and the maximum so far.
     at_once: usize,
     most_at_once: usize,
     /// By the number of the call, from 1.
@@ -70,9 +70,9 @@ struct State {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Rises when those that hang are let go.
+    /// Rises when hanging requests are released.
     let_go: watch::Sender<u64>,
-    /// Rises when every connection is to be cut.
+    /// Rises when all connections are to be cut.
     cut: watch::Sender<u64>,
 }
 
@@ -82,7 +82,7 @@ impl Shared {
     }
 }
 
-/// A node on the loopback address. Dropping it cuts everything.
+/// A node on the loopback address. Dropping it cuts all connections.
 #[derive(Debug)]
 pub struct ScriptedNode {
     port: u16,
@@ -92,7 +92,7 @@ pub struct ScriptedNode {
 }
 
 impl ScriptedNode {
-    /// Listens on a free port, and behaves until told otherwise.
+    /// Listens on a free port, and behaves normally until told otherwise.
     pub fn start(chain: u64, decoder: Decoder) -> io::Result<ScriptedNode> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
@@ -121,37 +121,37 @@ impl ScriptedNode {
         Ok(ScriptedNode { port, shared, end, thread: Some(thread) })
     }
 
-    /// Where it listens, on the loopback address.
+    /// Its port on the loopback address.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where clients find it: `http://127.0.0.1:PORT`.
+    /// Its URL: `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// What happens to all calls of a method from now on.
+    /// Sets the conduct for all further calls of a method.
     pub fn always(&self, method: &str, conduct: Conduct) {
         self.script(method, |script| script.always = conduct);
     }
 
-    /// What happens to the next call of a method for which nothing else was said; to the one after
-    /// that, when said twice.
+    /// Sets the conduct for the next call of a method that has none yet; called twice, for the call after that,
+    /// too.
     pub fn next(&self, method: &str, conduct: Conduct) {
         self.script(method, |script| script.next.push_back(conduct));
     }
 
-    /// What happens to the call with this number, from 1, counted since the start.
+    /// Sets the conduct for the call with this number, from 1, counted since the start.
     pub fn at(&self, method: &str, call: u64, conduct: Conduct) {
         self.script(method, |script| {
             script.at.insert(call, conduct);
         });
     }
 
-    /// Behaves again, in all that comes; what hangs goes on to hang.
+    /// Behaves normally for all further requests; hanging requests keep hanging.
     pub fn behave(&self) {
         for script in self.shared.state().scripts.values_mut() {
             script.at.clear();
@@ -160,72 +160,72 @@ impl ScriptedNode {
         }
     }
 
-    /// Those that hang go on: they are answered, as if they had only been slow.
+    /// Releases hanging requests: they are answered, as if they had only been slow.
     pub fn let_go(&self) {
         self.shared.let_go.send_modify(|count| *count += 1);
     }
 
-    /// Cuts all present connections.
+    /// Cuts all current connections.
     pub fn cut(&self) {
         self.shared.cut.send_modify(|count| *count += 1);
     }
 
-    /// How many requests hang now, and are still waited for.
+    /// The number of requests that hang now and whose clients still wait.
     #[must_use]
     pub fn hanging(&self) -> usize {
         self.shared.state().hanging
     }
 
-    /// How many that hung were given up by whoever had asked.
+    /// The number of hanging requests whose clients gave up.
     #[must_use]
     pub fn hung_up(&self) -> usize {
         self.shared.state().hung_up
     }
 
-    /// Whether transactions go into a block at once, as they do unless told otherwise; else they
-    /// wait, and count as pending only.
+    /// Whether a transaction goes into a block at once, as by default; otherwise it waits, and counts only as
+    /// pending.
     pub fn mines(&self, at_once: bool) {
         self.shared.state().chain.mines(at_once);
     }
 
-    /// Whether a transaction ahead of its turn is kept until then, as it is unless told otherwise;
-    /// else it is refused.
+    /// Whether a transaction with a nonce that is too high is kept until its turn, as by default; otherwise it
+    /// is refused.
     pub fn keeps_gaps(&self, keeps: bool) {
         self.shared.state().chain.keeps_gaps(keeps);
     }
 
-    /// What came so far, in the order of arrival.
+    /// The requests so far, in the order of arrival.
     #[must_use]
     pub fn arrivals(&self) -> Vec<Arrival> {
         self.shared.state().arrivals.clone()
     }
 
-    /// How often a method was called so far.
+    /// The number of calls of a method so far.
     #[must_use]
     pub fn calls(&self, method: &str) -> usize {
         let state = self.shared.state();
         state.arrivals.iter().filter(|arrival| arrival.method == method).count()
     }
 
-    /// How many calls of a method it has had in hand at the same time, at most.
+    /// The maximum number of concurrent calls of a method so far.
     #[must_use]
     pub fn most_at_once(&self, method: &str) -> usize {
         self.shared.state().scripts.get(method).map_or(0, |script| script.most_at_once)
     }
 
-    /// The transactions that it took, in the order in which it took them.
+    /// The transactions that it accepted, in that order.
     #[must_use]
     pub fn sent(&self) -> Vec<Sent> {
         self.shared.state().chain.sent().to_vec()
     }
 
-    /// How many connections came so far.
+    /// The number of connections so far.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.shared.state().connections
     }
 
-    /// Waits until a method was called so often; blocks.
+    /// Waits until a method was called this often; blocks.
     pub fn wait_for_calls(&self, method: &str, many: usize) -> Result<(), ServerError> {
         let what = format!("{method} is called {many} times");
         eventually(&what, PATIENCE, || self.calls(method) >= many)
@@ -236,7 +236,7 @@ impl ScriptedNode {
     }
 }
 
-/// How long a test waits for what must come.
+/// How long a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Drop for ScriptedNode {
@@ -249,7 +249,7 @@ impl Drop for ScriptedNode {
 }
 
 impl State {
-    /// Writes down a call, and says what happens to it.
+    /// Records a call, and returns its conduct.
     fn arrived(&mut self, arrival: Arrival) -> Conduct {
         let script = self.scripts.entry(arrival.method.clone()).or_default();
         self.arrivals.push(arrival);

@@ -1,9 +1,9 @@
 //! A bad network in front of a real server.
 //!
-//! The proxy passes bytes between its clients and one port, and can delay, hold or swallow them, cut
-//! connections and refuse new ones, while it runs. It has a thread of its own, so that whatever the
-//! test blocks, the network goes on. A change holds for what is written from then on: bytes that the
-//! proxy already passed on cannot be called back.
+//! The proxy passes bytes between its clients and one port. While it runs, it can delay, hold or swallow them,
+//! cut connections and refuse new ones. It has its own thread, so the network keeps running whatever the test
+//! blocks. A change applies to bytes that are written from then on: bytes that the proxy has already passed on
+//! cannot be called back.
 
 mod flow;
 
@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::servers::free_port;
 
-/// Which way bytes go.
+/// A direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server: requests.
@@ -25,43 +25,43 @@ pub enum Direction {
     Downstream,
 }
 
-/// What happens to bytes of one direction, and to the end of a connection that they announce.
+/// The treatment of bytes in one direction, and of the end of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// They arrive.
+    /// They are passed on.
     #[default]
     Pass,
-    /// They arrive so much later, in order.
+    /// They are delayed by this much, in order.
     Delay(Duration),
-    /// They arrive in pieces of so many bytes, with a pause between them, so that whoever reads has to put them together.
+    /// They arrive in pieces of this size with pauses in between, so that the reader has to put them together.
     Pieces(usize),
-    /// They are kept, and arrive when the fault is another.
+    /// They are kept, and arrive when the fault changes.
     Hold,
-    /// They are gone, and nobody is told. A connection that has lost some is cut when the next would
-    /// arrive: no network brings bytes after a gap.
+    /// They are lost, and nobody is told. A connection that has lost bytes is cut when the next bytes would
+    /// arrive: no network delivers bytes after a gap.
     Swallow,
 }
 
-/// What happens to new connections.
+/// The treatment of new connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Entry {
     #[default]
     Open,
-    /// Nobody listens.
+    /// Refused: nobody listens.
     Refused,
-    /// Accepted, and nothing more.
+    /// Accepted, and then silent.
     Mute,
 }
 
-/// What all connections look at; each wakes when it changes.
+/// The state that all connections watch; each wakes when it changes.
 #[derive(Clone, Debug, Default)]
 struct Weather {
     faults: [Fault; 2],
-    /// Connections older than this count are cut.
+    /// Connections older than this number are cut.
     resets: u64,
-    /// Connections older than this count end their sending in that direction.
+    /// Connections older than this number end their sending in that direction.
     half_closes: [u64; 2],
-    /// How many chunks to swallow downstream before the cut; nothing if none is to be.
+    /// The number of chunks to swallow downstream before the cut; zero for none.
     replies_to_drop: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ struct Counts {
     delivered: [AtomicU64; 2],
 }
 
-/// A proxy in front of one port of the loopback address. Dropping it cuts everything.
+/// A proxy in front of one port of the loopback address. Dropping it cuts all connections.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -83,16 +83,16 @@ pub struct Proxy {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Tells the thread what to do with new connections; it answers when it is done.
+/// Tells the thread what to do with new connections; the thread confirms when it is done.
 type Order = (Entry, std::sync::mpsc::Sender<io::Result<()>>);
 
 impl Proxy {
-    /// Listens on a free port, and passes all to the target until told otherwise. The target need not
-    /// be up: a client whose connection cannot be passed on is cut.
+    /// Listens on a free port, and passes everything to the target until told otherwise. The target need not be
+    /// up: a client whose connection cannot be passed on is cut.
     pub fn start(target_port: u16) -> io::Result<Proxy> {
         for _ in 0..10 {
             match Proxy::start_on(free_port().map_err(io::Error::other)?, target_port) {
-                // Someone else was faster.
+                // Another process took the port first.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 started => return started,
             }
@@ -119,18 +119,18 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Where clients connect, on the loopback address.
+    /// The address for clients, on the loopback interface.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Sets what happens to bytes of one direction.
+    /// Sets the treatment of bytes in one direction.
     pub fn set(&self, direction: Direction, fault: Fault) {
         self.change(|weather| weather.faults[direction as usize] = fault);
     }
 
-    /// Ends all faults: bytes pass, those that were held arrive, and new connections are served.
+    /// Ends all faults: bytes pass, held bytes arrive, and new connections are served.
     pub fn pass(&self) -> io::Result<()> {
         self.change(|weather| {
             weather.faults = [Fault::Pass; 2];
@@ -139,7 +139,7 @@ impl Proxy {
         self.entry(Entry::Open)
     }
 
-    /// From now on bytes of this direction arrive so much later.
+    /// Delays bytes of this direction by this much from now on.
     pub fn delay(&self, direction: Direction, by: Duration) {
         self.set(direction, Fault::Delay(by));
     }
@@ -149,65 +149,64 @@ impl Proxy {
         self.set(direction, Fault::Hold);
     }
 
-    /// Loses the bytes of this direction; the connections stay open. When the fault is another, those
-    /// that have lost bytes are cut with the next that they carry in this direction.
+    /// Loses the bytes of this direction; the connections stay open. When the fault changes, connections that
+    /// have lost bytes are cut at the next bytes in this direction.
     pub fn swallow(&self, direction: Direction) {
         self.set(direction, Fault::Swallow);
     }
 
-    /// Cuts all present connections on both sides, with RST.
+    /// Cuts all current connections on both sides, with RST.
     pub fn reset(&self) {
         self.change(|weather| weather.resets += 1);
     }
 
-    /// Swallows the next `chunks` that come from the server, on any connection, and then cuts all
-    /// connections. A chunk is what one read returns: a reply, if replies come one by one. Whatever
-    /// happens meanwhile, nothing passes on a connection that has lost a chunk.
+    /// Swallows the next `chunks` from the server, on any connection, and then cuts all connections. A chunk is
+    /// the result of one read: a reply, if replies come one by one. Nothing passes on a connection that has
+    /// lost a chunk.
     pub fn drop_replies(&self, chunks: u64) {
         self.change(|weather| weather.replies_to_drop = Some(chunks).filter(|chunks| *chunks > 0));
     }
 
-    /// On all present connections, ends the sending in this direction, as `shutdown` does: the
-    /// receiver sees the end of the stream, and what is sent later is gone. The other direction goes on.
+    /// Ends the sending in this direction on all current connections, as `shutdown` does: the receiver sees the
+    /// end of the stream, and bytes that are sent later are lost. The other direction continues.
     pub fn half_close(&self, direction: Direction) {
         self.change(|weather| weather.half_closes[direction as usize] += 1);
     }
 
-    /// From now on nobody listens: new connections are refused. Present ones go on.
+    /// Refuses new connections from now on, because nobody listens. Current connections continue.
     pub fn refuse(&self) -> io::Result<()> {
         self.entry(Entry::Refused)
     }
 
-    /// From now on connections are accepted, and stay silent until they are closed or cut.
+    /// Accepts new connections from now on and stays silent, until they are closed or cut.
     pub fn mute(&self) -> io::Result<()> {
         self.entry(Entry::Mute)
     }
 
-    /// From now on new connections are served.
+    /// Serves new connections from now on.
     pub fn accept(&self) -> io::Result<()> {
         self.entry(Entry::Open)
     }
 
-    /// How many connections of clients are open now: silent ones too, and those whose end is held or
-    /// swallowed.
+    /// The number of open client connections, including silent ones and those whose end is held or swallowed.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.counts.open.load(Ordering::Acquire)
     }
 
-    /// How many connections were accepted so far.
+    /// The number of accepted connections so far.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.counts.accepted.load(Ordering::Acquire)
     }
 
-    /// How many bytes have come to the proxy in this direction so far, whatever became of them.
+    /// The number of bytes received in this direction so far, passed on or not.
     #[must_use]
     pub fn bytes(&self, direction: Direction) -> u64 {
         self.counts.bytes[direction as usize].load(Ordering::Acquire)
     }
 
-    /// How many bytes were passed on in this direction so far.
+    /// The number of bytes passed on in this direction so far.
     #[must_use]
     pub fn delivered(&self, direction: Direction) -> u64 {
         self.counts.delivered[direction as usize].load(Ordering::Acquire)
@@ -227,7 +226,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Without orders to come the thread cuts all connections and ends.
+        // When nobody can send orders any more, the thread cuts all connections and ends.
         let (closed, _) = mpsc::unbounded_channel();
         self.orders = closed;
         if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats.
+//! Reproducible random numbers.
 
 use std::time::Duration;
 
@@ -26,17 +26,17 @@ impl Rng {
         low + self.bits() % (high - low + 1)
     }
 
-    /// True in `permille` of a thousand cases.
+    /// True with a probability of `permille` per thousand.
     pub fn chance(&mut self, permille: u64) -> bool {
         self.bits() % 1000 < permille
     }
 
-    /// A time from `low` to `high`, in microseconds.
+    /// A duration from `low` to `high`, in microseconds.
     pub fn micros(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_micros(self.between(low, high))
     }
 
-    /// Other numbers, that this seed repeats too.
+    /// Another generator, which this seed also determines.
     pub fn fork(&mut self) -> Rng {
         Rng(self.bits())
     }

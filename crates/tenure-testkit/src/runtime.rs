@@ -1,6 +1,6 @@
-//! What a test runs on: real time, or the virtual time of the [simulation](crate::sim).
+//! Where a test runs: in real time, or in the virtual time of the [simulation](crate::sim).
 //!
-//! A test body that gets its tasks and its sleeps from a `Runtime` runs on both.
+//! A test body that gets its tasks and its sleeps from a `Runtime` runs in both.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -16,18 +16,18 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Time and tasks.
 pub trait Runtime: Debug + Send + Sync + 'static {
-    /// The world that clients on this runtime live in.
+    /// The world of clients on this runtime.
     fn world(&self) -> Arc<dyn World>;
 
-    /// Runs a task beside the caller.
+    /// Spawns a task.
     fn start(&self, task: Task);
 
-    /// Waits.
+    /// Sleeps.
     fn sleep(&self, span: Duration) -> Task;
 }
 
 impl dyn Runtime {
-    /// Runs a future beside the caller, and hands back its value.
+    /// Spawns a future, and returns its value.
     pub fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -41,12 +41,12 @@ impl dyn Runtime {
         Joined(slot)
     }
 
-    /// The present of this runtime's world.
+    /// The current time of this runtime's world.
     pub fn now(&self) -> Moment {
         self.world().now()
     }
 
-    /// Runs a future for at most `span`; `None` if it was not done by then, and is dropped.
+    /// Runs a future for at most `span`; `None` if it was not ready by then, and was dropped.
     pub async fn within<T>(&self, span: Duration, future: impl Future<Output = T>) -> Option<T> {
         let mut future = std::pin::pin!(future);
         let mut sleep = self.sleep(span);
@@ -103,13 +103,12 @@ impl<T> Future for Joined<T> {
     }
 }
 
-/// Real time, on the tokio runtime that it was made in: engines may start tasks from threads of
-/// their own.
+/// Real time, on the tokio runtime that it was created in: engines may start tasks from threads of their own.
 #[derive(Clone, Debug)]
 pub struct RealRuntime(tokio::runtime::Handle);
 
 impl RealRuntime {
-    /// Runs on the tokio runtime that this is called in.
+    /// Uses the tokio runtime that this is called in.
     pub fn here() -> RealRuntime {
         RealRuntime(tokio::runtime::Handle::current())
     }

@@ -1,5 +1,5 @@
-//! Scenarios for the simulation: a seed makes processes, workers, a name or two and a network, and
-//! plays the production core over them on virtual time. Everything that is seen is judged.
+//! Scenarios for the simulation: a seed makes processes, workers, names and a network, and runs the production
+//! core over them on virtual time. The whole history is judged.
 
 mod liveness;
 mod others;
@@ -23,7 +23,7 @@ use crate::rng::Rng;
 use crate::runtime::Runtime;
 use crate::sim::{OUTSIDE, Process, Sim};
 
-/// What a seed plays.
+/// The settings of a seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The seed.
@@ -34,9 +34,9 @@ pub struct Scenario {
     pub nemesis: bool,
     /// Whether the server is restarted, and may lose its memory.
     restarts: bool,
-    /// Whether a server that has lost its memory grants at once, as it does unless it is told to wait.
+    /// Whether a server that has lost its memory grants at once, which is the default.
     grants_at_once: bool,
-    /// Whether those who come next are stopped, two to five in a row, in front of others who wait.
+    /// Whether the next two to five waiters in line are stopped while others wait behind them.
     rows: bool,
     processes: u32,
     workers: u32,
@@ -53,34 +53,34 @@ enum Kind {
     RwLock,
 }
 
-/// What was seen.
+/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     /// Holds that were granted.
     pub granted: u64,
     /// Holds that were lost.
     pub lost: u64,
-    /// Asks that were dropped while they waited.
+    /// Claims that were dropped while they waited.
     pub dropped: u64,
-    /// Asks whose wait was over.
+    /// Claims whose wait was over.
     pub over: u64,
-    /// Holds that were detached and gone on with.
+    /// Holds that were detached and continued elsewhere.
     pub passed_on: u64,
-    /// How often two or more that came next were stopped.
+    /// How often two or more waiters at the head of the line were stopped.
     pub stopped: u64,
     /// How often the server lost its memory.
     pub forgot: u64,
-    /// Terms that somebody led.
+    /// Terms of leaders.
     pub led: u64,
     /// Holds of several names.
     pub several: u64,
-    /// Works that were begun once, those that were found done, and those that nobody knows about.
+    /// Onces that were begun, that were found done, and that are unsettled.
     pub ran: u64,
     /// See `ran`.
     pub replayed: u64,
     /// See `ran`.
     pub unsettled: u64,
-    /// The longest that a name was free although someone waited who would have reacted.
+    /// The longest time for which a name was free although a claim waited that would have reacted.
     pub longest_free: Duration,
 }
 
@@ -115,7 +115,7 @@ impl Scenario {
         let processes = rng.between(1, 3) as u32;
         let workers = rng.between(1, 3) as u32;
         let (rounds, names) = (rng.between(1, 4) as u32, rng.between(1, 2));
-        // A long ttl: nobody looks by itself for as long as that. Many processes: some go on.
+        // A long ttl: no claim looks by itself for that long. Many processes, so that some continue.
         let (ttl, processes, names) = match rows {
             true => (ttl * 20, processes + 3, 1),
             false => (ttl, processes, names),
@@ -140,12 +140,12 @@ impl Scenario {
         self.seed.is_multiple_of(8)
     }
 
-    /// Where every push is lost, everyone is served in the end, but nobody soon.
+    /// If every push is lost, everyone is served in the end, but not soon.
     fn serves_soon(&self) -> bool {
         self.faults.lost_push < 1000
     }
 
-    /// Plays it. An error says what was wrong.
+    /// Runs it. An error says which promise was broken.
     pub fn play(&self) -> Result<Report, String> {
         let sim = Sim::new(self.seed);
         let truth = sim.process(OUTSIDE);
@@ -165,7 +165,7 @@ impl Scenario {
             let waiting = format!("{stuck:?}: someone waits for what never comes");
             seen.wrong.push(waiting);
         }
-        // Whoever looks when a ttl is over does so by its own clock.
+        // A claim that looks when a ttl is over does so by its own clock.
         let allowed = Duration::from_micros(self.faults.latency.1 * 6 + 1000) + self.ttl / 100;
         let free_for = if self.strict() { allowed } else { Duration::MAX };
         seen.report.longest_free = seen.liveness.longest;
@@ -177,8 +177,8 @@ impl Scenario {
         history.iter().for_each(|it| memories[seen.memory_of(it.fence)].push(it.clone()));
         let mut found: Vec<_> = memories.iter().flat_map(|of_one| judge(of_one, rules)).collect();
         if memories.len() > 1 {
-            // Holds from before may overlap with later ones, but fences rise whatever was forgotten. Of a name with room
-            // for all only that is judged.
+            // Earlier holds may overlap with later ones, but fences rise even if the server forgot everything.
+            // A name with room for all is judged only by its fences.
             history.iter_mut().for_each(|record| record.capacity = u32::MAX);
             found.extend(judge(&history, rules));
         }
@@ -207,9 +207,9 @@ struct Seen {
     running: u32,
     live: HashMap<String, Vec<Inside>>,
     onces: Onces,
-    /// The names and fences of those that were broken.
+    /// The names and fences of holds that were broken.
     broken: HashSet<(String, u64)>,
-    /// The highest fence that was used under a live hold, of exclusive names.
+    /// The highest fence that was used under a live hold, for exclusive names.
     used: HashMap<String, u64>,
     liveness: Liveness,
     /// Which process each of them is of.
@@ -221,14 +221,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// Which memory of the server a fence is from.
+    /// Before or after which loss of memory a fence was granted.
     fn memory_of(&self, fence: u64) -> usize {
         self.restarts.iter().filter(|(_, lowest)| *lowest <= fence).count()
     }
 }
 
-/// Somebody who holds. `look` says whether the hold is live by the clock of its holder; nothing if it is
-/// gone.
+/// A holder. `look` returns whether the hold is live by the clock of its holder; `None` if it is gone.
 struct Inside {
     weight: u32,
     fence: u64,
@@ -266,7 +265,7 @@ async fn run(play: Arc<Play>) {
         }
         quiet = if play.seen().running == 0 { quiet + 1 } else { 0 };
     }
-    // A hold ends with its ttl, a place and what is remembered of a claim within a minute.
+    // A hold ends with its ttl; a place, and a trace of a claim, within a minute.
     play.truth.sleep(play.scenario.ttl * 3 + Duration::from_secs(190)).await;
     play.check_empty().await;
 }
@@ -278,7 +277,7 @@ impl Play {
 
     fn start_process(self: &Arc<Self>, process: Process, rng: &mut Rng) {
         let offset = Duration::from_secs(rng.between(0, 100_000));
-        // A hundredth is what holds allow for.
+        // Holds allow for a hundredth.
         let speed = match rng.between(0, 3) {
             0 => [9_905, 10_095][rng.between(0, 1) as usize],
             _ => rng.between(9_970, 10_030),
@@ -298,7 +297,7 @@ impl Play {
         }
     }
 
-    /// A client of a process, with connections of its own, and what goes wrong on them.
+    /// A client of a process with its own connections, and the faults on them.
     fn client(&self, process: Process, rng: &mut Rng) -> (Tenure, MishapLog) {
         let (sim, world) = (self.sim.clone(), self.sim.process(process).world());
         let dead = move || sim.is_dead(process);
@@ -312,7 +311,7 @@ impl Play {
         (Tenure::in_world(Arc::new(faulty), world), log)
     }
 
-    /// Something bad happens to someone.
+    /// A fault happens to a random process.
     fn strike(self: &Arc<Self>, next: Process, rng: &mut Rng) -> Process {
         let victim = rng.between(1, u64::from(next) - 1) as Process;
         self.seen().strikes.push((self.truth.now(), Duration::from_secs(1)));
@@ -330,8 +329,8 @@ impl Play {
         next
     }
 
-    /// Those who come next stand still, so that their turns run out one after the other; half of the time
-    /// the one that came last does, too. At least one that waits goes on.
+    /// Stops the next waiters in line, so that their turns run out one after the other; half of the time the
+    /// last waiter, too. At least one waiter continues.
     fn stop_a_row(self: &Arc<Self>, rng: &mut Rng) {
         let Some(view) = self.view(rng.between(1, self.scenario.names)) else { return };
         let owners = view.waiters.iter().filter_map(|waiter| waiter.details.owner.parse().ok());
@@ -344,7 +343,7 @@ impl Play {
         if row.len() < 2 || processes.iter().all(|process| row.contains(process)) {
             return;
         }
-        // One row after the other, or each would be explained by the next.
+        // One row after the other: otherwise the next row would explain the delay of the first.
         if seen.askers.values().any(|process| self.sim.is_paused(*process)) {
             return;
         }
@@ -355,13 +354,13 @@ impl Play {
         }
     }
 
-    /// Half of the time it forgets.
+    /// Half of the time the server forgets.
     fn restart_server(&self, rng: &mut Rng) {
         // Until the longest hold has ended.
         let quiet = self.scenario.ttl * u32::from(!self.scenario.grants_at_once);
         let forgets = rng.chance(500).then_some(quiet);
         let mut seen = self.seen();
-        // Nobody is served before, and connections are made anew.
+        // Nobody is served before, and connections are made again.
         let cost = forgets.unwrap_or_default() + Duration::from_secs(5);
         seen.strikes.push((self.truth.now(), cost));
         if forgets.is_some() {
@@ -381,7 +380,7 @@ impl Play {
         self.engine.glance(&name)
     }
 
-    /// Nobody who could be served waits for longer than what went wrong explains.
+    /// Checks that no claim that could be served waits for longer than the faults explain.
     fn check_served(&self) {
         if !self.scenario.serves_soon() {
             return;
@@ -392,9 +391,9 @@ impl Play {
         for of_client in self.mishaps.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let of_client = of_client.lock().unwrap_or_else(PoisonError::into_inner);
             let cost = |mishap: Mishap| match mishap {
-                // The request may come so late, and its caller waits so long for an answer.
+                // A request may arrive this late, and its caller waits this long for an answer.
                 Mishap::Cut => Duration::from_secs(5),
-                // Whoever was not told looks when the hold before would have ended.
+                // A claim that was not told looks when the previous hold would have ended.
                 Mishap::LostPush => self.scenario.ttl + Duration::from_secs(1),
                 Mishap::LatePush(late) => late.max(Duration::from_secs(1)),
             };
@@ -426,12 +425,13 @@ impl Play {
         }));
     }
 
-    /// Never more live weight than there is, by the callers' own clocks. If the server forgot who held and granted at
-    /// once, that is so for those before and for those after; and those before are told within their ttl.
+    /// The live weight never exceeds the capacity, by the callers' own clocks. If the server forgot the holders
+    /// and granted at once, this applies separately before and after; and earlier holders are told within their
+    /// ttl.
     fn check_live(&self) {
         let mut seen = self.seen();
         let (capacity, now) = (self.scenario.capacity(), self.truth.now());
-        // A clock may be a hundredth slow, which holds allow for.
+        // A clock may run a hundredth too slow, which holds allow for.
         let told_within = self.scenario.ttl + self.scenario.ttl / 50;
         let mut wrong = Vec::new();
         for (name, holds) in &seen.live {

@@ -1,8 +1,8 @@
-//! Real servers, started for one test and gone with it.
+//! Real servers that are started for a test and end with it.
 //!
-//! Each server has a folder and a port of its own, so tests run side by side. Starting, stopping and
-//! commands block: they are for the test, not for what it tests. A server ends when its value is
-//! dropped, and also when the test process is killed: the kernel then kills it too.
+//! Each server has its own folder and port, so tests can run concurrently. Starting, stopping and commands
+//! block: they are for the test, not for the code under test. A server ends when its value is dropped, and also
+//! when the test process is killed: the kernel then kills the server, too.
 
 mod anvil;
 mod build;
@@ -56,7 +56,7 @@ impl ServerError {
         ServerError { what: what.into() }
     }
 
-    /// For `map_err`: puts in front what was being done.
+    /// For `map_err`: adds what was being done as a prefix.
     fn during<E: fmt::Display>(what: impl fmt::Display) -> impl FnOnce(E) -> ServerError {
         move |error| ServerError::new(format!("{what}: {error}"))
     }
@@ -70,7 +70,7 @@ impl fmt::Display for ServerError {
 
 impl std::error::Error for ServerError {}
 
-/// Looks every few milliseconds until `holds` says yes; after `bound` it is an error that names `what`.
+/// Polls every few milliseconds until `holds` returns true; after `bound` it is an error that names `what`.
 pub fn eventually(
     what: &str,
     bound: Duration,

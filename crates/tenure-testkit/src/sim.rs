@@ -1,8 +1,8 @@
-//! Virtual time: an executor that runs the production code of the core in a made-up world.
+//! Virtual time: an executor that runs the production code of the core in a simulated world.
 //!
-//! One thread, a seeded choice among the tasks that can run, and a clock that jumps to the next timer
-//! when none can. Each process has a clock of its own, which runs a little fast or slow; it can be
-//! paused, like one that was stopped, and killed, so that not even its destructors reach anyone.
+//! It has one thread, a seeded choice among the tasks that can run, and a clock that jumps to the next timer
+//! when no task can. Each process has its own clock, which runs slightly fast or slow. A process can be paused,
+//! like one that was stopped, and killed, so that not even its destructors have an effect outside.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
@@ -19,17 +19,17 @@ use tenure::engine::{Alarm, ClaimId, Job, Moment, Result, World};
 use crate::rng::Rng;
 use crate::runtime::{Runtime, Task};
 
-/// Which process of the simulation.
+/// A process of the simulation.
 pub type Process = u32;
 
-/// The process of the engine and the network: never paused, never killed, its clock is the true one.
+/// The process of the engine and the network: never paused and never killed; its clock is the true one.
 pub const OUTSIDE: Process = 0;
 
-/// A made-up world.
+/// A simulated world.
 #[derive(Clone)]
 pub struct Sim(Arc<Mutex<State>>);
 
-/// A simulation that polls more often than this runs in circles.
+/// A simulation that polls more often than this is in an endless loop.
 const MOST_POLLS: u64 = 1_000_000;
 
 struct State {
@@ -47,15 +47,15 @@ struct State {
     clocks: HashMap<Process, (u64, u64)>,
 }
 
-/// Why a simulation did not come to its end.
+/// Why a simulation did not finish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stuck {
-    /// Nothing can run and no timer is set: someone waits for what will never come.
+    /// No task can run and no timer is set: a task waits for something that will never happen.
     Deadlock {
         /// When.
         at: Duration,
     },
-    /// It took longer than it may.
+    /// It took longer than its limit.
     TooLong,
 }
 
@@ -87,12 +87,12 @@ impl Sim {
         Arc::new(SimProcess { sim: self.clone(), process })
     }
 
-    /// True time since the beginning.
+    /// True time since the start.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.state().now - 1_000_000_000)
     }
 
-    /// Other random numbers of this seed.
+    /// Another random generator of this seed.
     pub fn rng(&self) -> Rng {
         self.state().rng.fork()
     }
@@ -102,7 +102,7 @@ impl Sim {
         self.state().clocks.insert(process, (offset.as_nanos() as u64, permyriad));
     }
 
-    /// Stops a process for a while. Its clock goes on.
+    /// Stops a process for a while. Its clock continues.
     pub fn pause(&self, process: Process, span: Duration) {
         let mut state = self.state();
         let until = state.now + span.as_nanos() as u64;
@@ -110,7 +110,7 @@ impl Sim {
         state.set_timer(until, None);
     }
 
-    /// Ends a process. Whoever carries its messages must ask [`is_dead`](Sim::is_dead).
+    /// Kills a process. Code that carries its messages must check [`is_dead`](Sim::is_dead).
     pub fn kill(&self, process: Process) {
         let mut state = self.state();
         state.dead.insert(process);
@@ -122,7 +122,7 @@ impl Sim {
         drop(doomed);
     }
 
-    /// Whether a process stands still.
+    /// Whether a process is stopped.
     pub fn is_paused(&self, process: Process) -> bool {
         let state = self.state();
         state.paused.get(&process).is_some_and(|until| *until > state.now)
@@ -133,7 +133,7 @@ impl Sim {
         self.state().dead.contains(&process)
     }
 
-    /// Runs `main` and everything it starts until `main` is done.
+    /// Runs `main` and all tasks that it starts, until `main` is done.
     pub fn run<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -159,7 +159,7 @@ impl Sim {
         if let Some((id, process, mut task)) = state.pick() {
             state.polls += 1;
             let in_circles = state.polls > MOST_POLLS;
-            // A task that is dropped may need the state, so it is free before.
+            // Dropping a task may need the state, so it must not be locked.
             drop(state);
             if in_circles {
                 return Err(Stuck::TooLong);
@@ -199,7 +199,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Drops what is left, so that tasks that hold on to the simulation let it go.
+    /// Drops the remaining tasks, which have references to the simulation.
     fn clear(&self) {
         loop {
             let mut state = self.state();
@@ -214,7 +214,7 @@ impl Sim {
 }
 
 impl State {
-    /// Takes one of the tasks that can run; which one, the seed decides.
+    /// Takes one of the tasks that can run; the seed decides which.
     fn pick(&mut self) -> Option<(u64, Process, Task)> {
         loop {
             let now = self.now;

@@ -8,5 +8,5 @@ mod memory;
 mod postgres;
 mod redis;
 
-/// Whoever has it plays the suite.
+/// Held while a test runs the suite, so that only one does at a time.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -33,7 +33,7 @@ mod worker;
 #[path = "../../tenure/tests/working/mod.rs"]
 mod working;
 
-/// Not a test: what others start as a process of its own.
+/// Not a test: the process that other tests start.
 #[test]
 fn child_process() {
     let has = |sign| std::env::var_os(sign).is_some();

@@ -19,7 +19,7 @@ use tenure_testkit::servers::{Folder, Redis};
 /// Longer than anything takes that works at all.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// An engine for processes, with a folder for what they write.
+/// An engine for processes, and a folder for their files.
 struct Place {
     url: String,
     folder: Folder,
@@ -45,7 +45,7 @@ fn everywhere(test: fn(&Place)) {
     test(&Place { url, folder: Folder::new("examples").unwrap() });
 }
 
-/// A program that runs, with what it says.
+/// A running program, with its output.
 struct Example {
     child: Child,
     lines: Receiver<String>,
@@ -94,7 +94,7 @@ impl Example {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits until it has ended, which has to be well, and returns what it said meanwhile.
+    /// Waits until it has ended successfully, and returns its output since then.
     fn ends(mut self) -> Vec<String> {
         let (began, mut said) = (Instant::now(), Vec::new());
         loop {
@@ -145,7 +145,7 @@ fn bookings_one_after_the_other_both_succeed() {
 fn of_bookings_at_the_same_moment_one_wins_and_the_other_never_sees_the_database() {
     everywhere(|place| {
         let said = Example::start(&place.url, "booking", &["race"]).ends();
-        // Which of the two answers is heard first is up to them.
+        // Either of the two answers may come first.
         let mut words = audit(&said);
         words.sort_unstable();
         assert_eq!(words, ["ACQUIRED", "REJECTED", "RELEASED"], "{said:#?}");

@@ -33,7 +33,7 @@ fn rounds() -> (usize, bool) {
     (asked.unwrap_or(1), asked.is_some())
 }
 
-/// Plays the rounds of one setting on several groups of servers, and prints what came of them.
+/// Plays the rounds of one setting on several groups of servers, and prints the results.
 async fn measure(mode: Mode, how: How, setting: Setting) -> Vec<Outcome> {
     let (rounds, measured) = rounds();
     let groups = if measured { variable("TENURE_GROUPS").unwrap_or(3).min(rounds) } else { 1 };

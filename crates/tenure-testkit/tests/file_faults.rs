@@ -1,4 +1,4 @@
-//! What can go wrong around a file that processes of one machine share, with real processes.
+//! Failures around a file that processes of one machine share, with real processes.
 //!
 //! Tests carry the number of their scenario. Each has a file of its own.
 

@@ -62,7 +62,7 @@ fn a_file_conforms_for_several_processes_at_once() {
     }
 }
 
-/// Not a test: what the other one starts as a process of its own, which shares the file with its like.
+/// Not a test: the process that the other test starts, which shares the file with others of its kind.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_several() {
     let (Some(path), Ok(prefix)) = (std::env::var_os(FILE), std::env::var(PREFIX)) else { return };

@@ -36,7 +36,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use play::Plan;
 use tenure::Tenure;
 
-/// What a run without variables must reach.
+/// The goals of a run without variables.
 const ACQUISITIONS: u64 = 6_000;
 const FAULTS: u64 = 36;
 
@@ -57,7 +57,7 @@ fn nobody_holds_twice_and_nobody_is_passed_over() {
     });
 }
 
-/// Not a test: what the other one starts as a process of its own.
+/// Not a test: the process that the other test starts.
 #[test]
 fn worker() {
     if let Some(orders) = worker::Orders::from_env() {

@@ -32,7 +32,7 @@ impl Drop for Instance {
 #[derive(Default)]
 struct Shop {
     payments: AtomicU32,
-    /// What the next handlers answer; 201 when there is nothing left.
+    /// The answers of the next handlers; 201 when none are left.
     answers: Mutex<Vec<u16>>,
 }
 
@@ -149,7 +149,7 @@ async fn one_instance_in_memory() {
     let instance = shop.open(IdempotencyLayer::new(&tenure, "shop")).await;
     assert_eq!(pay(&instance, "a", "").await.body, "payment 1");
     assert_eq!(pay(&instance, "a", "").await.body, "payment 1");
-    // What only reads needs no key, and what has none is handled as ever.
+    // A request that only reads needs no key, and one without a key is handled normally.
     assert_eq!(ask(&instance.port, "GET", &[("Idempotency-Key", "a")], "").await.body, "seen");
     assert_eq!(ask(&instance.port, "POST", &[], "").await.body, "payment 2");
 }

@@ -19,7 +19,7 @@ use tenure_testkit::servers::{self, Folder};
 const ELECTIONS: usize = 50;
 const PROCESSES: usize = 5;
 const TTL: Duration = Duration::from_secs(1);
-/// What a run without the variable must reach; there is one for each engine.
+/// The goal of a run without the variable; there is one for each engine.
 const KILLS: usize = 100;
 /// Set in a process of candidates: the engine, and where to write what it sees.
 const URL: &str = "TENURE_TEST_URL";
@@ -54,7 +54,7 @@ async fn leaders_on_postgres_follow_each_other() {
     play(&database.url(), folder.path()).await;
 }
 
-/// Not a test: what the others start as processes of their own.
+/// Not a test: the processes that the other tests start.
 #[tokio::test(flavor = "multi_thread")]
 async fn candidates() {
     let (Ok(url), Some(journal)) = (std::env::var(URL), std::env::var_os(JOURNAL)) else { return };
@@ -133,7 +133,7 @@ async fn play(url: &str, folder: &Path) {
     let mut killed: Vec<(PathBuf, Moment)> = Vec::new();
     let mut count = 0;
     while count < kills {
-        // Whoever was killed last has its successors, and they have begun.
+        // The last killed leader has a successor, whose work has begun.
         let leaders = all_leaders(&tenure).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         let victim = rng.between(0, PROCESSES as u64 - 1) as usize;

@@ -1,4 +1,4 @@
-//! The node that misbehaves on command: that it behaves otherwise, and does what it is told.
+//! The node that misbehaves on command: it behaves well by default, and follows its orders.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -18,7 +18,7 @@ fn raw(nonce: u64, version: u64) -> String {
     format!("0x{:040x}{nonce:016x}{version:02x}", 1)
 }
 
-/// Head and body of what comes back until the connection ends.
+/// The head and the body of everything that arrives until the connection ends.
 fn exchange(node: &ScriptedNode, body: &Value) -> (String, Vec<u8>) {
     let (mut stream, body) = (ask(node, body), Vec::new());
     stream.shutdown(std::net::Shutdown::Write).unwrap();

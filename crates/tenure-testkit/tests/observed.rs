@@ -1,4 +1,4 @@
-//! What is said about a lock, on every engine: never a secret, and whose work is in the way.
+//! The reports about a lock, on every engine: never a secret, and which work blocks it.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 #[path = "../../tenure/tests/fixtures/log_recorder.rs"]
@@ -45,7 +45,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
         .expect("an answer within ten seconds")
 }
 
-/// Where the lines are kept, with what has to live as long.
+/// The engine, and the server that must live as long.
 struct FileSite {
     name: &'static str,
     engine: Arc<dyn Engine>,
@@ -169,7 +169,7 @@ async fn whatever_is_said_no_secret_is_in_it() {
         let ids = world.ids();
         assert!(ids.len() > 10 && said.contains("lock.expired_before_release"), "{name}: {said}");
         assert!(said.contains("tenure_acquisitions_total") && said.contains("tenure.hold"));
-        // The search would find them: what is written on purpose is found.
+        // The search works: it finds secrets that are written on purpose.
         let planted = Detached::from_secret("x", &world.planted()).unwrap().secret();
         assert!(ids.iter().flat_map(spellings).any(|spelling| planted.contains(&spelling)));
         let folded = said.to_lowercase();
@@ -262,7 +262,7 @@ async fn a_waiter_that_cannot_be_reached_is_counted() {
     assert_eq!((ghosts(), next.is_live()), (1.0, true));
 }
 
-/// Whoever goes on without the engine is counted, and so is the engine's return.
+/// A claim that continues without the engine is counted, and so is the engine's return.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_is_counted_and_the_gauges_come_back() {
     meters::keep();

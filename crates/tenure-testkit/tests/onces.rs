@@ -75,7 +75,7 @@ fn play_all(url: &str) {
     }
 }
 
-/// How often it was done, and what the racers heard.
+/// How often it was done, and the outcomes that the racers got.
 fn play(url: &str, dies: Dies, rerun: bool) -> (usize, Vec<String>) {
     let folder = Folder::new("racers").unwrap();
     let start = |_| -> Child {
@@ -102,7 +102,7 @@ fn play(url: &str, dies: Dies, rerun: bool) -> (usize, Vec<String>) {
     (lines("effects").len(), lines("said"))
 }
 
-/// Not a test: what the others start as processes of their own.
+/// Not a test: the processes that the other tests start.
 #[tokio::test(flavor = "multi_thread")]
 async fn racers() {
     let (Ok(url), Some(folder)) = (std::env::var(URL), std::env::var_os(FOLDER)) else { return };

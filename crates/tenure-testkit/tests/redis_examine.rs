@@ -9,12 +9,12 @@ use tenure::{Finding, Mark, Tenure};
 
 use redis_site::*;
 
-/// What is found of the server that the URL names.
+/// The findings about the server of the URL.
 async fn examined(url: &str) -> Vec<Finding> {
     within(secs(60), Tenure::examine_at(url)).await.expect("a server that can be reached")
 }
 
-/// The findings of that name, of which there must be some.
+/// The findings with that name; there must be at least one.
 #[track_caller]
 fn about<'a>(findings: &'a [Finding], check: &str) -> Vec<&'a Finding> {
     let found: Vec<_> = findings.iter().filter(|finding| finding.check == check).collect();

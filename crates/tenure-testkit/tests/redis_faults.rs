@@ -1,4 +1,4 @@
-//! What can go wrong between a client and one Redis, on real servers behind a real, bad network.
+//! Failures between a client and one Redis, on real servers behind a real, bad network.
 //!
 //! Tests carry the number of their scenario. Each has a server of its own.
 

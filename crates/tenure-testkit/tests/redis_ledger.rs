@@ -30,7 +30,7 @@ async fn play(flavour: Flavour, part: u64) {
     let began = Instant::now();
     let tally = run::scripts(flavour, first..first + count).await;
     println!("{flavour:?}: {count} scripts from {first} in {:?}: {tally:?}", began.elapsed());
-    // The scripts must have met what they are for.
+    // The scripts must have covered the cases that they are for.
     if count >= 10_000 {
         let rare = EVERYTHING.into_iter().filter(|kind| tally.get(kind).is_none_or(|it| *it < 50));
         assert_eq!(rare.collect::<Vec<_>>(), Vec::<&str>::new(), "too rarely met: {tally:?}");
@@ -52,7 +52,7 @@ async fn every_script_goes_as_the_ledger_says_on_valkey() {
     play(Flavour::Valkey, 20).await;
 }
 
-/// What can be answered and pushed.
+/// The possible answers and pushes.
 const EVERYTHING: [&str; 22] = [
     "exact",
     "granted",

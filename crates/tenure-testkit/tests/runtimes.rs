@@ -9,7 +9,7 @@ use tenure_testkit::servers::Redis;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// Far below the ttl, and far above what it takes.
+/// Far below the ttl, and far above the usual time.
 const SOON: Duration = Duration::from_secs(12);
 
 fn runtime() -> Runtime {
@@ -47,7 +47,7 @@ fn a_runtime_that_is_kept_and_not_polled_stops_nobody() {
             }
         });
     }
-    // It goes on where it was.
+    // It continues where it was.
     first.block_on(takes(&tenure, "last"));
 }
 
@@ -92,7 +92,7 @@ fn one_blocked_worker_of_many_stops_no_lock_of_the_others() {
     first.join().unwrap();
 }
 
-/// Nobody asks anything meanwhile: who waits for a push would look for itself after 20 s at the earliest.
+/// Nobody sends anything meanwhile: a claim that waits for a push would look by itself after 20 s at the earliest.
 #[test]
 fn a_turn_is_heard_although_the_runtime_that_would_hear_it_is_blocked() {
     let server = server();

@@ -24,7 +24,7 @@ fn dial(port: u16) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sends a line and reads what comes back, until a line ends.
+/// Sends a line and reads the answer up to the end of a line.
 fn ask(stream: &mut TcpStream, line: &str) -> std::io::Result<String> {
     stream.write_all(format!("{line}\r\n").as_bytes())?;
     answer(stream)

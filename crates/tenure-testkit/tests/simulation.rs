@@ -42,7 +42,7 @@ fn every_seed_is_judged_clean() {
     let wrong: Vec<_> = results.into_iter().flat_map(|(_, wrong)| wrong).collect();
     println!("{count} seeds from {first}: {total:?}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // The seeds must have met what they are for.
+    // The seeds must have covered the cases that they are for.
     if count >= 1000 {
         let Report { granted, lost, dropped, over, passed_on, stopped, forgot, .. } = total;
         let Report { led, several, ran, replayed, unsettled, .. } = total;

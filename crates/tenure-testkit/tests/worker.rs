@@ -20,7 +20,7 @@ pub(crate) const fn ms(milliseconds: u64) -> Duration {
 /// Long enough for a third of it to be longer than a busy machine keeps a thread waiting.
 const TTL: Duration = ms(3000);
 
-/// Two clients of the same engine, and what must outlive them.
+/// Two clients of the same engine, and the server that must outlive them.
 struct FileSite {
     one: Tenure,
     two: Tenure,

@@ -1,12 +1,12 @@
-//! A partner's API takes five calls at a time, from all instances together.
+//! A partner's API accepts five calls at a time, from all instances together.
 //!
 //! ```console
 //! $ cargo run -p tenure --example api_limiter
 //! ```
 //!
-//! Who cannot wait hears "rate limit exceeded"; who can is served in turn; a call that counts for
-//! several takes several units at once. Start it in several terminals: the five are for all of them.
-//! `TENURE_URL` names another engine than a file; the argument, another folder for the partner's side.
+//! A caller that cannot wait gets "rate limit exceeded"; the others are served in turn. A call that counts as
+//! several takes several units at once. Start it in several terminals: the five units are shared by all of
+//! them. `TENURE_URL` selects another engine than a file; the argument, another folder for the partner's side.
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 const LIMIT: usize = 5;
 
 fn limiter(tenure: &Tenure) -> Semaphore {
-    // The ttl is how long the units of a call last when its process has died.
+    // The ttl is how long the units of a call stay taken if its process dies.
     tenure.semaphore("partner-api", LIMIT as u32).ttl(Duration::from_secs(10))
 }
 
-/// For a request that someone is waiting for.
+/// For a request whose user is waiting.
 async fn call_now(tenure: &Tenure, partner: &Path) -> Result<&'static str, Failure> {
     let Some(unit) = limiter(tenure).try_acquire().await? else {
         return Ok("rate limit exceeded");
@@ -32,14 +32,14 @@ async fn call_now(tenure: &Tenure, partner: &Path) -> Result<&'static str, Failu
     Ok("called")
 }
 
-/// For work in the background: waits its turn.
+/// For background work: waits for its turn.
 async fn call_in_turn(tenure: Tenure, partner: PathBuf, weight: u32) -> Result<(), Failure> {
     let units = limiter(&tenure).wait(Duration::from_secs(60)).acquire_many(weight).await?;
     call(&partner, &units.fence().to_string(), weight).await
-    // The units are given back here.
+    // The units are released here.
 }
 
-/// The partner's side: a folder with a file for each call in progress, and no mercy.
+/// The partner's side: a folder with a file for each call in progress. It refuses a sixth call.
 async fn call(partner: &Path, id: &str, weight: u32) -> Result<(), Failure> {
     let files: Vec<_> = (0..weight).map(|unit| partner.join(format!("{id}-{unit}"))).collect();
     files.iter().try_for_each(|file| std::fs::write(file, ""))?;
@@ -60,7 +60,7 @@ async fn main() -> Result<(), Failure> {
     let default = || std::env::temp_dir().join("tenure-example-partner");
     let partner = std::env::args_os().nth(1).map_or_else(default, PathBuf::from);
 
-    // While one has all five, nobody else is let in: what a killed run has left there can go.
+    // A caller that holds all five units is alone, so files that a killed run has left can be removed.
     let all = limiter(&tenure).acquire_many(LIMIT as u32).await?;
     let _ = std::fs::remove_dir_all(&partner);
     std::fs::create_dir_all(&partner)?;

@@ -1,14 +1,14 @@
-//! Jobs that are on every instance and run on one.
+//! Cron jobs that are installed on every instance and run on one.
 //!
 //! ```console
 //! $ cargo run -p tenure --example cron_leader
 //! ```
 //!
-//! Start it in several terminals: one leads and runs the jobs, the others wait. SIGTERM or Ctrl-C
-//! hands over at once; so does the end of the jobs, of which a service would have no end, and this has
-//! five, or as many as its argument says. One that loses its term (`tenure break cron --kind leader`, an engine
-//! that is gone for longer than the ttl) says so, stops its jobs, and campaigns again. `TENURE_URL` names
-//! another engine than a file. For work with a start and a stop see the example `worker`.
+//! Start it in several terminals: one leads and runs the jobs, the others wait. SIGTERM or Ctrl-C hands over at
+//! once. So does the end of the jobs: a service would run them for ever, but here there are five, or as many as
+//! the argument says. If it loses its term (`tenure break cron --kind leader`, or an engine that is unreachable
+//! for longer than the ttl), it reports that, stops its jobs, and campaigns again. `TENURE_URL` selects another
+//! engine than a file. For work with a start and a stop, see the example `worker`.
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
 use std::pin::pin;
@@ -28,7 +28,7 @@ struct Cron {
     jobs: u32,
 }
 
-/// Says so when the term is lost. The jobs are dropped then, wherever they are, and this with them.
+/// Reports when the term is lost. At that moment the jobs are dropped, and this value with them.
 struct Leading {
     instance: String,
     term: Arc<Term>,
@@ -44,16 +44,16 @@ impl Drop for Leading {
     }
 }
 
-/// Runs for as long as this instance leads.
+/// Runs while this instance leads.
 async fn run_jobs(cron: Cron, term: Arc<Term>) -> Result<(), Failure> {
     let Cron { tenure, instance, jobs } = cron;
     println!("{instance} leads, term {}", term.number());
     let _leading = Leading { instance: instance.clone(), term: term.clone() };
     for job in 1..=jobs {
-        // What a job writes to should refuse numbers below that of the term.
+        // The system that a job writes to should refuse numbers below that of the term.
         println!("{instance} runs job {job}, term {}", term.number());
         tokio::time::sleep(Duration::from_millis(300)).await;
-        // Everyone can see who leads. Here that has to be this instance, or its term has ended.
+        // Everyone can see who leads. Here it must be this instance, or its term has ended.
         let seen = tenure.election("cron").leader().await?;
         let seen = seen.and_then(|leader| leader.value);
         if term.is_live() && seen.as_ref() != Some(&instance) {
@@ -85,7 +85,7 @@ async fn main() -> Result<(), Failure> {
         _ = terminate.recv() => "was told to stop",
         _ = interrupt.recv() => "was told to stop",
     };
-    // What was dropped above has resigned; this waits until the engine knows.
+    // Dropping the election above has resigned; this waits until the engine has confirmed it.
     tenure.close().await;
     println!("{instance} {stopped}: handed over");
     Ok(())

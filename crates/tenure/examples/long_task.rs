@@ -4,9 +4,9 @@
 //! $ cargo run -p tenure --example long_task
 //! ```
 //!
-//! The ttl says how long the lock of a process that *died* lasts, not how long the work may take: it can
-//! be short. What becomes of the same task without renewal comes second: it is told that it has lost its
-//! lock. `TENURE_URL` names another engine than a file.
+//! The ttl is how long the lock stays taken after its process has *died*, not how long the work may take, so it
+//! can be short. Then the same task runs without renewal: it is told that it has lost its lock. `TENURE_URL`
+//! selects another engine than a file.
 
 #[path = "log/mod.rs"]
 mod log;
@@ -22,7 +22,7 @@ const TTL: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(500);
 const STEPS: u32 = 10;
 
-/// Five seconds of work, step by step, for as long as nobody else can have the lock.
+/// Five seconds of work, step by step, while nobody else can have the lock.
 async fn work(hold: &Hold) -> u32 {
     for step in 1..=STEPS {
         tokio::time::sleep(STEP).await;
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Failure> {
     let (hold, began) = (lock.clone().acquire().await?, Instant::now());
     let renewed = work(&hold).await;
     let took = began.elapsed();
-    // Nobody else had it meanwhile, although the ttl has passed more than twice.
+    // Nobody else had the lock meanwhile, although the ttl has passed more than twice.
     let busy = lock.clone().try_acquire().await?.is_none();
     let released = hold.release().await?;
     info!("renewed: {renewed} steps in {took:?} with a ttl of {TTL:?}; released {released:?}");

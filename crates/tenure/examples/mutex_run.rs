@@ -1,12 +1,12 @@
-//! Work inside a lock: acquire, run, release, in one call that cannot forget the last of them.
+//! Work under a lock: acquire, run and release in one call, which cannot forget the release.
 //!
 //! ```console
 //! $ cargo run -p tenure --example mutex_run
 //! ```
 //!
-//! Start it in several terminals: all of them count in one file. What the work returns is returned, also
-//! if that is an error; if the lock is lost the work is dropped where it stands. `TENURE_URL` names
-//! another engine than a file; the argument, another file to count in.
+//! Start it in several terminals: all of them count in one file. The result of the work is returned, even if it
+//! is an error; if the lock is lost, the work is dropped at that point. `TENURE_URL` selects another engine
+//! than a file; the argument, another file to count in.
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
 use std::num::ParseIntError;
@@ -19,7 +19,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const TASKS: u32 = 10;
 
-/// Reads, thinks, writes: whoever does that at the same time overwrites the other's number.
+/// Reads, waits, writes: without a lock, concurrent callers overwrite each other's numbers.
 async fn count(tenure: Tenure, file: PathBuf) -> Result<u32, Failure> {
     let lock = tenure.mutex("counter").wait(Duration::from_secs(60));
     lock.run(async |hold| {
@@ -51,12 +51,12 @@ async fn main() -> Result<(), Failure> {
     }
     println!("{TASKS} counted here");
 
-    // Work that fails frees the lock like any other.
+    // Work that fails releases the lock, too.
     let lock = tenure.mutex(format!("counter of {}", std::process::id()));
     let failed = lock.clone().run(async |_| "no number".parse::<u32>()).await?;
     println!("the work failed: {:?}", failed.clone().map_err(|error| error.to_string()));
 
-    // Whoever does not get the lock in time hears who has it.
+    // If the lock is not free in time, the error says who holds it.
     let impatient = lock.clone().wait(Duration::from_millis(100));
     let refused = lock.run(async |_| impatient.run(async |_| ()).await).await?;
     let waited = refused.err().ok_or("two were inside at once")?;

@@ -1,13 +1,13 @@
-//! Several signers, two wallets: the transactions of a wallet have to be numbered without a gap and
-//! without a number twice.
+//! Several signers and two wallets: the transactions of a wallet must be numbered without gaps and without
+//! duplicates.
 //!
 //! ```console
 //! $ cargo run -p tenure --example wallet_signer
 //! ```
 //!
-//! Start it in several terminals at once: they all sign for the same wallets. A signer that finds a
-//! wallet busy does its other jobs first, and stands in line when there are none. `TENURE_URL` names
-//! another engine than a file; the argument, another folder for what stands in for the chain.
+//! Start it in several terminals at once: they all sign for the same wallets. If a signer finds a wallet busy,
+//! it does its other jobs first, and waits in line when there are none. `TENURE_URL` selects another engine
+//! than a file; the argument, another folder for the simulated chain.
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ impl Chain {
         Chain(folder.join(format!("tenure-chain-{wallet}.txt")))
     }
 
-    /// How many there are, which is the next nonce.
+    /// The number of transactions, which is the next nonce.
     fn count(&self) -> Result<usize, Failure> {
         // A wallet that was never used has no file yet.
         let lines = fs::read_to_string(&self.0).unwrap_or_default();
@@ -43,7 +43,7 @@ impl Chain {
         Ok(lines.lines().count())
     }
 
-    /// What one signer at a time may do: between the look and the write, any other would be wrong.
+    /// The part for one signer at a time: another signer between the read and the write would make it wrong.
     async fn send(&self, hold: &Hold, signer: &str) -> Result<usize, Failure> {
         let nonce = self.count()?;
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -68,7 +68,7 @@ async fn sign(tenure: Tenure, folder: PathBuf, signer: String) -> Result<usize, 
             None => lock.wait(Duration::from_secs(30)).acquire().await?,
         };
         let nonce = Chain::of(&folder, wallet).send(&hold, &signer).await?;
-        // Tells whether nobody else was there meanwhile, and is done before the next job.
+        // The result says whether the lock was held to the end. Released before the next job starts.
         let released = hold.release().await?;
         println!(
             "{signer} sent nonce {nonce} of {wallet} ({released:?}); put off {put_off} before"

@@ -1,12 +1,11 @@
-//! Webhooks come twice, and at the same moment: each is processed once.
+//! Webhooks are delivered twice, even at the same moment; each is processed once.
 //!
 //! ```console
 //! $ cargo run -p tenure --example webhook --features idempotency
 //! ```
 //!
-//! `/webhook/{id}` uses [`Tenure::once`] and says what became of it; `/pay` has the layer for
-//! `Idempotency-Key` around a handler that knows nothing of it. `TENURE_URL` names an engine that
-//! several instances share.
+//! `/webhook/{id}` uses [`Tenure::once`] and reports the outcome; `/pay` has the layer for `Idempotency-Key`
+//! around a handler that knows nothing of it. `TENURE_URL` selects an engine that several instances share.
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
 use std::convert::Infallible;
@@ -31,9 +30,9 @@ async fn webhook(State(tenure): State<Tenure>, Path(id): Path<String>, body: Str
     match done.await {
         Ok(Ok(Done::Ran(_receipt))) => (StatusCode::OK, "processed"),
         Ok(Ok(Done::Replayed(_receipt))) => (StatusCode::OK, "already processed"),
-        // The sender comes again, and then it is done or can be begun.
+        // The sender tries again; by then it is done, or can begin.
         Ok(Ok(Done::InProgress(_))) => (StatusCode::CONFLICT, "duplicate: in progress"),
-        // An instance died in it: a human has to look, or the work be one that may `rerun`.
+        // An instance died during the work: an operator has to look, unless the work may `rerun`.
         Ok(Ok(Done::Unsettled)) => (StatusCode::CONFLICT, "unsettled"),
         Err(error) if error.kind() == ErrorKind::Conflict => {
             (StatusCode::UNPROCESSABLE_ENTITY, "the same id with another body")
@@ -50,7 +49,7 @@ fn app(tenure: Tenure) -> Router {
         .with_state(tenure)
 }
 
-/// What a sender does: posts, and reads the status and what follows.
+/// The sender's side: posts, and reads the status and the body.
 async fn send(port: u16, path: &str, body: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let head = "Host: shop\r\nConnection: close\r\nIdempotency-Key: order-1";
@@ -80,7 +79,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let changed = send(port, "/webhook/42", "43 euros").await?;
     let (paid, again) = (send(port, "/pay", "7").await?, send(port, "/pay", "7").await?);
 
-    // None here, if an earlier run has: that is remembered for a day.
+    // Zero if an earlier run has processed it, because that is remembered for a day.
     let kept = processed <= 1
         && later.ends_with("already processed")
         && changed.starts_with("HTTP/1.1 422")

@@ -7,10 +7,10 @@
 //! $ PORT=3001 cargo run -p tenure --example worker
 //! ```
 //!
-//! Stop the one that works with Ctrl-C, or `kill` it: the other goes on at once. `kill -9`: also at
-//! once, because the file engine sees that the process is gone; on a server it takes the ttl at most.
-//! `TENURE_URL=redis://127.0.0.1:6379` uses another engine. If that is not there, or goes away, the
-//! workers wait and try again, and `/health` is 503 meanwhile. docs/worker.md has what two terminals show.
+//! Stop the working one with Ctrl-C, or `kill` it: the other takes over at once. After `kill -9` it also takes
+//! over at once, because the file engine notices that the process is gone; with a server this takes the ttl at
+//! most. `TENURE_URL=redis://127.0.0.1:6379` selects another engine. While that is unreachable, the workers
+//! wait and try again, and `/health` is 503. docs/worker.md shows the output of two terminals.
 
 #[path = "log/mod.rs"]
 mod log;
@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::info;
 
-/// Whoever asks about the health of a service does not wait long.
+/// A health check should answer quickly.
 const HEALTH_WITHIN: Duration = Duration::from_secs(1);
 
 /// The work: a task that runs from `start` to `stop`.
@@ -41,7 +41,7 @@ impl Work for Heavy {
     type Error = io::Error;
 
     async fn start(&mut self, term: &Term) -> io::Result<()> {
-        // Whatever the work writes to should refuse lower numbers than this one.
+        // The system that the work writes to should refuse numbers below this one.
         let (worker, fence) = (self.worker.clone(), term.number());
         info!(worker, %fence, "leads: starting work");
         self.task = Some(tokio::spawn(async move {
@@ -56,7 +56,7 @@ impl Work for Heavy {
     async fn stop(&mut self) -> io::Result<()> {
         if let Some(task) = self.task.take() {
             task.abort();
-            // Nothing of it runs any more when this returns.
+            // No part of it runs any more when this returns.
             let _ = task.await;
         }
         info!(worker = self.worker, "work has stopped");
@@ -85,7 +85,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
 
-    // First it listens: whoever works can be reached.
+    // Listens first, so that a working instance can always be reached.
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     info!(worker = id, pid = std::process::id(), "listening on {}", listener.local_addr()?);
@@ -94,7 +94,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let serving = axum::serve(listener, app).with_graceful_shutdown(async { drop(told.await) });
     let serving = tokio::spawn(serving.into_future());
 
-    // Then it stands for election. It returns only when it is told to stop, or cannot go on.
+    // Then it campaigns. This returns only when it is told to stop, or cannot continue.
     info!(worker = id, "trying to lead");
     let mut working = tokio::spawn(worker.run(Heavy { worker: id.clone(), task: None }));
     tokio::select! {
@@ -103,7 +103,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         ended = &mut working => return Ok(ended??),
     }
 
-    // The other way round: no more requests, no more work, then the next one leads.
+    // In the opposite order: no more requests, no more work, then the next one leads.
     drop(stop_accepting);
     serving.await??;
     info!(worker = id, "takes no more requests");

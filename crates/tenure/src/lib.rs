@@ -1,8 +1,8 @@
 //! Distributed locks: mutexes, semaphores, read-write locks, leader election and run-once jobs, across
 //! tasks, processes and machines.
 //!
-//! Waiters are served in order and told when it is their turn. Locks are renewed in the background, and reported
-//! as lost before anyone else can get them. Every grant has a fence, a number that rises.
+//! Waiters are served in order and notified when it is their turn. Locks are renewed in the background; if that
+//! fails, they are reported as lost before anyone else can get them. Every grant has a fence, a number that rises.
 //!
 //! ```
 //! # async fn example() -> tenure::Result<()> {
@@ -45,8 +45,8 @@
 //!
 //! # What a lock cannot do
 //!
-//! A process can be paused in the middle of its work, and go on long after its hold has ended. No lock can
-//! prevent what it does then. The [fence](Hold::fence) can, if the resource that is written to checks it:
+//! A process can be paused in the middle of its work, and continue long after its hold has ended. No lock can
+//! prevent its late writes. The [fence](Hold::fence) can, if the resource that it writes to checks it:
 //! [`fencing`] has checks for SQLite, Postgres, Redis, HTTP and files.
 
 #[cfg(not(target_os = "linux"))]

@@ -1,7 +1,7 @@
-//! Items that the crate's own macros write, such as the setters of the primitives.
+//! Expands the crate's own macros that define items, such as the setters of the primitives.
 //!
-//! Only what such macros need is understood: one arm, whose parameters are single fragments. Macros
-//! of other crates write no API of ours and are passed over.
+//! It supports only what such macros need: one arm, whose parameters are single fragments. Macros of other
+//! crates define no part of our API and are skipped.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct Macros {
 }
 
 impl Macros {
-    /// Takes note of what is defined among `items`.
+    /// Collects the macros that are defined among `items`.
     pub(crate) fn learn(&mut self, items: &[Item]) {
         for item in items {
             if let Item::Macro(ItemMacro { ident: Some(name), mac, .. }) = item {
@@ -26,7 +26,7 @@ impl Macros {
         }
     }
 
-    /// The items that an invocation writes; none if the macro is not the crate's own.
+    /// The items that an invocation expands to; none if the macro is not the crate's own.
     pub(crate) fn expand(&self, invocation: &syn::Macro) -> Result<Vec<Item>, Failure> {
         let name = invocation.path.segments.last().map(|part| part.ident.to_string());
         let name = name.unwrap_or_default();

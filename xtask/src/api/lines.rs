@@ -1,4 +1,4 @@
-//! The lines of the snapshot: one for each thing that a user can name, under what it belongs to.
+//! The lines of the snapshot: one for each thing that a user can name, below its owner.
 
 use syn::punctuated::Punctuated;
 use syn::visit_mut::VisitMut;
@@ -14,9 +14,9 @@ use super::tree::Tree;
 /// A line of the snapshot. The order of the fields is the order of the lines.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Line {
-    /// The path of what it belongs to.
+    /// The path of its owner.
     of: String,
-    /// Whether it comes after the line that says what that is.
+    /// Whether it comes after the line of its owner.
     member: bool,
     text: String,
 }
@@ -31,7 +31,7 @@ impl Line {
     }
 }
 
-/// All lines, sorted by what they belong to.
+/// All lines, sorted by their owners.
 pub(crate) fn all(tree: &Tree, names: &Names<'_>) -> Vec<String> {
     let mut lines: Vec<Line> = Vec::new();
     for (path, marks) in &names.modules {
@@ -81,7 +81,7 @@ fn of_definition(tree: &Tree, names: &Names<'_>, definition: &Definition, path: 
     lines
 }
 
-/// The line of an item, and those of its parts.
+/// The lines of an item and of its parts.
 fn of_item(speller: &Speller<'_>, item: &Item, path: &str) -> Vec<String> {
     let marks = attributes(crate::syntax::attributes(item));
     match item {
@@ -106,7 +106,7 @@ fn of_item(speller: &Speller<'_>, item: &Item, path: &str) -> Vec<String> {
             lines
         }
         Item::Trait(item) => of_trait(speller, item, path, &marks),
-        // The rest is not used here; should it be, it shows up as it is written.
+        // Other items are not used here; if one is added, it appears in the snapshot as written.
         other => vec![format!("{marks}pub {path}: {}", join(quote::quote!(#other)))],
     }
 }
@@ -127,7 +127,7 @@ fn of_struct(
                 let marks = attributes(&field.attrs);
                 lines.push(format!("{marks}pub {path}.{name}: {}", speller.ty(&field.ty)));
             }
-            // With a private field it cannot be built or taken apart by users.
+            // A struct with a private field cannot be constructed or destructured by users.
             let all_public = fields.named.iter().filter(public).count() == fields.named.len();
             if all_public { String::new() } else { " { .. }".to_owned() }
         }
@@ -151,7 +151,7 @@ fn of_trait(speller: &Speller<'_>, item: &syn::ItemTrait, path: &str, marks: &st
             TraitItem::Fn(function) => {
                 let marks = attributes(&function.attrs);
                 let name = format!("{path}::{}", function.sig.ident);
-                // An implementor need not write what has a body.
+                // An implementor need not write a method with a body.
                 let body = if function.default.is_some() { " { .. }" } else { "" };
                 format!("{marks}{}{body}", speller.signature(&function.sig, &name))
             }
@@ -170,12 +170,12 @@ fn of_trait(speller: &Speller<'_>, item: &syn::ItemTrait, path: &str, marks: &st
     lines
 }
 
-/// What `#[derive(…)]` implements, as if it were written out.
+/// The impls of `#[derive(…)]`, as if they were written out.
 fn derived(attrs: &[syn::Attribute], generics: &syn::Generics, path: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let derives = attrs.iter().flat_map(|attribute| derives(&attribute.meta, ""));
     for (condition, derive) in derives {
-        // Nothing is lost by an error: the compiler has refused such a derive before.
+        // An error loses nothing: the compiler would have refused such a derive.
         let parts = derive.parse_args_with(Punctuated::<syn::Path, Token![,]>::parse_terminated);
         for name in parts.iter().flatten().filter_map(|derived| derived.segments.last()) {
             let (bounded, plain, _) = generics.split_for_impl();
@@ -219,7 +219,7 @@ impl Block<'_> {
         let own = match &own {
             Some(Found::Item(definition)) => match self.speller.names.known_as(definition) {
                 Some(path) => Some(path),
-                // Nobody outside can name the type, so nobody can see what it implements.
+                // Nobody outside can name the type, so nobody can see its impls.
                 None => return Vec::new(),
             },
             _ => None,
@@ -236,7 +236,7 @@ impl Block<'_> {
         self.speller.names.resolve(self.speller.module, &written)
     }
 
-    /// `impl Trait for Type`, with the types it sets, and what it belongs to.
+    /// `impl Trait for Type`, with the associated types that it sets, and its owner.
     fn of_trait(&self, implemented: &syn::Path, own: Option<&str>) -> Option<Line> {
         let (speller, block) = (&self.speller, self.block);
         let last = implemented.segments.last()?;
@@ -245,7 +245,7 @@ impl Block<'_> {
                 let path = speller.names.known_as(&definition)?.to_owned();
                 (path.clone(), own.map_or(path, str::to_owned))
             }
-            // Derived or written out, in full or imported: it is the same trait.
+            // Derived or written out, with a full path or imported: it is the same trait.
             _ => (last.ident.to_string(), own.unwrap_or("~").to_owned()),
         };
         let arguments = match &last.arguments {

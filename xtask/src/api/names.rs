@@ -1,4 +1,4 @@
-//! What a name in a module means, and under which names a user knows an item.
+//! Resolves names within modules, and finds the names by which users know an item.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use syn::{Item, Visibility};
 use super::tree::{Import, Module, ModulePath, Tree};
 use crate::failure::Failure;
 
-/// How many `use`s are followed from one name: more than anybody writes, and the end of a circle.
+/// How many `use`s are followed from one name: more than any real chain, and the end of a cycle.
 const DEEPEST: u32 = 32;
 
 /// Where an item is defined: its module and its own name.
 pub(crate) type Definition = (ModulePath, String);
 
-/// What a path leads to.
+/// The target of a path.
 pub(crate) enum Found {
     /// An item of this crate.
     Item(Definition),
@@ -28,16 +28,16 @@ pub(crate) struct Names<'a> {
     tree: &'a Tree,
     /// The name of the crate.
     pub(crate) krate: &'a str,
-    /// For each public item all the paths that users can write, the shortest first.
+    /// For each public item, all the paths that users can write, the shortest first.
     pub(crate) public: BTreeMap<Definition, BTreeSet<(usize, String)>>,
     /// The paths of public modules, with the attributes that matter.
     pub(crate) modules: BTreeMap<String, String>,
-    /// What is re-exported from other crates: our path, and theirs.
+    /// The re-exports of items of other crates: our path, and theirs.
     pub(crate) foreign: BTreeSet<(String, String)>,
 }
 
 impl<'a> Names<'a> {
-    /// Finds what users of the crate, which they know as `krate`, can name.
+    /// Finds the names that users of the crate, which they know as `krate`, can write.
     pub(crate) fn new(krate: &'a str, tree: &'a Tree) -> Result<Names<'a>, Failure> {
         let mut names = Names {
             tree,
@@ -50,7 +50,7 @@ impl<'a> Names<'a> {
         Ok(names)
     }
 
-    /// Makes public what is `pub` in a module that users know as `known_as`.
+    /// Marks the `pub` items of a module as public; users know the module as `known_as`.
     fn export(&mut self, path: &ModulePath, known_as: &mut Vec<String>) -> Result<(), Failure> {
         let module = &self.tree.modules[path];
         for name in module.items.iter().filter_map(public_name) {
@@ -101,15 +101,15 @@ impl<'a> Names<'a> {
         self.public.entry(definition).or_default().insert((known_as.len(), path));
     }
 
-    /// The shortest path by which users can name an item, if they can.
+    /// The shortest path by which users can name an item, if there is one.
     pub(crate) fn known_as(&self, definition: &Definition) -> Option<&str> {
         let (_, path) = self.public.get(definition)?.first()?;
         Some(path)
     }
 
-    /// The full path of what `written` leads to in a module, if it is not as it is written.
+    /// The full path of the target of `written` in a module, if it differs from `written`.
     pub(crate) fn full(&self, module: &ModulePath, written: &[String]) -> Option<String> {
-        // A type with more behind it, as in `Fence::MAX`: what is behind stays as it is.
+        // A type with a suffix, as in `Fence::MAX`: the suffix stays.
         for end in (1..=written.len()).rev() {
             let behind = &written[end..];
             let full = match self.resolve(module, &written[..end]) {
@@ -127,7 +127,7 @@ impl<'a> Names<'a> {
         None
     }
 
-    /// What a path that is written in a module leads to; `None` for the prelude and for generics.
+    /// The target of a path that is written in a module; `None` for the prelude and for generics.
     pub(crate) fn resolve(&self, module: &ModulePath, written: &[String]) -> Option<Found> {
         self.resolve_within(module, written, DEEPEST)
     }
@@ -141,7 +141,7 @@ impl<'a> Names<'a> {
             "super" => Found::Module(from.split_last()?.1.to_vec()),
             name => match self.member(from, name, depth) {
                 Some(found) => found,
-                // A path of several parts that starts nowhere in the module starts at a crate.
+                // A path of several parts whose first part is not in the module starts at a crate.
                 None if is_crate(name, rest) => Found::Foreign(vec![name.to_owned()]),
                 None => return None,
             },
@@ -159,7 +159,7 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// What a single name means in a module.
+    /// The meaning of a single name in a module.
     fn member(&self, path: &ModulePath, name: &str, depth: u32) -> Option<Found> {
         let module: &Module = self.tree.modules.get(path)?;
         if module.items.iter().any(|item| item_name(item).as_deref() == Some(name)) {
@@ -175,7 +175,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Whether a path that starts nowhere in the module starts at another crate. A type parameter, as in
+/// Whether a path whose first part is not in the module starts at another crate. A type parameter, as in
 /// `S::Error`, and `Self` begin with a capital letter; crates do not.
 fn is_crate(name: &str, rest: &[String]) -> bool {
     !rest.is_empty() && name.starts_with(|first: char| first.is_lowercase())

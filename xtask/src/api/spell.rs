@@ -1,4 +1,4 @@
-//! Syntax as one line of text, the same however it was formatted and imported.
+//! Prints syntax as one line of text, independent of its formatting and imports.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
@@ -9,17 +9,17 @@ use syn::{Attribute, Fields, FnArg, Pat, PathSegment, Signature, Visibility};
 use super::names::Names;
 use super::tree::ModulePath;
 
-/// Spells what is written in one module.
+/// Prints the syntax of one module.
 #[derive(Clone, Copy)]
 pub(crate) struct Speller<'a> {
-    /// What names mean.
+    /// Resolves names.
     pub(crate) names: &'a Names<'a>,
-    /// The module it is written in.
+    /// The module.
     pub(crate) module: &'a ModulePath,
 }
 
 impl Speller<'_> {
-    /// A piece of syntax with every path in full.
+    /// Syntax with full paths.
     pub(crate) fn full<T: ToTokens + Clone>(
         &self,
         syntax: &T,
@@ -40,13 +40,13 @@ impl Speller<'_> {
         let parameters = self.full(generics, |full, generics| full.visit_generics_mut(generics));
         let Some(clause) = &generics.where_clause else { return (parameters, String::new()) };
         let mut clause = clause.clone();
-        // Whether the last bound has a comma behind it is formatting.
+        // A comma after the last bound is only formatting.
         clause.predicates = clause.predicates.into_iter().collect::<Punctuated<_, _>>();
         let clause = self.full(&clause, |full, clause| full.visit_where_clause_mut(clause));
         (parameters, format!(" {clause}"))
     }
 
-    /// A signature without its body; `mut` before a parameter is nobody's business.
+    /// A signature without its body; `mut` before a parameter is not part of the API.
     pub(crate) fn signature(&self, signature: &Signature, path: &str) -> String {
         let mut signature = signature.clone();
         signature.inputs = signature.inputs.into_iter().collect();
@@ -90,7 +90,7 @@ impl Speller<'_> {
     }
 }
 
-/// The attributes that change what users can do, each with a space behind it.
+/// The attributes that change what users can do, each followed by a space.
 pub(crate) fn attributes(attributes: &[Attribute]) -> String {
     let matters = |attribute: &&Attribute| {
         let path = attribute.path();
@@ -100,7 +100,7 @@ pub(crate) fn attributes(attributes: &[Attribute]) -> String {
     attributes.iter().filter(matters).map(spelled).collect()
 }
 
-/// Replaces each path by what it leads to.
+/// Replaces each path by its target.
 pub(crate) struct Full<'a> {
     speller: Speller<'a>,
 }
@@ -111,7 +111,7 @@ impl VisitMut for Full<'_> {
         let written: Vec<_> = path.segments.iter().map(|part| part.ident.to_string()).collect();
         let Some(full) = self.speller.names.full(self.speller.module, &written) else { return };
         let Ok(mut full) = syn::parse_str::<syn::Path>(&full) else { return };
-        // What was in angle brackets stays with the last part.
+        // Generic arguments stay with the last part.
         let arguments = path.segments.last().map(|part| part.arguments.clone());
         if let (Some(last), Some(arguments)) = (full.segments.last_mut(), arguments) {
             *last = PathSegment { ident: last.ident.clone(), arguments };
@@ -120,7 +120,7 @@ impl VisitMut for Full<'_> {
     }
 }
 
-/// Tokens as people space them.
+/// Tokens with the usual spaces.
 pub(crate) fn join(tokens: TokenStream) -> String {
     let mut flat = Vec::new();
     flatten(tokens, &mut flat);
@@ -136,14 +136,14 @@ pub(crate) fn join(tokens: TokenStream) -> String {
     text
 }
 
-/// Words, and punctuation as it is written together: `::`, `->`, `'a`.
+/// Words, and punctuation that belongs together: `::`, `->`, `'a`.
 fn flatten(tokens: TokenStream, flat: &mut Vec<String>) {
     let mut joint = String::new();
     for token in tokens {
         match token {
             TokenTree::Punct(punct) => {
                 joint.push(punct.as_char());
-                // `&'a` and `<'a` are joint, but only the quote belongs to what follows.
+                // `&'a` and `<'a` are joint, but only the quote belongs to the name.
                 let pair = matches!(joint.as_str(), "::" | "->" | "=>" | "==" | "..");
                 let half = matches!(joint.as_str(), ":" | "-" | "=" | ".");
                 let more = half && punct.spacing() == proc_macro2::Spacing::Joint;
@@ -162,13 +162,14 @@ fn flatten(tokens: TokenStream, flat: &mut Vec<String>) {
                 flatten(group.stream(), flat);
                 flat.push(close.to_owned());
             }
-            // The quote of a lifetime comes as punctuation of its own before the word.
+            // The quote of a lifetime is a separate punctuation token before the word.
             word => flat.push(std::mem::take(&mut joint) + &word.to_string()),
         }
     }
 }
 
-/// Whether a space stands between two tokens. What a type, a bound or a signature can hold is enough.
+/// Whether a space stands between two tokens. It covers the tokens that a type, a bound or a signature can
+/// have.
 fn needs_space(before: &str, token: &str) -> bool {
     let word = |text: &str| text.chars().last().is_some_and(|c| c.is_alphanumeric() || c == '_');
     match (before, token) {

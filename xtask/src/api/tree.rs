@@ -12,22 +12,22 @@ use crate::syntax;
 /// The path of a module from the root of the crate, which is the empty path.
 pub(crate) type ModulePath = Vec<String>;
 
-/// A module: what it defines and what it brings into scope.
+/// A module: its items, and the names that it brings into scope.
 #[derive(Default)]
 pub(crate) struct Module {
-    /// All items but those for tests, with macros of the crate expanded.
+    /// All items except those for tests, with macros of the crate expanded.
     pub(crate) items: Vec<Item>,
-    /// The modules inside.
+    /// The modules inside it.
     pub(crate) children: BTreeMap<String, Child>,
     /// The names that `use` brings into scope.
     pub(crate) imports: Vec<Import>,
 }
 
-/// How a module is declared in the one around it.
+/// How a module is declared in its parent.
 pub(crate) struct Child {
     /// Whether it is `pub`.
     pub(crate) public: bool,
-    /// The attributes that matter to users, as they are spelled.
+    /// The attributes that matter to users, as text.
     pub(crate) marks: String,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Parses a crate, given its files by their paths below `src`.
+    /// Parses a crate, from its files by their paths below `src`.
     pub(crate) fn new(files: &BTreeMap<String, String>) -> Result<Tree, Failure> {
         let mut loading = Loading { files, macros: Macros::default(), parsed: BTreeMap::new() };
         let root = loading.parse("lib.rs")?;
@@ -75,7 +75,7 @@ impl Loading<'_> {
         Ok(syntax::parse(path, text)?.items)
     }
 
-    /// Adds a module and those inside it, from this file or from files of their own.
+    /// Adds a module and those inside it, from this file or from their own files.
     fn add(&mut self, path: ModulePath, items: Vec<Item>) -> Result<(), Failure> {
         let mut items = items;
         items.retain(|item| !syntax::is_test_only(syntax::attributes(item)));
@@ -125,7 +125,7 @@ impl Module {
     }
 }
 
-/// The names that a `use` brings into scope, each with the path it is for.
+/// The names that a `use` brings into scope, each with its path.
 fn imported(tree: &UseTree) -> Vec<(String, Vec<String>)> {
     match tree {
         UseTree::Path(path) => {

@@ -1,10 +1,10 @@
-//! A holder that dies, and one that is cut off: `docs/expiry.svg`.
+//! A holder that dies, and one that is cut off from the engine: `docs/expiry.svg`.
 
 use super::svg::{Anchor, Svg};
 use crate::failure::Failure;
 
 const END: i32 = 870;
-/// A ttl is 240 wide: a renewal at each third of it, and the end of the hold a ttl after the last.
+/// A ttl is 240 wide, with a renewal at each third of it. The hold ends a ttl after the last renewal.
 const RENEWALS: [i32; 3] = [210, 290, 370];
 
 pub(super) fn draw() -> Result<String, Failure> {

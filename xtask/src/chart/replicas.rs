@@ -1,4 +1,4 @@
-//! Several replicas, one lock, and what it protects: `docs/replicas.svg`.
+//! Several replicas, one lock, and the database that it protects: `docs/replicas.svg`.
 
 use super::svg::{Anchor, Svg};
 use crate::failure::Failure;

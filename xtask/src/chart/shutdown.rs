@@ -1,4 +1,4 @@
-//! A worker that is told to end, and the one that takes over: `docs/shutdown.svg`.
+//! A worker that is told to stop, and the one that takes over: `docs/shutdown.svg`.
 
 use super::svg::{Anchor, Svg};
 use crate::failure::Failure;

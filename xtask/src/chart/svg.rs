@@ -1,11 +1,11 @@
-//! What pictures are made of. Whoever shows one says whether the page is light or dark.
+//! The elements of pictures. The page that shows a picture chooses between light and dark.
 
 use std::fmt::Write;
 
 /// A picture that is being drawn.
 pub(super) struct Svg(String);
 
-/// On which side of its point a text stands.
+/// The side of its point on which a text stands.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -13,7 +13,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// The left end of what happens in time, and how wide a lane's label is.
+/// The left end of the time line, and the width of a lane's label.
 const LANE: i32 = 130;
 /// Half the height of a bar.
 const HALF_BAR: i32 = 15;
@@ -90,26 +90,26 @@ text {{ fill: #f0f6fc }}
         let _ = writeln!(self.0, r#"<path class="road" d="{path}" marker-end="url(#tip)"/>"#);
     }
 
-    /// Someone to whom things happen in time, from left to right.
+    /// A lane: one participant, with its events from left to right.
     pub(super) fn lane(&mut self, y: i32, to: i32, who: &str) {
         let _ = writeln!(self.0, r#"<path class="axis" d="M{LANE} {y} H{to}"/>"#);
         self.text("strong", (LANE - 14, y + 5), Anchor::End, who);
     }
 
-    /// What lasts for a while in a lane.
+    /// A period of time in a lane.
     pub(super) fn bar(&mut self, class: &str, y: i32, (from, to): (i32, i32), words: &str) {
         let class = format!("state {class}");
         self.rect(class.trim_end(), (from, y - HALF_BAR), (to - from, 2 * HALF_BAR), 5);
         self.text("action", ((from + to) / 2, y + 5), Anchor::Middle, words);
     }
 
-    /// From one lane to another, at one moment.
+    /// An arrow from one lane to another, at one moment.
     pub(super) fn pass(&mut self, x: i32, from: i32, to: i32) {
         let gap = if to > from { HALF_BAR } else { -HALF_BAR };
         self.arrow(&format!("M{x} {} V{}", from + gap, to - gap - gap.signum() * 6));
     }
 
-    /// A moment at which something happens to everyone.
+    /// A moment that affects all lanes.
     pub(super) fn moment(&mut self, x: i32, (from, to): (i32, i32), words: &str) {
         let _ = writeln!(self.0, r#"<path class="moment" d="M{x} {from} V{to}"/>"#);
         self.text("strong", (x, from - 8), Anchor::Middle, words);

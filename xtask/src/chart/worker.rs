@@ -1,8 +1,8 @@
 //! The picture of the worker's states: `docs/worker.svg`.
 //!
-//! It is drawn from the library's own table, whose file is compiled in here: a transition that is not
-//! in the table cannot be drawn, and one that has no place in the picture is an error. Only where
-//! things stand is written by hand.
+//! It is drawn from the library's own table, whose file is compiled in here: a transition that is not in the
+//! table cannot be drawn, and a transition without a place in the picture is an error. Only the positions are
+//! written by hand.
 
 #[allow(dead_code, unreachable_pub, reason = "the library's file, of which a part is needed")]
 #[path = "../../../crates/tenure/src/api/primitives/worker/machine.rs"]
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 /// The size of the picture, and half the size of a state.
 const SIZE: (i32, i32) = (1060, 570);
 const HALF: (i32, i32) = (75, 30);
-/// From one line of text to the next.
+/// The distance between two lines of text.
 const LINE: i32 = 17;
 
 /// The middle of a state.
@@ -32,13 +32,13 @@ const fn place(state: State) -> (i32, i32) {
     }
 }
 
-/// How an arrow goes, and where the first line of its text begins or ends.
+/// The path of an arrow, and where the first line of its text begins or ends.
 struct Road {
     from: State,
     to: State,
     path: &'static str,
     text: (i32, i32),
-    /// The text stands before this point and not after it.
+    /// The text ends at this point instead of beginning there.
     before: bool,
 }
 
@@ -62,18 +62,18 @@ const ROADS: [Road; 13] = [
     road(State::Releasing, State::Idle, "M355 506 C190 500 104 340 104 116", (180, 350), false),
 ];
 
-/// What the table says about going from one state to another.
+/// The transitions from one state to another in the table.
 #[derive(Debug, PartialEq, Eq)]
 struct Arrow {
     from: State,
     to: State,
-    /// For each event what is done then.
+    /// The action of each event.
     on: Vec<(Event, Option<Action>)>,
-    /// Only if it was told to stop.
+    /// Only if the worker was told to stop.
     told: bool,
 }
 
-/// Every arrow of the table. What only notes that it was told to stop goes nowhere.
+/// Every arrow of the table. A transition that only records an order to stop has no arrow.
 fn arrows() -> Vec<Arrow> {
     let mut arrows: Vec<Arrow> = Vec::new();
     for machine in Machine::ALL {
@@ -94,7 +94,7 @@ fn arrows() -> Vec<Arrow> {
     arrows
 }
 
-/// The lines of an arrow's text: events that lead to the same action stand together.
+/// The lines of an arrow's text: events with the same action share a line.
 fn lines(arrow: &Arrow) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     for same in arrow.on.chunk_by(|(_, one), (_, other)| one == other) {

@@ -1,25 +1,25 @@
-//! Which tests notice what is broken, as arguments of `cargo test --workspace`.
+//! The tests that notice a mutant, as arguments of `cargo test --workspace`.
 
 /// The simulation notices most things.
 pub(super) const SIMULATION: &[&str] = &["--test", "simulation"];
-/// The conformance suite notices what is a promise about one call.
+/// The conformance suite notices violations of the contract of a single call.
 pub(super) const CONFORMANCE: &[&str] =
     &["--test", "conformance", "memory::memory_conforms_on_virtual_time"];
-/// What happens between two steps.
+/// For changes between two steps.
 pub(super) const RACES: &[&str] = &["--test", "api", "races::"];
-/// One claim as its own process sees it.
+/// For one claim as its own process sees it.
 pub(super) const CLAIM_STATES: &[&str] = &["--lib", "claim_state::"];
-/// Whoever listens.
+/// For logs, spans and metrics.
 pub(super) const LISTENERS: &[&str] = &["--test", "listeners", "a_listener_that_blocks"];
-/// When the watchdog looks at what.
+/// For the times at which the watchdog looks.
 pub(super) const TIMERS: &[&str] = &["--lib", "claim_table::"];
-/// Pushes of a Redis, without one.
+/// For the pushes of a Redis, without a server.
 pub(super) const PUSHES: &[&str] = &["--lib", "redis::turns::"];
-/// Several runtimes that share a connection.
+/// For several runtimes that share a connection.
 pub(super) const RUNTIMES: &[&str] = &["--test", "engines", "runtimes::"];
-/// Outages on virtual time.
+/// For outages, on virtual time.
 pub(super) const OUTAGES: &[&str] = &["--test", "outage", "seeds"];
-/// This process's own line.
+/// For this process's own line.
 pub(super) const OWN_LINE: &[&str] =
     &["--test", "api", "--", "no_business_of_the_engine", "nobody_takes_passes_on"];
 

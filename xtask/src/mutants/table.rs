@@ -1,4 +1,4 @@
-//! The ways in which the code is broken on purpose, each of which a test must notice.
+//! The mutants: ways to break the code, each of which a test must notice.
 
 use super::noticing::{
     CLAIM_STATES, CONFORMANCE, FUNCTIONS, GROUPS, GUARDS, LISTENERS, OUTAGES, OWN_LINE, PUSHES,
@@ -7,29 +7,29 @@ use super::noticing::{
 
 /// One way to break the code.
 pub(super) struct Mutation {
-    /// What it breaks, in the words of the invariants.
+    /// The broken promise, in the words of the invariants.
     pub(super) breaks: &'static str,
-    /// The file, from the root.
+    /// The file, relative to the root.
     pub(super) file: &'static str,
-    /// A piece of text that occurs exactly once in it.
+    /// A text that occurs exactly once in the file.
     pub(super) find: &'static str,
-    /// What stands there instead.
+    /// Its replacement.
     pub(super) replace: &'static str,
-    /// Which tests must fail, as arguments of `cargo test --workspace`.
+    /// The tests that must fail, as arguments of `cargo test --workspace`.
     pub(super) tests: &'static [&'static str],
 }
 
 /// Ways to break the core and the engines, each of which a test must notice.
 pub(super) const MUTATIONS: &[Mutation] = &[
     Mutation {
-        breaks: "whoever would go on alone does not stand in this process's own line",
+        breaks: "a claim with `local` does not wait in this process's own line",
         file: "crates/tenure/src/core/acquire/first_attempt.rs",
         find: "if live.outage() == OnOutage::Local {",
         replace: "if live.outage() == OnOutage::Closed {",
         tests: OUTAGES,
     },
     Mutation {
-        breaks: "whoever goes on alone leaves its place in this process's own line",
+        breaks: "a hold without the engine has no place in this process's own line",
         file: "crates/tenure/src/core/acquire/fall_back.rs",
         find: "live.keep_local_place(place);",
         replace: "drop(place);",
@@ -43,7 +43,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: OUTAGES,
     },
     Mutation {
-        breaks: "an engine that is back stays out of reach",
+        breaks: "an engine that is back still counts as unreachable",
         file: "crates/tenure/src/core/reach.rs",
         find: "let over = known.down.remove(&shard).is_some() && known.down.is_empty();",
         replace: "let over = shard == u32::MAX && known.down.is_empty();",
@@ -71,28 +71,28 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: SIMULATION,
     },
     Mutation {
-        breaks: "the thread that renews waits for whoever listens",
+        breaks: "the renewing thread waits for the subscriber",
         file: "crates/tenure/src/observe/queue.rs",
         find: "self.unsaid.load(SeqCst) > 0 || OWN.with_borrow(Option::is_some)",
         replace: "self.unsaid.load(SeqCst) > 0 && OWN.with_borrow(Option::is_some)",
         tests: LISTENERS,
     },
     Mutation {
-        breaks: "each look of the watchdog is at all that there is",
+        breaks: "the watchdog looks at every claim each time",
         file: "crates/tenure/src/core/claim_table/shard.rs",
         find: "&& first.key().0 <= now",
         replace: "&& (first.key().0 <= now || first.key().0 > now)",
         tests: TIMERS,
     },
     Mutation {
-        breaks: "holds that are to be checked are not looked at",
+        breaks: "holds that are due are not checked",
         file: "crates/tenure/src/core/claim_table.rs",
         find: "self.tell(live, |state, _| state.renew_now());",
         replace: "drop(live.with(|state, _| state.renew_now()));",
         tests: TIMERS,
     },
     Mutation {
-        breaks: "whoever comes to the front of a line in this process does not look",
+        breaks: "a claim that becomes the first of this process in a line does not look",
         file: "crates/tenure/src/core/claim_table/shard.rs",
         find: "&& front.timer.due() != Moment::FAR",
         replace: "&& front.timer.due() == Moment::ORIGIN",
@@ -106,7 +106,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: PUSHES,
     },
     Mutation {
-        breaks: "a turn from before its claim was sent is believed",
+        breaks: "a turn from before its claim was sent is accepted",
         file: "crates/tenure/src/engines/redis/places.rs",
         find: "early.heard >= base",
         replace: "early.heard >= Moment::ORIGIN",
@@ -127,14 +127,14 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: SIMULATION,
     },
     Mutation {
-        breaks: "a turn is believed however old it is",
+        breaks: "a turn is accepted however old it is",
         file: "crates/tenure/src/core/acquire.rs",
         find: "if now <= grant.start_by {",
         replace: "if now <= grant.start_by || grant.first_life {",
         tests: SIMULATION,
     },
     Mutation {
-        breaks: "a turn from before the last contact is believed",
+        breaks: "a turn from before the last contact is accepted",
         file: "crates/tenure/src/core/claim_state/phase.rs",
         find: "if grant.fence <= floor)",
         replace: "if grant.fence < crate::Fence::default() && grant.fence <= floor)",
@@ -162,35 +162,35 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: SIMULATION,
     },
     Mutation {
-        breaks: "nobody who waits looks again",
+        breaks: "no waiting claim looks again",
         file: "crates/tenure/src/core/claim_state/phase.rs",
         find: "if !self.in_flight =>",
         replace: "if self.in_flight && !self.in_flight =>",
         tests: SIMULATION,
     },
     Mutation {
-        breaks: "an answer that is heard late undoes when to look",
+        breaks: "a late answer changes when to look",
         file: "crates/tenure/src/core/claim_state/phase.rs",
         find: "place.look_again = place.look_again.min(self.hint);",
         replace: "",
         tests: CLAIM_STATES,
     },
     Mutation {
-        breaks: "whoever is told is not woken",
+        breaks: "a notified claim is not woken",
         file: "crates/tenure/src/core/claim_table.rs",
         find: "if let Some(waker) = waker {\n            system::wake(waker);",
         replace: "if let Some(waker) = waker {\n            drop(waker);",
         tests: SIMULATION,
     },
     Mutation {
-        breaks: "whoever waits is not known",
+        breaks: "waiting claims are not recorded",
         file: "crates/tenure/src/core/live_claim.rs",
         find: "let before = shared.waker.replace(cx.waker().clone());",
         replace: "let before = { let _ = &cx; shared.waker.take() };",
         tests: SIMULATION,
     },
     Mutation {
-        breaks: "an ask that is dropped stays in line",
+        breaks: "a dropped request stays in line",
         file: "crates/tenure/src/core/claim_state/leaving.rs",
         find: "Phase::Asking(_) => Leaving::new(None),",
         replace: "Phase::Asking(_) => return effects,",
@@ -204,14 +204,14 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: RULE,
     },
     Mutation {
-        breaks: "a server takes a turn back that another one has told of",
+        breaks: "a server takes back a turn that another server has reported",
         file: "crates/tenure/src/ledger.rs",
         find: "let is_new = is_own && matches!",
         replace: "let is_new = matches!",
         tests: RULE,
     },
     Mutation {
-        breaks: "a newcomer passes the line",
+        breaks: "a newcomer jumps the line",
         file: "crates/tenure/src/ledger.rs",
         find: "let comes_next = fits && self.storage.head()?.is_none();",
         replace: "let comes_next = fits;",
@@ -295,7 +295,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: GROUPS,
     },
     Mutation {
-        breaks: "a claim that falls out of its group loses its place",
+        breaks: "a claim that is sent again after its group loses its place",
         file: "crates/tenure/src/engines/redis/lua/group.lua",
         find: "answers[at] = 1 - fence",
         replace: "answers[at] = 0",
@@ -316,7 +316,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: GROUPS,
     },
     Mutation {
-        breaks: "a command that fails stops its group after half of it was done",
+        breaks: "a command that fails stops its group half-way",
         file: "crates/tenure/src/engines/redis/lua/group.lua",
         find: "local last = pcall('HINCRBY'",
         replace: "local last = redis.call('HINCRBY'",
@@ -365,14 +365,14 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: GUARDS,
     },
     Mutation {
-        breaks: "a hold that is to end can be guarded again by every transaction that began before",
+        breaks: "a hold that is about to end can be guarded again by every transaction that began before",
         file: "crates/tenure/src/engines/postgres/sql/guard.sql",
         find: "h.fence = p_fence FOR SHARE;",
         replace: "h.fence = p_fence;",
         tests: GUARDS,
     },
     Mutation {
-        breaks: "a hold that is to end and is guarded is not marked",
+        breaks: "a guarded hold that is about to end is not marked",
         file: "crates/tenure/src/engines/postgres/sql/line.sql",
         find: "UPDATE tenure.hold h SET ended = true",
         replace: "UPDATE tenure.hold h SET ended = false",
@@ -400,7 +400,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: FUNCTIONS,
     },
     Mutation {
-        breaks: "on Postgres a place is taken by whoever comes last",
+        breaks: "on Postgres the last newcomer gets the place",
         file: "crates/tenure/src/engines/postgres/sql/line.sql",
         find: "c.state = 0 ORDER BY c.ticket, c.id LIMIT 1;\n    EXIT WHEN NOT FOUND;",
         replace: "c.state = 0 ORDER BY c.ticket DESC, c.id LIMIT 1;\n    EXIT WHEN NOT FOUND;",
@@ -421,14 +421,14 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: &["--test", "engines", "redis_faults::states::s66_"],
     },
     Mutation {
-        breaks: "nobody looks again when the connection that brings turns was lost",
+        breaks: "no claim looks again when the connection that brings turns was lost",
         file: "crates/tenure/src/engines/redis/connection.rs",
         find: "self.shared.waiting.look_again_in(0);",
         replace: "",
         tests: &["--test", "engines", "redis_faults::waiting::s19_"],
     },
     Mutation {
-        breaks: "after a turn that nobody takes only the next in line looks, and the last",
+        breaks: "after a turn that nobody takes, only the next in line and the last look",
         file: "crates/tenure/src/ledger/notices.rs",
         find: "if !known && (place < LOOKERS || place == last) {",
         replace: "if !known && place == last {",
@@ -442,21 +442,21 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: SCRIPTS,
     },
     Mutation {
-        breaks: "one that is told to look does not, because another of its process stands before it",
+        breaks: "a claim that is told to look does not, because another of its process stands before it",
         file: "crates/tenure/src/core/claim_state/phase.rs",
         find: "let look = if foremost { place.look_again } else { *hint };",
         replace: "let look = if foremost { place.look_again } else { *contact_at };",
         tests: CLAIM_STATES,
     },
     Mutation {
-        breaks: "a renewal counts at a server that is not the primary any more",
+        breaks: "a renewal counts at a server that is no longer the primary",
         file: "crates/tenure/src/engines/redis/claims.rs",
         find: "Some((connection, reply)) => self.doubt(&connection, reply).await,",
         replace: "Some(_) => None,",
         tests: &["--test", "engines", "s84_a_holder_that_cannot_hear_the_sentinels"],
     },
     Mutation {
-        breaks: "nobody hears from the sentinels that another server takes over",
+        breaks: "the sentinels' news of a new primary is ignored",
         file: "crates/tenure/src/engines/redis/connection/task.rs",
         find: "let watch = greeting.primary.and_then(|primary| self.watch(primary));",
         replace: "let watch: Option<Watch> = None;",
@@ -470,7 +470,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: &["--test", "engines", "s111_the_next_is_served_at_once"],
     },
     Mutation {
-        breaks: "what is known of a once is not on the disk before anyone acts on it",
+        breaks: "the record of a once is not on the disk before anyone acts on it",
         file: "crates/tenure/src/engines/file/store.rs",
         find: "self.journal.sync_data().map_err(|error| unsynced(&error))?;",
         replace: "",

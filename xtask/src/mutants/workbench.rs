@@ -1,4 +1,4 @@
-//! The copy of the workspace that is broken and mended.
+//! The copy of the workspace to which mutants are applied.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,11 @@ use super::{Effort, Verdict, mutated};
 use crate::failure::Failure;
 use crate::workspace;
 
-/// Where the files are below the root of the copy. Cargo takes a crate for the same if its path from the
-/// root is the same, and then what was broken here would be found fresh there: both share a target
-/// folder, so that nothing but the crates themselves is built a second time.
+/// The folder of the files below the root of the copy. Both workspaces share a target folder, so that only the
+/// crates themselves are built again. Cargo identifies a crate by its path relative to the root: with the same
+/// path, the mutated crate would count as fresh in the real workspace.
 const TREE: &str = "broken";
-/// What all members are built with, so that what they depend on is there already.
+/// The settings that all members are built with, so that their dependencies are already built.
 const ALL: [&str; 3] = ["--workspace", "--all-features", "--locked"];
 
 pub(super) struct Workbench {
@@ -22,7 +22,7 @@ pub(super) struct Workbench {
 }
 
 impl Workbench {
-    /// Makes the copy, or makes it anew where the sources have changed.
+    /// Makes the copy, or updates it where the sources have changed.
     pub(super) fn new() -> Result<Workbench, Failure> {
         let bench = Workbench { root: workspace::scratch().join("mutants") };
         let (from, paths) = (workspace::root(), workspace::paths(&workspace::root())?);
@@ -47,7 +47,7 @@ impl Workbench {
         Ok(bench)
     }
 
-    /// Writes a file, but leaves one that is the same alone: cargo builds again what is newer.
+    /// Writes a file, but leaves an identical one alone: cargo rebuilds files that are newer.
     fn write(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
         let to = self.root.join(path);
         if fs::read(&to).is_ok_and(|old| old == content) {
@@ -67,7 +67,7 @@ impl Workbench {
             Err(why) => return Ok(Verdict::Unfit(why.to_string())),
         };
         self.write(&path, broken.as_bytes())?;
-        // One that does not compile would look like one that was caught.
+        // A mutant that does not compile would look like one that was noticed.
         let verdict = match self.build(mutation.tests) {
             Ok(()) => self.test(mutation.tests, effort),
             Err(why) => Ok(Verdict::Unfit(why.to_string())),
@@ -76,8 +76,8 @@ impl Workbench {
         verdict
     }
 
-    /// Which entries do not fit or do not compile, and why. All are tried at once, which costs hardly
-    /// more than one; only if that fails each is tried alone.
+    /// Which mutants do not apply or do not compile, and why. All are tried together, which costs hardly more
+    /// than one; only if that fails is each tried alone.
     pub(super) fn compile_all(&self, all: &[Mutation]) -> Result<Vec<String>, Failure> {
         if self.compile(all)?.is_ok() {
             return Ok(Vec::new());
@@ -91,7 +91,7 @@ impl Workbench {
         Ok(rotten)
     }
 
-    /// Compiles these mutations together; the error says what is wrong with them.
+    /// Compiles these mutants together; the error says what is wrong with them.
     fn compile(&self, mutations: &[Mutation]) -> Result<Result<(), String>, Failure> {
         let mut whole = BTreeMap::new();
         for mutation in mutations {
@@ -149,9 +149,9 @@ impl Workbench {
     /// In the copy, with the target folder of the workspace.
     fn prepare(&self, command: &mut Command) {
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", workspace::scratch());
-        // They are not in the copy.
+        // These files are not in the copy.
         command.env("TENURE_SERVERS", workspace::scratch().join("servers"));
-        // Which seeds are tried must not depend on who runs it.
+        // The environment must not change which seeds are tried.
         command.env_remove("TENURE_FIRST_SEED").env_remove("TENURE_SLOW");
     }
 }
@@ -160,13 +160,13 @@ fn in_tree(path: &str) -> String {
     format!("{TREE}/{path}")
 }
 
-/// The manifest of the workspace with its members one folder down.
+/// The manifest of the workspace, with its members one folder deeper.
 fn moved(manifest: &str) -> String {
     let members = ["\"crates/", "\"bench\"", "\"xtask\"", "\"fuzz\""];
     let moved = members.iter().fold(manifest.to_owned(), |text, member| {
         text.replace(member, &format!("\"{TREE}/{}", &member[1..]))
     });
-    // What is built for one short run is built in a third of the time.
+    // A build for a single short run takes a third of the time with these settings.
     format!("{moved}\n[profile.dev.package.tenure]\nopt-level = 0\ndebug = false\n")
 }
 

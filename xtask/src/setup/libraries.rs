@@ -1,9 +1,9 @@
-//! Packages of other languages: the libraries that people talk to nodes with, and a second node, so that what
-//! their users do with the relay is tried in every run; and what checks the clients and the dashboard.
+//! Packages of other languages: libraries that talk to Ethereum nodes and a second node, so that every run
+//! tests the relay with them; and the tools that check the clients and the dashboard.
 //!
-//! Each has a list of packages with their hashes, and is installed again when that list changes. The first are
-//! beside the servers, where `crates/tenure-testkit/src/servers/libraries.rs` looks for them. What JavaScript
-//! imports must be in a folder above the importing file: those of the clients are beside their lists.
+//! Each has a list of packages with their hashes, and is installed again when that list changes. The libraries
+//! are beside the servers, where `crates/tenure-testkit/src/servers/libraries.rs` looks for them. JavaScript
+//! imports packages from a folder above the importing file, so those of the clients are beside their lists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use crate::workspace;
 
 /// The packages of one language.
 struct Language {
-    /// The folder that they are in, below that of the servers.
+    /// Their folder, below that of the servers.
     folder: &'static str,
-    /// Where the list is.
+    /// The path of the list.
     lists: &'static str,
-    /// What says which they are; copied there, so that a change is noticed.
+    /// The file that names the packages; it is copied there, so that a change is noticed.
     list: &'static str,
-    /// What else is needed to install them.
+    /// Further files that the installation needs.
     more: &'static [&'static str],
     install: fn(&Path) -> Result<(), Failure>,
-    /// What to do if they cannot be installed.
+    /// The advice if they cannot be installed.
     next: &'static str,
 }
 
@@ -64,7 +64,8 @@ pub(crate) const TOOLS: &str = "tools";
 /// Folders with a `package-lock.json` whose packages are installed beside it.
 const BESIDE: &[&str] = &["clients/node", "crates/tenure-server/ui-tests"];
 
-/// Installs what is missing, or not as it is listed; side by side, since most of it is waiting.
+/// Installs packages that are missing or differ from the list; concurrently, because most of the time is
+/// waiting.
 pub(super) fn run() -> Result<(), Failure> {
     std::thread::scope(|scope| {
         let mut running: Vec<_> =
@@ -86,7 +87,7 @@ fn bring_up_to_date(language: &Language) -> Result<(), Failure> {
     install(language, &lists, &folder).map_err(|failure| failure.next(language.next))
 }
 
-/// `npm` empties the folder first, and the copy of the list is written last: what has one is whole.
+/// `npm` empties the folder first, and the copy of the list is written last: a folder that has one is complete.
 fn install_beside(folder: &str) -> Result<(), Failure> {
     let folder = workspace::root().join(folder);
     let copy = folder.join("node_modules/installed-packages.json");
@@ -100,7 +101,7 @@ fn install_beside(folder: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot write {}: {error}", copy.display())))
 }
 
-/// Beside its place, so that it moves there in one step: what is there is whole.
+/// Beside its final place, so that it moves there in one step and is never incomplete.
 fn install(language: &Language, lists: &Path, folder: &Path) -> Result<(), Failure> {
     let mut scratch = folder.as_os_str().to_owned();
     scratch.push(format!(".part-{}", std::process::id()));
@@ -130,7 +131,7 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(file).map_err(|error| Failure::new(format!("cannot read {}: {error}", file.display())))
 }
 
-/// Nothing in the packages is run.
+/// No code of the packages is run.
 fn with_npm(folder: &Path) -> Result<(), Failure> {
     let mut npm = Command::new("npm");
     npm.args(["ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"]);

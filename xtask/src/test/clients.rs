@@ -1,4 +1,5 @@
-//! The clients in other languages, the dashboard, and what is in `contrib`, with the command that was built for the tests.
+//! Tests the clients in other languages, the dashboard and `contrib`, with the command that was built for the
+//! tests.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -11,18 +12,19 @@ use super::programs::{self, lock};
 use crate::failure::Failure;
 use crate::{setup, workspace};
 
-/// How long the tests of one client may take: several times what they do.
+/// The time limit for the tests of one client: several times what they need.
 const LIMIT: Duration = Duration::from_secs(600);
-/// How many run at a time. They wait for servers and processes most of the time, but renew holds that last for a second.
+/// How many run concurrently. They mostly wait for servers and processes, but also renew holds that last for a
+/// second.
 const AT_A_TIME: usize = 2;
-/// How much is shown of tests that failed.
+/// How much output of failed tests is shown.
 const LONGEST_REPORT: usize = 8_192;
 
-/// Tests of one client: what they are called, the folder they run in, and the command.
+/// Tests of one client: their name, the folder that they run in, and the command.
 struct Client {
     name: &'static str,
     folder: &'static str,
-    /// What Python finds besides its own packages: nothing that the client must do without.
+    /// Where Python finds packages in addition to its own: never packages that the client must not depend on.
     python: fn() -> PathBuf,
     command: &'static [&'static str],
 }
@@ -82,19 +84,19 @@ fn sources() -> PathBuf {
     PathBuf::from("src")
 }
 
-/// Where the set-up has put mypy, hatchling and schemathesis.
+/// Where the setup has installed mypy, hatchling and schemathesis.
 fn tools() -> PathBuf {
     setup::folder().join(setup::TOOLS)
 }
 
-/// Runs all of them, and says which failed.
+/// Runs all of them, and reports which failed.
 pub(super) fn run() -> Result<(), Failure> {
     programs::build()?;
     let (left, failed) = (Mutex::new(CLIENTS.iter()), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
-                // Not in the head of the loop, where the lock would be held during its body.
+                // Not in the loop header, where the lock would be held during the body.
                 let next = || lock(&left).next();
                 while let Some(client) = next() {
                     if let Err(failure) = client.test() {

@@ -1,6 +1,7 @@
-//! The test programs, several at a time.
+//! Runs the test programs, several at a time.
 //!
-//! Most tests wait for servers and processes most of the time: one program alone leaves half of the machine idle.
+//! Most tests wait for servers and processes most of the time: a single program leaves half of the machine
+//! idle.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -12,27 +13,28 @@ use std::time::{Duration, Instant};
 use crate::failure::Failure;
 use crate::workspace;
 
-/// What every call of cargo says, so that it finds everything built.
+/// The arguments of every call of cargo, so that nothing is built again.
 const BUILD: [&str; 4] = ["test", "--workspace", "--all-features", "--locked"];
-/// This one plays hundreds of cases at once, by real time: it needs the machine for itself, and comes first.
+/// This program runs hundreds of cases at once, in real time: it needs the machine for itself, and runs first.
 const ALONE: &str = "conformance";
-/// The programs that take longest. They start first, so that none of them is left over at the end.
+/// The programs that take longest. They start first, so that none of them is the last one running.
 const LONGEST: [&str; 5] = ["engines", "command", "outage", "server_torture", "relay"];
-/// How long one may take: several times what the longest takes. One that hangs is ended and says where.
+/// The time limit of a program: several times what the longest takes. A program that hangs is ended, and its
+/// running tests are shown.
 const LIMIT: Duration = Duration::from_secs(1_200);
-/// How much is shown of a program that failed. Whoever runs this may read nothing before it has ended,
-/// and a pipe takes 64 KiB.
+/// How much output of a failed program is shown. The caller may read nothing before this process has ended, and
+/// a pipe holds 64 KiB.
 const LONGEST_REPORT: usize = 16_384;
-/// How many run at a time.
+/// How many programs run at a time.
 const PROGRAMS: usize = 2;
 
-/// One call of cargo: what it is called, and what it runs.
+/// One call of cargo: its name, and its arguments.
 struct Job {
     name: String,
     args: Vec<String>,
 }
 
-/// Builds all test programs, and with them the commands that they run.
+/// Builds all test programs and the commands that they run.
 pub(super) fn build() -> Result<(), Failure> {
     workspace::run(workspace::cargo(BUILD).arg("--no-run"))
 }
@@ -59,7 +61,7 @@ pub(super) fn run(with: &[(&str, &str)]) -> Result<(), Failure> {
     thread::scope(|scope| {
         for _ in 0..PROGRAMS {
             scope.spawn(|| {
-                // Not in the head of the loop, where the lock would be held during its body.
+                // Not in the loop header, where the lock would be held during the body.
                 let next = || lock(&others).pop_front();
                 while let Some(job) = next() {
                     run(job);
@@ -82,7 +84,7 @@ fn jobs<'a>(manifests: impl Iterator<Item = &'a str>) -> VecDeque<Job> {
         let rank = LONGEST.iter().position(|longest| longest == name);
         (*name != ALONE, rank.unwrap_or(LONGEST.len()), *name)
     });
-    // One call runs all programs of the same name.
+    // One call runs all programs with the same name.
     programs.dedup();
     let job = |name: &str, args: &[&str]| Job {
         name: name.to_owned(),
@@ -95,7 +97,7 @@ fn jobs<'a>(manifests: impl Iterator<Item = &'a str>) -> VecDeque<Job> {
 }
 
 impl Job {
-    /// Runs it to its end. What it prints goes to a file; what failed is shown.
+    /// Runs the call to its end. The output goes to a file; failures are shown.
     fn run(&self, logs: &Path, with: &[(&str, &str)]) -> Result<(), Failure> {
         let began = Instant::now();
         let log = logs.join(format!("{}.log", self.name));
@@ -126,13 +128,13 @@ impl Job {
     }
 }
 
-/// How many tests passed, of all the programs that one call of cargo ran.
+/// The number of tests that passed in all programs of one call of cargo.
 fn passed(printed: &str) -> u64 {
     let results = printed.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
     results.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// What a program says of the tests that failed, or the end of what it printed.
+/// What a program printed about failed tests, or the end of its output.
 fn what_failed(printed: &str) -> &str {
     let from = printed.find("\nfailures:\n").unwrap_or_default();
     let from = from.max(printed.len().saturating_sub(LONGEST_REPORT));
@@ -140,7 +142,7 @@ fn what_failed(printed: &str) -> &str {
     from.map_or("", |from| &printed[from..])
 }
 
-/// The tests that had been running for long and had not ended when this was printed.
+/// The tests that had been running for a long time and had not ended when this was printed.
 fn hanging(printed: &str) -> Vec<&str> {
     let names = |sign: &'static str| {
         let lines =
@@ -151,7 +153,7 @@ fn hanging(printed: &str) -> Vec<&str> {
     names(" has been running").filter(|name| !ended.contains(name)).collect()
 }
 
-/// How many tests of a program run at a time.
+/// How many tests of a program run concurrently.
 fn threads() -> usize {
     2 * thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,4 +1,4 @@
-//! What docs must say: whoever drops a future must know what is left of it.
+//! Checks that the docs of public futures say what dropping them does.
 
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ReturnType, Signature, Type, TypeParamBound, Visibility};
@@ -6,7 +6,7 @@ use syn::{Attribute, Item, ReturnType, Signature, Type, TypeParamBound, Visibili
 use super::Finding;
 use crate::syntax;
 
-/// The heading that a public function which returns a future must have.
+/// The required heading of a public function that returns a future.
 const HEADING: &str = "# Cancel safety";
 
 /// Finds the public functions of a file that return a future and do not say what dropping it does.

@@ -1,4 +1,4 @@
-//! Who imports whom: every path of the library that leads into another of its modules.
+//! Checks imports: every path of the library that leads into another of its modules.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,14 +10,14 @@ use syn::{Item, UseTree};
 use super::{Finding, Folder, LIBRARY};
 use crate::syntax;
 
-/// What `lib.rs` declares: its modules, and the path of each name that it re-exports.
+/// The contents of `lib.rs`: its modules, and the path of each name that it re-exports.
 pub(crate) struct Root {
     modules: HashSet<String>,
     re_exports: HashMap<String, Vec<String>>,
 }
 
 impl Root {
-    /// Reads a `lib.rs`.
+    /// Parses a `lib.rs`.
     pub(crate) fn new(file: &syn::File) -> Root {
         let mut root = Root { modules: HashSet::new(), re_exports: HashMap::new() };
         for item in &file.items {
@@ -40,11 +40,12 @@ impl Root {
         root
     }
 
-    /// Where a path from the root leads: a name that the root re-exports is looked up where it comes from.
+    /// The module that a path from the root leads to; a re-exported name leads to its origin.
     fn resolve(&self, path: Vec<String>) -> Vec<String> {
         match path.first() {
             Some(first) if !self.modules.contains(first) => {
-                // What is neither a module nor from one is defined in lib.rs, where nothing should be.
+                // A name that is neither a module nor re-exported is defined in lib.rs itself, where nothing
+                // should be.
                 self.re_exports.get(first).cloned().unwrap_or_else(|| vec!["lib".to_owned()])
             }
             _ => path,
@@ -53,13 +54,13 @@ impl Root {
 }
 
 impl Folder {
-    /// On which of its layers a module stands.
+    /// The layer of a module.
     fn layer(&self, module: &str) -> Option<usize> {
         self.layers.iter().position(|layer| layer.contains(&module))
     }
 }
 
-/// Finds the imports of one file of the library that do not lead down.
+/// Finds the imports in a file of the library that do not lead to a lower layer.
 pub(crate) fn check(path: &str, file: &syn::File, root: &Root, folders: &[Folder]) -> Vec<Finding> {
     let module = syntax::module_of(path.strip_prefix(LIBRARY).unwrap_or(path));
     let finding = |line, says| Finding { file: path.to_owned(), line, says };
@@ -68,7 +69,7 @@ pub(crate) fn check(path: &str, file: &syn::File, root: &Root, folders: &[Folder
             && folder.layer(name).is_none()
         {
             let place = if folder.name.is_empty() { "src" } else { folder.name };
-            let says = format!("`{name}` is on no layer of `{place}` in xtask/src/tidy.rs");
+            let says = format!("`{name}` has no layer of `{place}` in xtask/src/tidy.rs");
             return vec![finding(1, says)];
         }
     }
@@ -95,7 +96,7 @@ fn child<'a>(folder: &str, path: &'a [String]) -> Option<&'a str> {
     }
 }
 
-/// Why a module may not import from there, by the folder that both lie in.
+/// Why a module may not import from there, by the folder that contains both.
 fn forbids(module: &[String], target: &[String], folders: &[Folder]) -> Option<String> {
     let folder = folders.iter().rev().find(|folder| {
         let inside = |path: &[String]| {
@@ -112,8 +113,8 @@ fn forbids(module: &[String], target: &[String], folders: &[Folder]) -> Option<S
     }
     match folder.layer(other) {
         Some(layer) if Some(layer) < folder.layer(own) => None,
-        Some(_) => Some(format!("`{other}` does not stand before `{own}`")),
-        None => Some(format!("`{other}` is no module that others may import")),
+        Some(_) => Some(format!("`{other}` is not before `{own}`")),
+        None => Some(format!("other modules may not import `{other}`")),
     }
 }
 
@@ -124,13 +125,13 @@ struct Import {
 }
 
 struct Imports {
-    /// The module that is being looked at.
+    /// The module that is being checked.
     module: Vec<String>,
     found: Vec<Import>,
 }
 
 impl Imports {
-    /// Takes note of a path as it is written, if it leads through this crate.
+    /// Records a path if it leads through this crate.
     fn note(&mut self, written: &[String], line: usize) {
         let mut path = match written.first().map(String::as_str) {
             Some("crate") => Vec::new(),
@@ -186,7 +187,7 @@ impl<'ast> Visit<'ast> for Imports {
     }
 }
 
-/// Every path that a `use` names, with its line.
+/// Every path in a `use`, with its line.
 fn use_paths(tree: &UseTree) -> Vec<(Vec<String>, usize)> {
     let single = |ident: &syn::Ident| vec![(vec![ident.to_string()], ident.span().start().line)];
     match tree {
@@ -203,10 +204,10 @@ fn use_paths(tree: &UseTree) -> Vec<(Vec<String>, usize)> {
     }
 }
 
-/// The paths in the tokens of a macro, which are not parsed: `a::b` wherever it occurs.
+/// The paths in the tokens of a macro, which are not parsed: every `a::b`.
 fn token_paths(tokens: TokenStream) -> Vec<(Vec<String>, usize)> {
     let mut found: Vec<(Vec<String>, usize)> = Vec::new();
-    // How many colons stand between the last word and here.
+    // The number of colons between the last word and this token.
     let mut colons = 0;
     for token in tokens {
         match token {
@@ -251,7 +252,7 @@ mod tests {
     fn an_import_that_leads_up_is_found_with_its_line() {
         let text = "use crate::model::claim::Fence;\nuse crate::api::hold::Hold;";
         let expected = "crates/tenure/src/engines/memory.rs:2: `crate::api::hold::Hold` is out of \
-            order: `api` does not stand before `engines`";
+            order: `api` is not before `engines`";
         assert_eq!(check("engines/memory.rs", text), [expected]);
     }
 

@@ -1,4 +1,4 @@
-//! Pages that nobody finds, and links that lead nowhere.
+//! Finds pages that are not in the table of contents, and broken links.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use crate::workspace::Source;
 /// The table of contents of `docs/`.
 pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Checks all pages: each below `docs/` is in the table of contents, and every link in any of them resolves. `paths` are all
-/// files.
+/// Checks all pages: each one below `docs/` is in the table of contents, and every link resolves. `paths` are
+/// all files.
 pub(crate) fn check(paths: &[String], pages: &[Source]) -> Vec<Finding> {
     let anchors: BTreeMap<&str, BTreeSet<String>> =
         pages.iter().map(|page| (&*page.path, anchors(&page.text))).collect();
@@ -81,7 +81,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in prose(text) {
-        // What is between backticks is no link.
+        // Text between backticks is no link.
         let plain: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for part in plain.split("](").skip(1) {
             let Some((target, _)) = part.split_once(')') else { continue };
@@ -101,7 +101,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
             continue;
         };
         let Some(heading) = heading.strip_prefix(' ') else { continue };
-        // Of a link in a heading only the text counts.
+        // Of a link in a heading, only the text counts.
         let mut shown = String::new();
         for part in heading.split("](") {
             let rest =

@@ -1,4 +1,4 @@
-//! How long things are, how files are called, and what must not be left behind.
+//! Checks the length of files and functions, file names, and leftovers such as `todo!`.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -12,14 +12,14 @@ use crate::workspace::Source;
 const LONGEST_FILE: usize = 500;
 /// The most lines of a function, from its signature to its last brace; tests may be longer.
 const LONGEST_FUNCTION: usize = 60;
-/// Names that say nothing of what is inside.
+/// Names that say nothing about the contents.
 const EMPTY_NAMES: &[&str] = &["utils", "helpers", "common", "misc", "manager"];
-/// Macros that stand for code which is not there.
+/// Macros that stand for missing code.
 const UNFINISHED: &[&str] = &["todo", "unimplemented"];
-/// The note for "this is wrong and I know it"; in two parts, or this line would be one.
+/// The marker for "this is wrong and I know it"; in two parts, or this line would contain it.
 const NOTE: &str = concat!("FIX", "ME");
 
-/// Whether a file is one that people write code in.
+/// Whether a file contains code.
 pub(crate) fn is_source(path: &str) -> bool {
     let ending = path.rsplit_once('.').map(|(_, ending)| ending);
     matches!(ending, Some("rs" | "lua" | "sql" | "sh" | "toml" | "js" | "css" | "html"))
@@ -33,7 +33,7 @@ pub(crate) fn check_name(path: &str) -> Option<Finding> {
     Some(Finding { file: path.to_owned(), line: 1, says })
 }
 
-/// Checks what can be seen without parsing.
+/// The checks that need no parsing.
 pub(crate) fn check_text(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |line, says| findings.push(Finding { file: source.path.clone(), line, says });
@@ -49,7 +49,7 @@ pub(crate) fn check_text(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// Checks what needs parsing.
+/// The checks that need parsing.
 pub(crate) fn check_syntax(path: &str, file: &syn::File, in_tests: bool) -> Vec<Finding> {
     let mut shape = Shape { path, in_tests, findings: Vec::new() };
     shape.visit_file(file);

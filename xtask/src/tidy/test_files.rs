@@ -1,15 +1,15 @@
-//! Tests that would never run, and scenarios that are nowhere described.
+//! Finds tests that would never run, and scenarios without a description.
 
 use std::collections::BTreeSet;
 
 use super::Finding;
 use crate::workspace::Source;
 
-/// Where the scenarios are that tests are named after.
+/// The page with the scenarios that tests are named after.
 pub(crate) const SCENARIOS: &str = "docs/scenarios.md";
 
-/// The crates name their test programs, so that a file beside them is only built if one of them has it as
-/// a module.
+/// Crates list their test programs, so a file beside them is only built if one of the programs has it as a
+/// module.
 pub(crate) fn check_programs(sources: &[Source]) -> Vec<Finding> {
     let folder = |source: &Source| {
         let (folder, _) = source.path.rsplit_once('/')?;

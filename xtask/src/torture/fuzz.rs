@@ -1,4 +1,4 @@
-//! What the relay reads from strangers, under bytes that nobody has tried.
+//! Fuzzes the relay's parsers of untrusted input.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::workspace;
 
 /// The targets in `fuzz/fuzz_targets`.
 const TARGETS: [&str; 3] = ["envelope", "reply", "transaction"];
-/// For how long each runs; they try some hundred thousand inputs a second.
+/// How long each target runs; it tries some hundred thousand inputs per second.
 const EACH: Duration = Duration::from_secs(60);
 
-/// Runs each target for a while, where cargo-fuzz is installed.
+/// Runs each target for a while, if cargo-fuzz is installed.
 pub(crate) fn run() -> Result<(), Failure> {
     if !is_installed() {
         println!("no fuzzing, for want of cargo-fuzz: `cargo install cargo-fuzz --locked`");
@@ -28,7 +28,7 @@ fn is_installed() -> bool {
 
 fn target(name: &str) -> Result<(), Failure> {
     println!("bytes for {name}");
-    // What was found to be worth trying is kept there for the next run.
+    // Interesting inputs are kept there for the next run.
     let corpus = workspace::root().join("fuzz").join("corpus").join(name);
     std::fs::create_dir_all(&corpus)
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", corpus.display())))?;
@@ -44,8 +44,8 @@ fn command(name: &str) -> Command {
     let (corpus, seeds) = (format!("fuzz/corpus/{name}"), format!("fuzz/seeds/{name}"));
     let seconds = format!("-max_total_time={}", EACH.as_secs());
     let mut command = workspace::cargo(["fuzz", "run", "-s", "none", name, &corpus, &seeds]);
-    // The flags that count what was reached are for nightly only, unless a stable compiler is told
-    // that this is fine. There is no `unsafe` here for a sanitizer to look at.
+    // The coverage flags are for nightly only, unless a stable compiler is told to accept them. There is no
+    // `unsafe` here for a sanitizer to check.
     command.args(["--", &seconds]).env("RUSTC_BOOTSTRAP", "1");
     command
 }

@@ -32,7 +32,7 @@ pub(super) fn define() -> [Command; 2] {
 
 fn define_elect() -> Command {
     Command::new("elect")
-        .about("Run a command only while being the leader; campaign again after every loss")
+        .about("Run a command while this candidate is the leader; campaign again after every loss")
         .override_usage(
             "tenure elect [OPTIONS] <NAME> -- <CMD>...\n       tenure elect [OPTIONS] <NAME> -c <LINE>",
         )

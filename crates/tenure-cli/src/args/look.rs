@@ -93,7 +93,7 @@ fn about_engines() -> [Command; 2] {
             .arg(engine())
             .arg(flag("brief", None, "Print one line, for health checks")),
         Command::new("setup")
-            .about("Make the tables and functions that postgres:// needs; safe to run again")
+            .about("Create the tables and functions that postgres:// needs; safe to run again")
             .after_help(SETUP)
             .arg(engine())
             .arg(flag("print", None, "Print the SQL and run nothing")),
@@ -105,7 +105,7 @@ fn engine() -> Arg {
     word(
         "engine",
         "URL",
-        "URL of the engine; without it, that of --url or TENURE_URL, which hides a password",
+        "URL of the engine [default: --url or TENURE_URL]; put a password into TENURE_URL only",
     )
 }
 

@@ -14,9 +14,9 @@ use crate::failure::{CONFIGURATION, Failure, USAGE};
 
 const MORE: &str = "\
 All requests are forwarded to the node unchanged, except eth_sendRawTransaction: the transactions of a sender
-form a line, in order of arrival, across all relays that share an engine. Each transaction is checked,
-submitted to the node and followed until the node has answered; then the next one gets its turn. Senders do not
-wait for each other.
+wait in one line across all relays that share an engine, in order of their nonces (with --gap refuse or forward:
+of arrival). Each transaction is checked, submitted to the node and followed until the node has answered; then
+the next one gets its turn. Senders do not wait for each other.
 
 A transaction whose nonce is not next waits for the missing ones (--gap hold), is refused or is forwarded
 anyway. While the engine is down, nothing is sent (--on-outage closed), order is kept within this relay only

@@ -11,11 +11,11 @@ use super::listening::{self, Listening};
 use crate::failure::{Failure, USAGE};
 
 const MORE: &str = "\
-Programs in any language then lock over HTTP: docs/http.md has the requests, GET /docs shows them. What is held
-lives in the engine: several servers may serve the same one, clients may use any of them, and a restart
+Programs in any language then lock over HTTP: docs/http.md has the requests, GET /docs shows them. The locks
+are kept by the engine: several servers may serve the same engine, clients may use any of them, and a restart
 releases nothing. Servers of one engine must have the same --key-file.
 
-Others on the network can only connect with TLS and a token (`tenure token new`), or with --insecure. Everyone
+Other machines can only connect with TLS and a token (`tenure token new`), or with --insecure. Everyone
 who can connect may do everything, unless there is a --tokens-file. SIGHUP reads tokens and certificates again.
 
   tenure serve --url redis://127.0.0.1:6379
@@ -80,7 +80,7 @@ pub(super) fn define_commands() -> [Command; 2] {
         .arg(option("engine-name", None, "TEXT", "Name of the engine, the same at all servers of it if they reach it by different URLs [default: the URL]"))
         .arg(flag("ui-may-break", None, "Without --tokens-file, on loopback: the dashboard may break holds"));
     let token = Command::new("token")
-        .about("Make, list and revoke the tokens of clients of `tenure serve`")
+        .about("Create, list and revoke tokens for clients of `tenure serve`")
         .after_help(TOKEN_MORE)
         .arg(word("action", "ACTION", "What to do: new, ls or revoke").required(true))
         .arg(word("name", "NAME", "Name of the client, shown to others"))

@@ -1,4 +1,4 @@
-//! `tenure setup`: makes what an engine needs before its first lock.
+//! `tenure setup`: creates what an engine needs before its first lock.
 
 use std::io::Write;
 
@@ -9,14 +9,14 @@ use crate::failure::{Exit, OK, Stop};
 use crate::output::json::Object;
 use crate::settings::Settings;
 
-/// Makes the tables and functions in the database of the settings, or prints the SQL.
+/// Creates the tables and functions in the database of the settings, or prints the SQL.
 pub(crate) async fn run(
     print: bool,
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Stop> {
     if print {
-        // Without a server: the SQL is the same for all.
+        // Needs no server: the SQL is the same for all.
         write!(out, "{}", Postgres::setup_sql())?;
         return Ok(OK);
     }

@@ -77,7 +77,7 @@ fn make(asked: &NewToken, settings: &Settings, out: &mut dyn Write) -> Result<Ex
     Ok(OK)
 }
 
-/// The lines of a file, and what they say.
+/// The lines of a file, parsed.
 fn read(path: &Path) -> Result<(String, Access), Failure> {
     let lines = fs::read_to_string(path).map_err(|error| error.to_string());
     let read = lines.and_then(|lines| Ok((Access::from_lines(&lines)?, lines)));
@@ -114,7 +114,7 @@ fn revoke(name: &str, path: &Path, settings: &Settings) -> Result<Exit, Stop> {
             Failure::new(NO, what, "nothing was changed", "`tenure token ls` lists them").into()
         );
     }
-    // A server refuses a file without tokens when it reads it again, and goes on with those that it has.
+    // When a server reloads a file without tokens, it refuses the file and keeps the tokens that it has.
     if access.clients().count() == 1 {
         let why = "without tokens, a server would let everyone in, so it would keep this one";
         let help = "make another one first, or stop the server";
@@ -122,7 +122,7 @@ fn revoke(name: &str, path: &Path, settings: &Settings) -> Result<Exit, Stop> {
     }
     let keep = |line: &&str| line.split_whitespace().next() != Some(name);
     let kept: String = lines.lines().filter(keep).flat_map(|line| [line, "\n"]).collect();
-    // Written beside it and then renamed: a server never reads half a file. A link stays a link.
+    // Written beside it and then renamed, so that a server never reads half a file. A symbolic link stays one.
     let path = fs::canonicalize(path)?;
     let mut beside = path.clone().into_os_string();
     beside.push(format!(".new-{}", std::process::id()));

@@ -18,10 +18,10 @@ use crate::output::json::Object;
 use crate::settings::Settings;
 use crate::waiting::Waiting;
 
-/// The first and the longest pause between two looks.
+/// The first and the longest pause between two checks.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// How long an engine that does not answer is waited for by somebody who does not wait for the name.
+/// How long to wait for an engine that does not answer if the caller gave no wait.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Waits until one more claim could be granted at once.
@@ -83,7 +83,7 @@ async fn until_free(
     }
 }
 
-/// Looks at an engine that may be away for a while: a look that fails says nothing about the name.
+/// Checks a name while the engine may be away: a failed check says nothing about the name.
 struct Looks<'a> {
     tenure: &'a Tenure,
     settings: &'a Settings,
@@ -110,7 +110,7 @@ impl<'a> Looks<'a> {
         mut look: impl AsyncFnMut() -> tenure::Result<T>,
     ) -> Result<T, Failure> {
         let began = Instant::now();
-        // At the end of the wait, a last look gets as much time as one without a wait.
+        // At the end of the wait, the last check gets as much time as one without a wait.
         let until = match (self.patience, self.over) {
             (Some(patience), _) => began + patience,
             (None, over) => over.unwrap_or(began).max(began + AT_ONCE),

@@ -1,10 +1,10 @@
-//! One of three workers works, and the others stand by. It is told to end, and the next takes over; that one is
-//! killed, and the last takes over.
+//! One of three workers works, and the others stand by. The first is told to stop, and the next takes over;
+//! that one is killed, and the last takes over.
 //!
-//! The side without tenure is a lock as it is often written, with the same ttl: released when its worker is told
-//! to end, renewed after half of the ttl, and checked again after half of the ttl by those who wait. The times are
-//! only shown: they depend on the machine. The proof is that both happened, and that every worker started its work
-//! once, when the one before had ended.
+//! The side without tenure is a common hand-written lock with the same ttl: released when its worker is told to
+//! stop, renewed after half of the ttl, and checked again after half of the ttl by the waiting workers. The
+//! times are only shown: they depend on the machine. The proof is that both happened, and that every worker
+//! started its work once, when the previous one had ended.
 
 use std::time::{Duration, Instant};
 
@@ -100,7 +100,8 @@ fn start<'s, 'w>(
     Ok(processes)
 }
 
-/// Ends the working one, first politely and then by force, and returns how long it took until another one worked.
+/// Ends the working one, first politely and then by force, and returns how long it took until another one
+/// worked.
 fn hand_over_twice(processes: &mut Processes<'_, '_>) -> Result<(Duration, Duration), Trouble> {
     processes.progress("           the worker is told to end");
     let (told, second) = hand_over(processes, 0, Signal::TERM)?;

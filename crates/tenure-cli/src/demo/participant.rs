@@ -1,4 +1,4 @@
-//! A process of a proof: its orders, its answers, and what it works with.
+//! A process of a proof: its orders, its answers, and its environment.
 //!
 //! It is this binary, started again as `tenure demo-worker PROOF WORDS…`. It gets its orders line by line on
 //! standard input, and answers on standard output. The URL of the engine is in a variable, because others can see
@@ -129,7 +129,7 @@ impl Participant {
         }
     }
 
-    /// What the processes of the proof share.
+    /// The record that the processes of the proof share.
     pub(super) fn record(&self, name: &str) -> Record {
         Record::at(&self.folder, name)
     }

@@ -1,7 +1,7 @@
-//! JSON as commands print it: one object a line, keys in the order in which they were added.
+//! JSON as commands print it: one object per line, keys in the order in which they were added.
 //!
-//! Text is escaped beyond what JSON asks for: what a terminal would obey, or would not show, is
-//! written as `\u…`, so that a line is safe to look at and still says exactly what was there.
+//! Text is escaped more than JSON requires: characters that a terminal would obey or not show are written as
+//! `\u…`, so that a line is safe to print and loses nothing.
 
 use std::fmt::Write as _;
 
@@ -12,12 +12,12 @@ use super::is_hidden;
 pub(crate) struct Object(String);
 
 impl Object {
-    /// One without fields.
+    /// An object without fields.
     pub(crate) fn new() -> Object {
         Object("{".to_owned())
     }
 
-    /// One that begins with the version of its form.
+    /// An object that begins with the version of its format.
     pub(crate) fn versioned() -> Object {
         Object::new().number("v", 1)
     }
@@ -27,7 +27,7 @@ impl Object {
         self.raw(key, &quote(value))
     }
 
-    /// A field of text if there is some.
+    /// A field of text, if there is some.
     pub(crate) fn maybe_text(self, key: &str, value: Option<&str>) -> Object {
         match value {
             Some(value) => self.text(key, value),
@@ -45,24 +45,24 @@ impl Object {
         self.number(key, u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// A field with a number that has so many decimals.
+    /// A field with a number with this many decimals.
     pub(crate) fn decimal(self, key: &str, value: f64, decimals: usize) -> Object {
-        // JSON knows no other numbers than these.
+        // JSON has no other numbers than these.
         let value = if value.is_finite() { value } else { 0.0 };
         self.raw(key, &format!("{value:.decimals$}"))
     }
 
-    /// A field that is yes or no.
+    /// A field with a boolean.
     pub(crate) fn flag(self, key: &str, value: bool) -> Object {
         self.raw(key, if value { "true" } else { "false" })
     }
 
-    /// A field that is known to be empty.
+    /// A field that is null.
     pub(crate) fn null(self, key: &str) -> Object {
         self.raw(key, "null")
     }
 
-    /// A field with an object in it.
+    /// A field with a nested object.
     pub(crate) fn object(self, key: &str, value: Object) -> Object {
         self.raw(key, &value.end())
     }
@@ -73,7 +73,7 @@ impl Object {
         self.raw(key, &format!("[{}]", values.join(",")))
     }
 
-    /// A field whose value is JSON already.
+    /// A field whose value is already JSON.
     pub(crate) fn json(self, key: &str, value: &str) -> Object {
         let mut safe = String::with_capacity(value.len());
         value.chars().for_each(|c| if is_hidden(c) { escape(c, &mut safe) } else { safe.push(c) });
@@ -90,7 +90,7 @@ impl Object {
         self
     }
 
-    /// The finished text, without a line's end.
+    /// The finished text, without a line break.
     pub(crate) fn end(mut self) -> String {
         self.0.push('}');
         self.0
@@ -115,7 +115,7 @@ fn quote(text: &str) -> String {
     quoted
 }
 
-/// JSON knows 16 bits at a time.
+/// JSON escapes have 16 bits each.
 fn escape(c: char, text: &mut String) {
     for unit in c.encode_utf16(&mut [0; 2]) {
         let _ = write!(text, "\\u{unit:04x}");

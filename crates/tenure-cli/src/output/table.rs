@@ -1,11 +1,11 @@
-//! Tables for people: columns as wide as what is in them.
+//! Tables for people: columns as wide as their contents.
 
 use std::io::{self, Write};
 
 use super::Paint;
 
-/// Prints the rows, the first of which is the heading, two blanks apart. What is last in a row is not
-/// filled up.
+/// Prints the rows, two blanks between columns; the first row is the heading. The last cell of a row is not
+/// padded.
 pub(crate) fn print<const N: usize>(
     rows: &[[String; N]],
     paint: Paint,

@@ -1,9 +1,10 @@
 //! The foreground process: what the shell and the user see of `tenure run`.
 //!
 //! It has one thread and does next to nothing: it forwards signals to the supervisor, stops when the command is
-//! stopped, and exits with the code that the supervisor sends. It exists so that the supervisor can be a separate
-//! process: whoever kills `tenure` kills the foreground process, and the supervisor cleans up. In turn it watches the
-//! supervisor and the guard, so that nothing that the supervisor started outlives all three.
+//! stopped, and exits with the code that the supervisor sends. It exists so that the supervisor can be a
+//! separate process: a user who kills `tenure` kills the foreground process, and the supervisor cleans up. In
+//! turn it watches the supervisor and the guard, so that no process that the supervisor started outlives all
+//! three.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

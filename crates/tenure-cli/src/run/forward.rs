@@ -1,4 +1,4 @@
-//! Forwards what a command writes, and records it; or writes again what was recorded.
+//! Forwards the output of a command and records it; or writes the recorded output again.
 //!
 //! This happens on a separate thread, which never waits for a reader while the pipes of the command are unread. A slow
 //! reader slows the command down, as it would without us, but never delays the record of a command that has exited. A
@@ -33,7 +33,7 @@ pub(super) struct Ends {
     pub(super) error: OwnedFd,
 }
 
-/// Forwards what is written, until it is told that the command has exited.
+/// Forwards output, until it is told that the command has exited.
 pub(super) struct Forwarding {
     /// Closed when the command has exited.
     ended: Option<OwnedFd>,
@@ -42,7 +42,7 @@ pub(super) struct Forwarding {
 }
 
 impl Forwarding {
-    /// Forwards what is written to the returned ends.
+    /// Forwards everything that is written to the returned ends.
     pub(super) fn start() -> io::Result<(Forwarding, Ends)> {
         let (from_out, out) = pipe_with(PipeFlags::CLOEXEC)?;
         let (from_error, error) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -54,7 +54,7 @@ impl Forwarding {
         Ok((passing, Ends { out, error }))
     }
 
-    /// Writes what was recorded.
+    /// Writes the recorded output.
     pub(super) fn again(written: Written) -> io::Result<Forwarding> {
         Forwarding::spawn([None, None], written.into_pieces())
     }
@@ -70,14 +70,14 @@ impl Forwarding {
             Forwarder { from, to, pending, size, written: Written::default(), trouble: None };
         let work = move || {
             let trouble = pass.run(told, give_written);
-            // If this process is about to exit, nobody asks.
+            // If this process is about to exit, nobody needs it.
             let _ = give_passed.send(trouble);
         };
         thread::Builder::new().name("tenure-output".into()).spawn(work)?;
         Ok(Forwarding { ended: Some(ended), written, passed })
     }
 
-    /// The command has exited: returns what it wrote.
+    /// The command has exited: returns its output.
     pub(super) async fn written(&mut self) -> Written {
         self.ended = None;
         (&mut self.written).await.unwrap_or_default()
@@ -96,7 +96,7 @@ const STREAMS: [Stream; 2] = [Stream::Out, Stream::Error];
 struct Forwarder {
     from: [Option<OwnedFd>; 2],
     to: [Option<OwnedFd>; 2],
-    /// What is to be written, in order.
+    /// The output to be written, in order.
     pending: VecDeque<Piece>,
     /// The number of bytes in it.
     size: usize,
@@ -222,7 +222,7 @@ impl Forwarder {
     }
 }
 
-/// What is ready.
+/// The file descriptors that are ready.
 #[derive(Default)]
 struct Ready {
     told: bool,

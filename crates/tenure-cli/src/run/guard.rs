@@ -1,8 +1,8 @@
-//! The guard: the parent of the supervisor, and the last one that is there to end a command.
+//! The guard: the parent of the supervisor, and the last process that can end a command.
 //!
-//! Whoever kills `tenure` and its supervisor together leaves the guard. It has its own session and name, keeps
-//! nothing open and reacts to no signal. When the supervisor dies, its children become children of the guard, which
-//! kills them. The guard also kills the command when the supervisor lets the deadline of the lock pass.
+//! Killing `tenure` and its supervisor together does not kill the guard: it has its own session and name, keeps
+//! no files open and reacts to no signal. When the supervisor dies, its children become children of the guard,
+//! which kills them. The guard also kills the command when the supervisor lets the deadline of the lock pass.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) fn adopt_orphans() {
     let _ = set_child_subreaper(Some(getpid()));
 }
 
-/// Guards a supervisor until that has exited, and nothing is left that it should have ended.
+/// Guards a supervisor until it has exited, and no process that it should have ended is left.
 pub(super) fn stand_guard(
     foreground: Pid,
     supervisor: Pid,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure::{Hold, Released, Run, Term};
 
-/// What was granted.
+/// The granted lock, term or run.
 pub(super) enum Held {
     /// `tenure run`.
     Lock(Hold),
@@ -15,7 +15,7 @@ pub(super) enum Held {
     Work(Run),
 }
 
-/// How a once is settled when it is released. It means nothing for a lock or a term.
+/// How a once is settled when it is released. Has no meaning for a lock or a term.
 #[derive(Debug)]
 pub(super) enum Settling {
     /// It is done, with this outcome.

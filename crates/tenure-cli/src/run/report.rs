@@ -161,7 +161,7 @@ pub(super) fn unsettled(name: &str) -> Failure {
     Failure::new(
         UNSETTLED,
         format!("unsettled: {} was started and never settled", quoted(name)),
-        "whoever ran it was killed or lost the lock: the work may have been done, partly done or not done; \
+        "the process that ran it was killed or lost the lock: the work may have been done, partly done or not done; \
          nothing was run",
         unsettled_help(name),
     )

@@ -46,7 +46,7 @@ fn only_those_with_a_token_may_ask_and_no_token_is_seen() {
         assert!(asks(&address, &bearer(SHOP)) && asks(&address, &bearer(DESK)));
         assert!(send_with(&address, &bearer(SHOP)).contains(HASH));
         assert!(!asks(&address, &bearer(&format!("sha256:{DESK_DIGEST}"))), "a digest is no token");
-        // Whether it lives everybody may know; how it is, those with a token.
+        // Everybody may ask whether it is alive; only clients with a token may see its state.
         assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
         assert!(get(&address, "/readyz").starts_with("HTTP/1.1 401"));
         assert!(get(&address, "/metrics").starts_with("HTTP/1.1 401"));

@@ -1,4 +1,4 @@
-//! The Grafana board shows what the relay really tells: every metric, and every label that is asked for.
+//! The Grafana board shows what the relay really reports: every metric, and every label that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ fn the_board_shows_what_the_relay_tells() {
     let (_relay, address) = start(&sandbox, &["--upstream", &node.url(), "--gap", "refuse"]);
     let sandbox = sandbox.with("TENURE_TOKENS", &format!("shop {token} rate=1"));
     let (_limited, limited) = start(&sandbox, &["--upstream", &node.url()]);
-    // Something of everything, so that what is told only after it has happened is told.
+    // One event of each kind, so that metrics appear which are reported only after an event.
     node.next("eth_sendRawTransaction", Conduct::Hang);
     let sends = || {
         let address = address.clone();
@@ -89,7 +89,7 @@ fn the_board_shows_what_the_relay_tells() {
         let grouped = grouped.captures_iter(query).flat_map(|labels| {
             labels[1].split(',').map(|label| label.trim().to_owned()).collect::<Vec<_>>()
         });
-        // Prometheus itself adds those of the scrape.
+        // Prometheus itself adds the labels of the scrape.
         let own = ["instance", "job"];
         for label in selected.chain(grouped).filter(|label| !own.contains(&&**label)) {
             assert!(labels.contains(&*label), "{label} is no label in {query}: {labels:?}");

@@ -1,4 +1,4 @@
-//! Those who hold connections, send half a body or do not read: the others do not notice.
+//! Clients that hold connections, send half a body or do not read: other clients do not notice.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -47,7 +47,7 @@ fn health_can_be_asked_for_while_all_connections_are_held() {
     let refused = call(&address, ECHO, "[]");
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("retry-after"), "{refused}");
     assert!(refused.contains(r#""reason":"busy""#) && refused.contains("-32005"), "{refused}");
-    // Those of the reserve are served and gone, however many come.
+    // Reserve connections are served and closed, however many come.
     for _ in 0..40 {
         assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
     }
@@ -69,14 +69,14 @@ fn half_sent_bodies_share_a_bounded_room() {
         stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream.write_all(head(&address, 4_900_000).as_bytes()).unwrap();
-        // Those who come too late are cut off.
+        // Clients that come too late are cut off.
         let _ = stream.write_all(&half);
         held.push(stream);
         most = most.max(memory(&relay));
     }
     println!("a hundred half-sent bodies: from {before} to {most} MiB");
     assert!(most < before + 100, "from {before} to {most} MiB");
-    // A short one passes meanwhile; a long one hears why it does not.
+    // A short body passes meanwhile; a long one is refused with the reason.
     assert!(call(&address, ECHO, "[8]").contains("[8]"));
     let long = format!(r#"["{}"]"#, "x".repeat(4_000_000));
     let refused = call(&address, ECHO, &long);
@@ -94,7 +94,7 @@ fn a_body_that_is_too_long_is_refused_before_it_is_sent() {
     assert!(answer.contains(r#""reason":"body_too_large""#), "{answer}");
 }
 
-/// With one connection for all, whoever is not cut off keeps everyone else out.
+/// With one connection for all, a client that is not cut off keeps everyone else out.
 #[test]
 fn who_sends_or_reads_too_slowly_is_cut_off() {
     let (node, sandbox) =

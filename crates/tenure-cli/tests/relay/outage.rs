@@ -1,4 +1,4 @@
-//! Redis is down, and the relay says so: in the log, in its numbers, and to whoever sends.
+//! Redis is down, and the relay reports it: in the log, in its metrics, and to senders.
 
 use std::time::{Duration, Instant};
 

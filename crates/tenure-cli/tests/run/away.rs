@@ -88,7 +88,7 @@ fn a_server_that_restarts_does_not_end_a_wait_until_a_name_is_free() {
 fn an_engine_that_is_not_there_is_69_and_nothing_runs() {
     let env = TestEnv::redis();
     env.redis.as_ref().unwrap().kill().unwrap();
-    // Nor if the URL says that others would go on without it.
+    // Nor if the URL's outage policy says so for other programs.
     let open = format!("{}?on_outage=open&connect_timeout=500ms", env.url);
     for args in [&[][..], &["--url", &open]] {
         let ended = env.end(&[args, &["run", "x", "--", "touch", "ran"]].concat());

@@ -1,4 +1,4 @@
-//! Exit codes, what is said with them, and that nothing is left locked.
+//! Exit codes, their messages, and that nothing is left locked.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -169,7 +169,7 @@ fn slots_readers_and_writers_share_as_they_say(env: &TestEnv) {
 }
 
 fn a_name_stays_taken_for_hold_for_and_nobody_waits_for_that(env: &TestEnv) {
-    // Through pipes, which whoever stays must not keep open; far longer than the test takes.
+    // Its output goes through pipes, which a leftover process must not keep open; it runs far longer than the test.
     let line = "$TENURE run --hold-for 30m x -- echo done 9>&1; echo $?";
     let ended = env.shell(line);
     assert_eq!((&*ended.out, &*ended.err), ("done\n0\n", ""));
@@ -178,7 +178,7 @@ fn a_name_stays_taken_for_hold_for_and_nobody_waits_for_that(env: &TestEnv) {
     let short = env.end(&["run", "--hold-for", "500ms", "y", "--", "true"]);
     assert_eq!(short.code, Some(0));
     assert_eq!(env.end(&["run", "y", "--", "true"]).code, Some(0), "and then it is free");
-    // Whoever stays ends when asked to.
+    // The leftover process ends when asked to.
     let view = env.view("x").unwrap();
     let pid = view.holders[0].details.meta.iter().find(|(key, _)| key == "pid").unwrap();
     let mine = format!("hold-supervisor of {}", pid.1);
@@ -297,7 +297,7 @@ fn a_run_within_a_run_shows_itself_and_not_the_outer_one(env: &TestEnv) {
     let _outer = env.start(&["run", "a", "-c", &inner]);
     env.lines("ready", 1);
     assert_ne!(owner("a"), owner("b"));
-    // Whoever is called something is called that all the way down.
+    // An owner that was set applies to all runs inside.
     let inner = format!("{} run d -c 'echo > named; sleep 600'", env!("CARGO_BIN_EXE_tenure"));
     let _outer = env.start(&["run", "--owner", "ada", "c", "-c", &inner]);
     env.lines("named", 1);
@@ -357,7 +357,7 @@ fn without_descriptors_it_is_said_and_nothing_runs() {
     }
 }
 
-/// What is known to be wrong is refused before an engine is asked, and nothing runs.
+/// Arguments that are known to be wrong are refused before an engine is asked, and nothing runs.
 #[test]
 fn a_ttl_that_is_too_short_for_the_commands_end_is_refused() {
     let env = TestEnv::file();

@@ -70,7 +70,7 @@ fn a_loss_can_be_only_warned_of(env: &TestEnv) {
     let mut holder = crate::run::test_env::Started::new(command);
     env.lines("ready", 1);
     break_hold(env, "x");
-    // Somebody else can have it now, and the command goes on.
+    // Another client can have the lock now, and the command continues.
     assert_eq!(env.end(&["run", "x", "--", "true"]).code, Some(0));
     assert!(holder.has_ended().is_none());
     let said = BufReader::new(holder.child().stderr.take().unwrap()).lines();
@@ -116,12 +116,12 @@ fn after_a_pause_of_all_the_command_is_killed_first_of_all(env: &TestEnv) {
     let (guard, supervisor) = (holder.guard(), holder.supervisor());
     let all = [guard, supervisor, holder.pid()];
     all.iter().for_each(|pid| kill_process(*pid, Signal::STOP).unwrap());
-    // The name passes on: that is what the fence is for.
+    // The name passes on: the fence protects against that.
     assert_eq!(env.end(&["run", "x", "--", "true"]).code, Some(0));
     assert!(lives(command));
     kill_process(supervisor, Signal::CONT).unwrap();
     until("the command is gone", || !lives(command));
-    // The supervisor goes on by itself; it, and with it the others, may have ended by now.
+    // The supervisor continues by itself; it and the other processes may have ended by now.
     for pid in [guard, holder.pid()] {
         let _ = kill_process(pid, Signal::CONT);
     }
@@ -160,7 +160,7 @@ fn an_engine_that_is_gone_at_the_end_does_not_change_the_code() {
     assert!(began.elapsed() < Duration::from_secs(20), "no longer than the hold itself would last");
 }
 
-/// What cannot be said must not keep anything from being done: here nobody reads what is written.
+/// A message that cannot be written must not block anything: here nobody reads the output.
 #[test]
 fn a_closed_standard_error_changes_nothing() {
     let env = TestEnv::redis();
@@ -175,7 +175,7 @@ fn a_closed_standard_error_changes_nothing() {
     assert!(!pids.iter().any(|pid| lives(*pid)));
     assert_eq!(ended.code, Some(79));
     env.redis.as_ref().unwrap().resume().unwrap();
-    // The same with the release, which waits for whoever renews.
+    // The same with the release, which waits for the renewing thread.
     let mut command =
         env.tenure(&["run", "-t", "1500ms", "x", "-c", "echo > ready; read a; exit 4"]);
     command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());

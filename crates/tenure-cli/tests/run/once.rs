@@ -1,4 +1,4 @@
-//! `tenure once`: a command runs once, and everyone gets what came of it.
+//! `tenure once`: a command runs once, and everyone gets its outcome.
 
 use std::fs;
 
@@ -55,7 +55,7 @@ fn later_and_elsewhere_the_same_comes_out_and_nothing_runs(env: &TestEnv) {
     let (first, again) = (env.shell(&line), env.shell(&line));
     assert_eq!(first.out, "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n");
     assert_eq!((again.code, again.out, runs(env)), (Some(0), first.out, 1));
-    // What is remembered for a moment is forgotten then.
+    // A record with a short `--keep` is forgotten after that time.
     let words = ["once", "--keep", "50ms", "short", "-c", "echo >> runs"];
     until("it runs again", || {
         assert_eq!(env.end(&words).code, Some(0));
@@ -124,7 +124,7 @@ fn whoever_waits_hears_that_the_first_one_died(env: &TestEnv) {
     first.signal(Signal::KILL);
     let ended = repeats.end();
     assert_eq!((ended.code, &*ended.out), (Some(0), "again\n"), "{}", ended.err);
-    // It hears of the death, or of the end of the one that ran it again, whichever it sees first.
+    // It learns of the death, or of the end of the command's second run, whichever it sees first.
     let ended = refuses.end();
     assert!(matches!(ended.code, Some(0 | 76)), "{}", ended.err);
     assert_eq!(runs(env), 2);
@@ -245,7 +245,7 @@ fn the_status_says_whether_it_ran(env: &TestEnv) {
     assert_eq!(status(&["other", "--", "true"]), r#"unsettled","exit":76,"child":null"#);
 }
 
-/// All of it passes, whatever its length; the last part is remembered, and a replay says so.
+/// All of the output passes, whatever its length; the last part is remembered, and a replay says so.
 #[test]
 fn a_long_output_passes_untouched_and_its_end_is_remembered() {
     let env = TestEnv::file();

@@ -1,11 +1,11 @@
-//! What a power cut leaves of a file: all that was synced, and nothing else.
+//! What a power cut leaves of a file: everything that was synced, and nothing else.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::run::test_env::{Ended, Started, TestEnv, until};
 
-/// A env whose file has a second copy, `disk`, that gets only what is synced.
+/// An environment whose file has a second copy, `disk`, that gets only synced data.
 fn env() -> TestEnv {
     let env = TestEnv::file();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/power_cut.c");
@@ -26,7 +26,7 @@ fn start(env: &TestEnv, words: &[&str]) -> Started {
     Started::new(command)
 }
 
-/// The power came back, and this is what the disk had: the same is asked again.
+/// The power is back, and the file has the contents of the disk: the same command runs again.
 fn after(env: &TestEnv, disk: &str, words: &[&str]) -> Ended {
     let mut command = env.tenure(words);
     command.env("TENURE_URL", format!("file:{}/lines.db", env.path(disk).display()));
@@ -71,7 +71,7 @@ fn what_was_started_by_whoever_waited_is_not_started_again() {
     assert_eq!(env.read("runs").lines().count(), 1);
 }
 
-/// Whoever settled it may not have come to the disk yet: what is shown is there first.
+/// The settled outcome may not be on the disk yet: it is synced before it is shown.
 #[test]
 fn what_a_once_has_left_is_on_the_disk_before_it_is_shown() {
     let env = env();

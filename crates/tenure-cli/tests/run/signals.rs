@@ -17,7 +17,7 @@ on_every_engine!(
     a_command_that_is_stopped_goes_on_when_told,
 );
 
-/// Somebody who holds `x`, and somebody who waits for it.
+/// A holder of `x`, and a waiter for it.
 fn holder_and_waiter(env: &TestEnv) -> (Started, Started) {
     let holder = env.start(&["run", "x", "--", "sh", "-c", "echo > held; exec sleep 600"]);
     env.lines("held", 1);
@@ -148,7 +148,7 @@ fn a_command_that_is_stopped_goes_on_when_told(env: &TestEnv) {
     let command = env.pids("pid", 1)[0];
     kill_process(command, Signal::STOP).unwrap();
     until("it is stopped", || is_stopped(command));
-    // Longer than the ttl: the supervisor goes on, whatever stands still.
+    // Longer than the ttl: the supervisor continues, whichever process is stopped.
     let fence = env.view("x").unwrap().holders[0].fence;
     std::thread::sleep(std::time::Duration::from_millis(2500));
     assert_eq!(env.view("x").unwrap().holders[0].fence, fence, "it is still held");
@@ -158,7 +158,7 @@ fn a_command_that_is_stopped_goes_on_when_told(env: &TestEnv) {
     assert_eq!(holder.end().code, Some(8));
 }
 
-/// An engine that does not answer must not keep whoever wants to go.
+/// An engine that does not answer must not keep a process that was told to end.
 #[test]
 fn a_second_signal_ends_the_way_out_at_once() {
     let env = TestEnv::redis();

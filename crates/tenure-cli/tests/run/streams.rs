@@ -133,7 +133,7 @@ fn signals_are_set_as_without_us() {
         "RUN grep ^Sig[BI] /proc/self/status | sed 's/[0-9a-f]\\{8\\}\\([0-9a-f]\\{8\\}\\)$/\\1/'";
     the_same(&env, show);
     the_same(&env, &format!("trap '' HUP INT PIPE; {show}"));
-    // And `env` did as it was told; whoever runs the test may have set more.
+    // And `env` worked as told; the environment of the test run may have more variables.
     let has = |said: &str, field: &str, bits: u32| {
         let line = said.lines().find(|line| line.starts_with(field)).unwrap();
         u32::from_str_radix(line.rsplit('\t').next().unwrap(), 16).unwrap() & bits == bits

@@ -1,4 +1,4 @@
-//! Nothing of a command is there any more when the next holder starts, whatever was killed.
+//! No process of a command is left when the next holder starts, whatever was killed.
 //!
 //! The next holder waits in line from before. When its turn comes, it looks for every process that the
 //! holder before it had started: children that ignore SIGTERM, and a grandchild that went to a session
@@ -45,7 +45,7 @@ for pid in $(cat pids); do
 done
 "#;
 
-/// A holder with its processes, and somebody who waits.
+/// A holder with its processes, and a waiter.
 struct Scene {
     holder: Started,
     next: Started,
@@ -97,7 +97,7 @@ fn nothing_survives_the_supervisor(env: &TestEnv) {
     }
 }
 
-/// `killall -9`, as far as it goes by name.
+/// `killall -9`, as far as it finds processes by name.
 fn nothing_survives_the_foreground_and_the_supervisor(env: &TestEnv) {
     for round in 0..rounds() * 2 {
         let Scene { holder, next, pids } = scene(env, &env.url, ["2s", "150ms"]);
@@ -117,7 +117,7 @@ fn nothing_survives_all_that_could_end_it(env: &TestEnv) {
         all.rotate_left(round % 3);
         all.iter().for_each(|pid| kill_process(*pid, Signal::KILL).unwrap());
         let Ended { code, out, err } = next.end();
-        // Those that init has not noticed yet do nothing any more.
+        // Processes that init has not reaped yet do nothing any more.
         let runs =
             |line: &&str| line.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'));
         let survivors: Vec<_> = out.lines().filter(runs).collect();

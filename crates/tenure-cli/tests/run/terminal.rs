@@ -1,4 +1,4 @@
-//! In a terminal: keys reach whoever should have them, and the shell's jobs are jobs.
+//! In a terminal: keys reach the right process, and the shell's jobs are jobs.
 //!
 //! `script` gives a shell a terminal of its own, into which the test types.
 
@@ -195,7 +195,7 @@ fn one_run_within_another_reads_too() {
     terminal.sees("got-def");
 }
 
-/// As the first process of a container: nobody could let it go on.
+/// As the first process of a container: nobody could continue it.
 #[test]
 fn a_session_without_a_shell_is_not_stopped_for_ever() {
     let env = TestEnv::file();

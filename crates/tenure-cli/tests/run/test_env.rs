@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tenure::{Tenure, View};
 use tenure_testkit::servers::{PostgresDatabase, Redis};
 
-/// The bound for what comes soon; a busy machine may take long for it.
+/// The time limit for things that happen soon; a busy machine may take long.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// An engine and a folder for one test.
@@ -50,12 +50,12 @@ impl TestEnv {
         self.folder.join(name)
     }
 
-    /// What is written there; nothing if it is not there yet.
+    /// The contents of the file; `None` if it does not exist yet.
     pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// `tenure` with these words, in an environment without settings of whoever runs the test.
+    /// `tenure` with these arguments, in an environment without settings of the user who runs the test.
     pub(crate) fn tenure<S: AsRef<std::ffi::OsStr>>(&self, words: &[S]) -> Command {
         let mut command = undisturbed(env!("CARGO_BIN_EXE_tenure"));
         let names = std::env::vars_os().map(|(name, _)| name);
@@ -92,7 +92,7 @@ impl TestEnv {
         Started::new(command)
     }
 
-    /// Who holds `name` and who waits for it.
+    /// The holders of `name` and its waiters.
     pub(crate) fn view(&self, name: &str) -> Option<View> {
         self.ask(async |tenure| tenure.inspect(name).await.unwrap())
     }
@@ -111,13 +111,13 @@ impl TestEnv {
         self.view(name).map_or(0, |view| view.holders.len())
     }
 
-    /// Waits until a file in the folder has so many lines, and returns them.
+    /// Waits until a file in the folder has this many lines, and returns them.
     pub(crate) fn lines(&self, name: &str, count: usize) -> Vec<String> {
         until(&format!("{count} lines in {name}"), || self.read(name).lines().count() >= count);
         self.read(name).lines().map(str::to_owned).collect()
     }
 
-    /// Waits until so many process ids were written to a file, and returns them.
+    /// Waits until this many process ids were written to a file, and returns them.
     pub(crate) fn pids(&self, name: &str, count: usize) -> Vec<Pid> {
         let lines = self.lines(name, count);
         lines.iter().map(|line| Pid::from_raw(line.trim().parse().unwrap()).unwrap()).collect()
@@ -159,7 +159,7 @@ fn folder() -> PathBuf {
     fs::canonicalize(folder).unwrap()
 }
 
-/// How a process ended, and what it wrote.
+/// How a process ended, and its output.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -210,7 +210,7 @@ impl Started {
         self.child.try_wait().unwrap()
     }
 
-    /// Waits for its end while what it writes is read.
+    /// Waits until it ends, and reads its output meanwhile.
     pub(crate) fn end_reading(mut self) -> Ended {
         let mut out = Vec::new();
         if let Some(mut pipe) = self.child.stdout.take() {

@@ -141,7 +141,7 @@ impl Ran {
         Ran { exit: status.code(), stdout: text(stdout), stderr: text(stderr) }
     }
 
-    /// Checks that it worked and said nothing on stderr; returns what it said on stdout.
+    /// Checks that it succeeded without output on stderr; returns its stdout.
     #[track_caller]
     pub(crate) fn worked(&self) -> &str {
         assert_eq!((self.exit, &*self.stderr), (Some(0), ""), "{self:?}");
@@ -230,7 +230,7 @@ impl Lines {
     }
 }
 
-/// What was run and what came of it, as text that is the same every time.
+/// The command line and its result, as text that is the same every time.
 pub(crate) struct Transcript<'a> {
     sandbox: &'a Sandbox,
     text: String,
@@ -269,7 +269,7 @@ impl<'a> Transcript<'a> {
         snapshot(name, &filtered(&self.text, self.sandbox));
     }
 
-    /// The same for tables, whose columns are as wide as what is in them.
+    /// The same for tables, whose columns are as wide as their contents.
     #[track_caller]
     pub(crate) fn compare_tables(&self, name: &str) {
         let text = filtered(&self.text, self.sandbox);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::sandbox::{Sandbox, eventually};
 
-/// What a terminal is given when a program takes all of it, and when it gives that back.
+/// The sequences with which a program takes over a terminal and gives it back.
 const GIVEN_BACK: &str = "\x1b[?1049l";
 const CURSOR: &str = "\x1b[?25h";
 
@@ -18,7 +18,7 @@ pub(crate) struct TopTerminal {
 }
 
 impl TopTerminal {
-    /// Starts `tenure top`, in a shell that prints how it ended and whether the terminal is as it was.
+    /// Starts `tenure top` in a shell that prints how it ended and whether the terminal was restored.
     pub(crate) fn new(sandbox: &Sandbox, url: &str, args: &str) -> TopTerminal {
         let line = format!(
             "stty cols 80 rows 24; before=$(stty -g); tty; \
@@ -65,7 +65,7 @@ impl TopTerminal {
         });
     }
 
-    /// The word after a prefix, in what was said before the screen was taken.
+    /// The word after a prefix, in the output before the screen was taken over.
     pub(crate) fn word(&self, prefix: &str) -> String {
         self.waits_for(prefix, |said| said.0.contains(prefix));
         let said = self.said.lock().unwrap();
@@ -73,7 +73,7 @@ impl TopTerminal {
         rest.split_whitespace().next().unwrap().to_owned()
     }
 
-    /// Waits for the end; the terminal must be as it was before.
+    /// Waits until it ends; the terminal must be restored.
     #[track_caller]
     pub(crate) fn ends_with(&self, code: &str) {
         let end = format!("rc-{code}\r\nas before");
@@ -94,13 +94,13 @@ impl TopTerminal {
 
 impl Drop for TopTerminal {
     fn drop(&mut self) {
-        // Its terminal goes with it, and with that whoever is in there.
+        // Closing the terminal ends the processes in it.
         let _ = self.script.kill();
         let _ = self.script.wait();
     }
 }
 
-/// What a terminal shows, as far as `tenure top` uses one: it goes somewhere, writes, and wipes.
+/// A terminal, as far as `tenure top` uses one: it moves the cursor, writes and clears.
 #[derive(Default)]
 struct Screen {
     lines: Vec<Vec<char>>,

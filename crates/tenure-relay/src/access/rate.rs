@@ -1,12 +1,12 @@
-//! A rate limit, which allows a second's worth at once.
+//! A rate limit that allows bursts of one second's worth.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A limit on calls a second.
+/// A limit on calls per second.
 pub(super) struct Rate {
     per_second: f64,
-    /// How many may be taken now, and since when. Negative if some were taken in advance.
+    /// How many calls are left, and since when. Negative if some were taken in advance.
     left: Mutex<(f64, Option<Instant>)>,
 }
 
@@ -16,11 +16,11 @@ impl Rate {
         Rate { per_second, left: Mutex::new((per_second, None)) }
     }
 
-    /// Takes `many` together. A caller that takes more than there are has to wait longer afterwards: this way a
-    /// batch longer than a second's worth can be sent, too.
+    /// Takes `many` calls together. A caller that takes more than are left has to wait longer afterwards, so
+    /// even a batch longer than a second's worth can be sent.
     ///
     /// # Errors
-    /// How long to wait before one may be taken.
+    /// How long to wait before another call may be taken.
     pub(super) fn take(&self, many: usize, now: Instant) -> Result<(), Duration> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = left.1.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(rate.take(1, start), Err(Duration::from_millis(100)));
         assert!(rate.take(1, at(90)).is_err());
         assert_eq!(rate.take(1, at(101)), Ok(()));
-        // No more than a second's worth is saved up.
+        // At most one second's worth is saved up.
         assert_eq!(rate.take(30, at(60_000)), Ok(()));
         assert!(rate.take(1, at(62_050)).is_err());
         assert_eq!(rate.take(1, at(62_150)), Ok(()));

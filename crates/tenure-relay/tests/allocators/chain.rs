@@ -1,4 +1,4 @@
-//! A chain as small as can be, which is also the judge: everyone tells it what they have.
+//! A minimal chain, which is also the judge: every process reports its nonces to it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
@@ -16,10 +16,10 @@ use crate::allocators::worker::terms;
 struct State {
     /// With who sent it.
     sent: BTreeMap<u64, (B256, u32)>,
-    /// Who has which nonce.
+    /// The owner of each nonce.
     had: Vec<Had>,
     ended: BTreeMap<u32, Instant>,
-    /// Who was stopped for longer than the others wait.
+    /// The processes that were stopped for longer than the others wait.
     stopped: HashSet<u32>,
     faults: Vec<String>,
 }
@@ -29,7 +29,7 @@ struct Had {
     nonce: u64,
     process: u32,
     since: Instant,
-    /// When it let go of it without saying whether it was sent.
+    /// When it dropped the nonce without reporting whether it was sent.
     unsaid: Option<Instant>,
 }
 
@@ -150,7 +150,7 @@ impl State {
         if let Some((known, by)) = self.sent.get(&nonce).copied()
             && known != hash
         {
-            // Whoever was stopped between its last look and its send may be too late, or in the way.
+            // A process that was stopped between its last look and its send may be too late, or block others.
             if ![process, by].iter().any(|process| self.stopped.contains(process)) {
                 self.faults.push(format!("{process} sent {nonce}, which {by} had sent"));
             }
@@ -174,7 +174,7 @@ impl Client {
         client
     }
 
-    /// Tells it, and returns what it says.
+    /// Reports to the chain, and returns its answer.
     pub(crate) fn tell(&self, line: &str) -> String {
         let mut stream: MutexGuard<'_, BufReader<TcpStream>> = self.0.lock().unwrap();
         stream.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();

@@ -26,7 +26,7 @@ pub(crate) fn work(sign: &str) {
     let [url, chain, seed] = sign.split(' ').collect::<Vec<_>>()[..] else { panic!("{sign}") };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        // Whoever is stopped may be in everyone's way; then this one ends without being killed.
+        // A stopped process may block the others; then this one ends without being killed.
         let Ok(tenure) = Tenure::connect(url).await else { return };
         let nonces = Nonces::with_terms(&tenure, 1, WALLET, Client::connect(chain), terms());
         let mut rng = Rng::new(seed.parse().unwrap());
@@ -50,7 +50,7 @@ pub(crate) fn work(sign: &str) {
     });
 }
 
-/// Sends a transaction, of which it may never hear again.
+/// Sends a transaction whose answer may never arrive.
 pub(crate) async fn send(mut reserved: Reserved<Client>, salt: u64) {
     let nonce = reserved.nonce();
     let hash = keccak256(format!("{nonce} {salt} {}", std::process::id()));
@@ -59,7 +59,7 @@ pub(crate) async fn send(mut reserved: Reserved<Client>, salt: u64) {
         return;
     }
     let said = reserved.chain().tell(&format!("send {nonce} {hash}"));
-    // What the engine did not hear is kept all the same.
+    // A report that the engine did not get is kept anyway.
     let _ = match said.as_str() {
         "ok" if salt % 20 == 1 => reserved.unknown(hash).await,
         "ok" => reserved.commit(hash).await,

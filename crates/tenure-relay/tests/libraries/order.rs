@@ -1,4 +1,4 @@
-//! The central proofs of order on a second node, which refuses whatever is not next.
+//! The central proofs of order on a second node, which refuses every nonce that is not next.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn mined(node: &Hardhat, wallet: &Wallet) -> Vec<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_and_three_relays_keep_the_order_of_one_sender_on_hardhat() {
     let (node, redis) = (Hardhat::start().unwrap(), Redis::build().start().unwrap());
-    // Backwards, so that it does not depend on who is quick: all but the first come too early.
+    // In reverse order, so that speed does not matter: all but the first arrive too early.
     let backwards = |number| {
         let mut raws = Wallet::rich(number, node.chain()).pay_many(MANY);
         raws.reverse();
@@ -83,7 +83,7 @@ async fn a_used_nonce_and_a_repetition_are_told_apart_on_hardhat() {
     // The same client, at another relay: its own transaction.
     let mut again = Client::connect(relays[1].address).await.known_by("one");
     assert_eq!(again.ask(&send(1, &first.raw)).await["result"], json!(first.hash));
-    // Someone else hears what the node says of it.
+    // Another client gets the node's answer.
     let mut other = Client::connect(relays[1].address).await;
     let collided = other.ask(&send(1, &first.raw)).await;
     assert!(collided["error"]["message"].is_string(), "{collided}");

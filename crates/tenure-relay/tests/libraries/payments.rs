@@ -50,7 +50,7 @@ async fn programs_that_ask_for_a_count_and_are_killed_leave_no_gap_at_three_rela
     prove(COUNTS, 3).await;
 }
 
-/// A script of the guide, as it is printed.
+/// A script of the guide, as printed.
 fn printed(number: usize) -> String {
     let guide = include_str!("../../../../docs/nonces.md");
     let blocks: Vec<&str> = guide.split("```js\n").skip(1).collect();

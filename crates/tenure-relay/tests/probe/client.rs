@@ -13,12 +13,12 @@ use tokio::net::TcpStream;
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
     host: SocketAddr,
-    /// What it is known again by.
+    /// The `Idempotency-Key` that identifies it.
     key: Option<String>,
     path: &'static str,
 }
 
-/// What came back.
+/// The response.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -76,7 +76,7 @@ impl Client {
         self.stream.get_mut().write_all(request.as_bytes()).await
     }
 
-    /// Reads the answer to what was written; no test waits longer for one.
+    /// Reads the answer; no test waits longer for one.
     pub(crate) async fn read(&mut self) -> Result<Answer> {
         tokio::time::timeout(Duration::from_secs(90), self.read_on()).await?
     }

@@ -1,4 +1,4 @@
-//! What the tests of the relay are made of: wallets, clients, relays in this process and beside it.
+//! The tools of the relay's tests: wallets, clients, and relays in this process and in others.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub(crate) mod client;

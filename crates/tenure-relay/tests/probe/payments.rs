@@ -1,4 +1,4 @@
-//! Payments of one wallet by several processes that are killed meanwhile, and what the chain must show after it.
+//! Payments of one wallet by several processes that are killed meanwhile, and the checks of the chain afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub(crate) fn node() -> Anvil {
     Anvil::build().mining(Mining::Every(Duration::from_millis(100))).start().unwrap()
 }
 
-/// What is left to be paid, and what was. The payments have the amounts 1, 2, 3 and so on.
+/// The open payments and those that were made. The amounts are 1, 2, 3 and so on.
 pub(crate) struct Payments {
     many: u64,
     left: Mutex<Vec<u64>>,
@@ -79,7 +79,7 @@ impl Payments {
         // What fills gaps pays nothing.
         amounts.remove(&0);
         assert!(amounts.keys().copied().eq(1..=self.many), "{amounts:?}");
-        // Whoever was killed may have paid before it could say so.
+        // A process that was killed may have paid before it could report it.
         let twice: u64 = amounts.values().map(|times| times - 1).sum();
         assert!(twice <= self.killed(), "{twice} were paid twice");
         mined

@@ -33,7 +33,7 @@ pub(crate) fn scripted() -> ScriptedNode {
     ScriptedNode::start(CHAIN, Decoder::new(decode)).unwrap()
 }
 
-/// What the tests want of a relay unless they say otherwise.
+/// The settings of a relay, unless a test changes them.
 pub(crate) fn config(node: &str) -> Config {
     Config::new(vec![node.parse().unwrap()], CHAIN)
 }
@@ -66,7 +66,7 @@ impl Instance {
     }
 }
 
-/// What a relay in a process of its own is told.
+/// The orders of a relay in a separate process.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) node: String,
@@ -174,7 +174,7 @@ impl RelayProcess {
     }
 }
 
-/// What the test `relay_process` does: nothing, unless it was started to be a relay.
+/// The body of the test `relay_process`: does nothing, unless it was started to be a relay.
 pub(crate) async fn be_a_relay() {
     let Ok(orders) = std::env::var(ORDERS) else { return };
     let orders = Orders::read(&orders);

@@ -34,7 +34,7 @@ pub(crate) struct Wallet {
     pub(crate) chain: u64,
 }
 
-/// A signed transaction: what is sent, and what it is called.
+/// A signed transaction: its bytes and its hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Raw {
     /// `0x` and digits.
@@ -102,7 +102,7 @@ impl Wallet {
         self.pay_with(nonce, value, 1)
     }
 
-    /// A small payment that offers so many times the fee.
+    /// A small payment that offers this many times the fee.
     pub(crate) fn pay_more(&self, nonce: u64, times: u128) -> Raw {
         self.pay_with(nonce, 1, times)
     }

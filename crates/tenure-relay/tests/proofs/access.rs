@@ -81,7 +81,7 @@ async fn tls_shows_who_the_relay_is_and_tokens_who_asks() {
     let answer = call(address, &files.ca_path(), None, "").await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     assert!(call(address, &files.other_ca_path(), None, &token).await.is_err(), "another relay");
-    // Whoever speaks without TLS is not answered.
+    // A client without TLS gets no answer.
     let mut plain = TcpStream::connect(address).await.unwrap();
     plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();

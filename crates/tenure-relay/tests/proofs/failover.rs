@@ -1,4 +1,4 @@
-//! Several nodes: who is asked when one is gone, answers nonsense, or is of another chain.
+//! Several nodes: which one is asked when one is gone, answers nonsense, or is of another chain.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ async fn a_node_that_refuses_connections_is_passed_over() {
     }
 }
 
-/// As when the machine is gone: what is sent there is not even refused.
+/// As when the machine is gone: connections are not even refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_answers_no_handshake_is_passed_over() {
     let (gone, good) = (scripted(), scripted());
@@ -85,7 +85,7 @@ async fn what_the_relay_itself_asks_is_asked_of_the_next_node() {
     assert_eq!((bad.calls(SEND), good.calls(SEND)), (0, 9), "it goes to the node that was asked");
 }
 
-/// The second node has nothing of what the first one had, and keeps whatever comes early.
+/// The second node has no transactions of the first one, and keeps early ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_lacks_the_one_before_is_not_told_to_take_the_next() {
     let (first, second) = (scripted(), scripted());
@@ -125,7 +125,7 @@ async fn what_one_node_says_of_a_nonce_is_not_believed_of_another() {
     assert_eq!(second.calls(SEND), 0);
 }
 
-/// What is no answer counts as a failure although something came back.
+/// An invalid answer counts as a failure, although something was received.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_answers_with_web_pages_is_left_alone() {
     let (bad, good) = (scripted(), scripted());

@@ -60,7 +60,7 @@ async fn s143_ten_thousand_of_one_sender_meet_a_cap_and_others_pass() {
 
     let mut flood = relay.client().await;
     flood.write(&batch(&raws[1..])).await.unwrap();
-    // What is passed on goes when every transaction has its place, or none.
+    // Other calls are forwarded when every transaction has its place, or was refused one.
     node.wait_for_calls("test_echo", 1).unwrap();
     let during = others(&relay, 1).await;
     println!("p99 of other senders: {:?} before the flood, {:?} in it", before[98], during[98]);

@@ -53,7 +53,7 @@ async fn a_thousand_of_one_sender_pass_three_relays_and_none_is_refused() {
     assert!(three > one / 6.0, "{three:.0} a second at three relays, {one:.0} at one");
 }
 
-/// A relay that has had its turn in vain does not keep the one from its turn that has what is missing.
+/// A relay that had a fruitless turn does not delay the relay that has the missing nonce.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_nonce_is_not_kept_waiting_by_those_who_wait_for_it() {
     let (node, redis) = (scripted(), Redis::build().start().unwrap());

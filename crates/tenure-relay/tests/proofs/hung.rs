@@ -1,4 +1,4 @@
-//! Those who hang: the node, the relay that holds a lane, the client. The lane goes on.
+//! A node, a relay that holds a lane, or a client hangs. The lane goes on.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::probe::wallet::Wallet;
 const SEND: &str = "eth_sendRawTransaction";
 const SOON: Duration = Duration::from_secs(60);
 
-/// Returns when so many wait in the lane of a wallet.
+/// Returns when this many claims wait in the lane of a wallet.
 async fn waits(tenure: &Tenure, wallet: &Wallet, many: usize) {
     let lane = format!("lane:{CHAIN}:{}", wallet.name());
     let began = Instant::now();
@@ -117,7 +117,7 @@ async fn s144_a_client_that_hangs_up_changes_nothing() {
     let mut next = relay.client().await;
     next.write(&send(2, &raws[1].raw).to_string()).await.unwrap();
     drop(gone);
-    // Whoever would stop the work with its client would do so before this is answered.
+    // If the work stopped with its client, it would stop before this is answered.
     let mut other = relay.client().await;
     assert_eq!(other.call("test_echo", json!([])).await["result"], json!([]));
     assert_eq!((node.hanging(), node.hung_up()), (1, 0));

@@ -22,7 +22,7 @@ const RESERVED_FOR: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_secs(60);
 
-/// What the signers share.
+/// The state that the signers share.
 struct Work {
     payments: Payments,
     /// Where the relays listen now.

@@ -99,7 +99,7 @@ async fn s142_checks_that_get_no_answer_send_nothing() {
     assert_eq!(client.ask(&send(1, &raw.raw)).await["result"], json!(raw.hash));
 }
 
-/// Whatever it is, it ends, and the next call on the same relay is answered.
+/// In each case the call ends, and the next call on the same relay is answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s142_what_passes_through_is_bounded_too() {
     let node = scripted();

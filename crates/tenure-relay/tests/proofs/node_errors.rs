@@ -1,4 +1,4 @@
-//! What a node's no means: a no is passed on only where the node certainly does not have it.
+//! The meaning of a node's error: a refusal is passed on only if the node certainly does not have the transaction.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn no(text: &str) -> Conduct {
     Conduct::Refuse(-32000, text.to_owned())
 }
 
-/// What a node, or something before it, says when nothing is meant about the transaction.
+/// Errors of a node, or of a proxy, that say nothing about the transaction.
 fn unsure() -> [(i64, &'static str); 3] {
     [
         (-32002, "request timed out"),
@@ -145,7 +145,7 @@ async fn a_type_that_the_node_does_not_know_is_a_no() {
     assert_eq!(client.ask(&send(1, &raw.raw)).await["result"], json!(raw.hash));
 }
 
-/// Some nodes say "already known" of what they have just refused.
+/// Some nodes say "already known" of a transaction that they have just refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_that_is_called_known_is_looked_up_before_it_counts_as_accepted() {
     let node = scripted();
@@ -160,7 +160,7 @@ async fn a_transaction_that_is_called_known_is_looked_up_before_it_counts_as_acc
     assert_eq!(client.ask(&send(1, &raw.raw)).await["result"], json!(raw.hash), "the lane is free");
 }
 
-/// Words that nobody has listed: the chain says what they mean.
+/// An unlisted phrase: the state of the chain decides.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unlisted_no_is_looked_up_by_hash_and_nonce() {
     let node = scripted();
@@ -183,7 +183,7 @@ async fn an_unlisted_no_is_looked_up_by_hash_and_nonce() {
     assert_eq!(client.ask(&send(1, &late.raw)).await["result"], json!(late.hash));
 }
 
-/// Whatever else the node calls a result, the transaction is looked for, and sent if it is not there.
+/// Whatever else the node returns as a result, the relay looks for the transaction, and sends it if it is missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_result_that_is_not_the_hash_is_not_believed() {
     let node = scripted();

@@ -1,4 +1,4 @@
-//! Wrong nonces and gaps: who is told, who waits, and that nobody else is held up.
+//! Wrong nonces and gaps: who gets which error, who waits, and that nobody else is delayed.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ async fn s132_a_used_nonce_is_an_error_to_its_caller_alone_and_the_next_goes_on(
     assert_eq!(other["error"]["code"], json!(-32000), "{other}");
     assert!(other["error"]["message"].as_str().unwrap().contains("nonce too low"), "{other}");
     assert_eq!(other["error"]["data"]["expected_nonce"], json!("0x1"), "{other}");
-    // The very same again has one effect, and whoever sends it hears that from the node.
+    // The same transaction again has one effect, and its sender gets the node's answer.
     let again = client.ask(&send(3, &first.raw)).await;
     assert!(again["error"]["message"].as_str().unwrap().contains("nonce too low"), "{again}");
     let next = wallet.pay(1);
@@ -124,7 +124,7 @@ async fn s133_a_gap_is_refused_or_forwarded_where_that_is_the_policy() {
         let answer = forwarded.ask(&send(1, &raws[at].raw)).await;
         assert_eq!(answer["result"], json!(raws[at].hash), "{answer}");
     }
-    // The node keeps what it was given early, and goes on with it.
+    // The node keeps the early transaction, and processes it later.
     let last = refused.ask(&send(1, &raws[1].raw)).await;
     assert_eq!(last["result"], json!(raws[1].hash), "{last}");
     assert_eq!(node.sent().len(), 3);
@@ -211,7 +211,7 @@ async fn s133_what_was_sent_here_is_known_while_the_node_hangs() {
     assert_eq!(answer.unwrap().json()["result"], json!(raws[1].hash));
 }
 
-/// A chain of a test that is set back: what was sent a moment ago is gone.
+/// A test chain that is reset: a transaction that was sent a moment ago is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_revert_the_node_is_asked_and_not_remembered() {
     let node = Anvil::build().start().unwrap();
@@ -233,7 +233,7 @@ async fn after_a_revert_the_node_is_asked_and_not_remembered() {
     }
 }
 
-/// Those behind one that is refused wait until another has filled its nonce.
+/// The transactions behind a refused one wait until another has filled its nonce.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_behind_a_refused_transaction_go_on_with_another_in_its_place() {
     let node = scripted();
@@ -281,7 +281,7 @@ async fn a_gap_says_which_nonce_is_missing_and_why() {
     }
 }
 
-/// What the node refused is not on its way any more when the one after it has its turn.
+/// A transaction that the node refused is no longer pending when the next one has its turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s133_a_refused_transaction_closes_no_gap() {
     let (node, redis) = (scripted(), Redis::build().start().unwrap());

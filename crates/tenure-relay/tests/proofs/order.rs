@@ -163,7 +163,7 @@ async fn s140_one_transaction_of_two_clients_at_two_relays_is_sent_once_and_one_
     assert_eq!((node.sent().len(), node.most_at_once(SEND)), (20, 1));
 }
 
-/// A client that did not hear its answer asks again, wherever it can.
+/// A client that did not get its answer asks again, at any relay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_says_who_it_is_may_repeat_itself_at_any_relay() {
     let (node, redis) = (scripted(), Redis::build().start().unwrap());
@@ -182,7 +182,7 @@ async fn a_client_that_says_who_it_is_may_repeat_itself_at_any_relay() {
         }
     }
     assert_eq!(node.calls(SEND), 5, "a repetition is not sent again");
-    // What was refused was not sent, and nobody is known again for it.
+    // A refused transaction was not sent, so no client is remembered for it.
     node.next(SEND, Conduct::Refuse(-32000, "txpool is full".to_owned()));
     let raw = wallet.pay(5);
     let mut first = relays[0].client().await.known_by("a");
@@ -192,7 +192,7 @@ async fn a_client_that_says_who_it_is_may_repeat_itself_at_any_relay() {
     assert_eq!(first.ask(&send(1, &raw.raw)).await["error"]["message"], json!("already known"));
 }
 
-/// The old way, for those who rely on it.
+/// The old behaviour, for clients that rely on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_repeats_of_anyone_everyone_is_told_the_hash() {
     let node = scripted();

@@ -113,7 +113,7 @@ async fn s141_closed_nothing_is_sent_while_the_engine_is_down_and_it_goes_on_by_
     assert_eq!(client.get("/readyz").await.status, 200);
 }
 
-/// Who stands in line would keep its place until the engine is back; who sent the transaction would hear nothing.
+/// A claim in line would keep its place until the engine is back, and the sender would get no answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s141_closed_one_that_waits_in_its_lane_is_refused_when_the_engine_goes() {
     let (node, redis) = (scripted(), Redis::build().start().unwrap());

@@ -1,4 +1,4 @@
-//! Nonces that signers reserve over JSON-RPC: given once, at any relay, whoever dies.
+//! Nonces that signers reserve over JSON-RPC: given once, at any relay, whichever process dies.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ async fn a_nonce_is_free_again_when_it_is_given_back_at_another_relay() {
     }
     let looked = other.call("tenure_getNonces", json!([{ "from": wallet.name() }])).await;
     assert_eq!(looked["result"]["gaps"], json!(["0x0"]), "{looked}");
-    // A gap is filled by whoever comes next, or by its number, unless someone has it.
+    // The next caller fills a gap, or a caller that names it, unless it is taken.
     for (nonce, expected) in [("0x1", Value::Null), ("0x0", json!("0x0"))] {
         let fill = json!([{ "from": wallet.name(), "id": "c", "nonce": nonce }]);
         let answer = other.call("tenure_reserveNonce", fill).await;
@@ -267,7 +267,7 @@ async fn counts_of_one_batch_are_told_in_one_turn_and_the_next_waits_for_all_of_
     assert_eq!(next.read().await.unwrap().json()["result"], json!("0x2"));
 }
 
-/// Whoever asks and dies, or asks for nothing but to know, keeps the others for its time, and leaves no gap.
+/// A client that asks and dies, or only wants to know the count, delays the others for its time, and leaves no gap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_that_nobody_sends_with_goes_to_the_next() {
     let two = Two::start(|config| config.nonces_for = SHORT).await;
@@ -277,7 +277,7 @@ async fn a_count_that_nobody_sends_with_goes_to_the_next() {
     assert_eq!(count(&mut one, &wallet).await, 0);
     assert_eq!(count(&mut other, &wallet).await, 0);
     assert!(began.elapsed() + Duration::from_millis(50) > SHORT, "{:?}", began.elapsed());
-    // Not everyone who asks for a count is about to send: in other blocks, or with another URL.
+    // Not every request for a count is followed by a send: for other blocks, or with another URL.
     for at in ["latest", "0x0"] {
         let answer = other.call(COUNT, json!([wallet.name(), at])).await;
         assert_eq!(answer["result"], json!("0x0"), "{answer}");
@@ -307,7 +307,7 @@ async fn who_comes_too_late_replaces_nothing() {
     assert_eq!(quick.ask(&send(1, &paid.raw)).await["result"], json!(paid.hash));
     let late = slow.ask(&send(1, &wallet.pay_more(0, 3).raw)).await;
     assert_eq!(reason(&late), "nonce_too_low", "{late}");
-    // Whoever means to replace it says so by the plain URL.
+    // To replace a transaction, a client uses the plain URL.
     let faster = wallet.pay_more(0, 3);
     let mut plain = relay.client().await;
     assert_eq!(plain.ask(&send(1, &faster.raw)).await["result"], json!(faster.hash));

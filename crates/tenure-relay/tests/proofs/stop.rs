@@ -1,4 +1,4 @@
-//! The end of a relay, and the bounds on what it takes on.
+//! The shutdown of a relay, and the limits on its load.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(60);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_its_answer_does_not_hold_up_the_stop() {
     let node = scripted();
-    // More than what the system keeps for a connection.
+    // More than the system buffers for a connection.
     node.always("test_echo", Conduct::Enormous(20 << 20));
     let mut config = config(&node.url());
     config.max_hold = Duration::from_millis(500);

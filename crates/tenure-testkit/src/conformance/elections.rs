@@ -13,7 +13,7 @@ async fn campaign(client: Tenure, name: String, value: &'static str) -> Term {
 }
 
 impl Kit {
-    /// Waits until that many want to lead, the leader included.
+    /// Waits until there are this many candidates, including the leader.
     async fn candidates(&self, client: &Tenure, name: &str, count: usize) {
         let come = async {
             loop {

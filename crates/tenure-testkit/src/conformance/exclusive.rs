@@ -3,30 +3,30 @@ use std::pin::Pin;
 
 use tenure::{Hold, Options, Result, Tenure, blocking};
 
-/// What can stand in for a mutex.
+/// The primitives that can stand in for a mutex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exclusive {
     /// The mutex itself.
     Mutex,
     /// A semaphore with one unit.
     SemaphoreOfOne,
-    /// The last unit of a semaphore with five, of which four are taken.
+    /// The last unit of a semaphore with five, four of which are taken.
     LastOfFive,
     /// The write side of a read-write lock.
     Writer,
     /// `all` of one name.
     AllOfOne,
-    /// The mutex of a program without a runtime; only on real time, for it waits with a thread.
+    /// The blocking mutex; on real time only, because it waits on a thread.
     Blocking,
 }
 
-/// The owner of the four units that are taken.
+/// The owner of the four units.
 pub(super) const FILLER: &str = "filler";
 
 type Asked<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 impl Exclusive {
-    /// All that play on virtual time, too.
+    /// All that also run on virtual time.
     pub const ALL: [Exclusive; 5] = [
         Exclusive::Mutex,
         Exclusive::SemaphoreOfOne,
@@ -35,7 +35,7 @@ impl Exclusive {
         Exclusive::AllOfOne,
     ];
 
-    /// What must be held for the name to be exclusive.
+    /// The hold that makes the name exclusive.
     pub(super) async fn prepare(self, client: &Tenure, name: &str) -> Option<Hold> {
         match self {
             Exclusive::LastOfFive => {
@@ -46,7 +46,7 @@ impl Exclusive {
         }
     }
 
-    /// Takes the place in line now, where the primitive can; the future waits for the turn.
+    /// Takes the place in line now, if the primitive can; the future waits for the turn.
     pub(super) fn join(self, client: &Tenure, name: &str, options: Options) -> Asked<Hold> {
         match self {
             Exclusive::Mutex => Box::pin(client.mutex(name).options(options).join()),
@@ -65,7 +65,7 @@ impl Exclusive {
         }
     }
 
-    /// Takes it if it is free.
+    /// Acquires it if it is free.
     pub(super) async fn try_acquire(
         self,
         client: &Tenure,
@@ -93,7 +93,7 @@ fn blocking(client: &Tenure) -> blocking::Tenure {
     blocking::Tenure::from_async(client.clone()).expect("a thread")
 }
 
-/// Waits on a thread where waiting is allowed.
+/// Waits on a thread where blocking is allowed.
 async fn waiting<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(call).await.expect("no panic")
 }

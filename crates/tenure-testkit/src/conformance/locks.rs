@@ -1,4 +1,4 @@
-//! Facts about one holder at a time.
+//! Cases with one holder at a time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::faulty::{Faults, Faulty};
 use crate::rng::Rng;
 
 impl Kit {
-    /// Two clients and a name that is exclusive for as long as the filler is kept.
+    /// Two clients and a name that is exclusive while the filler is kept.
     async fn exclusive(&self) -> (Tenure, Tenure, String, Option<Hold>) {
         let (one, two, name) = (self.client(), self.client(), self.name("x"));
         let filler = self.how.prepare(&one, &name).await;
@@ -173,7 +173,7 @@ pub(super) async fn an_ask_dropped_at_any_point_leaves_nothing(kit: Kit) {
         }
         drop(ask);
         kit.line_of(&one, &name, 0).await;
-        // Dropped at the moment of the hand-over: the turn must go on to whoever asks next.
+        // Dropped at the moment of the hand-over: the turn must pass to the next claim.
         let mut ask = kit.how.join(&two, &name, two.defaults());
         let _ = poll_once(&mut ask);
         drop(hold);
@@ -202,7 +202,7 @@ pub(super) async fn a_dropped_hold_is_handed_over(kit: Kit) {
 
 pub(super) async fn a_turn_comes_by_push(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
-    // It would end in an hour, so nobody looks again before: the turn is pushed, or never seen.
+    // The hold would end in an hour, so no claim looks earlier: the turn is pushed, or never seen.
     let hold = kit.take(&one, &name, lasting(&one, 3600)).await;
     let next = kit.runtime.spawn(kit.how.join(&two, &name, two.defaults()));
     kit.line_of(&one, &name, 1).await;
@@ -213,7 +213,7 @@ pub(super) async fn a_turn_comes_by_push(kit: Kit) {
 pub(super) async fn a_turn_that_nobody_takes_passes_on(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
     let hold = kit.take(&one, &name, lasting(&one, 3600)).await;
-    // It stands in line and is never polled again, as in a runtime that is blocked.
+    // The claim is in line and is never polled again, as in a blocked runtime.
     let mut stuck = kit.how.join(&two, &name, lasting(&two, 3600));
     assert!(poll_once(&mut stuck).is_pending());
     kit.line_of(&one, &name, 1).await;
@@ -221,7 +221,7 @@ pub(super) async fn a_turn_that_nobody_takes_passes_on(kit: Kit) {
     kit.line_of(&one, &name, 2).await;
     drop(hold);
     drop(held(kit.soon("the turn of the next, after a first life", next).await));
-    // It has not lost its place.
+    // It has kept its place.
     drop(held(kit.soon("the turn of the one that was stuck", stuck).await));
 }
 
@@ -288,7 +288,7 @@ pub(super) async fn a_broken_hold_is_lost_and_handed_over(kit: Kit) {
 pub(super) async fn a_detached_hold_goes_on_elsewhere(kit: Kit) {
     let (one, two, name, _filler) = kit.exclusive().await;
     let first = kit.take(&one, &name, one.defaults()).await;
-    // It is had by push, and so for a first life.
+    // The hold came by push, so it lasts for a first life.
     let asker = kit.client();
     let turn = kit.runtime.spawn(kit.how.join(&asker, &name, lasting(&asker, 20)));
     kit.line_of(&one, &name, 1).await;
@@ -406,7 +406,7 @@ impl Kit {
         Tenure::in_world(Arc::new(faulty), world)
     }
 
-    /// Several far clients take turns, and are alone inside by their own clocks and fences.
+    /// Several clients with slow connections take turns, and are alone inside by their own clocks and fences.
     async fn take_turns(&self, faults: Faults, rounds: u32) {
         let near = self.client();
         let name = self.name("x");

@@ -1,4 +1,4 @@
-//! Facts about work that is done once.
+//! Cases about work that is done once.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -66,9 +66,9 @@ pub(super) async fn those_who_wait_for_a_once_get_its_outcome_by_push(kit: Kit) 
     let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
     let run = begin(one.once(&name).options(lasting(&one, 600))).await;
     let waits = kit.runtime.spawn(unwanted(two.once(&name)));
-    // After the look that everyone takes soon after joining: now only a push brings it soon.
+    // After the look that every claim takes soon after joining: from now on only a push is quick.
     kit.sleep(SECOND * 3).await;
-    // Long, and with every byte: it is data, not text.
+    // Long, and with every byte value, because an outcome is data, not text.
     let outcome: Vec<u8> = (0..20_000).map(|n| (n % 251) as u8).collect();
     assert_eq!(run.settle(&outcome).await.expect("settled"), Released::InTime);
     assert_eq!(*replayed(kit.soon("the outcome", waits).await), *outcome);
@@ -163,7 +163,7 @@ pub(super) async fn a_turn_that_nobody_took_leaves_no_doubt(kit: Kit) {
     let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
     let first = begin(one.once(&name)).await;
     let mut stuck: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(two.once(&name).begin());
-    // It stands in line and is never polled again.
+    // The claim is in line and is never polled again.
     assert!(poll_once(&mut stuck).is_pending());
     kit.sleep(Duration::from_millis(100)).await;
     first.undo().await.expect("undone");
@@ -176,7 +176,7 @@ pub(super) async fn an_older_doubt_is_not_undone(kit: Kit) {
     let (one, two, name) = (kit.client(), kit.client(), kit.name("x"));
     drop(begin(one.once(&name)).await);
     let again = kit.soon("the second run", begin(two.once(&name).rerun(true))).await;
-    // It says so of itself, and knows nothing of the first.
+    // It knows nothing of the first.
     again.undo().await.expect("undone");
     assert!(matches!(unwanted(one.once(&name)).await, Done::Unsettled));
     begin(two.once(&name).rerun(true)).await.settle("third").await.expect("settled");
@@ -226,14 +226,14 @@ pub(super) async fn a_once_that_is_forgotten_is_run_by_the_next(kit: Kit) {
     assert_eq!(forget(&two, &name, &seen).await, Forgotten::Done);
     assert_eq!(one.once(&name).inspect().await.expect("an answer"), None, "nothing is left");
     assert_eq!(forget(&two, &name, &seen).await, Forgotten::MovedOn, "it is not there any more");
-    // Two that were never settled, one after the other: no doubt is left of either.
+    // Two unsettled runs, one after the other: neither is in doubt any more.
     drop(begin(one.once(&name)).await);
     drop(kit.soon("the second run", begin(two.once(&name).rerun(true))).await);
     let forgotten = async {
         loop {
             let seen = record(&one, &name).await.expect("a record");
             assert_eq!(seen.outcome, None);
-            // It is left in the background.
+            // It is released in the background.
             if forget(&one, &name, &seen).await == Forgotten::Done {
                 return;
             }
@@ -252,7 +252,7 @@ pub(super) async fn what_has_changed_since_it_was_seen_is_not_forgotten(kit: Kit
     let running = record(&two, &name).await.expect("a record");
     assert_eq!(forget(&two, &name, &running).await, Forgotten::MovedOn, "somebody is at it");
     run.settle("paid").await.expect("settled");
-    // Whoever saw it unsettled must not make it be done twice.
+    // The caller that saw it unsettled must not cause a second run.
     assert_eq!(forget(&two, &name, &running).await, Forgotten::MovedOn, "it is settled");
     let mut other = record(&two, &name).await.expect("a record");
     other.fence = Fence::new(other.fence.get() - 1);

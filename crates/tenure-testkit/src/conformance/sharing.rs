@@ -1,4 +1,4 @@
-//! Facts about several holders at a time.
+//! Cases with several holders at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -42,7 +42,7 @@ pub(super) async fn a_big_ask_is_not_passed_by_small_ones(kit: Kit) {
     let first = held(semaphore().acquire_many(2).await);
     let big = kit.runtime.spawn(two.semaphore(&name, 4).join_many(4));
     kit.line_of(&one, &name, 1).await;
-    // Two are free, but the big one came first.
+    // Two units are free, but the heavy claim came first.
     assert!(semaphore().try_acquire().await.expect("an answer").is_none());
     let small = kit.runtime.spawn(semaphore().join_many(1));
     kit.line_of(&one, &name, 2).await;
@@ -82,7 +82,7 @@ pub(super) async fn a_resize_serves_or_ends_those_who_wait(kit: Kit) {
     let ended = kit.soon("the end of what can never fit", b).await;
     assert_eq!(ended.expect_err("two of one").kind(), ErrorKind::Conflict);
     drop(first);
-    // One of one is still held: what is held stays held, and nothing is granted beside it.
+    // One unit of one is still held: the hold continues, and nothing is granted beside it.
     kit.line_of(&one, &name, 0).await;
     assert!(semaphore().try_acquire().await.expect("an answer").is_none());
     drop(a);
@@ -118,7 +118,7 @@ pub(super) async fn all_is_all_or_nothing(kit: Kit) {
     let blocker = held(two.mutex(&c).acquire().await);
     let tried = one.all([&b, &a, &c]).try_acquire().await.expect("an answer");
     assert!(tried.is_none());
-    // Long enough for answers to the first two on a busy engine.
+    // Long enough for the answers to the first two on a busy engine.
     let wait = Duration::from_secs(2);
     let over = one.all([&c, &b, &a]).wait(wait).acquire().await.expect_err("c is held");
     assert_eq!(over.kind(), ErrorKind::WaitOver, "{over}");

@@ -1,4 +1,4 @@
-//! Facts about single steps, without the core in between.
+//! Cases about single steps, without the core.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tenure::engine::{
 
 use super::{Kit, SECOND};
 
-/// A client that only writes down what is pushed to it, for the names that are its own.
+/// A client that only records the pushes for its own names.
 #[derive(Debug)]
 struct Inbox {
     name: Name,
@@ -29,7 +29,7 @@ impl Turns for Inbox {
     fn look_again(&self, _: u32) {}
 }
 
-/// An engine, a name, and what was pushed.
+/// An engine, a name, and the recorded pushes.
 struct Raw {
     kit: Kit,
     engine: Arc<dyn Engine>,
@@ -169,12 +169,12 @@ pub(super) async fn renewing_for_no_time_only_asks(kit: Kit) {
     let (a, b) = (raw.new_claim(SECOND * 20), raw.new_claim(SECOND * 30));
     let grant = raw.granted(&a).await;
     raw.kit.sleep(SECOND * 4).await;
-    // Alone, and with someone in line.
+    // Alone, and with another claim in line.
     for _ in 0..2 {
         let asked = raw.renew(a.id, grant.fence, Duration::ZERO).await;
         let Renewed::Held(found) = asked else { panic!("held: {asked:?}") };
         assert_eq!(found.fence, grant.fence);
-        // It counts from the send, so that a slow trip makes the one or the other seem shorter.
+        // The time counts from the send, so a slow trip makes it seem shorter.
         assert!(found.good_until < grant.good_until + SECOND * 3, "asking prolonged it");
         assert!(found.good_until + SECOND * 5 > grant.good_until, "asking made it shorter");
         raw.waiting(&b).await;
@@ -248,11 +248,11 @@ pub(super) async fn a_pushed_turn_has_a_first_life(kit: Kit) {
     raw.leave(a.id, false).await;
     let turn = raw.pushed(b.id).await;
     assert!(turn.first_life && turn.sent.until(turn.good_until) <= FIRST_LIFE);
-    // Nobody takes it: it is simply a hold that ends.
+    // Nobody takes the turn: it is a hold that ends by itself.
     raw.kit.sleep(FIRST_LIFE + SECOND / 2).await;
     let next = raw.granted(&c).await;
     assert!(next.fence > turn.fence);
-    // It comes back by its ticket, and its renewal makes the turn a full hold.
+    // The claim returns with its ticket, and its renewal makes the turn a full hold.
     let place = raw.waiting(&b).await;
     raw.leave(c.id, false).await;
     raw.inbox
@@ -274,7 +274,7 @@ pub(super) async fn a_ticket_brings_back_the_place(kit: Kit) {
     let mut c = raw.new_claim(SECOND * 30);
     raw.granted(&a).await;
     let b_place = raw.waiting(&b).await;
-    // The engine forgot this one; its ticket says that it came first.
+    // The engine forgot this claim; its ticket shows that it came first.
     c.ticket = Some(Ticket::new(b_place.ticket.get() - 1));
     let c_place = raw.waiting(&c).await;
     assert_eq!((c_place.ticket, c_place.ahead), (c.ticket.expect("set above"), 0));
@@ -326,12 +326,12 @@ pub(super) async fn a_once_has_not_begun_before_its_turn_is_taken(kit: Kit) {
     let undone = Leave { settle: Some(undo), ..Leave::new(raw.name.clone(), a.id) };
     raw.engine.leave(&undone).await.expect("an answer");
     let turn = raw.pushed(b.id).await;
-    // Nobody takes it, so that nothing has begun.
+    // Nobody takes the turn, so nothing has begun.
     raw.kit.sleep(FIRST_LIFE + SECOND / 2).await;
     let next = raw.granted(&c).await;
     assert!(next.fence > turn.fence);
     raw.leave(c.id, false).await;
-    // That one was asked for, and never settled.
+    // This turn was taken, and the once was never settled.
     let verdict = raw.engine.claim(&d).await.expect("an answer");
     assert!(matches!(verdict, Verdict::Unsettled), "{verdict:?}");
 }

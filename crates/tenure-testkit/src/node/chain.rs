@@ -1,4 +1,4 @@
-//! A chain in memory: counts, transactions and what refuses them. No fees, no state, no blocks.
+//! A chain in memory: counts, transactions and the errors for them. No fees, no state, no blocks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -6,31 +6,31 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-/// A transaction that the node took.
+/// A transaction that the node accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Whose it is, in lower case.
+    /// Its sender, in lower case.
     pub sender: String,
-    /// Its place in the order of the sender.
+    /// Its nonce.
     pub nonce: u64,
-    /// Its name.
+    /// Its hash.
     pub hash: String,
 }
 
-/// What the test says about a raw transaction, `0x` and digits: whose it is, or nothing if it is none.
+/// How the test decodes a raw transaction, `0x` and digits; `None` if it is invalid.
 #[derive(Clone)]
 pub struct Decoder(Arc<Decode>);
 
 type Decode = dyn Fn(&str) -> Option<Sent> + Send + Sync;
 
 impl Decoder {
-    /// Wraps a function; it should be pure.
+    /// Wraps a function, which should be pure.
     pub fn new(decode: impl Fn(&str) -> Option<Sent> + Send + Sync + 'static) -> Decoder {
         Decoder(Arc::new(decode))
     }
 
-    /// Transactions that are nobody's signature: `0x`, then the hash of them is themselves, the first
-    /// 40 digits are the sender and the next 16 the nonce.
+    /// Unsigned transactions: after `0x`, the first 40 digits are the sender and the next 16 the nonce. The
+    /// hash is the transaction itself.
     #[must_use]
     pub fn plain() -> Decoder {
         Decoder::new(|raw| {
@@ -50,11 +50,11 @@ impl fmt::Debug for Decoder {
 
 #[derive(Debug, Default)]
 struct Account {
-    /// How many are in blocks.
+    /// The number of transactions in blocks.
     mined: u64,
-    /// How many are in blocks, or wait without a gap.
+    /// The number of transactions in blocks, or waiting without a gap.
     pending: u64,
-    /// Ahead of their turn.
+    /// Transactions whose nonce is too high.
     kept: BTreeMap<u64, String>,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Chain {
     sent: Vec<Sent>,
 }
 
-/// A code of JSON-RPC and a text.
+/// A JSON-RPC error code and a text.
 type Refused = (i64, String);
 
 impl Chain {
@@ -92,7 +92,7 @@ impl Chain {
         &self.sent
     }
 
-    /// Does what is asked.
+    /// Executes a request.
     pub(super) fn call(&mut self, method: &str, params: &Value) -> Result<Value, Refused> {
         let text = |at: usize| params.get(at).and_then(Value::as_str);
         match method {

@@ -1,63 +1,63 @@
-//! What a node does with a request.
+//! The ways in which a node treats a request.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// What happens to one request. "Does it" means: a transaction is taken, or refused by the chain.
+/// The treatment of one request. "Executes" means: the chain accepts or refuses the transaction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Conduct {
-    /// Does it and answers.
+    /// Executes it and answers.
     #[default]
     Answer,
-    /// Does it, answers, and closes the connection as it said it would.
+    /// Executes it, answers, and closes the connection as announced.
     AnswerAndClose,
-    /// Waits a random time up to this, then does it and answers.
+    /// Waits a random time up to this, then executes it and answers.
     Late(Duration),
-    /// Does it, and answers so much later.
+    /// Executes it, and answers after this time.
     AnswerLate(Duration),
-    /// Does it and never answers.
+    /// Executes it and never answers.
     DoThenHang,
-    /// Neither does it nor answers.
+    /// Neither executes it nor answers.
     Hang,
-    /// Does it and closes the connection.
+    /// Executes it and closes the connection.
     DoThenClose,
-    /// Closes the connection.
+    /// Closes the connection without executing it.
     Close,
-    /// Does not do it, and answers with this status and a page of HTML.
+    /// Does not execute it, and answers with this status and a page of HTML.
     Html(u16),
-    /// Does not do it, and answers 429 with `retry-after` in seconds.
+    /// Does not execute it, and answers 429 with `retry-after` in seconds.
     TooMany(u64),
-    /// Does not do it, and answers with this error of JSON-RPC.
+    /// Does not execute it, and answers with this JSON-RPC error.
     Refuse(i64, String),
-    /// Does it, and answers with this error of JSON-RPC all the same.
+    /// Executes it, but answers with this JSON-RPC error.
     DoThenRefuse(i64, String),
-    /// Does not do it, and answers with this result.
+    /// Does not execute it, and answers with this result.
     Say(Value),
-    /// Does not do it, and answers with this status and an error of JSON-RPC.
+    /// Does not execute it, and answers with this status and a JSON-RPC error.
     Trouble(u16),
-    /// Does it, and answers with this status and an error of JSON-RPC.
+    /// Executes it, but answers with this status and a JSON-RPC error.
     DoThenTrouble(u16),
-    /// Does it, and answers with the id of another.
+    /// Executes it, and answers with the id of another request.
     WrongId,
-    /// Does it, and answers compressed, though nobody asked for that.
+    /// Executes it, and sends a compressed answer that nobody asked for.
     Gzip,
-    /// Does not do it, and answers with a few kilobytes that unpack to so many.
+    /// Does not execute it, and answers with a few kilobytes that decompress to this size.
     GzipBomb(usize),
-    /// Does it, and answers a byte at a time, with this much time between two.
+    /// Executes it, and answers one byte at a time, with this pause in between.
     Drip(Duration),
-    /// Does not do it, and answers with a result of so many bytes.
+    /// Does not execute it, and answers with a result of this many bytes.
     Enormous(usize),
-    /// Does it, and answers with the first half of the answer.
+    /// Executes it, and sends the first half of the answer.
     Truncated,
-    /// Does it, and answers with a body that ends early: the connection is closed before its length.
+    /// Executes it, and closes the connection before the announced length of the body.
     Short,
-    /// Does not do it, and sends the client elsewhere with 302.
+    /// Does not execute it, and redirects the client with 302.
     Redirect(String),
 }
 
 impl Conduct {
-    /// Whether the chain gets to see the request.
+    /// Whether the request reaches the chain.
     pub(super) fn does_it(&self) -> bool {
         match self {
             Conduct::Answer

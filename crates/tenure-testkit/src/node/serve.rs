@@ -1,4 +1,4 @@
-//! Connections and their requests, each treated as the script says.
+//! Connections and their requests, each treated according to its conduct.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) async fn run(
             tokio::spawn(connection(stream, number, Arc::clone(&shared)));
         }
     };
-    // The runtime ends with this future, and takes the connections along.
+    // The runtime ends with this future, and its connections with it.
     tokio::select! {
         () = serve => {}
         _ = ended.wait_for(|ended| *ended) => {}
@@ -51,7 +51,7 @@ async fn connection(stream: TcpStream, number: u64, shared: Arc<Shared>) {
     }
 }
 
-/// Whether the connection goes on.
+/// Whether the connection continues.
 async fn treat(
     wire: &mut Wire,
     shared: &Shared,
@@ -72,7 +72,7 @@ async fn treat(
         let params = call["params"].clone();
         in_hand.methods.push(method.clone());
         let told = shared.state().arrived(Arrival { connection, path, head, method, params });
-        // A batch has one answer: it is treated as the first of it that is told something.
+        // A batch has one answer: its conduct is that of its first call with one.
         if conduct == Conduct::Answer {
             conduct = told;
         }
@@ -176,7 +176,7 @@ const HTML: &str = "content-type: text/html\r\n";
 const GZIP: &str = "content-type: application/json\r\ncontent-encoding: gzip\r\n";
 const PAGE: &[u8] = b"<!doctype html><title>Bad gateway</title><h1>Something is wrong</h1>";
 
-/// Waits until it is let go; false if the other side gave up before.
+/// Waits until it is released; returns false if the client gave up before.
 async fn hang(wire: &mut Wire, shared: &Shared) -> bool {
     let mut let_go = shared.let_go.subscribe();
     let _hanging = Hanging::new(shared);
@@ -189,7 +189,7 @@ async fn hang(wire: &mut Wire, shared: &Shared) -> bool {
     }
 }
 
-/// Counts a request as hanging, also when its connection is cut.
+/// Counts a request as hanging until this is dropped, even if its connection is cut.
 struct Hanging<'a>(&'a Shared);
 
 impl Hanging<'_> {
@@ -205,7 +205,7 @@ impl Drop for Hanging<'_> {
     }
 }
 
-/// Calls that are being treated, until they are answered or given up.
+/// Calls that are being handled, until they are answered or given up.
 struct InHand<'a> {
     shared: &'a Shared,
     methods: Vec<String>,

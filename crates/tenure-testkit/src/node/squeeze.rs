@@ -1,4 +1,4 @@
-//! Gzip by hand, for answers that nobody asked to be compressed.
+//! A small gzip encoder, for compressed answers that nobody asked for.
 
 /// Wraps bytes in gzip without making them smaller.
 pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -14,7 +14,7 @@ pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
     finish(packed, bytes.iter().copied(), bytes.len())
 }
 
-/// A quarter of a per cent of this size, that unpacks to this many spaces.
+/// An archive of a quarter of a per cent of this size, which decompresses to this many spaces.
 pub(super) fn bomb(size: usize) -> Vec<u8> {
     let mut bits = Bits { bytes: HEAD.to_vec(), held: 0, many: 0 };
     // The last block, with the fixed codes.
@@ -49,7 +49,7 @@ struct Bits {
 }
 
 impl Bits {
-    /// The lowest bit first, as numbers go.
+    /// Appends a number, lowest bit first.
     fn put(&mut self, bits: u32, many: u32) {
         self.held |= u64::from(bits) << self.many;
         self.many += many;
@@ -60,7 +60,7 @@ impl Bits {
         }
     }
 
-    /// The highest bit first, as codes go.
+    /// Appends a code, highest bit first.
     fn code(&mut self, code: u32, many: u32) {
         self.put(code.reverse_bits() >> (32 - many), many);
     }
@@ -77,7 +77,7 @@ impl Bits {
 mod tests {
     use super::*;
 
-    /// What the system's own tool makes of it.
+    /// The output of the system's own tool.
     fn unpacked(bytes: &[u8]) -> Vec<u8> {
         use std::io::Write;
         use std::process::{Command, Stdio};

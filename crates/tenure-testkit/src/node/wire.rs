@@ -1,4 +1,4 @@
-//! HTTP by hand: requests with a length, and whatever answers.
+//! A small HTTP implementation: requests with a length, and arbitrary answers.
 
 use std::io;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// No request of a test is longer.
+/// The limit for requests; no test exceeds it.
 const LONGEST: usize = 32 << 20;
 
-/// A request that was read to its end.
+/// A complete request.
 pub(super) struct Request {
     pub(super) path: String,
     /// The lines after the first.
@@ -17,7 +17,7 @@ pub(super) struct Request {
     pub(super) body: Vec<u8>,
 }
 
-/// A connection, and what was read of it but not used yet.
+/// A connection, and the bytes that were read but not used yet.
 pub(super) struct Wire {
     stream: TcpStream,
     read: Vec<u8>,
@@ -29,7 +29,7 @@ impl Wire {
         Wire { stream, read: Vec::new() }
     }
 
-    /// The next request; nothing if the connection ends before it.
+    /// The next request; `None` if the connection ends before it.
     pub(super) async fn request(&mut self) -> io::Result<Option<Request>> {
         let head_ends = loop {
             if let Some(at) = self.read.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -55,7 +55,7 @@ impl Wire {
         Ok(body.map(|body| Request { path, head, body }))
     }
 
-    /// A body whose length its sender did not know.
+    /// A chunked body.
     async fn chunks(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut body = Vec::new();
         loop {
@@ -108,13 +108,13 @@ impl Wire {
         self.stream.write_all(body).await
     }
 
-    /// An answer that says its length and ends before it.
+    /// An answer that ends before its announced length.
     pub(super) async fn answer_in_part(&mut self, body: &[u8]) -> io::Result<()> {
         self.stream.write_all(head(200, JSON, body.len()).as_bytes()).await?;
         self.stream.write_all(&body[..body.len() / 2]).await
     }
 
-    /// An answer whose body comes a byte at a time.
+    /// An answer whose body arrives one byte at a time.
     pub(super) async fn drip(&mut self, body: &[u8], pause: Duration) -> io::Result<()> {
         self.stream.write_all(head(200, JSON, body.len()).as_bytes()).await?;
         for byte in body {
@@ -124,7 +124,7 @@ impl Wire {
         Ok(())
     }
 
-    /// An answer with a result of so many bytes, without making it first.
+    /// An answer with a result of this many bytes, which is never in memory as a whole.
     pub(super) async fn pour(&mut self, many: usize) -> io::Result<()> {
         let (before, after) = (br#"{"jsonrpc":"2.0","id":1,"result":""#, br#""}"#);
         let length = before.len() + many + after.len();
@@ -141,14 +141,14 @@ impl Wire {
     }
 }
 
-/// What an answer in JSON says of itself.
+/// The headers of an answer in JSON.
 pub(super) const JSON: &str = "content-type: application/json\r\n";
 
 fn head(status: u16, more: &str, length: usize) -> String {
     format!("HTTP/1.1 {status} Scripted\r\n{more}content-length: {length}\r\n\r\n")
 }
 
-/// A field of a head, whose name is in lower case.
+/// A field of a head; the name is in lower case.
 fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = head.lines().filter_map(|line| line.split_once(':'));
     fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())

@@ -1,4 +1,4 @@
-//! How bytes go through the proxy.
+//! How bytes pass through the proxy.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown};
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 
 use super::{Counts, Direction, Entry, Fault, Order, Weather};
 
-/// Long enough for a reader that waits to read what there is.
+/// Long enough for a waiting reader to read what has arrived.
 const BETWEEN_PIECES: Duration = Duration::from_millis(1);
 
-/// What the thread of a proxy works with.
+/// The state of a proxy's thread.
 pub(super) struct Network {
     pub(super) port: u16,
     pub(super) target_port: u16,
@@ -27,7 +27,7 @@ pub(super) struct Network {
     pub(super) counts: Arc<Counts>,
 }
 
-/// Something on its way, with the time at which it came.
+/// A chunk on its way, with the time of its arrival.
 enum Parcel {
     Bytes(Instant, Vec<u8>),
     /// The sender closed its side, or its connection broke.
@@ -35,7 +35,7 @@ enum Parcel {
 }
 
 impl Network {
-    /// Serves until nobody can give orders any more.
+    /// Serves until nobody can send orders any more.
     pub(super) async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>) {
         let network = Arc::new(self);
         let mut listener = None;
@@ -72,7 +72,7 @@ impl Network {
         Ok(())
     }
 
-    /// One connection, from its first byte to its end.
+    /// One connection, from start to end.
     async fn serve(
         self: Arc<Network>,
         client: TcpStream,
@@ -97,7 +97,7 @@ impl Network {
         self.counts.open.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Passes bytes both ways; says whether the connection broke, or was closed by both sides.
+    /// Passes bytes both ways; returns whether the connection broke, or both sides closed it.
     async fn pass(&self, ends: &mut Vec<TcpStream>, mute: bool) -> bool {
         if mute {
             return drain(&mut ends[0]).await;
@@ -117,7 +117,7 @@ impl Network {
         tokio::try_join!(up, down).is_err()
     }
 
-    /// Carries bytes in one direction until both its ends are closed; an error if it broke.
+    /// Passes bytes in one direction until both ends are closed; an error if the connection broke.
     async fn carry(
         &self,
         direction: Direction,
@@ -132,7 +132,7 @@ impl Network {
         tokio::try_join!(collect, self.deliver(direction, to, parcels)).map(|_| ())
     }
 
-    /// Reads all there is, whatever the fault: nothing may be left to push back on the sender.
+    /// Reads everything, whatever the fault, so that the sender is never blocked.
     async fn collect(
         &self,
         direction: Direction,
@@ -183,7 +183,7 @@ impl Network {
             match parcel {
                 _ if !passes => gap = true,
                 Parcel::Bytes(..) if self.is_to_drop(direction) => gap = true,
-                // No network loses bytes and brings those that came after them.
+                // No network loses bytes and delivers those after them.
                 _ if gap => return Err(io::ErrorKind::ConnectionReset.into()),
                 Parcel::Bytes(_, bytes) => {
                     let mut rest = &*bytes;
@@ -204,8 +204,8 @@ impl Network {
         }
     }
 
-    /// Whether this chunk is one of those that [`Proxy::drop_replies`](super::Proxy::drop_replies)
-    /// asked for; the last of them cuts the connections.
+    /// Whether this chunk is one of those to swallow ([`Proxy::drop_replies`](super::Proxy::drop_replies)); the
+    /// last of them cuts the connections.
     fn is_to_drop(&self, direction: Direction) -> bool {
         let mut dropped = false;
         if direction == Direction::Downstream {
@@ -221,7 +221,7 @@ impl Network {
     }
 }
 
-/// What one direction of one connection sees of the weather.
+/// What one direction of one connection knows of the faults.
 #[derive(Clone)]
 struct Gate {
     weather: watch::Receiver<Weather>,
@@ -249,7 +249,7 @@ impl Gate {
         }
     }
 
-    /// Waits until something that came at `came` may go on; false if it is gone instead.
+    /// Waits until a chunk that arrived at `came` may pass; false if it is lost instead.
     async fn permits(&mut self, came: Instant) -> bool {
         loop {
             let (fault, half_closes) = {
@@ -276,8 +276,8 @@ impl Gate {
     }
 }
 
-/// Listens no more. Dropping it is not enough: a process that another thread is just forking has it
-/// too, until it becomes another program.
+/// Stops listening. Dropping the socket is not enough: a process that another thread is just forking also has
+/// it until `exec`.
 fn close(listener: Option<TcpListener>) {
     if let Some(Ok(listener)) = listener.map(TcpListener::into_std) {
         let _ = std::net::TcpStream::from(OwnedFd::from(listener)).shutdown(Shutdown::Both);
@@ -290,13 +290,13 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
         let Some(listener) = listener else { std::future::pending().await };
         match listener.accept().await {
             Ok((client, _)) => return client,
-            // The process has too many files open; others may close some.
+            // The process has too many open files; others may close some.
             Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     }
 }
 
-/// Reads until the client has enough of it.
+/// Reads until the client closes the connection.
 async fn drain(client: &mut TcpStream) -> bool {
     let mut buffer = [0; 4096];
     loop {

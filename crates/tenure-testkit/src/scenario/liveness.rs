@@ -1,8 +1,8 @@
-//! Whether anybody who could be served is kept waiting.
+//! Checks that no claim that could be served is kept waiting.
 //!
-//! The engine's own view says who holds and who stands in line; the scenario knows which of them are
-//! there to react. Units that nobody has in hand while someone waits who would react and fit are free,
-//! whatever the engine thinks of them.
+//! The engine's own view says who holds and who is in line; the scenario knows which of them still react. Units
+//! that no process uses count as free while a claim waits that would react and fit, whatever the engine
+//! believes.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -10,30 +10,30 @@ use std::time::Duration;
 use tenure::engine::{Details, FIRST_LIFE, Holder, Moment, PLACE_LIFE, View};
 use tenure::ledger::LOOKERS;
 
-/// A fault may be felt so much later: a push or a request that is late.
+/// The effect of a fault may be delayed by this much: by a late push or request.
 const FELT: Duration = Duration::from_secs(6);
 
-/// One that asks, by the number that its claims carry.
+/// A claim, by the number of its worker.
 pub(super) type Asker = u64;
 
-/// What is known about those who ask and hold.
+/// What is known about claims and holds.
 #[derive(Debug, Default)]
 pub(super) struct Liveness {
     last: Asker,
-    /// Those who ask now, also if they are stopped or dead.
+    /// The current claims, including those of stopped or dead processes.
     asking: HashSet<Asker>,
-    /// The names and fences of holds that somebody has in hand, or had when it was killed.
+    /// The names and fences of holds that a process uses, or used when it was killed.
     in_hand: HashSet<(String, u64)>,
-    /// By name: the first of all who would react, if it could be served.
+    /// By name: the first claim that would react, if it could be served.
     waits: HashMap<String, Wait>,
-    /// By name: who waited when it was last looked at.
+    /// By name: who waited at the last check.
     waited: HashMap<String, Vec<Asker>>,
-    /// The longest that someone could have been served, and was not.
+    /// The longest time for which a claim could have been served, and was not.
     pub(super) longest: Duration,
 }
 
-/// Since when it could be served, and how many were before it that did not react: now, and in all; and whether the
-/// place of one of them has ended.
+/// Since when it could be served, how many unresponsive claims were before it, now and in total, and whether
+/// the place of one of them has ended.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     asker: Asker,
@@ -44,7 +44,7 @@ struct Wait {
     told: bool,
 }
 
-/// What went wrong, when, and what it may cost those who wait.
+/// A fault, when it happened, and how long it may delay waiters.
 pub(super) type Mishaps = Vec<(Moment, Duration)>;
 
 impl Liveness {
@@ -66,8 +66,8 @@ impl Liveness {
         self.in_hand.remove(&(name.to_owned(), fence));
     }
 
-    /// Looks at a name; what is wrong, if someone was kept waiting for too long. `reacts` says whether
-    /// the process of an asker runs.
+    /// Checks a name; returns a violation if a claim was kept waiting for too long. `reacts` says whether the
+    /// process of a claim runs.
     pub(super) fn look(
         &mut self,
         view: &View,
@@ -111,11 +111,11 @@ impl Liveness {
         })
     }
 
-    /// The first in line that would react and fit, and how many before it do not react. Units that nobody has in hand
-    /// count as free.
+    /// The first in line that would react and fit, and how many unresponsive claims are before it. Units that
+    /// no process uses count as free.
     fn first_to_serve(&self, view: &View, reacts: impl Fn(Asker) -> bool) -> (Option<Asker>, u32) {
         let name = view.name.as_str();
-        // One that lasts longer than a pushed turn was taken by a process that was stopped right after.
+        // A hold that lasts longer than a pushed turn was started by a process that was stopped right after.
         let in_hand = |it: &&Holder| {
             it.remaining > FIRST_LIFE || self.in_hand.contains(&(name.to_owned(), it.fence.get()))
         };
@@ -124,7 +124,7 @@ impl Liveness {
         let untaken = view.holders.iter().filter(|it| !in_hand(it));
         let untaken = untaken.map(|it| (asker_of(&it.details), it.weight));
         let waiting = view.waiters.iter().map(|it| (asker_of(&it.details), it.weight));
-        // Whoever does not react is found out only when it is its turn.
+        // An unresponsive claim is detected only when it is its turn.
         let mut absent = 0;
         for (asker, weight) in untaken.chain(waiting) {
             if u64::from(weight) > free {
@@ -143,12 +143,12 @@ fn asker_of(details: &Details) -> Asker {
     details.owner.parse().unwrap_or_default()
 }
 
-/// How long a name may be free with so many in front that do not react: a first life for each, found out by
-/// whoever was told to look, which is not at once, and by a clock that may be slow. Where there are more than
-/// are told, it can be one that asks of its own accord.
+/// How long a name may be free with this many unresponsive claims in front: a first life for each. The claims
+/// that were told detect it, not at once, and by a clock that may be slow. If there are more than are told, a
+/// claim may have to look by itself.
 ///
-/// One that would fit and is held up by one that needs more looks every first life, or every few if more are before
-/// it: nobody is told that the other does not react, or that its place has ended.
+/// If a claim would fit but is delayed by a heavier one, it looks every first life, or more rarely if more
+/// claims are before it: nobody is told that the other does not react, or that its place has ended.
 fn allowed(absent: u32, has_ended: bool, capacity: u32) -> Duration {
     let nobody_told = if absent as usize >= LOOKERS { PLACE_LIFE / 3 } else { Duration::ZERO };
     let held_up = match (capacity, has_ended) {

@@ -1,5 +1,4 @@
-//! What else workers do besides the lock of their scenario: they lead, take several names at once, and
-//! do work that is to be done once.
+//! The other work of workers: they lead, acquire several names at once, and run onces.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -11,27 +10,26 @@ use tenure::{Begun, ErrorKind, Released, Result, Run};
 use super::{Inside, Play, Worker};
 use crate::faulty::Mishap;
 
-/// What is known of the works that are to be done once, by name.
+/// The known state of the onces, by name.
 #[derive(Debug, Default)]
 pub(super) struct Onces {
     works: HashMap<String, Work>,
-    /// How often all of it was forgotten. An answer to what was asked before says nothing any more.
+    /// How often the server forgot everything. An answer to an earlier request says nothing any more.
     forgotten: u64,
 }
 
 #[derive(Debug, Default)]
 struct Work {
-    /// How often it was begun, and how often somebody asked who was never answered: that may have been a
-    /// yes.
+    /// How often it was begun, and how many requests were never answered, and may have been granted.
     begun: u32,
     unknown: u32,
-    /// The outcomes that somebody tried to leave, and the one that is known to be left.
+    /// The outcomes that callers tried to store, and the one that is known to be stored.
     tried: Vec<Vec<u8>>,
     settled: Option<Vec<u8>>,
 }
 
 impl Onces {
-    /// The engine has lost its memory, so that all may be begun again.
+    /// The engine has lost its memory, so every once may begin again.
     pub(super) fn forgotten(&mut self) {
         self.forgotten += 1;
         for work in self.works.values_mut() {
@@ -42,7 +40,7 @@ impl Onces {
 }
 
 impl Worker {
-    /// Does one of these, and says whether it did.
+    /// Does one of these, and returns whether it did.
     pub(super) async fn does_other(&mut self, play: &Arc<Play>) -> bool {
         match self.rng.between(0, 11) {
             0 => self.lead(play).await,
@@ -60,16 +58,16 @@ impl Worker {
         options
     }
 
-    /// What may go wrong with an ask.
+    /// The errors that a claim may get.
     fn excuse(&self, play: &Play, asked: Moment, error: &tenure::Error) {
         let kind = error.kind();
-        // A wait that is over before an answer can have come says nothing of others. Of several names the last may
-        // have been asked for at the end of the wait: the error says for how long there was no answer.
+        // A wait that ends before an answer can have arrived says nothing about others. Of several names, the
+        // last may have been claimed at the end of the wait: the error says for how long there was no answer.
         let trip = Duration::from_micros(play.scenario.faults.latency.1) * 2;
         let silent = error.reason().strip_prefix("no answer for ");
         let silent = silent.and_then(|span| humantime::parse_duration(span).ok());
         let wait_is_short = silent.unwrap_or(play.truth.now().since(asked)) <= trip;
-        // Of several names the first may run out while the last is waited for.
+        // Of several names, the first may expire while the claim waits for the last.
         let excused = matches!(kind, ErrorKind::WaitOver | ErrorKind::Lost)
             || kind == ErrorKind::Unavailable && (wait_is_short || !play.scenario.strict());
         if !excused {
@@ -111,7 +109,7 @@ impl Worker {
         }
     }
 
-    /// Two of three names, in any order: nobody waits for each other.
+    /// Two of three names, in any order: there is no deadlock.
     async fn take_several(&mut self, play: &Arc<Play>) {
         let (options, since) = (self.options(play), play.truth.now());
         let all = ["a1", "a2", "a3"];
@@ -140,24 +138,24 @@ impl Worker {
     async fn do_once(&mut self, play: &Arc<Play>) {
         let name = format!("o{}", self.rng.between(1, 2));
         let (options, since) = (self.options(play), play.truth.now());
-        // As long as nobody hears the answer, nobody knows what it was.
+        // Until the answer arrives, the outcome is unknown.
         play.once(&name, |work| work.unknown += 1);
         let asked = play.seen().onces.forgotten;
-        // An answer may be heard long after it was given.
+        // The answer may arrive long after it was given.
         let settled = play.seen().onces.works.get(&name).is_some_and(|work| work.settled.is_some());
         let begun = self.tenure.once(&name).options(options).begin().await;
         let outdated = play.seen().onces.forgotten != asked;
         let unheard = matches!(&begun, Err(error) if error.kind() == ErrorKind::Unavailable);
-        // Or one of its requests was never answered, which may have been a yes whatever it heard then.
-        // And one that gave up may have been granted it, and be stopped before it can say that it left, or say so when
-        // its time is over and the engine takes it for one that has died.
+        // Or one of its requests was never answered, and may have been granted.
+        // Or a claim that gave up was granted, and is stopped before it can leave, or leaves so late that the
+        // engine takes it for dead.
         let gave_up = matches!(&begun, Err(_) | Ok(Begun::InProgress(_)));
         let in_time = play.truth.now().since(since) < play.scenario.ttl;
         let left = !gave_up || !play.scenario.nemesis && in_time;
         let certain = !outdated && !unheard && left && !self.was_cut_off(since);
         play.once(&name, |work| work.unknown -= u32::from(certain));
         match begun {
-            // Whoever holds it left or will leave what nobody can judge.
+            // The holder stored or will store an outcome that nobody can check.
             Ok(_) if outdated => {}
             Ok(Begun::Mine(run)) => self.run_once(play, &name, run, asked).await,
             Ok(Begun::Replayed(outcome)) => {
@@ -205,9 +203,9 @@ impl Worker {
         self.stay(play).await;
         let Some(run) = Arc::into_inner(run) else { return };
         match self.rng.between(0, 9) {
-            // Left unsettled.
+            // It is unsettled.
             0 => drop(run),
-            // It was not done after all: another may begin it, as if this one had not.
+            // It was undone: another caller may begin it, as if this run had not happened.
             1 => {
                 play.once(name, |work| (work.begun, work.unknown) = (0, work.unknown + 1));
                 let _: Result<_> = run.undo().await;

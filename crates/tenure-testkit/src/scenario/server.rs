@@ -1,4 +1,4 @@
-//! The engine of a scenario: memory that can be restarted, and lose what it knew.
+//! The engine of a scenario: memory that can be restarted, and lose its contents.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use tenure::engines::memory::Memory;
 
 use crate::runtime::Runtime;
 
-/// Lines in memory. After it has forgotten them it grants nothing until all that was held may have ended, as
-/// `after_restart=wait` does, or grants at once, as it does without that.
+/// Lines in memory. After a loss, it grants nothing until all holds may have ended, as with
+/// `after_restart=wait`, or grants at once, as without it.
 #[derive(Debug)]
 pub(super) struct Server {
     truth: Arc<dyn Runtime>,
@@ -35,7 +35,7 @@ impl Server {
         Server { truth, profile, state: Mutex::new(state) }
     }
 
-    /// Numbers begin with the clock, so that they go on rising.
+    /// Numbers start from the clock, so they keep rising.
     fn lowest(truth: &Arc<dyn Runtime>) -> u64 {
         truth.now().as_nanos() / 1000
     }
@@ -52,8 +52,8 @@ impl Server {
         self.state().memory.clone()
     }
 
-    /// Connections break; with `forgets`, all is gone that was known, and nobody is served for so long.
-    /// Returns the lowest number that an empty memory gives from now on.
+    /// Breaks connections; with `forgets`, all contents are lost, and nobody is served for this time. Returns
+    /// the lowest number that an empty memory gives from now on.
     pub(super) fn restart(&self, forgets: Option<Duration>) -> u64 {
         let mut state = self.state();
         let lowest = Server::lowest(&self.truth);
@@ -100,7 +100,7 @@ impl Engine for Server {
 
     fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
         if self.truth.now() < self.state().waits_until {
-            // A place would be one in line, and perhaps the first.
+            // It would be a place in line, and perhaps the first.
             let error = || Error::new(ErrorKind::Unavailable, "it waits for holds from before");
             let answers = batch.iter().map(|_| Renewed::Unknown(error()));
             return Step::ready(Ok(answers.collect()));

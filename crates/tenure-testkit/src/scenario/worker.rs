@@ -1,4 +1,4 @@
-//! What a worker does: it asks, holds, passes on and leaves, and says what it sees.
+//! The work of a worker: it claims, holds, hands over and leaves, and reports what it sees.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::sim::Process;
 pub(super) struct Worker {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) tenure: Tenure,
-    /// What goes wrong on the way to the engine.
+    /// The faults on the way to the engine.
     pub(super) mishaps: MishapLog,
-    /// With connections of its own, for holds that are passed on.
+    /// A client with its own connections, for holds that are handed over.
     pub(super) elsewhere: Tenure,
     pub(super) process: Process,
     pub(super) rng: Rng,
@@ -78,7 +78,7 @@ impl Worker {
                 play.seen().report.over += 1;
             }
             Some(Err(error)) => {
-                // A wait that is over before an answer can have come says nothing of others.
+                // A wait that ends before an answer can have arrived says nothing about others.
                 let trip = Duration::from_micros(play.scenario.faults.latency.1) * 2;
                 let too_soon = play.truth.now().since(asked) <= trip;
                 let excused =
@@ -120,7 +120,7 @@ impl Worker {
         future
     }
 
-    /// Uses the hold for a while, with effects that check that it is alone.
+    /// Uses the hold for a while, and checks each time that it is alone.
     async fn hold(&mut self, play: &Arc<Play>, hold: Hold, mut record: Record) {
         let hold = Arc::new(hold);
         {
@@ -160,7 +160,7 @@ impl Worker {
         }
     }
 
-    /// Detaches the hold, and goes on with it by another client or by the same one.
+    /// Detaches the hold, and continues it with another client or the same one.
     async fn pass_on(&mut self, play: &Arc<Play>, hold: Hold, record: &mut Record) -> Option<Hold> {
         let since = play.truth.now();
         let detached = hold.detach().await.ok()?;
@@ -178,7 +178,7 @@ impl Worker {
                 Some(hold)
             }
             Err(error) => {
-                // Until its ttl has nearly run out nobody but an operator can have ended it.
+                // Until its ttl has nearly run out, only an operator can have ended it.
                 let broken = seen.broken.contains(&(record.name.clone(), record.fence));
                 let forgotten = seen.memory_of(record.fence) < seen.restarts.len();
                 let too_early = ended < since + play.scenario.ttl * 4 / 5 && !broken && !forgotten;
@@ -191,7 +191,7 @@ impl Worker {
         }
     }
 
-    /// One use of what the hold protects. Returns whether the hold was live.
+    /// One use of the protected resource. Returns whether the hold was live.
     fn effect(&self, play: &Play, hold: &Hold, record: &mut Record) -> bool {
         play.check_live();
         let mut seen = play.seen();
@@ -202,7 +202,7 @@ impl Worker {
         record.ended = play.truth.now();
         let fence = hold.fence().get();
         let broken = seen.broken.contains(&(record.name.clone(), fence));
-        // One that the server has forgotten is told so within its ttl: only its fence protects until then.
+        // If the server forgot the hold, the holder is told within its ttl; until then only the fence protects.
         let forgotten = seen.memory_of(fence) < seen.restarts.len();
         if record.weight == record.capacity && !broken && !forgotten {
             let highest = seen.used.entry(record.name.clone()).or_default();

@@ -1,4 +1,4 @@
-//! A node of Ethereum of its own: anvil.
+//! An Ethereum node: anvil.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::{Folder, RealNode, ServerError, http, ports};
 
 /// How long it may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often another port is tried when somebody else was faster.
+/// How many other ports are tried if another process takes the port first.
 const TRIES: usize = 5;
 
 /// When a node makes blocks.
@@ -22,13 +22,13 @@ pub enum Mining {
     /// For every transaction, at once.
     #[default]
     Auto,
-    /// Every so often.
+    /// At intervals.
     Every(Duration),
-    /// Only when `anvil_mine` or `evm_mine` says so.
+    /// Only on `anvil_mine` or `evm_mine`.
     Never,
 }
 
-/// How a node is to be.
+/// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct AnvilBuild {
     mining: Mining,
@@ -38,29 +38,29 @@ pub struct AnvilBuild {
 }
 
 impl AnvilBuild {
-    /// When it makes blocks; [`Mining::Auto`] unless told.
+    /// When it makes blocks. Default: [`Mining::Auto`].
     #[must_use]
     pub fn mining(mut self, mining: Mining) -> AnvilBuild {
         self.mining = mining;
         self
     }
 
-    /// The id of its chain; 31337 unless told.
+    /// The id of its chain. Default: 31337.
     #[must_use]
     pub fn chain(mut self, id: u64) -> AnvilBuild {
         self.chain = id;
         self
     }
 
-    /// How many accounts have money from the start; 10 unless told. They come from the mnemonic
-    /// `test test test test test test test test test test test junk`.
+    /// The number of accounts with money at the start. Default: 10. They come from the mnemonic `test test test
+    /// test test test test test test test test junk`.
     #[must_use]
     pub fn accounts(mut self, many: u32) -> AnvilBuild {
         self.accounts = many;
         self
     }
 
-    /// Another argument of its command line.
+    /// A further argument for its command line.
     #[must_use]
     pub fn arg(mut self, word: impl Into<String>) -> AnvilBuild {
         self.more.push(word.into());
@@ -84,7 +84,7 @@ impl AnvilBuild {
 
     fn launch(&self, program: &Path, folder: &Folder, port: u16) -> Result<Process, ServerError> {
         let mut command = Command::new(program);
-        // With fewer threads than by default it can stand still while it makes blocks.
+        // With fewer threads than by default, it can stall while it makes blocks.
         command.args(["--host", "127.0.0.1", "--port"]).arg(port.to_string());
         command.arg("--chain-id").arg(self.chain.to_string());
         command.arg("--accounts").arg(self.accounts.to_string());
@@ -98,14 +98,14 @@ impl AnvilBuild {
             }
         }
         command.args(&self.more);
-        // It keeps a cache below its home.
+        // It keeps a cache below its home folder.
         command.env("HOME", folder.path());
         let log = File::create(folder.path().join(LOG));
         let log = log.map_err(ServerError::during("cannot make a log"))?;
         let mut process = Process::start(&command, &log)?;
         let began = Instant::now();
         loop {
-            // First whether it runs: it may be somebody else who answers on the port.
+            // First check that it runs: another process may answer on the port.
             let ended = process.ended();
             let answer = call(port, "eth_chainId", &json!([]));
             match answer {
@@ -126,10 +126,10 @@ impl AnvilBuild {
 const PROGRAM: &str = "anvil-1.7.1/anvil";
 pub(super) const LOG: &str = "server.log";
 
-/// A node of its own, with its own chain. Dropping it kills it and removes its folder.
+/// A node with its own chain. Dropping it kills it and removes its folder.
 #[derive(Debug)]
 pub struct Anvil {
-    // First, so that it is gone before its folder is.
+    // First, so that the process ends before its folder is removed.
     process: Process,
     folder: Folder,
     port: u16,
@@ -137,7 +137,7 @@ pub struct Anvil {
 }
 
 impl Anvil {
-    /// How a node is to be; then [`AnvilBuild::start`].
+    /// The settings of a node; then call [`AnvilBuild::start`].
     #[must_use]
     pub fn build() -> AnvilBuild {
         AnvilBuild { mining: Mining::Auto, chain: 31337, accounts: 10, more: Vec::new() }
@@ -149,19 +149,19 @@ impl Anvil {
         fetched(PROGRAM).is_some()
     }
 
-    /// Where it listens, on the loopback address.
+    /// Its port on the loopback address.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its process.
+    /// The id of its process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Where clients find it: `http://127.0.0.1:PORT`.
+    /// Its URL: `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
@@ -179,7 +179,7 @@ impl Anvil {
         log_of(&self.folder)
     }
 
-    /// Calls a method on a connection of its own, and waits: what it answers, or its error.
+    /// Calls a method on a separate connection, and returns its result, or its error.
     pub fn rpc(&self, method: &str, params: Value) -> Result<Value, ServerError> {
         call(self.port, method, &params)
     }
@@ -189,14 +189,14 @@ impl Anvil {
         self.rpc("anvil_mine", json!([format!("{blocks:#x}")])).map(drop)
     }
 
-    /// The nonce that comes next for a sender: after what is in blocks (`latest`), or also what waits
+    /// The next nonce of a sender: after the transactions in blocks (`latest`), or also after waiting ones
     /// (`pending`).
     pub fn nonce(&self, sender: &str, at: &str) -> Result<u64, ServerError> {
         let count = self.rpc("eth_getTransactionCount", json!([sender, at]))?;
         number(&count).ok_or_else(|| ServerError::new(format!("{count} is no count")))
     }
 
-    /// Gives an account what it can pay with.
+    /// Gives an account money.
     pub fn fund(&self, account: &str) -> Result<(), ServerError> {
         self.rpc("anvil_setBalance", json!([account, "0x56bc75e2d63100000"])).map(drop)
     }
@@ -212,7 +212,7 @@ impl RealNode for Anvil {
     }
 }
 
-/// A number as nodes write it: `"0x1f"`.
+/// A number in the format of nodes: `"0x1f"`.
 pub(super) fn number(value: &Value) -> Option<u64> {
     u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
 }

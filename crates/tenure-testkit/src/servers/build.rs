@@ -1,4 +1,4 @@
-//! How a server is to be.
+//! The settings of a server.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use super::folder::Folder;
 use super::launch::{Launch, SOCKET};
 use super::{Certificates, Clock, Flavour, Redis, ServerError, free_port};
 
-/// The user of the test kit itself, where a server has users.
+/// The user of the test kit, if a server has users.
 const OWN_USER: (&str, &str) = ("testkit", "testkit-secret");
 
-/// When an append-only file reaches the disk.
+/// When an append-only file is synced to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
     /// Before each answer.
@@ -18,8 +18,8 @@ pub enum Fsync {
     EverySec,
 }
 
-/// A server that is not started yet. Without more it listens on a free port of the loopback address,
-/// and keeps nothing on disk.
+/// A server that is not started yet. By default it listens on a free port of the loopback address, and keeps
+/// nothing on disk.
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing runs before `start`"]
 pub struct Build {
@@ -39,13 +39,13 @@ pub struct Build {
 }
 
 impl Build {
-    /// Which program. Default: [`Flavour::Debian`].
+    /// The program. Default: [`Flavour::Debian`].
     pub fn flavour(mut self, flavour: Flavour) -> Build {
         self.flavour = flavour;
         self
     }
 
-    /// A port, instead of one that is free.
+    /// A port. Default: a free one.
     pub fn port(mut self, port: u16) -> Build {
         self.port = Some(port);
         self
@@ -57,25 +57,25 @@ impl Build {
         self
     }
 
-    /// Saves a snapshot a second after a change, and when it is asked to end.
+    /// Saves a snapshot a second after a change, and on shutdown.
     pub fn rdb(mut self) -> Build {
         self.rdb = true;
         self
     }
 
-    /// Listens on its Unix socket alone. The socket itself is always there: the test kit uses it.
+    /// Listens only on its Unix socket, which always exists because the test kit uses it.
     pub fn unix_socket(mut self) -> Build {
         self.socket_only = true;
         self
     }
 
-    /// Everyone must give this password.
+    /// Requires this password from all clients.
     pub fn password(mut self, password: &str) -> Build {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// Users, a line each: `user alice on >secret ~tenure:* &* +@all`. The test kit adds one of its own.
+    /// Users, one per line: `user alice on >secret ~tenure:* &* +@all`. The test kit adds its own.
     pub fn acl(mut self, lines: &[&str]) -> Build {
         let (user, secret) = OWN_USER;
         let own = format!("user {user} on >{secret} ~* &* +@all");
@@ -83,13 +83,13 @@ impl Build {
         self
     }
 
-    /// Speaks TLS on its port, and nothing else there. Only [`Flavour::Debian`] can.
+    /// Uses TLS on its port, and nothing else there. Only [`Flavour::Debian`] supports it.
     pub fn tls(mut self, certificates: &Certificates) -> Build {
         self.tls = Some(certificates.clone());
         self
     }
 
-    /// With TLS, clients need a certificate of the authority too.
+    /// With TLS, clients need a certificate of the authority, too.
     pub fn client_certificate_needed(mut self) -> Build {
         self.wants_client_certificate = true;
         self
@@ -100,13 +100,13 @@ impl Build {
         self.setting("replicaof", &format!("127.0.0.1 {port}"))
     }
 
-    /// Sees the time that this clock shows.
+    /// The server sees the time of this clock.
     pub fn clock(mut self, clock: &Clock) -> Build {
         self.clock = Some(clock.clone());
         self
     }
 
-    /// Any line of the configuration, taken as it is.
+    /// Adds a line to the configuration, unchanged.
     pub fn setting(mut self, key: &str, value: &str) -> Build {
         let _ = writeln!(self.settings, "{key} {value}");
         self
@@ -124,14 +124,14 @@ impl Build {
         self
     }
 
-    /// Starts it, and waits until it answers: at most 10 s. The error has the end of its log.
+    /// Starts it, and waits until it answers: at most 10 s. The error contains the end of its log.
     pub fn start(self) -> Result<Redis, ServerError> {
         for _ in 0..10 {
             let port = self.port.map_or_else(free_port, Ok)?;
             let launch = self.launch(port)?;
             match launch.run() {
                 Ok(process) => return Ok(Redis::new(launch, process)),
-                // Someone else was faster, between our look and the server's.
+                // Another process took the port between our check and the server's.
                 Err(_) if self.port.is_none() && launch.port_was_taken() => {}
                 Err(error) => return Err(error),
             }
@@ -188,7 +188,7 @@ impl Build {
         }
         if !self.sentinel {
             lines.push(format!("save {}", if self.rdb { "1 1" } else { "\"\"" }));
-            // A replica is there at once: by default its primary waits 5 s for others to come.
+            // The replica syncs at once: by default its primary waits 5 s for others to join.
             lines.push("repl-diskless-sync-delay 0".to_owned());
             if self.flavour.is_modern() {
                 lines.push("enable-debug-command local".to_owned());
@@ -209,7 +209,7 @@ impl Build {
         if self.cluster {
             lines.push("cluster-enabled yes\ncluster-node-timeout 1000".to_owned());
             if self.flavour.is_modern() {
-                // Not its port plus 10,000, where outgoing connections have theirs.
+                // Not its port plus 10,000, which is in the range of outgoing connections.
                 lines.push(format!("cluster-port {}", free_port()?));
             }
         }

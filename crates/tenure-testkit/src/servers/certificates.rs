@@ -1,4 +1,4 @@
-//! Certificates for servers that speak TLS, good ones and bad ones.
+//! Valid and invalid certificates for servers with TLS.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use rcgen::{
 use super::ServerError;
 use super::folder::Folder;
 
-/// An authority with what it signed, as PEM files that are there as long as this value or a clone is.
+/// An authority and the certificates that it signed, as PEM files that exist as long as this value or a clone.
 ///
-/// [`new`](Certificates::new) has a good certificate for the server; [`expired`](Certificates::expired)
-/// and the others are the same files with a bad one in its place.
+/// [`new`](Certificates::new) has a valid certificate for the server; [`expired`](Certificates::expired) and
+/// the others have an invalid one in its place.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     folder: Arc<Folder>,
@@ -24,7 +24,7 @@ pub struct Certificates {
 type Signer = Issuer<'static, KeyPair>;
 
 impl Certificates {
-    /// Makes an authority, and all that the methods name.
+    /// Makes an authority, and all files that the methods name.
     pub fn new() -> Result<Certificates, ServerError> {
         let folder = Folder::new("tls")?;
         write_all(&folder).map_err(|error| match error {
@@ -34,13 +34,13 @@ impl Certificates {
         Ok(Certificates { folder: Arc::new(folder), server: "server" })
     }
 
-    /// With a server certificate that ended years ago.
+    /// With a server certificate that expired years ago.
     #[must_use]
     pub fn expired(&self) -> Certificates {
         self.with("expired")
     }
 
-    /// With a server certificate for `elsewhere.example` alone.
+    /// With a server certificate for `elsewhere.example` only.
     #[must_use]
     pub fn other_name(&self) -> Certificates {
         self.with("other-name")
@@ -58,13 +58,13 @@ impl Certificates {
         self.path("ca", "pem")
     }
 
-    /// The certificate of another authority, which signed nothing that is good.
+    /// The certificate of the other authority, which signed no valid certificate.
     #[must_use]
     pub fn other_ca_path(&self) -> PathBuf {
         self.path("other-ca", "pem")
     }
 
-    /// The certificate that the server shows: for `127.0.0.1` and `localhost`, if it is a good one.
+    /// The certificate that the server uses: for `127.0.0.1` and `localhost`, if it is a valid one.
     #[must_use]
     pub fn server_path(&self) -> PathBuf {
         self.path(self.server, "pem")
@@ -88,7 +88,7 @@ impl Certificates {
         self.path("client", "key")
     }
 
-    /// A certificate for a client, of the other authority.
+    /// A client certificate of the other authority.
     #[must_use]
     pub fn other_client_path(&self) -> PathBuf {
         self.path("other-client", "pem")

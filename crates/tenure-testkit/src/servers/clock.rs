@@ -12,17 +12,16 @@ use super::folder::Folder;
 
 const SHIM: &str = include_str!("clock_shim.c");
 const LIBRARY: &str = "clock_shim.so";
-/// Valkey looks at the clock once a millisecond and counts by itself in between: after this long, a
-/// change is seen.
+/// Valkey reads the clock once a millisecond and extrapolates in between: after this time it has seen a change.
 const GLANCE: Duration = Duration::from_millis(2);
-/// In a millisecond.
+/// The same, in milliseconds.
 const NANOS: i64 = 1_000_000;
 
-/// A wall clock for servers: [`Build::clock`](super::Build::clock). It can stand still, jump and run
-/// behind or ahead, while the server runs; it begins with the real time. A change is seen by servers
-/// when the call returns. Clones are the same clock.
+/// A wall clock for servers: [`Build::clock`](super::Build::clock). While the server runs, it can stand still,
+/// jump, and run behind or ahead; it starts with the real time. When a call returns, servers see the change.
+/// Clones are the same clock.
 ///
-/// It is a small library that is loaded into the server, so the machine's own clock is never touched.
+/// It is a small library that is loaded into the server, so the machine's own clock is never changed.
 #[derive(Clone, Debug)]
 pub struct Clock {
     shared: Arc<Shared>,
@@ -38,12 +37,12 @@ struct Shared {
     _folder: Folder,
 }
 
-/// What is shown; the layout of the file is in `clock_shim.c`.
+/// The shown time; `clock_shim.c` defines the layout of the file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Face {
     version: u64,
     frozen: bool,
-    /// The time itself if it is frozen, or how far it is ahead of the real time.
+    /// The time itself if it is frozen; otherwise its offset from the real time.
     nanos: i64,
     monotonic: bool,
 }
@@ -62,7 +61,7 @@ impl Clock {
         Ok(clock)
     }
 
-    /// Runs, this many milliseconds ahead of the real time; behind it, if negative.
+    /// Runs this many milliseconds ahead of the real time, or behind it if negative.
     pub fn offset(&self, millis: i64) -> Result<(), ServerError> {
         self.change(|face| {
             face.frozen = false;
@@ -70,7 +69,7 @@ impl Clock {
         })
     }
 
-    /// Stands still at a time, in milliseconds since 1970.
+    /// Stops at a time, in milliseconds since 1970.
     pub fn freeze_at(&self, unix_millis: i64) -> Result<(), ServerError> {
         self.change(|face| {
             face.frozen = true;
@@ -78,7 +77,7 @@ impl Clock {
         })
     }
 
-    /// Stands still at the time that it shows now.
+    /// Stops at the time that it shows now.
     pub fn freeze(&self) -> Result<(), ServerError> {
         self.change(|face| {
             face.nanos = face.shown();
@@ -86,12 +85,12 @@ impl Clock {
         })
     }
 
-    /// Jumps this many milliseconds ahead, or back if negative. It then stands or runs as before.
+    /// Jumps this many milliseconds forward, or back if negative. It then stands or runs as before.
     pub fn advance(&self, millis: i64) -> Result<(), ServerError> {
         self.change(|face| face.nanos += millis * NANOS)
     }
 
-    /// Runs on from the time that it shows now.
+    /// Continues from the time that it shows now.
     pub fn run(&self) -> Result<(), ServerError> {
         self.change(|face| {
             if face.frozen {
@@ -101,18 +100,18 @@ impl Clock {
         })
     }
 
-    /// Whether the server's monotonic clock moves along. Default: it keeps the real pace.
+    /// Whether the server's monotonic clock jumps, too. Default: it keeps running normally.
     pub fn drag_monotonic(&self, along: bool) -> Result<(), ServerError> {
         self.change(|face| face.monotonic = along)
     }
 
-    /// What it shows, in milliseconds since 1970.
+    /// The time that it shows, in milliseconds since 1970.
     #[must_use]
     pub fn unix_millis(&self) -> i64 {
         self.face().shown() / NANOS
     }
 
-    /// What a program needs in its environment to see this clock.
+    /// The environment variables for a program that is to see this clock.
     pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
         let library = self.shared.library.path().join(LIBRARY);
         [("LD_PRELOAD", library), ("TENURE_CLOCK", self.shared.path.clone())]
@@ -122,7 +121,7 @@ impl Clock {
         self.shared.face.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is shown. The version is odd meanwhile, so that no server sees half of it.
+    /// Changes the shown time. The version is odd during the change, so that no server sees half of it.
     fn change(&self, change: impl FnOnce(&mut Face)) -> Result<(), ServerError> {
         let mut face = self.face();
         change(&mut face);
@@ -151,7 +150,7 @@ fn real() -> i64 {
     i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The folder with the library: compiled once, and there as long as a clock is.
+/// The folder with the library, which is compiled once and exists as long as a clock does.
 fn library() -> Result<Arc<Folder>, ServerError> {
     static COMPILED: Mutex<Weak<Folder>> = Mutex::new(Weak::new());
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);

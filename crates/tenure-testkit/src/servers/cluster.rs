@@ -1,4 +1,4 @@
-//! A cluster, and the changes that an operator makes to one.
+//! A cluster, and an operator's changes to it.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts six nodes of Debian's Redis and forms the cluster. Ready means that all nodes see the
-    /// same cluster, that it is in order, and that the replicas are in sync.
+    /// Starts six nodes of Debian's Redis and forms the cluster. It is ready when all nodes see the same
+    /// cluster, its state is ok, and the replicas are in sync.
     pub fn start() -> Result<Cluster, ServerError> {
         Cluster::start_with(Flavour::Debian)
     }
@@ -41,13 +41,13 @@ impl Cluster {
         format!("redis-cluster://{}", hosts.collect::<Vec<_>>().join(","))
     }
 
-    /// All nodes; the first three began as primaries.
+    /// All nodes; the first three started as primaries.
     #[must_use]
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }
 
-    /// The running node that owns a slot. While two say that they do, it is the later one.
+    /// The running node that owns a slot. If two nodes claim it, the one with the later epoch.
     pub fn owner_of(&self, slot: u16) -> Result<&Redis, ServerError> {
         let claims = self.running().filter_map(|node| Some((node, slots::itself(node).ok()?)));
         let owners = claims.filter(|(_, itself)| itself.owns(slot));
@@ -63,7 +63,7 @@ impl Cluster {
         slot.ok_or_else(|| ServerError::new(format!("no slot for {key:?}")))
     }
 
-    /// A running replica of a primary, which itself may be down.
+    /// A running replica of a primary, which may be down.
     pub fn replica_of(&self, primary: &Redis) -> Result<&Redis, ServerError> {
         let is_replica = |node: &&Redis| {
             let nodes = slots::seen_by(node).unwrap_or_default();
@@ -83,7 +83,7 @@ impl Cluster {
         self.settle()
     }
 
-    /// First phase: from now on the owner sends clients on with `ASK` for keys that it does not have.
+    /// First phase: from now on the owner redirects clients with `ASK` for keys that it does not have.
     pub fn begin_move(&self, slot: u16, to: &Redis) -> Result<(), ServerError> {
         let from = self.owner_of(slot)?;
         let (from_id, to_id) = (slots::itself(from)?.id, slots::itself(to)?.id);
@@ -93,7 +93,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Second phase: moves the keys that are there now, and says how many.
+    /// Second phase: moves the keys that are there now, and returns their number.
     pub fn migrate_keys(&self, slot: u16, to: &Redis) -> Result<usize, ServerError> {
         let from = self.owner_of(slot)?;
         let (slot, port) = (slot.to_string(), to.port().to_string());
@@ -110,8 +110,8 @@ impl Cluster {
         }
     }
 
-    /// Last phase: the new owner is told first, then the old one, then the other primaries. The rest
-    /// learn it from them; [`settle`](Cluster::settle) waits for that.
+    /// Last phase: tells the new owner first, then the old one, then the other primaries. The other nodes learn
+    /// it from them; [`settle`](Cluster::settle) waits for that.
     pub fn finish_move(&self, slot: u16, to: &Redis) -> Result<(), ServerError> {
         let from = self.owner_of(slot)?;
         let id = slots::itself(to)?.id;
@@ -126,8 +126,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes a replica the primary of its slots without asking anybody, and waits until all running
-    /// nodes know. The primary may be down; if it is up, it becomes the replica.
+    /// Makes a replica the primary of its slots without a vote, and waits until all running nodes know. The
+    /// primary may be down; if it is up, it becomes the replica.
     pub fn failover(&self, replica: &Redis) -> Result<(), ServerError> {
         replica.command(&["CLUSTER", "FAILOVER", "TAKEOVER"])?.accepted()?;
         eventually("the replica took over", PATIENCE, || {
@@ -136,8 +136,8 @@ impl Cluster {
         self.settle()
     }
 
-    /// Waits until all running nodes see the same cluster and find it in order, and their replicas
-    /// are in sync. At most 30 s.
+    /// Waits until all running nodes see the same cluster with state ok, and their replicas are in sync. At
+    /// most 30 s.
     pub fn settle(&self) -> Result<(), ServerError> {
         eventually("all nodes see the same cluster, in order", PATIENCE, || self.is_settled())
     }
@@ -156,7 +156,7 @@ impl Cluster {
             node.command(&words.collect::<Vec<_>>())?.accepted()?;
         }
         for (epoch, node) in (1..).zip(&self.nodes) {
-            // Each its own from the start: otherwise they quarrel first.
+            // A different epoch for each from the start: otherwise they have to resolve conflicts first.
             let epoch = epoch.to_string();
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch])?.accepted()?;
         }
@@ -184,7 +184,7 @@ impl Cluster {
             ids.push(slots::itself(node)?.id);
         }
         ids.sort();
-        // A node that is still being met has an id of convenience.
+        // While a node is being met, it has a temporary id.
         eventually("all nodes have met", PATIENCE, || {
             self.nodes.iter().all(|node| {
                 let seen = slots::seen_by(node).unwrap_or_default();
@@ -195,8 +195,8 @@ impl Cluster {
         })
     }
 
-    /// Epochs count, too: a node that has not heard of the newest takes the same one for its next slot, and then the
-    /// nodes never agree on who owns it.
+    /// Epochs count, too: a node that does not know the newest epoch uses the same one for its next slot, and
+    /// then the nodes never agree on the owner.
     fn is_settled(&self) -> bool {
         let ports: Vec<_> = self.running().map(Redis::port).collect();
         let mut views = self.running().map(|node| {
@@ -209,7 +209,7 @@ impl Cluster {
     }
 }
 
-/// Whether a node finds the cluster in order, and has what its primary has.
+/// Whether a node reports the cluster state ok, and is in sync with its primary.
 fn is_well(node: &Redis) -> bool {
     let Ok(info) = node.command(&["CLUSTER", "INFO"]) else { return false };
     let state = find_field(info.text().unwrap_or_default(), "cluster_state");
@@ -217,10 +217,10 @@ fn is_well(node: &Redis) -> bool {
     state.as_deref() == Some("ok") && (!is_replica || node.is_synced_replica())
 }
 
-/// Where nodes talk to each other.
+/// The port of the cluster bus.
 fn bus_port(node: &Redis) -> Result<String, ServerError> {
     let reply = node.command(&["CONFIG", "GET", "cluster-port"])?.accepted()?;
-    // Before 7.0 it cannot be chosen.
+    // Before 7.0 it cannot be configured.
     let default = || (node.port() + 10_000).to_string();
     Ok(reply.list().get(1).and_then(|port| port.text()).map_or_else(default, str::to_owned))
 }

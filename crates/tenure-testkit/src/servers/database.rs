@@ -1,4 +1,4 @@
-//! A database of its own, on a Postgres server that tests share.
+//! A separate database on a Postgres server that tests share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,7 +7,7 @@ use tenure::engines::postgres::Postgres as Engine;
 
 use super::{Postgres, PostgresBuild, ServerError};
 
-/// A database with the tables of tenure, for one test alone. Its server ends with the last of them.
+/// A database with tenure's tables, for one test. Its server ends with the last of its databases.
 #[derive(Debug)]
 pub struct PostgresDatabase {
     /// The server, which others may be using.
@@ -17,24 +17,24 @@ pub struct PostgresDatabase {
 }
 
 impl PostgresDatabase {
-    /// A database on the server of those that run at the same time.
+    /// A database on the server that concurrent tests share.
     pub fn start() -> Result<PostgresDatabase, ServerError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let server = shared()?;
         let name = format!("t{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        // Copying one that has the tables is faster than making them.
+        // Copying a database that has the tables is faster than creating them.
         server.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE made"))?;
         Ok(PostgresDatabase { server, name })
     }
 
-    /// The only database of a server, for a test that may kill it.
+    /// The only database of a server, for a test that may kill the server.
     pub fn alone(build: PostgresBuild) -> Result<PostgresDatabase, ServerError> {
         let server = Arc::new(build.start()?);
         server.sql("postgres", &Engine::setup_sql())?;
         Ok(PostgresDatabase { server, name: "postgres".to_owned() })
     }
 
-    /// Where clients find it.
+    /// Its URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         self.server.url(&self.name)

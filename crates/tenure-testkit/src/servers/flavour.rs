@@ -1,4 +1,4 @@
-//! Which program a server is.
+//! The programs of servers.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use super::ServerError;
 /// A program that speaks the protocol of Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavour {
-    /// `redis-server` as the system has it: 7.0 on Debian 12.
+    /// The system's `redis-server`: 7.0 on Debian 12.
     #[default]
     Debian,
-    /// Redis 6.2, the oldest that is supported. Built without TLS.
+    /// Redis 6.2, the oldest supported version. Built without TLS.
     Redis62,
     /// Valkey 9. Built without TLS.
     Valkey,
@@ -31,7 +31,7 @@ impl Flavour {
         installed.ok_or_else(|| not_installed(&format!("the server of {self:?}")))
     }
 
-    /// Whether it is Redis 7.0 or later, or came from there.
+    /// Whether it is Redis 7.0 or later, or a fork of it.
     pub(crate) fn is_modern(self) -> bool {
         self != Flavour::Redis62
     }
@@ -42,7 +42,7 @@ fn on_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// A server that Debian does not have, where `cargo xtask test` puts it.
+/// A server that Debian does not have; `cargo xtask test` installs it there.
 pub(crate) fn fetched(path: &str) -> Option<PathBuf> {
     Some(folder().join(path)).filter(|program| program.is_file())
 }
@@ -57,7 +57,8 @@ pub(crate) fn folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("TENURE_SERVERS") {
         return PathBuf::from(folder);
     }
-    // Cargo says at run time which crate is tested; the one of build time may be another checkout.
+    // Cargo passes the path of the tested crate at run time; the one at build time may be that of another
+    // checkout.
     let here = std::env::var_os("CARGO_MANIFEST_DIR")
         .unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
     let here = Path::new(&here);

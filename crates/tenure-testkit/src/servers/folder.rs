@@ -12,13 +12,13 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes one; the purpose becomes part of its name.
+    /// Makes one; `purpose` becomes part of its name.
     pub fn new(purpose: &str) -> Result<Folder, ServerError> {
         Folder::below(&std::env::temp_dir(), purpose)
     }
 
-    /// Makes one in memory, where there is such a place: for tests that many steps share, and that are not
-    /// about a disk and how long it takes.
+    /// Makes one in memory, if the machine has such a file system: for tests that share many steps and are not
+    /// about the disk.
     pub fn in_memory(purpose: &str) -> Result<Folder, ServerError> {
         Folder::below(Path::new("/dev/shm"), purpose).or_else(|_| Folder::new(purpose))
     }
@@ -32,7 +32,7 @@ impl Folder {
             let path = base.join(name);
             match std::fs::create_dir(&path) {
                 Ok(()) => return Ok(Folder { path }),
-                // Left behind by a killed process that had our id.
+                // A killed process with the same id left it behind.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     let what = format!("cannot make the folder {}", path.display());
@@ -42,12 +42,12 @@ impl Folder {
         }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a file into it, and says where it is.
+    /// Writes a file into it, and returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, ServerError> {
         let path = self.path.join(name);
         std::fs::write(&path, text)

@@ -1,4 +1,4 @@
-//! A second node of Ethereum, written by others: hardhat.
+//! A second Ethereum node, with a different implementation: hardhat.
 
 use std::fs::File;
 use std::process::Command;
@@ -11,35 +11,35 @@ use super::libraries::Javascript;
 use super::process::Process;
 use super::{Folder, ServerError, ports};
 
-/// How long it may take until it answers: it is started with everything that it is made of.
+/// How long it may take until it answers; it loads many packages first.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often another port is tried.
+/// How many other ports are tried.
 const TRIES: usize = 5;
 const CHAIN: u64 = 31337;
-/// The accounts that have money are those of anvil. It makes a block for every transaction, and refuses what
-/// is not next.
+/// It has the same funded accounts as anvil. It makes a block for every transaction, and refuses a transaction
+/// whose nonce is not next.
 const CONFIG: &str =
     r#"module.exports = { solidity: "0.8.28", networks: { hardhat: { chainId: 31337 } } };"#;
 
-/// A node that tests can ask, whichever it is.
+/// A node that tests can call, of either kind.
 pub trait RealNode {
-    /// Where it listens, on the loopback address.
+    /// Its port on the loopback address.
     fn port(&self) -> u16;
 
     /// The id of its chain.
     fn chain(&self) -> u64;
 
-    /// Where clients find it: `http://127.0.0.1:PORT`.
+    /// Its URL: `http://127.0.0.1:PORT`.
     fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port())
     }
 
-    /// Calls a method on a connection of its own, and waits: what it answers, or its error.
+    /// Calls a method on a separate connection, and returns its result, or its error.
     fn rpc(&self, method: &str, params: Value) -> Result<Value, ServerError> {
         call(self.port(), method, &params)
     }
 
-    /// The nonce that comes next for a sender: after what is in blocks (`latest`), or also what waits
+    /// The next nonce of a sender: after the transactions in blocks (`latest`), or also after waiting ones
     /// (`pending`).
     fn nonce(&self, sender: &str, at: &str) -> Result<u64, ServerError> {
         let count = self.rpc("eth_getTransactionCount", json!([sender, at]))?;
@@ -47,10 +47,10 @@ pub trait RealNode {
     }
 }
 
-/// A node of its own, with its own chain. Dropping it kills it and removes its folder.
+/// A node with its own chain. Dropping it kills it and removes its folder.
 #[derive(Debug)]
 pub struct Hardhat {
-    // First, so that it is gone before its folder is.
+    // First, so that the process ends before its folder is removed.
     process: Process,
     folder: Folder,
     port: u16,
@@ -63,7 +63,7 @@ impl Hardhat {
         loop {
             tries += 1;
             match Hardhat::try_start() {
-                // Somebody else was faster with the port.
+                // Another process took the port first.
                 Err(error) if tries < TRIES && error.to_string().contains("EADDRINUSE") => {}
                 started => return started,
             }
@@ -78,7 +78,7 @@ impl Hardhat {
         let mut command = Command::new("node");
         command.arg(program).args(["node", "--hostname", "127.0.0.1", "--port"]);
         command.arg(port.to_string()).current_dir(project.path());
-        // It keeps a cache below its home, and asks for leave to report.
+        // It keeps a cache below its home folder, and asks for permission to send statistics.
         command.env("HOME", project.path()).env("HARDHAT_DISABLE_TELEMETRY_PROMPT", "true");
         let log = File::create(project.path().join(LOG));
         let log = log.map_err(ServerError::during("cannot make a log"))?;
@@ -101,7 +101,7 @@ impl Hardhat {
         }
     }
 
-    /// Its process.
+    /// The id of its process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()

@@ -1,4 +1,4 @@
-//! One request over HTTP, as small as it can be: for tests that look at a server of ours.
+//! A minimal HTTP request, for tests of our own servers.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::ServerError;
 
-/// How long an answer may take.
+/// The time-out of an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Posts JSON and returns the body, whatever the status.
+/// Posts JSON and returns the body, whatever the status is.
 pub(crate) fn post(port: u16, path: &str, body: &str) -> Result<String, ServerError> {
     let length = body.len();
-    // An answer to 1.0 is never in chunks, and ends where the connection does.
+    // An answer to HTTP/1.0 is never chunked, and ends with the connection.
     exchange(
         port,
         &format!(

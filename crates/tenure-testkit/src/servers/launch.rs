@@ -1,4 +1,4 @@
-//! Starting a server, the first time and again.
+//! Starts a server, the first time and again.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const LOG: &str = "server.log";
 /// How long a server may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// All that is needed to start a server; its configuration is written.
+/// Everything needed to start a server; its configuration is written.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
@@ -24,7 +24,7 @@ pub(crate) struct Launch {
     pub(crate) port: u16,
     pub(crate) url: String,
     pub(crate) sentinel: bool,
-    /// What follows `AUTH`; nothing if nobody is asked.
+    /// The arguments of `AUTH`; `None` without authentication.
     pub(crate) credentials: Vec<String>,
     pub(crate) clock: Option<Clock>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Launch {
 impl Launch {
     /// Starts it and waits until it answers.
     pub(crate) fn run(&self) -> Result<Process, ServerError> {
-        // A killed server leaves its socket behind, and connecting to that says nothing.
+        // A killed server leaves its socket behind, so the socket alone proves nothing.
         let _ = std::fs::remove_file(&self.socket);
         let mut command = Command::new(&self.program);
         command.arg(self.folder.path().join("server.conf"));
@@ -59,7 +59,7 @@ impl Launch {
         Err(self.failure(&format!("did not answer within {PATIENCE:?}, but said: {last}")))
     }
 
-    /// A connection that may do everything.
+    /// A connection with all rights.
     pub(crate) fn connect(&self) -> Result<Connection, ServerError> {
         let mut connection = Connection::open(&self.socket)?;
         if !self.credentials.is_empty() {
@@ -69,7 +69,7 @@ impl Launch {
         Ok(connection)
     }
 
-    /// Whether the last start failed because somebody else listens on its port.
+    /// Whether the last start failed because another process listens on its port.
     pub(crate) fn port_was_taken(&self) -> bool {
         self.log_tail().contains("Address already in use")
     }

@@ -1,4 +1,4 @@
-//! The libraries of other languages that talk to nodes, where `cargo xtask test` has installed them.
+//! Libraries of other languages that talk to nodes; `cargo xtask test` installs them.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use super::flavour::{folder, not_installed};
 use super::{Folder, ServerError};
 
-/// Scripts of Node.js, with ethers, viem and hardhat.
+/// Node.js scripts, with ethers, viem and hardhat.
 #[derive(Debug)]
 pub struct Javascript {
     project: Folder,
@@ -21,7 +21,7 @@ impl Javascript {
         Ok(Javascript { project })
     }
 
-    /// Starts with the script; killed when this process is.
+    /// Starts it with the script; it is killed when this process ends.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new("setpriv");
@@ -43,12 +43,12 @@ impl Javascript {
     }
 }
 
-/// Scripts of Python, with web3.
+/// Python scripts, with web3.
 #[derive(Debug)]
 pub struct Python;
 
 impl Python {
-    /// Starts with a script; killed when this process is.
+    /// Starts a script; it is killed when this process ends.
     pub fn command(script: &Path) -> Result<Command, ServerError> {
         let packages = folder().join("python");
         if !packages.is_dir() {

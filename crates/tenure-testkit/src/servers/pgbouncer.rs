@@ -11,13 +11,13 @@ use super::process::Process;
 use super::{Folder, Postgres, ServerError, eventually, free_port};
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Few, so that what a session keeps is soon met by another client.
+/// Few, so that another client soon gets a session with leftover state.
 const SERVER_CONNECTIONS: u32 = 8;
 
 /// pgbouncer in transaction mode: each transaction may run in another session. Dropping it ends it.
 #[derive(Debug)]
 pub struct Pgbouncer {
-    // First, so that it is gone before its folder is.
+    // First, so that the process ends before its folder is removed.
     process: Mutex<Process>,
     program: PathBuf,
     user: User,
@@ -36,7 +36,7 @@ impl Pgbouncer {
         let user = User::for_server()?;
         let port = free_port()?;
         let server = server.port();
-        // With `any`, everybody is who the line of the database says.
+        // With `any`, the user is the one in the line of the database.
         let config = format!(
             "[databases]\n* = host=127.0.0.1 port={server} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
@@ -50,7 +50,7 @@ impl Pgbouncer {
         Ok(Pgbouncer { process: Mutex::new(pooler), program, user, folder, port })
     }
 
-    /// Where clients find a database through it.
+    /// The URL of a database behind it.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)

@@ -1,4 +1,4 @@
-//! Ports that nobody listens on.
+//! Free ports.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::ServerError;
 
-/// Below what the kernel gives to outgoing connections. A port from that range could be taken by a
-/// client while its server is down, and a client that redials it could even reach itself.
+/// Below the kernel's range for outgoing connections. A client could take a port from that range while its
+/// server is down, and a client that redials it could even reach itself.
 const FIRST: u32 = 11_000;
-/// How many ports a process has for itself, so that the port of a server that is down for a moment is
-/// not taken by another test program.
+/// How many ports a process reserves, so that no other test program takes the port of a server that is down for
+/// a moment.
 const EACH: u32 = 1_000;
 const PROCESSES: u32 = 21;
 
@@ -20,16 +20,16 @@ const PROCESSES: u32 = 21;
 struct Block {
     first: u32,
     next: AtomicU32,
-    /// Bound as long as this process lives: it says whose they are.
+    /// Bound as long as this process lives; marks the ports as reserved.
     _sign: Option<UnixListener>,
 }
 
 static BLOCK: LazyLock<Block> = LazyLock::new(|| {
-    // Not always the same one first: what a process left behind there may still be ending.
+    // Not always the same one first: an earlier process there may still be ending.
     let start = std::process::id();
     let numbers = (0..PROCESSES).map(|number| (start + number) % PROCESSES);
     let mut free = numbers.filter_map(|number| Some((number, sign(number)?)));
-    // With more processes than blocks two of them share one.
+    // If there are more processes than blocks, two of them share one.
     let (number, sign) =
         free.next().map_or((start % PROCESSES, None), |(number, sign)| (number, Some(sign)));
     Block { first: FIRST + number * EACH, next: AtomicU32::new(0), _sign: sign }
@@ -40,8 +40,8 @@ fn sign(number: u32) -> Option<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).ok()?).ok()
 }
 
-/// A port that is free now. It never gives the same one twice in a row; another program may still be
-/// faster, so whoever listens on it must be ready to ask for another.
+/// A port that is free now. It never returns the same one twice in a row; another program may still take it
+/// first, so be ready to ask for another.
 pub(crate) fn free() -> Result<u16, ServerError> {
     for _ in 0..EACH {
         let port = BLOCK.first + BLOCK.next.fetch_add(1, Ordering::Relaxed) % EACH;

@@ -1,4 +1,4 @@
-//! A Postgres server of its own.
+//! A Postgres server.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ mod programs;
 pub use programs::PostgresVersion;
 pub(crate) use programs::User;
 
-/// How long it may take until it answers, and until it has ended.
+/// The time limits for starting and for ending.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// It keeps nothing for longer than a test.
+/// Nothing has to survive the test.
 const SETTINGS: &[&str] = &[
     "listen_addresses=127.0.0.1",
     "fsync=off",
@@ -31,7 +31,7 @@ const SETTINGS: &[&str] = &[
     "unix_socket_permissions=0777",
 ];
 
-/// How a server is to be; then [`PostgresBuild::start`].
+/// The settings of a server; then call [`PostgresBuild::start`].
 #[derive(Clone, Debug, Default)]
 pub struct PostgresBuild {
     version: PostgresVersion,
@@ -40,13 +40,13 @@ pub struct PostgresBuild {
 }
 
 impl PostgresBuild {
-    /// Which one it is.
+    /// The version.
     pub fn version(mut self, version: PostgresVersion) -> PostgresBuild {
         self.version = version;
         self
     }
 
-    /// Adds a line of `postgresql.conf`, such as `fsync=on`. The last one counts.
+    /// Adds a line to `postgresql.conf`, such as `fsync=on`. The last one counts.
     pub fn setting(mut self, setting: &str) -> PostgresBuild {
         self.settings.push(setting.to_owned());
         self
@@ -58,18 +58,18 @@ impl PostgresBuild {
         self
     }
 
-    /// Makes a cluster of databases and starts a server for it.
+    /// Creates a database cluster and starts a server for it.
     pub fn start(self) -> Result<Postgres, ServerError> {
         let version = self.version;
         self.start_on(|programs, user, data| {
-            // Copying is five times as fast as making one.
+            // Copying a cluster is five times as fast as creating one.
             let mut copy = user.command(Path::new("cp"));
             copy.arg("-a").arg(template(version, programs, user)?.path().join("data")).arg(data);
             Ok(copy)
         })
     }
 
-    /// Starts a standby of a server, which copies what that one writes, from now on.
+    /// Starts a standby of a server, which replicates it from now on.
     pub fn start_standby_of(mut self, primary: &Postgres) -> Result<Postgres, ServerError> {
         self.version = primary.launch.version;
         self.start_on(|programs, user, data| {
@@ -80,7 +80,7 @@ impl PostgresBuild {
         })
     }
 
-    /// Starts a server on the data that a command makes.
+    /// Starts a server on data that a command creates.
     fn start_on(
         self,
         make: impl FnOnce(&Path, &User, &Path) -> Result<Command, ServerError>,
@@ -101,10 +101,10 @@ impl PostgresBuild {
     }
 }
 
-/// A server of its own. Dropping it ends it and removes its folder.
+/// A server. Dropping it ends it and removes its folder.
 #[derive(Debug)]
 pub struct Postgres {
-    // First, so that it is gone before its folder is.
+    // First, so that the process ends before its folder is removed.
     process: Mutex<Process>,
     launch: PostgresLaunch,
 }
@@ -145,36 +145,36 @@ impl PostgresLaunch {
 }
 
 impl Postgres {
-    /// How a server is to be; then [`PostgresBuild::start`].
+    /// The settings of a server; then call [`PostgresBuild::start`].
     pub fn build() -> PostgresBuild {
         PostgresBuild::default()
     }
 
-    /// Makes a cluster of databases and starts a server for it.
+    /// Creates a database cluster and starts a server for it.
     pub fn start() -> Result<Postgres, ServerError> {
         Postgres::build().start()
     }
 
-    /// How clients find it, as a connection string.
+    /// Its connection string for clients.
     #[must_use]
     pub fn config(&self) -> String {
         let (folder, port) = (self.launch.folder.path().display(), self.launch.port);
         format!("host={folder} port={port} user=postgres dbname=postgres")
     }
 
-    /// Where it listens, on the loopback address.
+    /// Its port on the loopback address.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.launch.port
     }
 
-    /// Where clients find a database of it.
+    /// The URL of one of its databases.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port())
     }
 
-    /// Runs SQL in a database, and returns what `psql` prints of it: fields separated by `|`.
+    /// Runs SQL in a database, and returns the output of `psql`: fields separated by `|`.
     pub fn sql(&self, database: &str, sql: &str) -> Result<String, ServerError> {
         let mut psql = Command::new(self.launch.programs.join("psql"));
         psql.arg("-h").arg(self.launch.folder.path()).arg("-p").arg(self.port().to_string());
@@ -199,7 +199,7 @@ impl Postgres {
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }
 
-    /// Makes a standby a server that takes writes, and returns when it does.
+    /// Promotes a standby, and returns when it accepts writes.
     pub fn promote(&self) -> Result<(), ServerError> {
         self.sql("postgres", "SELECT pg_promote()")?;
         eventually("the standby has been promoted", PATIENCE, || {
@@ -213,7 +213,7 @@ impl Postgres {
         tail(&self.launch.folder.path().join("server.log"))
     }
 
-    /// Where its log and its data are.
+    /// The folder of its log and its data.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.launch.folder.path()
@@ -222,7 +222,7 @@ impl Postgres {
     /// Kills it with all its children, as if its machine had failed.
     pub fn kill(&self) -> Result<(), ServerError> {
         let mut process = self.process();
-        // It must not start others for those that are killed.
+        // It must not start new children for those that are killed.
         let children = stop(&mut process)?;
         signal(&children, Signal::KILL);
         process.kill()?;
@@ -231,14 +231,14 @@ impl Postgres {
         })
     }
 
-    /// Ends it at once, as an administrator in a hurry does.
+    /// Ends it at once, by an immediate shutdown.
     pub fn stop(&self) -> Result<(), ServerError> {
         self.process().signal(Signal::INT)?;
         eventually("Postgres ends", PATIENCE, || self.process().ended().is_some())
     }
 
-    /// Starts it again with the same port, folder and settings, and waits until it answers. If it still runs, it is
-    /// killed first.
+    /// Starts it again with the same port, folder and settings, and waits until it answers. If it still runs,
+    /// it is killed first.
     pub fn restart(&self) -> Result<(), ServerError> {
         self.kill()?;
         let _ = std::fs::remove_file(self.launch.folder.path().join("data/postmaster.pid"));
@@ -246,13 +246,13 @@ impl Postgres {
         Ok(())
     }
 
-    /// Stops it with all its children where they are.
+    /// Stops it with all its children (SIGSTOP).
     pub fn pause(&self) -> Result<(), ServerError> {
         stop(&mut self.process())?;
         Ok(())
     }
 
-    /// Lets it go on.
+    /// Continues it.
     pub fn resume(&self) -> Result<(), ServerError> {
         let mut process = self.process();
         signal(&children(&process), Signal::CONT);
@@ -275,14 +275,14 @@ impl Drop for Postgres {
     }
 }
 
-/// Stops a server and its children, and returns these. Each of them is in a session of its own, where no signal to
-/// the group of the server reaches it.
+/// Stops a server and its children, and returns the children. Each of them has its own session, which a signal
+/// to the group of the server does not reach.
 fn stop(process: &mut Process) -> Result<Vec<Pid>, ServerError> {
     process.signal(Signal::STOP)?;
     if process.ended().is_some() {
         return Ok(Vec::new());
     }
-    // From here on it starts no others.
+    // From here on it starts no new ones.
     eventually("Postgres stands still", PATIENCE, || state(process.id()) == Some('T'))?;
     let children = children(process);
     signal(&children, Signal::STOP);
@@ -309,13 +309,13 @@ fn runs(process: Pid) -> bool {
     state(number).is_some_and(|state| state != 'Z')
 }
 
-/// A letter: T for one that stands still, Z for one that has ended.
+/// The state letter: T for a stopped process, Z for one that has ended.
 fn state(process: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next()
 }
 
-/// A cluster of databases that others are copies of: made once for each version.
+/// The cluster that others are copied from: created once per version.
 fn template(
     version: PostgresVersion,
     programs: &Path,

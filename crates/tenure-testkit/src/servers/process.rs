@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{ServerError, eventually};
 
-/// Starts a program only if its parent is still the one that asked for it; see [`Process::start`].
+/// Starts a program only if its parent is still the process that asked for it; see [`Process::start`].
 pub(crate) const ONLY_OF_PARENT: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
 
-/// A child with its group. Killed on drop.
+/// A child with its process group. Killed on drop.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -23,11 +23,11 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program; what it prints is added to the log.
+    /// Starts a program; its output is appended to the log.
     ///
-    /// If this process is killed, the kernel kills the child: `setpriv` asks for that before it becomes
-    /// the program. If we die even before `setpriv` has asked, the shell notices that its parent is
-    /// another, and starts nothing.
+    /// If this process is killed, the kernel kills the child: `setpriv` requests that before it becomes the
+    /// program. If this process dies before the request, the shell notices that it has another parent, and
+    /// starts nothing.
     pub(crate) fn start(program: &Command, log: &File) -> Result<Process, ServerError> {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "sh", "-c", ONLY_OF_PARENT]);
@@ -44,7 +44,7 @@ impl Process {
         let shared =
             |log: &File| log.try_clone().map_err(ServerError::during("cannot share a log"));
         command.stdin(Stdio::null()).stdout(shared(log)?).stderr(shared(log)?);
-        // A group of its own: its children, which write snapshots, are killed with it.
+        // A separate group, so that its children, which write snapshots, are killed with it.
         command.process_group(0);
         let child = spawn(command).map_err(ServerError::during("cannot start `setpriv`"))?;
         Ok(Process { child, ended: None })
@@ -54,7 +54,7 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -62,17 +62,17 @@ impl Process {
         self.ended
     }
 
-    /// Sends a signal to it and its children; nothing if it has ended.
+    /// Sends a signal to it and its children; does nothing if it has ended.
     pub(crate) fn signal(&mut self, signal: Signal) -> Result<(), ServerError> {
         if self.ended().is_some() {
             return Ok(());
         }
-        // Not yet waited for, so the id is still its own.
+        // It was not waited for yet, so the id is still its own.
         kill_process_group(Pid::from_child(&self.child), signal)
             .map_err(ServerError::during(format_args!("cannot send {signal:?}")))
     }
 
-    /// Kills it and waits for its end.
+    /// Kills it and waits until it has ended.
     pub(crate) fn kill(&mut self) -> Result<(), ServerError> {
         self.signal(Signal::KILL)?;
         if self.ended.is_none() {
@@ -81,7 +81,7 @@ impl Process {
         Ok(())
     }
 
-    /// Asks it to end, and waits for that; after `bound` it is killed, which is an error.
+    /// Asks it to end, and waits; after `bound` it is killed, which is an error.
     pub(crate) fn terminate(&mut self, bound: Duration) -> Result<(), ServerError> {
         self.signal(Signal::TERM)?;
         let ended = eventually("the server ends when asked to", bound, || self.ended().is_some());
@@ -100,8 +100,8 @@ impl Drop for Process {
 
 type Started = io::Result<Child>;
 
-/// Spawns from a thread that never ends: "when the parent dies" means the thread that spawned, and a
-/// test's own thread may end long before a server that several tests share.
+/// Spawns from a thread that never ends: "when the parent dies" refers to the spawning thread, and a test's own
+/// thread may end long before a server that several tests share.
 fn spawn(command: Command) -> Started {
     type Request = (Command, Sender<Started>);
     static NURSERY: OnceLock<Mutex<Sender<Request>>> = OnceLock::new();

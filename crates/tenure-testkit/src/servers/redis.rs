@@ -1,4 +1,4 @@
-//! One server.
+//! A Redis or Valkey server.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,19 +10,19 @@ use super::launch::Launch;
 use super::process::Process;
 use super::{Build, Connection, Reply, ServerError};
 
-/// How long a server may take to end when it is asked to: it waits 10 s for replicas that lag.
+/// How long a server may take to end when asked to: it waits 10 s for replicas that lag.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A server of its own. Dropping it kills it and removes its folder.
+/// A server. Dropping it kills it and removes its folder.
 #[derive(Debug)]
 pub struct Redis {
-    // First, so that it is gone before its folder is.
+    // First, so that the process ends before its folder is removed.
     process: Mutex<Process>,
     launch: Launch,
 }
 
 impl Redis {
-    /// How a server is to be; then [`Build::start`].
+    /// The settings of a server; then call [`Build::start`].
     pub fn build() -> Build {
         Build::default()
     }
@@ -31,32 +31,32 @@ impl Redis {
         Redis { process: Mutex::new(process), launch }
     }
 
-    /// Where it listens, on the loopback address.
+    /// Its port on the loopback address.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.launch.port
     }
 
-    /// Its process; another one after each [`restart`](Redis::restart).
+    /// The id of its process, which changes with each [`restart`](Redis::restart).
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process().id()
     }
 
-    /// Where clients find it: `redis://127.0.0.1:PORT`, `rediss://` with TLS, `unix://PATH` if it
-    /// listens on its socket alone. It has no credentials in it.
+    /// Its URL: `redis://127.0.0.1:PORT`, `rediss://` with TLS, `unix://PATH` if it listens only on its socket.
+    /// It contains no credentials.
     #[must_use]
     pub fn url(&self) -> String {
         self.launch.url.clone()
     }
 
-    /// Its Unix socket, which is always there.
+    /// Its Unix socket, which always exists.
     #[must_use]
     pub fn socket_path(&self) -> &Path {
         &self.launch.socket
     }
 
-    /// Where its configuration, its log and what it keeps are.
+    /// The folder of its configuration, its log and its data.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.launch.folder.path()
@@ -68,17 +68,17 @@ impl Redis {
         self.launch.log_tail()
     }
 
-    /// Kills it and waits for its end, as if its machine had failed.
+    /// Kills it and waits until it has ended, as if its machine had failed.
     pub fn kill(&self) -> Result<(), ServerError> {
         self.process().kill()
     }
 
-    /// Asks it to end and waits for that: it saves what it is configured to save.
+    /// Asks it to end and waits: it saves what it is configured to save.
     pub fn terminate(&self) -> Result<(), ServerError> {
         self.process().terminate(PATIENCE)
     }
 
-    /// Stops it where it is: connections stay open and nothing is answered. Returns when it stands.
+    /// Stops it (SIGSTOP): connections stay open and nothing is answered. Returns when it is stopped.
     pub fn pause(&self) -> Result<(), ServerError> {
         let mut process = self.process();
         process.signal(Signal::STOP)?;
@@ -89,13 +89,13 @@ impl Redis {
         })
     }
 
-    /// Lets it go on.
+    /// Continues it.
     pub fn resume(&self) -> Result<(), ServerError> {
         self.process().signal(Signal::CONT)
     }
 
-    /// Starts it again with the same port, folder and settings, and waits until it answers. If it
-    /// still runs, it is killed first.
+    /// Starts it again with the same port, folder and settings, and waits until it answers. If it still runs,
+    /// it is killed first.
     pub fn restart(&self) -> Result<(), ServerError> {
         let mut process = self.process();
         process.kill()?;
@@ -103,13 +103,13 @@ impl Redis {
         Ok(())
     }
 
-    /// Whether its process runs; a paused one does.
+    /// Whether its process runs; a stopped one does.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.process().ended().is_none()
     }
 
-    /// Sends a command on a connection of its own and waits for the reply; a refusal is a reply too.
+    /// Sends a command on a separate connection and returns the reply, which may be a refusal.
     pub fn command(&self, words: &[&str]) -> Result<Reply, ServerError> {
         self.connect()?.command(words)
     }
@@ -126,14 +126,14 @@ impl Redis {
         find_field(info.text()?, field)
     }
 
-    /// How many bytes a key takes; nothing if it is not there.
+    /// The memory of a key in bytes; `None` if it does not exist.
     #[must_use]
     pub fn memory_of(&self, key: &str) -> Option<u64> {
         let usage = self.command(&["MEMORY", "USAGE", key, "SAMPLES", "0"]).ok()?;
         usage.int().and_then(|bytes| u64::try_from(bytes).ok())
     }
 
-    /// Whether it is a replica that has all that its primary has.
+    /// Whether it is a replica that is in sync with its primary.
     #[must_use]
     pub fn is_synced_replica(&self) -> bool {
         self.info("master_link_status").as_deref() == Some("up")
@@ -144,7 +144,7 @@ impl Redis {
     }
 }
 
-/// A line `field:value` of what `INFO` and `CLUSTER INFO` answer.
+/// A line `field:value` of the answers to `INFO` and `CLUSTER INFO`.
 pub(crate) fn find_field(info: &str, field: &str) -> Option<String> {
     let mut lines = info.lines().filter_map(|line| line.trim_end().split_once(':'));
     lines.find(|(name, _)| *name == field).map(|(_, value)| value.to_owned())

@@ -1,4 +1,4 @@
-//! A client for tests: blocking, plain, and shared with nothing that is tested.
+//! A blocking client for tests, which shares no code with the tested one.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -8,26 +8,26 @@ use std::time::Duration;
 
 use super::ServerError;
 
-/// How long a connection waits for an answer.
+/// The time-out of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a server answered.
+/// A server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing there.
+    /// Nil.
     Nil,
     /// A number.
     Int(i64),
-    /// A string or a status; what is not UTF-8 is replaced.
+    /// A string or a status; invalid UTF-8 is replaced.
     Text(String),
-    /// Several.
+    /// A list.
     List(Vec<Reply>),
-    /// A refusal, with its code: `WRONGTYPE ...`.
+    /// An error, with its code: `WRONGTYPE ...`.
     Error(String),
 }
 
 impl Reply {
-    /// The text, or the message of a refusal.
+    /// The text, or the message of an error.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -36,7 +36,7 @@ impl Reply {
         }
     }
 
-    /// The number, also if it came as text.
+    /// The number, also if it is a text.
     #[must_use]
     pub fn int(&self) -> Option<i64> {
         match self {
@@ -46,7 +46,7 @@ impl Reply {
         }
     }
 
-    /// The parts; none if it is no list.
+    /// The elements; empty if it is no list.
     #[must_use]
     pub fn list(&self) -> &[Reply] {
         match self {
@@ -55,19 +55,19 @@ impl Reply {
         }
     }
 
-    /// Whether nothing was there.
+    /// Whether it is nil.
     #[must_use]
     pub fn is_nil(&self) -> bool {
         *self == Reply::Nil
     }
 
-    /// Whether the server refused.
+    /// Whether it is an error.
     #[must_use]
     pub fn is_error(&self) -> bool {
         matches!(self, Reply::Error(_))
     }
 
-    /// The reply, unless the server refused: that becomes an error.
+    /// The reply; an error of the server becomes an `Err`.
     pub fn accepted(self) -> Result<Reply, ServerError> {
         match self {
             Reply::Error(error) => Err(ServerError::new(format!("the server refused: {error}"))),
@@ -95,8 +95,8 @@ impl fmt::Display for Reply {
     }
 }
 
-/// A connection that the test holds itself, for `MULTI`, `SUBSCRIBE`, `CLIENT` and the like. It goes
-/// through the server's Unix socket, so it also works where clients must use TLS.
+/// A connection of the test itself, for `MULTI`, `SUBSCRIBE`, `CLIENT` and the like. It uses the server's Unix
+/// socket, so it also works where clients must use TLS.
 #[derive(Debug)]
 pub struct Connection {
     stream: BufReader<UnixStream>,
@@ -115,7 +115,7 @@ impl Connection {
         Ok(Connection { stream: BufReader::new(stream) })
     }
 
-    /// Sends a command and waits for its reply; a refusal is a reply too. Gives up after 10 s.
+    /// Sends a command and returns its reply, which may be an error. Gives up after 10 s.
     pub fn command<T: AsRef<str>>(&mut self, words: &[T]) -> Result<Reply, ServerError> {
         self.send(words)?;
         self.receive()

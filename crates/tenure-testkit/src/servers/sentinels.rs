@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::{Clock, Flavour, Redis, ServerError, eventually};
 
-/// What the sentinels call the service.
+/// The name of the service at the sentinels.
 const SERVICE: &str = "mymaster";
 const SENTINELS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sentinels that look more often than each second: a test has no time. With pings as rare as by
-/// default, 500 ms would also be too short: a link that was cut is renewed only after a second. Nor
-/// may they be more frequent: what replicas say, once a second, counts for five pings.
+/// Sentinels that check more often than once a second, because tests have little time. With pings as rare as by
+/// default, 500 ms would be too short: a link that was cut is made again only after a second. More frequent
+/// pings are not possible either: what replicas report, once a second, counts for five pings.
 const HASTE: &[&str] = &[
     "SENTINEL",
     "DEBUG",
@@ -25,9 +25,8 @@ const HASTE: &[&str] = &[
     "200",
 ];
 
-/// A primary, its replicas and three sentinels, two of which must agree. A primary counts as down
-/// after 500 ms; one that comes back is made a replica after some 2 s. Redis 6.2 cannot be hurried: 2 s
-/// and 8 s or more.
+/// A primary, its replicas and three sentinels, two of which must agree. A primary counts as down after 500 ms;
+/// a former primary becomes a replica after some 2 s. Redis 6.2 is slower: 2 s, and 8 s or more.
 #[derive(Debug)]
 pub struct Sentinels {
     nodes: Vec<Redis>,
@@ -35,14 +34,14 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts all of them, and waits until the replicas are in sync and the sentinels know each other
-    /// and them.
+    /// Starts all of them, and waits until the replicas are in sync and the sentinels know each other and the
+    /// servers.
     pub fn start(replicas: usize) -> Result<Sentinels, ServerError> {
         Sentinels::start_with(Flavour::Debian, replicas)
     }
 
-    /// The same, but as in production a former primary is made a replica only some 8 s after it was
-    /// replaced: until then it accepts writes.
+    /// The same, but as in production a former primary becomes a replica only some 8 s after it was replaced:
+    /// until then it accepts writes.
     pub fn start_slow_to_demote(replicas: usize) -> Result<Sentinels, ServerError> {
         let started = Sentinels::start(replicas)?;
         for sentinel in &started.sentinels {
@@ -57,7 +56,7 @@ impl Sentinels {
         Sentinels::start_as(flavour, replicas, None)
     }
 
-    /// The same with replicas that see another time than the primary.
+    /// The same, with replicas that see another time than the primary.
     pub fn start_with_clock(replicas: usize, clock: &Clock) -> Result<Sentinels, ServerError> {
         Sentinels::start_as(Flavour::Debian, replicas, Some(clock))
     }
@@ -106,13 +105,13 @@ impl Sentinels {
         format!("redis-sentinel://{}/{SERVICE}", hosts.collect::<Vec<_>>().join(","))
     }
 
-    /// What the sentinels call the service.
+    /// The name of the service at the sentinels.
     #[must_use]
     pub fn service(&self) -> &str {
         SERVICE
     }
 
-    /// The present primary, as most of the running sentinels see it.
+    /// The current primary, according to most of the running sentinels.
     pub fn primary(&self) -> Result<&Redis, ServerError> {
         let views = self.sentinels.iter().filter_map(primary_of);
         let views: Vec<_> = views.collect();
@@ -121,7 +120,7 @@ impl Sentinels {
         primary.ok_or_else(|| ServerError::new("no sentinel knows a primary"))
     }
 
-    /// Primary and replicas, the first primary first.
+    /// Primary and replicas; the first is the first primary.
     #[must_use]
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
@@ -133,8 +132,8 @@ impl Sentinels {
         &self.sentinels
     }
 
-    /// Waits until all sentinels agree on a primary that is not `former`, and it says so itself. At
-    /// most 20 s.
+    /// Waits until all sentinels agree on a primary that is not `former`, and that server says so, too. At most
+    /// 20 s.
     pub fn await_failover(&self, former: &Redis) -> Result<&Redis, ServerError> {
         let mut next = None;
         eventually("the sentinels agree on another primary", PATIENCE, || {
@@ -148,7 +147,7 @@ impl Sentinels {
         next.ok_or_else(|| ServerError::new("no other primary"))
     }
 
-    /// Asks for a failover while all is well, and waits for it.
+    /// Orders a failover while everything is up, and waits for it.
     pub fn failover(&self) -> Result<&Redis, ServerError> {
         let former = self.primary()?;
         let sentinel = &self.sentinels[0];
@@ -159,7 +158,7 @@ impl Sentinels {
         self.await_failover(former)
     }
 
-    /// What all sentinels that run say, if they say the same.
+    /// The answer of all running sentinels, if they agree.
     fn agreed(&self) -> Option<&Redis> {
         let running = self.sentinels.iter().filter(|sentinel| sentinel.is_running());
         let views: Vec<_> = running.map(primary_of).collect();
@@ -186,7 +185,7 @@ impl Sentinels {
     }
 }
 
-/// The port of the primary, as one sentinel sees it.
+/// The port of the primary, according to one sentinel.
 fn primary_of(sentinel: &Redis) -> Option<u16> {
     let reply = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]).ok()?;
     reply.list().get(1)?.text()?.parse().ok()

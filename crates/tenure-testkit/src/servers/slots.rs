@@ -1,8 +1,8 @@
-//! What nodes of a cluster say of themselves and each other.
+//! What the nodes of a cluster report about themselves and each other.
 
 use super::{Redis, ServerError};
 
-/// How many slots there are.
+/// The number of slots.
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// One line of `CLUSTER NODES`.
@@ -13,7 +13,7 @@ pub(crate) struct Node {
     /// The primary, if it is a replica.
     pub(crate) primary: Option<String>,
     pub(crate) epoch: u64,
-    /// The slots that it owns: from, to.
+    /// The slots that it owns, as first and last.
     pub(crate) slots: Vec<(u16, u16)>,
     pub(crate) is_myself: bool,
 }
@@ -55,7 +55,7 @@ pub(crate) fn seen_by(node: &Redis) -> Result<Vec<Node>, ServerError> {
     Ok(nodes)
 }
 
-/// What a node says of itself.
+/// What a node reports about itself.
 pub(crate) fn itself(node: &Redis) -> Result<Node, ServerError> {
     let mut nodes = seen_by(node)?.into_iter();
     let missing = || ServerError::new("a node of the cluster does not know itself");

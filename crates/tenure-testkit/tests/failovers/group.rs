@@ -30,7 +30,7 @@ pub(crate) enum Group {
 impl Group {
     pub(crate) fn start(mode: Mode, replicas: usize) -> Group {
         match mode {
-            // A former primary that is alive goes on accepting writes for some 8 s, as in production.
+            // A former primary that is alive keeps accepting writes for some 8 s, as in production.
             Mode::Sentinels => Group::Sentinels(Sentinels::start_slow_to_demote(replicas).unwrap()),
             Mode::Cluster => Group::Cluster(Cluster::start().unwrap()),
         }

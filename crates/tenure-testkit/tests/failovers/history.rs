@@ -35,7 +35,7 @@ impl History {
                 () = pause(ms(10)) => good_until = good_until.max(now() + hold.remaining()),
             }
         };
-        // A task that hears late of the loss has not believed in it for longer.
+        // A task that learns of the loss late has not relied on the hold for longer.
         let until = if released { now() } else { now().min(good_until) };
         let name = hold.name().to_owned();
         self.0.lock().unwrap().push(Span { name, from, until });

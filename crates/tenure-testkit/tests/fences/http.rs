@@ -1,4 +1,4 @@
-//! The layer: who is let in, who waits, and what those are told who are not.
+//! The layer: which requests are admitted, which wait, and the answers to the others.
 
 use std::sync::Mutex;
 
@@ -64,7 +64,7 @@ async fn a_fence_is_required_of_what_writes_unless_it_is_optional() {
     assert_eq!(get(&site.port).await.status, 200);
     let site = Site::with(FenceLayer::new(InProcess::new(100)).optional()).await;
     assert_eq!(ask(&site.port, "PUT", &[], "x").await.status, 200);
-    // Whoever offers one is checked all the same.
+    // A request that offers a fence is still checked.
     assert_eq!(put(&site.port, "x", 7, "seven").await.status, 200);
     assert_eq!(put(&site.port, "x", 5, "five").await.status, 412);
 }

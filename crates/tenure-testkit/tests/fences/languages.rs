@@ -1,4 +1,4 @@
-//! `tenure.guard` as it is called from other languages, by the clients that most people use there.
+//! `tenure.guard`, called from other languages with their most common clients.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};

@@ -67,7 +67,7 @@ async fn the_late_write_is_refused(engine: &str, place: &Place) {
     let next = served(next).await;
     assert!(next.fence().get() > old);
     place.write(next.fence(), "of-the-next").await.unwrap();
-    // The first thing that it does when it goes on.
+    // The first thing that it does when it continues.
     other.tell(&format!("write too-late {}", place.line()));
     other.go_on();
 
@@ -76,7 +76,7 @@ async fn the_late_write_is_refused(engine: &str, place: &Place) {
     let column = matches!(place.kind, Kind::PostgresColumn | Kind::SqliteColumn);
     assert_eq!(stale.number(3), if column { 0 } else { next.fence().get() }, "{place:?}");
     assert_eq!(place.read().await, "of-the-next", "{place:?}");
-    // Whoever holds goes on.
+    // The current holder continues.
     place.write(next.fence(), "and-again").await.unwrap();
     assert_eq!(place.read().await, "and-again", "{place:?}");
 }

@@ -134,7 +134,7 @@ impl Place {
         }
     }
 
-    /// What is written there.
+    /// The current contents.
     pub(crate) async fn read(&self) -> String {
         match self.kind {
             Kind::File => std::fs::read_to_string(&self.at).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! What is kept beside a key, and for how long.
+//! The key that a guard adds, and how long it lasts.
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;

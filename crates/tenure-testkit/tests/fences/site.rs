@@ -19,7 +19,7 @@ pub(crate) struct Page {
     pub(crate) text: Mutex<String>,
     /// `begins 5`, `ends 5`: the handlers, by their fence.
     pub(crate) log: Mutex<Vec<String>>,
-    /// How many handlers may go on.
+    /// How many handlers may continue.
     pub(crate) may_go_on: Semaphore,
 }
 
@@ -76,7 +76,7 @@ async fn write(State(page): State<Arc<Page>>, request: Request<axum::body::Body>
     let text = axum::body::to_bytes(request.into_body(), 1 << 16).await.unwrap();
     page.log.lock().unwrap().push(format!("begins {fence}"));
     page.may_go_on.acquire().await.unwrap().forget();
-    // The lower, the slower: whoever lets two in at a time will see it.
+    // Lower fences are slower: a server that lets two in at a time shows it.
     let slow = 30_u64.saturating_sub(fence.get());
     tokio::time::sleep(std::time::Duration::from_millis(slow)).await;
     *page.text.lock().unwrap() = String::from_utf8(text.to_vec()).unwrap();
@@ -84,7 +84,7 @@ async fn write(State(page): State<Arc<Page>>, request: Request<axum::body::Body>
     name
 }
 
-/// What the body of a refusal says.
+/// The body of a refusal.
 pub(crate) fn stale(answer: &Answer) -> Stale {
     assert_eq!(answer.status, 412, "{}", answer.body);
     let number = |key: &str| {

@@ -44,7 +44,7 @@ fn all_of_a_transaction_stands_or_falls_with_its_fence() {
     let late = pay(&mut database, fence(6), 50).unwrap_err();
     assert!(matches!(late, GuardError::Stale(stale) if stale.seen == Some(fence(7))));
     assert_eq!(balance(&database), 90, "what was written before the guard is undone");
-    // What was not committed was not seen.
+    // A fence that was not committed does not count.
     let transaction = database.transaction().unwrap();
     guard(&transaction, "account", fence(9)).unwrap();
     drop(transaction);
@@ -54,7 +54,7 @@ fn all_of_a_transaction_stands_or_falls_with_its_fence() {
     assert_eq!(balance(&database), 80);
 }
 
-/// A reader that wants to write what it read finds that it is old, and is not let through.
+/// A reader that wants to write finds that its data is old, and is refused.
 #[test]
 fn a_transaction_that_read_before_another_wrote_is_busy() {
     let folder = Folder::new("fq").unwrap();

@@ -16,12 +16,12 @@ use tokio_postgres::{Client, Error, NoTls};
 use crate::fixtures::*;
 use crate::postgres_site::PostgresSite;
 
-/// The variable by which another process knows that it is one of them; its value says what it does.
+/// Set in the other processes; its value is their task.
 pub(crate) const SIGN: &str = "TENURE_TEST_STOPPING";
-/// What a run without the variable begins in each form.
+/// The number of transactions of each kind in a run without the variable.
 const FEW: u64 = 400;
 const PROCESSES: u64 = 8;
-/// What they write to, under a lock each.
+/// The rows that they write to, each under its own lock.
 const ACCOUNTS: u64 = 4;
 const TTL: std::time::Duration = ms(50);
 

@@ -63,7 +63,7 @@ async fn s18_waits_that_are_shorter_than_a_step_end_and_leave_nothing() {
     assert!(tenure.mutex("shared").try_acquire().await.unwrap().is_some());
 }
 
-/// Asks for names of its own, drops most of what it asked for, and checks what it is given.
+/// Claims its own names, drops most of the requests, and checks what it is granted.
 async fn ask_and_drop(tenure: Tenure, worker: u64, rounds: u64) {
     let mut rng = Rng::new(worker);
     for round in 0..rounds {
@@ -150,7 +150,7 @@ async fn s37_units_of_the_dead_come_back_and_never_twice() {
     site.is_sound();
 }
 
-/// A thousand in one line, in two clients: each hand-over tells those that it is about, and no more.
+/// A thousand in one line, in two clients: each hand-over notifies only the claims that it affects.
 #[tokio::test(flavor = "multi_thread")]
 async fn s41_a_long_line_is_handed_over_without_a_look_at_all_of_it() {
     let site = FileSite::new();

@@ -134,7 +134,7 @@ async fn s33_processes_are_served_in_the_order_in_which_they_came() {
     }
 }
 
-/// Whoever waits does nothing else.
+/// A waiting process does nothing else.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_waiters_are_idle() {
     let site = FileSite::new();
@@ -162,7 +162,7 @@ async fn two_hundred_waiters_are_idle() {
     assert!(share < 0.05, "{:.2} % of a core", share * 100.0);
 }
 
-/// One after the other holds what it waits for, and all of them live on.
+/// One after the other holds the name that it waits for, and all of them live on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_keeps_no_descriptor_for_everyone_it_ever_waited_for() {
     let site = FileSite::new();

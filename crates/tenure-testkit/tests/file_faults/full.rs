@@ -1,4 +1,4 @@
-//! A full disk: nobody new holds anything, whoever holds goes on, and all is well when there is room.
+//! A full disk: no new holds, existing holders continue, and everything works again when there is room.
 
 use std::fs;
 use std::io::Write;
@@ -104,7 +104,7 @@ async fn s110_on_a_full_disk_holders_renew_and_release_and_others_hear_why_not()
     new.hears("held a").await;
 }
 
-/// Whoever came to wait does, until there is room.
+/// A waiter waits until there is room.
 #[tokio::test(flavor = "multi_thread")]
 async fn s110_who_waits_on_a_full_disk_is_served_when_there_is_room() {
     if !is_root("s110") {

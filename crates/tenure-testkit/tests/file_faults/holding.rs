@@ -72,7 +72,7 @@ async fn s44_a_renewal_that_comes_too_late_brings_nothing_back() {
     assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some());
 }
 
-/// Someone deletes the row by hand: the holder hears of it at its next renewal.
+/// Someone deletes the row by hand: the holder learns of it at its next renewal.
 #[tokio::test(flavor = "multi_thread")]
 async fn s46_a_hold_that_the_file_does_not_know_is_lost() {
     let site = FileSite::new();
@@ -165,7 +165,7 @@ async fn s57_a_section_that_panics_is_released_and_one_that_is_forgotten_ends_at
     drop(within(secs(10), theirs.mutex("y").acquire()).await.unwrap());
 }
 
-/// A hold that is detached goes on without its process; it does not outlive its ttl.
+/// A detached hold continues without its process; it does not outlive its ttl.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_detached_hold_outlives_its_process_and_not_its_ttl() {
     let site = FileSite::new();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::file_site::*;
 
-/// What the descriptors of a process lead to.
+/// The targets of a process's descriptors.
 fn descriptors(pid: u64) -> Vec<PathBuf> {
     let all = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     all.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()).collect()
@@ -43,7 +43,7 @@ async fn s63_a_child_inherits_nothing() {
         })
         .collect();
     assert_eq!(strange, Vec::<&PathBuf>::new());
-    // And so the death of its parent is heard at once.
+    // So the death of its parent is noticed at once.
     other.kill();
     let next = wait_for(&tenure, "x", secs(600));
     hold.release().await.unwrap();
@@ -119,7 +119,7 @@ async fn s64_without_descriptors_there_is_a_clear_error_and_no_spin() {
     assert!(clear > 0, "they never ran out");
 }
 
-/// They run out while it waits and holds: what it has goes on.
+/// They run out while it waits and holds: its holds continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn s64_when_descriptors_run_out_what_is_held_goes_on() {
     let site = FileSite::new();

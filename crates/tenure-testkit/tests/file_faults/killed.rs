@@ -1,4 +1,4 @@
-//! Processes that are killed: whoever comes next is served at once, and not when a ttl is over.
+//! Processes that are killed: the next one is served at once, and not when a ttl is over.
 
 use std::future::Future;
 use std::pin::pin;

@@ -34,7 +34,7 @@ async fn s108_a_file_of_another_machine_is_refused() {
     let error = Tenure::connect(&site.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("another machine"), "{error}");
-    // It is left as it was.
+    // The file is unchanged.
     let boot: String = site.sql().query_row("SELECT boot FROM meta", [], |row| row.get(0)).unwrap();
     assert_eq!(boot, BOOT);
 }
@@ -83,7 +83,7 @@ async fn s108_after_a_reboot_all_holds_are_void_and_fences_go_on() {
     site.is_sound();
 }
 
-/// Numbers that were lost with a power cut are not given again: they go on with the wall clock.
+/// Numbers that were lost with a power cut are not repeated: they continue from the wall clock.
 #[tokio::test(flavor = "multi_thread")]
 async fn s108_after_a_reboot_fences_are_above_those_that_the_disk_never_saw() {
     let site = FileSite::new();

@@ -48,7 +48,7 @@ async fn s111_a_holder_that_cannot_see_its_own_pids_ends_with_its_ttl() {
     let tenure = site.connect().await;
     let namespace = ["unshare", "--pid", "--fork", "--kill-child"];
     holds_until_its_ttl(&site, &tenure, &namespace).await;
-    // Nor does it take anyone of its own namespace for dead by what it reads there.
+    // Nor does it take a process of its own namespace for dead because of the pids in the file.
     let mut other = ChildProcess::start(&namespace).await;
     other.tell(&format!("connect {}", site.url()));
     other.hears("connected").await;
@@ -76,7 +76,7 @@ async fn s111_a_holder_that_is_hidden_is_not_dead() {
     user.tell("try b x 600000");
     until("an answer", async || user.said().iter().any(|line| line.contains(" b "))).await;
     assert_eq!(user.all("held b").len(), 0, "two holders");
-    // But when it ends, that is heard.
+    // But its regular end is noticed.
     user.tell("claim c x 600000");
     until_waiting(&site.connect().await, "x", 1).await;
     root.kill();

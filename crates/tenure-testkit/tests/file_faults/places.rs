@@ -1,4 +1,4 @@
-//! Where the file may be, whose it may be, and what it may be.
+//! The allowed places, owners and types of the file.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -123,7 +123,7 @@ async fn places_that_others_can_change_are_refused() {
     mode(&open, 0o777);
     refused(&below.join("x.db"), ErrorKind::Denied, "everyone may write to").await;
     refused(&below.join("deeper/still/x.db"), ErrorKind::Denied, "everyone may write to").await;
-    // Whoever may write to the folder of a link can point it elsewhere.
+    // Anyone who may write to the folder of a link can point it elsewhere.
     let own = folder.join("own");
     fs::create_dir(&own).unwrap();
     mode(&own, 0o700);

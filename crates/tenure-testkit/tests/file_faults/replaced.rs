@@ -52,7 +52,7 @@ fn delete_everything(site: &FileSite) {
     fs::remove_dir_all(site.beside("-sockets")).unwrap();
 }
 
-/// All that takes the file away from those who use it.
+/// All ways to take the file away from its users.
 const DEEDS: [(&str, Deed); 10] = [
     ("deleted", |site| delete(site, "")),
     ("deleted with its journal", delete_with_all),
@@ -96,7 +96,7 @@ async fn s109_holders_are_told_at_once_that_the_file_is_gone_and_nobody_begins_a
         assert_eq!(within(AT_ONCE, hold.release()).await.unwrap(), Released::Late, "{what}");
         refused_while_others_run(&site, what).await;
         drop(tenure);
-        // In a process that is told to stop, and is not heard.
+        // In a process that is stopped, and cannot react.
         refused_while_others_run(&site, what).await;
         other.kill();
         other.reap();
@@ -114,7 +114,7 @@ async fn refused_while_others_run(site: &FileSite, what: &str) {
     assert!(error.is_retryable());
 }
 
-/// The sockets of those who are gone may still be closing.
+/// The sockets of ended processes may still be closing.
 async fn connect_soon(site: &FileSite, what: &str) -> Tenure {
     let mut connected = None;
     until(what, async || {
@@ -164,7 +164,7 @@ async fn s109_a_lock_file_that_was_deleted_is_made_again_and_all_lock_the_same_o
     delete(&site, "-gate");
     drop(ours.mutex("y").acquire().await.unwrap());
     assert!(site.beside("-gate").exists());
-    // Whoever locks the new file is in everyone's way.
+    // A process that locks the new file blocks everyone.
     let closed = site.lock_writers();
     other.tell("claim b z 600000");
     pause(ms(300)).await;

@@ -1,4 +1,4 @@
-//! Processes that stand still: holders, waiters, and whoever is in the middle of a step.
+//! Processes that are stopped: holders, waiters, and processes in the middle of a step.
 
 use tenure::{Ended, ErrorKind, Released};
 
@@ -78,7 +78,7 @@ async fn whoever_is_stopped_with_the_writer_lock_is_named_and_nobody_hangs() {
     drop(within(AT_ONCE, behind).await.unwrap().unwrap());
 }
 
-/// It was killed there: the kernel frees the lock, and what it wrote by half is undone.
+/// It was killed there: the kernel frees the lock, and its half-finished write is undone.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_are_stopped_all_the_time_leave_everyone_else_running() {
     let site = FileSite::new();

@@ -83,7 +83,7 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Whether this is run by someone who may mount and change users; else says what is left out.
+/// Whether the user may mount and change users; otherwise prints what is left out.
 pub(crate) fn is_root(test: &str) -> bool {
     let try_it =
         || std::process::Command::new("unshare").args(["--mount", "--pid", "true"]).status();

@@ -22,7 +22,7 @@ pub(crate) enum Fault {
     /// A worker that holds is killed, and another comes.
     KillHolder,
     KillWaiter,
-    /// Whatever it does.
+    /// A worker is killed, whatever it is doing.
     KillAny,
     /// Two of them in one moment.
     KillTwo,
@@ -93,12 +93,12 @@ pub(crate) struct Nemesis {
     calms: Vec<Span>,
     /// When waiters could not be reached, through no fault of their own.
     unreached: Vec<(Moment, Moment)>,
-    /// What was done, a line each, by the clock of the journals.
+    /// The faults so far, one line each, by the clock of the journals.
     log: File,
 }
 
 impl Nemesis {
-    /// Faults against those who use the file; what was done is written to the folder of the journals.
+    /// Faults against the users of the file; a record of them is written to the folder of the journals.
     pub(crate) fn new(path: &Path, folder: &Path, rng: Rng) -> Nemesis {
         let log = File::create(folder.join("faults")).expect("a log of the faults");
         Nemesis {
@@ -134,7 +134,7 @@ impl Nemesis {
         self.unreached.clone()
     }
 
-    /// Ends what is due to end, and strikes if it is time to.
+    /// Ends the faults that are due to end, and begins new ones when it is time.
     pub(crate) fn act(&mut self, workers: &mut Workers) {
         let due = Instant::now();
         let (ended, lasting) = self.cures.drain(..).partition(|(at, _)| *at <= due);
@@ -245,7 +245,7 @@ impl Nemesis {
         }
         let lock = File::options().read(true).write(true).open(self.beside("-gate"));
         let Ok(lock) = lock else { return false };
-        // Whoever is behind it is there for a moment only, unless it stands still.
+        // The process behind it is there for a moment only, unless it is stopped.
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return false;
         }

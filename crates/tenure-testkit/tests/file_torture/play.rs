@@ -1,4 +1,4 @@
-//! One run: a file, workers and faults, and the judgement over what they left.
+//! One run: a file, workers and faults, and the verdict on their journals.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     pub(crate) bound: Duration,
 }
 
-/// Plays and judges; panics with what was wrong.
+/// Plays and judges; panics with the violations.
 pub(crate) fn run(plan: Plan) {
     println!("TENURE_SEED={}", plan.seed);
     let began = Instant::now();
@@ -72,7 +72,7 @@ pub(crate) fn run(plan: Plan) {
     nothing_is_left(&folder);
 }
 
-/// Fails with what was reached, and with what was wrong until then.
+/// Fails with the progress so far, and with the violations until then.
 fn too_slow(plan: Plan, workers: Workers, faults: u64) -> ! {
     let acquisitions = workers.acquisitions();
     let report = verdict::judge_all(&workers.stop(), now(), SERVED, &Order::Unknown, &[]);

@@ -10,7 +10,7 @@ use tenure::engines::file::File;
 
 use crate::journal::{Event, Journal, now};
 
-/// Asks the file, and writes down what it answers.
+/// Uses the file, and records its answers.
 #[derive(Debug)]
 pub(crate) struct Recording {
     file: File,
@@ -27,7 +27,7 @@ impl Recording {
 #[deny(clippy::missing_trait_methods)]
 impl Engine for Recording {
     fn claim(&self, claim: &Claim) -> Step<Verdict> {
-        // The worker's number of the ask is who asks.
+        // The worker's number of the request identifies it.
         let serial = claim.details.owner.parse();
         let (step, journal) = (self.file.claim(claim), self.journal.clone());
         Step::pending(async move {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tenure::engine::{ClaimId, Job, Moment, Result, SystemWorld, World};
 
 pub(crate) const PASSWORD: &str = "hunter2-open-sesame/17";
-/// As it stands in a URL.
+/// As encoded in a URL.
 pub(crate) const ENCODED: &str = "hunter2-open-sesame%2F17";
 
 /// The real world, which remembers the ids that it minted.

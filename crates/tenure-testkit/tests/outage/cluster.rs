@@ -1,4 +1,4 @@
-//! A cluster of which a part is gone, and one that is not there yet.
+//! A cluster with a part that is gone, and one that is not up yet.
 
 use tenure::Protection;
 use tenure::engine::{Name, Space};
@@ -8,7 +8,7 @@ use super::events::{changes, keep, written};
 use super::policies::until_protected;
 use crate::redis_site::*;
 
-/// Partitions fail apart: those that can be reached protect as ever.
+/// Partitions fail separately: the reachable ones protect as usual.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_part_of_a_cluster_that_is_there_goes_on_protecting() {
     keep();

@@ -1,4 +1,4 @@
-//! What is written: each change once, and each hold that the engine did not grant.
+//! The log: each change once, and each hold that the engine did not grant.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -58,13 +58,13 @@ impl Visit for Line {
     }
 }
 
-/// Keeps what is written from now on.
+/// Records the log from now on.
 pub(crate) fn keep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing::subscriber::set_global_default(Keeper).expect("the only one"));
 }
 
-/// That the engine was out of reach and is back, as often as it was.
+/// That the engine was unreachable and is back, each as often as it happened.
 pub(crate) fn changes(times: usize) -> Vec<(Level, String)> {
     let once = [(Level::ERROR, "engine.down".to_owned()), (Level::INFO, "engine.up".to_owned())];
     vec![once; times].concat()

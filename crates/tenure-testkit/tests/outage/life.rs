@@ -131,7 +131,7 @@ async fn hold_for_keeps_the_line_of_this_process() {
     assert!(now().since(granted) >= ms(1400), "after {:?}", now().since(granted));
 }
 
-/// Those who wait in the process's own line can be dropped and closed like any other.
+/// Claims in the process's own line can be dropped and closed like any other.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_waits_here_can_be_dropped_and_closed() {
     let server = server();

@@ -65,7 +65,7 @@ async fn work(tenure: Tenure, seen: Arc<Seen>, stop: Arc<AtomicBool>, number: u6
             continue;
         };
         seen.enter(&name, &hold, exclusive);
-        // Now and then longer than the ttl, in the middle of whatever happens.
+        // Now and then longer than the ttl, at random points.
         let span = if round.is_multiple_of(11) { ms(300) } else { ms(round % 7) };
         pause(span).await;
         seen.leave(&name);

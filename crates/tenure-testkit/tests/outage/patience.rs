@@ -90,7 +90,7 @@ async fn a_release_that_nobody_hears_is_soon_over_and_so_is_the_end_of_the_conne
     }
 }
 
-/// What was not answered is sent again: the name is free when the server is back, not when the ttl is over.
+/// An unanswered release is sent again: the name is free when the server is back, not when the ttl is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_nobody_heard_arrives_when_the_engine_is_back() {
     let server = server();

@@ -39,7 +39,7 @@ async fn closed_is_an_error_within_its_patience_and_is_the_default() {
         let error = within(secs(8), tenure.mutex("x").try_acquire()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
-    // Those who say so go on; the others still do not.
+    // Claims with such a policy continue; the others still do not.
     let open = soon(tenure.mutex("x").on_outage(OnOutage::Open).acquire()).await.unwrap();
     assert_eq!(open.protection(), Protection::None);
     let error = within(secs(8), tenure.mutex("x").acquire()).await.unwrap_err();
@@ -219,7 +219,7 @@ async fn those_who_stand_in_line_go_on_when_the_engine_is_gone() {
             } else {
                 server.restart().unwrap();
             }
-            // What they had in the engine's line is left.
+            // Their places in the engine's line are left.
             drop(until_protected(&tenure, "y").await);
             if hung {
                 until("nobody waits", async || {

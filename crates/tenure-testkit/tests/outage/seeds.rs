@@ -31,7 +31,7 @@ impl Seen {
     }
 }
 
-/// Tasks that ask for the same names, count who is inside, and look at fences.
+/// Tasks that claim the same names, count who is inside, and check fences.
 struct Process {
     runtime: Arc<dyn Runtime>,
     tenure: Tenure,
@@ -130,7 +130,7 @@ impl Play {
             self.down.fetch_xor(true, SeqCst);
         }
         self.down.store(false, SeqCst);
-        // A hold ends with its ttl, a place and what is remembered of a claim within a minute.
+        // A hold ends with its ttl; a place, and a trace of a claim, within a minute.
         self.truth.sleep(TTL * 3 + Duration::from_secs(190)).await;
         let prefix = String::new();
         let all = Scope::Prefix { space: Space::Lock, prefix, after: None, limit: 9 };
@@ -163,6 +163,6 @@ fn every_seed_with_outages_keeps_each_process_in_order() {
         alone += seen.alone.load(SeqCst);
         back += seen.back.load(SeqCst);
     }
-    // The seeds must have met what they are for.
+    // The seeds must have covered the cases that they are for.
     assert!(alone > 1500 && back > 500, "{alone} without the engine, {back} with it again");
 }

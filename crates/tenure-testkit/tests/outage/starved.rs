@@ -54,7 +54,7 @@ fn a_runtime_that_is_blocked_is_no_outage() {
     }
 }
 
-/// Its writes are refused by whatever has seen a newer fence.
+/// Its writes are refused wherever a newer fence was seen.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_without_the_engine_never_has_the_higher_fence() {
     for (_, policy, protection) in POLICIES {

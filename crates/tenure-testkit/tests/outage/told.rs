@@ -1,4 +1,4 @@
-//! What is told when the engine does not serve: never that others hold the name.
+//! The errors while the engine does not serve: never that others hold the name.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn an_engine_that_went_away_while_one_waited_is_told_when_the_wait_is_over
     }
 }
 
-/// Those who can be told that others have it still are.
+/// If it is known that others hold it, the error still says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_that_is_over_still_says_who_has_it() {
     let server = server();

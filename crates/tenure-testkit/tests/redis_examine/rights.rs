@@ -33,7 +33,7 @@ fn set_user(server: &Redis, words: &[&str]) {
     server.command(&words).unwrap().accepted().unwrap();
 }
 
-/// Does what the fix says.
+/// Applies the suggested fix.
 fn paste(server: &Redis, fix: &str) {
     let to_paste = format!("redis-cli -h 127.0.0.1 -p {} ", server.port());
     let words: Vec<_> = fix.strip_prefix(&to_paste).expect(fix).split(' ').collect();
@@ -75,7 +75,7 @@ async fn each_right_that_is_missing_is_named_and_the_line_to_paste_grants_it() {
     }
 }
 
-/// What the doctor calls a weakness must not end in a loss.
+/// A weakness that the doctor reports must not lead to a loss.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_may_not_name_scripts_by_their_hash_holds_and_renews() {
     for flavour in Flavour::ALL {

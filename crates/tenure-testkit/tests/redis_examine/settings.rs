@@ -1,4 +1,4 @@
-//! One server: what it is, what it keeps, and what else is kept there.
+//! A single server: its version and role, its persistence, and other data on it.
 
 use tenure::{ErrorKind, Mark, Tenure};
 use tenure_testkit::proxy::{Direction, Proxy};

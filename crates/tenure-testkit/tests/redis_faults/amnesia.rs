@@ -24,7 +24,7 @@ async fn s46_a_hold_whose_keys_are_deleted_is_lost_as_forgotten_for_good() {
     assert!(!hold.is_live() && hold.remaining().is_zero());
     let next = tenure.mutex("x").ttl(secs(2)).acquire().await.unwrap();
     assert!(next.fence() > hold.fence());
-    // What comes later from the old one changes nothing: not for it, not for the new one.
+    // Later requests of the old one change nothing: neither for it nor for the new one.
     assert_eq!(hold.extend(secs(2)).await.unwrap_err().kind(), tenure::ErrorKind::Lost);
     assert_eq!(hold.release().await.unwrap(), Released::Late);
     assert!(next.is_live());
@@ -108,7 +108,7 @@ async fn serve_all(mut crowd: Crowd, gone: Ended) -> Vec<usize> {
     order
 }
 
-/// The first one that is back is served at once, whoever it is; the others by ticket.
+/// The first one that returns is served at once; the others by ticket.
 fn in_order_after_the_first(order: &[usize]) -> bool {
     order.len() == 4 && order[1..].is_sorted()
 }

@@ -51,7 +51,7 @@ async fn s2_a_server_clock_that_steps_ahead_ends_holds_and_they_hear_of_it() {
     let tenure = connect(&server.url()).await;
     let hold = tenure.mutex("x").ttl(secs(3)).acquire().await.unwrap();
     clock.offset(HOUR).unwrap();
-    // At its next contact, long before its own deadline would say so, and it hears why.
+    // At its next contact, long before its own deadline, and with the reason.
     let ended = within(secs(3), hold.lost()).await;
     assert!(
         matches!(ended, Ended::ClockStep { by } if by.as_secs().abs_diff(3600) < 2),

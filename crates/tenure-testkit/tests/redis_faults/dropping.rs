@@ -25,7 +25,7 @@ async fn s16_a_grant_that_arrives_after_its_future_was_dropped_is_given_back() {
     }
 }
 
-/// Asks for names of its own, drops most of what it asked for, and checks what it is given.
+/// Claims its own names, drops most of the requests, and checks what it is granted.
 async fn ask_and_drop(tenure: Tenure, worker: u64, rounds: u64) {
     let mut rng = Rng::new(worker);
     let mut last = [0; 4];

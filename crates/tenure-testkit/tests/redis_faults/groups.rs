@@ -363,7 +363,7 @@ async fn a_key_that_the_user_may_not_use_fails_its_own_step_alone() {
     assert_eq!(keys_of_names(&server), Vec::<String>::new());
 }
 
-/// What is told of an error, and of nothing else.
+/// The text of an error, and of nothing else.
 fn failed<T>(answers: Vec<Result<T>>) -> Vec<Option<ErrorKind>> {
     answers.into_iter().map(|answer| answer.err().as_ref().map(Error::kind)).collect()
 }
@@ -394,7 +394,7 @@ async fn keys_of_others_in_the_middle_of_a_group_fail_their_own_steps_alone() {
     let left = all(left).await;
     assert!(left.iter().all(|left| matches!(left, Ok(Left::Released))), "{left:?}");
     assert_eq!(failed(all(claimed).await), expected);
-    // Nothing is left behind by those that failed.
+    // Failed steps leave nothing behind.
     let held = keys_of_names(&server).len();
     assert_eq!(held, expected.iter().filter(|failed| failed.is_none()).count() + 1);
 }

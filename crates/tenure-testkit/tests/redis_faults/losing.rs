@@ -77,7 +77,7 @@ async fn s69_a_server_without_its_replicas_is_named_and_the_hold_is_lost_on_time
     assert_eq!(error.kind(), tenure::ErrorKind::Unavailable);
     assert!(error.to_string().contains("NOREPLICAS"), "{error}");
     assert_eq!(soon(hold.lost()).await, Ended::Expired);
-    // Whoever came to wait does.
+    // A claim that came to wait still waits.
     let waits = tokio::spawn(tenure.mutex("z").wait(secs(15)).join());
     pause(ms(1000)).await;
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).unwrap();

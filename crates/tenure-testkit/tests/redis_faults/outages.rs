@@ -1,4 +1,4 @@
-//! Servers that are down, mute or full of clients, and what a thousand waiters do meanwhile.
+//! Servers that are down, silent or full of clients, and the behaviour of a thousand waiters meanwhile.
 
 use tenure::{ErrorKind, Hold, Tenure};
 use tenure_testkit::proxy::{Direction, Proxy};
@@ -85,7 +85,7 @@ async fn s25_a_server_that_accepts_and_never_answers_times_out_and_stops_nobody_
     proxy.pass().unwrap();
     // A connection that was made before that stays mute until its time is over.
     drop(soon(tenure.mutex("z").wait(secs(20)).acquire()).await.unwrap());
-    // Those who gave up left nothing that would stay for a ttl.
+    // Claims that gave up left nothing that would stay for a ttl.
     for number in 0..10 {
         until_free(&tenure, &format!("x{number}")).await;
     }
@@ -124,7 +124,7 @@ async fn a_claim_that_stands_in_line_keeps_its_ticket_through_an_outage() {
     until_waiting(&near, "x", 1).await;
     let second = wait_for(&near, "x", secs(30));
     until_waiting(&near, "x", 2).await;
-    // From now on the first one is not shown: it cannot be heard.
+    // From now on the first one is not shown, because it cannot be reached.
     proxy.refuse().unwrap();
     proxy.reset();
     // Far longer than a claim without a place would be kept.

@@ -1,4 +1,4 @@
-//! Those who are gone, and what they cost the line where nobody hands over to them.
+//! Clients that are gone, and the cost for the line if nobody hands over to them.
 
 use std::sync::Arc;
 
@@ -49,9 +49,9 @@ async fn s26_a_dead_writer_that_waits_holds_up_no_reader() {
     let before = tokio::spawn(tenure.rwlock("x").join_read());
     until_waiting(&tenure, "x", 2).await;
     dies(&server, writer, 1).await;
-    // It is not shown as one who waits.
+    // It is not shown as a waiter.
     until_waiting(&tenure, "x", 1).await;
-    // Who stood behind it finds out by itself, and who comes now does at once.
+    // The claim behind it finds out by itself, and a newcomer at once.
     let began = now();
     let before = soon(before).await.unwrap().unwrap();
     assert!(now().since(began) < secs(10), "{:?}", now().since(began));
@@ -80,7 +80,7 @@ async fn s26_a_name_that_only_the_dead_wait_for_is_free() {
     assert!(view(&tenure, "x").await.is_none());
 }
 
-/// The waiter that hears nothing, and the one behind it, where the server has just come up again.
+/// The waiter that cannot be reached, and the one behind it, after the server has just started.
 #[tokio::test(flavor = "multi_thread")]
 async fn s26_a_release_in_the_first_second_of_a_server_leaves_no_name_free() {
     let clock = Clock::new().unwrap();
@@ -131,7 +131,7 @@ async fn s46_databases_that_are_swapped_and_swapped_back_make_no_fence_fall() {
     assert!(meanwhile > before);
     elsewhere.release().await.unwrap();
     server.command(&["SWAPDB", "0", "1"]).unwrap();
-    // Who leaves has seen nothing of what was given meanwhile.
+    // A process that leaves has not seen the numbers that were given meanwhile.
     let left = soon(ours.leave(&Leave::new(first.name.clone(), first.id))).await.unwrap();
     assert_eq!(left, Left::Released);
     until_held(&tenure, "x").await;
@@ -139,7 +139,7 @@ async fn s46_databases_that_are_swapped_and_swapped_back_make_no_fence_fall() {
     assert!(after > meanwhile.get(), "{after} after {meanwhile}");
 }
 
-/// It has seen nothing of what was given meanwhile, and asks for a name that is free.
+/// It has not seen the numbers that were given meanwhile, and claims a free name.
 #[tokio::test(flavor = "multi_thread")]
 async fn s46_databases_that_are_swapped_and_swapped_back_make_no_fence_fall_for_a_newcomer() {
     let server = server();

@@ -26,7 +26,7 @@ async fn s26_the_line_passes_over_a_waiter_that_was_killed() {
     }
 }
 
-/// A head that does not fit is handed nothing: those behind it must find out that it is dead.
+/// A waiter at the head whose weight does not fit is handed nothing: the claims behind it must find out that it is dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn s26_one_that_wanted_many_units_and_was_killed_holds_up_nobody() {
     let server = server();
@@ -43,10 +43,10 @@ async fn s26_one_that_wanted_many_units_and_was_killed_holds_up_nobody() {
         "it waits for its turn, and comes first"
     );
     wide.kill();
-    // The server knows it as soon as it has seen that the connection is closed.
+    // The server knows as soon as it has seen that the connection is closed.
     until_waiting(&tenure, "x", 2).await;
     let asked = now();
-    // Whoever asks finds out, and serves those who wait; then there are none left.
+    // The next claim finds out, and serves the waiters; then there are none left.
     let newcomer = soon(units().try_acquire()).await.unwrap();
     assert!(newcomer.is_none(), "those who were there before it come first");
     let mut served = Vec::new();
@@ -85,7 +85,7 @@ async fn s26_those_behind_a_dead_waiter_find_that_out_by_themselves() {
 async fn s26_the_line_moves_on_also_where_the_server_has_just_come_up() {
     let server = server();
     let (tenure, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    // An engine without a client above it: whatever dies with it is not left by anyone.
+    // An engine without a client above it: nobody leaves its claims when it dies.
     let dies = engine(&server.url()).await;
     let hold = tenure.mutex("x").acquire().await.unwrap();
     let name = Name::new(Space::Lock, "x").unwrap();
@@ -95,7 +95,7 @@ async fn s26_the_line_moves_on_also_where_the_server_has_just_come_up() {
     until_waiting(&tenure, "x", 2).await;
     drop(dies);
     pause(ms(50)).await;
-    // Nobody is passed over in the first second, so that those who come back keep their places.
+    // No waiter is skipped in the first second, so that returning clients keep their places.
     hold.release().await.unwrap();
     drop(within(secs(6), next).await.unwrap().unwrap());
 }

@@ -50,7 +50,7 @@ fn claim(name: &str, capacity: u32) -> Claim {
     claim
 }
 
-/// Who holds and who waits, by fence and ticket.
+/// Holders and waiters, by fence and ticket.
 async fn facts(tenure: &Tenure, name: &str) -> (Vec<u64>, Vec<u64>) {
     let Some(view) = view(tenure, name).await else { return (Vec::new(), Vec::new()) };
     let holders = view.holders.iter().map(|holder| holder.fence.get()).collect();
@@ -132,7 +132,7 @@ async fn a_user_that_may_not_publish_any_more_still_releases_and_the_line_stays(
         until_waiting(&theirs, &name, 1).await;
         set_user(&server, "resetchannels");
         assert_eq!(soon(hold.release()).await.unwrap(), Released::InTime);
-        // It was not told, and it was not passed over for that: whoever comes next tells it.
+        // It was not notified, and not skipped because of that: the next client notifies it.
         until_free(&theirs, &name).await;
         assert!(soon(theirs.semaphore(&name, capacity).try_acquire()).await.unwrap().is_none());
         drop(served(waits).await);
@@ -141,7 +141,7 @@ async fn a_user_that_may_not_publish_any_more_still_releases_and_the_line_stays(
     }
 }
 
-/// Whoever waits cannot be told by such a user, but knows that there is one.
+/// Such a user cannot notify waiters, but they know that there is one.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_waits_for_a_user_that_may_not_publish_asks_more_often() {
     for flavour in [Flavour::Debian, Flavour::Redis62] {

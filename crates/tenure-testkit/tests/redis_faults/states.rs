@@ -86,7 +86,7 @@ async fn oom_a_full_server_still_renews_releases_and_hands_over() {
         let fence = hold.fence();
         assert_eq!(within(secs(5), hold.release()).await.unwrap(), Released::InTime);
         assert_eq!(within(secs(5), alone.release()).await.unwrap(), Released::InTime);
-        // Whoever hears that it is its turn has it: no turn without a grant behind it.
+        // A claim that is told of its turn has it: no turn without a grant.
         let next = served(next).await;
         assert!(next.fence() > fence);
         assert_eq!(holders(&theirs, name).await, [next.fence().get()]);

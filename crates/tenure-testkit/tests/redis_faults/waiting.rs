@@ -198,7 +198,7 @@ async fn s42_a_turn_that_someone_else_finds_reaches_an_owner_that_cannot_ask() {
         until_waiting(&near, &name, 1).await;
         let second = wait_for(&near, &name, secs(30));
         until_waiting(&near, &name, 2).await;
-        // The first one cannot ask any more; it still hears.
+        // The first one can no longer send, but still receives.
         proxy.hold(Direction::Upstream);
         let hold = within(secs(10), first).await.unwrap().unwrap();
         assert!(hold.fence().get() > dead && !second.is_finished());

@@ -1,4 +1,4 @@
-//! One script on one name: each step is taken by both sides, and what comes of it is compared.
+//! One script on one name: both sides take each step, and the results are compared.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) struct Comparison {
     pub(crate) tally: Tally,
 }
 
-/// What a claim has been told.
+/// The answers and pushes to a claim.
 struct Player {
     id: ClaimId,
     details: Arc<Details>,
@@ -70,7 +70,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// Everyone leaves; then nothing is kept but what is to be remembered.
+    /// Everyone leaves; then only records that must be remembered are kept.
     pub(crate) async fn end(&mut self) -> Same {
         self.look_around();
         for who in 0..self.players.len() {
@@ -238,7 +238,7 @@ impl Comparison {
         found.unwrap_or((7, 7))
     }
 
-    /// The claim remembers what it was told.
+    /// The claim remembers its answer.
     fn learn(&mut self, op: Op, redis: &Said, ledger: &Said) {
         let (Op::Claim(who, _) | Op::Keep(who, _)) = op else { return };
         let player = &mut self.players[who];
@@ -267,7 +267,7 @@ impl Comparison {
                 self.compare_push(number(at), &pushed, &mut expected, loose, began)?;
             }
         }
-        // Who is not there any more may stand where the scripts look for the next in line.
+        // A dead waiter may be where the scripts look for the next in line.
         expected.retain(|(.., word)| !loose || !matches!(word, Word::LookAt(_)));
         if expected.is_empty() {
             return Ok(());

@@ -175,7 +175,7 @@ async fn every_digit_of_a_number_counts() {
             case.step(leaves(1)).await;
             assert_eq!(case.comparison.last_fence(2), case.counter());
             case.step(Op::Break(Which::Of(2))).await;
-            // What was broken is remembered; the next round is to find nothing.
+            // Broken claims are remembered; the next round must find none.
             case.pass(60_000).await;
             case.comparison.forget_numbers();
         }

@@ -13,7 +13,7 @@ use tenure_testkit::servers::{self, Clock, Connection, Flavour};
 
 use super::plan::{Event, HEARING};
 
-/// Names are kept in so many parts, each with a counter of its own.
+/// The number of partitions, each with its own counter.
 const PARTITIONS: u64 = 256;
 
 pub(crate) struct Environment {
@@ -23,7 +23,7 @@ pub(crate) struct Environment {
     _server: servers::Redis,
 }
 
-/// One process: two connections under one process id, of which only the first can hear.
+/// One process: two connections with the same process id, only the first of which receives pushes.
 pub(crate) struct Process {
     hearing: Arc<dyn Engine>,
     asking: Arc<dyn Engine>,
@@ -34,7 +34,7 @@ pub(crate) struct Process {
     client: String,
 }
 
-/// What was pushed, by name.
+/// The pushes, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder(Mutex<HashMap<Name, Vec<Pushed>>>);
 
@@ -178,7 +178,7 @@ impl Process {
             all.collect::<Vec<_>>()
         };
         let before = channels(control);
-        // The one that can become deaf and hear again is behind a proxy.
+        // The process that can stop and resume receiving is behind a proxy.
         let proxy = (number == HEARING - 1).then(|| Proxy::start(server.port()).unwrap());
         let port = proxy.as_ref().map_or(server.port(), Proxy::port);
         let url = format!("redis://127.0.0.1:{port}");

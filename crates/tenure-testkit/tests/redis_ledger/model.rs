@@ -1,4 +1,4 @@
-//! The ledger's side: the rule as it is written in Rust, on one name.
+//! The ledger's side: the rule as written in Rust, on one name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,11 +25,11 @@ pub(crate) enum Request {
     Resize(u32),
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) struct Came {
     pub(crate) said: Said,
-    /// What was pushed to whom.
+    /// The pushes, and their receivers.
     pub(crate) words: Vec<(Process, ClaimId, Word)>,
     /// Some in line had ended, or could not be reached. The scripts see to them when they come upon
     /// them, the ledger at once: who is ahead, and who comes next, need not be the same until then.
@@ -128,7 +128,7 @@ impl Model {
             more = ledger.more();
         }
         (walk.ticks, walk.first) = (ticks, first);
-        // Whoever asked stays in line for this step only.
+        // The claim stays in line for this step only.
         for process in &self.away {
             let Ok(()) = self.line.reach(*process, false);
         }
@@ -201,7 +201,7 @@ impl Model {
             Answer::Waiting { ticket, ahead, floor, next_end, held_up } => {
                 let end = moment(self.now).until(next_end).as_millis() as Millis;
                 let end = (next_end < Moment::FAR).then_some(end);
-                // Who is held up looks every two seconds, for each that is ahead.
+                // A delayed claim looks every two seconds for each claim ahead of it.
                 let look = held_up.then(|| 2000 * Millis::from(ahead.min(10)));
                 let look = look.map(|look| look - 1 - 5 * Millis::from(ahead.min(40)));
                 let next_end = end.into_iter().chain(look).min();
@@ -224,7 +224,7 @@ impl Model {
         }
     }
 
-    /// The name as it is; what has ended is not shown, nor who waits and cannot be reached.
+    /// The name as it is, without ended claims and waiters that cannot be reached.
     pub(crate) fn show(&self) -> Shown {
         let now = moment(self.now);
         let lives = |(entry, _): &(Entry, _)| entry.until > now;

@@ -11,7 +11,7 @@ use tenure_testkit::rng::Rng;
 pub(crate) const BATCH: u64 = 100;
 /// A minute and a second beyond what any name remembers.
 pub(crate) const LONGER_THAN_ANY_MEMORY: i64 = (24 * 60 * 60 + 61) * 1000;
-/// The processes that hear; the last one there is hears nothing, ever.
+/// The processes that receive pushes; one more never receives any.
 pub(crate) const HEARING: usize = 2;
 
 /// What happens between two rounds, to all scripts of a batch.
@@ -21,7 +21,7 @@ pub(crate) enum Event {
     Pass(i64),
     /// The process cannot be reached any more, though it can ask.
     Deafen(usize),
-    /// It hears again.
+    /// It receives pushes again.
     Hear(usize),
 }
 
@@ -90,7 +90,7 @@ pub(crate) enum Op {
         settle: Option<(Which, bool)>,
     },
     Break(Which),
-    /// What is known of the once of this fence, settled or not.
+    /// The record of the once with this fence, settled or not.
     Forget(usize, Which, bool),
     Resize(u32),
 }
@@ -212,7 +212,7 @@ fn which(rng: &mut Rng, actors: usize) -> Which {
     }
 }
 
-/// Only who was given a fence settles by it.
+/// Only a claim that was given a fence settles by it.
 fn own_fence(rng: &mut Rng) -> Which {
     match rng.between(0, 9) {
         0..=7 => Which::Own,
@@ -222,7 +222,7 @@ fn own_fence(rng: &mut Rng) -> Which {
 }
 
 fn manner(rng: &mut Rng, shape: Shape) -> Manner {
-    // Who has a place wants to wait.
+    // A claim with a place wants to wait.
     let by_ticket = rng.chance(400);
     Manner {
         may_wait: by_ticket || rng.chance(750),

@@ -12,7 +12,7 @@ use super::environment::Environment;
 use super::plan::{self, BATCH, Event, LONGER_THAN_ANY_MEMORY, Plan};
 use super::said::{Same, Tally};
 
-/// Plays so many scripts, and says how often what was seen.
+/// Plays this many scripts, and returns how often each case occurred.
 pub(crate) async fn scripts(flavour: Flavour, seeds: Range<u64>) -> Tally {
     let environment = Arc::new(Environment::new(flavour).await);
     let (mut seed, mut tally) = (seeds.start, Tally::new());
@@ -26,7 +26,7 @@ pub(crate) async fn scripts(flavour: Flavour, seeds: Range<u64>) -> Tally {
     tally
 }
 
-/// Plays scripts of one batch. Adds up what was seen, or returns the script that went wrong.
+/// Plays the scripts of one batch. Adds up the cases, or returns the script that failed.
 async fn batch(
     environment: &Arc<Environment>,
     seeds: Range<u64>,
@@ -92,7 +92,7 @@ async fn play_all(
     all(comparisons, Part::LongAfter).await
 }
 
-/// Lets every comparison go on, side by side.
+/// Continues every comparison, concurrently.
 async fn all(comparisons: Vec<Comparison>, part: Part) -> Result<Vec<Comparison>, Wrong> {
     let mut tasks = JoinSet::new();
     for mut comparison in comparisons {

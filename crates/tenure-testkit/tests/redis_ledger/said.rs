@@ -57,7 +57,7 @@ pub(crate) enum Word {
     LookAt(Millis),
 }
 
-/// One name, as it is shown.
+/// One name, as shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) capacity: u32,
@@ -78,7 +78,7 @@ pub(crate) fn same<T: PartialEq + Debug>(what: &str, redis: &T, ledger: &T) -> S
 /// A number of Redis and the one of the ledger that it stands for.
 pub(crate) type Pair = (u64, u64);
 
-/// Numbers of Redis, and those of the ledger that they stand for.
+/// Numbers of Redis, and the corresponding ones of the ledger.
 type Given = BTreeMap<u64, u64>;
 
 /// Numbers that were given so far, and that both sides give in the same order.
@@ -157,7 +157,7 @@ impl Numbers {
     }
 }
 
-/// How often what was seen.
+/// How often each case occurred.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
 
 impl Word {
@@ -239,7 +239,7 @@ impl Said {
     }
 }
 
-/// Whether the holder that is shown is one of those that may be.
+/// Whether the shown holder is one of the possible ones.
 fn one_of(shown: &[Holder], any: &[Holder], numbers: &mut Numbers) -> Same {
     let Some(holder) = shown.first() else { return same("who holds", &shown, &any) };
     let alike = |other: &&Holder| holders_alike(holder, other).is_ok();

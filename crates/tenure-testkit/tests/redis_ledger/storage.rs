@@ -1,4 +1,4 @@
-//! A line that keeps who is reachable as the scripts keep it: for each process, not for each place.
+//! A line that records reachability as the scripts do: per process, not per place.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ use tenure::ledger::{Entry, Line, Process, Record, State, Storage, Totals, Trace
 pub(crate) struct ByProcess<'a> {
     pub(crate) line: &'a mut Line<u64>,
     pub(crate) asker: Option<ClaimId>,
-    /// Processes that nobody has heard of since they could not be reached.
+    /// Processes without contact since they could not be reached.
     pub(crate) away: &'a mut BTreeSet<Process>,
 }
 

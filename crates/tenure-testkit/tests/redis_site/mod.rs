@@ -45,7 +45,7 @@ pub(crate) async fn reach(url: &str) -> Result<Tenure> {
     tenure.health().await.map(|_| tenure)
 }
 
-/// The engine itself, for what the public API never asks.
+/// The engine itself, for requests that the public API never makes.
 pub(crate) async fn engine(url: &str) -> Arc<dyn Engine> {
     let (config, _) = RedisConfig::from_url(url).expect("a good URL");
     Arc::new(tenure::engines::redis::Redis::connect(config).await.expect("a server"))

@@ -1,4 +1,4 @@
-//! Clusters that are rearranged under those who hold and wait.
+//! Clusters that are rearranged while claims hold and wait.
 
 use tenure::{Hold, Released, Tenure};
 use tenure_testkit::servers::{Cluster, Redis};

@@ -1,4 +1,4 @@
-//! Users: the least that ours needs, and what is said if something is missing.
+//! Users: the smallest set of rights, and the errors if one is missing.
 
 use tenure::{Broken, ErrorKind, Released, Tenure};
 use tenure_testkit::servers::{Cluster, Flavour, Redis};
@@ -11,7 +11,7 @@ const RIGHTS: &str = "resetkeys ~tenure:* resetchannels &tenure:* -@all +hello +
     +hget +hmget +hset +hdel +hincrby +hgetall +pubsub|numsub \
     +zadd +zrem +zcard +zcount +zrangebyscore";
 
-/// What is needed besides in a cluster.
+/// The additional rights in a cluster.
 const RIGHTS_IN_A_CLUSTER: &str =
     "+ssubscribe +spublish +asking +cluster|slots +pubsub|shardnumsub";
 
@@ -65,7 +65,7 @@ async fn everything(ours: &Tenure, theirs: &Tenure) -> tenure::Result<()> {
     assert_eq!(ours.break_hold("r", write.fence(), "test").await?, Broken::Done);
     soon(write.lost()).await;
     drop(soon(ours.all(["a", "b"]).acquire()).await?);
-    // Many at once: those that are ready while one is on its way travel together.
+    // Many at once: steps that are ready while another is under way travel together.
     let mut holds = Vec::new();
     for number in 0..32 {
         holds.push(soon(ours.mutex(format!("many-{number}")).acquire()).await?);
@@ -130,7 +130,7 @@ async fn s80_each_right_is_needed_and_a_missing_one_is_named() {
         };
         let error = within(secs(10), asked).await.expect_err(right);
         assert_eq!(error.kind(), ErrorKind::Denied, "{right}: {error}");
-        // What a script may not do is named by the server's own log alone.
+        // Only the server's own log names a right that a script lacks.
         let named = error.to_string().to_lowercase().contains(right);
         assert!(named || in_scripts.contains(&right), "{right}: {error}");
         assert!(!error.to_string().contains("secret"));

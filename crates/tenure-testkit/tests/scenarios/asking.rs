@@ -1,4 +1,4 @@
-//! Asking: who gives up, who never can be served, who is found by others.
+//! Acquiring: claims that give up, claims that can never be granted, claims that others find.
 
 use tenure::Ended;
 use tenure::ErrorKind;
@@ -145,7 +145,7 @@ pub(super) async fn s42_a_turn_that_someone_else_finds_is_pushed_to_its_owner(si
     std::mem::forget(dead);
     other.tell("claim a x 600000");
     until_waiting(&tenure, "x", 1).await;
-    // Those who come after it ask all the time, and find that the hold has ended.
+    // The claims after it ask all the time, and find that the hold has ended.
     let asking = tokio::spawn(async move {
         loop {
             assert!(tenure.mutex("x").try_acquire().await.unwrap().is_none());

@@ -64,7 +64,7 @@ pub(super) async fn s28_stopped_waiters_in_a_row_cost_a_first_life_each(site: &i
     }
 }
 
-/// How long the first that reacts waits behind so many that are stopped.
+/// How long the first waiter that reacts waits behind this many stopped ones.
 async fn stopped_row(site: &impl Site, count: u32) -> (u32, Duration) {
     let name = format!("x{count}");
     let tenure = site.connect().await;

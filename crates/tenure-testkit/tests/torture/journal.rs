@@ -1,4 +1,4 @@
-//! What a worker writes down, one line for each event, in a file of its own.
+//! A worker's journal, one line per event, in its own file.
 //!
 //! A line is one `write` to a file opened for appending, made before the worker acts on what it says:
 //! a worker that is killed has written all that it did, and nothing by half.
@@ -77,7 +77,7 @@ impl Reading {
         Ok(Reading { file, rest: String::new() })
     }
 
-    /// What was added since the last time.
+    /// The lines that were added since the last time.
     pub(crate) fn next(&mut self) -> Vec<Entry> {
         self.file.read_to_string(&mut self.rest).expect("a journal can be read");
         let end = self.rest.rfind('\n').map_or(0, |at| at + 1);

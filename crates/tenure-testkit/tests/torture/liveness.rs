@@ -15,10 +15,10 @@ pub(crate) type Span = (Moment, Moment);
 
 /// How long a calm lasts.
 pub(crate) const CALM: Duration = Duration::from_secs(7);
-/// Every so many faults there is one.
+/// The number of faults between two calms.
 pub(crate) const FAULTS_BETWEEN: u64 = 40;
-/// In it connections are made anew, whoever stood still goes on, and a server that has lost its memory
-/// waits for the holds that it does not know.
+/// The first part of a calm: connections are made again, stopped processes continue, and a server that has lost its
+/// memory waits for the holds that it does not know.
 const RECOVERY: Duration = Duration::from_millis(2_500);
 /// A turn that nobody takes, and a second.
 const ALLOWED: Duration = FIRST_LIFE.saturating_add(Duration::from_secs(1));
@@ -30,7 +30,7 @@ const ALLOWED: Duration = FIRST_LIFE.saturating_add(Duration::from_secs(1));
 /// 8 s, and 13 s beside a build.
 const ALLOWED_UNDER_FAULTS: Duration = Duration::from_secs(25);
 
-/// What was seen of names that have one holder at a time.
+/// The records of names that have one holder at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Liveness {
     /// The longest time that a wanted name stood free, and the longest in a calm.
@@ -82,7 +82,7 @@ fn free(held: &mut [Span], wanted: &mut [Span]) -> Vec<Span> {
     let mut free = Vec::new();
     let mut wanted_until = Moment::ORIGIN;
     for (from, until) in wanted.iter() {
-        // What overlaps with those before is looked at once.
+        // Records that overlap with earlier ones are checked at once.
         let mut at = (*from).max(wanted_until);
         wanted_until = wanted_until.max(*until);
         for (granted, freed) in held.iter() {

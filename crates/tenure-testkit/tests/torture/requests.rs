@@ -10,7 +10,7 @@ const ALL: u32 = 1 << 20;
 /// The units of the semaphores.
 const SEATS: u32 = 3;
 
-/// What a name is used as.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Mutex,
@@ -18,7 +18,7 @@ enum Kind {
     RwLock,
 }
 
-/// So many that those who pile up where a killed holder was leave others to go on with.
+/// So many that enough remain while others pile up behind a killed holder.
 const NAMES: [(&str, Kind); 20] = [
     ("door-0", Kind::Mutex),
     ("door-1", Kind::Mutex),
@@ -64,7 +64,7 @@ pub(crate) struct LockRequest {
     pub(crate) ttl: Duration,
     renew: bool,
     patience: Patience,
-    /// Who asks, as others see it: the number of the ask.
+    /// The claim as others see it: its number.
     owner: String,
 }
 
@@ -98,7 +98,7 @@ impl LockRequest {
         self.patience == Patience::Endless
     }
 
-    /// Whether it shares with nobody, so that its fence can be checked by what it protects.
+    /// Whether it is exclusive, so that the resource can check its fence.
     pub(crate) fn is_alone(&self) -> bool {
         self.weight == self.capacity
     }

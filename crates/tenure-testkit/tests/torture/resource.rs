@@ -1,4 +1,4 @@
-//! What the locks protect: a file for each name, which knows the highest fence it has seen.
+//! The resources that the locks protect: a file per name, which remembers the highest fence it has seen.
 
 use std::fs::File;
 use std::io;

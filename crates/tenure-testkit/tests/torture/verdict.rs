@@ -12,7 +12,7 @@ use crate::journal::{Entry, Event};
 use crate::liveness::{self, Liveness, Span};
 use crate::workers::Told;
 
-/// What the order of those who wait is held against.
+/// The facts that the order of waiters is checked against.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
     /// Nobody can tell whether one was passed over: it is not known when they stood in line.
@@ -22,7 +22,7 @@ pub(crate) enum Order {
     Kept { unless: Vec<(Moment, Moment)> },
 }
 
-/// What the journals say.
+/// The contents of the journals.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     wrong: Vec<String>,

@@ -21,7 +21,7 @@ const TASKS: u64 = 12;
 /// How often a long section looks whether it still holds.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// What a worker is told when it is started.
+/// The settings of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) url: String,
@@ -180,7 +180,7 @@ impl WorkerState {
         let at = now();
         self.journal.write(serial, &Event::Left { at, live: hold.is_live() });
         if rng.chance(850) {
-            // Late ones are those that were lost, which is in the journal.
+            // Late releases are those of lost holds, which are in the journal.
             let _ = hold.release().await;
         }
     }

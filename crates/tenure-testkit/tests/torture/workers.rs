@@ -14,10 +14,10 @@ use tenure_testkit::rng::Rng;
 use crate::journal::{Entry, Event, Journal, Reading, now};
 use crate::worker::Orders;
 
-/// How long it takes a worker that stood still to catch up with what it has missed.
+/// How long a worker that was stopped takes to catch up.
 const COMES_TO: Duration = Duration::from_secs(1);
 
-/// What a worker is busy with.
+/// The current activity of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Busy {
     Waiting,
@@ -35,7 +35,7 @@ pub(crate) struct Told {
     pub(crate) paused: Vec<(Moment, Moment)>,
 }
 
-/// Workers, those that are killed replaced by others.
+/// The workers; those that are killed are replaced.
 #[derive(Debug)]
 pub(crate) struct Workers {
     folder: PathBuf,
@@ -97,7 +97,7 @@ impl Workers {
         self.present.push(Worker { number, child, paused, pauses, reading, open, told });
     }
 
-    /// Reads what was written; a worker that ended by itself is a failure.
+    /// Reads the journals; a worker that ended by itself is a failure.
     pub(crate) fn read(&mut self) {
         for worker in &mut self.present {
             self.acquisitions += worker.read();
@@ -190,7 +190,7 @@ impl Workers {
         self.present.iter().position(|worker| worker.number == number)
     }
 
-    /// Lets everyone come to an end and returns all journals. Whoever does not end was not served.
+    /// Lets everyone finish and returns all journals. A worker that does not finish was not served.
     pub(crate) fn finish(mut self, bound: Duration) -> Vec<Told> {
         for worker in &mut self.present {
             drop(worker.child.stdin.take());
@@ -216,7 +216,7 @@ impl Workers {
 }
 
 impl Worker {
-    /// Takes in what is new, and says how many acquisitions that were.
+    /// Reads the new lines, and returns the number of acquisitions in them.
     fn read(&mut self) -> u64 {
         let mut acquisitions = 0;
         for entry in self.reading.next() {

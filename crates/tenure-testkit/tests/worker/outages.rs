@@ -15,7 +15,7 @@ async fn connect(server: &Redis) -> Tenure {
     Tenure::connect(&server.url()).await.unwrap()
 }
 
-/// What the outage is, and what ends it.
+/// The outage, and how it ends.
 async fn work_ends_in_time_and_begins_again(down: fn(&Redis), up: fn(&Redis)) {
     let server = server();
     let (one, two) = (connect(&server).await, connect(&server).await);

@@ -58,7 +58,7 @@ fn on_redis_the_next_works_within_the_ttl_when_one_is_killed() {
     assert!(gaps.longest() < ms(2000) + spare, "{gaps:?}");
 }
 
-/// Not a test: what the others start as processes of their own. It stops when its input ends.
+/// Not a test: the processes that the other tests start. One stops when its input ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_works() {
     let (Ok(url), Ok(ttl)) = (std::env::var(URL), std::env::var(TTL)) else { return };
@@ -150,7 +150,7 @@ impl Gaps {
     }
 }
 
-/// Ends whoever works, again and again; `kills` says how.
+/// Ends the working process, again and again; `kills` says how.
 fn play(url: &str, ttl: Duration, folder: &Path, kills: fn(usize) -> bool) -> Gaps {
     let mut gaps = Gaps::default();
     let mut journals = Vec::new();

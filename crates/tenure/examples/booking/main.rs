@@ -1,23 +1,23 @@
-//! A service that books tables, each at most once, however many guests ask at the same moment and
-//! however many instances there are.
+//! A service that books each table at most once, however many guests ask at the same moment and however many
+//! instances there are.
 //!
 //! ```console
 //! $ cargo run -p tenure --example booking --features fence-sqlite
 //! $ curl -i -d '{"table": 12, "time": "19:00", "guest": "Ann"}' http://127.0.0.1:3000/book
 //! ```
 //!
-//! Whoever finds the table being booked hears 409 at once. While the engine cannot be reached a booking
-//! and `/health` are answered with 503, also if it was never there. SIGTERM and Ctrl-C end the service
-//! when the bookings that have begun are done.
+//! If another guest is booking the table, the answer is 409, at once. While the engine cannot be reached, even
+//! at the start, a booking and `/health` are answered with 503. On SIGTERM and Ctrl-C the service finishes the
+//! bookings that have begun, and exits.
 //!
 //! | variable | default | |
 //! |---|---|---|
 //! | `TENURE_URL` | `memory:` | the engine that all instances share, such as `redis://127.0.0.1:6379` |
-//! | `TENURE_TTL` | `30s` | how long the lock of a process that died lasts |
+//! | `TENURE_TTL` | `30s` | how long the lock stays taken after its process has died |
 //! | `PORT` | 3000 | where to listen on 127.0.0.1; 0 is any free port |
 //! | `BOOKING_DB` | in memory | the file of bookings, which all instances share, too |
 //!
-//! What can happen to such a lock, played one by one (without `TENURE_URL`, on a file):
+//! The scenarios of such a lock, one command each (without `TENURE_URL`, on a file):
 //!
 //! ```console
 //! $ cargo run -p tenure --example booking --features fence-sqlite -- sequential

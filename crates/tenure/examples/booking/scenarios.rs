@@ -1,5 +1,4 @@
-//! What can happen to the lock of a booking, one command each. All fail if a table was booked twice, or
-//! not at all.
+//! The scenarios of a booking lock, one command each. Each fails if a table was booked twice, or not at all.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -13,12 +12,12 @@ use crate::shop::{Booked, Order, Shop};
 
 /// The command of the process that `crash` kills.
 pub(crate) const HOLD: &str = "hold";
-/// How long the lock of a process that died lasts.
+/// How long the lock stays taken after its process has died.
 const SHORT_TTL: Duration = Duration::from_millis(1500);
-/// Longer than anything takes that works at all.
+/// A time limit for steps that should succeed.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// The engine that `TENURE_URL` names, or a file: other processes take part.
+/// The engine of `TENURE_URL`, or a file, because other processes take part.
 async fn connect() -> Result<Tenure, Failure> {
     let file = format!("file:{}", std::env::temp_dir().join("tenure-example/locks.db").display());
     Ok(Tenure::connect(&std::env::var("TENURE_URL").unwrap_or(file)).await?)
@@ -34,8 +33,7 @@ pub(crate) async fn sequential() -> Result<(), Failure> {
     check(matches!((ann, bob), (Booked::Yes, Booked::Yes)), "both have asked in turn")
 }
 
-/// Two instances book the same table at the same moment: one gets it, and the other never comes near the
-/// database.
+/// Two instances book the same table at the same moment: one gets it, and the other never reaches the database.
 pub(crate) async fn race() -> Result<(), Failure> {
     let one = Shop::open(connect().await?, None)?;
     let other = Shop { tenure: connect().await?, ..one.clone() };
@@ -49,8 +47,8 @@ pub(crate) async fn race() -> Result<(), Failure> {
     check(one_each, "one of two is to book it")
 }
 
-/// A process is killed while it holds the lock. The next one has it when the ttl is over; on a file, where
-/// a dead process can be seen, at once.
+/// A process is killed while it holds the lock. The next one gets the lock when the ttl is over; on a file,
+/// which notices a dead process, at once.
 pub(crate) async fn crash() -> Result<(), Failure> {
     let mut child =
         Command::new(std::env::current_exe()?).arg(HOLD).stdout(Stdio::piped()).spawn()?;
@@ -80,15 +78,15 @@ pub(crate) async fn crash() -> Result<(), Failure> {
     check(holds && released == Released::InTime, "the next one is to have it")
 }
 
-/// What the process does that is killed.
+/// The work of the process that is killed.
 pub(crate) async fn hold_for_ever() -> Result<(), Failure> {
     let tenure = connect().await?;
     let _hold = tenure.mutex("table:5").ttl(SHORT_TTL).meta("request", "crash").acquire().await?;
     std::future::pending().await
 }
 
-/// Dan's hold is not renewed and ends while he works; Cleo has it next. When Dan comes back he can neither
-/// free her lock nor write his row.
+/// Dan's hold is not renewed and ends while he works, and Cleo gets the lock. When Dan comes back, he can
+/// neither release her lock nor write his row.
 pub(crate) async fn stolen() -> Result<(), Failure> {
     let shop = Shop::open(connect().await?, None)?;
     let order = Order::new(7, "19:00", "Dan");

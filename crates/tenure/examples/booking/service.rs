@@ -17,12 +17,12 @@ use crate::Failure;
 use crate::shop::{Booked, Order, Shop};
 
 const REQUEST_ID: &str = "x-request-id";
-/// Whoever asks about the health of a service does not wait long.
+/// A health check should answer quickly.
 const HEALTH_WITHIN: Duration = Duration::from_secs(1);
 
 type Answer = (StatusCode, [(&'static str, String); 1], String);
 
-/// Serves until it is told to end, and then ends what has begun.
+/// Serves until it is told to stop, and then finishes the requests that have begun.
 pub(crate) async fn serve() -> Result<(), Failure> {
     // If the engine is not there, requests are answered with 503 until it is.
     let tenure = Tenure::from_env().await?;
@@ -45,7 +45,7 @@ pub(crate) async fn serve() -> Result<(), Failure> {
         info!("told to end: bookings that have begun are finished, new ones are not taken");
     };
     axum::serve(listener, app).with_graceful_shutdown(told).await?;
-    // Waits until the engine knows of every release.
+    // Waits until the engine has confirmed every release.
     tenure.close().await;
     info!("ended");
     Ok(())
@@ -85,7 +85,7 @@ async fn health(State(shop): State<Shop>) -> (StatusCode, String) {
     }
 }
 
-/// The caller's id of the request if it can be used as one, or a new one.
+/// The caller's request id if it is valid, or a new one.
 fn request_id(headers: &HeaderMap) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());

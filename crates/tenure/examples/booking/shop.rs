@@ -1,4 +1,4 @@
-//! A booking: the lock of its table, the payment, a row that stands or falls with the fence.
+//! A booking: the lock of its table, the payment, and a row that is guarded by the fence.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const TABLES: &str = "
         PRIMARY KEY (seat, time)
     ) STRICT";
 
-/// What a guest asks for.
+/// A guest's order.
 #[derive(Clone, Deserialize, Debug)]
 pub(crate) struct Order {
     pub(crate) table: u32,
@@ -36,17 +36,17 @@ impl Order {
     }
 }
 
-/// What became of an order.
+/// The result of an order.
 #[derive(Debug)]
 pub(crate) enum Booked {
     Yes,
-    /// Somebody has it.
+    /// The place is booked.
     Taken,
-    /// Somebody is about to book a place at this table.
+    /// Another guest is booking a place at this table.
     Busy,
-    /// Our hold had ended before the row was written; the database has refused it.
+    /// Our hold had ended before the row was written; the database refused it.
     TooLate,
-    /// The engine did not answer: never as if the table were free.
+    /// The engine did not answer. The table must not count as free.
     NoEngine(Error),
     NoDatabase(rusqlite::Error),
 }
@@ -70,7 +70,7 @@ impl Shop {
         Ok(Shop { tenure, database: Arc::new(Mutex::new(database)) })
     }
 
-    /// Books it, unless somebody has it or is about to. The request's id is in every line of the log.
+    /// Books it, unless it is booked or being booked. The request's id is in every line of the log.
     pub(crate) async fn book(&self, order: &Order, request: &str) -> Booked {
         let lock = self.tenure.mutex(order.name()).meta("request", request);
         let hold = match lock.try_acquire().await {
@@ -78,7 +78,7 @@ impl Shop {
             Ok(None) => return Booked::Busy,
             Err(error) => return Booked::NoEngine(error),
         };
-        // Whatever happens from here on, the hold is released: also by a panic, or a guest who leaves.
+        // The hold is released in any case: also after a panic, or when the guest disconnects.
         tokio::time::sleep(Duration::from_millis(300)).await; // asking the bank, say
         let (shop, name, fence) = (self.clone(), order.name(), hold.fence());
         let (written, request) = (order.clone(), request.to_owned());
@@ -87,12 +87,12 @@ impl Shop {
             Ok(booked) => booked,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
-        // If it had ended before, that is in the log, as a warning; the row was guarded by its fence.
+        // If the hold had ended before, the log has a warning; the row was guarded by its fence.
         let _ = hold.release().await;
         booked.unwrap_or_else(Booked::NoDatabase)
     }
 
-    /// Writes the row if no later hold has written, and the place is free.
+    /// Writes the row if no later holder has written, and the place is free.
     pub(crate) fn write(
         &self,
         name: &str,

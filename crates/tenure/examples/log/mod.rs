@@ -1,7 +1,7 @@
-//! A log for people, shared by the examples: one line for each thing that happened, on standard output.
+//! A log for people, shared by the examples: one line per event, on standard output.
 //!
-//! What happens to locks is an audit trail: ACQUIRED, REJECTED, RELEASED, RENEWED, WAITING, and WARN
-//! with its reason. Everything else is said as it is.
+//! The events of locks are an audit trail: ACQUIRED, REJECTED, RELEASED, RENEWED, WAITING, and WARN with its
+//! reason. Other events are shown unchanged.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
@@ -15,7 +15,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::prelude::*;
 
-/// From now on everything is shown. What happens to a lock is said at level debug.
+/// Shows everything from now on. Events of locks have the level debug.
 pub(crate) fn start() {
     let shown = Targets::new().with_default(Level::INFO).with_target("tenure", Level::DEBUG);
     tracing_subscriber::registry().with(Lines.with_filter(shown)).init();
@@ -36,11 +36,11 @@ impl<S: Subscriber> Layer<S> for Lines {
             "lock.queued" => "WAITING",
             _ => event.metadata().level().as_str(),
         };
-        // Two words that say the same are one too many.
+        // Leaves out a word that repeats another.
         let what = if word == event.metadata().level().as_str() { what } else { String::new() };
         let words = [word, &what, &name, &message, &rest];
         let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
-        // A pipe that is closed must not end whoever has something to say.
+        // A closed pipe must not end the program.
         let _ = writeln!(std::io::stdout(), "{} {}", time(), words.join(" "));
     }
 }
@@ -59,7 +59,7 @@ impl Line {
             "event" => self.event = value,
             "name" => self.name = value,
             "message" => self.message = value,
-            // The same on every line of a process, or in the name.
+            // The same on every line of a process, or part of the name.
             "engine" | "group" | "kind" | "owner" | "trace" => {}
             "meta" => {
                 let pairs: BTreeMap<String, String> =

@@ -174,8 +174,8 @@ impl fmt::Display for Detached {
 }
 
 impl Hold {
-    /// Leaves the hold to whoever has its secret. This process renews it one last time, so that all of its ttl is
-    /// left.
+    /// Gives the hold to the process that has its secret. This process renews it one last time, so that all of its
+    /// ttl is left.
     ///
     /// Nobody renews it until someone [attaches](Tenure::attach); otherwise it ends with its ttl. Its
     /// [`lost`](Hold::lost) and [`at_risk`](Hold::at_risk) futures never yield after this, and `max_hold` and

@@ -71,7 +71,7 @@ macro_rules! setters {
                 self
             }
 
-            /// The trace of the work, as a W3C `traceparent`, so that those who wait can be pointed to it.
+            /// The trace of the work, as a W3C `traceparent`, which waiters are shown.
             /// Default: none.
             pub fn trace(mut self, traceparent: impl Into<String>) -> $type {
                 self.request.details().trace = Some(traceparent.into());
@@ -82,7 +82,7 @@ macro_rules! setters {
 }
 pub(crate) use setters;
 
-/// The setter of those that can continue without the engine.
+/// The setter of primitives that can continue without the engine.
 macro_rules! outage_setter {
     ($type:ident) => {
         impl $type {

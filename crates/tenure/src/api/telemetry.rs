@@ -7,7 +7,7 @@ impl Tenure {
     /// The same connection, whose claims carry the trace of their work. `source` is called for each claim that
     /// has no [`trace`](crate::Mutex::trace), and returns a W3C `traceparent`.
     ///
-    /// It is stored with the grant, so those who wait see it as `tenure.blocked_by.trace`. With
+    /// It is stored with the grant, so waiters see it as `tenure.blocked_by.trace`. With
     /// `tracing-opentelemetry` the source takes the context of `tracing::Span::current()`, has a
     /// `TraceContextPropagator` inject it into a map, and returns the map's `traceparent`. It runs on the
     /// caller's thread, so it should be quick. An invalid text is left out.

@@ -54,12 +54,13 @@ impl Tenure {
     /// | `memory:` | this process; each connection has its own lines, clones share them |
     /// | `file:PATH` | a file, for all processes of this machine; see [`File`](crate::engines::file::File) |
     /// | `redis://host:6379` | a Redis or Valkey server; also `rediss://`, `redis+unix://`, `redis-sentinel://h1,h2/service` and `redis-cluster://h1,h2`, see [`RedisConfig`](crate::engines::redis::RedisConfig) |
+    /// | `postgres://host/database` | a Postgres database; see [`PostgresConfig`](crate::engines::postgres::PostgresConfig) |
     /// | `http://host:7117` | the locks of a `tenure serve`; also `https://`; see [`HttpConfig`](crate::engines::http::HttpConfig) |
     ///
     /// A query sets defaults for all calls: `memory:?ttl=5s&wait=10s`. It accepts `ttl`, `wait`, `renew`,
     /// `renew_every`, `max_hold`, `hold_for`, `max_waiters`, `on_outage` and `owner`.
     ///
-    /// A Redis that cannot be reached is not an error: `engine.down` is logged, the connection is made when the
+    /// A server that cannot be reached is not an error: `engine.down` is logged, the connection is made when the
     /// server is back, and until then claims do what `on_outage` says. Call [`health`](Tenure::health) to find
     /// out. A password that is refused is an error, and so is a file that cannot be opened.
     ///
@@ -70,7 +71,7 @@ impl Tenure {
     }
 
     /// Like [`connect`](Tenure::connect), but does not wait for the server: the first call connects, and fails if
-    /// that fails. A file is opened at once nevertheless.
+    /// that fails. A file is still opened at once.
     ///
     /// # Cancel safety
     /// Safe: if the future is dropped, the connection is closed.
@@ -132,8 +133,8 @@ impl Tenure {
         Tenure { handle, defaults: Arc::new(Options::new(default_owner())) }
     }
 
-    /// The engine itself, for programs that offer it to others: one attempt a step, without the waiting, renewing
-    /// and releasing that this `Tenure` does for its own claims.
+    /// The engine itself, for programs that offer it to others: each step is one attempt, without the waiting,
+    /// renewing and releasing that this `Tenure` does for its own claims.
     pub fn engine(&self) -> Arc<dyn Engine> {
         self.handle.core.engine.clone()
     }

@@ -1,4 +1,4 @@
-//! Makes resources refuse old fences, so that fences are enforced and not only printed.
+//! Makes databases, files and HTTP servers refuse writes with an old fence.
 //!
 //! A lock cannot stop a holder that was paused for longer than its ttl and continues as if nothing had
 //! happened. The resource that it writes to can. A guarded resource has a name and remembers the highest fence

@@ -246,7 +246,7 @@ impl IdempotencyLayer {
             run.settle(answer.to_bytes()).await
         };
         if let Err(error) = done {
-            // The answer is right nevertheless; but a retry will be told that it never ended.
+            // The answer is still right, but a retry will be told that the request never ended.
             crate::observe::unsettled(&error);
         }
     }

@@ -83,7 +83,7 @@ pub struct Details {
     pub meta: Vec<(String, String)>,
     /// What a leader publishes, such as its address. Default: none.
     pub value: Option<String>,
-    /// The trace of the work, as a W3C `traceparent`, so that those who wait can be pointed to it. Default: none.
+    /// The trace of the work, as a W3C `traceparent`, which waiters are shown. Default: none.
     pub trace: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What is measured: the same two calls, acquire and release, on tenure and on the naive lock.
+//! The measured operations: the same two calls, acquire and release, on tenure and on the naive lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::settings::Settings;
 /// How long to wait for the last releases.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// How long after the end someone may still wait.
+/// How long after the end a request may still wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which lock.
@@ -42,7 +42,7 @@ enum Kind {
     Naive(Arc<Naive>),
 }
 
-/// What is held.
+/// A hold of either kind.
 pub(super) enum Held {
     /// A hold.
     Hold(Hold),
@@ -162,7 +162,7 @@ impl Lock {
     /// Waits until everything has been released.
     pub(super) async fn close(&self) {
         if let Kind::Tenure(tenure) = &self.kind {
-            // What is not answered by then ends with its ttl.
+            // Releases that are not confirmed by then end with their ttl.
             let _ = timeout(FAREWELL, tenure.close()).await;
         }
     }

@@ -1,8 +1,8 @@
-//! The lock that people write by hand: `SET NX PX`, a script that deletes by owner, another try after
-//! 100 ms. No line, no fence, no renewal. It is here for comparison, over the simplest possible connection.
+//! The usual hand-written lock: `SET NX PX`, a script that deletes by owner, another try after 100 ms. No line,
+//! no fence, no renewal. It is here for comparison, over the simplest possible connection.
 //!
-//! The benchmarks in `bench/` use the `redis` crate for their baselines. This does not: it would add about fifty
-//! crates to every build of the command, for the four commands that are sent here.
+//! The benchmarks in `bench/` use the `redis` crate for their baselines. This file does not: the crate would
+//! add about fifty crates to every build of the command, for the four commands that are sent here.
 
 use std::fmt;
 use std::io;

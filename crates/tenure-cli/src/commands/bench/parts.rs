@@ -37,10 +37,11 @@ const SETTLED: Duration = Duration::from_millis(500);
 /// The most holders that are killed.
 const MOST_KILLED: usize = 20;
 
-/// Tasks of this process, and what they saw.
+/// Tasks of this process, and their records.
 type Tasks = JoinSet<Result<Vec<Stamps>, Failure>>;
 
-/// What all parts share. It outlives a part that was given up, so that what that started can be ended.
+/// The state that all parts share. It outlives a part that was given up, so that its tasks and processes can be
+/// ended.
 pub(super) struct Scene {
     pub(super) settings: Arc<Settings>,
     /// How long a part takes.
@@ -211,7 +212,7 @@ impl Scene {
         Ok((self.seen().await?, began, end))
     }
 
-    /// Many wait behind one hold, and nothing happens.
+    /// Many claims wait behind one hold, and nothing happens.
     async fn idle(&mut self, lock: &Lock) -> Result<Vec<Figure>, Failure> {
         let name = self.name();
         let held = lock.acquire(&name).await?;
@@ -270,7 +271,7 @@ impl Scene {
         self.counter.as_ref()?.commands().await
     }
 
-    /// Waits until this many are in line. The naive lock has no line, so nobody can tell.
+    /// Waits until this many are in line. The naive lock has no line, so this is unknown there.
     async fn in_line(&self, lock: &Lock, name: &str, waiters: usize) -> Result<(), Failure> {
         let Some(tenure) = lock.tenure() else { return Ok(()) };
         let began = Instant::now();
@@ -290,7 +291,7 @@ impl Scene {
         }
     }
 
-    /// Kills holders, one after the other, while someone waits.
+    /// Kills holders, one after the other, while another claim waits.
     async fn recovery(&mut self, lock: &Lock) -> Result<Vec<Figure>, Failure> {
         let over = Instant::now() + self.length;
         let mut times = Vec::new();

@@ -9,12 +9,12 @@ use crate::facts;
 use crate::output::{clean, span};
 use crate::settings::Settings;
 
-/// A line of the tree: an owner, and below it those who wait for what it holds.
+/// A line of the tree: an owner, and below it the owners that wait for its names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Line {
     pub(super) depth: usize,
     pub(super) text: String,
-    /// Whether it waits for someone who waits for it.
+    /// Whether it waits for an owner that waits for it.
     pub(super) circle: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn lines(views: &[View], settings: &Settings) -> Vec<Line> {
     let mut roots: Vec<_> =
         graph.behind.keys().map(|owner| (graph.blocked_by(owner), *owner)).collect();
     roots.sort_by(|(many, owner), (more, other)| more.cmp(many).then(owner.cmp(other)));
-    // Start with owners that wait for nobody; what is left after that are circles.
+    // Start with owners that wait for nobody; the remaining ones are in cycles.
     for waits in [false, true] {
         for (many, owner) in roots.iter().filter(|(_, owner)| graph.waits(owner) == waits) {
             picture.root(owner, *many);
@@ -43,7 +43,7 @@ pub(super) fn lines(views: &[View], settings: &Settings) -> Vec<Line> {
 }
 
 struct Graph<'a> {
-    /// Those who wait for what an owner holds.
+    /// The owners that wait for a name that this owner holds.
     behind: BTreeMap<&'a str, Vec<Waiting<'a>>>,
     who: BTreeMap<&'a str, String>,
 }
@@ -70,7 +70,7 @@ impl<'a> Graph<'a> {
         others.flat_map(|(_, waiting)| waiting).any(|waiting| waiting.owner == owner)
     }
 
-    /// How many wait for it, directly or through others.
+    /// How many owners wait for it, directly or through others.
     fn blocked_by(&self, owner: &'a str) -> usize {
         let (mut count, mut seen, mut next) = (0, BTreeSet::new(), vec![owner]);
         while let Some(owner) = next.pop() {
@@ -85,7 +85,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Those who wait for a name, by owner, in the order of their first place.
+/// The owners that wait for a name, in the order of their first place.
 fn in_line(view: &View) -> Vec<Waiting<'_>> {
     let mut all: Vec<Waiting<'_>> = Vec::new();
     for waiter in &view.waiters {
@@ -108,7 +108,7 @@ struct Picture<'a> {
     graph: &'a Graph<'a>,
     settings: &'a Settings,
     lines: Vec<Line>,
-    /// Owners that were shown with those who wait for them.
+    /// Owners that were already shown with their waiters.
     seen: BTreeSet<&'a str>,
 }
 
@@ -138,7 +138,7 @@ impl<'a> Picture<'a> {
             };
             let who = self.name_of(waiting.owner);
             let mut text = format!("{who}{times} waits for {name} ({waited})");
-            // Tasks of one process often want the same name; that is not a circle.
+            // Tasks of one process often want the same name; that is not a cycle.
             let circle = waiting.owner != owner && path.contains(&waiting.owner);
             let blocks = self.graph.behind.contains_key(waiting.owner) && waiting.owner != owner;
             let again = blocks && !circle && self.seen.contains(waiting.owner);

@@ -211,7 +211,7 @@ fn time(time: Option<std::time::Duration>) -> String {
     time.map_or_else(|| "-".to_owned(), span)
 }
 
-/// The columns that there is room for. Names, owners and notes share what is left.
+/// The columns that fit. Names, owners and notes share the remaining width.
 fn columns(rows: &[Row], all: usize) -> Vec<Column> {
     let column = |heading, width, cell| Column { heading, cell, width };
     let mut columns = vec![
@@ -240,7 +240,7 @@ fn columns(rows: &[Row], all: usize) -> Vec<Column> {
     };
     let mut wanting: Vec<_> = columns.iter_mut().filter(|column| column.width == 0).collect();
     wanting.sort_by_key(|column| widest(column));
-    // Each gets its share, and what one does not need goes to those that need more.
+    // Each gets its share, and unused width goes to columns that need more.
     for (at, sharing) in (1..=wanting.len()).rev().enumerate() {
         let column = &mut wanting[at];
         column.width = widest(column).min(room / sharing);
@@ -306,7 +306,7 @@ fn draw_blocked(model: &Model, from: usize, styles: Styles, area: Rect, buf: &mu
     draw_lines(lines, area, buf);
 }
 
-/// Lines of text, wrapped, as many as there is room for.
+/// As many lines of wrapped text as fit.
 fn draw_lines(lines: impl Iterator<Item = (String, Style)>, area: Rect, buf: &mut Buffer) {
     let lines = lines.flat_map(|(text, style)| {
         wrap(&text, area.width.into()).into_iter().map(move |text| (text, style))

@@ -1,4 +1,4 @@
-//! Which programs a Postgres server is made of, and whom it runs as.
+//! The programs of a Postgres server, and the user that it runs as.
 
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use super::super::ServerError;
 use super::super::flavour::{fetched, not_installed};
 use super::super::process::ONLY_OF_PARENT;
 
-/// Which Postgres a server is.
+/// The version of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PostgresVersion {
-    /// As the system has it: 15 on Debian 12.
+    /// The system's: 15 on Debian 12.
     #[default]
     Debian,
     /// 18.
@@ -26,7 +26,7 @@ impl PostgresVersion {
     pub(super) fn programs(self) -> Result<PathBuf, ServerError> {
         let found = match self {
             PostgresVersion::Debian => {
-                // A folder a version: the newest.
+                // One folder per version: the newest.
                 let versions =
                     std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
                 let folders = versions.map(|version| version.path().join("bin"));
@@ -41,7 +41,7 @@ impl PostgresVersion {
     }
 }
 
-/// Whom the server runs as. It refuses to be root.
+/// The user of the server, which refuses to run as root.
 #[derive(Debug)]
 pub(crate) enum User {
     Same,
@@ -84,8 +84,8 @@ impl User {
         }
     }
 
-    /// One that ends with this process. Who changes the user loses what was asked of the kernel
-    /// before, so it is asked again.
+    /// A process that ends with this one. Changing the user resets that request to the kernel, so it is made
+    /// again.
     pub(crate) fn command_of_ours(&self, program: &Path) -> Command {
         let mut command = self.command(Path::new("setpriv"));
         command.args(["--pdeathsig", "QUIT", "sh", "-c", ONLY_OF_PARENT]);

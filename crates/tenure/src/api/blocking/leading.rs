@@ -53,7 +53,7 @@ impl Election {
     /// never gives up, not even if the engine cannot be reached. See [`Election::run`](crate::Election::run).
     ///
     /// # Errors
-    /// Those that another try cannot fix, such as `Invalid`, `Denied` or `Closed`.
+    /// Only errors that a retry cannot fix, such as `Invalid`, `Denied` or `Closed`.
     pub fn run<T>(mut self, mut work: impl FnMut(&Term) -> T) -> Result<T> {
         self.inner.request.wait = None;
         loop {
@@ -80,7 +80,7 @@ impl Election {
         self.driver.wait(self.inner.inspect())
     }
 
-    /// Every change of the leader, starting with the current one. That nobody leads is a change, too.
+    /// Every change of the leader, starting with the current one. It also reports when nobody leads.
     pub fn observe(&self) -> Observer {
         Observer { inner: self.inner.observe(), driver: self.driver.clone() }
     }
@@ -164,8 +164,8 @@ impl Once {
     /// that it did not happen. See [`Once::run`](crate::Once::run).
     ///
     /// # Errors
-    /// `Lost` if the hold did not last until the end of the work. The outcome was sent to the engine nevertheless,
-    /// and counts unless someone has started again.
+    /// `Lost` if the hold did not last until the end of the work. The outcome was still sent to the engine, and
+    /// counts unless another caller has started the work again.
     pub fn run<T: AsRef<[u8]>, E>(
         self,
         work: impl FnOnce(&Run) -> Result<T, E>,

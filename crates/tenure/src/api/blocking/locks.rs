@@ -81,7 +81,7 @@ macro_rules! request {
 }
 pub(super) use request;
 
-/// The setter of those that can continue without the engine.
+/// The setter of primitives that can continue without the engine.
 macro_rules! outage {
     ($type:ident) => {
         impl $type {

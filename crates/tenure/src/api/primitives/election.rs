@@ -92,7 +92,7 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// Those that another try cannot fix, such as `Invalid`, `Denied` or `Closed`.
+    /// Only errors that a retry cannot fix, such as `Invalid`, `Denied` or `Closed`.
     ///
     /// # Cancel safety
     /// Dropping it drops the work and resigns.
@@ -135,7 +135,7 @@ impl Election {
         self.handle.core.view(&self.request.claim.name).await
     }
 
-    /// Every change of the leader, starting with the current one. That nobody leads is a change, too.
+    /// Every change of the leader, starting with the current one. It also reports when nobody leads.
     pub fn observe(&self) -> Observer {
         let (handle, name) = (self.handle.clone(), self.request.claim.name.clone());
         Observer { handle, name, last: None, pause: Duration::ZERO, look: None }

@@ -72,7 +72,7 @@ impl Mutex {
     /// Acquires, runs `work` and releases. The work is dropped when the hold is lost.
     ///
     /// # Errors
-    /// Those of [`acquire`](Mutex::acquire), and `Lost`.
+    /// The errors of [`acquire`](Mutex::acquire), and `Lost`.
     ///
     /// # Cancel safety
     /// Dropping it drops the work and releases.

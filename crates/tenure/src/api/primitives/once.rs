@@ -123,11 +123,11 @@ impl Once {
     ///
     /// Its `Err` means that it did not happen: nothing is remembered, and the next caller runs it. A failure that
     /// should be remembered is an outcome like any other. The work gets its [`Run`], whose fence should be passed to
-    /// whatever it writes to. When the hold is lost, the work is dropped.
+    /// the system that it writes to. When the hold is lost, the work is dropped.
     ///
     /// # Errors
     /// `Conflict` for [other content](Once::content), `Lost`, `Invalid` for an outcome that is too long (both
-    /// leave the work unsettled), and those of acquiring a lock.
+    /// leave the work unsettled), and the errors of acquiring a lock.
     ///
     /// # Cancel safety
     /// Dropped before the work has begun, it leaves nothing behind; after that, the work is unsettled.
@@ -222,7 +222,7 @@ impl Once {
     }
 
     /// Ends a run by force, as [`Tenure::break_hold`](crate::Tenure::break_hold) ends a hold. The work is then
-    /// unsettled, until its holder settles it nevertheless.
+    /// unsettled, unless its holder still settles it.
     ///
     /// # Cancel safety
     /// A break that was sent may take effect although the future was dropped.

@@ -26,9 +26,9 @@ use crate::core::request_builder::RequestBuilder;
 use crate::model::error::{Error, Result};
 use crate::model::options::MOST_META;
 
-/// One of several workers, of which one at a time does the work.
+/// A worker. Of all workers with the same name, one at a time does the work.
 ///
-/// It campaigns in an election and, when it leads, starts the work, once a term. It stops the work *before* the
+/// It campaigns in an election and, when it leads, starts the work, once per term. It stops the work *before* the
 /// term ends, because it was told to or because renewals fail. Then it campaigns again; it never gives up, not even
 /// if the engine cannot be reached. Workers share the name space of elections:
 /// [`Election::leader`] shows which one works.
@@ -86,7 +86,7 @@ pub trait Work: Send {
     /// Why a callback failed, for the log.
     type Error: fmt::Display;
 
-    /// Starts the work, and returns when it runs. Called once a term, never at a renewal.
+    /// Starts the work, and returns when it runs. Called once per term, never at a renewal.
     ///
     /// If it fails, panics or takes longer than [`start_within`](Worker::start_within), [`stop`](Work::stop) is
     /// called, the term is resigned, and the worker campaigns again after a pause.
@@ -163,7 +163,7 @@ impl Worker {
     /// `wait` is ignored. Needs a runtime with timers.
     ///
     /// # Errors
-    /// Those that another try cannot fix, such as `Invalid`, `Denied` or `Closed`. No work is running then.
+    /// Only errors that a retry cannot fix, such as `Invalid`, `Denied` or `Closed`. No work is running then.
     ///
     /// # Cancel safety
     /// Dropping it calls nothing: the term is no longer renewed and runs out, because the work may still be

@@ -46,7 +46,7 @@ pub const FENCE: HeaderName = HeaderName::from_static("tenure-fence");
 /// The header with the name, in UTF-8, not encoded.
 pub const NAME: HeaderName = HeaderName::from_static("tenure-name");
 
-/// Why a memory could not answer.
+/// Why a [`Remember`] could not answer.
 pub type Failure = Box<dyn StdError + Send + Sync>;
 
 /// Remembers the highest fence of each name. [`InProcess`] loses it with its process; use the guard of another
@@ -55,7 +55,8 @@ pub trait Remember: Send + Sync + 'static {
     /// Remembers the fence, unless a higher one has been seen for the name.
     ///
     /// # Behavior
-    /// It is one atomic step for everyone who shares the memory. It never forgets; if it cannot know, it fails.
+    /// It is one atomic step for all processes that share the fences. It never forgets one; if it cannot know, it
+    /// fails.
     ///
     /// # Cancel safety
     /// It may be dropped at any point; the fence may have been remembered.
@@ -88,8 +89,8 @@ pub struct FenceLayer<R> {
 }
 
 impl<R: Remember> FenceLayer<R> {
-    /// A layer with this memory, which takes the name from the header, and requires a fence for requests that
-    /// write.
+    /// A layer that remembers fences in `memory`, takes the name from the header, and requires a fence for requests
+    /// that write.
     pub fn new(memory: R) -> FenceLayer<R> {
         FenceLayer {
             memory: Arc::new(memory),
@@ -106,8 +107,8 @@ impl<R: Remember> FenceLayer<R> {
         self
     }
 
-    /// Takes the name from elsewhere, such as the path; `None` is refused. Prefer this to the header: whoever
-    /// chooses the name chooses which fences are compared.
+    /// Takes the name from elsewhere, such as the path; `None` is refused. Prefer this to the header, because a
+    /// client that chooses the name chooses which fences are compared.
     #[must_use]
     pub fn named_by(
         mut self,

@@ -17,7 +17,7 @@ pub const SCHEMA: &str = sql::SCHEMA;
 /// Everything that the transaction writes, before or after, is then covered: a later transaction with a lower
 /// fence is refused, and a concurrent one waits for the end of this one. That can take long if its client was
 /// stopped in the middle; `idle_in_transaction_session_timeout` limits it. At isolation levels above
-/// `READ COMMITTED` the one that waited fails instead, and should be retried like any transaction there.
+/// `READ COMMITTED` the waiting transaction fails instead, and should be retried like any transaction there.
 /// It takes one round trip and prepares nothing.
 ///
 /// ```
@@ -60,10 +60,10 @@ const GUARD: &str = "SELECT tenure.guard(held.name, held.fence, $3) FROM unnest(
 /// Keeps the name from being granted to anyone else until the transaction ends; of a hold of several names, all of them.
 /// For holds on the engine `postgres://`, in a transaction of the same database.
 ///
-/// [`guard`] refuses a late writer. This also makes the next holder wait for it: whoever is granted the name next, and
-/// whatever that one then reads or does outside the database, comes after the end of this transaction. A transaction
-/// that is left open keeps the name taken: set `idle_in_transaction_session_timeout`. Terms of elections and runs of
-/// onces are guarded by their `hold()`.
+/// [`guard`] refuses a late writer. This also makes the next holder wait: the name is granted again only after the end of
+/// this transaction, so everything that the next holder reads or does comes after it. A transaction that is left open
+/// keeps the name taken: set `idle_in_transaction_session_timeout`. Terms of elections and runs of onces are guarded by
+/// their `hold()`.
 ///
 /// It is `SELECT tenure.guard('name', fence)`, which any client in any language can call, and takes one round trip. If
 /// the transaction is rolled back to a savepoint from before the call, it is as if it had not been called.
@@ -83,7 +83,7 @@ const GUARD: &str = "SELECT tenure.guard(held.name, held.fence, $3) FROM unnest(
 /// # Errors
 /// `Stale` if the hold has ended or is overdue: let the transaction roll back. `Failed` with the error of Postgres or of
 /// the connection: 25006 in a `READ ONLY` transaction; above `READ COMMITTED` also 40001 if the hold ended after the
-/// transaction began, and TE002 if it was granted after that: then begin the transaction later.
+/// transaction began, and TE002 if the hold was granted after that: begin the transaction after the grant.
 ///
 /// # Cancel safety
 /// If it is dropped before it was polled, nothing was sent. After that, the name may be kept until the transaction ends.

@@ -1,7 +1,7 @@
 //! The state machine of a worker, as a table.
 //!
 //! No IO, no clock, no async, and nothing of the rest of the library: the picture in the docs is drawn
-//! from this file. Work is started once a term, and a term is given back only when its work has ended.
+//! from this file. Work is started once per term, and a term is given back only when its work has ended.
 
 use std::fmt;
 
