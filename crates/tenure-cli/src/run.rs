@@ -30,7 +30,7 @@
 //! # The files
 //!
 //! - `foreground`, `guard`, `supervisor`: one file per process. `channel` is the socket between foreground and
-//! supervisor, `shared_state` the memory that all three share.
+//!   supervisor, `shared_state` the memory that all three share.
 //! - The supervisor, in order: `acquire` waits for the lock, `prepare` for what must be over before the command
 //!   starts, `supervise` decides when the command is stopped, `once` settles work that is done once. `held` is what
 //!   it holds: a lock, a term or a run.

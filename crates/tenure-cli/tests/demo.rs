@@ -76,10 +76,18 @@ fn files(folder: &Path) -> usize {
     std::fs::read_dir(folder).unwrap().count()
 }
 
-/// A race that lasts, with both of its processes at work.
+/// A race that lasts, with both of its processes at work. Before a process starts its second thread, it has not yet
+/// asked the kernel to end it together with the demo: stopped at that point, it would stay.
 fn long_race(sandbox: &Sandbox, temporary: &Path) -> Started {
     let race = Started::new(sandbox.command(["demo", "race", "--count", "1000000"]));
-    eventually("two processes race", || workers(temporary).len() == 2);
+    let threads = |pid: &Pid| {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid()));
+        tasks.map_or(0, Iterator::count)
+    };
+    eventually("two processes race", || {
+        let workers = workers(temporary);
+        workers.len() == 2 && workers.iter().all(|pid| threads(pid) > 1)
+    });
     race
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn check(path: &str, file: &syn::File, root: &Root, folders: &[Folder
             && folder.layer(name).is_none()
         {
             let place = if folder.name.is_empty() { "src" } else { folder.name };
-            let says = format!("`{name}` has no layer of `{place}` in xtask/src/tidy.rs");
+            let says = format!("`{name}` has no layer in `{place}` in xtask/src/tidy.rs");
             return vec![finding(1, says)];
         }
     }
@@ -318,10 +318,10 @@ mod tests {
 
     #[test]
     fn a_module_on_no_layer_is_found() {
-        for (file, says) in [("gossip.rs", "layer of `src`"), ("core/gossip.rs", "layer of `core`")]
+        for (file, says) in [("gossip.rs", "layer in `src`"), ("core/gossip.rs", "layer in `core`")]
         {
             let found = check(file, "");
-            assert!(found[0].contains("`gossip` is on no") && found[0].contains(says), "{found:?}");
+            assert!(found[0].contains("`gossip` has no") && found[0].contains(says), "{found:?}");
         }
     }
 
