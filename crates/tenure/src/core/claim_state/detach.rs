@@ -41,7 +41,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::claim::{Fence, Grant};
+    use crate::model::claim::{Fence, Grant, Turn};
     use crate::model::name::{Name, Space};
     use crate::model::options::Options;
 
@@ -75,6 +75,18 @@ mod tests {
         state.asked();
         let detached = state.detach(&request, Moment::ORIGIN);
         assert_eq!(detached, Ok((Moment::ORIGIN + PLACE_LIFE, true)));
+    }
+
+    /// Otherwise the engine would be asked to take back the hold that another process has now.
+    #[test]
+    fn a_turn_that_comes_late_for_a_detached_hold_counts_as_taken() {
+        let (mut state, request) = held(Moment::ORIGIN);
+        state.detach(&request, Moment::ORIGIN).unwrap();
+        let late = Grant::new(Fence::new(7), Moment::ORIGIN, Duration::from_secs(30), true);
+        let (is_taken, effects) = state.deliver(Turn::Granted(late));
+        assert!(is_taken && effects.is_empty());
+        let (is_taken, _) = state.deliver(Turn::LookAgain);
+        assert!(!is_taken, "it no longer waits");
     }
 
     #[test]
