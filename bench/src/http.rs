@@ -1,5 +1,7 @@
 //! The lock server compared with a server that only echoes JSON, in one run over the same kind of connections:
-//! what a lock costs on top of a request.
+//! what a lock costs on top of a request. `load` measures what many clients cost, and what hostile ones do to others.
+
+mod load;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +10,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
 use tenure::engines::memory::Memory;
+use tenure_measure::figures::median;
 use tenure_server::{Key, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,10 +19,14 @@ const CONNECTIONS: usize = 8;
 const ROUNDS: usize = 5;
 const REQUESTS: usize = 2_000;
 
-/// Prints requests a second: echo, acquire, release, the median of several rounds.
+/// Prints requests a second: echo, acquire, release, the median of several rounds; then what `load` measures.
 pub(crate) fn run() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(measure());
+    runtime.block_on(async {
+        measure().await;
+        load::waiting().await;
+        load::hostile().await;
+    });
 }
 
 async fn measure() {
@@ -49,14 +56,14 @@ async fn measure() {
         rates[1].push(rate(port, "/v1/holds", "201", body).await);
         rates[2].push(rate(port, "/v1/holds/release", "204", release).await);
     }
-    let median = |mut all: Vec<f64>| {
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
+    let ratio = |kind: usize| {
+        median(rates[kind].iter().zip(&rates[0]).map(|(own, echo)| own / echo).collect())
     };
-    let [echo, acquire, release] = rates.map(median);
+    let (acquire, release) = (ratio(1), ratio(2));
+    let [echo, acquires, releases] = rates.clone().map(median);
     println!("echo    {echo:>9.0} requests/s");
-    println!("acquire {acquire:>9.0} requests/s, {:.2} of the echo", acquire / echo);
-    println!("release {release:>9.0} requests/s, {:.2} of the echo", release / echo);
+    println!("acquire {acquires:>9.0} requests/s, {acquire:.2} of the echo");
+    println!("release {releases:>9.0} requests/s, {release:.2} of the echo");
 }
 
 /// Parses the JSON and serializes it again.

@@ -223,5 +223,5 @@ export interface Tenure {
     [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Opens nothing yet: the first request does. Default: `http://127.0.0.1:7117`. */
+/** Opens nothing yet: the first request does. Also `https://…`, or `http+unix:/PATH`. Default: `http://127.0.0.1:7117`. */
 export function connect(url?: string, options?: ConnectOptions): Tenure;

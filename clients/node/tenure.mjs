@@ -115,6 +115,10 @@ function loss(resource, fence, { ended, by, reason, withheld, maxBlock }) {
 function transport({ http, https, base, token, ca }) {
     const url = new URL(base);
     const secure = url.protocol === "https:";
+    // http+unix:/run/tenure/tenure.sock
+    const socketPath = url.protocol === "http+unix:" ? decodeURIComponent(url.pathname) : undefined;
+    const prefix = socketPath === undefined ? url.pathname.replace(/\/$/, "") : "";
+    const root = socketPath === undefined ? url : new URL("http://localhost");
     const library = secure ? https : http;
     const agent = new library.Agent({ keepAlive: true, ...(secure && ca ? { ca } : {}) });
 
@@ -166,8 +170,8 @@ function transport({ http, https, base, token, ca }) {
         }
         return new Promise((resolve, reject) => {
             let connected = false;
-            const target = new URL(url.pathname.replace(/\/$/, "") + path, url);
-            const request = library.request(target, { method, headers, agent });
+            const target = new URL(prefix + path, root);
+            const request = library.request(target, { method, headers, agent, socketPath });
             const timer = setTimeout(() => request.destroy(new Error(`no answer within ${timeout} ms`)), timeout);
             if (background) timer.unref();
             const abort = () => request.destroy(new Error("aborted"));
@@ -1266,8 +1270,10 @@ const CONNECT_OPTIONS = [
 /** Opens nothing yet: the first request does. */
 function connect(url = "http://127.0.0.1:7117", options = {}) {
     const parsed = new URL(url);
-    if (!/^https?:$/.test(parsed.protocol) || parsed.username || parsed.password || parsed.search) {
-        throw new TypeError("the URL must be http://HOST:PORT or https://HOST:PORT; a token goes into the options");
+    const isSocket = parsed.protocol === "http+unix:" && !parsed.host && parsed.pathname.startsWith("/");
+    const isAddress = /^https?:$/.test(parsed.protocol);
+    if (!(isSocket || isAddress) || parsed.username || parsed.password || parsed.search) {
+        throw new TypeError("the URL must be http://HOST:PORT, https://HOST:PORT or http+unix:/PATH; a token goes into the options");
     }
     for (const key of Object.keys(options)) {
         if (!CONNECT_OPTIONS.includes(key)) {

@@ -29,6 +29,8 @@ const NEEDED: &[Needed] = &[
     Needed { program: "redis-server", package: "redis-server", reason: "tests start it" },
     Needed { program: "postgres", package: "postgresql", reason: "tests start it" },
     Needed { program: "pgbouncer", package: "pgbouncer", reason: "tests start it" },
+    Needed { program: "nginx", package: "nginx", reason: "tests put it before the lock server" },
+    Needed { program: "openssl", package: "openssl", reason: "tests make certificates with it" },
     Needed { program: "setpriv", package: "util-linux", reason: "servers of tests end with it" },
     Needed { program: "python3", package: "python3", reason: "tests run web3.py" },
     Needed { program: "pip3", package: "python3-pip", reason: "it fetches other servers" },

@@ -56,6 +56,25 @@ test("over TLS, with a certificate of one's own", { skip: !hasOpenssl() && "open
     assert.match(stranger.message, /certificate/);
 });
 
+test("over a unix socket", async (t) => {
+    const server = await Server.start(t, { unix: true });
+    const [tenure, other] = [server.connect(t, { ttl: "2s" }), server.connect(t)];
+    const hold = await tenure.mutex("socket").acquire();
+    const next = other.mutex("socket").acquire();
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+    hold.check();
+    assert.equal(tenure.thread, "worker");
+    assert.equal(await tenure.ready(), true);
+    assert.equal(await hold.release(), true);
+    assert((await next).fence > hold.fence);
+    await server.kill();
+    const error = await other.mutex("other").acquire({ wait: 0 }).catch((error) => error);
+    assert.equal(error.code, "unavailable");
+    for (const wrong of ["http+unix:", "http+unix://host/path", "http+unix:relative", "unix:/path"]) {
+        assert.throws(() => server.connect(t, {}, wrong), TypeError, wrong);
+    }
+});
+
 test("a server that has forgotten everything is another engine: what was held is lost", async (t) => {
     const server = await Server.start(t, { memory: true });
     const tenure = server.connect(t, { ttl: "10s" });

@@ -44,9 +44,10 @@ export function freePort() {
     });
 }
 
-function isListening(port) {
+/** `place`: a port, or the path of a unix socket. */
+function isListening(place) {
     return new Promise((resolve) => {
-        const socket = net.connect(port, "127.0.0.1");
+        const socket = typeof place === "string" ? net.connect(place) : net.connect(place, "127.0.0.1");
         socket.on("connect", () => resolve(true));
         socket.on("error", () => resolve(false));
         socket.on("connect", () => socket.destroy());
@@ -71,12 +72,12 @@ export class Server {
     #output = "";
     #clients = [];
 
-    static async start(t, { dir = directory(t), memory = false, tls = false, args = [] } = {}) {
+    static async start(t, { dir = directory(t), memory = false, tls = false, unix = false, args = [] } = {}) {
         const server = new Server();
-        server.port = await freePort();
-        server.url = `${tls ? "https" : "http"}://127.0.0.1:${server.port}`;
+        server.port = unix ? path.join(dir, "socket") : await freePort();
+        server.url = unix ? `http+unix:${server.port}` : `${tls ? "https" : "http"}://127.0.0.1:${server.port}`;
         const engine = memory ? ["--memory", "--fresh"] : ["--url", `file:${path.join(dir, "locks.db")}`];
-        const listen = ["--listen", `127.0.0.1:${server.port}`, "--key-file", path.join(dir, "server.key")];
+        const listen = ["--listen", unix ? `unix:${server.port}` : `127.0.0.1:${server.port}`, "--key-file", path.join(dir, "server.key")];
         server.args = ["serve", ...engine, ...listen, ...args];
         t.after(async () => {
             // Before their server is gone: they release what they hold.

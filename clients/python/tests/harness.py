@@ -52,10 +52,11 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 class Server:
     """`tenure serve` over a file, on a port of its own."""
 
-    def __init__(self, *more: str) -> None:
+    def __init__(self, *more: str, unix: bool = False) -> None:
         self.folder = tempfile.mkdtemp(prefix="tenure-python-")
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.socket = f"{self.folder}/socket" if unix else None
+        self.url = f"http+unix:{self.socket}" if unix else f"http://127.0.0.1:{self.port}"
         self._more = more
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -64,7 +65,8 @@ class Server:
         """Starts it, unless it runs."""
         if self._process is not None:
             return
-        command = [tenure_command(), "serve", "--listen", f"127.0.0.1:{self.port}", "--key-file", f"{self.folder}/key"]
+        listen = f"127.0.0.1:{self.port}" if self.socket is None else f"unix:{self.socket}"
+        command = [tenure_command(), "serve", "--listen", listen, "--key-file", f"{self.folder}/key"]
         engine = [] if "--memory" in self._more else ["--url", f"file:{self.folder}/locks"]
         command += [*engine, *self._more]
         self._log = open(f"{self.folder}/log", "ab")
@@ -75,6 +77,13 @@ class Server:
         assert self._process is not None
         if self._process.poll() is not None:
             raise AssertionError(f"the server ended: {pathlib.Path(self.folder, 'log').read_text()}")
+        if self.socket is not None:
+            try:
+                with socket.socket(socket.AF_UNIX) as client:
+                    client.connect(self.socket)
+                return True
+            except OSError:
+                return False
         connection: http.client.HTTPConnection
         if "--tls-cert" in self._more:
             unchecked = ssl._create_unverified_context()

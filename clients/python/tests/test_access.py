@@ -9,6 +9,7 @@ import shutil
 import ssl
 import subprocess
 import tempfile
+import time
 import unittest
 
 from tenure_client import AsyncTenure, Forbidden, Lost, Tenure, Unauthorized, Unavailable, _now
@@ -109,6 +110,32 @@ class Tls(unittest.TestCase):
         asyncio.run(use())
         with Tenure(url, patience="100ms") as tenure, self.assertRaisesRegex(Unavailable, "certificate"):
             tenure.mutex("x", wait=0).acquire()
+
+
+class UnixSocket(unittest.TestCase):
+    def test_both_clients_use_a_unix_socket(self) -> None:
+        server = Server(unix=True)
+        self.addCleanup(server.remove)
+        with Tenure(server.url, patience="100ms") as tenure:
+            with tenure.mutex("x", ttl="2s") as hold:
+                self.assertIsNone(tenure.mutex("x").try_acquire())
+                time.sleep(3)
+                hold.check()
+
+        async def use() -> None:
+            async with AsyncTenure(server.url) as tenure:
+                for _ in range(2):
+                    async with tenure.mutex("x") as hold:
+                        hold.check()
+
+        asyncio.run(use())
+        server.end()
+        with Tenure(server.url, patience="100ms") as tenure, self.assertRaisesRegex(Unavailable, "http.unix:/"):
+            tenure.mutex("x", wait=0).acquire()
+
+    def test_a_url_without_a_path_is_refused(self) -> None:
+        for wrong in ("http+unix:", "http+unix://host/path", "http+unix:relative", "unix:/path"):
+            self.assertRaises(ValueError, Tenure, wrong)
 
 
 class Forgetting(ServerCase):

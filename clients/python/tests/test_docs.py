@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 import unittest
 
 import tenure_client
 
-from .harness import ROOT
+from .harness import PATIENCE, ROOT, Server
 
 PAGES = (ROOT / "README.md", ROOT.parents[1] / "docs/clients/python.md")
 
@@ -32,8 +35,22 @@ class Docs(unittest.TestCase):
                         for name in node.names:
                             self.assertTrue(hasattr(tenure_client, name.name), name.name)
                     if isinstance(node, ast.Attribute):
-                        self.assertIn(node.attr, known | {"fence", "lost"})
+                        self.assertIn(node.attr, known | {"fence", "lost", "run"})
         self.assertGreater(count, 5)
+
+    def test_the_first_programs_of_the_guide_run_as_they_are_printed(self) -> None:
+        server = Server()
+        self.addCleanup(server.remove)
+        programs = re.findall(r"```python\n(.*?)```", PAGES[1].read_text(), re.DOTALL)[:3]
+        self.assertIn("asyncio.run", programs[-1])
+        source = "".join(programs).replace("http://127.0.0.1:7117", server.url)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        # The second run does not find what the first has forgotten to release.
+        for _ in range(2):
+            command = [sys.executable, "-c", source]
+            ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
+            self.assertRegex(ran.stdout, r"^(mine, with fence \d+\n){2}$", ran.stderr)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
 
     def test_the_guide_lists_every_error_and_every_option(self) -> None:
         guide = PAGES[1].read_text()

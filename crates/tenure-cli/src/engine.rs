@@ -16,10 +16,11 @@ use crate::output::{clean_sentence, precise, quoted};
 use crate::settings::{Address, Settings};
 
 /// The schemes of URLs.
-const SCHEMES: [&str; 11] = [
+const SCHEMES: [&str; 12] = [
     "file",
     "http",
     "https",
+    "http+unix",
     "memory",
     "postgres",
     "postgresql",

@@ -17,6 +17,7 @@ mod sandbox;
 mod scripts;
 mod secrets;
 mod serve;
+mod serve_socket;
 mod setup;
 mod top;
 mod top_terminal;

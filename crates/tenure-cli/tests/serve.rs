@@ -161,6 +161,27 @@ fn it_is_not_reachable_by_accident() {
     }
 }
 
+/// A web page could reach a server of this machine through a name of its own.
+#[test]
+fn only_the_hosts_that_were_named_are_taken() {
+    let sandbox = Sandbox::new("serve-hosts");
+    let (_server, address) = start(&sandbox, &["--hosts", "locks.example"]);
+    let ask = |host: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let request =
+            format!("GET /v1/names HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ask("locks.example").starts_with("HTTP/1.1 200"));
+    let refused = ask("evil.example");
+    assert!(refused.starts_with("HTTP/1.1 421") && refused.contains("--hosts"), "{refused}");
+    let refused = ask("localhost\r\nhost: evil.example");
+    assert!(refused.starts_with("HTTP/1.1 421"), "two hosts: {refused}");
+}
+
 /// After a restart it grants again when a minute has passed: a longer hold would have a second holder beside it.
 #[test]
 fn a_server_of_memory_grants_for_a_minute_at_most() {

@@ -32,14 +32,16 @@ impl Hosts {
     /// Whether a request with these headers is meant for this server.
     pub fn accept(&self, headers: &HeaderMap) -> bool {
         let Hosts::Known { names, is_local } = self else { return true };
-        let Some(host) = headers.get(header::HOST) else { return true };
-        let Ok(host) = host.to_str() else { return false };
-        let Ok(host) = host.parse::<Authority>() else { return false };
-        let host = host.host().trim_start_matches('[').trim_end_matches(']');
-        let is_own = |address: IpAddr| !is_local || address.is_loopback();
-        host.eq_ignore_ascii_case("localhost")
-            || names.iter().any(|name| host.eq_ignore_ascii_case(name))
-            || host.parse().is_ok_and(is_own)
+        // If there are several, a proxy may have looked at another one than this.
+        headers.get_all(header::HOST).iter().all(|host| {
+            let Ok(host) = host.to_str() else { return false };
+            let Ok(host) = host.parse::<Authority>() else { return false };
+            let host = host.host().trim_start_matches('[').trim_end_matches(']');
+            let is_own = |address: IpAddr| !is_local || address.is_loopback();
+            host.eq_ignore_ascii_case("localhost")
+                || names.iter().any(|name| host.eq_ignore_ascii_case(name))
+                || host.parse().is_ok_and(is_own)
+        })
     }
 }
 
@@ -63,6 +65,9 @@ mod tests {
             assert!(!hosts.accept(&with(bad)), "{bad}");
         }
         assert!(hosts.accept(&with("relay.internal:9545")) && hosts.accept(&HeaderMap::new()));
+        let mut two = with("localhost");
+        two.append(header::HOST, HeaderValue::from_static("example.org"));
+        assert!(!hosts.accept(&two));
     }
 
     #[test]

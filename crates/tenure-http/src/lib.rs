@@ -1,14 +1,16 @@
-//! What the HTTP servers of tenure share: accepting connections within limits, TLS, clients that do not read, and which
-//! `Host` a request may have. The relay and the lock server are built on it; it knows nothing of either.
+//! What the HTTP servers of tenure share: where they listen, accepting connections within limits, TLS, clients that do not
+//! read, and which `Host` a request may have. The relay and the lock server are built on it; it knows nothing of either.
 
 mod bearer;
 mod hosts;
 mod listener;
+mod socket;
 mod stream;
 mod tls;
 
 pub use bearer::{TokenDigest, bearer};
 pub use hosts::Hosts;
 pub use listener::{Accepted, ConnectionPlace, Listener, network_of};
+pub use socket::{Bound, Connection, Listen, PeerAddress};
 pub use stream::{BoundedStream, HeadWait, WriteWait};
 pub use tls::Tls;

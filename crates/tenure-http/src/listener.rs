@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use tokio::net::{TcpListener, TcpStream};
 
+use crate::socket::{Bound, Connection, PeerAddress};
 use crate::tls::Tls;
 
 /// Reserve connections beyond the limit, which may only ask for little.
@@ -21,7 +21,7 @@ const SILENT_FOR: Duration = Duration::from_secs(30);
 
 /// A listening socket and its connection limits.
 pub struct Listener {
-    listener: TcpListener,
+    listener: Bound,
     room: Arc<Room>,
     tls: Box<dyn Fn() -> Option<Tls> + Send + Sync>,
 }
@@ -65,9 +65,9 @@ pub struct ConnectionPlace {
 #[derive(Debug)]
 pub struct Accepted {
     /// The connection.
-    pub stream: TcpStream,
-    /// The address of the client.
-    pub from: SocketAddr,
+    pub stream: Connection,
+    /// Where it comes from.
+    pub from: PeerAddress,
     /// What the handshake is to be made with.
     pub tls: Option<Tls>,
     /// Whether it is one of the few beyond the limit, which may only ask for little.
@@ -130,11 +130,13 @@ impl Listener {
     /// Accepts up to `room` connections at a time, and a few more in reserve. `tls` is asked for each of them, so that
     /// certificates can be replaced.
     pub fn new(
-        listener: TcpListener,
+        listener: impl Into<Bound>,
         room: usize,
         tls: impl Fn() -> Option<Tls> + Send + Sync + 'static,
     ) -> Listener {
-        // The sockets that are accepted inherit it. Without it the server is only slower to notice who is gone.
+        let listener = listener.into();
+        // The sockets that are accepted inherit it. Without it the server is only slower to notice who is gone. A unix
+        // socket needs none of it.
         let _ = sockopt::set_socket_keepalive(&listener, true);
         let _ = sockopt::set_tcp_keepidle(&listener, SILENT_FOR);
         let _ = sockopt::set_tcp_keepintvl(&listener, SILENT_FOR / 3);
@@ -168,7 +170,7 @@ impl Listener {
                     continue;
                 }
             };
-            let Some(place) = self.room.enter(network_of(from.ip())) else {
+            let Some(place) = self.room.enter(from.network()) else {
                 tracing::debug!(event = "http.full", %from);
                 continue;
             };
@@ -180,6 +182,8 @@ impl Listener {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
 
     #[test]
@@ -205,7 +209,7 @@ mod tests {
         let address = bound.local_addr().unwrap();
         let listener = Listener::new(bound, 1, || None);
         let _client = TcpStream::connect(address).await.unwrap();
-        let accepted = listener.accept().await.stream;
+        let Connection::Tcp(accepted) = listener.accept().await.stream else { panic!("not TCP") };
         assert!(sockopt::socket_keepalive(&accepted).unwrap());
         assert_eq!(sockopt::tcp_keepidle(&accepted).unwrap(), SILENT_FOR);
         let within = sockopt::tcp_user_timeout(&accepted).unwrap();

@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
+
+use crate::socket::Connection;
 
 /// How long the writes of one response have waited for the client, in microseconds. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +78,7 @@ impl HeadWait {
 /// that an answer takes to begin does not count.
 #[derive(Debug)]
 pub struct BoundedStream {
-    stream: TcpStream,
+    stream: Connection,
     within: Duration,
     waited: WriteWait,
     blocked: Option<Instant>,
@@ -95,7 +96,12 @@ struct SlowHead {
 
 impl BoundedStream {
     /// Lets the writes of one response wait for the client for `within` at most.
-    pub fn new(stream: TcpStream, within: Duration, waited: WriteWait) -> BoundedStream {
+    pub fn new(
+        stream: impl Into<Connection>,
+        within: Duration,
+        waited: WriteWait,
+    ) -> BoundedStream {
+        let stream = stream.into();
         let alarm = Box::pin(tokio::time::sleep(within));
         BoundedStream { stream, within, waited, blocked: None, alarm, head: None }
     }

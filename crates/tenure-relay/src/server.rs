@@ -210,9 +210,8 @@ async fn accept_admin(admin: Option<&(Listener, Arc<Routes>)>) -> (Accepted, Arc
 
 async fn serve(routes: Arc<Routes>, accepted: Accepted, stopped: watch::Receiver<bool>) {
     let Accepted { stream, from, tls, is_in_reserve, place: _place } = accepted;
-    // Without it the relay is only slower.
-    let _ = stream.set_nodelay(true);
-    let from: Arc<str> = from.ip().to_canonical().to_string().into();
+    stream.set_nodelay();
+    let from: Arc<str> = from.to_string().into();
     let waited = WriteWait::default();
     let stream =
         BoundedStream::new(stream, routes.relay.lanes.config.client_within, waited.clone());

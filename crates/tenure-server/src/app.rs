@@ -174,6 +174,10 @@ impl<T: DeserializeOwned + Send> FromRequest<Arc<App>> for Told<T> {
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid", why));
         }
         let bytes = read(body, MOST_BYTES).await?;
+        // Otherwise an array of the values of all fields would be read as well.
+        if !bytes.trim_ascii_start().starts_with(b"{") {
+            return Err(Problem::invalid("the body must be a JSON object"));
+        }
         let body = serde_json::from_slice(&bytes)
             .map_err(|error| Problem::invalid(format!("the body cannot be read: {error}")))?;
         Ok(Told { asked, body, bytes })

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use hyper::StatusCode;
 use ring::digest::{SHA256, digest};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tenure::engine::{
     ClaimId, Fence, Leave, Left, Moment, Name, OnceTerms, Outcome, Renewal, Renewed, Settle,
@@ -15,7 +16,7 @@ use tenure::engine::{
 use crate::acquire::Asking;
 use crate::app::{App, Asked, Told, json, no_content};
 use crate::problem::Problem;
-use crate::wire::{self, Acquire, Begin, Held, Kind, Release, Renew, Secret, SettleOnce};
+use crate::wire::{self, Acquire, Begin, Held, Kind, Release, Secret, SettleOnce, Span};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -85,6 +86,48 @@ fn held(
     Ok((name, id, is_from_key))
 }
 
+/// The body of a renewal: one, or many.
+#[derive(Deserialize)]
+#[serde(try_from = "OneOrMany")]
+pub(crate) enum Renew {
+    Many(Vec<Held>),
+    One(Held),
+}
+
+/// The fields of both: an untagged enum would not say what is wrong.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OneOrMany {
+    holds: Option<Vec<Held>>,
+    name: Option<String>,
+    kind: Option<Kind>,
+    claim: Option<Secret>,
+    fence: Option<u64>,
+    ttl: Option<Span>,
+}
+
+impl TryFrom<OneOrMany> for Renew {
+    type Error = &'static str;
+
+    fn try_from(body: OneOrMany) -> Result<Renew, &'static str> {
+        match body {
+            OneOrMany { holds: None, name: Some(name), kind, claim, fence, ttl } => {
+                Ok(Renew::One(Held { name, kind: kind.unwrap_or_default(), claim, fence, ttl }))
+            }
+            OneOrMany {
+                holds: Some(holds),
+                name: None,
+                kind: None,
+                claim: None,
+                fence: None,
+                ttl: None,
+            } => Ok(Renew::Many(holds)),
+            OneOrMany { holds: Some(_), .. } => Err("beside holds there are no other fields"),
+            OneOrMany { holds: None, .. } => Err("missing field `name`, or `holds`"),
+        }
+    }
+}
+
 /// `POST /v1/holds/renew`.
 pub(crate) async fn renew(
     State(app): State<Arc<App>>,
@@ -96,14 +139,14 @@ pub(crate) async fn renew(
             let body = prolong(&app, &asked, hold, DEFAULT_TTL).await?;
             Ok(json(StatusCode::OK, &Value::Object(body)))
         }
-        Renew::Many(many) => {
-            if many.holds.len() > MOST_RENEWALS {
+        Renew::Many(holds) => {
+            if holds.len() > MOST_RENEWALS {
                 return Err(Problem::invalid(format!("at most {MOST_RENEWALS} holds at once")));
             }
-            let mut all = Vec::with_capacity(many.holds.len());
+            let mut all = Vec::with_capacity(holds.len());
             // All are sent before the first is waited for.
-            let mut sent = Vec::with_capacity(many.holds.len());
-            for hold in many.holds {
+            let mut sent = Vec::with_capacity(holds.len());
+            for hold in holds {
                 sent.push(send(&app, &asked, hold, DEFAULT_TTL));
             }
             for one in sent {

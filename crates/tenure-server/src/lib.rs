@@ -45,4 +45,4 @@ pub use config::Config;
 pub use credentials::Credentials;
 pub use server::Server;
 pub use signing::{Key, new_token};
-pub use tenure_http::Tls;
+pub use tenure_http::{Listen, Tls};

@@ -10,9 +10,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tenure::engine::{Engine, Moment, SystemWorld, Turns, World};
-use tenure_http::{Accepted, BoundedStream, HeadWait, Hosts, Listener, WriteWait, network_of};
+use tenure_http::{Accepted, Bound, BoundedStream, HeadWait, Hosts, Listen, Listener, WriteWait};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -36,10 +35,10 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// How often metrics and sessions are tidied up.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// A server that listens on an address.
+/// A server that listens.
 pub struct Server {
     engine: Arc<dyn Engine>,
-    listener: TcpListener,
+    listener: Bound,
     config: Config,
     key: Key,
     credentials: Credentials,
@@ -58,7 +57,7 @@ impl Server {
     /// Serves the locks of this engine here. Servers of the same locks must have the same key.
     ///
     /// # Errors
-    /// If the address cannot be bound.
+    /// If it cannot listen there.
     ///
     /// # Cancel safety
     /// May be dropped at any await point.
@@ -67,7 +66,22 @@ impl Server {
         listen: SocketAddr,
         key: Key,
     ) -> std::io::Result<Server> {
-        let listener = TcpListener::bind(listen).await?;
+        Server::listen(engine, &listen.into(), key).await
+    }
+
+    /// The same at an address or a unix socket.
+    ///
+    /// # Errors
+    /// If it cannot listen there.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await point.
+    pub async fn listen(
+        engine: Arc<dyn Engine>,
+        listen: &Listen,
+        key: Key,
+    ) -> std::io::Result<Server> {
+        let listener = Bound::new(listen).await?;
         let (config, credentials) = (Config::default(), Credentials::default());
         let (hosts, metrics, name) = (Vec::new(), None, None);
         Ok(Server { engine, listener, config, key, credentials, hosts, metrics, name })
@@ -109,12 +123,12 @@ impl Server {
         self
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If it listens on a unix socket, or the system does not say.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.listener.address()
     }
 
     /// Serves until `stop` resolves. Then it accepts no more connections, tells those who wait and those who listen to
@@ -125,11 +139,9 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Server { engine, listener, config, key, credentials, hosts, metrics, name } = self;
         let (stopping, stopped) = watch::channel(false);
-        let hosts = match listener.local_addr() {
-            Ok(_) if credentials.ask() => Hosts::Any,
-            Ok(address) => Hosts::new(hosts, address),
-            Err(_) => Hosts::new(Vec::new(), SocketAddr::from(([127, 0, 0, 1], 0))),
-        };
+        // A unix socket has no address: only this machine can reach it.
+        let address = listener.address().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let hosts = if credentials.ask() { Hosts::Any } else { Hosts::new(hosts, address) };
         let waiting = Waiting::new(engine.clone(), stopped.clone());
         let turns: Arc<dyn Turns> = waiting.clone();
         engine.attach(Arc::downgrade(&turns));
@@ -222,11 +234,8 @@ async fn serve(
     if is_in_reserve {
         limits.head_within = limits.head_within.min(HEAD_WITHIN_RESERVE);
     }
-    // Without it the server is only slower.
-    let _ = stream.set_nodelay(true);
-    let network = network_of(from.ip());
-    let from: Arc<str> = from.ip().to_canonical().to_string().into();
-    let peer = Peer { from, network, is_in_reserve };
+    stream.set_nodelay();
+    let peer = Peer { from: from.to_string().into(), network: from.network(), is_in_reserve };
     let waits = (WriteWait::default(), HeadWait::default());
     let stream = BoundedStream::new(stream, limits.client_within, waits.0.clone())
         .with_head_within(limits.head_within, waits.1.clone());

@@ -64,9 +64,12 @@ async fn follow(
 ) -> Option<(&'static str, Value)> {
     // Turns of the whole life of the claim come here, also between two polls.
     let listener = app.waiting.listen(&asking.claim.name, asking.claim.id);
+    // The first place is told at once.
+    let mut poll_until = SystemWorld.now();
     let fence = loop {
-        let poll_until = SystemWorld.now() + PING_EVERY;
-        match asking.ask(app, poll_until).await {
+        let asked = asking.ask(app, poll_until).await;
+        poll_until = SystemWorld.now() + PING_EVERY;
+        match asked {
             Ok(Outcomes::Waits(place)) => {
                 let waited = asking.arrival.until(SystemWorld.now());
                 let place = wire::place(&asking.claim, asking.kind, &place, &app.key, waited);

@@ -241,20 +241,6 @@ pub(crate) struct Held {
     pub(crate) ttl: Option<Span>,
 }
 
-/// `POST /v1/holds/renew`: one, or many.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Renew {
-    Many(Many),
-    One(Held),
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Many {
-    pub(crate) holds: Vec<Held>,
-}
-
 /// `POST /v1/holds/release`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

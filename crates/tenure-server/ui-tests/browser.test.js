@@ -490,6 +490,15 @@ test("says when the server is away, goes on when it is back, and that events may
   await page.locator(".events .gap").first().waitFor({ timeout: 30_000 });
 });
 
+test("a proxy that holds the stream back is noticed, and the page goes on by asking", async (t) => {
+  const server = await Server.start();
+  t.after(() => server.end());
+  const page = await visit(t, server, "#/now", { expect: ["v1/events"], before: (page) => page.route("**/v1/events*", () => {}) });
+  await page.getByText("no stream").waitFor({ timeout: 30_000 });
+  await server.hold("asked/for");
+  await row(page, "asked/for").waitFor();
+});
+
 test("10,000 names: the first is shown soon, and only a few are in the page", async (t) => {
   const many = await Server.start();
   const names = Array.from({ length: 10_000 }, (_, index) => `booking:table:${String(index).padStart(5, "0")}`);

@@ -153,9 +153,9 @@ export async function closeBrowser() {
 
 /**
  * Opens the page. The test fails if the page writes an error, or breaks its content security policy. The browser itself
- * writes one for every answer that is a no; `expect` has parts of those that are part of the test.
+ * writes one for every answer that is a no; `expect` has parts of those that are part of the test. `before` prepares the page.
  */
-export async function open(t, server, hash = "#/now", { expect = [], ...options } = {}) {
+export async function open(t, server, hash = "#/now", { expect = [], before = () => {}, ...options } = {}) {
   browser ??= await chromium.launch({ executablePath: CHROMIUM, args: ARGUMENTS });
   const context = await browser.newContext({ viewport: { width: 1280, height: 760 }, ...options });
   const page = await context.newPage();
@@ -186,6 +186,7 @@ export async function open(t, server, hash = "#/now", { expect = [], ...options 
     assert.deepEqual(wrong, []);
     assert.equal(pwned, undefined, "a text of a stranger was run");
   });
+  await before(page);
   await page.goto(`${server.base}/ui/${hash}`);
   return page;
 }

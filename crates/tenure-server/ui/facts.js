@@ -18,16 +18,16 @@ const FIXED = 300_000;
 /** A grant that waited is confirmed this much later, at most. */
 const FIRST_LIFE = 5000;
 
-/** What can be wrong with a name, the worst first. */
+/** What can be wrong with a name, the worst first; `many` is the label of several. */
 export const TROUBLE = {
   risk: { label: "at risk", about: "a renewal is overdue: the holder may be dead" },
   unsettled: {
     label: "unsettled",
     about: "a once was begun, and nobody knows how it ended (said on the page of its name)",
   },
-  wait: { label: "long wait", about: "somebody has waited for more than 30 s" },
-  line: { label: "long line", about: "10 or more are in line" },
-  old: { label: "old hold", about: "held for more than an hour (leaders do not count)" },
+  wait: { label: "long wait", many: "long waits", about: "somebody has waited for more than 30 s" },
+  line: { label: "long line", many: "long lines", about: "10 or more are in line" },
+  old: { label: "old hold", many: "old holds", about: "held for more than an hour (leaders do not count)" },
 };
 const RANK = Object.fromEntries(Object.keys(TROUBLE).map((what, index, all) => [what, all.length - index]));
 

@@ -340,8 +340,14 @@ class _Endpoint:
 
     def __init__(self, url: str, token: str | None, ssl_context: ssl.SSLContext | None) -> None:
         parts = urllib.parse.urlsplit(url)
+        # The path of a unix socket, in place of host and port.
+        self.socket: str | None = None
+        if parts.scheme == "http+unix" and not parts.netloc and parts.path.startswith("/"):
+            self.socket = urllib.parse.unquote(parts.path)
+            parts = parts._replace(scheme="http", netloc="localhost", path="")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("the URL of a server is like http://127.0.0.1:7117 or https://locks.example.org")
+            example = "http://127.0.0.1:7117, https://locks.example.org or http+unix:/run/tenure/tenure.sock"
+            raise ValueError(f"the URL of a server is like {example}")
         if parts.username is not None or parts.password is not None:
             raise ValueError("give the token as `token`: a URL ends up in logs")
         # Checked here because a line break would begin another header.
@@ -352,7 +358,7 @@ class _Endpoint:
         self.tls: ssl.SSLContext | None = None
         if parts.scheme == "https":
             self.tls = ssl_context or ssl.create_default_context()
-        self.shown = f"{parts.scheme}://{parts.netloc}"
+        self.shown = f"{parts.scheme}://{parts.netloc}" if self.socket is None else f"http+unix:{self.socket}"
         self._prefix = parts.path.rstrip("/")
         self._headers = (
             f"Host: {parts.netloc}\r\nAccept: application/json\r\nUser-Agent: tenure-client-python/{__version__}\r\n"
@@ -1298,16 +1304,20 @@ def _outcome(value: Any) -> Any:
 # --- the blocking client ----------------------------------------------------------------------------------------------
 
 
-def _connect(host: str, port: int, timeout: float) -> socket.socket:
+def _connect(endpoint: _Endpoint, timeout: float) -> socket.socket:
+    address: str | tuple[str, int] = (endpoint.host, endpoint.port)
     try:
-        family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+        if endpoint.socket is not None:
+            family, address = socket.AF_UNIX, endpoint.socket
+        else:
+            family = socket.AF_INET6 if ipaddress.ip_address(endpoint.host).version == 6 else socket.AF_INET
     except ValueError:
-        return socket.create_connection((host, port), timeout=timeout)
+        return socket.create_connection((endpoint.host, endpoint.port), timeout=timeout)
     # Without a look-up: the resolver of glibc can hang in a child that was forked while another thread was in it.
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.settimeout(timeout)
-        made.connect((host, port))
+        made.connect(address)
     except BaseException:
         made.close()
         raise
@@ -1317,9 +1327,10 @@ def _connect(host: str, port: int, timeout: float) -> socket.socket:
 class _Connection:
     def __init__(self, endpoint: _Endpoint, give_up: float) -> None:
         left = max(0.001, give_up - _now())
-        self.socket = _connect(endpoint.host, endpoint.port, left)
+        self.socket = _connect(endpoint, left)
         try:
-            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if endpoint.socket is None:
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if endpoint.tls is not None:
                 self.socket = endpoint.tls.wrap_socket(self.socket, server_hostname=endpoint.host)
         except BaseException:
@@ -1830,12 +1841,14 @@ class _AsyncHttp:
                 streams[1].transport.abort()
 
     async def _connect(self, timeout: float) -> _Streams:
-        name = None if self._endpoint.tls is None else self._endpoint.host
-        opening = asyncio.ensure_future(
-            asyncio.open_connection(
-                self._endpoint.host, self._endpoint.port, ssl=self._endpoint.tls, server_hostname=name
-            )
-        )
+        endpoint = self._endpoint
+        opening: asyncio.Future[_Streams]
+        if endpoint.socket is not None:
+            opening = asyncio.ensure_future(asyncio.open_unix_connection(endpoint.socket))
+        else:
+            name = None if endpoint.tls is None else endpoint.host
+            connecting = asyncio.open_connection(endpoint.host, endpoint.port, ssl=endpoint.tls, server_hostname=name)
+            opening = asyncio.ensure_future(connecting)
         # Not `wait_for`: before Python 3.12 it can swallow a cancellation.
         is_used = False
         try:

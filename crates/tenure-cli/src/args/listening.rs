@@ -4,13 +4,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Command;
-use tenure_http::Tls;
+use tenure_http::{Listen, Tls};
 
 use super::define::{flag, option};
 use super::given::Given;
 use crate::failure::{CONFIGURATION, Failure, USAGE};
 
 const EXAMPLE: &str = "127.0.0.1:9545";
+const SOCKET: &str = "unix:/run/tenure/tenure.sock";
+/// The permissions of a unix socket: for the user of the server alone.
+const OWN_SOCKET: u32 = 0o600;
 #[cfg(feature = "relay")]
 const ADMIN: &str = "127.0.0.1:9546";
 #[cfg(feature = "relay")]
@@ -20,7 +23,7 @@ const TOKENS: &str = "tokens";
 /// Where it listens, and what it requires of clients.
 #[derive(Debug)]
 pub(crate) struct Listening {
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Listen,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) hosts: Vec<String>,
     #[cfg(feature = "relay")]
@@ -58,7 +61,7 @@ impl Listening {
         let path = |name| given.bytes(name).map(|found| PathBuf::from(found.value));
         let own = SocketAddr::from(([127, 0, 0, 1], default_port));
         Ok(Listening {
-            listen: address(given, "listen", EXAMPLE)?.unwrap_or(own),
+            listen: listen(given)?.unwrap_or(Listen::Address(own)),
             admin: None,
             hosts: list(given, "hosts")?,
             #[cfg(feature = "relay")]
@@ -103,8 +106,16 @@ impl Listening {
                 "use --insecure if the network is trusted; --listen keeps its tokens and TLS",
             ));
         }
+        if self.tls.is_some() && matches!(self.listen, Listen::Socket { .. }) {
+            return Err(Failure::new(
+                USAGE,
+                "TLS is for addresses",
+                "nobody can listen in on a unix socket",
+                "leave out --tls-cert and --tls-key",
+            ));
+        }
         let why = match (asks, self.tls.is_some()) {
-            _ if self.listen.ip().is_loopback() || is_insecure => return Ok(()),
+            _ if self.listen.is_local() || is_insecure => return Ok(()),
             (true, true) => return Ok(()),
             (true, false) => "tokens would cross the network unencrypted",
             (false, true) => "clients are not authenticated",
@@ -186,6 +197,20 @@ fn read_tls(given: &Given<'_>) -> Result<Option<TlsFiles>, Failure> {
             "--tls-cert and --tls-key must be set together, and --tls-client-ca requires them",
             "set both",
         )),
+    }
+}
+
+/// An address, or `unix:` and a path.
+fn listen(given: &Given<'_>) -> Result<Option<Listen>, Failure> {
+    let said = given.text("listen")?.map(|found| found.value).unwrap_or_default();
+    let Some(path) = said.strip_prefix("unix:") else {
+        return Ok(address(given, "listen", EXAMPLE)?.map(Listen::Address));
+    };
+    // unix:///run/x names the same file as unix:/run/x.
+    let path = path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path);
+    match path.is_empty() {
+        true => Err(given.unreadable("listen", said.as_ref(), "the path is missing", SOCKET)),
+        false => Ok(Some(Listen::Socket { path: path.into(), mode: OWN_SOCKET })),
     }
 }
 

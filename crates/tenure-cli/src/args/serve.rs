@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Command;
-use tenure_server::Role;
+use tenure_server::{Listen, Role};
 
 use super::define::{flag, option, word};
 use super::given::Given;
@@ -13,13 +13,14 @@ use crate::failure::{Failure, USAGE};
 const MORE: &str = "\
 Programs in any language then lock over HTTP: docs/http.md has the requests, GET /docs shows them. The locks
 are kept by the engine: several servers may serve the same engine, clients may use any of them, and a restart
-releases nothing. Servers of one engine must have the same --key-file.
+releases nothing. Servers of one engine must have the same --key-file. --listen takes an address, or unix:PATH.
 
 Other machines can only connect with TLS and a token (`tenure token new`), or with --insecure. Everyone
 who can connect may do everything, unless there is a --tokens-file. SIGHUP reads tokens and certificates again.
 
   tenure serve --url redis://127.0.0.1:6379
-  tenure serve --listen 0.0.0.0:7117 --tokens-file tokens --tls-cert cert.pem --tls-key key.pem";
+  tenure serve --listen 0.0.0.0:7117 --tokens-file tokens --tls-cert cert.pem --tls-key key.pem
+  tenure serve --listen unix:/run/tenure/tenure.sock --socket-mode 660";
 
 const TOKEN_MORE: &str = "\
 `new` prints the token once; only its hash is kept. Roles: read (see who holds what), lock (acquire and release), admin (break,
@@ -71,7 +72,8 @@ pub(super) fn define_commands() -> [Command; 2] {
     let serve = Command::new("serve")
         .about("Serve the locks of the engine over HTTP, for programs in any language")
         .after_help(MORE)
-        .arg(option("listen", None, "ADDRESS", "Address to listen on [default: 127.0.0.1:7117]"))
+        .arg(option("listen", None, "ADDRESS", "Address to listen on, or unix:PATH [default: 127.0.0.1:7117]"))
+        .arg(option("socket-mode", None, "MODE", "Permissions of the unix socket: 660 is for the group, too, 666 for all users of this machine [default: 600]"))
         .arg(tokens_file())
         .arg(option("key-file", None, "FILE", "Secret that servers of the same locks share; made if it does not exist [default: server.key beside the default engine's file]"))
         .arg(flag("memory", None, "Serve locks in the memory of this process, on loopback only: a restart forgets them"))
@@ -111,8 +113,9 @@ fn tokens_file() -> clap::Arg {
 
 impl Serve {
     pub(super) fn read(given: &Given<'_>) -> Result<Serve, Failure> {
-        let listening = Listening::read(given, 7117)?;
+        let mut listening = Listening::read(given, 7117)?;
         listening.check(given)?;
+        read_mode(given, &mut listening)?;
         let serve = Serve {
             key_file: given.bytes("key-file").map(|found| PathBuf::from(found.value)),
             memory: given.flag("memory")?.value,
@@ -121,7 +124,7 @@ impl Serve {
             ui_may_break: given.flag("ui-may-break")?.value,
             listening,
         };
-        if serve.memory && !serve.listening.listen.ip().is_loopback() {
+        if serve.memory && !serve.listening.listen.is_local() {
             return Err(Failure::new(
                 USAGE,
                 "--memory is for this machine only",
@@ -129,7 +132,7 @@ impl Serve {
                 "serve a Redis server, with --url redis://…",
             ));
         }
-        if serve.ui_may_break && !serve.listening.listen.ip().is_loopback() {
+        if serve.ui_may_break && !serve.listening.listen.is_local() {
             return Err(Failure::new(
                 USAGE,
                 "--ui-may-break is for this machine only",
@@ -138,6 +141,29 @@ impl Serve {
             ));
         }
         Ok(serve)
+    }
+}
+
+/// Who may connect to a unix socket.
+fn read_mode(given: &Given<'_>, listening: &mut Listening) -> Result<(), Failure> {
+    let said = given.text("socket-mode")?;
+    match (&mut listening.listen, said) {
+        (_, None) => Ok(()),
+        (Listen::Address(_), Some(_)) => Err(Failure::new(
+            USAGE,
+            "--socket-mode is for a unix socket",
+            "the server listens on an address",
+            "use --listen unix:PATH, or leave out --socket-mode",
+        )),
+        (Listen::Socket { mode, .. }, Some(said)) => {
+            let is_octal = said.value.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+            let read = u32::from_str_radix(&said.value, 8).ok();
+            *mode = read.filter(|mode| is_octal && *mode <= 0o777).ok_or_else(|| {
+                let why = "expected octal permissions";
+                given.unreadable("socket-mode", said.value.as_ref(), why, "660")
+            })?;
+            Ok(())
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tenure_http::Listen;
 use tenure_relay::{Access, Credentials, Relay, Server, Tls};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -11,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::args::{self, Listening, TOKEN_LINES};
 use crate::engine;
 use crate::failure::{
-    CANNOT_CREATE, CONFIGURATION, Exit, Failure, INTERNAL, OK, Stop, UNREACHABLE,
+    CANNOT_CREATE, CONFIGURATION, Exit, Failure, INTERNAL, OK, Stop, UNREACHABLE, USAGE,
 };
 use crate::output::json::Object;
 use crate::settings::Settings;
@@ -87,7 +88,12 @@ async fn bind(
     access: Access,
     tls: Option<Tls>,
 ) -> Result<Server, Failure> {
-    let (listen, admin) = (listening.listen, listening.admin);
+    let Listen::Address(listen) = listening.listen.clone() else {
+        let (what, why) =
+            ("cannot listen on a unix socket", "the relay listens on addresses alone");
+        return Err(Failure::new(USAGE, what, why, "choose an address with `--listen`"));
+    };
+    let admin = listening.admin;
     let cannot = |address: SocketAddr, flag: &str| {
         let (what, help) = (
             format!("cannot listen on {address}"),

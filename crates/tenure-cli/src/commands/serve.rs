@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tenure::engine::Engine;
 use tenure::engines::memory::Memory;
-use tenure_server::{Access, Config, Credentials, Key, Server};
+use tenure_server::{Access, Config, Credentials, Key, Listen, Server};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -44,16 +44,11 @@ pub(crate) async fn run(
     config.pages_may_change = asked.ui_may_break;
     // Before anyone knows that it listens, and may tell it to stop.
     let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    let hangup = asked.listening.has_files().then(|| signal(SignalKind::hangup()));
-    let listen = asked.listening.listen;
-    let server = Server::bind(engine, listen, key(&asked)?).await.map_err(|error| {
+    let hangup = signal(SignalKind::hangup());
+    let listen = asked.listening.listen.clone();
+    let server = Server::listen(engine, &listen, key(&asked)?).await.map_err(|error| {
         let what = format!("cannot listen on {listen}");
-        Failure::new(
-            CANNOT_CREATE,
-            what,
-            error.to_string(),
-            "choose another address with `--listen`",
-        )
+        Failure::new(CANNOT_CREATE, what, error.to_string(), "choose another place with `--listen`")
     })?;
     let server = server
         .with_config(config)
@@ -64,13 +59,18 @@ pub(crate) async fn run(
         Some(name) => server.with_engine_name(name),
         None => server,
     };
-    let address = server.address()?;
-    let reads_again = read_again(hangup.and_then(Result::ok), &asked.listening, credentials);
-    match settings.json.value {
-        true => {
-            writeln!(out, "{}", Object::versioned().text("listening", &address.to_string()).end())?
+    let reads_again = read_again(hangup.ok(), &asked.listening, credentials);
+    let (place, url) = match listen {
+        Listen::Address(_) => {
+            let address = server.address()?.to_string();
+            let url = format!("{scheme}://{address}");
+            (address, url)
         }
-        false => writeln!(out, "listening on {scheme}://{address}")?,
+        socket @ Listen::Socket { .. } => (socket.to_string(), socket.to_string()),
+    };
+    match settings.json.value {
+        true => writeln!(out, "{}", Object::versioned().text("listening", &place).end())?,
+        false => writeln!(out, "listening on {url}")?,
     }
     out.flush()?;
     tokio::select! {
@@ -168,10 +168,14 @@ fn default_key_file() -> Option<PathBuf> {
     Some(state.join("tenure/server.key"))
 }
 
-/// Reloads the files with tokens and certificates on each SIGHUP. A file that cannot be read changes nothing.
+/// Reloads the files with tokens and certificates on each SIGHUP. Without such files, or if one cannot be read, nothing changes.
 async fn read_again(hangup: Option<Signal>, listening: &Listening, credentials: Credentials) {
     let Some(mut hangup) = hangup else { return std::future::pending().await };
     while hangup.recv().await.is_some() {
+        if !listening.has_files() {
+            tracing::info!(event = "server.credentials", "there are no files to read again");
+            continue;
+        }
         let read = listening.access(Access::from_lines, SERVE_TOKEN_LINES);
         match read.and_then(|access| Ok((access, listening.tls()?))) {
             Ok((access, tls)) => {

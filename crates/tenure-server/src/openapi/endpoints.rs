@@ -253,8 +253,8 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         method: "get",
         path: "/v1/turns",
         what: "The turns of a session, for the http:// engine",
-        fields: &[("session", "claim", true, "32 hex digits")],
-        headers: &[],
+        fields: &[],
+        headers: &[("Tenure-Session", "claim", true, "the number of the process")],
         answers: &[(200, "a stream of events", STREAM)],
     },
     Endpoint {

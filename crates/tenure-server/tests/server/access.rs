@@ -58,7 +58,7 @@ async fn a_token_allows_what_its_role_says_and_no_more() {
         .await
         .is(403, "forbidden");
     post(LOCK, "/v1/steps", "{}").await.is(403, "forbidden");
-    get(LOCK, "/v1/turns?session=00").await.is(403, "forbidden");
+    get(LOCK, "/v1/turns").await.is(403, "forbidden");
     let names = get(READ, "/v1/names").await.is(200, "");
     // The claim is for its owner alone, and nobody is shown without a name.
     assert!(!names.body.to_string().contains(&granted.text("claim")));

@@ -95,10 +95,10 @@ async fn the_fields_of_requests_are_those_that_are_described() {
     let mut compared = 0;
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
-            // These two read their bodies in another way, the next one has no fields.
-            if ["/v1/holds/renew", "/v1/steps", "/healthz", "/readyz", "/metrics", "/v1/profile"]
-                .contains(&path.as_str())
-            {
+            // These two read their bodies in another way, the others have no fields.
+            let own_way = ["/v1/holds/renew", "/v1/steps"];
+            let no_fields = ["/healthz", "/readyz", "/metrics", "/v1/profile", "/v1/turns"];
+            if own_way.contains(&path.as_str()) || no_fields.contains(&path.as_str()) {
                 continue;
             }
             let (mut described, mut read): (Vec<String>, _) = match method.as_str() {

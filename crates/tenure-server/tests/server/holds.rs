@@ -1,6 +1,14 @@
 //! Acquire, renew, read, release, wait, once.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use tenure::Outcome;
+use tenure::engine::{
+    Claim, Engine as _, Leave, Name, OnceTerms, Settle, Space, SystemWorld, Verdict, World as _,
+};
+use tenure::engines::memory::Memory;
+use tenure_server::{Config, Credentials, Key};
 
 use super::probe::{Site, claim};
 
@@ -345,4 +353,36 @@ async fn an_idempotency_key_stands_for_a_claim() {
     site.send("POST", "/v1/holds/renew", key, &renew).await.is(200, "");
     assert_eq!(site.send("POST", "/v1/holds/release", key, r#"{"name":"x"}"#).await.status, 204);
     site.send("POST", "/v1/holds", key, body).await.is(410, "left");
+}
+
+#[tokio::test]
+async fn nobody_joins_a_line_that_is_longer_than_they_want() {
+    let site = Site::memory().await;
+    site.post("/v1/holds", r#"{"name":"x"}"#).await.is(201, "");
+    let waits = format!(r#"{{"name":"x","wait":"10s","claim":"{}"}}"#, claim(1));
+    let _waiting = site.begin("POST", "/v1/holds", "", &waits).await;
+    site.line_of("x", 1).await;
+    site.post("/v1/holds", r#"{"name":"x","wait":"10s","max_waiters":1}"#).await.is(429, "full");
+    assert_eq!(site.line("x").await.1.len(), 1);
+}
+
+/// Another program of the same engine may store any bytes.
+#[tokio::test]
+async fn an_outcome_that_is_not_json_comes_as_it_is() {
+    let memory = Arc::new(Memory::new());
+    let name = Name::new(Space::Once, "x").unwrap();
+    let mut claim = Claim::new(name.clone(), SystemWorld.mint().unwrap());
+    let keep = Duration::from_secs(60);
+    claim.once = Some(OnceTerms { keep, rerun: false, content: 0 });
+    let Verdict::Granted(grant) = memory.claim(&claim).await.unwrap() else {
+        panic!("not granted")
+    };
+    let mut leave = Leave::new(name, claim.id);
+    let outcome = Some(Outcome::from(vec![0xff, 0]));
+    leave.settle = Some(Settle { fence: grant.fence, outcome });
+    memory.leave(&leave).await.unwrap();
+    let key = Key::random().unwrap();
+    let site = Site::start(memory, key, Config::default(), Credentials::default()).await;
+    let done = site.post("/v1/once", r#"{"name":"x"}"#).await.is(200, "");
+    assert_eq!((done.text("outcome_base64").as_str(), done.body.get("outcome")), ("/wA=", None));
 }

@@ -64,7 +64,7 @@ async fn what_is_wrong_is_refused_with_a_reason() {
         "/v1/names?nmae=x",
         "/v1/name",
         "/v1/name?name=%ff",
-        "/v1/turns?session=1",
+        "/v1/turns",
     ] {
         site.get(path).await.is(400, "invalid");
     }
@@ -78,6 +78,23 @@ async fn what_is_wrong_is_refused_with_a_reason() {
     site.post("/v1/names", "{}").await.is(405, "invalid");
     site.get("/v2/holds").await.is(404, "not_found");
     site.get("/v1/holds/..%2f").await.is(404, "not_found");
+    for (path, body, why) in [
+        (
+            "/v1/holds/renew",
+            r#"{"name":"x","claim":"11111111111111111111111111111111","fence":-1}"#,
+            "integer `-1`",
+        ),
+        ("/v1/holds/renew", r#"{"name":"x","clam":"y"}"#, "unknown field `clam`"),
+        ("/v1/holds/renew", r#"{"holds":[{"name":"x","clam":"y"}]}"#, "unknown field `clam`"),
+        ("/v1/holds/renew", r#"{"holds":[],"name":"x"}"#, "no other fields"),
+        ("/v1/holds/renew", "{}", "missing field `name`"),
+        // An array of the values of all fields is not a body.
+        ("/v1/resize", r#"["x",3]"#, "a JSON object"),
+        ("/v1/holds", "null", "a JSON object"),
+    ] {
+        let detail = site.post(path, body).await.is(400, "invalid").text("detail");
+        assert!(detail.contains(why), "{path} {body}: {detail}");
+    }
     // After all of it, nothing is held.
     assert_eq!(site.get("/v1/names").await.body["names"].as_array().unwrap().len(), 0);
 }

@@ -47,7 +47,10 @@ async fn a_tether_brings_the_turn_and_the_loss() {
     let body = format!(r#"{{"name":"x","claim":"{}"}}"#, claim(2));
     let mut tether = Events::open(&site, "POST", "/v1/tethers", "", &body).await;
     tether.next("hello").await.unwrap();
-    site.line_of("x", 1).await;
+    // At once, and not with the first ping.
+    let began = std::time::Instant::now();
+    assert_eq!(tether.next("place").await.unwrap()["position"], 1);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     site.post("/v1/holds/release", &format!(r#"{{"name":"x","claim":"{}"}}"#, claim(1))).await;
     let granted = tether.next("granted").await.unwrap();
     assert_eq!(

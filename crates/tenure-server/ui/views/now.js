@@ -206,7 +206,7 @@ export class NowView {
                 onclick: () => this.set({ only: filter.only === what ? "" : what }),
               },
               h("b", {}, many.toLocaleString("en")),
-              ` ${TROUBLE[what].label}`,
+              ` ${(many !== 1 && TROUBLE[what].many) || TROUBLE[what].label}`,
             ),
           ),
       ),

@@ -55,7 +55,7 @@ impl Tenure {
     /// | `file:PATH` | a file, for all processes of this machine; see [`File`](crate::engines::file::File) |
     /// | `redis://host:6379` | a Redis or Valkey server; also `rediss://`, `redis+unix://`, `redis-sentinel://h1,h2/service` and `redis-cluster://h1,h2`, see [`RedisConfig`](crate::engines::redis::RedisConfig) |
     /// | `postgres://host/database` | a Postgres database; see [`PostgresConfig`](crate::engines::postgres::PostgresConfig) |
-    /// | `http://host:7117` | the locks of a `tenure serve`; also `https://`; see [`HttpConfig`](crate::engines::http::HttpConfig) |
+    /// | `http://host:7117` | the locks of a `tenure serve`; also `https://`, and `http+unix:/PATH`; see [`HttpConfig`](crate::engines::http::HttpConfig) |
     ///
     /// A query sets defaults for all calls: `memory:?ttl=5s&wait=10s`. It accepts `ttl`, `wait`, `renew`,
     /// `renew_every`, `max_hold`, `hold_for`, `max_waiters`, `on_outage` and `owner`.

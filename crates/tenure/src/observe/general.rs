@@ -43,6 +43,19 @@ pub(crate) fn engine_up(engine: &str, down_for: Duration) {
     });
 }
 
+/// A stream of turns was opened, and nothing came.
+#[cfg(feature = "http")]
+pub(crate) fn silent_stream(engine: &str) {
+    let engine = engine.to_owned();
+    queue::say(move || {
+        let event = "engine.silent_stream";
+        warn!(
+            target: TARGET, event, engine,
+            "no turns are pushed: a proxy before the server seems to buffer its answers, so that those who wait ask once a second"
+        );
+    });
+}
+
 /// A connection broke or could not be made.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) fn connection_lost(engine: &str, error: &Error) {

@@ -49,7 +49,7 @@ pub(super) async fn open(url: &str, reach: bool) -> Result<Opened> {
     if let Some(scheme) = scheme.filter(|scheme| POSTGRES_SCHEMES.contains(scheme)) {
         return open_postgres(url, scheme, reach).await;
     }
-    if let Some(scheme @ ("http" | "https")) = scheme {
+    if let Some(scheme @ ("http" | "https" | "http+unix")) = scheme {
         return open_http(url, scheme, reach).await;
     }
     let reason = match scheme {
@@ -57,7 +57,7 @@ pub(super) async fn open(url: &str, reach: bool) -> Result<Opened> {
         None => "there is no engine for a URL without a scheme".to_owned(),
     };
     let unknown = Error::invalid(reason).next(
-        "known: memory:, file:PATH, redis:// and its variants, postgres://, http://, https://",
+        "known: memory:, file:PATH, redis:// and its variants, postgres://, http://, https://, http+unix:PATH",
     );
     Err(unknown.context("connect", "", ""))
 }
@@ -189,6 +189,7 @@ mod tests {
             ("postgres://127.0.0.1:1/x", "postgres", cfg!(feature = "postgres")),
             ("rediss://127.0.0.1:1", "tls", cfg!(feature = "tls")),
             ("http://127.0.0.1:1", "http", cfg!(feature = "http")),
+            ("http+unix:/nowhere", "http", cfg!(feature = "http")),
         ];
         for (url, feature, is_built_in) in table {
             match open(url, false).await {

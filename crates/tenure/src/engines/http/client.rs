@@ -10,7 +10,7 @@ use hyper::header;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use super::shared::Shared;
@@ -32,7 +32,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) method: Method,
     pub(super) path: &'a str,
     pub(super) body: Bytes,
-    pub(super) is_lifeline: bool,
+    /// Secrets are here or in the body: proxies log paths.
+    pub(super) header: Option<(&'static str, String)>,
 }
 
 impl Client {
@@ -119,6 +120,11 @@ async fn open(shared: &Shared) -> Result<Pin<Box<dyn Io>>> {
     if config.tls {
         return open_tls(shared).await;
     }
+    if let Some(socket) = &config.socket {
+        let stream = UnixStream::connect(socket).await;
+        let stream = stream.map_err(|error| unreachable_server(shared, &error.to_string()))?;
+        return Ok(Box::pin(stream));
+    }
     let stream = TcpStream::connect((config.host.as_str(), config.port)).await;
     let stream = stream.map_err(|error| unreachable_server(shared, &error.to_string()))?;
     let _ = stream.set_nodelay(true);
@@ -151,8 +157,8 @@ fn request(shared: &Shared, outgoing: Outgoing<'_>) -> Result<Request<Full<Bytes
     if let Some(authorization) = &shared.authorization {
         request = request.header(header::AUTHORIZATION, authorization.clone());
     }
-    if outgoing.is_lifeline {
-        request = request.header("tenure-lifeline", "1");
+    if let Some((name, value)) = outgoing.header {
+        request = request.header(name, value);
     }
     let request = request.body(Full::new(outgoing.body));
     request.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))
@@ -171,8 +177,14 @@ fn refused(shared: &Shared, status: StatusCode, body: &[u8]) -> Error {
         detail: String,
     }
     let detail = serde_json::from_slice::<Problem>(body).map(|problem| problem.detail);
+    let is_server = detail.is_ok();
     let reason = match detail {
         Ok(detail) => format!("{} answers {}: {detail}", shared.label, status.as_u16()),
+        Err(_) if status.is_server_error() => format!(
+            "{} answers {}, as a proxy does that does not reach its server",
+            shared.label,
+            status.as_u16()
+        ),
         Err(_) => {
             format!("{} answers {}, and is not a tenure server", shared.label, status.as_u16())
         }
@@ -180,14 +192,10 @@ fn refused(shared: &Shared, status: StatusCode, body: &[u8]) -> Error {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Error::new(ErrorKind::Denied, reason)
             .next("a token with the role engine is needed: see docs/http.md"),
-        StatusCode::SERVICE_UNAVAILABLE => Error::new(ErrorKind::Unavailable, reason),
+        // A proxy's says nothing about what the server did.
+        StatusCode::SERVICE_UNAVAILABLE if is_server => Error::new(ErrorKind::Unavailable, reason),
         StatusCode::TOO_MANY_REQUESTS => Error::new(ErrorKind::Unavailable, reason).not_now(),
-        // A proxy in between says this, too.
-        StatusCode::BAD_GATEWAY
-        | StatusCode::GATEWAY_TIMEOUT
-        | StatusCode::INTERNAL_SERVER_ERROR => {
-            Error::new(ErrorKind::Unavailable, reason).in_doubt()
-        }
+        status if status.is_server_error() => Error::new(ErrorKind::Unavailable, reason).in_doubt(),
         _ => Error::new(ErrorKind::Unsupported, reason),
     }
 }

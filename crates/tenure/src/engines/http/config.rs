@@ -11,6 +11,8 @@ use crate::model::error::{Error, Result};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct HttpConfig {
+    /// The unix socket of a server on this machine, in place of host and port.
+    pub socket: Option<PathBuf>,
     /// The host.
     pub host: String,
     /// The port. Default: 7117.
@@ -36,14 +38,24 @@ impl fmt::Debug for HttpConfig {
 type Fields = Vec<(String, String)>;
 
 impl HttpConfig {
-    /// Reads `http://host:port` or `https://host:port`, with `:TOKEN@` before the host or `token_file=` or `ca=` in the
-    /// query. Returns the fields of the query that are not the engine's. Without a token, `TENURE_TOKEN` is used.
+    /// Reads `http://host:port`, `https://host:port` or `http+unix:/path`, with `:TOKEN@` before the host or `token_file=`
+    /// or `ca=` in the query. Returns the fields of the query that are not the engine's. Without a token, `TENURE_TOKEN` is used.
     ///
     /// # Errors
     /// `Invalid`. Never quotes the URL, which may have a token in it.
     pub fn from_url(url: &str) -> Result<(HttpConfig, Fields)> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
-        let bad = |reason: &str| Error::invalid(reason).next("write http://HOST:PORT");
+        let bad = |reason: &str| {
+            Error::invalid(reason).next("write http://HOST:PORT, or http+unix:/PATH")
+        };
+        let socket = address.strip_prefix("http+unix:").map(|path| {
+            // http+unix:///run/x names the same file as http+unix:/run/x.
+            path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path)
+        });
+        if socket == Some("") {
+            return Err(bad("the URL has no path of a socket"));
+        }
+        let address = if socket.is_some() { "http://localhost" } else { address };
         let (tls, rest) = match (address.strip_prefix("http://"), address.strip_prefix("https://"))
         {
             (Some(rest), _) => (false, rest),
@@ -69,6 +81,7 @@ impl HttpConfig {
             return Err(bad("the URL has no host"));
         }
         let mut config = HttpConfig {
+            socket: socket.map(PathBuf::from),
             host: host.to_owned(),
             port,
             tls,
@@ -86,24 +99,15 @@ impl HttpConfig {
                 (field, value) => fields.push((field.to_owned(), value.to_owned())),
             }
         }
-        config.token = match (said, file) {
-            (Some(token), _) => Some(token),
-            (None, Some(path)) => {
-                let text = fs::read_to_string(&path).map_err(|error| {
-                    Error::invalid(format!("the token_file {path} cannot be read: {error}"))
-                })?;
-                Some(text.trim().to_owned())
-            }
-            (None, None) => std::env::var("TENURE_TOKEN").ok().filter(|token| !token.is_empty()),
-        };
-        if config.token.as_ref().is_some_and(|token| token.bytes().any(|b| !b.is_ascii_graphic())) {
-            return Err(Error::invalid("the token has characters that no token has"));
-        }
+        config.token = token(said, file)?;
         Ok((config, fields))
     }
 
     /// The server, without secrets.
     pub(crate) fn label(&self) -> String {
+        if let Some(socket) = &self.socket {
+            return format!("http+unix:{}", socket.display());
+        }
         let scheme = if self.tls { "https" } else { "http" };
         format!("{scheme}://{}", self.authority())
     }
@@ -115,6 +119,24 @@ impl HttpConfig {
             false => format!("{}:{}", self.host, self.port),
         }
     }
+}
+
+/// The token: the one in the URL, that of this file, or that of the environment.
+fn token(said: Option<String>, file: Option<String>) -> Result<Option<String>> {
+    let token = match (said, file) {
+        (Some(token), _) => Some(token),
+        (None, Some(path)) => {
+            let text = fs::read_to_string(&path).map_err(|error| {
+                Error::invalid(format!("the token_file {path} cannot be read: {error}"))
+            })?;
+            Some(text.trim().to_owned())
+        }
+        (None, None) => std::env::var("TENURE_TOKEN").ok().filter(|token| !token.is_empty()),
+    };
+    if token.as_ref().is_some_and(|token| token.bytes().any(|b| !b.is_ascii_graphic())) {
+        return Err(Error::invalid("the token has characters that no token has"));
+    }
+    Ok(token)
 }
 
 #[cfg(test)]
@@ -131,9 +153,21 @@ mod tests {
         assert_eq!((config.label().as_str(), config.tls), ("https://[::1]:7117", true));
         assert_eq!(config.token.as_deref(), Some("s3cret"));
         assert!(!format!("{config:?}").contains("s3cret"));
-        for bad in
-            ["http://", "http://x:y", "http://x/path", "ftp://x", "http://a b@", "http://:a b@x"]
-        {
+        for url in ["http+unix:/run/tenure.sock?ttl=5s", "http+unix:///run/tenure.sock?ttl=5s"] {
+            let (config, fields) = read(url);
+            assert_eq!(config.socket.as_deref(), Some("/run/tenure.sock".as_ref()));
+            assert_eq!(config.label(), "http+unix:/run/tenure.sock");
+            assert_eq!((config.authority().as_str(), fields.len()), ("localhost:7117", 1));
+        }
+        for bad in [
+            "http://",
+            "http+unix:",
+            "http://x:y",
+            "http://x/path",
+            "ftp://x",
+            "http://a b@",
+            "http://:a b@x",
+        ] {
             let error = HttpConfig::from_url(bad).unwrap_err().to_string();
             assert!(!error.contains("a b"), "{error}");
         }

@@ -1,5 +1,6 @@
 //! The thread that talks to the server: two queues of steps, and the stream that brings turns.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use super::protocol::{
 use super::shared::Shared;
 use crate::engine::Ack;
 use crate::model::error::{Error, ErrorKind, Result};
+use crate::observe;
 use crate::system;
 use crate::world::{SystemWorld, World};
 
@@ -26,6 +28,8 @@ use crate::world::{SystemWorld, World};
 const MOST_STEPS: usize = 256;
 /// A stream says something at least every 5 s; after this long without a word it is dead.
 const SILENCE: Duration = Duration::from_secs(12);
+/// How often those who wait look for their turn while no stream brings any: within the first life of a turn.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait before a stream is opened again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
@@ -154,12 +158,8 @@ async fn serve(shared: &Arc<Shared>, mut jobs: UnboundedReceiver<Job>, is_lifeli
 }
 
 async fn learn(shared: &Shared, client: &mut Client) -> Result<()> {
-    let outgoing = Outgoing {
-        method: Method::GET,
-        path: "/v1/profile",
-        body: Bytes::new(),
-        is_lifeline: false,
-    };
+    let outgoing =
+        Outgoing { method: Method::GET, path: "/v1/profile", body: Bytes::new(), header: None };
     let answer = client.ask(shared, outgoing).await?;
     let (profile, engine) = decode_profile(&answer)?;
     shared.learn(profile);
@@ -178,8 +178,8 @@ async fn exchange(
     }
     let (number, sent) = shared.next_batch();
     let body = encode_batch(&Batch { session: shared.session, number, steps });
-    let outgoing =
-        Outgoing { method: Method::POST, path: "/v1/steps", body: body.into(), is_lifeline };
+    let header = is_lifeline.then(|| ("tenure-lifeline", "1".to_owned()));
+    let outgoing = Outgoing { method: Method::POST, path: "/v1/steps", body: body.into(), header };
     let answer = client.ask(shared, outgoing).await?;
     decode_answers(sent, &answer).map_err(Error::in_doubt)
 }
@@ -187,12 +187,21 @@ async fn exchange(
 /// Keeps a stream open, and delivers what it brings.
 async fn follow(shared: &Arc<Shared>, queue: &tokio::sync::mpsc::WeakUnboundedSender<Job>) {
     let mut closing = shared.closing();
+    // The server has accepted a stream and said nothing: most likely a proxy holds back what it says.
+    let mut is_silent = false;
     loop {
+        let (began, greeted) = (SystemWorld.now(), Cell::new(false));
         let ended = tokio::select! {
-            ended = stream(shared, queue) => ended,
+            ended = stream(shared, queue, &greeted) => ended,
+            () = look_until_greeted(shared, &greeted), if is_silent => continue,
             _ = closing.wait_for(|closed| *closed) => return,
         };
         shared.has_tried_to_stream();
+        let was_silent = is_silent;
+        is_silent = !greeted.get() && began.until(SystemWorld.now()) >= shared.config.answer_within;
+        if is_silent && !was_silent {
+            observe::silent_stream(&shared.label);
+        }
         if shared.is_closed() {
             return;
         }
@@ -204,13 +213,28 @@ async fn follow(shared: &Arc<Shared>, queue: &tokio::sync::mpsc::WeakUnboundedSe
     }
 }
 
+/// Turns that a stream does not bring are found by looking. Never ends.
+async fn look_until_greeted(shared: &Shared, greeted: &Cell<bool>) {
+    loop {
+        if !greeted.get() {
+            shared.look_for_turns();
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// `greeted`: whether the stream has brought anything.
 async fn stream(
     shared: &Arc<Shared>,
     queue: &tokio::sync::mpsc::WeakUnboundedSender<Job>,
+    greeted: &Cell<bool>,
 ) -> Result<()> {
-    let path = format!("/v1/turns?session={:032x}", shared.session);
-    let outgoing =
-        Outgoing { method: Method::GET, path: &path, body: Bytes::new(), is_lifeline: false };
+    let outgoing = Outgoing {
+        method: Method::GET,
+        path: "/v1/turns",
+        body: Bytes::new(),
+        header: Some(("tenure-session", format!("{:032x}", shared.session))),
+    };
     let mut client = Client::default();
     let response = client.send(shared, outgoing).await?;
     if response.status() != StatusCode::OK {
@@ -220,12 +244,14 @@ async fn stream(
     }
     let (mut body, mut parser) = (response.into_body(), Parser::default());
     let gone = || unreachable_server(shared, "the stream has ended");
-    while let Ok(Some(Ok(frame))) = timeout(SILENCE, body.frame()).await {
+    let within = || if greeted.get() { SILENCE } else { shared.config.answer_within };
+    while let Ok(Some(Ok(frame))) = timeout(within(), body.frame()).await {
         let Ok(data) = frame.into_data() else { continue };
         for message in parser.read(&data).ok_or_else(gone)? {
             match message.kind.as_str() {
                 // Whatever was pushed before is lost.
                 "hello" => {
+                    greeted.set(true);
                     shared.has_tried_to_stream();
                     shared.look_again();
                 }

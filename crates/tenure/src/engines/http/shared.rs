@@ -140,6 +140,11 @@ impl Shared {
         }
     }
 
+    /// Everyone who waits asks again.
+    pub(super) fn look_for_turns(&self) {
+        self.clients().iter().for_each(|client| client.look_again(0));
+    }
+
     /// Everyone who waits asks again, and every hold is renewed: turns and losses may have been missed.
     pub(super) fn look_again(&self) {
         for client in self.clients() {
