@@ -8,7 +8,7 @@ use crate::sandbox::Sandbox;
 fn setup_makes_what_postgres_needs_and_can_be_run_again() {
     let (sandbox, server) = (Sandbox::new("setup"), Postgres::start().unwrap());
     let url = server.url("postgres");
-    let without = sandbox.run(&["run", "-n", "x", "-u", &url, "--", "true"]);
+    let without = sandbox.run(&["run", "-w", "20s", "x", "-u", &url, "--", "true"]);
     assert_eq!(without.exit, Some(64), "{without:?}");
     assert!(without.stderr.contains("tenure setup"), "{without:?}");
     for _ in 0..2 {
@@ -16,7 +16,7 @@ fn setup_makes_what_postgres_needs_and_can_be_run_again() {
         let says = format!("postgres://127.0.0.1:{}/postgres is ready.\n", server.port());
         assert_eq!((made.exit, made.stdout), (Some(0), says));
     }
-    let done = sandbox.run(&["run", "-n", "x", "-u", &url, "--", "true"]);
+    let done = sandbox.run(&["run", "-w", "20s", "x", "-u", &url, "--", "true"]);
     // No note about a password: there is none in the URL.
     assert_eq!((done.exit, &*done.stderr), (Some(0), ""));
     let measured = sandbox.run(&["bench", "--part", "contended", "--seconds", "1", "-u", &url]);

@@ -85,8 +85,17 @@ pub(super) async fn s22_no_task_holds_twice_and_several_names_never_lock_up(site
     for names in [["a", "b"], ["b", "a"]] {
         let client = site.connect().await;
         tasks.push(tokio::spawn(async move {
-            for _ in 0..50 {
-                client.all(names).acquire().await.unwrap().release().await.unwrap();
+            let (mut served, mut lost) = (0, 0);
+            while served < 50 {
+                match client.all(names).acquire().await {
+                    Ok(hold) => {
+                        hold.release().await.unwrap();
+                        served += 1;
+                    }
+                    // A disk that stalls for two seconds costs the first name while the second is asked for.
+                    Err(error) if error.kind() == ErrorKind::Lost && lost < 5 => lost += 1,
+                    Err(error) => panic!("{error}"),
+                }
             }
         }));
     }
