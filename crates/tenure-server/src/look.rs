@@ -12,7 +12,7 @@ use tenure::engine::{Name, Scope, Space, SystemWorld, View, World};
 use crate::access::Role;
 use crate::app::{App, Asked, json};
 use crate::problem::Problem;
-use crate::sse::{self, PING_EVERY};
+use crate::sse::{self, MOST_UNREAD_CHUNKS, PING_EVERY};
 use crate::wire::{self, Kind, Span};
 
 /// How many names one request looks at, at most, if it does not want them by name.
@@ -21,6 +21,10 @@ const MOST_LOOKED_AT: usize = 100_000;
 const PAGE: usize = 1000;
 /// How many events of a name are shown.
 const HISTORY: usize = 50;
+/// How long a stream of events waits for more of them.
+const GATHER: Duration = Duration::from_millis(50);
+/// How many events are sent with one write.
+const TOGETHER: usize = 64;
 
 /// Which names are wanted.
 struct Filter<'a> {
@@ -232,7 +236,7 @@ pub(crate) async fn events(State(app): State<Arc<App>>, asked: Asked) -> Result<
         None => None,
     };
     let in_use = app.clients.enter(&asked.caller.name, app.config.max_waiting)?;
-    let (sender, response) = sse::stream();
+    let (sender, response) = sse::stream(MOST_UNREAD_CHUNKS);
     let (mut news, last) = (app.events.watch(), app.events.last());
     sender.send("hello", None, &json!({ "engine": app.engine_id, "last": last }).to_string());
     tokio::spawn(async move {
@@ -242,17 +246,19 @@ pub(crate) async fn events(State(app): State<Arc<App>>, asked: Asked) -> Result<
         loop {
             news.mark_unchanged();
             let (events, is_gap, last) =
-                app.events.after(seen, |event| event.is_in(space, &prefix), 128);
+                app.events.after(seen, |event| event.is_in(space, &prefix), TOGETHER);
             if is_gap && !sender.send("gap", None, "{}") {
                 return;
             }
             let now = SystemWorld.now();
+            let mut text = String::new();
             for event in &events {
-                if !sender.send(event.what(), Some(event.id), &event.to_json(now).to_string()) {
-                    return;
-                }
+                sse::write(&mut text, event.what(), Some(event.id), &event.to_text(now));
             }
-            let caught_up = last == seen || events.len() < 128;
+            if !text.is_empty() && !sender.send_written(text) {
+                return;
+            }
+            let caught_up = last == seen || events.len() < TOGETHER;
             seen = last;
             if !caught_up {
                 tokio::task::yield_now().await;
@@ -267,6 +273,8 @@ pub(crate) async fn events(State(app): State<Arc<App>>, asked: Asked) -> Result<
                     return;
                 }
             }
+            // Events that follow each other closely travel together.
+            tokio::time::sleep(GATHER).await;
         }
     });
     Ok(response)

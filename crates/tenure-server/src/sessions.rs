@@ -217,7 +217,7 @@ mod tests {
         let id = ClaimId::from_bytes([1; 16]);
         let never = sessions.get(1, now);
         let had = sessions.get(2, now);
-        let (sender, _response) = crate::sse::stream();
+        let (sender, _response) = crate::sse::stream(1);
         let stream = had.connect(sender);
         for session in [&never, &had] {
             assert!(session.expects(&name("x"), id, Moment::FAR, "me"));

@@ -11,8 +11,9 @@ use futures_core::Stream;
 use hyper::header::{self, HeaderName, HeaderValue};
 use tokio::sync::mpsc;
 
-/// How many events wait for a reader before its stream ends.
-const MOST_UNREAD: usize = 256;
+/// How many events wait for a reader before its stream ends; and how many writes of several events.
+pub(crate) const MOST_UNREAD: usize = 256;
+pub(crate) const MOST_UNREAD_CHUNKS: usize = 8;
 /// How often a stream says that it is alive.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(5);
 
@@ -23,9 +24,14 @@ pub(crate) struct Sender(mpsc::Sender<Bytes>);
 impl Sender {
     /// Sends an event; `false` if nobody reads any more, or not fast enough.
     pub(crate) fn send(&self, event: &str, id: Option<u64>, data: &str) -> bool {
-        let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
-        // The data is JSON, which has no line break of its own.
-        self.0.try_send(Bytes::from(format!("event: {event}\n{id}data: {data}\n\n"))).is_ok()
+        let mut text = String::new();
+        write(&mut text, event, id, data);
+        self.send_written(text)
+    }
+
+    /// Sends events that were written before; `false` as above.
+    pub(crate) fn send_written(&self, text: String) -> bool {
+        self.0.try_send(Bytes::from(text)).is_ok()
     }
 
     pub(crate) fn ping(&self) -> bool {
@@ -36,6 +42,12 @@ impl Sender {
     pub(crate) async fn closed(&self) {
         self.0.closed().await;
     }
+}
+
+/// Writes an event. The data is JSON, which has no line break of its own.
+pub(crate) fn write(text: &mut String, event: &str, id: Option<u64>, data: &str) {
+    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    text.extend(["event: ", event, "\n", &id, "data: ", data, "\n\n"]);
 }
 
 struct Events(mpsc::Receiver<Bytes>);
@@ -49,8 +61,8 @@ impl Stream for Events {
 }
 
 /// A stream, and what it is answered with.
-pub(crate) fn stream() -> (Sender, Response) {
-    let (sender, receiver) = mpsc::channel(MOST_UNREAD);
+pub(crate) fn stream(most_unread: usize) -> (Sender, Response) {
+    let (sender, receiver) = mpsc::channel(most_unread);
     let mut response = Response::new(Body::from_stream(Events(receiver)));
     let headers = response.headers_mut();
     for (name, value) in [

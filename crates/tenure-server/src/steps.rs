@@ -318,7 +318,7 @@ pub(crate) async fn turns(State(app): State<Arc<App>>, asked: Asked) -> Result<R
         number.ok_or_else(|| Problem::invalid("the header Tenure-Session has 32 hex digits"))?;
     let in_use = app.clients.enter(&asked.caller.name, app.config.max_waiting)?;
     let session = app.sessions.get(number, asked.arrival);
-    let (sender, response) = sse::stream();
+    let (sender, response) = sse::stream(sse::MOST_UNREAD);
     sender.send("hello", None, "{}");
     let stream = session.connect(sender.clone());
     tokio::spawn(async move {

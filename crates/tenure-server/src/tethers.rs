@@ -38,7 +38,7 @@ pub(crate) async fn tether(
     }
     let asking = Asking::new(&app, &asked, body, DEFAULT_TTL, None, &bytes)?;
     let place = app.clients.enter(&asked.caller.name, app.config.max_waiting)?;
-    let (sender, response) = sse::stream();
+    let (sender, response) = sse::stream(sse::MOST_UNREAD);
     sender.send("hello", None, &json!({ "engine": app.engine_id }).to_string());
     tokio::spawn(run(app, asking, sender, place));
     Ok(response)
