@@ -22,7 +22,7 @@ pub(super) struct Rights<'a> {
     pub(super) waits_for_replicas: bool,
 }
 
-/// The results of the tries.
+/// What the tries have shown.
 #[derive(Default)]
 struct Tried {
     denied: Vec<&'static str>,
