@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 /// How many events wait for a reader before its stream ends.
 const MOST_UNREAD: usize = 256;
-/// How often a stream says that it is alive.
+/// How often a stream shows that it is alive.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// The writing end of a stream.
@@ -21,10 +21,10 @@ pub(crate) const PING_EVERY: Duration = Duration::from_secs(5);
 pub(crate) struct Sender(mpsc::Sender<Bytes>);
 
 impl Sender {
-    /// Sends an event; `false` if nobody reads any more, or not fast enough.
+    /// Sends an event. Returns `false` if the reader is gone or too slow.
     pub(crate) fn send(&self, event: &str, id: Option<u64>, data: &str) -> bool {
         let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
-        // The data is JSON, which has no line break of its own.
+        // The data is JSON, which contains no line breaks of its own.
         self.0.try_send(Bytes::from(format!("event: {event}\n{id}data: {data}\n\n"))).is_ok()
     }
 
@@ -32,7 +32,7 @@ impl Sender {
         self.send("ping", None, "{}")
     }
 
-    /// Resolves when nobody reads any more.
+    /// Resolves when the reader is gone.
     pub(crate) async fn closed(&self) {
         self.0.closed().await;
     }
@@ -48,7 +48,7 @@ impl Stream for Events {
     }
 }
 
-/// A stream, and what it is answered with.
+/// A stream: the sender, and the response that carries it.
 pub(crate) fn stream() -> (Sender, Response) {
     let (sender, receiver) = mpsc::channel(MOST_UNREAD);
     let mut response = Response::new(Body::from_stream(Events(receiver)));
