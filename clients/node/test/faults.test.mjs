@@ -39,7 +39,7 @@ test("without a server, the hold is lost before anyone else can have it", async 
     assert(lostAt < heldAt, `lost ${heldAt - lostAt} ns after the next one had it`);
     assert.equal(hold.signal.reason.ended, "expired");
     assert(after.fence > hold.fence);
-    // What it says later brings nothing back.
+    // Its late answers bring nothing back.
     proxy.silent = false;
     await sleep(500);
     assert.throws(() => hold.check(), { code: "lost" });
