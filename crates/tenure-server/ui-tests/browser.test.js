@@ -431,7 +431,7 @@ test("a break of many breaks exactly what was shown", async (t) => {
     await dialog.locator("#many-count").fill(wrong);
     assert.equal(await button.isDisabled(), true, wrong);
   }
-  // Meanwhile one changes hands, and another comes: neither was shown.
+  // Meanwhile one changes hands, and another is added: neither was shown.
   await server.release(holds[1]);
   const next = await server.hold("cron:b", { owner: "next:1" });
   const late = await server.hold("cron:late");
@@ -448,7 +448,7 @@ test("a break of many breaks exactly what was shown", async (t) => {
   assert.equal((await fences("cro")).length, 1);
   const read = await server.post("/v1/holds/read", { ...holds[0] });
   assert.deepEqual([read.body.ended, read.body.reason], ["broken", "a bad deploy"]);
-  // Another beginning is another preview.
+  // Another prefix is another preview.
   await dialog.locator("#many-prefix").fill("cron:l");
   assert.equal(await dialog.locator(".holds").count(), 0);
   await dialog.locator("#many-kind").selectOption("election");
