@@ -44,7 +44,7 @@ export class NameView {
     this.isRead = true;
   }
 
-  /** The history of another server has other numbers: those of this one are told apart by them. */
+  /** Adds a server's history. Each server numbers its events differently, so the number identifies an event. */
   keep(history, at) {
     const known = new Map(this.history.map((event) => [String(event.id), event]));
     for (const event of history) {
