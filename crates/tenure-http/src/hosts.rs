@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_only_names_of_this_machine_are_taken() {
+    fn on_loopback_only_names_of_this_machine_are_accepted() {
         let hosts = Hosts::new(vec!["relay.internal".into()], "127.0.0.1:1".parse().unwrap());
         for good in ["localhost", "LOCALHOST:8545", "127.0.0.1:1", "127.1.2.3", "[::1]:80"] {
             assert!(hosts.accept(&with(good)), "{good}");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_addresses_and_the_names_that_were_given_are_taken() {
+    fn elsewhere_addresses_and_the_given_names_are_accepted() {
         let hosts = Hosts::new(vec!["relay.internal".into()], "0.0.0.0:1".parse().unwrap());
         for good in ["10.0.0.1:9545", "[fd00::1]:1", "localhost", "Relay.Internal:9545"] {
             assert!(hosts.accept(&with(good)), "{good}");

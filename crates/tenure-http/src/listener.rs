@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_system_asks_whether_a_silent_client_is_there() {
+    async fn the_system_probes_silent_clients() {
         let bound = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = bound.local_addr().unwrap();
         let listener = Listener::new(bound, 1, || None);

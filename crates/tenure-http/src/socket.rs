@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_unix_socket_has_the_permissions_that_were_asked_for_and_goes_with_its_server() {
+    async fn a_unix_socket_has_the_requested_permissions_and_is_removed_with_its_server() {
         let listen = at("mode");
         let bound = Bound::new(&listen).await.unwrap();
         assert_eq!(fs::metadata(path(&listen)).unwrap().mode() & 0o777, 0o640);

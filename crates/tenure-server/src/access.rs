@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sharp_within_a_prefix_does_not_cut_it_off() {
+    fn a_hash_sign_within_a_prefix_does_not_cut_it_off() {
         let line = format!("# clients\nshop {TOKEN} role=lock prefix=#x # all of them\n");
         let access = Access::from_lines(&line).unwrap();
         let headers =

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_fails_too_often_waits_and_others_do_not() {
+    fn a_network_that_fails_too_often_waits_and_others_do_not() {
         let (failures, now) = (Failures::default(), SystemWorld.now());
         let [one, two]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
         let status = |network, at| failures.refuse(network, at).status.as_u16();

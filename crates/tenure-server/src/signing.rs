@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idempotency_key_means_something_else_to_another_client_or_name() {
+    fn an_idempotency_key_is_separate_for_each_client_and_name() {
         let key = Key::random().unwrap();
         let name = |text| Name::new(Space::Lock, text).unwrap();
         let id = key.claim("shop", &name("x"), "k");

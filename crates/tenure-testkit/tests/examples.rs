@@ -128,7 +128,7 @@ fn count(lines: &[String], words: &str) -> usize {
 }
 
 #[test]
-fn bookings_one_after_the_other_both_succeed() {
+fn two_bookings_one_after_the_other_both_succeed() {
     everywhere(|place| {
         let said = Example::start(&place.url, "booking", &["sequential"]).ends();
         for guest in ["ann", "bob"] {
@@ -142,7 +142,7 @@ fn bookings_one_after_the_other_both_succeed() {
 }
 
 #[test]
-fn of_bookings_at_the_same_moment_one_wins_and_the_other_never_sees_the_database() {
+fn of_two_simultaneous_bookings_one_wins_and_the_other_never_sees_the_database() {
     everywhere(|place| {
         let said = Example::start(&place.url, "booking", &["race"]).ends();
         // Either of the two answers may come first.
@@ -315,7 +315,7 @@ fn a_booking_service_that_was_not_told_its_engine_warns() {
 }
 
 #[test]
-fn without_a_server_and_without_a_word_they_run_too() {
+fn without_a_server_and_without_settings_they_run_too() {
     let temporary = Folder::new("examples").unwrap();
     // As the one of the system is, and a file of locks must not be.
     std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(0o1777)).unwrap();
@@ -437,7 +437,7 @@ fn a_task_that_outlives_its_ttl_keeps_its_lock_if_it_is_renewed() {
 }
 
 #[test]
-fn what_runs_inside_a_lock_loses_no_number() {
+fn counting_under_a_lock_loses_no_number() {
     everywhere(|place| {
         let file = place.path().join("counter.txt");
         let start = || Example::start(&place.url, "mutex_run", &[file.to_str().unwrap()]);

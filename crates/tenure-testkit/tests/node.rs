@@ -83,7 +83,7 @@ fn transactions_are_taken_in_order_kept_when_early_and_refused_when_late() {
 }
 
 #[test]
-fn what_hangs_has_been_done_or_not_as_told_and_can_be_let_go() {
+fn requests_that_hang_are_done_or_not_as_told_and_can_be_released() {
     let node = node();
     node.next(SEND, Conduct::DoThenHang);
     node.next(SEND, Conduct::Hang);

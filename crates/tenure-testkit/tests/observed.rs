@@ -157,7 +157,7 @@ async fn everything(tenure: &Tenure, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_said_no_secret_is_in_it() {
+async fn nothing_that_is_reported_contains_a_secret() {
     log_recorder::keep();
     meters::keep();
     for FileSite { name, engine, _folder, _server, _database } in sites().await {
@@ -205,7 +205,7 @@ async fn a_password_that_is_refused_is_not_repeated() {
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_is_led_to_the_holders_trace_on_every_engine() {
+async fn a_waiter_is_led_to_the_holders_trace_on_every_engine() {
     log_recorder::keep();
     for FileSite { name, engine, _folder, _server, _database } in sites().await {
         let holder = Tenure::with_engine(engine.clone()).with_trace_source(|| Some(TRACE.into()));

@@ -45,7 +45,7 @@ async fn until_said(url: &str, check: &str, mark: Mark, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_fit_is_good_in_all() {
+async fn a_fit_server_passes_every_check() {
     let site = PostgresSite::alone(fit());
     let found = examined(&site.url()).await;
     let bad: Vec<_> = found.iter().filter(|finding| finding.mark != Mark::Good).collect();

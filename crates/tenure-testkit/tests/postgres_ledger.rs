@@ -28,7 +28,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_script_goes_as_the_ledger_says() {
+async fn every_script_behaves_like_the_ledger() {
     let slow = std::env::var_os("TENURE_SLOW").is_some();
     let first = number("TENURE_FIRST_SEED", 0);
     let count = number("TENURE_SCRIPTS", if slow { 10_000 } else { 1_000 });

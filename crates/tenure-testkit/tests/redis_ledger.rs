@@ -38,17 +38,17 @@ async fn play(flavour: Flavour, part: u64) {
 }
 
 #[tokio::test]
-async fn every_script_goes_as_the_ledger_says() {
+async fn every_script_behaves_like_the_ledger() {
     play(Flavour::Debian, 1).await;
 }
 
 #[tokio::test]
-async fn every_script_goes_as_the_ledger_says_on_the_oldest_redis() {
+async fn every_script_behaves_like_the_ledger_on_the_oldest_redis() {
     play(Flavour::Redis62, 20).await;
 }
 
 #[tokio::test]
-async fn every_script_goes_as_the_ledger_says_on_valkey() {
+async fn every_script_behaves_like_the_ledger_on_valkey() {
     play(Flavour::Valkey, 20).await;
 }
 

@@ -61,7 +61,7 @@ fn a_dropped_server_leaves_neither_process_nor_folder() {
 }
 
 #[test]
-fn a_killed_test_process_takes_its_servers_along() {
+fn a_killed_test_process_takes_its_servers_with_it() {
     if let Ok(file) = std::env::var("TENURE_TEST_PID_FILE") {
         // Started on a thread that ends: only the end of the process may kill it.
         let redis = std::thread::spawn(|| Redis::build().start().unwrap()).join().unwrap();
@@ -73,7 +73,7 @@ fn a_killed_test_process_takes_its_servers_along() {
     }
     let file = std::env::temp_dir().join(format!("tenure-pid-{}", std::process::id()));
     let mut test = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "servers::a_killed_test_process_takes_its_servers_along"])
+        .args(["--exact", "servers::a_killed_test_process_takes_its_servers_with_it"])
         .env("TENURE_TEST_PID_FILE", &file)
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -136,7 +136,7 @@ fn a_paused_server_keeps_connections_and_answers_later() {
 }
 
 #[test]
-fn passwords_and_users_are_asked_for_and_the_test_kit_has_its_way() {
+fn passwords_and_users_are_required_and_the_test_kit_still_gets_in() {
     let redis = Redis::build().password("open sesame").start().unwrap();
     let mut stream = dial(redis.port()).unwrap();
     assert!(ask(&mut stream, "PING").unwrap().starts_with("-NOAUTH"));
@@ -247,7 +247,7 @@ fn a_proxy_passes_holds_and_delays() {
 }
 
 #[test]
-fn a_proxy_brings_bytes_in_pieces() {
+fn a_proxy_delivers_bytes_in_pieces() {
     let redis = Redis::build().start().unwrap();
     let proxy = Proxy::start(redis.port()).unwrap();
     let mut stream = dial(proxy.port()).unwrap();
@@ -290,7 +290,7 @@ fn a_proxy_swallows_cuts_and_drops_replies() {
 
 /// Bytes that are missing in the middle of a stream would be another reply than the server gave.
 #[test]
-fn a_proxy_brings_nothing_after_a_gap() {
+fn a_proxy_delivers_nothing_after_a_gap() {
     let redis = Redis::build().start().unwrap();
     let proxy = Proxy::start(redis.port()).unwrap();
     let mut stream = dial(proxy.port()).unwrap();
@@ -455,7 +455,7 @@ fn a_slot_moves_and_a_replica_takes_over_in_a_cluster_of_valkey() {
 }
 
 #[test]
-fn a_node_of_ethereum_starts_mines_as_told_and_is_gone_when_dropped() {
+fn an_ethereum_node_starts_mines_as_told_and_is_gone_when_dropped() {
     let never = Anvil::build().mining(Mining::Never).chain(7).accounts(2).start().unwrap();
     let auto = Anvil::build().start().unwrap();
     assert_eq!(never.rpc("eth_chainId", json!([])).unwrap(), json!("0x7"));

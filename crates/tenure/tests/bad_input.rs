@@ -237,7 +237,7 @@ fn a_url_without_a_scheme_is_refused_without_its_password() {
 }
 
 #[test]
-fn several_names_that_are_none_are_refused() {
+fn an_empty_list_of_names_is_refused() {
     let tenure = memory();
     let error = now(tenure.all::<&str>([]).acquire()).unwrap_err();
     expect("no names", &error, &["no names were given", "give at least one"]);

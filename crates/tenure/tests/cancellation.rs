@@ -135,7 +135,7 @@ impl Scene {
 }
 
 #[test]
-fn an_ask_dropped_at_any_await_point_leaves_the_line() {
+fn an_acquire_dropped_at_any_await_point_leaves_the_line() {
     let scene = Scene::new();
     for late in 0..3 {
         scene.engine.answer_late(late);
@@ -179,7 +179,7 @@ impl Random {
 }
 
 #[test]
-fn an_ask_dropped_at_the_instant_of_its_turn_passes_it_on() {
+fn an_acquire_dropped_at_the_instant_of_its_turn_passes_it_on() {
     let tenure = memory();
     let barrier = Arc::new(Barrier::new(2));
     let (send, victims) = mpsc::channel::<Asking>();
@@ -223,7 +223,7 @@ fn an_ask_dropped_at_the_instant_of_its_turn_passes_it_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_asks_dropped_at_random_leave_an_empty_line() {
+async fn a_thousand_acquires_dropped_at_random_leave_an_empty_line() {
     let tenure = memory();
     let mut random = Random(3);
     let mut tasks = Vec::new();
@@ -308,7 +308,7 @@ fn a_run_that_is_dropped_drops_the_work_and_releases() {
 
 /// `hold_for` is a promise about holds; nobody ever had this one.
 #[test]
-fn a_joined_ask_that_is_dropped_unpolled_is_not_kept_for_hold_for() {
+fn a_joined_claim_that_is_dropped_unpolled_is_not_kept_for_hold_for() {
     let tenure = memory();
     let unpolled: Box<dyn Future<Output = _>> =
         Box::new(tenure.mutex("a").hold_for(ms(60_000)).join());

@@ -18,7 +18,7 @@ fn rows(page: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_table_of_metrics_is_that_of_the_code() {
+fn the_table_of_metrics_matches_the_code() {
     let page = read("../../docs/observability.md");
     let mut written = BTreeMap::new();
     for row in rows(&page).iter().filter(|row| row[0].starts_with("`tenure_")) {
@@ -40,7 +40,7 @@ fn the_table_of_metrics_is_that_of_the_code() {
 
 /// The names that the sources say are exactly those of the page.
 #[test]
-fn the_table_of_events_is_that_of_the_code() {
+fn the_table_of_events_matches_the_code() {
     let page = read("../../docs/observability.md");
     let events = |cell: &str| {
         let names = cell.split('`').skip(1).step_by(2);
@@ -137,7 +137,7 @@ fn the_board_shows_what_is_reported() {
 }
 
 #[test]
-fn each_alert_is_over_what_is_reported_and_has_a_section() {
+fn each_alert_uses_what_is_reported_and_has_a_section() {
     let rules = read("../../contrib/prometheus/tenure.rules.yml");
     let page = read("../../docs/alerts.md");
     let sections: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();

@@ -119,7 +119,7 @@ fn a_hold_is_not_live_in_the_child() {
 
 /// Nobody will ever wake it there.
 #[test]
-fn an_ask_that_waits_is_closed_in_the_child() {
+fn a_waiting_claim_is_closed_in_the_child() {
     let _alone = alone();
     let tenure = memory();
     let _hold = now(tenure.mutex("a").acquire()).unwrap();
@@ -133,7 +133,7 @@ fn an_ask_that_waits_is_closed_in_the_child() {
 }
 
 #[test]
-fn a_child_that_lets_go_of_everything_does_not_disturb_the_watchdog() {
+fn a_child_that_drops_everything_does_not_disturb_the_watchdog() {
     let _alone = alone();
     let tenure = memory();
     let hold = now(tenure.mutex("a").ttl(ms(1_000)).acquire()).unwrap();

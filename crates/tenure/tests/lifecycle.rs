@@ -209,7 +209,7 @@ fn blocked_user_code_does_not_starve_renewal() {
 }
 
 #[tokio::test]
-async fn renewal_goes_on_while_other_holds_of_the_process_come_and_go() {
+async fn renewal_continues_while_other_holds_of_the_process_come_and_go() {
     let tenure = memory();
     // Long enough that a busy machine runs the watchdog in time.
     let kept = tenure.mutex("kept").ttl(ms(600)).acquire().await.unwrap();
@@ -308,7 +308,7 @@ async fn a_release_that_nobody_answers_is_late_or_unknown_and_does_not_last_a_tt
 }
 
 #[tokio::test]
-async fn everyone_who_watches_a_hold_hears_that_it_is_lost() {
+async fn every_observer_of_a_hold_hears_that_it_is_lost() {
     let tenure = memory();
     let hold = tenure.mutex("a").ttl(ms(100)).renew(false).acquire().await.unwrap();
     let lost = hold.lost();

@@ -140,7 +140,7 @@ async fn lives_on(mood: Mood) {
 }
 
 #[tokio::test]
-async fn a_listener_that_blocks_stops_no_renewal_and_no_word_of_a_loss() {
+async fn a_listener_that_blocks_stops_neither_renewals_nor_news_of_a_loss() {
     let _alone = alone().await;
     let before = told("lock.lost");
     lives_on(Mood::Blocks).await;
@@ -148,7 +148,7 @@ async fn a_listener_that_blocks_stops_no_renewal_and_no_word_of_a_loss() {
 }
 
 #[tokio::test]
-async fn a_listener_that_panics_stops_no_renewal_and_no_word_of_a_loss() {
+async fn a_listener_that_panics_stops_neither_renewals_nor_news_of_a_loss() {
     let _alone = alone().await;
     lives_on(Mood::Panics).await;
 }
@@ -197,7 +197,7 @@ impl Wake for Bomb {
 }
 
 #[tokio::test]
-async fn a_waker_that_panics_costs_nobody_else() {
+async fn a_waker_that_panics_harms_nobody_else() {
     let _alone = alone().await;
     let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());

@@ -45,7 +45,7 @@ fn holds_and_waiters(group: &str, held: f64, waiters: f64) {
 }
 
 #[tokio::test]
-async fn every_ask_is_counted_by_its_outcome() {
+async fn every_acquire_is_counted_by_its_outcome() {
     let tenure = counted();
     let hold = tenure.mutex("asks:1").acquire().await.unwrap();
     assert!(tenure.mutex("asks:1").try_acquire().await.unwrap().is_none());
@@ -167,7 +167,7 @@ async fn gauges_come_back_to_zero_whatever_happens() {
 
 /// In its own line a process counts each waiter once, before it asks the engine and after.
 #[test]
-fn waiters_in_the_own_line_of_the_process_are_counted() {
+fn waiters_in_the_local_line_are_counted() {
     meters::keep();
     let tenure = now(Tenure::connect("memory:?on_outage=local")).unwrap();
     let hold = now(tenure.mutex("own:1").acquire()).unwrap();
@@ -237,7 +237,7 @@ async fn a_first_life_has_no_margin() {
 }
 
 #[tokio::test]
-async fn the_oldest_hold_and_the_oldest_wait_are_told_when_asked_for() {
+async fn the_oldest_hold_and_the_oldest_wait_are_reported_on_request() {
     let tenure = counted();
     let ages = || {
         tenure.measure_ages();
@@ -285,7 +285,7 @@ async fn leaders_and_onces_are_counted() {
 
 /// Whatever is told is in the table, with exactly the labels that the table says, and described.
 #[tokio::test]
-async fn what_is_told_is_what_the_table_says() {
+async fn what_is_reported_matches_the_table() {
     let tenure = counted();
     let hold = tenure.mutex("table:1").acquire().await.unwrap();
     drop(waiting(tenure.mutex("table:1").join()));

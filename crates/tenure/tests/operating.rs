@@ -8,7 +8,7 @@ use tenure::engine::Ended;
 use tenure::{Begun, Broken, ErrorKind, Fence, Note, Released, Tenure};
 
 #[test]
-fn inspect_shows_what_holders_and_waiters_say_of_themselves() {
+fn inspect_shows_what_holders_and_waiters_say_about_themselves() {
     let tenure = memory();
     assert_eq!(now(tenure.inspect("a")).unwrap(), None);
     let asked = tenure.semaphore("a", 5).owner("web-1").reason("nightly export");
@@ -39,7 +39,7 @@ fn inspect_shows_what_holders_and_waiters_say_of_themselves() {
 }
 
 #[test]
-fn the_owner_is_host_and_process_unless_it_is_said() {
+fn the_owner_is_host_and_process_unless_it_is_set() {
     let tenure = memory();
     let _hold = now(tenure.mutex("a").acquire()).unwrap();
     let owner = view(&tenure, "a").holders[0].details.owner.clone();
@@ -79,7 +79,7 @@ fn list_is_ordered_by_name_and_knows_only_names_in_use() {
 }
 
 #[test]
-fn list_goes_on_over_pages() {
+fn list_continues_over_pages() {
     let tenure = memory();
     let names: Vec<_> = (0..2_500).map(|n| format!("name-{n:04}")).collect();
     let holds: Vec<_> = names.iter().map(|n| now(tenure.mutex(n).acquire()).unwrap()).collect();

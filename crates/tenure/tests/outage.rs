@@ -40,7 +40,7 @@ fn only_the_first_of_this_process_stands_in_the_engines_line() {
 }
 
 #[test]
-fn who_gives_up_in_this_process_is_no_business_of_the_engine() {
+fn giving_up_in_the_local_line_does_not_involve_the_engine() {
     let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let ask = || tenure.mutex("x").on_outage(OnOutage::Local);

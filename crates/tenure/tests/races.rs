@@ -156,7 +156,7 @@ impl World for Still {
 }
 
 #[test]
-fn a_release_after_the_deadline_is_late_also_with_hold_for() {
+fn a_release_after_the_deadline_is_late_even_with_hold_for() {
     let world = Arc::new(Still::default());
     let engine: Arc<dyn Engine> = Arc::new(Memory::in_world(world.clone(), 0));
     let one = Tenure::in_world(engine.clone(), world.clone());
@@ -170,7 +170,7 @@ fn a_release_after_the_deadline_is_late_also_with_hold_for() {
 }
 
 #[test]
-fn whoever_stops_watching_a_hold_leaves_nothing_with_it() {
+fn an_observer_that_is_dropped_leaves_nothing_with_the_hold() {
     static ALIVE: AtomicU64 = AtomicU64::new(0);
     struct Watcher;
     impl Wake for Watcher {

@@ -20,7 +20,7 @@ fn units_are_shared_out_by_weight() {
 }
 
 #[test]
-fn a_heavy_ask_is_not_passed_by_light_ones() {
+fn a_heavy_claim_is_not_passed_by_light_ones() {
     let tenure = memory();
     let three = || tenure.semaphore("a", 3);
     let light = now(three().acquire()).unwrap();
@@ -202,7 +202,7 @@ fn several_names_are_sorted_and_each_is_taken_once() {
 }
 
 #[tokio::test]
-async fn several_names_of_which_one_cannot_be_had_leave_none_taken() {
+async fn if_one_of_several_names_cannot_be_acquired_none_is_held() {
     let tenure = memory();
     let blocker = tenure.mutex("b").acquire().await.unwrap();
     let names = || tenure.all(["c", "b", "a"]);
@@ -251,7 +251,7 @@ async fn names_asked_for_in_opposite_order_do_not_deadlock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_more_units_are_inside_than_there_are() {
+async fn no_more_units_are_held_than_there_are() {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
     static INSIDE: AtomicU32 = AtomicU32::new(0);
     let tenure = memory();

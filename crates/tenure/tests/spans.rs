@@ -21,7 +21,7 @@ fn within(event: &Line, span: &Line) -> bool {
 }
 
 #[test]
-fn a_hold_that_is_free_has_both_spans_at_once() {
+fn a_hold_of_a_free_name_has_both_spans_at_once() {
     let tenure = kept();
     let hold = now(tenure.mutex("free:1").owner("web-1").acquire()).unwrap();
     let fence = hold.fence().to_string();
@@ -91,7 +91,7 @@ fn a_waiter_is_led_to_the_holders_trace() {
 }
 
 #[test]
-fn who_is_turned_away_hears_whose_work_is_in_the_way() {
+fn a_refused_claim_hears_whose_work_is_in_the_way() {
     let tenure = kept();
     let holder = now(tenure.mutex("taken").owner("web-1").trace(TRACE).acquire()).unwrap();
     assert!(now(tenure.mutex("taken").try_acquire()).unwrap().is_none());

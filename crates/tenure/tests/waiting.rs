@@ -47,7 +47,7 @@ fn a_place_is_taken_when_join_is_called_not_when_it_is_polled() {
 }
 
 #[test]
-fn a_joined_ask_holds_without_being_polled() {
+fn a_joined_claim_holds_without_being_polled() {
     let tenure = memory();
     let joined = tenure.mutex("a").join();
     assert!(!is_free(&tenure, "a"));
@@ -77,7 +77,7 @@ async fn a_hundred_tasks_are_served_in_the_order_they_came() {
 }
 
 #[test]
-fn a_try_does_not_pass_those_who_wait() {
+fn a_try_does_not_pass_waiters() {
     let tenure = memory();
     let two = now(tenure.semaphore("a", 3).acquire_many(2)).unwrap();
     let heavy = waiting(tenure.semaphore("a", 3).join_many(3));
@@ -164,7 +164,7 @@ async fn a_wait_that_is_over_says_how_long_it_has_been_held_by_now() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_over_speaks_of_the_line_as_it_is_by_now() {
+async fn a_wait_that_is_over_describes_the_line_as_it_is_by_now() {
     let tenure = memory();
     let first = tenure.mutex("a").owner("first").acquire().await.unwrap();
     let second = waiting(tenure.mutex("a").owner("second").join());
@@ -178,7 +178,7 @@ async fn a_wait_that_is_over_speaks_of_the_line_as_it_is_by_now() {
 }
 
 #[test]
-fn whoever_does_not_wait_hears_who_holds_it() {
+fn a_claim_that_does_not_wait_hears_who_holds_it() {
     let tenure = memory();
     let holder = now(tenure.mutex("a").owner("web-1").acquire()).unwrap();
     let error = now(tenure.mutex("a").wait(Duration::ZERO).acquire()).unwrap_err();
@@ -282,7 +282,7 @@ async fn a_turn_that_nobody_confirms_is_not_held_by_others() {
 }
 
 #[tokio::test]
-async fn who_takes_a_turn_too_late_comes_back_by_its_ticket() {
+async fn a_claim_that_takes_its_turn_too_late_comes_back_by_its_ticket() {
     let tenure = memory();
     let holder = tenure.mutex("a").acquire().await.unwrap();
     let mut stuck = waiting(tenure.mutex("a").ttl(ms(60)).join());

@@ -44,7 +44,7 @@ fn the_watchdog_begins_with_the_first_claim_and_serves_all_clones() {
 }
 
 #[test]
-fn the_watchdog_stays_for_the_last_hold_and_not_for_who_only_watches() {
+fn the_watchdog_stays_for_the_last_hold_and_not_for_observers() {
     let _alone = alone();
     until("watchdogs of other tests end", || watchdogs() == 0);
     let tenure = memory();
@@ -74,7 +74,7 @@ fn the_watchdog_stays_until_what_was_released_early_is_free() {
 }
 
 #[test]
-fn the_watchdog_ends_although_a_hold_of_its_was_lost() {
+fn the_watchdog_ends_even_if_a_hold_was_lost() {
     let _alone = alone();
     until("watchdogs of other tests end", || watchdogs() == 0);
     let tenure = memory();

@@ -89,7 +89,7 @@ fn listed(detail: &str, before: &str, between: char) -> Vec<String> {
 
 /// What a request may have is what the server reads.
 #[tokio::test]
-async fn the_fields_of_requests_are_those_that_are_described() {
+async fn requests_have_the_described_fields() {
     let site = Site::memory().await;
     let document = site.get("/openapi.json").await.body;
     let mut compared = 0;
@@ -136,7 +136,7 @@ async fn the_fields_of_requests_are_those_that_are_described() {
 }
 
 #[tokio::test]
-async fn the_methods_are_those_that_are_described() {
+async fn endpoints_have_the_described_methods() {
     let site = Site::memory().await;
     let document = site.get("/openapi.json").await.body;
     for (path, operations) in document["paths"].as_object().unwrap() {

@@ -111,7 +111,7 @@ async fn the_next_in_line_hears_of_its_turn_and_confirms_it() {
 }
 
 #[tokio::test]
-async fn a_server_confirms_for_those_who_cannot() {
+async fn a_server_confirms_turns_for_clients_that_cannot() {
     let site = Site::memory().await;
     let body = |number| {
         format!(
@@ -162,7 +162,7 @@ async fn a_ticket_keeps_the_place_from_poll_to_poll() {
 
 /// The next poll has a ticket and less patience, and asks for the same.
 #[tokio::test]
-async fn a_poll_with_an_idempotency_key_may_go_on_with_a_ticket() {
+async fn a_poll_with_an_idempotency_key_may_continue_with_a_ticket() {
     let site = Site::with_short_polls().await;
     let hold = format!(r#"{{"name":"x","claim":"{}"}}"#, claim(1));
     site.post("/v1/holds", &hold).await.is(201, "");
@@ -181,7 +181,7 @@ async fn a_poll_with_an_idempotency_key_may_go_on_with_a_ticket() {
 
 /// A claim that does not fit any more is told so while it waits.
 #[tokio::test]
-async fn who_waits_is_told_that_the_size_was_changed() {
+async fn a_waiter_is_told_that_the_size_was_changed() {
     let site = Site::memory().await;
     let asks = r#"{"name":"s","kind":"semaphore","permits":3,"weight":3,"wait":"20s"}"#;
     site.post("/v1/holds", asks).await.is(201, "");
@@ -232,7 +232,7 @@ async fn a_client_that_vanishes_leaves_the_line() {
 }
 
 #[tokio::test]
-async fn null_is_an_outcome_and_no_outcome_is_none() {
+async fn null_is_an_outcome_and_a_missing_one_is_not() {
     let site = Site::memory().await;
     let body = |number| format!(r#"{{"name":"mail","claim":"{}"}}"#, claim(number));
     for (number, outcome) in [(1, ""), (2, r#","outcome":null"#)] {
@@ -356,7 +356,7 @@ async fn an_idempotency_key_stands_for_a_claim() {
 }
 
 #[tokio::test]
-async fn nobody_joins_a_line_that_is_longer_than_they_want() {
+async fn a_claim_does_not_join_a_line_that_is_longer_than_it_wants() {
     let site = Site::memory().await;
     site.post("/v1/holds", r#"{"name":"x"}"#).await.is(201, "");
     let waits = format!(r#"{{"name":"x","wait":"10s","claim":"{}"}}"#, claim(1));
@@ -368,7 +368,7 @@ async fn nobody_joins_a_line_that_is_longer_than_they_want() {
 
 /// Another program of the same engine may store any bytes.
 #[tokio::test]
-async fn an_outcome_that_is_not_json_comes_as_it_is() {
+async fn an_outcome_that_is_not_json_is_returned_unchanged() {
     let memory = Arc::new(Memory::new());
     let name = Name::new(Space::Once, "x").unwrap();
     let mut claim = Claim::new(name.clone(), SystemWorld.mint().unwrap());

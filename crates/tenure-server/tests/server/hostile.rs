@@ -126,7 +126,7 @@ async fn what_is_held_can_be_kept_and_released_when_all_connections_are_taken() 
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_and_one_that_asks_is_not() {
+async fn an_idle_connection_is_closed_and_an_active_one_is_not() {
     let mut config = Config::default();
     (config.head_within, config.idle_within) = (Duration::from_secs(1), Duration::from_secs(3));
     let site = site(config, Credentials::default()).await;
@@ -223,7 +223,7 @@ async fn s123_readers_that_do_not_read_are_left_behind() {
 }
 
 #[tokio::test]
-async fn who_guesses_tokens_is_told_to_wait_and_who_has_one_is_not() {
+async fn a_client_that_guesses_tokens_is_told_to_wait_and_one_that_has_a_token_is_not() {
     let tokens = Access::from_lines(&Access::line("shop", LOCK, "lock", "")).unwrap();
     let site = site(Config::default(), Credentials::new(tokens, None)).await;
     let with = |token: &str| format!("authorization: Bearer {token}\r\n");

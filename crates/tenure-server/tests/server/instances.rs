@@ -161,7 +161,7 @@ async fn a_server_that_stops_leaves_everything_as_it_is() {
 /// Pushes may come on a connection of their own, later than the answer that has brought the turn. The server must not give
 /// back what its client has by then, confirmed or not.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_push_that_comes_late_takes_nothing_from_its_client() {
+async fn a_late_push_takes_nothing_from_its_client() {
     let faults = Faults { late_push: 1000, ..Faults::NONE };
     let (memory, network) = (Arc::new(Memory::new()), Arc::new(RealRuntime::here()));
     let world = Arc::new(SystemWorld);

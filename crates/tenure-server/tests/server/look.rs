@@ -170,7 +170,7 @@ async fn the_engine_is_checked_for_those_who_may_look() {
 
 /// Servers that are all unready at once are all taken away by their load balancer, and every stream is cut.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_is_ready_until_its_engine_is_gone_for_a_while_and_never_before_it_was_there() {
+async fn a_server_is_ready_once_its_engine_has_answered_and_until_that_is_gone_for_a_while() {
     let redis = servers::Redis::build().start().unwrap();
     let (mut config, key) = (Config::default(), Key::random().unwrap());
     config.unready_after = Duration::from_millis(1_500);
@@ -199,7 +199,7 @@ async fn a_server_is_ready_until_its_engine_is_gone_for_a_while_and_never_before
 
 /// One Redis by two addresses is one engine, if its servers call it the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_of_one_engine_can_call_it_the_same() {
+async fn servers_of_one_engine_can_give_it_the_same_name() {
     let redis = servers::Redis::build().start().unwrap();
     let key = Key::random().unwrap();
     let mut ids = Vec::new();

@@ -96,7 +96,7 @@ async fn a_program_may_do_no_more_over_the_engine_than_elsewhere() {
 }
 
 #[tokio::test]
-async fn what_programs_do_over_the_engine_is_seen() {
+async fn what_programs_do_over_the_engine_is_recorded() {
     let site = guarded().await;
     let (shop, ops) = (engine(&site, ENGINE).await, engine(&site, ADMIN).await);
     let turns: Arc<dyn Turns> = Arc::new(TakesAll);
@@ -149,7 +149,7 @@ async fn everyone_can_ask_what_it_may_do() {
 }
 
 #[tokio::test]
-async fn without_tokens_pages_may_only_look_unless_they_are_allowed_more() {
+async fn without_tokens_pages_may_only_read_unless_they_are_allowed_more() {
     let open = Site::memory().await;
     let mut config = Config::default();
     config.pages_may_change = true;

@@ -87,7 +87,7 @@ async fn a_tether_that_is_cut_frees_nothing_while_its_client_pulses() {
 }
 
 #[tokio::test]
-async fn events_go_on_where_they_were_left() {
+async fn events_continue_where_the_client_left_off() {
     let site = Site::memory().await;
     let mut events = Events::open(&site, "GET", "/v1/events?prefix=a", "", "").await;
     events.next("hello").await.unwrap();

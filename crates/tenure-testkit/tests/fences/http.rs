@@ -37,7 +37,7 @@ async fn a_late_request_is_told_what_why_and_what_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_is_a_bad_request() {
+async fn an_unreadable_fence_or_name_is_a_bad_request() {
     let site = here().await;
     let long = "x".repeat(2000);
     for bad in ["0", "-1", "+7", "7.0", "", "seven", "9007199254740992", "99999999999999999999"] {
@@ -57,7 +57,7 @@ async fn what_cannot_be_read_is_a_bad_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fence_is_required_of_what_writes_unless_it_is_optional() {
+async fn requests_that_write_need_a_fence_unless_it_is_optional() {
     let site = here().await;
     assert_eq!(ask(&site.port, "PUT", &[], "x").await.status, 428);
     assert_eq!(ask(&site.port, "PUT", &[("Tenure-Name", "x")], "x").await.status, 428);
@@ -167,7 +167,7 @@ impl Remember for InSqlite {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_remembered_in_a_database_outlasts_the_server() {
+async fn fences_in_a_database_outlast_the_server() {
     let folder = Folder::new("fh").unwrap();
     let path = folder.path().join("fences.db");
     let site = Site::with(FenceLayer::new(InSqlite::open(&path))).await;

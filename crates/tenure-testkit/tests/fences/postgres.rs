@@ -80,7 +80,7 @@ async fn what_was_rolled_back_was_not_seen_and_other_names_do_not_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn above_read_committed_whoever_waited_fails_and_is_not_let_through() {
+async fn above_read_committed_a_transaction_that_waited_fails_and_is_not_let_through() {
     let server = Postgres::start().unwrap();
     let (mut one, mut two) = (open(&server).await, open(&server).await);
     let eye = open(&server).await;

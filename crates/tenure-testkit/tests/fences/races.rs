@@ -101,7 +101,7 @@ async fn redis_never_goes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_behind_http_never_goes_back() {
+async fn a_resource_behind_http_never_goes_back() {
     let site = Site::start().await;
     many_write_at_once(Place::new(Kind::Http, &site.port)).await;
 }

@@ -63,7 +63,7 @@ async fn any_command_can_be_guarded_and_its_answer_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_wrong_is_told_and_not_taken_for_late() {
+async fn errors_are_reported_and_not_taken_for_late_writes() {
     let server = Redis::build().start().unwrap();
     let mut redis = open(&server).await;
     let mut set = redis::cmd("SET");

@@ -52,7 +52,7 @@ impl Disk {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s110_on_a_full_disk_holders_renew_and_release_and_others_hear_why_not() {
+async fn s110_on_a_full_disk_holders_renew_and_release_and_others_are_refused_with_the_reason() {
     if !is_root("s110") {
         return;
     }
@@ -106,7 +106,7 @@ async fn s110_on_a_full_disk_holders_renew_and_release_and_others_hear_why_not()
 
 /// A waiter waits until there is room.
 #[tokio::test(flavor = "multi_thread")]
-async fn s110_who_waits_on_a_full_disk_is_served_when_there_is_room() {
+async fn s110_a_waiter_on_a_full_disk_is_served_when_there_is_room() {
     if !is_root("s110") {
         return;
     }

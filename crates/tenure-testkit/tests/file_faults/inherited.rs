@@ -121,7 +121,7 @@ async fn s64_without_descriptors_there_is_a_clear_error_and_no_spin() {
 
 /// They run out while it waits and holds: its holds continue.
 #[tokio::test(flavor = "multi_thread")]
-async fn s64_when_descriptors_run_out_what_is_held_goes_on() {
+async fn s64_when_descriptors_run_out_holds_continue() {
     let site = FileSite::new();
     let tenure = site.connect().await;
     let hold = tenure.mutex("x").ttl(secs(600)).acquire().await.unwrap();

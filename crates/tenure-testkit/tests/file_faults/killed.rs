@@ -34,7 +34,7 @@ async fn s111_the_next_is_served_at_once_when_a_holder_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s111_whoever_comes_first_finds_that_a_holder_was_killed() {
+async fn s111_whatever_comes_first_finds_that_a_holder_was_killed() {
     let site = FileSite::new();
     let tenure = site.connect().await;
     let mut holder = ChildProcess::on(&site).await;
@@ -99,7 +99,7 @@ impl Wake for Busy {
 /// A holds, B to E wait; two of them are killed at once, in every order, and each time the first
 /// of those that live is served.
 #[tokio::test(flavor = "multi_thread")]
-async fn s111_the_line_goes_on_whoever_of_it_is_killed() {
+async fn s111_the_line_moves_on_whichever_of_its_processes_is_killed() {
     let site = FileSite::new();
     let tenure = site.connect().await;
     let pairs = (0..5).flat_map(|one| (0..5).map(move |two| (one, two)));
@@ -166,7 +166,7 @@ async fn s111_a_guard_keeps_what_is_held_until_it_ends_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s111_a_guard_that_is_no_process_is_refused() {
+async fn s111_a_guard_that_is_not_a_process_is_refused() {
     let site = FileSite::new();
     let mut gone = ChildProcess::start(&[]).await;
     gone.kill();
@@ -180,7 +180,7 @@ async fn s111_a_guard_that_is_no_process_is_refused() {
 
 /// The pid belongs to someone else by now.
 #[tokio::test(flavor = "multi_thread")]
-async fn s111_a_pid_that_came_again_is_not_taken_for_the_holder() {
+async fn s111_a_reused_pid_is_not_taken_for_the_holder() {
     let site = FileSite::new();
     let tenure = site.connect().await;
     let mut holder = ChildProcess::on(&site).await;
@@ -196,7 +196,7 @@ async fn s111_a_pid_that_came_again_is_not_taken_for_the_holder() {
 
 /// It was killed after it had given the next one its turn, and before it could say so.
 #[tokio::test(flavor = "multi_thread")]
-async fn s111_a_turn_that_was_given_and_not_told_is_found() {
+async fn s111_a_turn_that_was_given_but_not_announced_is_found() {
     let site = FileSite::new();
     let tenure = site.connect().await;
     let (mut holder, mut waiter) = (ChildProcess::on(&site).await, ChildProcess::on(&site).await);

@@ -51,7 +51,7 @@ async fn s108_another_machine_that_takes_the_file_over_is_noticed_by_those_who_u
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s108_after_a_reboot_all_holds_are_void_and_fences_go_on() {
+async fn s108_after_a_reboot_all_holds_are_void_and_fences_continue() {
     let site = FileSite::new();
     let mut other = ChildProcess::on(&site).await;
     for name in ["x", "y", "z"] {
@@ -158,7 +158,7 @@ async fn s108_a_file_system_in_memory_will_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s108_a_boot_time_of_its_own_is_refused() {
+async fn s108_a_shifted_boot_time_is_refused() {
     if !is_root("s108") {
         return;
     }
@@ -172,7 +172,7 @@ async fn s108_a_boot_time_of_its_own_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s108_a_file_system_that_a_process_serves_is_refused() {
+async fn s108_a_user_space_file_system_is_refused() {
     if !is_root("s108") || !std::path::Path::new("/dev/fuse").exists() {
         return;
     }

@@ -207,7 +207,7 @@ async fn s118_a_file_of_a_later_version_is_refused_politely() {
 
 /// Killed between the two writes that make a file.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_whose_maker_was_killed_is_made_by_the_next() {
+async fn a_file_whose_creator_was_killed_is_completed_by_the_next_process() {
     for (number, half) in ["", "PRAGMA journal_mode = WAL"].iter().enumerate() {
         let site = FileSite::new();
         let db = rusqlite::Connection::open(&site.path).unwrap();
@@ -222,7 +222,7 @@ async fn a_file_whose_maker_was_killed_is_made_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_file_says_so_and_nobody_holds() {
+async fn a_damaged_file_is_reported_and_nobody_holds() {
     let site = FileSite::new();
     {
         let tenure = site.connect().await;

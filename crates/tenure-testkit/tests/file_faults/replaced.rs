@@ -144,7 +144,7 @@ async fn s109_waiters_of_a_file_that_is_gone_hear_of_it() {
 /// Whoever deletes all that there is has to end those who use it first: they are told, and that is
 /// all that can be done.
 #[tokio::test(flavor = "multi_thread")]
-async fn s109_holders_are_told_also_when_everything_is_deleted() {
+async fn s109_holders_are_told_even_when_everything_is_deleted() {
     let site = FileSite::new();
     let mut other = ChildProcess::on(&site).await;
     other.tell("claim a x 600000");
@@ -177,7 +177,7 @@ async fn s109_a_lock_file_that_was_deleted_is_made_again_and_all_lock_the_same_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s109_waiters_are_reached_also_when_the_sockets_were_deleted() {
+async fn s109_waiters_are_reached_even_when_the_sockets_were_deleted() {
     let site = FileSite::new();
     let ours = site.connect().await;
     let mut line = Vec::new();

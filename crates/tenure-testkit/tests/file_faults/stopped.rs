@@ -31,7 +31,7 @@ async fn a_waiter_that_does_not_read_holds_up_nobody() {
 /// Someone is stopped while it has the writer lock: nobody hangs, everybody hears who it is, no hold is good for
 /// longer than its holder can be sure of, and then all goes on.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_stopped_with_the_writer_lock_is_named_and_nobody_hangs() {
+async fn a_process_stopped_with_the_writer_lock_is_named_and_nobody_hangs() {
     let site = FileSite::new();
     let (ours, theirs) = (site.connect().await, site.connect().await);
     let short = ours.mutex("short").ttl(secs(2)).acquire().await.unwrap();

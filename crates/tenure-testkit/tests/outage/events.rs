@@ -80,7 +80,7 @@ pub(crate) fn written(field: &str, value: &str, events: &[&str]) -> Vec<(Level, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_change_is_written_once_and_so_is_each_unprotected_hold() {
+async fn each_change_is_logged_once_and_so_is_each_unprotected_hold() {
     keep();
     for (_, policy, protection) in POLICIES {
         let server = server();

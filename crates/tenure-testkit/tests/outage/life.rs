@@ -33,7 +33,7 @@ async fn a_hold_without_an_engine_is_renewed_extended_and_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_primitive_goes_on_in_order() {
+async fn every_primitive_continues_in_order() {
     let server = server();
     let tenure = connect_with(&server, "local").await;
     server.kill().unwrap();
@@ -133,7 +133,7 @@ async fn hold_for_keeps_the_line_of_this_process() {
 
 /// Claims in the process's own line can be dropped and closed like any other.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_here_can_be_dropped_and_closed() {
+async fn local_waiters_can_be_dropped_and_closed() {
     let server = server();
     let tenure = connect_with(&server, "local").await;
     for down in [false, true] {

@@ -79,7 +79,7 @@ async fn work(tenure: Tenure, seen: Arc<Seen>, stop: Arc<AtomicBool>, number: u6
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn this_process_never_has_two_inside_whatever_becomes_of_the_server() {
+async fn this_process_never_has_two_holders_whatever_happens_to_the_server() {
     let server = server();
     let tenure = connect_with(&server, "local").await;
     let (seen, stop) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));

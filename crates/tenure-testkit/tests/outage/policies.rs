@@ -70,7 +70,7 @@ async fn a_probe_finds_an_outage_while_nobody_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn local_keeps_this_process_in_order_and_goes_back_by_itself() {
+async fn local_keeps_this_process_in_order_and_returns_to_the_engine_by_itself() {
     let server = server();
     let tenure = connect_with(&server, "local").await;
     let before = soon(tenure.mutex("x").acquire()).await.unwrap();
@@ -113,7 +113,7 @@ async fn local_keeps_this_process_in_order_and_goes_back_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn open_lets_everyone_in_and_goes_back_by_itself() {
+async fn open_lets_everyone_in_and_returns_to_the_engine_by_itself() {
     let server = server();
     let tenure = connect_with(&server, "open").await;
     let before = soon(tenure.mutex("x").acquire()).await.unwrap();
@@ -191,7 +191,7 @@ async fn a_short_wait_finds_an_outage_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_stand_in_line_go_on_when_the_engine_is_gone() {
+async fn claims_in_line_continue_when_the_engine_is_gone() {
     for (_, policy, protection) in POLICIES {
         for hung in [false, true] {
             let server = server();
@@ -269,7 +269,7 @@ async fn elections_and_onces_are_always_closed() {
 
 /// A runtime that runs only while it is asked for something has little time to connect again.
 #[test]
-fn a_program_that_blocks_for_each_call_goes_back_too() {
+fn a_program_that_blocks_on_each_call_returns_to_the_engine_too() {
     let server = server();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let tenure = runtime.block_on(connect_with(&server, "local"));
@@ -291,7 +291,7 @@ fn a_program_that_blocks_for_each_call_goes_back_too() {
 }
 
 #[test]
-fn a_program_without_a_runtime_goes_on_and_back() {
+fn a_program_without_a_runtime_continues_and_returns_to_the_engine() {
     let server = server();
     let tenure = tenure::blocking::Tenure::connect(&server.url()).unwrap();
     server.kill().unwrap();

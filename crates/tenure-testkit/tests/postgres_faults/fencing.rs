@@ -133,7 +133,7 @@ async fn all_names_of_a_hold_are_guarded_and_terms_and_runs_too() {
 
 /// One transaction after the other must not keep a hold that has run out, was left or broken.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_that_is_to_end_is_not_guarded_anew() {
+async fn a_hold_that_is_due_to_end_is_not_guarded_again() {
     let site = PostgresSite::new();
     for level in [
         IsolationLevel::ReadCommitted,

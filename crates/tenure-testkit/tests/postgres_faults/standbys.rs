@@ -81,7 +81,7 @@ async fn s104_a_standby_that_takes_over_keeps_what_it_has_received() {
 /// What the docs call the cost: the standby has not received a grant, so the name is free there. The fence tells the
 /// two apart, and who had it before is told at its next renewal.
 #[tokio::test(flavor = "multi_thread")]
-async fn s104_a_grant_that_the_standby_never_received_is_told_as_lost_and_fences_rise() {
+async fn s104_a_grant_that_the_standby_never_received_is_reported_as_lost_and_fences_rise() {
     let pair = Pair::start("").await;
     let (one, two) = (connect(&pair.url).await, connect(&pair.url).await);
     let first = wait_for_term(&one, "x").await;

@@ -39,7 +39,7 @@ async fn works(url: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_with_the_right_certificate_is_spoken_to_over_tls_alone() {
+async fn a_server_with_the_right_certificate_is_used_over_tls_only() {
     let site = PostgresSite::alone(Postgres::build());
     let certificates = Certificates::new().unwrap();
     encrypt(&site, &certificates).await;

@@ -89,7 +89,7 @@ async fn everyone_is_served_although_nobody_listens() {
 
 /// They look now and then, all of them together.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_who_wait_ask_next_to_nothing() {
+async fn two_hundred_waiters_ask_next_to_nothing() {
     let site = PostgresSite::alone(Postgres::build().setting("log_statement=all"));
     let holder = site.connect().await;
     let tenure = Tenure::connect(&site.url()).await.unwrap();
@@ -116,7 +116,7 @@ fn executed(site: &PostgresSite) -> usize {
 
 /// Nobody answers at the address to listen at: whoever waits is served, and the server is not asked all the time.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_to_listen_at_that_does_not_answer_makes_no_storm() {
+async fn a_listen_address_that_does_not_answer_causes_no_storm() {
     let site = PostgresSite::alone(Postgres::build().setting("log_statement=all"));
     let proxy = site.proxy();
     proxy.refuse().unwrap();

@@ -77,7 +77,7 @@ async fn each_right_that_is_missing_is_named_and_the_line_to_paste_grants_it() {
 
 /// A weakness that the doctor reports must not lead to a loss.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_name_scripts_by_their_hash_holds_and_renews() {
+async fn a_user_that_may_not_use_script_hashes_holds_and_renews() {
     for flavour in Flavour::ALL {
         let server = server_of(flavour);
         set_user(&server, &["-evalsha"]);
@@ -94,7 +94,7 @@ async fn a_user_who_may_not_name_scripts_by_their_hash_holds_and_renews() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_that_are_missing_are_granted_by_one_line() {
+async fn many_missing_rights_are_granted_by_one_line() {
     for flavour in Flavour::ALL {
         let server = server_of(flavour);
         set_user(&server, &["resetkeys", "resetchannels", "-hset", "-zadd", "-evalsha"]);
@@ -107,7 +107,7 @@ async fn many_that_are_missing_are_granted_by_one_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wait_is_needed_only_by_those_who_wait_for_replicas() {
+async fn wait_is_needed_only_to_wait_for_replicas() {
     let server = server_of(Flavour::Debian);
     set_user(&server, &["-wait"]);
     only(&examined(&url(&server, "secret")).await, &[]);
@@ -116,7 +116,7 @@ async fn wait_is_needed_only_by_those_who_wait_for_replicas() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_not_let_in_is_told_and_nothing_else_is_said() {
+async fn a_refused_login_is_reported_and_nothing_else() {
     let server = server_of(Flavour::Debian);
     let found = examined(&url(&server, "wrong")).await;
     only(&found, &["reach"]);

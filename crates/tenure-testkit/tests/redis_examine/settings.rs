@@ -13,7 +13,7 @@ fn fit() -> Build {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_fit_is_good_in_all_and_nothing_stays_of_the_look() {
+async fn a_fit_server_passes_every_check_and_the_checks_leave_nothing_behind() {
     for flavour in Flavour::ALL {
         let server = fit().flavour(flavour).start().unwrap();
         let found = examined(&server.url()).await;
@@ -228,7 +228,7 @@ async fn a_server_of_another_kind_says_which_url_to_use() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tls_and_sockets_are_looked_through_as_well() {
+async fn tls_and_sockets_are_examined_too() {
     let certificates = Certificates::new().unwrap();
     let server = fit().tls(&certificates).start().unwrap();
     let ca = certificates.ca_path();

@@ -17,7 +17,7 @@ fn may_evict(server: &Redis) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_sentinels_the_primary_and_its_replicas_are_looked_at() {
+async fn behind_sentinels_the_primary_and_its_replicas_are_examined() {
     let group = Sentinels::start(1).unwrap();
     let (primary, replica) = (&group.nodes()[0], &group.nodes()[1]);
     let found = examined(&group.url()).await;
@@ -63,7 +63,7 @@ async fn clocks_of_servers_and_sentinels_are_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_cluster_every_server_is_looked_at() {
+async fn every_server_of_a_cluster_is_examined() {
     let cluster = Cluster::start().unwrap();
     let found = examined(&cluster.url()).await;
     says(one(&found, "cluster"), Mark::Good, &["3 primaries keep all slots"]);

@@ -33,7 +33,7 @@ async fn s46_a_hold_whose_keys_are_deleted_is_lost_as_forgotten_for_good() {
 
 /// The first leave was never answered. That alone does not say that it has settled anything.
 #[tokio::test(flavor = "multi_thread")]
-async fn s73_what_a_server_has_forgotten_is_not_said_to_be_settled_in_time() {
+async fn s73_what_a_server_has_forgotten_is_not_reported_as_settled_in_time() {
     for forgets in [false, true] {
         let server = server();
         let proxy = proxy(&server);
@@ -133,7 +133,7 @@ async fn flushall_ends_the_hold_and_keeps_the_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s75_with_a_file_that_keeps_all_a_hold_survives_a_crash_and_is_renewed() {
+async fn s75_with_a_file_that_keeps_everything_a_hold_survives_a_crash_and_is_renewed() {
     let server = Redis::build().aof(Fsync::Always).start().unwrap();
     let tenure = connect(&server.url()).await;
     let hold = tenure.mutex("x").ttl(secs(3)).acquire().await.unwrap();

@@ -84,7 +84,7 @@ async fn warm_up(engine: &Arc<dyn Engine>) {
 }
 
 #[tokio::test]
-async fn what_is_ready_at_the_same_moment_is_one_call_and_what_is_alone_is_none_of_it() {
+async fn steps_ready_at_the_same_moment_are_one_call_and_a_step_alone_is_not_grouped() {
     for flavour in [Flavour::Debian, Flavour::Redis62, Flavour::Valkey] {
         let server = Redis::build().flavour(flavour).start().unwrap();
         let engine = engine(&server.url()).await;
@@ -186,7 +186,7 @@ async fn leaves_of_a_group_make_room_for_its_claims() {
 }
 
 #[tokio::test]
-async fn a_leave_of_a_name_that_others_wait_for_hands_over_though_it_was_in_a_group() {
+async fn a_leave_of_a_name_that_others_wait_for_hands_over_even_from_a_group() {
     let server = server();
     let (ours, _taker) = engine_with_taker(&server.url()).await;
     let theirs = connect(&server.url()).await;
@@ -329,7 +329,7 @@ async fn a_server_that_is_killed_within_a_group_grants_nothing_twice() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_user_may_not_use_fails_its_own_step_alone() {
+async fn a_key_that_the_user_may_not_use_fails_only_its_own_step() {
     let users = [
         "user default on nopass ~* &* +@all",
         "user locks on >secret ~tenure:{*}:l:x* ~tenure:{*}:z:l:x* ~tenure:{*}:p &* +@all",
@@ -369,7 +369,7 @@ fn failed<T>(answers: Vec<Result<T>>) -> Vec<Option<ErrorKind>> {
 }
 
 #[tokio::test]
-async fn keys_of_others_in_the_middle_of_a_group_fail_their_own_steps_alone() {
+async fn foreign_keys_in_the_middle_of_a_group_fail_only_their_own_steps() {
     let server = server();
     let engine = engine(&server.url()).await;
     let claims = claims("x", 12);
@@ -415,7 +415,7 @@ async fn oom_a_full_server_refuses_every_claim_of_a_group_and_still_renews_and_r
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_leaves_no_step_of_a_group_half_done() {
+async fn a_missing_right_leaves_no_step_of_a_group_half_done() {
     for flavour in [Flavour::Debian, Flavour::Redis62] {
         let users = ["user default on nopass ~* &* +@all", "user locks on >secret ~* &* +@all"];
         let server = Redis::build().flavour(flavour).acl(&users).start().unwrap();

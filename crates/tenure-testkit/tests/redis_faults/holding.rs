@@ -78,7 +78,7 @@ async fn s49_a_release_without_a_connection_happens_when_there_is_one_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s49_leaving_the_program_waits_for_nobody_who_cannot_answer() {
+async fn s49_closing_does_not_wait_for_a_server_that_cannot_answer() {
     let server = server();
     let proxy = proxy(&server);
     let tenure = connect(&through(&proxy, "")).await;

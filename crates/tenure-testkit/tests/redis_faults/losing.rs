@@ -39,7 +39,7 @@ async fn s47_a_holder_that_is_cut_off_has_lost_before_the_next_one_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s11_a_server_that_stood_still_has_not_given_anything_twice() {
+async fn s11_a_server_that_was_stopped_has_granted_nothing_twice() {
     let server = server();
     let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
     let old = Arc::new(ours.mutex("x").ttl(ms(1000)).acquire().await.unwrap());
@@ -55,7 +55,7 @@ async fn s11_a_server_that_stood_still_has_not_given_anything_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s81_client_pause_is_like_a_server_that_stands_still() {
+async fn s81_client_pause_is_like_a_server_that_is_stopped() {
     let server = server();
     let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
     let old = Arc::new(ours.mutex("x").ttl(ms(1000)).acquire().await.unwrap());

@@ -141,7 +141,7 @@ async fn a_claim_that_stands_in_line_keeps_its_ticket_through_an_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s76_when_the_server_takes_no_more_clients_those_it_has_go_on() {
+async fn s76_when_the_server_accepts_no_more_clients_those_it_has_continue() {
     let server = Redis::build().setting("maxclients", "20").start().unwrap();
     let tenure = connect(&server.url()).await;
     let hold = tenure.mutex("x").ttl(secs(2)).acquire().await.unwrap();

@@ -28,7 +28,7 @@ async fn s26_the_line_passes_over_a_waiter_that_was_killed() {
 
 /// A waiter at the head whose weight does not fit is handed nothing: the claims behind it must find out that it is dead.
 #[tokio::test(flavor = "multi_thread")]
-async fn s26_one_that_wanted_many_units_and_was_killed_holds_up_nobody() {
+async fn s26_a_waiter_for_many_units_that_was_killed_holds_up_nobody() {
     let server = server();
     let tenure = connect(&server.url()).await;
     let units = || tenure.semaphore("x", 4);
@@ -82,7 +82,7 @@ async fn s26_those_behind_a_dead_waiter_find_that_out_by_themselves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s26_the_line_moves_on_also_where_the_server_has_just_come_up() {
+async fn s26_the_line_moves_on_even_if_the_server_has_just_come_up() {
     let server = server();
     let (tenure, other) = (connect(&server.url()).await, connect(&server.url()).await);
     // An engine without a client above it: nobody leaves its claims when it dies.

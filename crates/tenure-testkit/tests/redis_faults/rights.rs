@@ -111,17 +111,17 @@ async fn all_or_nothing(flavour: Flavour) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_is_taken_away_leaves_no_step_half_done() {
+async fn a_revoked_right_leaves_no_step_half_done() {
     all_or_nothing(Flavour::Debian).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_is_taken_away_leaves_no_step_half_done_on_the_oldest_redis() {
+async fn a_revoked_right_leaves_no_step_half_done_on_the_oldest_redis() {
     all_or_nothing(Flavour::Redis62).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_that_may_not_publish_any_more_still_releases_and_the_line_stays() {
+async fn a_user_that_may_no_longer_publish_still_releases_and_the_line_stays() {
     let server = server_of(Flavour::Debian);
     let (ours, theirs) = (connect(&url(&server)).await, connect(&server.url()).await);
     for shared in [false, true] {
@@ -143,7 +143,7 @@ async fn a_user_that_may_not_publish_any_more_still_releases_and_the_line_stays(
 
 /// Such a user cannot notify waiters, but they know that there is one.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_for_a_user_that_may_not_publish_asks_more_often() {
+async fn waiters_behind_a_user_that_may_not_publish_ask_more_often() {
     for flavour in [Flavour::Debian, Flavour::Redis62] {
         let server = server_of(flavour);
         set_user(&server, "-publish");
@@ -162,7 +162,7 @@ async fn whoever_waits_for_a_user_that_may_not_publish_asks_more_often() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_may_not_listen_any_more_asks_again_and_again() {
+async fn a_waiter_that_may_no_longer_listen_asks_again_and_again() {
     let server = server_of(Flavour::Debian);
     let (ours, theirs) = (connect(&url(&server)).await, connect(&server.url()).await);
     let hold = theirs.mutex("x").acquire().await.unwrap();

@@ -172,7 +172,7 @@ async fn s79_foreign_data_under_our_keys_is_an_error_and_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s78_a_replica_is_refused_and_the_reason_said() {
+async fn s78_a_replica_is_refused_with_the_reason() {
     let primary = server();
     let replica = Redis::build().replica_of(primary.port()).start().unwrap();
     tenure_testkit::servers::eventually("in sync", BOUND, || replica.is_synced_replica()).unwrap();

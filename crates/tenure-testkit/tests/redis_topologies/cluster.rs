@@ -142,7 +142,7 @@ async fn s86_slots_go_back_and_forth_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s87_a_replica_takes_over_and_holds_and_waiters_go_along() {
+async fn s87_a_replica_takes_over_with_all_holds_and_waiters() {
     let cluster = Cluster::start().unwrap();
     let names = names_of(&cluster, 7, 12);
     let setup = setup(&cluster, &names).await;

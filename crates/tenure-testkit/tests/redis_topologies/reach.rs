@@ -33,7 +33,7 @@ async fn s82_tls_with_an_authority_of_its_own_works_and_nothing_goes_in_plain_te
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s82_a_certificate_that_is_not_good_is_refused() {
+async fn s82_a_bad_certificate_is_refused() {
     let good = Certificates::new().unwrap();
     for bad in [good.expired(), good.other_name(), good.other_authority()] {
         let server = Redis::build().tls(&bad).start().unwrap();
@@ -45,7 +45,7 @@ async fn s82_a_certificate_that_is_not_good_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s82_a_client_certificate_is_shown_where_the_server_wants_one() {
+async fn s82_a_client_certificate_is_presented_where_the_server_requires_one() {
     let certificates = Certificates::new().unwrap();
     let server = Redis::build().tls(&certificates).client_certificate_needed().start().unwrap();
     let url = format!("{}?ca={}", server.url(), certificates.ca_path().display());
@@ -91,7 +91,7 @@ async fn a_socket_in_the_file_system_works_and_one_that_is_gone_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn databases_and_namespaces_are_apart() {
+async fn databases_and_namespaces_are_separate() {
     let server = server();
     let hold = connect(&server.url()).await;
     let hold = hold.mutex("x").acquire().await.unwrap();

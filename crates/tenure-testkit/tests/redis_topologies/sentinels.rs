@@ -69,7 +69,7 @@ async fn s84_a_failover_is_waited_out_and_everyone_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s84_a_failover_that_was_asked_for_moves_holds_and_waiters() {
+async fn s84_a_requested_failover_moves_holds_and_waiters() {
     let servers = Sentinels::start(2).unwrap();
     let (ours, theirs) = (connect(&servers.url()).await, connect(&servers.url()).await);
     let hold = ours.mutex("x").ttl(secs(60)).acquire().await.unwrap();
@@ -86,7 +86,7 @@ async fn s84_a_failover_that_was_asked_for_moves_holds_and_waiters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s85_without_sentinels_the_connection_that_is_there_goes_on() {
+async fn s85_without_sentinels_the_existing_connection_continues() {
     let servers = Sentinels::start(1).unwrap();
     let tenure = connect(&servers.url()).await;
     let hold = tenure.mutex("x").ttl(secs(2)).acquire().await.unwrap();

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_line_lets_others_pass() {
+    fn a_claim_that_leaves_the_line_lets_others_pass() {
         let lines = lines();
         let first = join(&lines, 1, 2);
         let heavy = join(&lines, 2, 2);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_want_to_wait_and_who_finds_too_many_does_not_stay() {
+    fn a_claim_that_does_not_want_to_wait_or_finds_too_many_does_not_stay() {
         let lines = lines();
         let first = join(&lines, 1, 1);
         let busy = Claim { may_wait: false, ..claim(1, 1) };

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_holds_are_shown_and_warned_about_by_nobody() {
+    fn a_few_holds_are_shown_without_a_warning() {
         let adviser = Adviser::default();
         assert_eq!(held(&adviser, 99, ms(900), ms(1_000)), []);
         assert_eq!((only(&adviser).holds, only(&adviser).proposal), (99, None));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_is_forgotten() {
+    fn old_holds_are_forgotten() {
         let adviser = Adviser::default();
         held(&adviser, 200, ms(900), ms(1_000));
         held(&adviser, WINDOW, ms(100), ms(2_000));

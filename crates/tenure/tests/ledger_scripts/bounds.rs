@@ -10,7 +10,7 @@ use super::language::{Script, check};
 const CROWD: u32 = MOVES + 88;
 
 #[test]
-fn a_step_admits_up_to_its_bound_and_the_next_one_goes_on() {
+fn a_step_admits_up_to_its_bound_and_the_next_one_continues() {
     let mut script = Script::default();
     script.run("w claims 1048576 of 1048576");
     crowd(&mut script, "claims 1 of 1048576");
@@ -20,7 +20,7 @@ fn a_step_admits_up_to_its_bound_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_step_sets_aside_up_to_its_bound_and_the_next_one_goes_on() {
+fn a_step_sets_aside_up_to_its_bound_and_the_next_one_continues() {
     let mut script = Script::default();
     script.run("a claims");
     crowd(&mut script, "claims");
@@ -33,7 +33,7 @@ fn a_step_sets_aside_up_to_its_bound_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_step_ends_up_to_its_bound_and_the_next_one_goes_on() {
+fn a_step_ends_claims_up_to_its_bound_and_the_next_one_continues() {
     let mut script = Script::default();
     crowd(&mut script, "claims 1 of 1048576 for 5s");
     script.run("w claims 1048576 of 1048576; 5s pass");
@@ -44,7 +44,7 @@ fn a_step_ends_up_to_its_bound_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_step_tells_the_outcome_up_to_its_bound_and_the_next_one_goes_on() {
+fn a_step_tells_the_outcome_up_to_its_bound_and_the_next_one_continues() {
     let mut script = Script::default();
     script.run("a claims once 60s");
     crowd(&mut script, "claims once 60s");
@@ -54,7 +54,7 @@ fn a_step_tells_the_outcome_up_to_its_bound_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_step_refuses_what_can_never_fit_up_to_its_bound_and_the_next_one_goes_on() {
+fn a_step_refuses_what_can_never_fit_up_to_its_bound_and_the_next_one_continues() {
     let mut script = Script::default();
     script.run("a claims 5 of 5");
     crowd(&mut script, "claims 4 of 5");

@@ -318,7 +318,7 @@ mod tests {
 
     /// The claim before it may belong to the very process that does not take its turn.
     #[test]
-    fn one_that_is_told_looks_although_another_of_its_process_stands_before_it() {
+    fn a_claim_that_is_told_to_look_does_so_even_behind_another_of_its_process() {
         let (mut state, request) = (ClaimState::new(), request());
         state.stands(place(100_000), at(100_000));
         assert!(look(&mut state, 101_000).0.is_none(), "nobody has said anything");
@@ -341,7 +341,7 @@ mod tests {
 
     /// A claim that has just arrived was not told when the turn of one before it runs out.
     #[test]
-    fn one_that_has_just_come_looks_again_soon_and_then_when_it_is_said_to() {
+    fn a_new_claim_looks_again_soon_and_then_when_it_is_told_to() {
         let mut state = ClaimState::new();
         assert_eq!(state.stands(place(10_000), at(10_000)).look_at, at(12_500));
         assert_eq!(state.stands(place(12_500), at(12_500)).look_at, contact_after(at(12_500)));

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_came_one_after_the_other_are_heard_of_together_and_none_too_late() {
+    fn places_taken_one_after_another_are_renewed_together_and_none_too_late() {
         for second in 100..200 {
             let contact = contact_after(at(second));
             assert!(at(second + 16) <= contact && contact <= at(second + 20), "{contact:?}");
@@ -274,7 +274,7 @@ mod tests {
 
     /// A turn that nobody takes must not cost those behind it more than its first life.
     #[test]
-    fn an_answer_that_is_heard_late_does_not_undo_when_to_look() {
+    fn a_late_answer_does_not_undo_when_to_look() {
         let mut asking = Asking { hint: at(102), ..Asking::new() };
         assert_eq!(asking.stands(place(99), at(100)), at(102));
         assert_eq!(asking.stands(place(101), at(101)), at(102));
@@ -286,7 +286,7 @@ mod tests {
     /// It looked in time and found a hold that had just begun. Within a second, that hold may be handed over to a
     /// claim that does not take its turn, and then only the next in line is told.
     #[test]
-    fn one_that_was_told_to_look_and_finds_a_new_hold_looks_again_soon() {
+    fn a_claim_that_was_told_to_look_and_finds_a_new_hold_looks_again_soon() {
         let held_for = |secs| {
             let (fence, weight, held_for) = (Fence::new(1), 1, Duration::from_secs(secs));
             let (remaining, details) = (Duration::from_secs(30), Arc::default());

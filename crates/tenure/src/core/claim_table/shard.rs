@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_at_what_is_due_however_many_are_not() {
+    fn a_look_visits_only_what_is_due_however_many_claims_there_are() {
         let mut table = ShardClaims::default();
         for number in 0..1000 {
             table.insert(held(number, at(100)));
@@ -294,7 +294,7 @@ mod tests {
 
     /// Only the foremost claim of this process looks for a lost push; when it has left, the next one does.
     #[test]
-    fn whoever_comes_to_the_front_looks_in_its_place() {
+    fn the_claim_that_comes_to_the_front_looks_in_its_place() {
         let mut table = ShardClaims::default();
         let (first, second) = (waits(1, 1, at(105)), waits(2, 2, at(106)));
         table.insert(first.clone());
