@@ -1,4 +1,4 @@
-//! A hold that is let go of here and gone on with there.
+//! A hold that is handed over from one client to another.
 
 use crate::fixtures;
 
@@ -25,7 +25,7 @@ fn unrenewed(tenure: &Tenure) -> Tenure {
     tenure.clone().with_defaults(options).unwrap()
 }
 
-/// The secret of `detached`, read again: what another process has of it.
+/// The secret of `detached`, read again, as another process would have it.
 fn told(detached: &Detached) -> Detached {
     Detached::from_secret(detached.name(), &detached.secret()).unwrap()
 }
@@ -130,7 +130,7 @@ async fn a_broken_hold_says_by_whom() {
         ErrorKind::Lost,
         ": wedged since noon; acquire it again",
     );
-    // It is not renewed for the next twenty seconds, so it is told.
+    // It is not renewed for the next twenty seconds, so its holder must be told.
     let hold = here.mutex("a").ttl(ms(60_000)).acquire().await.unwrap();
     let hold = there.attach(&hold.detach().await.unwrap()).await.unwrap();
     here.break_hold("a", hold.fence(), "again").await.unwrap();
@@ -144,7 +144,7 @@ async fn one_client_attaches_once() {
     let hold = there.attach(&detached).await.unwrap();
     refused(there.attach(&detached).await, ErrorKind::Invalid, "is attached to it already");
     assert!(hold.is_live() && !is_free(&here, "a"));
-    // Also not while it is being released, and again once this client has let go of it.
+    // Nor while it is being released, nor after this client has given it away.
     let detached = hold.detach().await.unwrap();
     let hold = there.attach(&detached).await.unwrap();
     assert_eq!(hold.release().await.unwrap(), Released::InTime);
@@ -229,7 +229,7 @@ async fn a_dropped_detach_releases_and_a_dropped_attach_leaves_it_as_it_was() {
         drop(attach);
         assert!(!is_free(&tenure, "a"));
     }
-    // Only one at a time asks after it.
+    // Only one at a time may check it.
     let first = waiting(tenure.attach(&detached));
     refused(tenure.attach(&detached).await, ErrorKind::Invalid, "already");
     drop(first.await.unwrap());

@@ -250,7 +250,7 @@ async fn run_drops_the_work_when_the_hold_is_lost() {
     assert!(is_free(&tenure, "a"));
 }
 
-/// The work is ready to go on at the very poll that finds the hold lost.
+/// The work is ready to continue at the very poll that finds the hold lost.
 #[test]
 fn run_does_not_take_another_step_after_a_pause_beyond_the_ttl() {
     let tenure = memory();

@@ -1,4 +1,4 @@
-//! What is written to the log: enough to follow a claim, and never what proves it.
+//! What is logged: enough to follow a claim, and never its secret.
 
 use crate::fixtures;
 
@@ -104,7 +104,7 @@ async fn detaching_and_attaching_a_hold_are_logged() {
     expect(&written("passed on", "lock.released"), Level::DEBUG, &[("fence", &fence)]);
 }
 
-/// Enough to tell afterwards who was turned away, and who broke what.
+/// Enough to tell afterwards which claims were refused, and who broke what.
 #[tokio::test]
 async fn refused_claims_and_breaks_are_logged() {
     let tenure = kept();
@@ -118,7 +118,7 @@ async fn refused_claims_and_breaks_are_logged() {
     expect(&line, Level::WARN, &[("by", &by), ("reason", "wedged"), ("fence", &fence)]);
 }
 
-/// The fence is what ties a line of the log to what was written under the hold.
+/// The fence ties a log line to what was written under the hold.
 #[tokio::test]
 async fn every_line_about_a_hold_has_its_fence() {
     let engine = ControlledEngine::new();
@@ -270,7 +270,7 @@ async fn a_worker_that_stands_by_says_for_whom_and_says_it_again_for_another() {
     let second = soon(second).await.unwrap().unwrap();
     let line = soon(said(2)).await;
     expect(&line, Level::INFO, &[("blocked_by.owner", "web-2"), ("leader", "at web-2")]);
-    // It is said once for each, however often it looks; and nobody stands by for itself.
+    // It is reported once for each leader, however often it looks; and nobody stands by for itself.
     drop(second);
     soon(states.reach(tenure::worker::State::Working)).await;
     stopper.stop();

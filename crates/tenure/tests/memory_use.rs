@@ -44,7 +44,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A connection whose watchdog is up, and how many bytes are live then.
+/// A connection whose watchdog is running, and how many bytes are live then.
 fn begun() -> (Tenure, isize) {
     let tenure = memory();
     for n in 0..1_000 {

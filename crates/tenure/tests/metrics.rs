@@ -1,4 +1,4 @@
-//! What is counted, and that the gauges come back to zero whatever happens.
+//! What is counted, and that the gauges return to zero whatever happens.
 
 use crate::fixtures;
 use crate::meters;
@@ -36,7 +36,7 @@ fn gauge(name: &str, group: &str) -> f64 {
     sum(name, &[("group", group)])
 }
 
-/// Holds and waiters of the group now; waits for them, because the last word may be the watchdog's.
+/// Checks the holds and waiters of the group now. Waits for them, because the watchdog may report last.
 #[track_caller]
 fn holds_and_waiters(group: &str, held: f64, waiters: f64) {
     until(&format!("{held} held and {waiters} waiting in {group}"), || {
@@ -122,7 +122,7 @@ async fn gauges_come_back_to_zero_whatever_happens() {
     let engine = ControlledEngine::new();
     let tenure = counted_with(engine.clone());
     let ask = |name: &str| tenure.mutex(format!("zero:{name}"));
-    // Released, dropped, and left by those who lost interest.
+    // Released, dropped, and given up.
     let (one, two) = (now(ask("1").acquire()).unwrap(), now(ask("2").acquire()).unwrap());
     let line = [waiting(ask("1").join()), waiting(ask("1").join()), waiting(ask("2").join())];
     holds_and_waiters("zero", 2.0, 3.0);
@@ -145,7 +145,7 @@ async fn gauges_come_back_to_zero_whatever_happens() {
     drop(attached);
     drop(now(ask("4").hold_for(ms(50)).acquire()).unwrap());
     holds_and_waiters("zero", 0.0, 0.0);
-    // Run out, with a guard that is still in somebody's hand.
+    // Run out, with a guard that somebody still has.
     let brief = now(ask("5").ttl(ms(60)).renew(false).acquire()).unwrap();
     soon(brief.lost()).await;
     holds_and_waiters("zero", 0.0, 0.0);
@@ -165,7 +165,7 @@ async fn gauges_come_back_to_zero_whatever_happens() {
     holds_and_waiters("zero", 0.0, 0.0);
 }
 
-/// In its own line a process counts each waiter once, before it asks the engine and after.
+/// In the local line a process counts each waiter once, before it asks the engine and after.
 #[test]
 fn waiters_in_the_local_line_are_counted() {
     meters::keep();
@@ -283,7 +283,7 @@ async fn leaders_and_onces_are_counted() {
     assert_eq!(outcomes.map(count), [1.0; 6]);
 }
 
-/// Whatever is told is in the table, with exactly the labels that the table says, and described.
+/// Every reported metric is in the table, with exactly the labels of the table, and described.
 #[tokio::test]
 async fn what_is_reported_matches_the_table() {
     let tenure = counted();

@@ -15,8 +15,8 @@ use tracing::Level;
 
 const INSIDE: &str = "TENURE_TEST_INSIDE";
 
-/// Runs the test once more in a process of its own that has these variables, and there returns
-/// `true`. The environment of this one is shared by all tests, and stays as it is.
+/// Runs the test once more in a process of its own with these variables, and returns `true` in that process. All
+/// tests share the environment of this process, so it stays unchanged.
 fn inside(test: &str, variables: &[(&str, &OsStr)]) -> bool {
     if env::var_os(INSIDE).is_some() {
         return true;
@@ -103,7 +103,7 @@ fn an_empty_environment_is_memory_with_the_defaults() {
     let tenure = now(Tenure::from_env()).unwrap();
     assert_eq!(tenure.profile().label, "memory");
     assert_eq!((tenure.defaults().ttl, tenure.defaults().wait), (ms(30_000), None));
-    // Whoever forgot the variable has to hear it, and once is enough.
+    // Whoever forgot the variable must be told, but once is enough.
     let _again = now(Tenure::from_env()).unwrap();
     let lines = lines();
     let warned: Vec<_> = lines.iter().filter(|line| line.is("event", "engine.memory")).collect();
@@ -174,7 +174,7 @@ fn a_bad_url_in_the_environment_is_refused_without_its_password() {
     assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
 }
 
-/// A URL that cannot be read must not become `memory:`: each process would lock for itself alone.
+/// A URL that cannot be read must not become `memory:`: each process would have locks of its own.
 #[test]
 fn a_variable_that_is_not_text_is_refused_and_not_ignored() {
     let bytes = OsString::from(OsStr::from_bytes(b"redis://\xff"));

@@ -15,7 +15,7 @@ fn kept() -> Tenure {
     memory()
 }
 
-/// Whether the event was said inside that span.
+/// Whether the event was reported inside that span.
 fn within(event: &Line, span: &Line) -> bool {
     event.within.is_some_and(|index| lines()[index].fields == span.fields)
 }
@@ -139,7 +139,7 @@ async fn the_source_of_a_trace_is_asked_at_each_claim_unless_the_claim_has_its_o
     let count = std::sync::atomic::AtomicU32::new(0);
     let next = move || {
         let number = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        // A text with a control character is nothing that others could be told.
+        // A text with a control character cannot be passed on to others.
         if number == 2 { Some("bad\n".into()) } else { Some(format!("trace-{number}")) }
     };
     let tenure = kept().with_trace_source(next);

@@ -1,4 +1,4 @@
-//! The watchdog's thread: there while there is something to watch, and no longer.
+//! The watchdog's thread: it exists while there is something to watch, and no longer.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 mod fixtures;

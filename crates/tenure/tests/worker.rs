@@ -1,4 +1,4 @@
-//! One of many does the work, and another takes over: whatever the callbacks and the engine do.
+//! One of many does the work, and another takes over, whatever the callbacks and the engine do.
 
 use crate::fixtures;
 use crate::working;
@@ -9,7 +9,7 @@ use tenure::worker::State;
 use tenure::{ErrorKind, Tenure, Worker};
 use working::{Call, How, TestWork, until};
 
-/// Longer than a busy machine keeps a thread waiting, and a third of it still is.
+/// Longer than a busy machine keeps a thread waiting, and so is a third of it.
 const TTL: std::time::Duration = ms(3000);
 
 fn worker(tenure: &Tenure) -> Worker {
@@ -31,7 +31,7 @@ async fn stop_ends_the_work_first_and_then_the_next_leads_at_once() {
     })
     .await;
     assert_eq!(two.calls(), []);
-    // Nobody can leave: the term stays taken although the work has ended.
+    // Nothing can be released: the term stays taken although the work has ended.
     engine.shut();
     first.stopper.stop();
     first.reaches(State::Releasing).await;
@@ -67,12 +67,12 @@ async fn a_failed_start_is_undone_and_another_gets_its_chance() {
         let tenure = memory();
         let (bad, good) = (TestWork::new().starts(&[how; 99]), TestWork::new());
         let first = bad.work(worker(&tenure).start_within(ms(300)));
-        // Whoever looks at its states need not see one that is over at once.
+        // An observer of its states need not see one that is over at once.
         until("the first tries", || !bad.terms().is_empty()).await;
         let second = good.work(worker(&tenure));
         second.reaches(State::Working).await;
         assert!(matches!(bad.calls()[..], [Call::Start(_), Call::Stop { in_time: true }, ..]));
-        // It stands in line again, behind whoever works.
+        // It waits in line again, behind the one that works.
         first.reaches(State::Acquiring).await;
         second.ends().await;
         let before = bad.terms().len();

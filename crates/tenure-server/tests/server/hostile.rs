@@ -12,7 +12,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::probe::{Site, claim};
 
 const LOCK: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-/// A head that goes on.
+/// A head that never ends.
 const BEGUN: &[u8] = b"POST /v1/holds HTTP/1.1\r\nhost: localhost\r\nx-slow: ";
 
 async fn site(config: Config, credentials: Credentials) -> Site {
@@ -26,7 +26,7 @@ async fn connect_from(address: &str, port: u16) -> TcpStream {
     socket.connect(SocketAddr::from(([127, 0, 0, 1], port))).await.unwrap()
 }
 
-/// Sends a piece of a head again and again; how long it took until the server hung up.
+/// Sends a piece of a head again and again. Returns how long it took until the server hung up.
 async fn trickle(mut stream: TcpStream) -> Duration {
     let began = Instant::now();
     if stream.write_all(BEGUN).await.is_err() {
@@ -132,7 +132,7 @@ async fn an_idle_connection_is_closed_and_an_active_one_is_not() {
     let site = site(config, Credentials::default()).await;
     let mut stream = TcpStream::connect(("127.0.0.1", site.port)).await.unwrap();
     let began = Instant::now();
-    // Longer than a head may take in all, and never idle for long.
+    // Longer than a head may take in all, but never idle for long.
     while began.elapsed() < Duration::from_secs(4) {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
@@ -174,11 +174,11 @@ fn resident() -> u64 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Events that are not read are not kept: without a limit, this would be 400 MB.
+/// Unread events are not kept: without a limit, this would be 400 MB.
 #[tokio::test(flavor = "multi_thread")]
 async fn s123_readers_that_do_not_read_are_left_behind() {
     let mut config = Config::default();
-    // Long enough that they are not cut off for that.
+    // Long enough that they are not cut off for being slow.
     (config.max_waiting, config.client_within) = (40, Duration::from_secs(300));
     let site = site(config, Credentials::default()).await;
     let mut silent = Vec::new();

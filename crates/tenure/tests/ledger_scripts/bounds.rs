@@ -1,4 +1,4 @@
-//! What one step does at most, what it says to those who wait, and what stays behind.
+//! How much one step does, what it tells waiting claims, and what stays behind.
 
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ fn a_waiter_hears_which_fences_are_too_old_and_when_to_look() {
     script.run("a claims 1 of 2 for 9s; b claims 1 of 2 for 5s; 1s pass");
     let (floor, next_end) = script.waiting("c claims 2 of 2");
     assert_eq!((floor, next_end), (5, Duration::from_secs(4)));
-    // Two numbers went by since, one of them as a fence that c never heard.
+    // Two numbers have been given since, one of them as a fence that c never heard of.
     script.run("b leaves; d claims 1 of 2; e tries 1 of 2");
     let (floor, next_end) = script.waiting("c claims");
     assert_eq!((floor, next_end), (6, Duration::from_secs(8)));

@@ -1,4 +1,4 @@
-//! How much there is, and who says so.
+//! How much capacity there is, and who decides that.
 
 use super::language::check;
 
@@ -120,8 +120,8 @@ fn a_resized_capacity_overrides_that_of_claims_for_a_day() {
 
 #[test]
 fn a_resized_capacity_applies_for_as_long_as_the_name_is_used() {
-    // Else everyone who says what they always said would be refused from one moment to the next,
-    // until the last of those who hold and wait has left.
+    // Otherwise every claim with the old capacity would suddenly be refused, until the last of those who hold and
+    // wait has left.
     check(
         "a claims 1 of 2 for 48h; resize 3; 25h pass; b claims 1 of 2; c claims 2 of 2
          a leaves; b leaves; c leaves; d claims 1 of 2; e tries 1 of 3",

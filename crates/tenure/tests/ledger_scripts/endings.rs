@@ -1,4 +1,4 @@
-//! Leaving, leaving in doubt, and being made to leave.
+//! Leaving, leaving in doubt, and being broken.
 
 use super::language::check;
 

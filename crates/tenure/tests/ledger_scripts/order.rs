@@ -140,7 +140,7 @@ fn readers_behind_a_writer_come_in_together() {
 
 #[test]
 fn an_older_ticket_stands_before_claims_that_came_since() {
-    // What an engine that forgot its line hears from those who stood in it.
+    // What an engine that forgot its line hears from the claims that stood in it.
     check(
         "a claims seen 90; b claims; c claims; old claims ticket 40; older keeps ticket 30; a leaves",
         "a: holds 92 for 30s
@@ -201,7 +201,7 @@ fn numbers_continue_above_what_a_claim_has_seen() {
 
 #[test]
 fn numbers_continue_above_a_ticket_that_comes_back() {
-    // Else a newcomer would be given the very number of a place that is taken.
+    // Otherwise a newcomer would be given the number of a place that is taken.
     check(
         "a claims; old claims ticket 4; b claims; c claims; a leaves",
         "a: holds 2 for 30s
@@ -246,7 +246,7 @@ fn a_row_of_waiters_that_do_not_react_costs_a_first_life_each() {
     );
 }
 
-/// Any of them may be the first that reacts. A process looks for all of its claims.
+/// Any of them may be the first to react. A process looks for all of its claims.
 #[test]
 fn the_first_eight_and_the_last_hear_when_a_pushed_turn_runs_out() {
     let mut script = Script::default();
@@ -276,7 +276,7 @@ fn the_first_eight_and_the_last_hear_when_a_pushed_turn_runs_out() {
     );
 }
 
-/// On a busy name the others are told once a second, and not with every turn.
+/// On a busy name the others are told once a second, not with every turn.
 #[test]
 fn only_the_next_hears_of_a_turn_after_a_brief_hold() {
     let mut script = Script::default();

@@ -1,4 +1,4 @@
-//! Those who cannot be reached, and how they come back.
+//! Claims that cannot be reached, and how they come back.
 
 use super::language::{Script, check};
 
