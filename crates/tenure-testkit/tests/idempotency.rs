@@ -28,7 +28,7 @@ impl Drop for Instance {
     }
 }
 
-/// What all instances do together.
+/// What all instances share.
 #[derive(Default)]
 struct Shop {
     payments: AtomicU32,
@@ -41,7 +41,7 @@ impl Shop {
         let shop = self.clone();
         let pay = async move |body: Bytes| {
             let number = shop.payments.fetch_add(1, SeqCst) + 1;
-            // Long enough for others to come meanwhile.
+            // Long enough for other requests to come meanwhile.
             tokio::time::sleep(Duration::from_millis(100)).await;
             let status = shop.answers.lock().unwrap().pop().unwrap_or(201);
             let text = match body.as_ref() {
@@ -154,7 +154,7 @@ async fn one_instance_in_memory() {
     assert_eq!(ask(&instance.port, "POST", &[], "").await.body, "payment 2");
 }
 
-/// A 502 or a 504 of a payment gateway, say: the money may have moved.
+/// For example a 502 or a 504 of a payment gateway: the money may have moved.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_server_error_the_retry_is_told_that_the_outcome_is_unknown() {
     for status in [500, 502, 503, 504, 599] {

@@ -57,7 +57,7 @@ async fn a_fit_server_passes_every_check() {
     }
     says(&found, "listeners", Mark::Good, "0 processes");
     says(&found, "clock", Mark::Good, "this machine's");
-    // Somebody who waits listens.
+    // A waiter listens.
     let (one, two) = (site.connect().await, site.connect().await);
     let hold = one.mutex("x").ttl(ms(900)).acquire().await.unwrap();
     let waits = wait_for(&two, "x", secs(30));

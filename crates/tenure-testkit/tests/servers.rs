@@ -42,7 +42,7 @@ fn answer(stream: &mut TcpStream) -> std::io::Result<String> {
     Ok(String::from_utf8(line).unwrap().trim_end().to_owned())
 }
 
-/// Whether nothing comes for a while.
+/// Whether nothing arrives for a while.
 fn is_silent(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_millis(150))).unwrap();
     let read = stream.read(&mut [0]);
@@ -239,7 +239,7 @@ fn a_proxy_passes_holds_and_delays() {
     let began = Instant::now();
     assert_eq!(ask(&mut stream, "INCR k").unwrap(), ":4");
     assert!(began.elapsed() >= Duration::from_millis(200));
-    // Commands in a row are under way together.
+    // Commands sent in a row are under way together.
     stream.write_all(b"INCR k\r\n").unwrap();
     std::thread::sleep(Duration::from_millis(30));
     stream.write_all(b"INCR k\r\n").unwrap();
@@ -288,14 +288,14 @@ fn a_proxy_swallows_cuts_and_drops_replies() {
     assert_eq!(proxy.accepted(), 3);
 }
 
-/// Bytes that are missing in the middle of a stream would be another reply than the server gave.
+/// A stream with missing bytes would be a different reply from the server's.
 #[test]
 fn a_proxy_delivers_nothing_after_a_gap() {
     let redis = Redis::build().start().unwrap();
     let proxy = Proxy::start(redis.port()).unwrap();
     let mut stream = dial(proxy.port()).unwrap();
     proxy.hold(Direction::Downstream);
-    // Each of them a chunk of its own, and all of them there when the first is dropped.
+    // Each of them is a chunk of its own, and all of them are there when the first is dropped.
     for number in 1..=5 {
         stream.write_all(format!("ECHO {number}\r\n").as_bytes()).unwrap();
         let arrived = || proxy.bytes(Direction::Downstream) == 7 * number;
@@ -353,7 +353,7 @@ fn a_server_speaks_tls_on_its_port_and_the_test_kit_still_reaches_it() {
         assert_eq!(redis.url(), format!("rediss://127.0.0.1:{}", redis.port()));
         assert_eq!(redis.command(&["CONFIG", "GET", "port"]).unwrap().to_string(), "[port, 0]");
         let mut stream = dial(redis.port()).unwrap();
-        // No hello of TLS: the server hangs up instead of answering.
+        // Not a TLS hello: the server hangs up instead of answering.
         assert!(ask(&mut stream, "PING").is_err_and(|error| {
             matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
         }));
@@ -436,7 +436,7 @@ fn reshard_and_fail_over(flavour: Flavour) {
     cluster.settle().unwrap();
     assert_eq!(cluster.replica_of(replica).unwrap().port(), there);
 
-    // With both alive, and the whole move at once.
+    // With both alive, and the whole move in one go.
     cluster.failover(to).unwrap();
     assert_eq!(cluster.owner_of(slot).unwrap().port(), there);
     cluster.move_slot(slot, from).unwrap();

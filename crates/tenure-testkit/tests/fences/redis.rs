@@ -56,7 +56,7 @@ async fn any_command_can_be_guarded_and_its_answer_comes_back() {
     set.arg("b").arg(&bytes);
     write::<()>(&mut redis, "b", fence(1), &set).await.unwrap();
     assert_eq!(redis.get::<_, Vec<u8>>("b").await.unwrap(), bytes);
-    // Numbers as high as they get are told apart.
+    // Even the highest numbers are told apart.
     let top = (1 << 53) - 1;
     write::<()>(&mut redis, "b", fence(top), &set).await.unwrap();
     assert!(write::<()>(&mut redis, "b", fence(top - 1), &set).await.is_err());

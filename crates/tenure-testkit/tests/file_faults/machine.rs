@@ -1,4 +1,4 @@
-//! S108: other machines, other boots, file systems that are not this machine's own.
+//! S108: other machines, other boots, and file systems that are not this machine's own.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::file_site::*;
 
 const BOOT: &str = "11111111-2222-3333-4444-555555555555";
 
-/// Lets the file say that it was last used in another boot. Nobody may have it open.
+/// Makes the file claim that it was last used in another boot. Nobody may have it open.
 fn reboot(site: &FileSite, machine: Option<&str>) {
     let db = site.sql();
     db.execute("UPDATE meta SET boot = ?1", [BOOT]).unwrap();
@@ -74,7 +74,7 @@ async fn s108_after_a_reboot_all_holds_are_void_and_fences_continue() {
         assert!(hold.fence().get() > last);
         hold.release().await.unwrap();
     }
-    // The capacity that an operator has set outlives the machine.
+    // The capacity that an operator has set survives a reboot.
     let mut units = Vec::new();
     while let Some(unit) = tenure.semaphore(semaphore, 2).try_acquire().await.unwrap() {
         units.push(unit);
@@ -111,7 +111,7 @@ async fn s108_what_a_once_left_outlives_the_machine() {
         claim.once = Some(OnceTerms { keep, rerun: false, content: 0 });
         claim
     };
-    // As long as can be said: a time that cannot be added to must not lock the file for ever.
+    // The longest that can be expressed: a time that cannot be added to must not lock the file for ever.
     for keep in [secs(3600), Duration::MAX] {
         let engine = File::open(&site.path).unwrap();
         let claim = ask(keep);

@@ -1,4 +1,4 @@
-//! A cluster with a part that is gone, and one that is not up yet.
+//! A cluster of which a part is gone, and one that is not up yet.
 
 use tenure::Protection;
 use tenure::engine::{Name, Space};

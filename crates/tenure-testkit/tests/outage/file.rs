@@ -1,4 +1,4 @@
-//! A file whose writer lock is taken: someone was stopped while it had it.
+//! A file whose writer lock is taken: its holder was stopped.
 
 use tenure::{ErrorKind, OnOutage, Protection};
 

@@ -132,7 +132,7 @@ async fn open_lets_everyone_in_and_returns_to_the_engine_by_itself() {
     drop((one, two));
 }
 
-/// The partitions of a server count apart, and so does each name.
+/// Each partition of a server counts by itself, and each name has a fence of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_name_has_its_last_fence_in_an_outage_and_a_higher_one_after_it() {
     let server = server();
@@ -173,13 +173,13 @@ async fn an_outage_costs_only_the_first_claim_time() {
             let hold = soon(tenure.mutex(format!("x{number}")).acquire()).await.unwrap();
             assert_eq!(hold.protection(), protection);
         }
-        // A second each would be minutes.
+        // One second for each would add up to minutes.
         assert!(now().since(began) < secs(15), "{:?}", now().since(began));
         server.resume().unwrap();
     }
 }
 
-/// A wait that is shorter than it takes to find out must not keep the outage from being found.
+/// A wait that is shorter than the detection of an outage must not prevent it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_wait_finds_an_outage_too() {
     let server = server();
@@ -279,7 +279,7 @@ fn a_program_that_blocks_on_each_call_returns_to_the_engine_too() {
         hold.protection()
     };
     assert_eq!(protection(), Protection::Local);
-    // Longer than the connection is made anew at once.
+    // Longer than the time in which the connection is remade at once.
     std::thread::sleep(ms(2500));
     assert_eq!(protection(), Protection::Local);
     server.restart().unwrap();

@@ -1,4 +1,4 @@
-//! The errors while the engine does not serve: never that others hold the name.
+//! The errors while the engine does not serve: they never say that others hold the name.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn refusals_of_the_server_are_reported_in_its_own_words() {
     }
 }
 
-/// Someone held it, as the engine said long ago.
+/// Someone held it, according to an old answer of the engine.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_wait_reports_that_the_engine_went_away() {
     for hung in [false, true] {
@@ -99,7 +99,7 @@ async fn every_policy_logs_that_the_engine_is_gone_and_back() {
         until("it is written that it is back", async || said().len() == 2 * round + 2).await;
     }
     assert_eq!(said(), changes(2));
-    // Nobody asks for anything: a renewal finds it out.
+    // Nobody asks for anything: a renewal detects the outage.
     let hold = soon(tenure.mutex("x").ttl(secs(3)).acquire()).await.unwrap();
     server.kill().unwrap();
     until("it is written once more", async || said().len() == 5).await;

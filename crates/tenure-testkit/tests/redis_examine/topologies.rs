@@ -1,4 +1,4 @@
-//! Several servers: each that matters is looked at, and named where it differs.
+//! Several servers: each that matters is examined, and named where it differs.
 
 use tenure::Mark;
 use tenure_testkit::servers::{Clock, Cluster, Redis, Sentinels};
@@ -53,7 +53,7 @@ async fn clocks_of_servers_and_sentinels_are_compared() {
     let group = Sentinels::start_with_clock(1, &clock).unwrap();
     let found = examined(&group.url()).await;
     assert!(about(&found, "clock").iter().all(|clock| clock.mark == Mark::Good), "{found:?}");
-    // The primary is as this machine, and so are the sentinels.
+    // The primary agrees with this machine, and so do the sentinels.
     clock.offset(300).unwrap();
     let ahead = format!("127.0.0.1:{} is ", group.nodes()[1].port());
     let found = examined(&group.url()).await;

@@ -1,4 +1,4 @@
-//! Rights that are taken away from a user while it holds and waits: no step is done by half.
+//! Rights that are revoked while the user holds and waits: no step is half done.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tenure_testkit::servers::{Flavour, Redis};
 
 use crate::redis_site::*;
 
-/// All that the scripts do after their first write.
+/// All commands that the scripts use after their first write.
 const COMMANDS: [&str; 16] = [
     "hset",
     "hdel",
@@ -81,7 +81,7 @@ async fn all_or_nothing(flavour: Flavour) {
         assert!(matches!(stands, Verdict::Waiting(_)));
         let before = facts(&tenure, &name).await;
         set_user(&server, &format!("-{command}"));
-        // One more comes, a hold is renewed, and one leaves: done, or not at all.
+        // Another claim arrives, a hold is renewed, and one leaves: each of them is done, or not at all.
         let comes = claim(&name, capacity);
         let joined = soon(ours.claim(&comes)).await;
         let line = before.1.len() + usize::from(joined.is_ok());
@@ -102,7 +102,7 @@ async fn all_or_nothing(flavour: Flavour) {
             }
         }
         set_user(&server, &format!("+{command}"));
-        // The next in line has it, by this very step.
+        // The next in line gets it in this very step.
         let after = facts(&tenure, &name).await;
         assert_eq!(after.0.len(), before.0.len(), "{command}: {before:?} {after:?}");
         assert!(after.0.iter().all(|fence| *fence != before.0[0]), "{command}: {after:?}");
