@@ -22,7 +22,7 @@ pub struct Config {
     pub client_within: Duration,
     /// Grants nothing for this long: holds of an earlier run, which the engine has forgotten, may still be in use.
     pub quiet_start: Duration,
-    /// The longest ttl, if the engine allows no less. Where a restart forgets what is held it must not be longer than
+    /// The longest ttl, unless the engine's own limit is lower. Where a restart forgets what is held, it must not exceed
     /// `quiet_start`, in this run or in the next: a client may hold that long without asking.
     pub longest_ttl: Duration,
     /// Whether web pages may change something on a server without tokens. For loopback only.

@@ -28,7 +28,7 @@ impl Failures {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MOST_NETWORKS {
             all.retain(|_, (since, _)| now < *since + WINDOW);
-            // That is more networks than are worth remembering within a minute.
+            // More networks than that within a minute: none of them is worth remembering.
             if all.len() >= MOST_NETWORKS {
                 all.clear();
             }

@@ -8,12 +8,10 @@
 //! | where | what it owns |
 //! |---|---|
 //! | `wire`, `problem` | the bodies of requests and answers |
-//! | `signing`, `access`, `credentials`, `failures` | tickets and claims that the server signs; tokens, and requests
-//! without one |
+//! | `signing`, `access`, `credentials`, `failures` | tickets and claims that the server signs; tokens, and requests without one |
 //! | `app` | what requests share and carry: limits, bodies, queries |
 //! | `waiting`, `sessions` | who is told of a turn |
-//! | `acquire`, `holds`, `tethers`, `look`, `fitness`, `force`, `events` | the endpoints for clients in any language
-//! |
+//! | `acquire`, `holds`, `tethers`, `look`, `fitness`, `force`, `events` | the endpoints for clients in any language |
 //! | `steps` | the engine trait made remote, for the `http://` engine |
 //! | `files` | the dashboard, and the clients as one file each |
 //! | `routes`, `openapi`, `sse`, `meters`, `server` | endpoints by path, their description, streams, metrics, connections |
