@@ -329,7 +329,7 @@ class Metrics(Case):
             told.setdefault(name, {})
         return told
 
-    def test_the_board_and_the_alerts_ask_for_what_is_told(self) -> None:
+    def test_the_board_and_the_alerts_ask_for_what_is_reported(self) -> None:
         told = self.told()
         rules = yaml.safe_load((HERE / "prometheus/tenure-server.rules.yml").read_text())["groups"][0]["rules"]
         board = json.loads((HERE / "grafana/tenure-server.json").read_text())

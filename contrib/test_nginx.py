@@ -319,7 +319,7 @@ class Buffering(Proxied):
             self.assertEqual(program.returncode, 0, errors)
         self.assertLess(time.monotonic() - began, 30)
 
-    def test_a_tether_is_silent_and_its_claim_goes_on_without_it(self) -> None:
+    def test_a_tether_is_silent_and_its_claim_continues_without_it(self) -> None:
         body = {"name": "tether", "claim": "1" * 32, "ttl": "10s"}
 
         def open_it() -> None:

@@ -87,7 +87,7 @@ test("what is known about a name is not made up from a page", async (t) => {
     assert.equal(error.code, "unreadable");
 });
 
-test("a waiter goes on at a server that does not know its ticket", async (t) => {
+test("a waiter continues at a server that does not know its ticket", async (t) => {
     const dir = directory(t);
     const own = await Server.start(t, { dir });
     const proxy = await Proxy.start(t, own);
