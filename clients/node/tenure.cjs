@@ -516,7 +516,7 @@ class LiveHold {
         return this.#closed ? 0 : this.left;
     }
 
-    /** How long the server keeps it for certain: also after `close`, until it has ended. */
+    /** How long the server certainly keeps it, even after `close`, until it has ended. */
     get left() {
         return this.#over || Atomics.load(this.#slots, 2) !== 0n ? 0 : Math.max(0, this.#client.wire.remaining(this.#slots));
     }
@@ -1012,7 +1012,7 @@ class Lock {
 
     /**
      * Acquires, runs `fn`, releases. When the hold is lost, `signal` aborts, and the promise is rejected with `lost` once
-     * `fn` has ended: until then its work is still going on.
+     * `fn` has ended: until then its work is still running.
      */
     async run(fn, options = {}) {
         const hold = await this.acquire(options);

@@ -139,7 +139,7 @@ export class Proxy {
     #server;
     /** How many of the next answers are lost: the server gets the request, the client a closed connection. */
     losing = 0;
-    /** Nothing is passed on any more, and nobody is told. */
+    /** Nothing is passed on, and nobody is told. */
     silent = false;
     /** How late answers come, in ms. */
     delay = 0;

@@ -79,7 +79,7 @@ impl Sessions {
         session
     }
 
-    /// Forgets processes that are gone, and claims that nobody asks for any more. Returns those claims.
+    /// Forgets processes that are gone, and claims that nobody asks for. Returns those claims.
     pub(crate) fn sweep(&self, now: Moment) -> Vec<(Arc<Session>, Name, ClaimId)> {
         let mut gone = Vec::new();
         self.all().retain(|_, session| {

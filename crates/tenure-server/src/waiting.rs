@@ -16,7 +16,7 @@ type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
 /// How long a place is kept for a client that has no request here. A turn lasts just as long until it is confirmed.
 pub(crate) const ABSENT_FOR: Duration = Duration::from_secs(2);
 
-/// The claims that are waited for at this server, each with those who want to hear of it.
+/// The claims that are waited for at this server, each with its listeners.
 pub(crate) struct Waiting {
     table: Mutex<Table>,
     engine: Arc<dyn Engine>,

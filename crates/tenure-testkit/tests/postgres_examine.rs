@@ -1,4 +1,4 @@
-//! What `doctor` finds at a Postgres server.
+//! What `doctor` finds on a Postgres server.
 
 use tenure::{Finding, Mark, Tenure};
 use tenure_testkit::servers::{Clock, Pgbouncer, Postgres, PostgresBuild};

@@ -1,7 +1,7 @@
 //! The rule in PL/pgSQL against the rule in Rust: the scripts of `redis_ledger`, on Postgres.
 //!
-//! `TENURE_SCRIPTS` is how many, from `TENURE_FIRST_SEED`:
-//! `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo test -p tenure-testkit --test engines postgres_ledger::`.
+//! `TENURE_SCRIPTS` sets how many scripts run, from `TENURE_FIRST_SEED`: `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo
+//! test -p tenure-testkit --test engines postgres_ledger::`.
 
 #[allow(dead_code, reason = "the other half of the test uses the rest")]
 #[path = "redis_ledger/comparison.rs"]

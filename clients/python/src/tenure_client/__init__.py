@@ -54,7 +54,7 @@ __all__ = [
 T = TypeVar("T")
 
 log = logging.getLogger("tenure_client")
-# Without a handler of its own, a library's warnings would be printed to the standard error of whoever uses it.
+# Without a handler of its own, a library's warnings would be printed to the program's standard error.
 log.addHandler(logging.NullHandler())
 
 
@@ -1439,7 +1439,7 @@ class _Http:
                 pass
 
     def forked(self) -> None:
-        # Closed, not shut down: the parent goes on using them.
+        # Closed, not shut down: the parent continues to use them.
         for connection in [*self._idle, *self._busy]:
             connection.socket.close()
         closed = self.closed

@@ -24,7 +24,7 @@ async fn a_hold_is_acquired_renewed_and_released() {
         granted.head.contains("tenure-engine: ")
             && granted.head.contains("cache-control: no-store")
     );
-    // A reply that was lost can be had again, and nothing is prolonged.
+    // A repeated request gets the reply that was lost, and nothing is prolonged.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let again = site.post("/v1/holds", &body).await.is(201, "");
     assert_eq!(again.number("fence"), fence);

@@ -219,7 +219,7 @@ impl ClaimState {
 
     // The end.
 
-    /// The `Tenure` was closed: a waiting claim ends, a hold is lost. Neither is renewed any more.
+    /// The `Tenure` was closed: a waiting claim ends, a hold is lost. Neither is renewed from now on.
     pub(crate) fn close(&mut self) -> Effects {
         let mut effects = Effects::none();
         match &mut self.phase {

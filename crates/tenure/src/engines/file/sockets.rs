@@ -73,7 +73,7 @@ impl Sockets {
         self.folder.metadata().is_ok_and(|about| about.nlink() == 0)
     }
 
-    /// Continues in a folder that was made anew.
+    /// Continues in a folder that was created again.
     pub(super) fn move_to(&mut self, folder: File) {
         self.folder = folder;
     }

@@ -292,7 +292,7 @@ impl Store {
     }
 }
 
-/// Takes the lock that the others use. A lock file that was deleted is made anew.
+/// Takes the lock that the others use. If the lock file was deleted, creates it again.
 fn lock(writer_lock: &mut WriterLock, paths: &Paths) -> Result<WriteGuard> {
     loop {
         let locked = writer_lock.lock(PATIENCE)?;

@@ -34,7 +34,7 @@ enum Waiter {
     Rests,
     /// It waits for the lock.
     Waits,
-    /// It waits, but nobody wants the lock any more.
+    /// It waits, but nobody wants the lock.
     Abandoned,
     /// It has the lock.
     Locked,
