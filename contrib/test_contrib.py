@@ -161,7 +161,7 @@ class Cron(Case):
             self.assertNotRegex(rest, r"(?<!\\)%")
             command = f"tenure {rest}".replace("\\%", "%")
             self.assertEqual(unknown_flags(shlex.split(command)[1:]), [])
-            # The job itself is replaced, and its minutes of holding on.
+            # The job itself is replaced, and so are the minutes for which it keeps its hold.
             command = re.sub(r"-- /usr/local/bin/\S+$", "-- sh -c 'echo ran'", command)
             command = command.replace("--hold-for 10m", "--hold-for 10ms")
             done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=environment, timeout=PATIENCE)
@@ -275,7 +275,7 @@ class Compose(Case):
         self.until(is_healthy, "the server is healthy")
         demo = self.services["demo"]
         for _ in range(demo["deploy"]["replicas"]):
-            # What a line costs in the demo is a second.
+            # In the demo, each line takes a second.
             line = here(demo["command"][0]).replace("sleep 1", "sleep 0.1")
             self.start([*demo["entrypoint"], line], environment("demo"))
 
@@ -329,7 +329,7 @@ class Metrics(Case):
             told.setdefault(name, {})
         return told
 
-    def test_the_board_and_the_alerts_ask_for_what_is_told(self) -> None:
+    def test_the_board_and_the_alerts_ask_for_what_is_reported(self) -> None:
         told = self.told()
         rules = yaml.safe_load((HERE / "prometheus/tenure-server.rules.yml").read_text())["groups"][0]["rules"]
         board = json.loads((HERE / "grafana/tenure-server.json").read_text())

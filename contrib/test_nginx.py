@@ -22,7 +22,7 @@ NODE = ROOT / "clients/node/test/programs/holder.mjs"
 
 
 class Proxied(Case):
-    """A server, and an nginx before it."""
+    """A server, and an nginx in front of it."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -146,7 +146,7 @@ class Proxied(Case):
         return {}
 
     def run_command(self, name: str, within: float, held_for: float = 0) -> str:
-        """`tenure run`, which uses the `http://` engine: what it says besides."""
+        """Runs `tenure run`, which uses the `http://` engine. Returns its errors."""
         command = [BIN, "run", "-u", self.engine_url(), name, "--", "echo", "held"]
         environment = {"TENURE_TOKEN": self.token, "TENURE_LOG_LEVEL": "warn"}
         return self.takes_its_turn(name, command, within, held_for, **environment)
@@ -216,7 +216,7 @@ class Documented(Proxied):
         self.at = free_port()
         self.url = f"https://localhost:{self.at}"
         settings = SETTINGS.read_text()
-        # Only where things are.
+        # Only addresses and paths are changed.
         for theirs, ours in {
             "server 127.0.0.1:7117 max_fails=0;": f"server 127.0.0.1:{self.port} max_fails=0;",
             "listen 443 ssl;": f"listen 127.0.0.1:{self.at} ssl;",
@@ -275,7 +275,7 @@ class Documented(Proxied):
         log = file.read_text()
         self.assertIn("POST /v1/tethers", log)
         self.assertNotIn(self.token, log)
-        # A claim, or the number of a process.
+        # No claim, and no number of a process.
         self.assertNotRegex(log, "[0-9a-f]{32}")
 
 
@@ -291,7 +291,7 @@ class WithoutSettings(Proxied):
 
 
 class Buffering(Proxied):
-    """A proxy that keeps what the server says until it has enough of it."""
+    """A proxy that buffers what the server sends until there is enough of it."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -319,7 +319,7 @@ class Buffering(Proxied):
             self.assertEqual(program.returncode, 0, errors)
         self.assertLess(time.monotonic() - began, 30)
 
-    def test_a_tether_is_silent_and_its_claim_goes_on_without_it(self) -> None:
+    def test_a_tether_is_silent_and_its_claim_continues_without_it(self) -> None:
         body = {"name": "tether", "claim": "1" * 32, "ttl": "10s"}
 
         def open_it() -> None:
@@ -331,7 +331,7 @@ class Buffering(Proxied):
             connection.getresponse().readline()
 
         self.assertRaises(TimeoutError, open_it)
-        # What the stream did not say, a request does, with the same claim.
+        # What the stream did not report, a request with the same claim does.
         status, answer = self.ask("POST", "/v1/holds", body)
         self.assertEqual((status, answer["claim"]), (201, body["claim"]))
 

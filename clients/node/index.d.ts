@@ -4,9 +4,9 @@ export type Duration = number | `${number}${"ms" | "s" | "m" | "h" | "d"}`;
 export interface ConnectOptions {
     /** Sent as `Authorization: Bearer`, where the server has tokens. */
     token?: string;
-    /** Put before every name, with a `/`. */
+    /** Prepended to every name, with a `/`. */
     ns?: string;
-    /** Who, as others see it. Default: `host:pid`. */
+    /** Who holds or waits, as others see it. Default: `host:pid`. */
     owner?: string;
     /** How long a hold lasts without a renewal. Default: `"30s"`. */
     ttl?: Duration;
@@ -14,7 +14,7 @@ export interface ConnectOptions {
     wait?: Duration;
     /** How long to try to reach a server that does not answer, for calls whose `wait` has no end. Default: `"15s"`. */
     patience?: Duration;
-    /** A main loop that is silent for longer than this is taken for hung: its holds are not renewed. Default: `"60s"`. */
+    /** A main loop that is silent for longer than this counts as hung: its holds are not renewed. Default: `"60s"`. */
     maxBlock?: Duration;
     /** How long one request may take, beyond the time that it waits in line. Default: `"5s"`. */
     requestTimeout?: Duration;
@@ -22,7 +22,10 @@ export interface ConnectOptions {
     thread?: "worker" | "main";
     /** The certificate authority of an `https` server, in PEM, if it is not a public one. */
     ca?: string | Buffer;
-    /** What happens, for logs. Nothing waits for it; errors that it throws or rejects with become process warnings. */
+    /**
+     * Receives what happens, for logs. Nothing waits for it; errors that it throws or rejects with become process
+     * warnings.
+     */
     onEvent?: (event: TenureEvent) => void | Promise<void>;
 }
 
@@ -30,11 +33,11 @@ export interface ClaimOptions {
     ttl?: Duration;
     wait?: Duration;
     owner?: string;
-    /** Why, as others see it. */
+    /** Why it is held, as others see it. */
     reason?: string;
     /** Pairs such as a correlation id, as others see them. */
     meta?: Record<string, string>;
-    /** Do not join a longer line: the error is `full`. */
+    /** Fails with `full` rather than join a line with this many waiters or more. */
     maxWaiters?: number;
     /** Gives up and leaves the line. In `run` it also aborts the `signal` of the work. */
     signal?: AbortSignal;
@@ -52,14 +55,14 @@ export interface Holder {
     meta?: Record<string, string>;
 }
 
-/** How a hold ended without its release. */
+/** How a hold ended without being released. */
 export type Ended =
     | "expired" | "broken" | "forgotten" | "clock_step" | "conflict" | "elsewhere" | "other_engine" | "closed";
 
 export type ErrorCode =
     /** Others hold it, and the wait is over. Has `holder`, and `position` after a wait. */
     | "busy"
-    /** The hold ended without its release. Has `ended`, and `by` and `reason` if it was broken. */
+    /** The hold ended without being released. Has `ended`, and `by` and `reason` if it was broken. */
     | "lost"
     /** The server or its engine does not answer. Nothing happened. */
     | "unavailable"
@@ -69,7 +72,7 @@ export type ErrorCode =
     | "closed"
     | "unauthorized" | "forbidden" | "invalid" | "conflict" | "unsettled" | "other_content" | "full" | "too_many"
     | "too_large" | "not_found" | "misdirected"
-    /** The answer is not one of a tenure server of this version: a proxy's page, say. */
+    /** The answer does not come from a tenure server of this version: a proxy's page, say. */
     | "unreadable"
     | (string & {});
 
@@ -106,21 +109,21 @@ export type TenureEvent =
 
 export interface Hold {
     readonly name: string;
-    /** A number that rises with every grant of the name: give it to what you write to. */
+    /** A number that rises with every grant of the name: pass it to whatever you write to. */
     readonly fence: number;
-    /** How long it was waited for, in ms. */
+    /** How long it took to get it, in ms. */
     readonly waited: number;
-    /** Aborts when it is lost, before anyone else can hold it; its reason is a `TenureError`. Not on release. */
+    /** Aborts when it is lost, before anyone else can hold it; its reason is a `TenureError`. Does not abort on release. */
     readonly signal: AbortSignal;
     /** Whether it was lost. False after a release. */
     readonly lost: boolean;
-    /** How long it is held for certain if no renewal is answered any more, in ms. 0 once it has ended. */
+    /** How long it is certainly held even if no further renewal is answered, in ms. 0 once it has ended. */
     readonly remaining: number;
-    /** The same as a time of `Date.now()`. */
+    /** The same, as a time of `Date.now()`. */
     readonly deadline: number;
-    /** Throws if it is lost or released. For code that blocks the event loop; such code is alive as long as it calls this. */
+    /** Throws if it is lost or released. For code that blocks the event loop, which counts as alive while it calls this. */
     readonly check: () => void;
-    /** Resolves to true if this freed it, to false if it had ended before. After `close()`, too. */
+    /** Resolves to true if this freed it, to false if it had already ended. Also after `close()`. */
     release(): Promise<boolean>;
     [Symbol.asyncDispose](): Promise<void>;
 }
@@ -138,7 +141,7 @@ export interface Lock {
     readonly name: string;
     /** Waits in line. Throws `busy` when `wait` is over. */
     acquire(options?: ClaimOptions): Promise<Hold>;
-    /** Null if others hold it. Never waits in line. */
+    /** Returns null if others hold it. Never waits in line. */
     tryAcquire(options?: Omit<ClaimOptions, "wait">): Promise<Hold | null>;
     /** Acquires, runs, releases. Rejects with `lost`, once `fn` has ended, if the hold was lost meanwhile. */
     run<T>(fn: (held: Held) => T | Promise<T>, options?: ClaimOptions): Promise<T>;
@@ -169,11 +172,11 @@ export interface Election {
 }
 
 export interface OnceOptions extends ClaimOptions {
-    /** What the work is done with: the same key with other content is `other_content`. */
+    /** The input of the work: the same key with different content fails with `other_content`. */
     content?: string;
     /** How long the outcome is remembered. Default: `"24h"`. */
     keep?: Duration;
-    /** Run again what was begun and never settled. */
+    /** Run work again that was begun and never settled. */
     rerun?: boolean;
 }
 
@@ -186,7 +189,7 @@ export interface Once {
     }>;
 }
 
-/** A name that is used. */
+/** A name in use. */
 export interface View {
     name: string;
     kind: string;
@@ -200,28 +203,32 @@ export interface Tenure {
     /** Which thread renews; null before the first hold. */
     readonly thread: "worker" | "main" | null;
     mutex(name: string, options?: ClaimOptions): Lock;
-    /** `permits` at a time; every program must say the same number. */
+    /** `permits` at a time; every program must give the same number. */
     semaphore(name: string, permits: number, options?: ClaimOptions & { weight?: number }): Lock;
     rwlock(name: string, options?: ClaimOptions): {
         /** Shared among readers. */
         read(options?: ClaimOptions): Lock;
-        /** Alone. */
+        /** Exclusive. */
         write(options?: ClaimOptions): Lock;
     };
     elect(name: string, options?: ElectOptions): Election;
     once(key: string, options?: OnceOptions): Once;
-    /** Holders and line of a name, or null if it is not used. */
+    /** The holders and the line of a name, or null if it is not in use. */
     inspect(name: string, options?: { kind?: "lock" | "election" | "once" }): Promise<View | null>;
     /** Whether the server and its engine answer now: for health checks. Never throws. */
     ready(): Promise<boolean>;
     /**
-     * Waits in line end with `closed`. What is held is lost here (`ended` is `closed`), so that its work stops. What the end
-     * of `run` or `release()` frees after that is free at once; the rest ends with its ttl, because its work may still run.
-     * Waits for the work of `run`, which is renewed meanwhile, for `wait` at most. Default: `"5s"`.
+     * Waits in line end with `closed`. Holds are lost to this program (`ended` is `closed`), so that their work stops. A
+     * hold that is released after that, by `release()` or by the end of `run`, is free at once; the others end with their
+     * ttl, because their work may still be running. Waits for the work of `run`, whose holds are renewed meanwhile, for
+     * at most `wait`. Default: `"5s"`.
      */
     close(options?: { wait?: Duration }): Promise<void>;
     [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Opens nothing yet: the first request does. Also `https://…`, or `http+unix:/PATH`. Default: `http://127.0.0.1:7117`. */
+/**
+ * Opens no connection yet: the first request does. Also `https://…`, or `http+unix:/PATH`. Default:
+ * `http://127.0.0.1:7117`.
+ */
 export function connect(url?: string, options?: ConnectOptions): Tenure;

@@ -1,7 +1,7 @@
 // The client of `tenure serve`: locks, semaphores, read-write locks, elections and run-once jobs over HTTP.
 //
-// One file without dependencies, so that it can be copied, bundled, or served as it is. What goes over the wire, and which
-// rules a client must keep, is in docs/http.md ("rule 3" below is a rule of that page). From top to bottom: durations and
+// One file without dependencies, so that it can be copied, bundled, or served as it is. The wire format, and the rules
+// that a client must keep, are in docs/http.md ("rule 3" below is a rule of that page). From top to bottom: durations and
 // errors; what runs on the pulse's thread; the pulse; a live hold; waiting for one; the classes that programs see.
 
 import { randomBytes } from "node:crypto";
@@ -10,11 +10,14 @@ import https from "node:https";
 import os from "node:os";
 import { Worker } from "node:worker_threads";
 
-/** The longest that the server lets one request wait; a 202 asks to come back. */
+/** The longest time for which the server lets one request wait; a 202 means to ask again. */
 const LONGEST_POLL = 20_000;
-/** How often the main loop says that it is alive. A machine that wakes from sleep notices losses within this, too. */
+/**
+ * How often the main loop shows that it is alive. After the machine wakes from sleep, losses are noticed within this
+ * time, too.
+ */
 const BEAT_EVERY = 250;
-/** The longest delay that a timer takes. */
+/** The longest delay that a timer accepts. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 /** How a hold can end, by its number in shared memory; 0 is a live hold. */
 const ENDINGS = ["live", "expired", "broken", "forgotten", "clock_step", "conflict", "elsewhere", "other_engine"];
@@ -48,7 +51,10 @@ class TenureError extends Error {
 }
 Object.defineProperty(TenureError.prototype, "name", { value: "TenureError", configurable: true, writable: true });
 
-/** `held_ms` as `heldMs`, all the way down. What users wrote themselves, an outcome or meta, stays as it is. */
+/**
+ * Renames `held_ms` to `heldMs`, and so on, at every depth. What users wrote themselves, an outcome or meta, stays as it
+ * is.
+ */
 function camel(value) {
     if (Array.isArray(value)) return value.map(camel);
     if (value === null || typeof value !== "object") return value;
@@ -59,7 +65,7 @@ function camel(value) {
     return Object.fromEntries(Object.entries(value).map(renamed));
 }
 
-/** The error that an answer which is not a yes stands for. */
+/** The error for an answer other than success. */
 function refusal(answer, resource) {
     const { code, detail, title, holder, position, ended, by, reason } = answer.problem ? answer.data : {};
     const said = detail ?? title ?? `the server answered ${answer.status}`;
@@ -68,7 +74,10 @@ function refusal(answer, resource) {
     return new TenureError(code ?? "unreadable", said + place, details);
 }
 
-/** An answer that this version of tenure does not give: a proxy's page, say. It is not a yes, whatever its status. */
+/**
+ * The error for an answer that this version of tenure does not give: a proxy's page, say. It is no success, whatever its
+ * status.
+ */
 function unreadable(answer, resource) {
     const text = `${show(resource)}: the answer ${answer.status} is not one of a tenure server of this version`;
     return new TenureError("unreadable", text, { resource, status: answer.status });
@@ -82,7 +91,7 @@ function isCount(value) {
     return Number.isFinite(value) && value >= 0;
 }
 
-/** Whether a 201 is the whole grant of this claim: work must not begin on half of one. */
+/** Whether a 201 is a complete grant of this claim: work must not begin on half of one. */
 function isGrant({ data, engine }, claim) {
     return isObject(data) && data.claim === claim && typeof data.confirm === "boolean" && Boolean(engine)
         && [data.fence, data.left_ms, data.renew_ms, data.waited_ms].every(isCount);
@@ -93,7 +102,7 @@ function isSettled(data) {
     return isObject(data) && data.settled === true && ("outcome" in data || "outcome_base64" in data);
 }
 
-/** The words of a loss. */
+/** The error for a loss. */
 function loss(resource, fence, { ended, by, reason, withheld, maxBlock }) {
     const why = {
         expired: "no renewal was answered in time",
@@ -109,8 +118,8 @@ function loss(resource, fence, { ended, by, reason, withheld, maxBlock }) {
 /**
  * What the main thread and the pulse's thread both need: a clock, deadlines, requests, and the pulse itself.
  *
- * The worker is started from the text of this function, because bundlers lose files: so it uses nothing from outside of
- * itself but its arguments and what every Node has.
+ * The worker is started from the text of this function, because bundlers lose files. So it uses nothing from outside
+ * except its arguments and what every Node has.
  */
 function transport({ http, https, base, token, ca }) {
     const url = new URL(base);
@@ -122,7 +131,7 @@ function transport({ http, https, base, token, ca }) {
     const library = secure ? https : http;
     const agent = new library.Agent({ keepAlive: true, ...(secure && ca ? { ca } : {}) });
 
-    /** The same instant on two clocks. The monotonic one stops while the machine sleeps, the other one can be set. */
+    /** The same instant on two clocks. The monotonic one stops while the machine sleeps; the other one can be set. */
     function moment() {
         return { steady: Number(process.hrtime.bigint()) / 1e6, wall: Date.now() };
     }
@@ -215,7 +224,7 @@ function transport({ http, https, base, token, ca }) {
     }
 
     /**
-     * Renews holds until they are removed, lost, or past their deadline. `tell` hears of losses and of renewals that
+     * Renews holds until they are removed, lost, or past their deadline. `tell` is told of losses and of renewals that
      * failed. `beat` is when the main loop last showed that it is alive: after `maxBlock` of silence nothing is renewed,
      * because a program that hangs would otherwise keep its locks for ever.
      */
@@ -257,7 +266,7 @@ function transport({ http, https, base, token, ca }) {
             let due = [];
             for (const hold of holds.values()) {
                 if (remaining(hold.slots) <= 0) end(hold, { ended: "expired" });
-                // Those that are nearly due come along, so that many holds need few requests.
+                // Include those that are nearly due, so that many holds need few requests.
                 else if (hold.next - hold.renewMs / 8 <= now) due.push(hold);
             }
             if (!due.some((hold) => hold.next <= now)) due = [];
@@ -270,7 +279,7 @@ function transport({ http, https, base, token, ca }) {
             arm();
         }
 
-        /** As many as fit into a request: at most 256, and well under 64 KiB. */
+        /** Splits holds into requests: at most 256 in each, and well under 64 KiB. */
         function batches(due) {
             const all = [];
             let size = 0;
@@ -287,8 +296,8 @@ function transport({ http, https, base, token, ca }) {
         }
 
         /**
-         * One request. While it is not answered another one follows, on another connection, because this one may hang:
-         * an answer that is late is still good for something.
+         * Sends one request. While it is not answered, another one follows on another connection, because this one may
+         * hang; a late answer is still of use.
          */
         async function renew(batch) {
             const shortest = Math.min(...batch.map((hold) => hold.renewMs));
@@ -310,7 +319,7 @@ function transport({ http, https, base, token, ca }) {
                 failure = error.code ?? error.message;
             }
             batch.forEach((hold, i) => {
-                // Released meanwhile, or past its deadline: a late answer brings nothing back.
+                // Released meanwhile, or past its deadline: a late answer does not bring it back.
                 if (!holds.has(hold.id)) return;
                 if (remaining(hold.slots) <= 0) end(hold, { ended: "expired" });
                 else if (failure) again(hold, failure, started);
@@ -333,7 +342,7 @@ function transport({ http, https, base, token, ca }) {
 
         function again(hold, failure, started) {
             tell({ late: hold.id, failure });
-            // A request that was sent after this one decides when the next is.
+            // If a later request was sent, that one decides when the next is due.
             if (hold.lastSent === started) hold.next = moment().steady + Math.max(hold.renewMs / 10, 100);
         }
 
@@ -344,8 +353,9 @@ function transport({ http, https, base, token, ca }) {
 }
 
 /**
- * What the worker runs. Some bundlers put a helper around each function that keeps its name, under a name of their
- * choice: in the text of `transport`, whatever is not known is taken for such a helper, which returns its function.
+ * What the worker runs. Some bundlers wrap each function in a helper that preserves its name; what the helper is called
+ * is up to them. So every unknown name in the text of `transport` is treated as such a helper, which returns its
+ * function.
  */
 const workerSource = () => `
 const { parentPort, workerData } = require("node:worker_threads");
@@ -361,7 +371,7 @@ parentPort.on("message", ({ add, remove }) => (add ? pulse.add(add) : pulse.remo
 tell({ ready: true });
 `;
 
-/** Keeps the holds of a client alive: on a thread of its own, or, where there cannot be one, on the main thread. */
+/** Keeps the holds of a client alive: on a thread of its own, or on the main thread if there cannot be one. */
 class Pulse {
     #wire;
     #server;
@@ -483,7 +493,7 @@ class LiveHold {
     #timer;
     #controller = new AbortController();
     #over = false;
-    /** The client was closed: it is lost to the program, and renewed until it is released or nobody waits for that. */
+    /** The client was closed: the hold is lost to the program, but renewed until it is released or nobody waits for that. */
     #closed = false;
     /** Whether an earlier request of this claim was never answered. */
     doubt = false;
@@ -503,7 +513,7 @@ class LiveHold {
         return this.#closed ? 0 : this.left;
     }
 
-    /** How long the server keeps it for certain: also after `close`, until it has ended. */
+    /** How long the server certainly keeps it, even after `close`, until it has ended. */
     get left() {
         return this.#over || Atomics.load(this.#slots, 2) !== 0n ? 0 : Math.max(0, this.#client.wire.remaining(this.#slots));
     }
@@ -535,7 +545,7 @@ class LiveHold {
         if (!this.#closed) this.#announce(details);
     }
 
-    /** Lost to the program, because its client is closed: the work hears it, and the server still keeps it. */
+    /** Lost to the program, because its client is closed: the work is told, and the server still keeps it. */
     close() {
         if (!this.look()) return;
         this.#closed = true;
@@ -563,7 +573,7 @@ class LiveHold {
 /** What all classes below share: settings, requests, the pulse, and the loops that wait and repeat. */
 class Core {
     #background = new Set();
-    /** The waits in line, by what ends them: an `AbortController` each. */
+    /** The waits in line, each by the `AbortController` that ends it. */
     #waits = new Map();
     /** The work of `run`, until its hold is released. */
     #works = new Set();
@@ -597,7 +607,7 @@ class Core {
         }
     }
 
-    /** Tells the program. Its own errors must not end a renewal or a release. */
+    /** Reports to the program, whose errors must not end a renewal or a release. */
     report(event) {
         const failed = (error) =>
             process.emitWarning(`tenure: onEvent failed: ${error?.message}`, { code: "TENURE_ON_EVENT" });
@@ -609,7 +619,7 @@ class Core {
         }
     }
 
-    /** One request that is repeated while nobody knows what became of it, for `patience` at most. */
+    /** Sends a request, and repeats it while nobody knows what became of it, for at most `patience`. */
     async ask(path, body, { patience, method, resource, background = false, signal }) {
         const start = this.wire.moment();
         let doubt = false;
@@ -625,7 +635,10 @@ class Core {
         }
     }
 
-    /** One request. Answers that say nothing about the lock (5xx, 408) are failures, in doubt unless the server says not. */
+    /**
+     * Sends one request. Answers that say nothing about the lock (5xx, 408) are failures, in doubt unless the server says
+     * otherwise.
+     */
     async attempt(path, body, options) {
         let answer;
         try {
@@ -669,7 +682,7 @@ class Core {
         return new TenureError("closed", "the client was closed", { resource: name });
     }
 
-    /** Whatever error this ends with, when `signal` has aborted it stands for that. */
+    /** Once `signal` has aborted, any error of this function stands for that. */
     async #wait(path, request, wait, signal) {
         const ready = this.pulse.start();
         const asked = this.wire.moment();
@@ -742,7 +755,10 @@ class Core {
         }
     }
 
-    /** Rule 4: a grant that nobody may have heard is renewed once before work starts. Null if it ended before that. */
+    /**
+     * Rule 4: a grant that may not have been heard is renewed once before work starts. Returns null if it ended before
+     * that.
+     */
     async #confirm(request, attempt, granted, signal) {
         const { data, engine, sent } = granted;
         const shared = new SharedArrayBuffer(32);
@@ -775,7 +791,7 @@ class Core {
         return live;
     }
 
-    /** Gives up a claim in the background, for as long as it could be held. */
+    /** Leaves a claim in the background, and tries for as long as it could be held. */
     leave({ name, kind, ttl }, claim, inDoubt) {
         const body = { name, kind, claim, in_doubt: inDoubt || undefined };
         const options = { patience: Math.min(ttl, this.options.patience), resource: name };
@@ -791,7 +807,7 @@ class Core {
     async release(live) {
         const { name, kind, claim, fence } = live.record;
         if (!live.isKept) return false;
-        // Until now it could be relied on, so that a 410 to a repeated request is our own doing.
+        // It could be relied on until now, so a 410 to a repeated request means that an earlier one released it.
         const patience = Math.max(1000, Math.min(live.left, this.options.patience));
         live.finish();
         const body = { name, kind, claim, in_doubt: live.doubt || undefined };
@@ -802,7 +818,7 @@ class Core {
         return released;
     }
 
-    /** `close` waits for this work: what comes after it frees its hold. */
+    /** Makes `close` wait for this work, whose hold is released after it. */
     work(doing) {
         this.#works.add(doing);
         const done = () => this.#works.delete(doing);
@@ -825,7 +841,7 @@ class Core {
         const over = new AbortController();
         await Promise.race([ended, sleep(wait, { signal: over.signal })]);
         over.abort();
-        // What is not released yet may still be worked on: it ends with its ttl.
+        // Work may still depend on what is not released yet: it ends with its ttl.
         await this.pulse.stop();
         this.wire.close();
     }
@@ -835,7 +851,7 @@ function newClaim() {
     return randomBytes(16).toString("hex");
 }
 
-/** Resolves early when `signal` aborts: whoever sleeps looks at it afterwards. */
+/** Resolves early when `signal` aborts: the caller checks for that afterwards. */
 function sleep(delay, { signal, background = false } = {}) {
     return new Promise((resolve) => {
         const done = () => {
@@ -850,7 +866,7 @@ function sleep(delay, { signal, background = false } = {}) {
     });
 }
 
-/** What is held, until `release` or a loss. */
+/** A hold, until `release` or a loss. */
 class Hold {
     #core;
     #live;
@@ -864,7 +880,9 @@ class Hold {
         this.waited = Math.round(waited);
     }
 
-    /** Aborts when it is lost, before anyone else can hold it; its reason is the `TenureError`. Not on release. */
+    /**
+     * Aborts when it is lost, before anyone else can hold it; its reason is the `TenureError`. Does not abort on release.
+     */
     get signal() {
         return this.#live.signal;
     }
@@ -875,12 +893,12 @@ class Hold {
         return this.signal.aborted;
     }
 
-    /** How long it is held for certain if no renewal is answered any more, in ms. 0 once it has ended. */
+    /** How long it is certainly held even if no further renewal is answered, in ms. 0 once it has ended. */
     get remaining() {
         return this.#live.remaining;
     }
 
-    /** The same as a time of `Date.now()`. */
+    /** The same, as a time of `Date.now()`. */
     get deadline() {
         return Date.now() + this.remaining;
     }
@@ -896,14 +914,14 @@ class Hold {
         throw new TenureError("lost", `${show(this.name)} was released`, { resource: this.name, fence: this.fence });
     };
 
-    /** Resolves to true if this freed it, and to false if it had ended before. */
+    /** Resolves to true if this freed it, and to false if it had already ended. */
     release() {
         this.#releasing ??= this.#core.release(this.#live);
         return this.#releasing;
     }
 }
 
-/** Releases without an error: what is not released ends by itself. */
+/** Releases, and ignores errors: what is not released ends by itself. */
 async function letGo(core, hold) {
     try {
         await hold.release();
@@ -937,7 +955,7 @@ async function runHeld(hold, fn, extra, outer) {
 
 const CLAIM_OPTIONS = ["ttl", "wait", "owner", "reason", "meta", "maxWaiters", "signal"];
 
-/** Options of a call over those of its lock over those of the client. A misspelt one is an error. */
+/** The options of a call override those of its lock, which override those of the client. A misspelt option is an error. */
 function settle(core, known, ...layers) {
     const all = Object.assign({}, ...layers);
     for (const key of Object.keys(all)) {
@@ -978,7 +996,7 @@ class Lock {
         return hold;
     }
 
-    /** Null if others hold it. Never waits in line. */
+    /** Returns null if others hold it. Never waits in line. */
     async tryAcquire(options = {}) {
         try {
             return await this.acquire({ ...options, wait: 0 });
@@ -991,7 +1009,7 @@ class Lock {
 
     /**
      * Acquires, runs `fn`, releases. When the hold is lost, `signal` aborts, and the promise is rejected with `lost` once
-     * `fn` has ended: until then its work is still going on.
+     * `fn` has ended: until then its work is still running.
      */
     async run(fn, options = {}) {
         const hold = await this.acquire(options);
@@ -1050,7 +1068,7 @@ class Election {
                 return await this.#core.work(this.#lead(term, fn, signal));
             } catch (error) {
                 if (!term.lost || this.#core.closed) throw error;
-                // The work has ended, and others may lead by now: back into the line.
+                // The work has ended, and others may lead by now: join the line again.
                 signal?.throwIfAborted();
             }
         }
@@ -1086,9 +1104,9 @@ class Once {
     }
 
     /**
-     * Runs `fn` if nobody has, and stores what it returns, as JSON; `true` if that is nothing. `replayed` says that it was
-     * done before. If `fn` throws, it has not happened, and the next caller runs it; if its hold was lost as well, nobody
-     * knows, and it is `unsettled`.
+     * Runs `fn` if nobody has, and stores what it returns, as JSON; `true` if that is nothing. `replayed` says that it
+     * was done before. If `fn` throws, the work has not happened, and the next caller runs it; if the hold was lost as
+     * well, nobody knows, and it is `unsettled`.
      */
     async run(fn, options = {}) {
         const core = this.#core;
@@ -1115,7 +1133,7 @@ class Once {
             await this.#settle(live, undefined).catch((failure) => this.#failed(hold, failure));
             throw error;
         }
-        // The server takes null for "it has not happened", and then the next caller would do it again.
+        // To the server, null means that it has not happened, and then the next caller would do it again.
         const json = JSON.stringify(outcome);
         const text = json === undefined || json === "null" ? "true" : json;
         await this.#settle(live, JSON.parse(text));
@@ -1126,7 +1144,10 @@ class Once {
         this.#core.report({ event: "release_failed", name: hold.name, fence: hold.fence, error });
     }
 
-    /** Stores the outcome while the pulse goes on. Also tried after a loss: it counts if nobody else has run it since. */
+    /**
+     * Stores the outcome while the hold is still renewed. Also tried after a loss: it counts if nobody else has run it
+     * since.
+     */
     async #settle(live, outcome) {
         const core = this.#core;
         const { name, claim, fence } = live.record;
@@ -1162,7 +1183,7 @@ class Once {
     }
 }
 
-/** As `runHeld`, but work that came to its end counts even if its hold was lost: its outcome decides. */
+/** Like `runHeld`, but work that finished counts even if its hold was lost: its outcome decides. */
 async function runOnce(hold, fn, signal) {
     let done;
     try {
@@ -1173,12 +1194,12 @@ async function runOnce(hold, fn, signal) {
     }
 }
 
-/** An outcome of JSON; what another program stored that is not JSON comes as bytes. */
+/** The outcome, as JSON; what another program stored that is not JSON comes as bytes. */
 function stored({ outcome, outcome_base64: bytes }) {
     return bytes === undefined ? outcome : Buffer.from(bytes, "base64");
 }
 
-/** A question that changes nothing: the answer, or null for 404. */
+/** Asks without changing anything. Returns the answer, or null for 404. */
 async function look(core, path, resource) {
     const answer = await core.ask(path, undefined, { method: "GET", patience: core.options.requestTimeout, resource });
     if (answer.status === 404) return null;
@@ -1211,12 +1232,12 @@ class Tenure {
         return new Lock(this.#core, this.#name(name), { kind: "lock" }, options);
     }
 
-    /** `permits` at a time; every program must say the same number. */
+    /** `permits` at a time; every program must give the same number. */
     semaphore(name, permits, { weight, ...options } = {}) {
         return new Lock(this.#core, this.#name(name), { kind: "semaphore", permits, weight }, options);
     }
 
-    /** `read()` is shared among readers, `write()` alone. */
+    /** `read()` is shared among readers; `write()` is exclusive. */
     rwlock(name, options = {}) {
         const side = (kind) => (more) => new Lock(this.#core, this.#name(name), { kind }, { ...options, ...more });
         return { read: side("read"), write: side("write") };
@@ -1230,7 +1251,7 @@ class Tenure {
         return new Once(this.#core, this.#name(key), options);
     }
 
-    /** Holders and line of a name, or null if it is not used. */
+    /** The holders and the line of a name, or null if it is not in use. */
     inspect(name, { kind = "lock" } = {}) {
         const path = `/v1/name?kind=${encodeURIComponent(kind)}&name=${encodeURIComponent(this.#name(name))}`;
         return look(this.#core, path, name);
@@ -1243,9 +1264,10 @@ class Tenure {
     }
 
     /**
-     * Waits in line end with `closed`. What is held is lost here (`ended` is `closed`), so that its work stops. What the end
-     * of `run` or `release()` frees after that is free at once; the rest ends with its ttl, because its work may still run.
-     * Waits for the work of `run`, which is renewed meanwhile, for `wait` at most.
+     * Waits in line end with `closed`. Holds are lost to this program (`ended` is `closed`), so that their work stops. A
+     * hold that is released after that, by `release()` or by the end of `run`, is free at once; the others end with their
+     * ttl, because their work may still be running. Waits for the work of `run`, whose holds are renewed meanwhile, for
+     * at most `wait`.
      */
     async close({ wait = "5s" } = {}) {
         await this.#core.close(milliseconds(wait, "wait"));
@@ -1267,7 +1289,7 @@ const CONNECT_OPTIONS = [
     "token", "ns", "owner", "ttl", "wait", "patience", "maxBlock", "requestTimeout", "thread", "ca", "onEvent",
 ];
 
-/** Opens nothing yet: the first request does. */
+/** Opens no connection yet: the first request does. */
 function connect(url = "http://127.0.0.1:7117", options = {}) {
     const parsed = new URL(url);
     const isSocket = parsed.protocol === "http+unix:" && !parsed.host && parsed.pathname.startsWith("/");

@@ -5,8 +5,8 @@
 //     node booking.mjs
 //     curl -i -d '{"table": 12, "time": "19:00", "guest": "Ann"}' http://127.0.0.1:3000/book
 //
-// Whoever finds the table being booked hears 409 at once. While the lock server does not answer, a booking and /health are
-// answered with 503. SIGTERM and Ctrl-C end the service when the bookings that have begun are done.
+// A guest gets 409 at once if somebody is booking the table. While the lock server does not answer, bookings and /health
+// are answered with 503. SIGTERM and Ctrl-C end the service once the bookings that have begun are done.
 //
 //     variable       default                  what it is
 //     TENURE_URL     http://127.0.0.1:7117    the lock server that all instances share
@@ -16,11 +16,11 @@
 //     BOOKINGS       ./bookings               the folder of bookings, which all instances share, too
 //     PAYMENT_MS     300                      how long a payment takes
 //
-// What can happen to such a lock, played one by one:
+// To see what can happen to such a lock, case by case:
 //
 //     node booking.mjs race      two guests, one table
 //     node booking.mjs crash     the process dies in the middle of a booking
-//     node booking.mjs stolen    the process is stopped for longer than its lock lasts, and goes on
+//     node booking.mjs stolen    the process is stopped for longer than its lock lasts, and continues
 
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -53,7 +53,7 @@ function onEvent({ event, name, fence, waited, error, failure, holder }) {
 
 const tenure = connect(env.TENURE_URL, { token: env.TENURE_TOKEN, ttl, onEvent });
 
-/** The bookings: a file each. It refuses a second one, and a writer whose lock was taken over by another. */
+/** The bookings, one file each. It refuses a second booking, and a writer whose lock was taken over by another. */
 const shop = {
     file: (table, time) => path.join(folder, `table-${table}-${time.replace(/\W/g, "")}.json`),
     find(table, time) {
@@ -69,7 +69,7 @@ const shop = {
     },
 };
 
-/** Books, or says why not. `request` is the correlation id: whoever is refused reads it in the logs, too. */
+/** Books, or says why not. `request` is the correlation id, which also appears in the logs of whoever is refused. */
 async function book({ table, time, guest }, request = randomUUID()) {
     const lock = tenure.mutex(`table:${table}:${time}`, { reason: `booking for ${guest}`, meta: { request } });
     const hold = await lock.tryAcquire();
@@ -86,7 +86,7 @@ async function book({ table, time, guest }, request = randomUUID()) {
         if (error.code === "EEXIST") return { status: 409, says: "this table is taken" };
         throw error;
     } finally {
-        // The ttl is the last line of defence, this is the first.
+        // The ttl is the last line of defence; this is the first.
         await hold.release().catch((error) => log("WARN", { what: "release", why: error.message }));
     }
 }
@@ -106,7 +106,7 @@ function serve() {
             answer(status, says);
         } catch (error) {
             if (error instanceof SyntaxError) return answer(400, "not JSON");
-            // Never a booking without a lock.
+            // Never book without a lock.
             const away = error.code === "unavailable" || error.code === "in_doubt";
             answer(away ? 503 : 500, away ? "try again later" : "a bug");
             log("WARN", { what: error.code ?? error.name, why: error.message });

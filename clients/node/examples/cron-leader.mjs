@@ -1,10 +1,10 @@
-// Jobs that are on every instance and run on one.
+// Jobs that are installed on every instance and run on one.
 //
 //     tenure serve &
 //     node cron-leader.mjs        # in several terminals
 //
-// One leads and runs the jobs, the others wait. SIGTERM or Ctrl-C hands over at once; a leader that is killed is followed
-// within its ttl. One that loses its term stops its jobs and campaigns again.
+// One instance leads and runs the jobs; the others wait. SIGTERM or Ctrl-C hands over at once; a leader that is killed is
+// replaced within its ttl. A leader that loses its term stops its jobs and campaigns again.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect } from "tenure-client";
@@ -17,7 +17,7 @@ for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => stop.abort(ne
 async function runJobs({ term, signal }) {
     console.log(`${instance} leads, term ${term}`);
     for (let job = 1; ; job += 1) {
-        // What a job writes to should refuse numbers below that of the term.
+        // Whatever a job writes to should refuse numbers below that of the term.
         console.log(`${instance} runs job ${job}, term ${term}`);
         await sleep(300, undefined, { signal });
     }

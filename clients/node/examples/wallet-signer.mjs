@@ -1,11 +1,12 @@
-// Several signers, two wallets: the transactions of a wallet have to be numbered without a gap and without a number twice.
+// Several signers, two wallets: the transactions of a wallet must be numbered without gaps and without duplicates.
 //
 //     tenure serve &
 //     node wallet-signer.mjs
 //
 // Start it in several terminals at once: they all sign for the same wallets. A signer that finds a wallet busy does its
-// other jobs first, and stands in line when there are none. TENURE_URL names another lock server, TENURE_TOKEN its token;
-// the arguments are another folder for what stands in for the chain, and how many transactions a signer sends.
+// other jobs first, and waits in line when there are none left. TENURE_URL names another lock server, TENURE_TOKEN its
+// token; the arguments are another folder for the files that stand in for the chain, and how many transactions each
+// signer sends.
 
 import { appendFileSync, mkdirSync, readFileSync } from "node:fs";
 import os from "node:os";
@@ -41,11 +42,11 @@ class Chain {
         return lines.length;
     }
 
-    /** What one signer at a time may do: between the look and the write, any other would be wrong. */
+    /** Only one signer at a time may do this: another one between the count and the write would use the same nonce. */
     async send(hold, signer) {
         const nonce = this.count();
         await sleep(5);
-        // A chain refuses a nonce that was used. This file does not, so this is the last moment to look.
+        // A chain refuses a nonce that was used. This file does not, so this is the last moment to check.
         hold.check();
         appendFileSync(this.file, `${nonce} by ${signer}, fence ${hold.fence}\n`);
         return nonce;

@@ -1,4 +1,4 @@
-// Webhooks come twice, and at the same moment: each is processed once.
+// Webhooks that arrive twice, even at the same moment, are processed once.
 //
 //     tenure serve &
 //     node webhook.mjs
@@ -19,9 +19,9 @@ async function webhook(id, body) {
         });
         return [200, `${replayed ? "already processed" : "processed"}, receipt ${outcome.receipt}`];
     } catch ({ code }) {
-        // The sender comes again, and then it is done or can be begun.
+        // The sender tries again, and by then it is done or can be begun.
         if (code === "busy") return [409, "duplicate: in progress"];
-        // A process died in it: a human has to look, unless the work may be repeated (`rerun: true`).
+        // A process died while it did the work: a human has to check, unless the work may be repeated (`rerun: true`).
         if (code === "unsettled") return [409, "unsettled"];
         if (code === "other_content") return [422, "the same id with another body"];
         return [503, "try again"];

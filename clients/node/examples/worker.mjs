@@ -3,7 +3,7 @@
 //     tenure serve &
 //     node worker.mjs                 # in two terminals
 //     PORT=3001 node worker.mjs
-//
+// `/` shows whether this worker works and who leads, `/health` whether the lock server answers.
 // `/` says whether this worker works and who leads, `/health` whether the lock server answers.
 
 import { randomUUID } from "node:crypto";

@@ -1,4 +1,4 @@
-// What `close` does to work that is still running. Python's client means the same by it.
+// What `close` does to work that is still running. The Python client does the same.
 
 import assert from "node:assert/strict";
 import { before, test } from "node:test";
@@ -20,7 +20,7 @@ test("close tells the work of run to stop, and the next holder starts only after
         await aborted(signal);
         reason = signal.reason;
         assert.throws(check, (error) => error === reason);
-        // Longer than its ttl: it is renewed for as long as the work is waited for.
+        // Longer than its ttl: it is renewed while `close` waits for the work.
         await sleep(4500);
         order.push("the work ended");
     }).catch((error) => error);
@@ -45,7 +45,7 @@ test("work that does not end is waited for until the bound, and its lock is not 
     const took = Date.now() - before;
     assert(took >= 290 && took < 10_000, `${took} ms`);
     assert.equal(await staying.mutex("close-stuck").tryAcquire(), null, "its work still runs");
-    // At its end it is released all the same: run knows that the work is over.
+    // When the work ends, it is released all the same: run knows that the work is over.
     end();
     assert.equal((await running).ended, "closed");
     assert(await staying.mutex("close-stuck").acquire({ wait: "5s" }));

@@ -1,4 +1,4 @@
-// The JavaScript of the README and of the guide runs as it is printed, with the client that the server gives out.
+// The JavaScript of the README and of the guide runs as printed, with the client that the server serves.
 
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -91,7 +91,7 @@ test("the programs of the guide run", async (t) => {
     assert.throws(() => hold.check(), /was released/);
     const other = connect(server.url);
     t.after(() => other.close());
-    // The other way of the same page: somebody else has the table.
+    // The other case on the same page: somebody else has the table.
     const taken = await other.mutex("table:12").acquire();
     assert.equal((await run(t, "docs/clients/node.md", { bankUrl: url, given })).status, 409);
     assert.equal(booked.length, 1);
@@ -104,7 +104,7 @@ test("the guide lists every code and every event of the types", () => {
     const codes = [...types.match(/export type ErrorCode =(.*?)\n\s*\| \(string/s)[1].matchAll(/"(\w+)"/g)].map(([, code]) => code);
     const options = [...types.match(/export interface ConnectOptions \{(.*?)\n\}/s)[1].matchAll(/^ {4}(\w+)\?:/gm)].map(([, option]) => option);
     assert(events.length > 8 && codes.length > 10 && options.length > 8);
-    // The others are the server's, for which the guide points to its page.
+    // The others are the server's; for those the guide refers to the server's page.
     const own = new Set(["too_many", "too_large", "not_found", "misdirected", "invalid"]);
     for (const word of [...events, ...options, ...codes.filter((code) => !own.has(code))]) {
         assert(guide.includes(`\`${word}\``), `${word} is not in the guide`);

@@ -7,7 +7,7 @@ import { Server, until } from "./setup.mjs";
 let server;
 before(async (t) => (server = await Server.start(t)));
 
-/** Work that goes on until it is told to stop. */
+/** Work that continues until it is told to stop. */
 const forever = (signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
 
 test("one leads, others know who, and the next leads when it resigns", async (t) => {

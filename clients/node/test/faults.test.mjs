@@ -39,7 +39,7 @@ test("without a server, the hold is lost before anyone else can have it", async 
     assert(lostAt < heldAt, `lost ${heldAt - lostAt} ns after the next one had it`);
     assert.equal(hold.signal.reason.ended, "expired");
     assert(after.fence > hold.fence);
-    // What it says later brings nothing back.
+    // Its late answers bring nothing back.
     proxy.silent = false;
     await sleep(500);
     assert.throws(() => hold.check(), { code: "lost" });
@@ -68,7 +68,7 @@ test("waiters keep their places while their server is restarted", async (t) => {
     }
 });
 
-test("a lost answer to an acquire is had again with the same claim", async (t) => {
+test("a lost answer to an acquire is asked for again with the same claim", async (t) => {
     const server = await Server.start(t);
     const { proxy, tenure } = await behind(t, server);
     proxy.losing = 2;
@@ -81,7 +81,7 @@ test("a lost answer to an acquire is had again with the same claim", async (t) =
     assert.equal(await tenure.inspect("lost-grant").then((seen) => seen?.holders.length ?? 0), 0);
 });
 
-test("a lost answer to a release is had again, and counts as ours", async (t) => {
+test("a lost answer to a release is asked for again, and counts as ours", async (t) => {
     const server = await Server.start(t);
     const { proxy, tenure } = await behind(t, server);
     const hold = await tenure.mutex("lost-release").acquire();
@@ -145,7 +145,7 @@ test("run gives the result of its work even if its release is never answered", a
     assert(events.includes("release_failed"));
 });
 
-test("a server that is away fails an acquire: at once enough without waiting, by its wait with one", async (t) => {
+test("a server that is away fails an acquire: soon without a wait, and when its wait is over with one", async (t) => {
     const server = await Server.start(t);
     const tenure = server.connect(t);
     await server.kill();

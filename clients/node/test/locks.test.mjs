@@ -211,7 +211,7 @@ test("many holds are renewed in few requests", async (t) => {
     holds.forEach((hold) => hold.check());
 });
 
-test("a wait that is longer than one request goes on with its ticket", async (t) => {
+test("a wait that is longer than one request continues with its ticket", async (t) => {
     const events = [];
     const tenure = server.connect(t, { onEvent: (event) => events.push(event) });
     const hold = await tenure.mutex("ticket").acquire();

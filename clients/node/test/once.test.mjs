@@ -63,7 +63,7 @@ test("a program that dies in the middle leaves it unsettled; rerun runs it", asy
     assert.deepEqual(await again({ rerun: true }), { outcome: "by another", replayed: false });
 });
 
-test("a lost answer to the settling is had again", async (t) => {
+test("a lost answer to the settling is asked for again", async (t) => {
     const proxy = await Proxy.start(t, server);
     const tenure = proxy.connect(t, {});
     const work = () => { proxy.losing = 1; return "paid"; };

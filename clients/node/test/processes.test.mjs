@@ -106,7 +106,7 @@ test("processes that contend lose no update, and fences rise", async (t) => {
 });
 
 const major = Number(process.versions.node.split(".")[0]);
-test("without a worker it goes on, on the main thread, and says so", { skip: major < 20 || major > 24 }, async (t) => {
+test("without a worker it continues on the main thread, and says so", { skip: major < 20 || major > 24 }, async (t) => {
     const flag = major < 22 ? "--experimental-permission" : "--permission";
     const program = holder(t, "no-worker", "stay", {}, [flag, "--allow-fs-read=*"]);
     await program.line(/on main/);

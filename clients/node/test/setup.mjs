@@ -80,7 +80,7 @@ export class Server {
         const listen = ["--listen", unix ? `unix:${server.port}` : `127.0.0.1:${server.port}`, "--key-file", path.join(dir, "server.key")];
         server.args = ["serve", ...engine, ...listen, ...args];
         t.after(async () => {
-            // Before their server is gone: they release what they hold.
+            // While their server is still there, so that they release what they hold.
             await Promise.all(server.#clients.map((client) => client.close()));
             await server.kill();
         });
@@ -139,7 +139,7 @@ export class Proxy {
     #server;
     /** How many of the next answers are lost: the server gets the request, the client a closed connection. */
     losing = 0;
-    /** Nothing is passed on any more, and nobody is told. */
+    /** Nothing is passed on, and nobody is told. */
     silent = false;
     /** How late answers come, in ms. */
     delay = 0;
@@ -160,7 +160,7 @@ export class Proxy {
         return proxy;
     }
 
-    /** A client that asks through this. */
+    /** A client that connects through this. */
     connect(t, options) {
         const client = this.#server.connect(t, options, this.url);
         this.#clients.push(client);
@@ -204,7 +204,7 @@ export class Proxy {
 }
 
 /**
- * Stands where a client expects the server, and answers what `answer` says: a status, a body, headers. With nothing, the
+ * Takes the place of the server, and answers what `answer` returns: a status, a body, headers. If it returns nothing, the
  * server answers.
  */
 export class Impostor {

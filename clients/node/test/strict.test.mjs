@@ -1,4 +1,5 @@
-// Answers that are not the server's: those of a proxy, a portal, another version. None of them is a yes.
+// Answers that do not come from the server, but from a proxy, a portal or another version. None of them counts as
+// success.
 
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
@@ -9,7 +10,7 @@ import { command, directory, Impostor, Proxy, Server, until } from "./setup.mjs"
 let server;
 before(async (t) => (server = await Server.start(t)));
 
-/** What a request ends with whose answers are `answer`. */
+/** How a request ends if all answers are `answer`. */
 async function given(t, answer, ask) {
     const impostor = await Impostor.start(t, server, answer);
     const tenure = server.connect(t, { patience: "500ms" }, impostor.url);
@@ -86,7 +87,7 @@ test("what is known about a name is not made up from a page", async (t) => {
     assert.equal(error.code, "unreadable");
 });
 
-test("a waiter goes on at a server that does not know its ticket", async (t) => {
+test("a waiter continues at a server that does not know its ticket", async (t) => {
     const dir = directory(t);
     const own = await Server.start(t, { dir });
     const proxy = await Proxy.start(t, own);
@@ -94,7 +95,7 @@ test("a waiter goes on at a server that does not know its ticket", async (t) => 
     const hold = await tenure.mutex("ticket").acquire();
     const next = tenure.mutex("ticket").acquire();
     await until("it waits", async () => (await tenure.inspect("ticket")).waiters.length === 1);
-    // A server that ends gives everyone a ticket; the next one has another key and cannot read it.
+    // A server that shuts down gives everyone a ticket; the next one has another key and cannot read it.
     await own.kill("SIGTERM");
     rmSync(path.join(dir, "server.key"));
     proxy.requests.length = 0;

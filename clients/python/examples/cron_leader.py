@@ -1,6 +1,6 @@
 """Runs a job every few seconds on one of many hosts: `python cron_leader.py SECONDS`, in several terminals.
 
-Stop or kill the one that runs the jobs, and another one goes on.
+Stop or kill the one that runs the jobs, and another one takes over.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Handles each webhook once, though it is delivered twice: `python webhook.py PORT`, then
+"""Handles each webhook once, even if it is delivered twice: `python webhook.py PORT`, then
 
 curl -X POST localhost:PORT/ -H 'Webhook-Id: 42' -d '{"amount": 5}'
 """

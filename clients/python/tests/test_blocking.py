@@ -55,7 +55,7 @@ class Locks(ServerCase):
         self.assertGreater(got[0].fence, first.fence)
         got[0].release()
 
-    def test_a_wait_goes_on_over_many_requests(self) -> None:
+    def test_a_wait_continues_over_many_requests(self) -> None:
         # Longer than one request may wait, so that the place is kept by a ticket.
         first = self.tenure.mutex(self.name).acquire()
         got: list[Hold] = []
@@ -319,7 +319,7 @@ class LostReplies(ServerCase):
 
 
 class Waits(ServerCase):
-    def test_who_gives_up_leaves_the_line(self) -> None:
+    def test_a_caller_that_gives_up_leaves_the_line(self) -> None:
         with self.tenure.mutex(self.name):
             self.assertRaises(Busy, self.other.mutex(self.name, wait="200ms").acquire)
             self.assertEqual(self.waiting(), 0)
@@ -458,7 +458,7 @@ class Onces(ServerCase):
         self.assertRaises(TypeError, self.tenure.once(self.name).run, lambda run: object())
         self.assertRaises(Unsettled, self.other.once(self.name).run, lambda run: "again")
 
-    def test_who_comes_while_it_runs_waits_for_the_outcome(self) -> None:
+    def test_a_caller_that_comes_while_it_runs_waits_for_the_outcome(self) -> None:
         run = self.tenure.once(self.name).begin()
         assert isinstance(run, Run)
         self.assertRaises(Busy, self.other.once(self.name, wait=0).run, lambda run: "again")

@@ -1,4 +1,4 @@
-"""The guide and the README: their programs are Python, and use what there is."""
+"""The programs in the guide and the README are valid Python, and use only what exists."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Docs(unittest.TestCase):
         self.assertIn("asyncio.run", programs[-1])
         source = "".join(programs).replace("http://127.0.0.1:7117", server.url)
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-        # The second run does not find what the first has forgotten to release.
+        # The second run would find whatever the first forgot to release.
         for _ in range(2):
             command = [sys.executable, "-c", source]
             ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)

@@ -32,7 +32,7 @@ class Examples(ServerCase):
         process.stdout.close()
 
     def read_until(self, process: subprocess.Popen[str], words: str) -> list[str]:
-        """Reads lines up to one that has these words. One that does not come ends the process, and the test."""
+        """Reads lines up to one that has these words. If none comes, the process is ended, and the test fails."""
         assert process.stdout is not None
         timer = threading.Timer(PATIENCE, process.kill)
         timer.start()

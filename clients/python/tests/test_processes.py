@@ -36,7 +36,7 @@ for _ in range(rounds):
 
 @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
 class Forks(ServerCase):
-    def test_a_child_of_a_holder_holds_nothing_and_the_parent_goes_on(self) -> None:
+    def test_a_child_of_a_holder_holds_nothing_and_the_parent_continues(self) -> None:
         child = self.child(
             """
 import warnings; warnings.simplefilter("ignore")  # Python warns of forks with threads, which is what is tested

@@ -368,7 +368,7 @@ class Steps(ByHand):
                 self.send(steps, strange(self.send(steps)))
         self.assertEqual(len(self.left), 6, "what may be held is left")
 
-    def test_who_goes_while_waiting_leaves_the_line(self) -> None:
+    def test_a_caller_that_goes_while_waiting_leaves_the_line(self) -> None:
         steps = self.acquire()
         request = self.send(steps)
         with self.assertRaises(KeyboardInterrupt):
@@ -405,7 +405,7 @@ class Steps(ByHand):
         lost = self.end(steps, problem(410, "gone", ended="broken", by="ann", reason="stuck"))
         self.assertEqual((lost.ended, lost.by, lost.reason, lost.code), ("broken", "ann", "stuck", "lost"))
 
-    def test_a_release_without_a_server_goes_on_in_the_background(self) -> None:
+    def test_a_release_without_a_server_continues_in_the_background(self) -> None:
         steps = _release(self.tenure, self.grant())
         self.send(steps)
         with self.assertRaises(StopIteration) as stop:

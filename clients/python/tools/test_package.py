@@ -1,4 +1,4 @@
-"""The package of the Python client, as it would be published: built, looked into, and imported from the wheel."""
+"""The package of the Python client, as it would be published: built, inspected, and imported from the wheel."""
 
 from __future__ import annotations
 

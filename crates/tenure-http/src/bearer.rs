@@ -24,7 +24,7 @@ impl TokenDigest {
     /// Reads a token, or `sha256:` and its digest in hex.
     ///
     /// # Errors
-    /// Why it cannot be one. Never quotes it.
+    /// Why it is not a token. Never quotes it.
     pub fn read(text: &str) -> Result<TokenDigest, String> {
         let Some(hex) = text.strip_prefix(HASHED) else {
             return match text.len() < SHORTEST {
@@ -44,14 +44,15 @@ impl TokenDigest {
         Ok(TokenDigest(bytes))
     }
 
-    /// The digest as [`read`](TokenDigest::read) takes it.
+    /// The digest as [`read`](TokenDigest::read) accepts it.
     #[must_use]
     pub fn to_text(&self) -> String {
         let hex: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{HASHED}{hex}")
     }
 
-    /// The one of `known` that has this token. Compares with all of them, so that the time it takes reveals nothing.
+    /// Finds the one of `known` that has this token. Compares with all of them, so that the time taken reveals
+    /// nothing.
     pub fn find<'a, T>(
         token: &[u8],
         known: &'a [T],

@@ -1,17 +1,18 @@
-//! Which `Host` a request may have: what keeps web pages of other domains out.
+//! Which `Host` headers a server accepts. This keeps out web pages of other domains.
 
 use std::net::{IpAddr, SocketAddr};
 
 use hyper::header::{self, HeaderMap};
 use hyper::http::uri::Authority;
 
-/// The host names of a server. If a page's own domain pointed here, a browser would take this server for that
-/// page's own, and the request would have that domain as its `Host`.
+/// The host names of a server. If the domain of a web page pointed here, a browser would treat this server as the
+/// page's own, and send that domain as the `Host`.
 #[derive(Clone, Debug)]
 pub enum Hosts {
-    /// Any: clients must authenticate, which a page cannot.
+    /// Any host: clients must authenticate, which a page cannot do.
     Any,
-    /// IP addresses, and these names; on a loopback address, only those of this machine.
+    /// IP addresses, `localhost` and these names; if the server listens on a loopback address, only IP addresses that
+    /// are loopback addresses.
     Known {
         /// The names.
         names: Vec<String>,
@@ -21,7 +22,7 @@ pub enum Hosts {
 }
 
 impl Hosts {
-    /// Takes these names, or all if one is `*`, for a server that listens here.
+    /// Accepts these names, or all if one is `*`, for a server that listens here.
     pub fn new(names: Vec<String>, listens: SocketAddr) -> Hosts {
         match names.iter().any(|name| name == "*") {
             true => Hosts::Any,
@@ -32,7 +33,7 @@ impl Hosts {
     /// Whether a request with these headers is meant for this server.
     pub fn accept(&self, headers: &HeaderMap) -> bool {
         let Hosts::Known { names, is_local } = self else { return true };
-        // If there are several, a proxy may have looked at another one than this.
+        // If there are several, a proxy may have checked another one.
         headers.get_all(header::HOST).iter().all(|host| {
             let Ok(host) = host.to_str() else { return false };
             let Ok(host) = host.parse::<Authority>() else { return false };
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_only_names_of_this_machine_are_taken() {
+    fn on_loopback_only_names_of_this_machine_are_accepted() {
         let hosts = Hosts::new(vec!["relay.internal".into()], "127.0.0.1:1".parse().unwrap());
         for good in ["localhost", "LOCALHOST:8545", "127.0.0.1:1", "127.1.2.3", "[::1]:80"] {
             assert!(hosts.accept(&with(good)), "{good}");
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_addresses_and_the_names_that_were_given_are_taken() {
+    fn elsewhere_addresses_and_the_given_names_are_accepted() {
         let hosts = Hosts::new(vec!["relay.internal".into()], "0.0.0.0:1".parse().unwrap());
         for good in ["10.0.0.1:9545", "[fd00::1]:1", "localhost", "Relay.Internal:9545"] {
             assert!(hosts.accept(&with(good)), "{good}");

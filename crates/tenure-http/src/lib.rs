@@ -1,5 +1,5 @@
-//! What the HTTP servers of tenure share: where they listen, accepting connections within limits, TLS, clients that do not
-//! read, and which `Host` a request may have. The relay and the lock server are built on it; it knows nothing of either.
+//! What tenure's HTTP servers share: where they listen, connection limits, TLS, clients that do not read, and which
+//! `Host` headers they accept. The relay and the lock server are built on this crate; it knows nothing of either.
 
 mod bearer;
 mod hosts;

@@ -11,12 +11,12 @@ use rustix::net::sockopt;
 use crate::socket::{Bound, Connection, PeerAddress};
 use crate::tls::Tls;
 
-/// Reserve connections beyond the limit, which may only ask for little.
+/// Reserve connections beyond the limit, on which only a few requests are allowed.
 const RESERVE: usize = 256;
-/// The same of one network.
+/// The same for one network.
 const RESERVE_OF_ONE: usize = 16;
-/// How long a client may be silent until the system asks whether it is there; also how long it may leave unanswered what
-/// was sent to it. Otherwise a client whose machine is gone takes a place for many minutes.
+/// How long a client may be silent before the system probes it, and how long it may leave sent data unacknowledged.
+/// Otherwise a client whose machine is gone would take up a place for many minutes.
 const SILENT_FOR: Duration = Duration::from_secs(30);
 
 /// A listening socket and its connection limits.
@@ -32,7 +32,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// How many connections there may be, and are.
+/// How many connections there may be, and how many there are.
 #[derive(Debug)]
 struct Room {
     most: usize,
@@ -53,7 +53,7 @@ struct Count {
     reserve: usize,
 }
 
-/// A place for one connection, which is given back when it is dropped.
+/// A place for one connection. Dropping it frees the place.
 #[derive(Debug)]
 pub struct ConnectionPlace {
     room: Arc<Room>,
@@ -68,15 +68,15 @@ pub struct Accepted {
     pub stream: Connection,
     /// Where it comes from.
     pub from: PeerAddress,
-    /// What the handshake is to be made with.
+    /// What to make the TLS handshake with.
     pub tls: Option<Tls>,
-    /// Whether it is one of the few beyond the limit, which may only ask for little.
+    /// Whether it is one of the few beyond the limit, on which only a few requests are allowed.
     pub is_in_reserve: bool,
-    /// Gives the place back when it is dropped.
+    /// Frees the place when it is dropped.
     pub place: ConnectionPlace,
 }
 
-/// What counts as one client: an address, or the network that one customer has of IPv6.
+/// What counts as one client: an IPv4 address, or the IPv6 network of one customer.
 #[must_use]
 pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -127,16 +127,16 @@ impl Drop for ConnectionPlace {
 }
 
 impl Listener {
-    /// Accepts up to `room` connections at a time, and a few more in reserve. `tls` is asked for each of them, so that
-    /// certificates can be replaced.
+    /// Accepts up to `room` connections at a time, and a few more in reserve. `tls` is called for each of them, so
+    /// that certificates can be replaced.
     pub fn new(
         listener: impl Into<Bound>,
         room: usize,
         tls: impl Fn() -> Option<Tls> + Send + Sync + 'static,
     ) -> Listener {
         let listener = listener.into();
-        // The sockets that are accepted inherit it. Without it the server is only slower to notice who is gone. A unix
-        // socket needs none of it.
+        // Accepted sockets inherit these. Without them, the server only takes longer to notice that a client is gone.
+        // A unix socket needs none of them.
         let _ = sockopt::set_socket_keepalive(&listener, true);
         let _ = sockopt::set_tcp_keepidle(&listener, SILENT_FOR);
         let _ = sockopt::set_tcp_keepintvl(&listener, SILENT_FOR / 3);
@@ -146,7 +146,7 @@ impl Listener {
         Listener { listener, room: Arc::new(room), tls: Box::new(tls) }
     }
 
-    /// Accepts no more than so many from one [network](network_of), apart from those in reserve.
+    /// Accepts at most `most_of_one` connections from one [network](network_of), not counting those in reserve.
     #[must_use]
     pub fn with_most_of_one(mut self, most_of_one: usize) -> Listener {
         let (most, taken) = (self.room.most, Mutex::default());
@@ -154,8 +154,8 @@ impl Listener {
         self
     }
 
-    /// The next connection, with a normal place or one in reserve. Those for which there is neither are closed: the others
-    /// must not wait behind them.
+    /// The next connection, with a normal place or one in reserve. Connections for which there is neither are closed,
+    /// so that the others do not wait behind them.
     ///
     /// # Cancel safety
     /// May be dropped at any await point.
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_system_asks_whether_a_silent_client_is_there() {
+    async fn the_system_probes_silent_clients() {
         let bound = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = bound.local_addr().unwrap();
         let listener = Listener::new(bound, 1, || None);

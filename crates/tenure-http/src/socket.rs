@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
 
 use crate::listener::network_of;
 
-/// How many connections may wait until they are accepted.
+/// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
 /// Where a server listens.
@@ -72,7 +72,7 @@ enum ListeningSocket {
     Unix(UnixListener),
 }
 
-/// The file of a unix socket, and what tells it from another at the same path.
+/// The file of a unix socket, and what tells it from another file at the same path.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -151,7 +151,7 @@ fn id_of(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// Removes a socket that nobody listens at any more, as a server leaves it that was killed.
+/// Removes a socket that nobody listens on any more, such as a killed server leaves behind.
 async fn remove_stale(path: &Path) -> Result<()> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -192,7 +192,7 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// What counts as one client: see [`network_of`]. All who use a unix socket are one.
+    /// What counts as one client: see [`network_of`]. All users of a unix socket are one.
     #[must_use]
     pub fn network(&self) -> IpAddr {
         match self {
@@ -222,7 +222,7 @@ pub enum Connection {
 }
 
 impl Connection {
-    /// Sends what is written at once. Without it the server is only slower.
+    /// Has written data sent at once. If that fails, the server is only slower.
     pub fn set_nodelay(&self) {
         if let Connection::Tcp(stream) = self {
             let _ = stream.set_nodelay(true);
@@ -272,7 +272,7 @@ impl AsyncWrite for Connection {
         true
     }
 
-    // Neither of them buffers.
+    // Neither kind buffers.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_unix_socket_has_the_permissions_that_were_asked_for_and_goes_with_its_server() {
+    async fn a_unix_socket_has_the_requested_permissions_and_is_removed_with_its_server() {
         let listen = at("mode");
         let bound = Bound::new(&listen).await.unwrap();
         assert_eq!(fs::metadata(path(&listen)).unwrap().mode() & 0o777, 0o640);
@@ -334,7 +334,7 @@ mod tests {
         fs::remove_file(path(&listen)).unwrap();
     }
 
-    /// A server that drains must not take the socket away from the one that has replaced it.
+    /// A server that drains must not remove the socket of the server that has replaced it.
     #[tokio::test]
     async fn the_socket_of_the_next_server_is_left_alone() {
         let listen = at("next");

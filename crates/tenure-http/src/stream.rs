@@ -29,16 +29,16 @@ pub struct HeadWait(Arc<Mutex<Reading>>);
 
 #[derive(Clone, Copy, Debug)]
 enum Reading {
-    /// Since then.
+    /// Waiting for a head, since then.
     Head(Instant),
-    /// The head has arrived, and the answer has not begun.
+    /// The head has arrived, and its answer has not begun.
     Nothing,
-    /// Between two requests: what comes next begins a head.
+    /// Between two requests: the next byte begins a head.
     Between,
 }
 
 impl Default for HeadWait {
-    /// A new connection owes a head.
+    /// A new connection is waiting for a head.
     fn default() -> HeadWait {
         HeadWait(Arc::new(Mutex::new(Reading::Head(Instant::now()))))
     }
@@ -74,8 +74,8 @@ impl HeadWait {
     }
 }
 
-/// A connection whose writes fail when those of one response together have waited too long for the client. The time
-/// that an answer takes to begin does not count.
+/// A connection whose writes fail once the writes of one response have together waited too long for the client. The
+/// time before an answer begins does not count.
 #[derive(Debug)]
 pub struct BoundedStream {
     stream: Connection,
@@ -86,7 +86,7 @@ pub struct BoundedStream {
     head: Option<SlowHead>,
 }
 
-/// When a head is too slow.
+/// When to give up on a head.
 #[derive(Debug)]
 struct SlowHead {
     wait: HeadWait,
@@ -95,7 +95,7 @@ struct SlowHead {
 }
 
 impl BoundedStream {
-    /// Lets the writes of one response wait for the client for `within` at most.
+    /// Lets the writes of one response wait for the client for at most `within`.
     pub fn new(
         stream: impl Into<Connection>,
         within: Duration,
@@ -106,8 +106,8 @@ impl BoundedStream {
         BoundedStream { stream, within, waited, blocked: None, alarm, head: None }
     }
 
-    /// Lets the head of a request take `within` at most, however it trickles in, and however long the connection was idle
-    /// before it.
+    /// Lets the head of a request take at most `within`, however slowly it trickles in, and however long the
+    /// connection was idle before it.
     #[must_use]
     pub fn with_head_within(mut self, within: Duration, wait: HeadWait) -> BoundedStream {
         let alarm = Box::pin(tokio::time::sleep(within));

@@ -17,7 +17,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// With the certificate chain and the key of these PEM files. With `client_ca`, clients must present a
+    /// Uses the certificate chain and the key in these PEM files. With `client_ca`, clients must present a
     /// certificate from one of the authorities in that file.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-"""What schemathesis changes in its requests: none of them waits in line, because each would take up to 20 s."""
+"""Changes the requests of schemathesis so that none waits in line, because each could take up to 20 s."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 # Streams do not end; their first bytes are tested elsewhere.
 STREAMS = ("/v1/events", "/v1/tethers", "/v1/turns")
-# Of a run that takes 20 s on a machine with nothing else to do.
+# A run takes 20 s on a machine with nothing else to do.
 LIMIT = 300
 
 
@@ -65,8 +65,9 @@ class OpenApi(unittest.TestCase):
         command = [
             sys.executable, "-m", "schemathesis.cli", "run", f"{self.url}/openapi.json", *left_out,
             "--checks", CHECKS, "--phases", "examples,coverage,fuzzing", "--max-examples", "10",
-            # The same requests in every run: a failure can be had again. One worker, because Python 3.11 counts the depth of
-            # syntax trees for all threads together, and fails now and then when two of them build one.
+            # The same requests in every run, so that a failure can be reproduced. One worker, because Python 3.11
+            # counts the depth of syntax trees for all threads together, and fails now and then when two of them build
+            # one.
             "--generation-deterministic", "--workers", "1", "--request-timeout", "30", "--no-color",
         ]  # fmt: skip
         environment = {**os.environ, "SCHEMATHESIS_HOOKS": "hooks"}

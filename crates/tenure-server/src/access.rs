@@ -1,4 +1,4 @@
-//! Who may do what: bearer tokens, each with a name, roles and the names that it is for.
+//! Who may do what: bearer tokens, each with a name, roles and a prefix of the names that it is for.
 //!
 //! A token is a secret. Only its SHA-256 digest is kept, all digests are compared in constant time, and nothing here shows
 //! or logs one.
@@ -21,8 +21,8 @@ pub enum Role {
     Lock,
     /// To break holds, and to change sizes.
     Admin,
-    /// To be another process of the engine: `http://` as the engine of a program. Such a client names tickets and fences,
-    /// which everyone else may not.
+    /// To use this server as an engine (`http://`). Such a client sends tickets and fences of its own, which nobody
+    /// else may.
     Engine,
 }
 
@@ -34,10 +34,10 @@ impl Role {
         ("engine", Role::Engine),
     ];
 
-    /// The role of this name.
+    /// The role with this name.
     ///
     /// # Errors
-    /// The names there are.
+    /// The names that there are.
     pub fn from_name(name: &str) -> Result<Role, String> {
         let found = Role::ALL.iter().find(|(known, _)| *known == name);
         found
@@ -66,9 +66,9 @@ pub(crate) struct Caller {
 }
 
 impl Access {
-    /// Reads tokens, one a line: a name, the token or `sha256:` and its digest in hex, `role=` with one or more of `read`,
-    /// `lock`, `admin` and `engine`, and `prefix=` with what the names must begin with that it may lock. A word that starts with
-    /// `#` begins a comment.
+    /// Reads tokens, one on each line: a name, the token or `sha256:` and its digest in hex, `role=` with one or more
+    /// of `read`, `lock`, `admin` and `engine`, and `prefix=` with the prefix of the names that it may lock. A word
+    /// that starts with `#` begins a comment.
     ///
     /// ```
     /// let lines = "shop 4f7d0a1e9b6c4c1f8a52d3e6b7f80911 role=lock,read prefix=shop/ # the web shop\n";
@@ -76,11 +76,11 @@ impl Access {
     /// ```
     ///
     /// # Errors
-    /// The line that cannot be read, and why. Never quotes it.
+    /// Which line cannot be read, and why. Never quotes it.
     pub fn from_lines(lines: &str) -> Result<Access, String> {
         let mut tokens: Vec<Arc<Token>> = Vec::new();
         for (number, line) in (1..).zip(lines.lines()) {
-            // Within a word it is no comment: a prefix that is cut off would allow every name.
+            // A `#` within a word begins no comment: a prefix that was cut off could allow every name.
             let mut words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
             let Some(name) = words.next() else { continue };
             let token = Token::read(name, words).map_err(|why| format!("line {number}: {why}"))?;
@@ -103,7 +103,7 @@ impl Access {
         format!("{name} {digest} role={roles}{prefix}")
     }
 
-    /// The clients, each with its name, its roles and what the names begin with that it may lock.
+    /// The clients, each with its name, its roles and the prefix of the names that it may lock.
     pub fn clients(&self) -> impl Iterator<Item = (&str, Vec<&'static str>, &str)> {
         self.0.iter().map(|token| {
             let has = |(_, role): &&(&str, Role)| token.roles.contains(role);
@@ -153,7 +153,7 @@ impl Token {
 }
 
 impl Caller {
-    /// Whether it has this role. An admin may also look.
+    /// Whether it has this role. An admin may also read.
     pub(crate) fn has(&self, role: Role) -> bool {
         let Some(token) = &self.token else { return true };
         token.roles.contains(&role) || role == Role::Read && token.roles.contains(&Role::Admin)
@@ -172,7 +172,7 @@ impl Caller {
         self.begins(name)
     }
 
-    /// Whether this name is one of those that its token is for.
+    /// Whether this name is one that its token is for.
     pub(crate) fn has_name(&self, name: &Name) -> Result<(), Problem> {
         self.begins(name.as_str())
     }
@@ -184,7 +184,7 @@ impl Caller {
         }
     }
 
-    /// What the names begin with that it may lock.
+    /// The prefix of the names that it may lock.
     pub(crate) fn prefix(&self) -> &str {
         self.token.as_ref().map_or("", |token| &token.prefix)
     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sharp_within_a_prefix_does_not_cut_it_off() {
+    fn a_hash_sign_within_a_prefix_does_not_cut_it_off() {
         let line = format!("# clients\nshop {TOKEN} role=lock prefix=#x # all of them\n");
         let access = Access::from_lines(&line).unwrap();
         let headers =

@@ -16,14 +16,14 @@ use crate::problem::Problem;
 use crate::waiting::Listener;
 use crate::wire::{self, Acquire, Kind};
 
-/// The shortest ttl over HTTP: a pulse must be able to miss once.
+/// The shortest ttl over HTTP: there must be time for one missed renewal.
 const SHORTEST_TTL: Duration = Duration::from_secs(1);
-/// The field of a hold's details that says which body an `Idempotency-Key` came with.
+/// The field of a hold's details that identifies the body that came with an `Idempotency-Key`.
 const BODY: &str = "idempotency-body";
 
-/// What has come of a claim.
+/// What became of a claim.
 pub(crate) enum Outcomes {
-    /// It holds; whether it was granted while it waited.
+    /// It holds; the flag says whether it was granted while it waited.
     Granted(Grant, bool),
     /// It waits, and this request has waited as long as it may.
     Waits(Place),
@@ -37,14 +37,14 @@ pub(crate) enum Outcomes {
     Left,
 }
 
-/// A claim that is about to be asked for.
+/// A claim to make, and how to make it.
 pub(crate) struct Asking {
     pub(crate) claim: Claim,
     pub(crate) kind: Kind,
     pub(crate) arrival: Moment,
     /// When the client gives up.
     pub(crate) until: Moment,
-    /// Whether the claim was made from an `Idempotency-Key`.
+    /// Whether the claim's id was derived from an `Idempotency-Key`.
     is_from_key: bool,
     confirms: bool,
 }
@@ -104,7 +104,7 @@ impl Asking {
         if !self.claim.may_wait {
             return self.begin(app).await;
         }
-        // Turns may come at once, so it listens before it asks.
+        // Its turn may come at once, so listen before asking.
         let mut listener = app.waiting.listen(&self.claim.name, self.claim.id);
         let mut place = match self.begin(app).await {
             Ok(Outcomes::Waits(place)) => place,
@@ -123,7 +123,7 @@ impl Asking {
                 biased;
                 turn = listener.turn() => Some(turn),
                 () = sleep_until(wakes) => None,
-                // Its place is kept, and it asks another server for it.
+                // Its place is kept, and the client asks another server for it.
                 _ = stopping.wait_for(|stopping| *stopping) => return Ok(Outcomes::Waits(place)),
             };
             let now = SystemWorld.now();
@@ -155,8 +155,8 @@ impl Asking {
         }
     }
 
-    /// An answer has ended the wait. The push of a turn may still be on its way, and must not find that nobody is there any
-    /// more: it would be given back. So the listener of a turn stays as long as that of a client that is absent.
+    /// An answer has ended the wait. The push of a turn may still be on its way; if nobody listened for it, the turn
+    /// would be given back. So the listener of a turn stays as long as that of an absent client.
     fn found(&self, listener: Listener, found: Outcomes) -> Outcomes {
         if !matches!(&found, Outcomes::Granted(grant, _) if grant.first_life) {
             listener.over();
@@ -164,7 +164,7 @@ impl Asking {
         found
     }
 
-    /// Remembers that it waits, but not again with every poll.
+    /// Records that it waits, but not again with every poll.
     fn note_wait(&self, app: &App) {
         if self.claim.ticket.is_none() {
             app.events.add("waiting", &self.claim.name, &self.claim.details.owner, None, None);
@@ -183,18 +183,18 @@ impl Asking {
         })
     }
 
-    /// Asks where it stands. A grant that is found has a first life: the client may not be there any more.
+    /// Asks where it stands. A grant that is found this way has a first life, because the client may be gone.
     async fn look(&self, app: &App) -> Result<Outcomes, Problem> {
         match renew(&*app.engine, Renewal::Place(self.claim.clone())).await? {
             Renewed::Held(grant) => Ok(Outcomes::Granted(grant, true)),
             Renewed::Waiting(place) => Ok(Outcomes::Waits(place)),
-            // The claim itself is told why: a once that is done says so only to it.
+            // The claim itself must ask why: only it is told that a once is done.
             Renewed::Gone(_) => self.begin(app).await,
             Renewed::Unknown(error) => Err(error.into()),
         }
     }
 
-    /// The client's patience is over: it leaves the line, unless its turn came in the meantime.
+    /// The client's patience is over: leaves the line, unless the turn came in the meantime.
     async fn give_up(
         &self,
         app: &App,
@@ -261,7 +261,7 @@ impl Asking {
         }
     }
 
-    /// The problem for an outcome that is a no.
+    /// The problem for an outcome that is a refusal.
     pub(crate) fn refusal(&self, outcome: Outcomes) -> Problem {
         let name = self.claim.name.as_str();
         match outcome {
@@ -287,7 +287,7 @@ impl Asking {
         }
     }
 
-    /// A hold that was granted while nobody may have been listening becomes a full one.
+    /// Renews a hold that may have been granted while nobody listened, so that it lasts its full ttl.
     async fn confirm(&self, app: &App, grant: &Grant) -> Result<Grant, Problem> {
         let Claim { name, id, ttl, .. } = &self.claim;
         let renewal = Renewal::Hold { name: name.clone(), id: *id, fence: grant.fence, ttl: *ttl };
@@ -317,9 +317,9 @@ impl Asking {
     }
 }
 
-/// A body without what changes from poll to poll: the ticket, and what is left of the wait.
+/// A body without the fields that change from poll to poll: the ticket, and what is left of the wait.
 fn what_is_asked(body: &[u8]) -> Vec<u8> {
-    // It was read before, so it is an object.
+    // It was parsed before, so it is an object.
     let mut fields: serde_json::Map<String, Value> =
         serde_json::from_slice(body).unwrap_or_default();
     fields.retain(|field, _| !["ticket", "wait"].contains(&field.as_str()));
@@ -336,7 +336,7 @@ pub(crate) async fn renew(engine: &dyn Engine, renewal: Renewal) -> Result<Renew
     all.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "a renewal was not answered").into())
 }
 
-/// Waits for a moment, on a clock that goes on while the machine sleeps.
+/// Waits for a moment, on a clock that continues while the machine sleeps.
 pub(crate) async fn sleep_until(moment: Moment) {
     if moment == Moment::FAR {
         return std::future::pending().await;

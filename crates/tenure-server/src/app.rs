@@ -34,7 +34,7 @@ use crate::signing::Key;
 use crate::waiting::Waiting;
 use crate::wire::Secret;
 
-/// The most bytes of a body.
+/// The largest body, in bytes.
 const MOST_BYTES: usize = 64 << 10;
 /// The same for a batch of steps.
 pub(crate) const MOST_BYTES_OF_STEPS: usize = 4 << 20;
@@ -66,7 +66,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Forgets what is not needed any more.
+    /// Forgets what is no longer needed.
     pub(crate) fn tidy_up(&self) {
         if let Some(metrics) = &self.metrics {
             metrics.run_upkeep();
@@ -76,8 +76,8 @@ impl App {
         }
     }
 
-    /// Whether a request comes from a page, of a server without tokens whose pages may only look. Anyone's browser that can
-    /// reach the server would otherwise be a way to change something.
+    /// Whether a request comes from a web page, on a server without tokens whose pages may only read. Otherwise any
+    /// browser that can reach the server could be used to change something.
     pub(crate) fn is_read_only_page(&self, headers: &HeaderMap) -> bool {
         let is_page =
             headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
@@ -95,7 +95,7 @@ pub(crate) struct Peer {
     pub(crate) is_in_reserve: bool,
 }
 
-/// A request that was let in.
+/// A request that was admitted.
 pub(crate) struct Asked {
     pub(crate) arrival: Moment,
     pub(crate) caller: Caller,
@@ -112,7 +112,7 @@ pub(crate) struct Told<T> {
 }
 
 impl Asked {
-    /// What is shown of a client that does not name itself.
+    /// What is shown for a client that does not name itself.
     pub(crate) fn owner(&self) -> String {
         match *self.caller.name == *self.from {
             true => self.from.to_string(),
@@ -120,7 +120,7 @@ impl Asked {
         }
     }
 
-    /// The claim that a request is about: from its body, or from its `Idempotency-Key`; with whether it is the latter.
+    /// The claim that a request is about, from its body or its `Idempotency-Key`, and whether it is the latter.
     pub(crate) fn claim(
         &self,
         app: &App,
@@ -168,13 +168,13 @@ impl<T: DeserializeOwned + Send> FromRequest<Arc<App>> for Told<T> {
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Told<T>, Problem> {
         let (parts, body) = request.into_parts();
         let asked = admit(&parts, app)?;
-        // A web page can post other content types to another origin without asking first.
+        // A web page can post other content types to another origin without a preflight.
         if !is_json(&parts.headers) {
             let why = "the content type must be application/json";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid", why));
         }
         let bytes = read(body, MOST_BYTES).await?;
-        // Otherwise an array of the values of all fields would be read as well.
+        // Otherwise an array with the values of all fields would be accepted as well.
         if !bytes.trim_ascii_start().starts_with(b"{") {
             return Err(Problem::invalid("the body must be a JSON object"));
         }

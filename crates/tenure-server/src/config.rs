@@ -6,15 +6,15 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Connections at a time.
+    /// How many connections there may be at a time.
     pub max_connections: usize,
-    /// The same from one address, or one network of IPv6. A proxy is one address.
+    /// The same for one address, or one IPv6 network. A proxy is one address.
     pub max_connections_of_one: usize,
     /// How long the head of a request may take.
     pub head_within: Duration,
     /// How long a connection may be idle between requests.
     pub idle_within: Duration,
-    /// Requests that wait, and streams, of one client at a time.
+    /// How many waiting requests and streams one client may have at a time.
     pub max_waiting: usize,
     /// How long one request waits before it is answered with its place.
     pub longest_poll: Duration,
@@ -22,13 +22,13 @@ pub struct Config {
     pub client_within: Duration,
     /// Grants nothing for this long: holds of an earlier run, which the engine has forgotten, may still be in use.
     pub quiet_start: Duration,
-    /// The longest ttl, if the engine allows no less. Where a restart forgets what is held it must not be longer than
+    /// The longest ttl, unless the engine's own limit is lower. Where a restart forgets what is held, it must not exceed
     /// `quiet_start`, in this run or in the next: a client may hold that long without asking.
     pub longest_ttl: Duration,
-    /// Whether pages may change something without a token, where there are no tokens. For loopback only.
+    /// Whether web pages may change something on a server without tokens. For loopback only.
     pub pages_may_change: bool,
-    /// How long the engine must be silent until the server says that it is not ready. Each server adds up to as much again,
-    /// so that not all of them say so at once.
+    /// How long the engine must be silent before the server reports that it is not ready. Each server adds up to as
+    /// much again, so that they do not all report it at once.
     pub unready_after: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What this server has seen lately. Observed, not the truth: another server has seen other things.
+//! What this server has seen lately. It is not the whole truth: other servers have seen other things.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -88,7 +88,7 @@ impl Events {
         }
     }
 
-    /// Those after `id`, and whether some before them are missing.
+    /// The events after `id`, and whether some before them are missing.
     pub(crate) fn after(
         &self,
         id: u64,

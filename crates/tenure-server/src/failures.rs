@@ -1,4 +1,4 @@
-//! Requests without a known token: who sends too many is told to wait.
+//! Limits requests without a known token: a network that sends too many is told to wait.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,8 @@ use tenure::engine::Moment;
 
 use crate::problem::Problem;
 
-/// How many one network may send within [`WINDOW`]: someone who has not found the right token yet, or a page that asks for one.
+/// How many one network may send within [`WINDOW`]. Someone who is still looking for the right token sends some, and
+/// so does a page that asks for one.
 const MOST: u32 = 30;
 const WINDOW: Duration = Duration::from_secs(60);
 /// How many networks are remembered.
@@ -21,8 +22,8 @@ const MOST_NETWORKS: usize = 10_000;
 pub(crate) struct Failures(Mutex<hashbrown::HashMap<IpAddr, (Moment, u32), RandomState>>);
 
 impl Failures {
-    /// The answer to a request without a known token. A known one is never refused for those of others behind the same
-    /// address.
+    /// The answer to a request without a known token. A request with a known one is never refused because of others
+    /// behind the same address.
     pub(crate) fn refuse(&self, network: IpAddr, now: Moment) -> Problem {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MOST_NETWORKS {
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_fails_too_often_waits_and_others_do_not() {
+    fn a_network_that_fails_too_often_waits_and_others_do_not() {
         let (failures, now) = (Failures::default(), SystemWorld.now());
         let [one, two]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
         let status = |network, at| failures.refuse(network, at).status.as_u16();

@@ -1,4 +1,4 @@
-//! Is the engine there, and is it fit for locks: `/readyz`, `/v1/doctor`.
+//! Whether the engine answers, and whether it is fit for locks: `/readyz`, `/v1/doctor`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::problem::Problem;
 
 /// How long the engine may take to answer for `/readyz`.
 const HEALTH_WITHIN: Duration = Duration::from_secs(2);
-/// How old the findings may be that are shown: a check is work for the engine.
+/// How old the findings that are shown may be: a check is work for the engine.
 const FINDINGS_LAST: Duration = Duration::from_secs(10);
 
 /// What is known of the engine.
 pub(crate) struct Fitness {
-    /// How long it must be silent until this server says that it is not ready.
+    /// How long it must be silent before this server reports that it is not ready.
     unready_after: Duration,
-    /// Since when it has not answered; at first, always.
+    /// Since when it has not answered. Before its first answer, that is for ever.
     silent_since: Mutex<Option<Moment>>,
     findings: tokio::sync::Mutex<Option<(Moment, Vec<Finding>)>>,
 }
 
 impl Fitness {
-    /// Unready after this long to twice as long, another time for each server.
+    /// Becomes unready after `span` to twice `span`, at a different time on each server.
     pub(crate) fn new(span: Duration) -> Fitness {
         let part = SystemWorld.now().as_nanos() % 1000;
         Fitness {
@@ -39,8 +39,8 @@ impl Fitness {
         }
     }
 
-    /// Whether the server is ready, by whether the engine has answered now. An engine that all servers have lost makes none
-    /// of them unready for a while: a load balancer that takes them all away at once cuts every stream.
+    /// Whether the server is ready, given whether the engine has answered now. If all servers lose the engine, none
+    /// of them becomes unready for a while: a load balancer that removed them all at once would cut every stream.
     fn is_ready(&self, answers: bool, now: Moment) -> bool {
         let mut since = self.silent_since.lock().unwrap_or_else(PoisonError::into_inner);
         if answers {
@@ -51,7 +51,7 @@ impl Fitness {
     }
 }
 
-/// Somebody who may see where the engine is. Others are only told whether the server is ready.
+/// Whether the caller may see where the engine is. Others are only told whether the server is ready.
 pub(crate) struct MayLook(bool);
 
 impl FromRequestParts<Arc<App>> for MayLook {
@@ -85,7 +85,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, MayLook(may_look): MayLoo
 pub(crate) async fn doctor(State(app): State<Arc<App>>, asked: Asked) -> Result<Response, Problem> {
     asked.caller.must(Role::Read)?;
     asked.query.only(&[])?;
-    // One check at a time; those who waited for it share what it found.
+    // One check at a time; requests that waited for it share what it found.
     let mut last = app.fitness.findings.lock().await;
     let is_fresh = |at: Moment| SystemWorld.now() < at + FINDINGS_LAST;
     if !last.as_ref().is_some_and(|(at, _)| is_fresh(*at)) {

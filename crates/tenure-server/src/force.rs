@@ -1,4 +1,4 @@
-//! By force: `/v1/break` and `/v1/resize`.
+//! What operators do by force: `/v1/break` and `/v1/resize`.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ pub(crate) async fn resize(
     Ok(no_content())
 }
 
-/// A hold was broken. `client` is who asked for it, `note` has what that client calls itself.
+/// A hold was broken. `client` asked for it; `note` has the name that this client gave itself.
 pub(crate) fn note_break(app: &App, name: &Name, fence: Fence, note: &Note, client: &str) {
     let (by, reason) = (&note.by, &note.reason);
     let (at, number) = (name.as_str(), fence.get());

@@ -39,7 +39,7 @@ pub(crate) async fn acquire(
 }
 
 async fn finish(app: &Arc<App>, asked: &Asked, mut asking: Asking) -> Result<Response, Problem> {
-    // Those who do not wait take no place of those who do.
+    // Requests that do not wait take no place from those that do.
     let _place = match asking.claim.may_wait {
         true => Some(app.clients.enter(&asked.caller.name, app.config.max_waiting)?),
         false => None,
@@ -64,14 +64,14 @@ pub(crate) async fn once(
     finish(&app, &asked, asking).await
 }
 
-/// The fingerprint of the content of a once, as the library makes it; 0 would match any.
+/// The fingerprint of a once's content, as the library computes it; 0 would match any.
 fn fingerprint(content: &[u8]) -> u128 {
     let mut half = [0; 16];
     half.copy_from_slice(digest(&SHA256, content).as_ref().get(..16).unwrap_or_default());
     u128::from_be_bytes(half).max(1)
 }
 
-/// A hold that a request is about, with whether it goes by an `Idempotency-Key`.
+/// The hold that a request is about, and whether it is identified by an `Idempotency-Key`.
 fn held(
     app: &App,
     asked: &Asked,
@@ -94,7 +94,7 @@ pub(crate) enum Renew {
     One(Held),
 }
 
-/// The fields of both: an untagged enum would not say what is wrong.
+/// The fields of both: an untagged enum could not say what is wrong.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OneOrMany {
@@ -144,7 +144,7 @@ pub(crate) async fn renew(
                 return Err(Problem::invalid(format!("at most {MOST_RENEWALS} holds at once")));
             }
             let mut all = Vec::with_capacity(holds.len());
-            // All are sent before the first is waited for.
+            // All are sent before the first is awaited.
             let mut sent = Vec::with_capacity(holds.len());
             for hold in holds {
                 sent.push(send(&app, &asked, hold, DEFAULT_TTL));
@@ -234,7 +234,7 @@ pub(crate) async fn release(
     let Told { asked, body, .. } = told;
     let (name, id, is_from_key) = held(&app, &asked, &body.name, body.kind, body.claim)?;
     let mut leave = Leave::new(name, id);
-    // A key must not bring back what it was released with.
+    // A repeated key must not bring back the claim that was released with it.
     leave.in_doubt = body.in_doubt || is_from_key;
     leave.only = body.fence.map(Fence::new);
     ended(&app, &asked, &leave).await

@@ -15,9 +15,9 @@ use crate::problem::Problem;
 use crate::sse::{self, MOST_UNREAD_CHUNKS, PING_EVERY};
 use crate::wire::{self, Kind, Span};
 
-/// How many names one request looks at, at most, if it does not want them by name.
+/// How many names one request looks at, at most.
 const MOST_LOOKED_AT: usize = 100_000;
-/// Names that are asked of the engine at once.
+/// How many names the engine is asked for at once.
 const PAGE: usize = 1000;
 /// How many events of a name are shown.
 const HISTORY: usize = 50;
@@ -113,7 +113,8 @@ pub(crate) async fn names(State(app): State<Arc<App>>, asked: Asked) -> Result<R
     Ok(json(StatusCode::OK, &body))
 }
 
-/// One page of names, those that are held or waited for longest first; the next one begins after so many.
+/// One page of names, those held longest or with the most waiters first. Also returns after how many names the next
+/// page begins.
 fn sorted(
     mut all: Vec<View>,
     sort: &str,
@@ -133,7 +134,7 @@ fn sorted(
     Ok((page, more.then(|| (skip + limit).to_string())))
 }
 
-/// The names that fit, in order, and after which one there are more.
+/// The names that match, in order, and the name after which there are more.
 async fn by_name(
     app: &App,
     space: Space,

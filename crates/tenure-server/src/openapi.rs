@@ -222,7 +222,7 @@ mod tests {
         ["/openapi.json", "/docs", "/docs.css", "/ui", "/ui/", "/client.mjs", "/client.py"];
 
     #[test]
-    fn what_is_described_is_what_there_is() {
+    fn every_path_is_described_and_every_described_path_exists() {
         let described = ENDPOINTS.iter().map(|endpoint| endpoint.path).chain(OTHERS);
         let mut described: Vec<_> = described.collect();
         let mut routes: Vec<_> =

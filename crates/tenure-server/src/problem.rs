@@ -1,4 +1,4 @@
-//! Answers that are not a yes, as `application/problem+json`.
+//! Answers other than success, as `application/problem+json`.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -38,7 +38,7 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, "not_found", detail)
     }
 
-    /// Elsewhere than at `/v1/once` nobody would look at the record of a once.
+    /// Only `/v1/once` looks at the record of a once.
     pub(crate) fn once_elsewhere() -> Problem {
         Problem::invalid("a once begins with POST /v1/once")
     }
@@ -53,7 +53,7 @@ impl Problem {
         Problem { retry_after: Some(1), ..problem }
     }
 
-    /// Says when to come back.
+    /// Says when to try again.
     pub(crate) fn after(self, left: std::time::Duration) -> Problem {
         Problem { retry_after: Some(left.as_secs() + 1), ..self }
     }
@@ -78,7 +78,7 @@ impl Problem {
     /// The claim has ended while it waited.
     pub(crate) fn ended(ended: Ended) -> Problem {
         match ended {
-            // It does not fit any more.
+            // It no longer fits.
             Ended::Conflict { .. } => Error::from(ended).into(),
             ended => Problem::gone(&ended),
         }
@@ -90,7 +90,7 @@ impl Problem {
         self
     }
 
-    /// All of it.
+    /// The whole problem.
     pub(crate) fn to_json(&self) -> Value {
         let mut all = self.more.clone();
         let status = self.status.as_u16();
@@ -107,7 +107,7 @@ impl Problem {
     }
 }
 
-/// What there is to say of an end.
+/// The fields that describe an end.
 pub(crate) fn ended_fields(ended: &Ended) -> Map<String, Value> {
     let mut fields = Map::new();
     let kind = match ended {

@@ -66,8 +66,8 @@ fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// What is answered also when all connections are taken: what is held must not be lost for that, and somebody must be able
-/// to see it.
+/// Whether to answer even if all connections are taken: holds must not be lost because of that, and somebody must be
+/// able to see it.
 fn has_room_in_reserve(path: &str, headers: &HeaderMap) -> bool {
     let is_lifeline = path == "/v1/steps" && headers.contains_key("tenure-lifeline");
     let paths = ["/v1/holds/renew", "/v1/holds/read", "/v1/holds/release", "/v1/once/settle"];
@@ -99,7 +99,7 @@ pub(crate) struct Routes {
     hosts: Arc<Hosts>,
     engine_id: HeaderValue,
     app: Arc<App>,
-    /// The paths that metrics know; everything else is one.
+    /// The paths that metrics tell apart; all others count as one.
     paths: Arc<[&'static str]>,
 }
 
@@ -140,7 +140,7 @@ impl Routes {
         response
     }
 
-    /// What keeps web pages of other servers out, and pages of this one from changes that nobody has allowed.
+    /// Keeps out web pages of other servers, and keeps pages of this one from changes that nobody has allowed.
     fn admit(&self, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
         if !self.hosts.accept(headers) {
             let detail = "this Host is not allowed: see --hosts";

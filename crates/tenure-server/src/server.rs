@@ -115,8 +115,8 @@ impl Server {
         self
     }
 
-    /// Calls the engine so, in place of its address. Clients give up what they hold when they are answered by another engine
-    /// than before, so servers that reach the same one by different addresses must call it the same.
+    /// Calls the engine by this name, in place of its address. Clients give up what they hold when another engine
+    /// than before answers, so servers that reach the same engine by different addresses must use the same name.
     #[must_use]
     pub fn with_engine_name(mut self, name: impl Into<String>) -> Server {
         self.name = Some(name.into());
@@ -131,8 +131,8 @@ impl Server {
         self.listener.address()
     }
 
-    /// Serves until `stop` resolves. Then it accepts no more connections, tells those who wait and those who listen to
-    /// go to another server, finishes the requests it has, and returns. Nothing is released.
+    /// Serves until `stop` resolves. Then it accepts no more connections, tells waiting clients and streams to go to
+    /// another server, finishes the requests it has, and returns. Nothing is released.
     ///
     /// # Cancel safety
     /// Dropping it closes all connections.
@@ -189,7 +189,7 @@ impl Server {
         }
         drop(main);
         stopping.send_replace(true);
-        // A client that does not read its response is not waited for.
+        // Do not wait for a client that does not read its response.
         let ended = async { while connections.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(DRAIN, ended).await;
         let _ = tokio::time::timeout(DRAIN, lifeline.health()).await;
@@ -200,7 +200,8 @@ fn grants_from(quiet: Duration) -> Moment {
     if quiet.is_zero() { Moment::ORIGIN } else { SystemWorld.now() + quiet }
 }
 
-/// Says whether two answers come from the same lines. Lines in memory end with this process, so its id is new each time.
+/// Identifies the engine, so that clients know whether two answers come from the same one. Lines in memory end with
+/// this process, so their id is new each time.
 fn engine_id(name: Option<&str>, label: &str, key: &Key) -> String {
     let run = match label == "memory" {
         true => SystemWorld.mint().map(|id| id.to_bytes()).unwrap_or_default(),
@@ -270,7 +271,7 @@ async fn connection(
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        // Counted from the last answer on, so it is the limit of an idle connection. A head has one of its own.
+        // Counted from the last answer, so this limits idle connections. Heads have a limit of their own.
         .header_read_timeout(limits.idle_within.max(limits.head_within))
         .keep_alive(!is_in_reserve)
         .max_buf_size(MOST_BUFFERED)

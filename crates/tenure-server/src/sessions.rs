@@ -13,9 +13,9 @@ use crate::sse::Sender;
 
 type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
 
-/// How long a session is remembered that has no stream and asks nothing.
+/// How long a session without a stream or requests is remembered.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
-/// A process that has asked within this time is taken for alive, also without a stream.
+/// A process that has asked within this time counts as alive, even without a stream.
 const ASKED_LATELY: Duration = Duration::from_secs(5);
 
 /// All sessions of this server, by the number that each process has given itself.
@@ -35,7 +35,7 @@ struct Inner {
     streams: u64,
     /// The last batch of steps that arrived, and when: turns are counted from it.
     last: (u64, Moment),
-    /// When it was heard of last.
+    /// When it was last heard from.
     seen: Moment,
     /// The claims whose turns it wants to hear of.
     claims: HashMap<(Name, ClaimId), Expected>,
@@ -43,10 +43,10 @@ struct Inner {
 
 /// A claim whose turn a process wants to hear of.
 struct Expected {
-    /// If the process has not asked again by then, it does not want to any more.
+    /// If the process has not asked again by then, it is no longer told.
     until: Moment,
     owner: String,
-    /// The grant that was told of.
+    /// The last grant that was recorded.
     granted: Option<Fence>,
 }
 
@@ -65,7 +65,7 @@ impl Sessions {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session with this number, which is heard of now.
+    /// The session with this number, which was heard from now.
     pub(crate) fn get(&self, number: u128, now: Moment) -> Arc<Session> {
         let mut all = self.all();
         let new = || {
@@ -74,12 +74,12 @@ impl Sessions {
             Arc::new(Session { inner: Mutex::new(inner), events: self.events.clone() })
         };
         let session = all.entry(number).or_insert_with(new).clone();
-        // Here and not later, so that `sweep` does not take it away in between.
+        // Set here, so that `sweep` cannot remove the session in between.
         session.inner().seen = now;
         session
     }
 
-    /// Forgets processes that are gone, and claims that nobody asks for any more; which ones.
+    /// Forgets processes that are gone, and claims that nobody asks for. Returns those claims.
     pub(crate) fn sweep(&self, now: Moment) -> Vec<(Arc<Session>, Name, ClaimId)> {
         let mut gone = Vec::new();
         self.all().retain(|_, session| {
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// It wants to hear of this claim until then; whether that is new.
+    /// The process wants to hear of this claim until `until`. Returns whether that is new.
     pub(crate) fn expects(&self, name: &Name, id: ClaimId, until: Moment, owner: &str) -> bool {
         let mut inner = self.inner();
         if let Some(known) = inner.claims.get_mut(&(name.clone(), id)) {
@@ -118,17 +118,17 @@ impl Session {
         true
     }
 
-    /// Whose claim it is, as others see it.
+    /// The owner of the claim, as others see it.
     pub(crate) fn owner(&self, name: &Name, id: ClaimId) -> Option<String> {
         self.inner().claims.get(&(name.clone(), id)).map(|expected| expected.owner.clone())
     }
 
-    /// It does not want to hear of this claim any more; its owner, if it did.
+    /// The process no longer wants to hear of this claim. Returns the claim's owner, if it did before.
     pub(crate) fn forgets(&self, name: &Name, id: ClaimId) -> Option<String> {
         self.inner().claims.remove(&(name.clone(), id)).map(|expected| expected.owner)
     }
 
-    /// The claim was granted, which an answer and a push may both say; whether that is news.
+    /// Records a grant, which an answer and a push may both report. Returns whether it is new.
     pub(crate) fn granted(&self, name: &Name, id: ClaimId, fence: Fence) -> bool {
         let mut inner = self.inner();
         let Some(expected) = inner.claims.get_mut(&(name.clone(), id)) else { return false };
@@ -141,7 +141,7 @@ impl Session {
         is_news
     }
 
-    /// Its stream; the one before it ends. Returns the number of the stream.
+    /// Sets its stream, which ends the one before. Returns the number of the stream.
     pub(crate) fn connect(&self, stream: Sender) -> u64 {
         let mut inner = self.inner();
         inner.streams += 1;
@@ -172,8 +172,8 @@ impl Session {
         }
     }
 
-    /// Brings a turn; whether the process can be expected to take it. Without a stream it may be told of the grant by
-    /// an answer that is on its way: giving the turn back could end a hold that it has begun to use.
+    /// Sends a turn. Returns whether the process can be expected to take it. Even without a stream, it may be told of
+    /// the grant by an answer that is on its way: giving the turn back could end a hold that it has begun to use.
     pub(crate) fn deliver(&self, name: &Name, id: &ClaimId, turn: &Turn) -> bool {
         let (batch, arrived) = self.inner().last;
         let heard = self.say(&Event::turn(batch, arrived, name, id, turn));

@@ -1,5 +1,5 @@
-//! What the server signs: tickets, and claims that are made from an `Idempotency-Key`. Servers of the same locks share a
-//! key, so that any of them believes what another one has signed.
+//! What the server signs: tickets, and claims made from an `Idempotency-Key`. Servers of the same locks share a key,
+//! so that each accepts what another has signed.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -26,7 +26,7 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// A key that only this process knows: tickets then mean nothing to another server, nor after a restart.
+    /// A key that only this process knows: tickets then mean nothing to other servers, or after a restart.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -34,7 +34,7 @@ impl Key {
         Ok(Key::from_bytes(&random::<32>()?))
     }
 
-    /// The key in this file, which is made, readable for its owner alone, if there is none.
+    /// The key in this file. If there is none, makes one that only its owner can read.
     ///
     /// # Errors
     /// If the file cannot be read or made, or is not a key.
@@ -53,7 +53,7 @@ impl Key {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder)?;
         }
-        // Written beside it and then linked: of several servers that start at once, one makes the key.
+        // Written beside it and then linked, so that if several servers start at once, one of them makes the key.
         let beside = path.with_extension(format!("new-{}", std::process::id()));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         writeln!(file, "{}", hex(&bytes))?;
@@ -73,7 +73,7 @@ impl Key {
     fn sign(&self, parts: &[&[u8]]) -> hmac::Tag {
         let mut context = hmac::Context::with_key(&self.0);
         for part in parts {
-            // With its length, so that no two lists of parts look the same.
+            // With its length, so that different lists of parts never look the same.
             context.update(&(part.len() as u64).to_le_bytes());
             context.update(part);
         }
@@ -87,7 +87,7 @@ impl Key {
         format!("{}{}", hex(&number), hex(tag.as_ref().get(..SIGNED).unwrap_or_default()))
     }
 
-    /// The ticket in a text that a server of this key has made for this claim.
+    /// Reads a ticket that a server with this key has made for this claim.
     pub(crate) fn read_ticket(&self, name: &Name, id: &ClaimId, text: &str) -> Option<Ticket> {
         let bytes = from_hex::<{ 8 + SIGNED }>(text)?;
         let (number, signed) = bytes.split_first_chunk::<8>()?;
@@ -111,7 +111,7 @@ impl Key {
         ClaimId::from_bytes(bytes)
     }
 
-    /// A short name for something, that says nothing about it.
+    /// A short name for something that reveals nothing about it.
     pub(crate) fn fingerprint(&self, parts: &[&[u8]]) -> String {
         hex(self.sign(parts).as_ref().get(..8).unwrap_or_default())
     }
@@ -148,14 +148,14 @@ pub fn new_token() -> io::Result<String> {
     Ok(hex(&random::<32>()?))
 }
 
-/// The digits of these bytes.
+/// These bytes in hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |value: u8| char::from(DIGITS[usize::from(value & 15)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
-/// Exactly so many bytes from their digits.
+/// Exactly `N` bytes from their hex digits.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idempotency_key_means_something_else_to_another_client_or_name() {
+    fn an_idempotency_key_is_separate_for_each_client_and_name() {
         let key = Key::random().unwrap();
         let name = |text| Name::new(Space::Lock, text).unwrap();
         let id = key.claim("shop", &name("x"), "k");

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 /// How many events wait for a reader before its stream ends; and how many writes of several events.
 pub(crate) const MOST_UNREAD: usize = 256;
 pub(crate) const MOST_UNREAD_CHUNKS: usize = 8;
-/// How often a stream says that it is alive.
+/// How often a stream shows that it is alive.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// The writing end of a stream.
@@ -22,7 +22,7 @@ pub(crate) const PING_EVERY: Duration = Duration::from_secs(5);
 pub(crate) struct Sender(mpsc::Sender<Bytes>);
 
 impl Sender {
-    /// Sends an event; `false` if nobody reads any more, or not fast enough.
+    /// Sends an event. Returns `false` if the reader is gone or too slow.
     pub(crate) fn send(&self, event: &str, id: Option<u64>, data: &str) -> bool {
         let mut text = String::new();
         write(&mut text, event, id, data);
@@ -38,13 +38,13 @@ impl Sender {
         self.send("ping", None, "{}")
     }
 
-    /// Resolves when nobody reads any more.
+    /// Resolves when the reader is gone.
     pub(crate) async fn closed(&self) {
         self.0.closed().await;
     }
 }
 
-/// Writes an event. The data is JSON, which has no line break of its own.
+/// Writes an event. The data is JSON, which contains no line breaks of its own.
 pub(crate) fn write(text: &mut String, event: &str, id: Option<u64>, data: &str) {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     text.extend(["event: ", event, "\n", &id, "data: ", data, "\n\n"]);
@@ -60,7 +60,7 @@ impl Stream for Events {
     }
 }
 
-/// A stream, and what it is answered with.
+/// A stream: the sender, and the response that carries it.
 pub(crate) fn stream(most_unread: usize) -> (Sender, Response) {
     let (sender, receiver) = mpsc::channel(most_unread);
     let mut response = Response::new(Body::from_stream(Events(receiver)));

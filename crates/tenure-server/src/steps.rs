@@ -26,10 +26,10 @@ use crate::{force, meters};
 
 type Answering = Pin<Box<dyn Future<Output = Answer<StepAnswer>> + Send>>;
 
-/// The most steps of a batch.
+/// The most steps in a batch.
 const MOST_STEPS: usize = 1024;
 
-/// A batch of steps: who sends it, and what it goes by.
+/// The sender of a batch of steps, and what its steps need.
 struct Sender {
     app: Arc<App>,
     session: Arc<Session>,
@@ -49,13 +49,13 @@ pub(crate) async fn steps(State(app): State<Arc<App>>, told: Steps) -> Result<Re
     }
     let session = app.sessions.get(batch.session, asked.arrival);
     session.arrived(batch.number, asked.arrival);
-    // On the lifeline, renewals and leaves go by a connection of their own.
+    // On the lifeline, renewals and leaves use a connection of their own.
     let is_lifeline = asked.headers.contains_key("tenure-lifeline");
     let engine = if is_lifeline { app.lifeline.clone() } else { app.engine.clone() };
     let client = asked.owner();
     let sender = Arc::new(Sender { app, session, engine, caller: asked.caller, client });
     let answering: Vec<_> = batch.steps.into_iter().map(|step| begin(&sender, step)).collect();
-    // A client that has hung up has still sent all of them.
+    // Spawned, because a client that hangs up has still sent all of them.
     let answers = tokio::spawn(async move {
         let mut answers = Vec::with_capacity(answering.len());
         for answer in answering {
@@ -68,7 +68,7 @@ pub(crate) async fn steps(State(app): State<Arc<App>>, told: Steps) -> Result<Re
     Ok(text(StatusCode::OK, "application/json", protocol::encode_answers(asked.arrival, answers)))
 }
 
-/// Whether the token allows a step: what is for admins and readers elsewhere is so here.
+/// Whether the token allows a step: what is only for admins or readers elsewhere is so here, too.
 fn check_rights(caller: &Caller, step: &StepRequest) -> Result<(), Problem> {
     match step {
         StepRequest::Claim(claim) => caller.has_name(&claim.name),
@@ -100,7 +100,7 @@ fn begin(sender: &Arc<Sender>, step: StepRequest) -> Answering {
             let sender = sender.clone();
             Box::pin(async move {
                 step.await?;
-                // Another process goes on with it.
+                // Another process continues the hold.
                 sender.forget(&name, id);
                 Ok(StepAnswer::Done)
             })
@@ -123,7 +123,7 @@ fn begin(sender: &Arc<Sender>, step: StepRequest) -> Answering {
     }
 }
 
-/// What an admin does, which is noted.
+/// What an admin does. It is recorded.
 fn begin_by_force(sender: &Arc<Sender>, step: StepRequest) -> Answering {
     let (engine, sender) = (&sender.engine, sender.clone());
     match step {
@@ -188,7 +188,7 @@ fn begin_claim(sender: &Arc<Sender>, claim: &Claim) -> Answering {
     })
 }
 
-/// The answer to whatever could grant while holds from before the server's start may last.
+/// The answer to everything that could grant while holds from before the server's start may last.
 fn just_started_error() -> Error {
     Error::new(ErrorKind::Unavailable, "the server has just started")
 }
@@ -203,7 +203,7 @@ fn name_of(renewal: &Renewal) -> &Name {
 fn check_renewal(app: &App, renewal: &Renewal) -> Answer<()> {
     let longest = app.profile.longest_ttl;
     match renewal {
-        // It can grant, too.
+        // Renewing a place can grant, too.
         Renewal::Place(_) if SystemWorld.now() < app.grants_from => Err(just_started_error()),
         Renewal::Place(claim) => check_claim(claim, &app.profile),
         Renewal::Hold { ttl, .. } if *ttl > longest => {
@@ -213,14 +213,14 @@ fn check_renewal(app: &App, renewal: &Renewal) -> Answer<()> {
     }
 }
 
-/// One step for each renewal: they may be of several shards.
+/// One step for each renewal: they may belong to several shards.
 fn begin_renewals(sender: &Arc<Sender>, batch: Vec<Renewal>) -> Answering {
     let begin = |renewal: Renewal| {
         let (name, id, ttl, is_hold) = match &renewal {
             Renewal::Hold { name, id, ttl, .. } => (name.clone(), *id, *ttl, !ttl.is_zero()),
             Renewal::Place(claim) => (claim.name.clone(), claim.id, claim.ttl, false),
         };
-        // Any server takes a renewal; the one that took it last tells of its end.
+        // Any server may receive a renewal; the last one to do so reports the end of the hold.
         sender.listen(&name, id, ttl, &sender.client);
         let engine = &sender.engine;
         let step = match check_renewal(&sender.app, &renewal) {
@@ -259,7 +259,7 @@ fn begin_leave(sender: &Arc<Sender>, leave: Leave) -> Answering {
     let sender = sender.clone();
     Box::pin(async move {
         let left = step.await;
-        // A leave that depends on something may have left it as it is.
+        // A conditional leave may have left it as it is.
         let stays = leave.only.is_some() || leave.only_waiting;
         let what = match &left {
             Ok(Left::Released) if leave.settle.is_some() => Some("settled"),
@@ -279,7 +279,7 @@ fn begin_leave(sender: &Arc<Sender>, leave: Leave) -> Answering {
 }
 
 impl Sender {
-    /// The process hears of the claim from now on, unless it does not ask again in time; whether that is new.
+    /// From now on the process hears of the claim, unless it stops asking in time. Returns whether that is new.
     fn listen(&self, name: &Name, id: ClaimId, ttl: Duration, owner: &str) -> bool {
         let until = SystemWorld.now() + ttl.max(PLACE_LIFE) + PLACE_LIFE;
         let is_new = self.session.expects(name, id, until, owner);
@@ -301,7 +301,7 @@ impl Sender {
         }
     }
 
-    /// Remembers what happened to a claim.
+    /// Records what happened to a claim.
     fn note(&self, what: &'static str, name: &Name, id: ClaimId, fence: Option<Fence>) {
         let owner = self.session.owner(name, id).unwrap_or_else(|| self.client.clone());
         self.app.events.add(what, name, &owner, fence, None);
@@ -326,7 +326,7 @@ pub(crate) async fn turns(State(app): State<Arc<App>>, asked: Asked) -> Result<R
         let mut stopping = app.stopping.clone();
         loop {
             tokio::select! {
-                // One that was replaced, or whose reader fell behind, hears of no turn any more: it must end.
+                // A stream that was replaced, or whose reader fell behind, gets no more turns: it must end.
                 () = tokio::time::sleep(PING_EVERY) => {
                     if !session.is_current(stream) || !sender.ping() {
                         break;

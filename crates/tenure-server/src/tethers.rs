@@ -56,15 +56,15 @@ async fn run(app: Arc<App>, mut asking: Asking, sender: Sender, _place: InUse) {
     }
 }
 
-/// Follows a claim until it ends; the last event, if there is one to send.
+/// Follows a claim until it ends. Returns the last event, if there is one to send.
 async fn follow(
     app: &Arc<App>,
     asking: &mut Asking,
     sender: &Sender,
 ) -> Option<(&'static str, Value)> {
-    // Turns of the whole life of the claim come here, also between two polls.
+    // It gets every turn in the life of the claim, also between two polls.
     let listener = app.waiting.listen(&asking.claim.name, asking.claim.id);
-    // The first place is told at once.
+    // The first place is reported at once.
     let mut poll_until = SystemWorld.now();
     let fence = loop {
         let asked = asking.ask(app, poll_until).await;
@@ -122,7 +122,7 @@ async fn hold_on(
                     listener.over();
                     return Some(("lost", Value::Object(ended_fields(&ended))));
                 }
-                // The engine was restarted, or the connection to it: is the hold still there?
+                // The engine was restarted, or reconnected to: is the hold still there?
                 Turn::LookAgain if is_gone(app, asking, fence).await => {
                     listener.over();
                     return Some(("lost", json!({ "ended": "expired" })));

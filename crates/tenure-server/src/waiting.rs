@@ -13,10 +13,10 @@ use crate::sessions::Session;
 
 type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
 
-/// How long a place is kept for a client that has no request here. A turn lasts as long until it is confirmed.
+/// How long a place is kept for a client that has no request here. A turn lasts just as long until it is confirmed.
 pub(crate) const ABSENT_FOR: Duration = Duration::from_secs(2);
 
-/// The claims that are waited for at this server, each with those who want to hear of it.
+/// The claims that are waited for at this server, each with its listeners.
 pub(crate) struct Waiting {
     table: Mutex<Table>,
     engine: Arc<dyn Engine>,
@@ -79,13 +79,13 @@ impl Waiting {
         Listener { of: self.clone(), claim, number, turns, is_over: false }
     }
 
-    /// A session is told of the turns of this claim.
+    /// Tells a session of the turns of this claim from now on.
     pub(crate) fn listen_for(&self, name: &Name, id: ClaimId, session: &Arc<Session>) {
         let mut table = self.table();
         table.claims.entry((name.clone(), id)).or_default().session = Some(session.clone());
     }
 
-    /// A session is not told any more.
+    /// No longer tells a session.
     pub(crate) fn forget(&self, name: &Name, id: ClaimId, session: &Arc<Session>) {
         let claim = (name.clone(), id);
         let mut table = self.table();
@@ -98,7 +98,8 @@ impl Waiting {
         }
     }
 
-    /// The last request for a claim has ended. Unless another one comes, or a session listens, it leaves the line.
+    /// The last request for a claim has ended. Unless another one comes, or a session listens, the claim leaves the
+    /// line.
     fn ended(&self, claim: &(Name, ClaimId), number: u64, is_over: bool) {
         let mut table = self.table();
         let Some(listeners) = table.claims.get_mut(claim) else { return };
@@ -156,7 +157,7 @@ impl Turns for Waiting {
         let claim = (name.clone(), *id);
         let Some(listeners) = table.claims.get_mut(&claim) else { return false };
         let session = listeners.session.clone();
-        // One that is absent may come back within its first life.
+        // A client that is absent may come back within the turn's first life.
         let mut is_there = listeners.requests.is_empty() && session.is_none();
         for (_, sender) in &listeners.requests {
             is_there |= sender.send(turn.clone()).is_ok();
@@ -199,21 +200,21 @@ impl Turns for Waiting {
 }
 
 impl Listener {
-    /// The next that is said to the claim.
+    /// The next message to the claim.
     pub(crate) async fn turn(&mut self) -> Turn {
         match self.turns.recv().await {
             Some(turn) => turn,
-            // The sender is in the table as long as this is.
+            // The table keeps the sender for as long as this exists.
             None => std::future::pending().await,
         }
     }
 
-    /// What was said already.
+    /// A message that has already arrived.
     pub(crate) fn said(&mut self) -> Option<Turn> {
         self.turns.try_recv().ok()
     }
 
-    /// The claim does not wait any more.
+    /// The claim no longer waits.
     pub(crate) fn over(mut self) {
         self.is_over = true;
     }

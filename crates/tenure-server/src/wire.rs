@@ -1,4 +1,4 @@
-//! The bodies of requests, and what goes into answers. docs/http.md is the page that clients are written from.
+//! The bodies of requests, and what goes into answers. Authors of clients find them in docs/http.md.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::signing::{Key, from_hex, hex};
 /// The units of a read-write lock: a writer takes all of them.
 const ALL_UNITS: u32 = 1 << 20;
 
-/// What is asked for.
+/// What kind of name a request is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -199,7 +199,7 @@ impl Begin {
 }
 
 impl Acquire {
-    /// The claim that it asks for. `owner` is what is shown if it does not say.
+    /// The claim that it asks for. `owner` is shown if the request names none.
     pub(crate) fn claim(self, id: ClaimId, owner: String, ttl: Duration) -> Result<Claim, Problem> {
         let name = Name::new(self.kind.space(), &self.name)?;
         let mut claim = Claim::new(name, id);
@@ -266,7 +266,7 @@ pub(crate) struct SettleOnce {
     pub(crate) outcome: Option<Box<RawValue>>,
 }
 
-/// Reads a field that is there, also if it is `null`, which an `Option` alone takes for one that is not.
+/// Reads a field that is present, even if it is `null`: a plain `Option` would treat that as missing.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(from).map(Some)
 }

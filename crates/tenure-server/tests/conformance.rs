@@ -13,7 +13,7 @@ use tenure_testkit::conformance;
 use tenure_testkit::runtime::RealRuntime;
 use tenure_testkit::servers;
 
-/// Whoever has it plays the suite.
+/// Held while a test plays the suite, so that only one does at a time.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 async fn serve(engine: Arc<dyn Engine>) -> String {

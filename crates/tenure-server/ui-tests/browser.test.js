@@ -129,7 +129,7 @@ test("keys do what the help says", async (t) => {
   await page.locator("#search:focus").waitFor();
 });
 
-test("a paused or hidden page asks for nothing, and goes on where it was", async (t) => {
+test("a paused or hidden page asks for nothing, and continues where it was", async (t) => {
   const page = await visit(t, server, "#/now?q=meanwhile");
   await page.locator(".as-of.fresh", { hasText: "live" }).waitFor();
   await server.hold("meanwhile-0");
@@ -382,7 +382,7 @@ test("a server that asks for a token gets it from this tab alone", async (t) => 
   await mayBreak.waitFor();
 });
 
-test("without a token the page only looks, and the server sees to it", async (t) => {
+test("without a token the page only reads, and the server enforces that", async (t) => {
   const open = await Server.start();
   const hold = await open.hold("looked-at");
   const page = await visit(t, open, "#/name/looked-at", { expect: ["403"] });
@@ -431,7 +431,7 @@ test("a break of many breaks exactly what was shown", async (t) => {
     await dialog.locator("#many-count").fill(wrong);
     assert.equal(await button.isDisabled(), true, wrong);
   }
-  // Meanwhile one changes hands, and another comes: neither was shown.
+  // Meanwhile one changes hands, and another is added: neither was shown.
   await server.release(holds[1]);
   const next = await server.hold("cron:b", { owner: "next:1" });
   const late = await server.hold("cron:late");
@@ -448,7 +448,7 @@ test("a break of many breaks exactly what was shown", async (t) => {
   assert.equal((await fences("cro")).length, 1);
   const read = await server.post("/v1/holds/read", { ...holds[0] });
   assert.deepEqual([read.body.ended, read.body.reason], ["broken", "a bad deploy"]);
-  // Another beginning is another preview.
+  // Another prefix is another preview.
   await dialog.locator("#many-prefix").fill("cron:l");
   assert.equal(await dialog.locator(".holds").count(), 0);
   await dialog.locator("#many-kind").selectOption("election");
@@ -472,7 +472,7 @@ test("health says whether the engine is fit for locks, as the doctor does", asyn
   }
 });
 
-test("says when the server is away, goes on when it is back, and that events may be missing", async (t) => {
+test("says when the server is away, continues when it is back, and says that events may be missing", async (t) => {
   const other = await Server.start();
   await other.hold("survives");
   const page = await visit(t, other, "#/now", { expect: OFFLINE });
@@ -490,7 +490,7 @@ test("says when the server is away, goes on when it is back, and that events may
   await page.locator(".events .gap").first().waitFor({ timeout: 30_000 });
 });
 
-test("a proxy that holds the stream back is noticed, and the page goes on by asking", async (t) => {
+test("a proxy that holds the stream back is noticed, and the page continues by polling", async (t) => {
   const server = await Server.start();
   t.after(() => server.end());
   const page = await visit(t, server, "#/now", { expect: ["v1/events"], before: (page) => page.route("**/v1/events*", () => {}) });

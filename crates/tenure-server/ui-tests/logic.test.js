@@ -107,7 +107,7 @@ test("a long hold that was never renewed was taken for a fixed time, and is not 
   assert.deepEqual(troubles(renewed, 1e9), ["risk", "old"]);
 });
 
-test("whoever was seen to renew has a ttl, even if nobody says so", () => {
+test("a holder that was seen to renew has a ttl, even if it reports none", () => {
   const look = (left_ms, at) => entry(view({ holders: [holder({ held_ms: at, left_ms })] }), at);
   const first = look(22_000, 100_000);
   const second = recall(look(20_000, 102_000), first);
@@ -254,7 +254,7 @@ test("who blocks most comes first, with those behind it", () => {
   );
 });
 
-test("circles are named, whatever hangs on them, and a process that waits for itself is none", () => {
+test("circles are named, whatever depends on them, and a process that waits for itself is not one", () => {
   const { trees, circles } = blocked(
     [waits("1", "a", "b"), waits("2", "b", "c"), waits("3", "c", "a"), waits("4", "a", "q"), waits("5", "s", "s")],
     0,

@@ -1,5 +1,5 @@
 // Takes the picture of `tenure top` in the documentation, as SVG: TENURE_BIN=… node picture-top.js FILE
-// What it shows is a capture of a terminal (tmux) in which the command runs. The locks in it are those of a Redis server, and
+// The picture is a capture of a terminal (tmux) in which the command runs. Its locks are those of a Redis server, and
 // real processes hold them and wait for them.
 
 import { execFileSync, spawn } from "node:child_process";
@@ -135,7 +135,7 @@ try {
   try {
     tmux("kill-server");
   } catch {
-    // It has ended with its only program.
+    // It ended together with its only program.
   }
   for (const one of running.reverse()) one.kill("SIGTERM");
   await pause(1000);

@@ -1,5 +1,5 @@
-// Takes the pictures of the documentation, of a real server with something to see: TENURE_BIN=… node picture.js FOLDER
-// It takes a minute and a half, because nothing in them is made up: whoever waits for a minute has waited for a minute.
+// Takes the pictures for the documentation from a real server with something to see: TENURE_BIN=… node picture.js FOLDER.
+// It takes a minute and a half, because nothing in them is faked: a claim that has waited for a minute really has.
 
 import { randomBytes } from "node:crypto";
 import path from "node:path";

@@ -28,8 +28,8 @@ async function freePort() {
 }
 
 /**
- * A server on an engine of its own: a file, which outlives the server, or its memory. With `tokens`, a list of
- * `name token role=…`, it asks for one; without, pages may only look, unless `mayBreak`.
+ * A server on an engine of its own: a file, which outlives the server, or its memory. With `tokens`, a list of `name
+ * token role=…`, it requires one; without, pages may only read, unless `mayBreak`.
  */
 export class Server {
   static async start({ tokens, memory = false, mayBreak = false } = {}) {
@@ -47,7 +47,7 @@ export class Server {
     return server;
   }
 
-  /** Starts the process; also again, after `kill`. */
+  /** Starts the process; after `kill`, starts it again. */
   async run() {
     const args = ["serve", "--listen", `127.0.0.1:${this.port}`, "--key-file", path.join(this.folder, "server.key")];
     if (this.memory) args.push("--memory", "--fresh");
@@ -135,7 +135,8 @@ export class Server {
   }
 }
 
-// Root cannot have a sandbox. The others end what a browser does by itself: it looks for updates, signs in, and so on.
+// Root cannot have a sandbox. The others turn off what a browser does by itself: looking for updates, signing in, and so
+// on.
 const ARGUMENTS = [
   ...(process.getuid?.() === 0 ? ["--no-sandbox"] : []),
   "--disable-gpu",
@@ -152,8 +153,8 @@ export async function closeBrowser() {
 }
 
 /**
- * Opens the page. The test fails if the page writes an error, or breaks its content security policy. The browser itself
- * writes one for every answer that is a no; `expect` has parts of those that are part of the test. `before` prepares the page.
+ * Opens the page. The test fails if the page logs an error or breaks its content security policy. The browser itself logs
+ * an error for every answer that is a refusal; `expect` has parts of the expected ones. `before` prepares the page.
  */
 export async function open(t, server, hash = "#/now", { expect = [], before = () => {}, ...options } = {}) {
   browser ??= await chromium.launch({ executablePath: CHROMIUM, args: ARGUMENTS });

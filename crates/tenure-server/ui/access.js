@@ -1,4 +1,4 @@
-// What the owner of this tab may do, as the server says. Until it has said so, the page only looks.
+// What the user of this tab may do, according to the server. Until the server has answered, the page only reads.
 
 import { get } from "./api.js";
 

@@ -10,7 +10,7 @@ const SILENCE = 12_000;
 /** What the answers say about the server itself. */
 export const server = { engine: null, engineChanged: false, roundTrip: null };
 
-/** An answer that is not a yes, or none at all (`status` 0). */
+/** An answer other than success, or none at all (`status` 0). */
 export class Problem extends Error {
   constructor(status, body) {
     super(body.detail || body.title || `the server answered ${status}`);
@@ -49,7 +49,10 @@ export async function post(path, body) {
   return text ? JSON.parse(text) : null;
 }
 
-/** Reads the events after `lastId` until the stream ends. `alive` is called when it opens, and when something comes. */
+/**
+ * Reads the events after `lastId` until the stream ends. `alive` is called when the stream opens, and when something
+ * arrives.
+ */
 export async function stream(lastId, signal, alive, tell) {
   const cut = new AbortController();
   const stop = () => cut.abort(signal.reason);

@@ -1,4 +1,4 @@
-// The frame of the page: which view is shown, the head, the keys, the theme, notices.
+// The frame of the page: the current view, the head, the keys, the theme, notices.
 
 import { server, token } from "./api.js";
 import { access, learnAccess } from "./access.js";
@@ -21,7 +21,7 @@ const VIEWS = [
 ];
 const KINDS = { name: "lock", leader: "election", once: "once" };
 const THEMES = ["auto", "light", "dark"];
-/** After this long, what is shown is called old. */
+/** After this long, what is shown counts as old. */
 const STALE = 10_000;
 
 const head = document.getElementById("head");
@@ -58,7 +58,7 @@ function route() {
   view =
     KINDS[word] && rest ? new NameView(frame, main, KINDS[word], decoded(rest)) : new makers[next](frame, main, rest);
   main.scrollTop = 0;
-  // What can be scrolled can be focused, too; the list of names scrolls by itself.
+  // Whatever can be scrolled can be focused, too; the list of names scrolls by itself.
   main.tabIndex = next === "now" ? -1 : 0;
   live.show(view);
   draw();
@@ -185,7 +185,7 @@ function freshness(now) {
   return asOf == null ? "opening" : "fresh";
 }
 
-/** When the shown data is from: what comes by the stream is as new as its last sign of life. */
+/** The time of the shown data: what comes by the stream is as new as its last sign of life. */
 function dataFrom() {
   return view.isStream ? live.status.heard : live.status.asOf;
 }
@@ -266,7 +266,7 @@ function setTheme(word) {
 }
 
 let noticeTimer;
-/** Says something for a while; what is bad stays longer. */
+/** Shows a notice for a while; a bad one stays longer. */
 function notice(text, isBad = false) {
   render(document.getElementById("notice"), h("p", { class: isBad ? "bad" : "good" }, text));
   clearTimeout(noticeTimer);
@@ -306,7 +306,7 @@ document.addEventListener("visibilitychange", schedule);
 setInterval(() => {
   if (live.status.paused) return;
   schedule();
-  // Whether this page may break anything was asked for while the server was away.
+  // Asks whether this page may break anything, if the server was away when that was asked before.
   if (access.roles == null && live.status.asOf != null && !live.status.problem) learnAccess().then(schedule);
 }, 1000);
 live.start(schedule);

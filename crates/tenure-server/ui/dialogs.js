@@ -1,4 +1,4 @@
-// What stands over the page: help, the token, and a break.
+// Dialogs over the page: help, the token, and breaking holds.
 
 import { get, post, Problem, setToken, token } from "./api.js";
 import { h, render, say } from "./dom.js";
@@ -84,7 +84,7 @@ export function help() {
   ]);
 }
 
-/** Asks for a token, and calls `changed` when there is another one. */
+/** Asks for a token, and calls `changed` once there is another one. */
 export function askForToken(changed, why) {
   const field = () => document.getElementById("token");
   const use = (close, text) => {
@@ -200,7 +200,7 @@ export function breakHold(entry, holder, done) {
   });
 }
 
-/** Holds that are shown at once, before they are broken: more than anyone reads. */
+/** The most holds shown at once before they are broken: more than anyone reads. */
 const MOST = 5000;
 const KINDS = [
   ["lock", "Locks, semaphores, read-write locks"],
@@ -209,8 +209,8 @@ const KINDS = [
 ];
 
 /**
- * Shows exactly which holds begin with a prefix, and breaks those that are shown and no others: whoever holds such a name by
- * then with another fence keeps it.
+ * Shows exactly which holds begin with a prefix, and breaks the ones that are shown and no others: if such a name is held
+ * with another fence by then, that hold stays.
  */
 export function breakMany(kind, done) {
   const form = { kind, prefix: "", found: null, many: "", reason: "", busy: "", error: null, kept: null };
@@ -236,7 +236,7 @@ export function breakMany(kind, done) {
     const send = () =>
       attempt("Breaking…", async () => {
         const { broken, kept, error } = await breakAll(form);
-        // What was done is not to be done again.
+        // Do not repeat what was done.
         Object.assign(form, { found: null, many: "", kept });
         const whole = kept.length === 0 && !error;
         done(`Broke ${count(broken, "hold")}${kept.length > 0 ? `, not ${count(kept.length, "other")}` : ""}.`, !whole);

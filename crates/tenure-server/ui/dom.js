@@ -5,7 +5,7 @@ import { pieces } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "path", "rect", "line", "circle", "g", "polyline"]);
-// Set as properties: the attribute is only the first value.
+// Set as properties: the attribute is only the initial value.
 const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "open"]);
 const ATTRIBUTES = new Set(
   (
@@ -20,7 +20,7 @@ export function h(tag, props, ...children) {
   return { tag, props: props ?? {}, children: children.flat(9).filter((child) => child != null && child !== false) };
 }
 
-/** A text of a stranger: its own direction, and what cannot be seen is shown. */
+/** Text from a stranger: it gets its own direction, and invisible characters are shown. */
 export function say(text, props) {
   const parts = pieces(text ?? "").map((piece) =>
     piece.hidden ? h("span", { class: "hidden-character" }, piece.text) : piece.text,
@@ -28,7 +28,7 @@ export function say(text, props) {
   return h("bdi", { dir: "auto", ...props }, parts);
 }
 
-/** Makes the children of `root` what `nodes` says. */
+/** Makes the children of `root` match `nodes`. */
 export function render(root, ...nodes) {
   const children = nodes.flat(9).filter((child) => child != null && child !== false);
   patchChildren(root, root.rendered ?? [], children);
@@ -104,7 +104,7 @@ function setProp(element, name, before, value) {
     if (before) element.removeEventListener(name.slice(2), before);
     if (typeof value === "function") element.addEventListener(name.slice(2), value);
   } else if (name === "style") {
-    // By the object model, which the content security policy allows, and not by the attribute, which it does not.
+    // Through the object model, which the content security policy allows, not through the attribute, which it forbids.
     for (const [property, text] of Object.entries(value ?? {})) {
       if (before?.[property] !== text) element.style.setProperty(property, text);
     }

@@ -1,7 +1,7 @@
-// What is known about a name, as the page shows it, and what of it is trouble. No DOM here.
+// What the page shows about a name, and what about it is trouble. No DOM here.
 //
-// `run` and `acquire` of the command line say in the meta of a hold what the engine does not know: the command, the host,
-// the process, the ttl. Others need not, so all of that may be missing.
+// `run` and `acquire` of the command line put what the engine does not know into the meta of a hold: the command, the
+// host, the process, the ttl. Others need not, so all of that may be missing.
 
 import { duration } from "./text.js";
 
@@ -11,9 +11,9 @@ const RWLOCK = 1 << 20;
 export const LONG_WAIT = 30_000;
 export const LONG_LINE = 10;
 export const OLD_HOLD = 3_600_000;
-/** By how much two looks at an unchanged hold may differ. */
+/** By how much two readings of an unchanged hold may differ. */
 const NOISE = 400;
-/** A hold of at least this ttl that was never renewed was taken for a fixed time. */
+/** A hold with at least this ttl that was never renewed was taken for a fixed time. */
 const FIXED = 300_000;
 /** A grant that waited is confirmed this much later, at most. */
 const FIRST_LIFE = 5000;
@@ -53,7 +53,9 @@ function held(holder, at) {
   };
 }
 
-/** What an earlier look at the same holds adds: whoever was seen to renew has a ttl, even if it does not say so. */
+/**
+ * Adds what an earlier look at the same holds showed: a holder that was seen to renew has a ttl, even if it reports none.
+ */
 export function recall(entry, before) {
   for (const holder of entry.holders) {
     const known = before.holders.find((one) => one.fence === holder.fence);
@@ -81,7 +83,7 @@ export function finish(entry) {
   return entry;
 }
 
-/** What tells names apart: a lock and an election may have the same. */
+/** The key of a name: a lock and an election may have the same name. */
 export function key(kind, name) {
   return `${space(kind)} ${name}`;
 }
@@ -110,14 +112,14 @@ export function state(entry) {
   return entry.word === "once" ? "runs" : "held";
 }
 
-/** How long ago a hold was renewed or granted, as of the last look; null if its ttl is not known. */
+/** How long ago a hold was renewed or granted, as of the last look; null if its ttl is unknown. */
 export function renewedAgo(holder) {
   if (holder.ttl == null || holder.left == null) return null;
   // A pushed turn has a short first life, which looks like a renewal long ago; but that cannot be older than the hold.
   return Math.max(0, Math.min(holder.ttl - holder.left, holder.leftAt - holder.since));
 }
 
-/** Whether a hold was never renewed, and lasts long: somebody took it for a fixed time. */
+/** Whether a hold was never renewed, and lasts long: it was taken for a fixed time. */
 export function isFixed(holder) {
   const ago = renewedAgo(holder);
   return ago != null && holder.ttl >= FIXED && ago >= holder.leftAt - holder.since - FIRST_LIFE;
@@ -142,7 +144,7 @@ export function troubles(entry, now) {
   return found;
 }
 
-/** The holds of some names, each as a break names it. */
+/** The holds of some names, each as a break identifies it. */
 export function holdsOf(views) {
   return views.flatMap(({ name, holders }) => holders.map(({ fence, owner, held_ms }) => ({ name, fence, owner, held_ms })));
 }
@@ -163,12 +165,12 @@ export function breaks(holds, kind, reason) {
   return bodies;
 }
 
-/** A number by which trouble is sorted: its kind first. */
+/** A number for sorting trouble: its kind first. */
 export function weight(found) {
   return found.reduce((sum, what) => sum + 2 ** RANK[what], 0);
 }
 
-/** The host of an owner: what its holder says, or what stands before the last colon. */
+/** The host of an owner: what its holder reports, or the part before the last colon. */
 export function host(details) {
   if (details.meta?.host) return details.meta.host;
   const owner = details.owner ?? "";
@@ -176,7 +178,7 @@ export function host(details) {
   return colon > 0 ? owner.slice(0, colon) : "";
 }
 
-/** What a search looks at, in small letters. */
+/** The text that a search looks at, in lower case. */
 export function searched(entry) {
   if (entry.text == null) {
     const people = [...entry.holders, ...entry.waiters].map(
@@ -188,7 +190,7 @@ export function searched(entry) {
   return entry.text;
 }
 
-/** A test for what somebody typed: words that must all be found; `owner:`, `host:`, `name:` look in one place. */
+/** A predicate for what somebody typed: all words must be found; `owner:`, `host:`, `name:` look in one place. */
 export function search(text) {
   const words = text
     .toLowerCase()

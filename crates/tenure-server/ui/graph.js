@@ -14,7 +14,7 @@ export function blocked(entries, now) {
   roots.sort((a, b) => b.blocks - a.blocks || (a.owner < b.owner ? -1 : 1));
   const seen = new Set();
   const trees = [];
-  // Start with owners that wait for nobody; what is left after that hangs on circles.
+  // Start with owners that wait for nobody; what is left after that depends on circles.
   for (const waiting of [false, true]) {
     for (const root of roots) {
       if (waits.has(root.owner) !== waiting || seen.has(root.owner)) continue;
@@ -30,7 +30,7 @@ export function blocked(entries, now) {
   return { trees, circles };
 }
 
-/** For each owner those who wait for what it holds, by owner, in the order of their first place. */
+/** For each owner, those who wait for what it holds, by owner, in the order of their first place. */
 function waitingBehind(entries, now) {
   const behind = new Map();
   for (const entry of entries) {

@@ -1,11 +1,11 @@
-// Keeps the page up to date: reads the stream of events, asks for the active view again and again, and does neither while
+// Keeps the page up to date: reads the stream of events and requests the active view again and again. Does neither while
 // the page is paused or hidden (a browser has six connections to a host).
 
 import * as api from "./api.js";
 import { Store } from "./store.js";
 
 const SLOWEST_RETRY = 15_000;
-/** A view is asked for no more often than this times as long as its answer takes. */
+/** The time between two requests for a view is at least this many times as long as its answer takes. */
 const SHARE = 8;
 
 export const store = new Store();
@@ -26,7 +26,7 @@ export function start(tell) {
   update();
 }
 
-/** Sets which view is asked for: `{ every, refresh(signal) }`. */
+/** Sets which view is requested: `{ every, refresh(signal) }`. */
 export function show(next) {
   view = next;
   status.asOf = null;
@@ -40,12 +40,12 @@ export function pause(paused) {
   changed();
 }
 
-/** Asks at once. */
+/** Requests the view at once. */
 export function now() {
   restart();
 }
 
-/** Begins again, with another token. */
+/** Starts again, with another token. */
 export function again() {
   running?.abort(new Error("another token"));
   running = null;
@@ -90,7 +90,7 @@ async function refresh(asked, signal, mine, failures) {
     status.problem = error;
     failures += 1;
     wait = Math.min(SLOWEST_RETRY, 1000 * 2 ** Math.min(failures - 1, 4));
-    // With a wrong token it goes on when there is another one.
+    // With a wrong token, it continues once there is another one.
     if (error.status === 401 || error.status === 403) wait = SLOWEST_RETRY;
   }
   changed();
@@ -137,7 +137,7 @@ function hear({ event, id, data }) {
     return;
   }
   if (event === "hello") {
-    // Without the number of an event the stream cannot go on where it was.
+    // Without the number of an event, the stream cannot continue where it was.
     if (wasOpen && lastId == null) store.event({ event: "gap", at: performance.now() });
     wasOpen = true;
     lastId ??= said.last ?? null;

@@ -1,4 +1,4 @@
-// What was observed of a name's past: which holds there were, how long they took. No DOM here.
+// What was observed of a name's past: which holds there were, and how long they lasted. No DOM here.
 
 const ENDS = new Set(["released", "gone", "broken", "settled"]);
 
@@ -29,13 +29,13 @@ function openFence(found, { event, owner }) {
   return fitting.length === 1 ? fitting[0].fence : null;
 }
 
-/** How long the holds took whose both ends were seen, shortest first. */
+/** How long the holds lasted of which both ends were seen, shortest first. */
 export function lengths(holds) {
   const known = holds.filter((hold) => hold.from != null && hold.to != null);
   return known.map((hold) => Math.max(0, hold.to - hold.from)).sort((a, b) => a - b);
 }
 
-/** The value that a share of the sorted numbers is not above. */
+/** The value that this share of the sorted numbers does not exceed. */
 export function quantile(sorted, share) {
   return sorted.length === 0 ? null : sorted[Math.min(sorted.length - 1, Math.ceil(share * sorted.length) - 1)];
 }

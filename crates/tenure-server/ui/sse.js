@@ -1,4 +1,4 @@
-// Reads a stream of events (`text/event-stream`) that comes in pieces.
+// Reads a stream of events (`text/event-stream`) that arrives in pieces.
 
 /** Calls `tell` with `{ event, id, data }` for every event in the pieces that it is fed. */
 export class EventReader {

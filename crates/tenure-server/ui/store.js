@@ -28,14 +28,14 @@ export class Store {
     this.#sweep += 1;
   }
 
-  /** The names of this kind were read, all of them, from `began` on: what was not there is not used any more. */
+  /** All names of this kind were read, from `began` on: those that were not there are no longer in use. */
   endSweep(kind, began) {
     for (const [key, one] of this.names) {
       if (one.sweep !== this.#sweep && one.at < began && space(one.kind) === kind) this.names.delete(key);
     }
   }
 
-  /** A name is not used any more. */
+  /** A name is no longer in use. */
   forget(kind, name) {
     this.names.delete(key(kind, name));
   }
@@ -49,7 +49,7 @@ export class Store {
       return;
     }
     const known = this.names.get(key(event.kind, event.name));
-    // A page that was asked for later has it already.
+    // A page that was requested later includes it already.
     if (known && event.at < known.at) return;
     const next = known ?? {
       name: event.name,
@@ -79,7 +79,7 @@ function change(one, { event, owner, fence, at }) {
     case "granted":
       if (holder >= 0) return false;
       if (waiter >= 0) one.waiters.splice(waiter, 1);
-      // The one who held it before has ended, even if nobody here saw how.
+      // The previous holder has ended, even if nobody here saw how.
       if (one.capacity === 1) one.holders = [];
       one.holders.push({ owner, fence, weight: 1, since: at, left: null, leftAt: at, ttl: null, most: 0 });
       return true;
@@ -100,7 +100,7 @@ function change(one, { event, owner, fence, at }) {
   }
 }
 
-/** Which hold an event is about. Whoever releases need not say the fence; then it is the only one, or the owner's. */
+/** Which hold an event is about. A release need not name the fence; then it is the only hold, or the owner's. */
 function whose(holders, event, owner, fence) {
   if (fence != null || event === "granted") return holders.findIndex((holder) => holder.fence === fence);
   if (holders.length === 1 && event !== "gone") return 0;
@@ -108,7 +108,7 @@ function whose(holders, event, owner, fence) {
   return own.length === 1 ? holders.indexOf(own[0]) : -1;
 }
 
-/** What there is in all. */
+/** The totals. */
 export function totals(entries, now) {
   const sum = { names: 0, held: 0, waiting: 0, oldestWait: null };
   for (const one of entries) {

@@ -1,4 +1,4 @@
-// How times, texts of strangers and times of day are written. No DOM here.
+// Formats durations, texts from strangers and times of day. No DOM here.
 
 const UNITS = [
   [86_400, "d"],
@@ -36,14 +36,14 @@ export function duration(text) {
   return rest === "" && text !== "" ? total : null;
 }
 
-// Control characters, characters without a shape, marks that turn the direction of writing, and spaces that look like the
-// usual one. A joiner between two emoji stays: without it one picture becomes several.
+// Control characters, characters without a glyph, marks that change the direction of writing, and spaces that look like
+// the usual one. A joiner between two emoji stays: without it one picture becomes several.
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cn}\p{Cs}\p{Zl}\p{Zp}\u3164\uFFA0\u115F\u1160]|(?! )\p{Zs}/u;
 const JOINED = /\p{Extended_Pictographic}\uFE0F?\p{Emoji_Modifier}?$/u;
 
 /**
- * A text of a stranger, as pieces that can be shown: `{ text, hidden }`, where the hidden ones are written as `U+202E`. So
- * two names that differ never look the same because of what cannot be seen.
+ * Splits a text from a stranger into pieces that can be shown: `{ text, hidden }`, where the hidden ones are written as
+ * `U+202E`. So two names that differ never look the same because of what cannot be seen.
  */
 export function pieces(text) {
   const found = [];

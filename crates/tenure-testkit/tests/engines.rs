@@ -1,4 +1,4 @@
-//! The engines and the primitives under faults, in one program: one is linked faster than twenty.
+//! The engines and the primitives under faults, in one program, because one links faster than twenty.
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 #![allow(
     clippy::duplicate_mod,

@@ -1,6 +1,6 @@
 //! The examples of the library, run as their readers would: as processes, on a file and on a server.
 //!
-//! `cargo test` of the workspace builds them along; this test by itself runs what was built last.
+//! `cargo test` of the whole workspace builds the examples, too; this test alone runs those that were built last.
 
 mod workers;
 
@@ -117,7 +117,7 @@ impl Drop for Example {
     }
 }
 
-/// What follows these words, up to something that is neither letter nor digit.
+/// The text after these words, up to a character that is neither letter nor digit.
 fn after<'a>(line: &'a str, words: &str) -> &'a str {
     let (_, rest) = line.split_once(words).unwrap_or_else(|| panic!("no {words:?} in {line:?}"));
     rest.split(|end: char| !end.is_alphanumeric()).next().unwrap()
@@ -128,7 +128,7 @@ fn count(lines: &[String], words: &str) -> usize {
 }
 
 #[test]
-fn bookings_one_after_the_other_both_succeed() {
+fn two_bookings_one_after_the_other_both_succeed() {
     everywhere(|place| {
         let said = Example::start(&place.url, "booking", &["sequential"]).ends();
         for guest in ["ann", "bob"] {
@@ -142,7 +142,7 @@ fn bookings_one_after_the_other_both_succeed() {
 }
 
 #[test]
-fn of_bookings_at_the_same_moment_one_wins_and_the_other_never_sees_the_database() {
+fn of_two_simultaneous_bookings_one_wins_and_the_other_never_sees_the_database() {
     everywhere(|place| {
         let said = Example::start(&place.url, "booking", &["race"]).ends();
         // Either of the two answers may come first.
@@ -179,7 +179,7 @@ fn a_hold_that_has_ended_can_neither_free_the_next_one_nor_write() {
     });
 }
 
-/// What happened to locks, in a word each.
+/// What happened to locks, one word for each event.
 fn audit(said: &[String]) -> Vec<&'static str> {
     let words = ["ACQUIRED", "REJECTED", "RELEASED"];
     let word = |line: &String| words.into_iter().find(|word| line.contains(word));
@@ -221,7 +221,7 @@ fn a_booking_service_answers_logs_and_ends() {
         assert!(ask(&ports[0], "GET /health", "", "").0.contains("200 OK"));
         assert!(book(&ports[0], "no order").contains("400"));
 
-        // Both at once: of the two one books it.
+        // Both at once: one of the two books it.
         let order = r#"{"table": 12, "time": "19:00", "guest": "Ann"}"#;
         let asked = ports.clone().map(|port| std::thread::spawn(move || book(&port, order)));
         let mut heads = asked.map(|asked| asked.join().unwrap());
@@ -231,11 +231,11 @@ fn a_booking_service_answers_logs_and_ends() {
             "{heads:#?}"
         );
         assert!(heads.iter().all(|head| head.contains("x-request-id: req-7")), "{heads:#?}");
-        // Nobody is at it any more, and it is taken all the same.
+        // Nobody is booking any more, and the table is taken all the same.
         let (head, body) = ask(&ports[0], "POST /book", "", order);
         assert!(head.contains("409 Conflict") && body == "taken\n", "{head}");
 
-        // A booking that has begun is finished; nobody new is let in.
+        // A booking that has begun is finished; no new one is accepted.
         let port = ports[0].clone();
         let last = r#"{"table": 3, "time": "19:00", "guest": "Bob"}"#;
         let asked = std::thread::spawn(move || book(&port, last));
@@ -315,9 +315,9 @@ fn a_booking_service_that_was_not_told_its_engine_warns() {
 }
 
 #[test]
-fn without_a_server_and_without_a_word_they_run_too() {
+fn without_a_server_and_without_settings_they_run_too() {
     let temporary = Folder::new("examples").unwrap();
-    // As the one of the system is, and a file of locks must not be.
+    // With the mode of the system's own folder, in which a file of locks must not be.
     std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(0o1777)).unwrap();
     let all = [
         "api_limiter",
@@ -370,7 +370,7 @@ fn a_webhook_is_processed_once_and_a_payment_is_answered_twice() {
         assert_eq!(count(&said, "\"processed\""), 1, "{said:#?}");
         assert_eq!(count(&said, "the same id with another body"), 1, "{said:#?}");
         assert_eq!(count(&said, "paid 7"), 2, "{said:#?}");
-        // What an instance has processed, none that is started later does.
+        // What one instance has processed is not processed again by one that is started later.
         let said = place.start("webhook").ends();
         assert_eq!(count(&said, "processing 42"), 0, "{said:#?}");
         assert_eq!(count(&said, "\"already processed\""), 3, "{said:#?}");
@@ -437,7 +437,7 @@ fn a_task_that_outlives_its_ttl_keeps_its_lock_if_it_is_renewed() {
 }
 
 #[test]
-fn what_runs_inside_a_lock_loses_no_number() {
+fn counting_under_a_lock_loses_no_number() {
     everywhere(|place| {
         let file = place.path().join("counter.txt");
         let start = || Example::start(&place.url, "mutex_run", &[file.to_str().unwrap()]);

@@ -1,8 +1,7 @@
 //! What failovers cost: whether two hold one name at the same time, and for how long.
 //!
-//! Behind sentinels and in a cluster a primary is replaced on request or killed, while one name is held
-//! and waited for and others go from hand to hand. Every hold is written down as its owner sees it, and
-//! then the histories are compared.
+//! Behind sentinels and in a cluster, a primary is replaced on request or killed, while one name is held and waited
+//! for and others change hands. Every hold is recorded as its owner sees it, and then the histories are compared.
 //!
 //! `TENURE_FAILOVERS=50 cargo test --workspace --all-features --test engines failovers:: -- --nocapture` plays 50 of
 //! each kind with each setting, on several groups of servers side by side (`TENURE_GROUPS`, 3), and prints
@@ -27,7 +26,7 @@ fn variable(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// How many failovers of each kind, and whether that is a measurement.
+/// How many failovers of each kind to play, and whether that is a measurement.
 fn rounds() -> (usize, bool) {
     let asked = variable("TENURE_FAILOVERS");
     (asked.unwrap_or(1), asked.is_some())
@@ -101,7 +100,7 @@ async fn sentinels_after_restart_wait() {
     if rounds().1 {
         all.extend(held_names_have_one_holder(Mode::Sentinels, How::Forced, AFTER_RESTART).await);
     }
-    // Nothing at all is granted before everything from before has ended.
+    // Nothing at all is granted before all earlier holds have ended.
     assert!(all.iter().all(|outcome| outcome.fresh.is_zero()), "two holders: {all:?}");
 }
 

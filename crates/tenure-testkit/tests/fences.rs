@@ -1,5 +1,5 @@
-//! Fences that are enforced: a holder that was paused comes back too late, and what it writes is
-//! refused, wherever it writes to; with real processes, real servers and a real socket.
+//! Enforced fences: a holder that was paused comes back too late, and what it writes is refused, wherever it writes
+//! to; with real processes, real servers and a real socket.
 
 mod http;
 mod languages;

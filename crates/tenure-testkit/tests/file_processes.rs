@@ -9,10 +9,10 @@ use tenure_testkit::conformance;
 use tenure_testkit::runtime::RealRuntime;
 use tenure_testkit::servers::Folder;
 
-/// Set in a process that is one of several: the file, and what its names begin with.
+/// Set in a process that is one of several: the file, and the prefix of its names.
 const FILE: &str = "TENURE_TEST_FILE";
 const PREFIX: &str = "TENURE_TEST_PREFIX";
-/// How long each of them may take: about a minute where there are four.
+/// How long each of them may take. With four processes, it is about a minute.
 const LONGEST: Duration = Duration::from_secs(180);
 
 #[test]
@@ -31,7 +31,7 @@ fn a_file_conforms_for_several_processes_at_once() {
             .spawn()
             .unwrap()
     };
-    // Each of them plays all cases at once, by real time: more than a small machine can bear.
+    // Each of them plays all cases at once, in real time, which is more than a small machine can bear.
     let count = if std::env::var_os("TENURE_SLOW").is_some() { 4 } else { 2 };
     let mut all: Vec<_> = (0..count).map(start).collect();
     let began = Instant::now();
@@ -52,7 +52,7 @@ fn a_file_conforms_for_several_processes_at_once() {
     let db = rusqlite::Connection::open(&path).unwrap();
     let check: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
-    // Some cases leave claims to their ttl. Whoever looks after the file ends those of the dead.
+    // Some cases leave claims to their ttl. A sweep of the file ends those of dead processes.
     db.execute("UPDATE meta SET swept = 0", []).unwrap();
     drop(File::open(&path).unwrap());
     for rows in ["process", "claim WHERE process <> 0"] {

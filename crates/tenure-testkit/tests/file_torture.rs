@@ -1,12 +1,12 @@
-//! Many processes on one file, killed, stopped and kept from it at random, and their history judged.
+//! Many processes on one file, killed, stopped and locked out at random, and their history checked.
 //!
-//! The same run as `server_torture`, whose modules it shares, with the faults that there are without a
-//! server and a network; and because all of them share a clock, whoever stood in line must be served
-//! in its turn, unless a fault that was dealt explains that it was not.
+//! The same run as `server_torture`, whose modules it shares, with the faults that there are without a server and a
+//! network. Because all processes share a clock, waiting claims must be served in order, unless a fault explains that
+//! they were not.
 //!
-//! `TENURE_ACQUISITIONS` and `TENURE_FAULTS` say how much; `TENURE_SEED` repeats the order of faults and
-//! asks, as far as processes can be made to repeat: `TENURE_SEED=42 cargo test -p tenure-testkit --test
-//! file_torture -- --nocapture`. `TENURE_JOURNALS` names a folder that keeps the journals.
+//! `TENURE_ACQUISITIONS` and `TENURE_FAULTS` set the size; `TENURE_SEED` repeats the order of faults and requests, as
+//! far as processes can be made to repeat: `TENURE_SEED=42 cargo test -p tenure-testkit --test file_torture --
+//! --nocapture`. `TENURE_JOURNALS` names a folder that keeps the journals.
 #![allow(clippy::print_stdout, reason = "what the run met is worth reading")]
 
 #[path = "torture/journal.rs"]
@@ -52,7 +52,7 @@ fn nobody_holds_twice_and_nobody_is_passed_over() {
         acquisitions: number("TENURE_ACQUISITIONS").unwrap_or(ACQUISITIONS),
         faults,
         seed: number("TENURE_SEED").unwrap_or(since.as_micros() as u64),
-        // Far more than it takes: a fault comes about twice a second.
+        // Far more than needed: about two faults come in a second.
         bound: Duration::from_secs(180).max(Duration::from_secs(6) * faults as u32),
     });
 }

@@ -28,7 +28,7 @@ impl Drop for Instance {
     }
 }
 
-/// What all instances do together.
+/// What all instances share.
 #[derive(Default)]
 struct Shop {
     payments: AtomicU32,
@@ -41,7 +41,7 @@ impl Shop {
         let shop = self.clone();
         let pay = async move |body: Bytes| {
             let number = shop.payments.fetch_add(1, SeqCst) + 1;
-            // Long enough for others to come meanwhile.
+            // Long enough for other requests to come meanwhile.
             tokio::time::sleep(Duration::from_millis(100)).await;
             let status = shop.answers.lock().unwrap().pop().unwrap_or(201);
             let text = match body.as_ref() {
@@ -154,7 +154,7 @@ async fn one_instance_in_memory() {
     assert_eq!(ask(&instance.port, "POST", &[], "").await.body, "payment 2");
 }
 
-/// A 502 or a 504 of a payment gateway, say: the money may have moved.
+/// For example a 502 or a 504 of a payment gateway: the money may have moved.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_server_error_the_retry_is_told_that_the_outcome_is_unknown() {
     for status in [500, 502, 503, 504, 599] {
@@ -174,7 +174,7 @@ async fn after_a_server_error_the_retry_is_told_that_the_outcome_is_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_wait_for_a_server_error_are_told_that_the_outcome_is_unknown() {
+async fn requests_that_waited_for_a_server_error_are_told_that_the_outcome_is_unknown() {
     let (shop, instances) = two("memory:", |layer| layer).await;
     shop.answers.lock().unwrap().push(504);
     let all = (0..5).map(|_| pay(&instances[0], "a", ""));
@@ -184,7 +184,7 @@ async fn those_who_wait_for_a_server_error_are_told_that_the_outcome_is_unknown(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_says_that_nothing_was_done_is_done_by_the_retry() {
+async fn a_request_reported_as_not_done_is_done_by_the_retry() {
     for status in [500, 503, 429] {
         let (shop, instances) = two("memory:", |layer| layer).await;
         shop.answers.lock().unwrap().push(status);
@@ -211,7 +211,7 @@ async fn server_errors_are_replayed_or_run_again_where_that_was_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_goes_away_finds_the_answer_when_it_comes_again() {
+async fn a_client_that_goes_away_finds_the_answer_when_it_returns() {
     let (shop, instances) = two("memory:", |layer| layer).await;
     drop(send(&instances[0].port, "POST", &[("Idempotency-Key", "a")], "").await);
     while shop.payments() == 0 {
@@ -225,7 +225,7 @@ async fn a_client_that_goes_away_finds_the_answer_when_it_comes_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_wait_hears_that_it_is_in_progress() {
+async fn a_request_that_does_not_wait_hears_that_another_is_in_progress() {
     let (_shop, instances) = two("memory:", |layer| layer.wait(Duration::ZERO)).await;
     let both = [pay(&instances[0], "a", ""), pay(&instances[0], "a", "")];
     let mut statuses: Vec<_> =

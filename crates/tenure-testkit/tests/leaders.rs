@@ -1,5 +1,5 @@
-//! Leaders of many elections in several processes, killed again and again, and their terms judged: at
-//! most one leads at a time, terms rise, and nobody waits for the next leader longer than ttl + 1 s.
+//! Leaders of many elections in several processes, killed again and again, and their terms checked: at most one leads
+//! at a time, terms rise, and nobody waits for the next leader for longer than ttl + 1 s.
 //!
 //! `TENURE_KILLS` says how many leaders die; killing a process kills all leaders in it.
 
@@ -66,7 +66,7 @@ async fn candidates() {
     for number in 0..ELECTIONS {
         let election = tenure.election(name(number)).ttl(TTL).value(own.clone());
         let journal = journal.clone();
-        // One by one, so that the lines differ: each process leads some of them.
+        // One by one, so that the lines differ and each process leads in some of them.
         let late = rng.micros(0, 300_000);
         all.push(tokio::spawn(async move {
             tokio::time::sleep(late).await;
@@ -78,11 +78,11 @@ async fn candidates() {
     }
 }
 
-/// Leads until it is killed or stopped, and writes down at which moments it did for certain.
+/// Leads until it is killed or stopped, and records at which moments it certainly did.
 async fn lead(election: usize, term: Arc<Term>, journal: Arc<Mutex<File>>) {
     loop {
         let at = now();
-        // Asked after the clock was read: so it led at that moment.
+        // Checked after the clock was read, so it led at that moment.
         if term.is_live() {
             let line = format!("{election} {} {}\n", term.number(), at.as_nanos());
             journal.lock().unwrap().write_all(line.as_bytes()).unwrap();
@@ -133,7 +133,7 @@ async fn play(url: &str, folder: &Path) {
     let mut killed: Vec<(PathBuf, Moment)> = Vec::new();
     let mut count = 0;
     while count < kills {
-        // The last killed leader has a successor, whose work has begun.
+        // The last leader that was killed has a successor, whose work has begun.
         let leaders = all_leaders(&tenure).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         let victim = rng.between(0, PROCESSES as u64 - 1) as usize;
@@ -152,7 +152,7 @@ async fn play(url: &str, folder: &Path) {
     judge(&journals, &killed, strict);
 }
 
-/// The value of every election's leader, as soon as there are all.
+/// The value of every election's leader, once all of them have one.
 async fn all_leaders(tenure: &Tenure) -> Vec<String> {
     let mut leaders = Vec::new();
     let led = async {
@@ -196,7 +196,7 @@ fn judge(journals: &[PathBuf], killed: &[(PathBuf, Moment)], strict: bool) {
             );
             let end = killed.iter().find(|(journal, _)| *journal == journals[one.journal]);
             let Some((_, end)) = end else { continue };
-            // It led until it was killed, and not only before.
+            // It led until it was killed, not only some time before.
             if Duration::from_nanos(end.as_nanos() - one.last) < Duration::from_millis(300) {
                 died += 1;
                 longest =

@@ -11,7 +11,7 @@ use tenure_testkit::sim::OUTSIDE;
 
 #[test]
 fn every_wrong_engine_is_caught() {
-    // Their panics are expected, and many.
+    // They panic a lot, as expected.
     std::panic::set_hook(Box::new(|_| {}));
     let caught: Vec<_> = std::thread::scope(|scope| {
         let runs: Vec<_> = Wrong::ALL

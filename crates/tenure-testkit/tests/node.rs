@@ -1,4 +1,4 @@
-//! The node that misbehaves on command: it behaves well by default, and follows its orders.
+//! The node that misbehaves on command: by default it behaves well, and it follows its orders.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -13,7 +13,7 @@ fn node() -> ScriptedNode {
     ScriptedNode::start(1337, Decoder::plain()).unwrap()
 }
 
-/// A transaction of sender 1; the last digit tells two of one nonce apart.
+/// A transaction of sender 1; the last digit distinguishes two with the same nonce.
 fn raw(nonce: u64, version: u64) -> String {
     format!("0x{:040x}{nonce:016x}{version:02x}", 1)
 }
@@ -83,7 +83,7 @@ fn transactions_are_taken_in_order_kept_when_early_and_refused_when_late() {
 }
 
 #[test]
-fn what_hangs_has_been_done_or_not_as_told_and_can_be_let_go() {
+fn requests_that_hang_are_done_or_not_as_told_and_can_be_released() {
     let node = node();
     node.next(SEND, Conduct::DoThenHang);
     node.next(SEND, Conduct::Hang);
@@ -143,7 +143,7 @@ fn every_kind_of_answer_that_no_real_node_gives() {
     assert_eq!(told(Conduct::Truncated).1, whole[..whole.len() / 2]);
     let (head, body) = told(Conduct::Short);
     assert!(head.contains(&format!("content-length: {}", whole.len())) && body.len() < whole.len());
-    // By its number: the next call but one.
+    // By its number: the call after the next.
     let so_far = u64::try_from(node.calls("test_echo")).unwrap();
     node.at("test_echo", so_far + 2, Conduct::Html(200));
     assert_eq!(told(Conduct::Answer).1, whole);

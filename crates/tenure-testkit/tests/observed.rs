@@ -1,4 +1,4 @@
-//! The reports about a lock, on every engine: never a secret, and which work blocks it.
+//! The reports about a lock, on every engine: they never contain a secret, and show which work blocks it.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 #[path = "../../tenure/tests/fixtures/log_recorder.rs"]
@@ -28,7 +28,7 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Waits until `fact` holds, and looks often.
+/// Polls until `fact` holds.
 fn until(what: &str, mut fact: impl FnMut() -> bool) {
     for _ in 0..2_000 {
         if fact() {
@@ -99,8 +99,8 @@ async fn sites() -> Vec<FileSite> {
     ]
 }
 
-/// Everything that can happen to a claim, and `Debug` and `Display` of whatever a program can get
-/// hold of meanwhile.
+/// Everything that can happen to a claim, and the `Debug` and `Display` of whatever a program can get hold of
+/// meanwhile.
 async fn everything(tenure: &Tenure, name: &str) -> String {
     let mut shown = format!("{tenure:?} {:?} {:?}", tenure.defaults(), tenure.profile());
     let mut show = |what: &dyn std::fmt::Debug| shown.push_str(&format!("{what:?}\n"));
@@ -157,7 +157,7 @@ async fn everything(tenure: &Tenure, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_said_no_secret_is_in_it() {
+async fn nothing_that_is_reported_contains_a_secret() {
     log_recorder::keep();
     meters::keep();
     for FileSite { name, engine, _folder, _server, _database } in sites().await {
@@ -205,7 +205,7 @@ async fn a_password_that_is_refused_is_not_repeated() {
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_is_led_to_the_holders_trace_on_every_engine() {
+async fn a_waiter_is_led_to_the_holders_trace_on_every_engine() {
     log_recorder::keep();
     for FileSite { name, engine, _folder, _server, _database } in sites().await {
         let holder = Tenure::with_engine(engine.clone()).with_trace_source(|| Some(TRACE.into()));
@@ -253,7 +253,7 @@ async fn a_waiter_that_cannot_be_reached_is_counted() {
     while !waits_now().await {
         let _ = tokio::time::timeout(ms(5), &mut place).await;
     }
-    // As a process that is gone would: nobody listens, and nobody left.
+    // As by a process that is gone: nobody listens, and nobody left.
     waits.close().await.unwrap();
     let _ = soon(hold.release()).await.unwrap();
     let ghosts = || meters::sum("tenure_zombie_waiters_reaped_total", &[("group", "ghost")]);
@@ -279,7 +279,7 @@ async fn an_outage_is_counted_and_the_gauges_come_back() {
         assert_eq!((up(), unprotected()), (1.0, 0.0));
         server.kill().unwrap();
         let hold = soon(tenure.mutex(format!("{group}:1")).acquire()).await.unwrap();
-        // Told by a thread of its own, perhaps a little later.
+        // Reported by another thread, perhaps a little later.
         until("an outage", || (up(), unprotected(), held()) == (0.0, 1.0, 1.0));
         drop(hold);
         until("no hold", || held() == 0.0);

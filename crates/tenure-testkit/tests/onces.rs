@@ -1,5 +1,5 @@
-//! A hundred racers in four processes on one once, and what becomes of it when the first one is killed
-//! before or after its effect.
+//! A hundred racers in four processes for one once, and what happens when the first to run it is killed before or
+//! after its effect.
 
 use std::convert::Infallible;
 use std::fs::{self, OpenOptions};
@@ -19,7 +19,7 @@ const FOLDER: &str = "TENURE_TEST_FOLDER";
 const DIES: &str = "TENURE_TEST_DIES";
 const RERUN: &str = "TENURE_TEST_RERUN";
 
-/// When the first one to do it is killed.
+/// When the first one to run it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dies {
     Never,
@@ -75,7 +75,7 @@ fn play_all(url: &str) {
     }
 }
 
-/// How often it was done, and the outcomes that the racers got.
+/// How often the work was done, and the outcomes that the racers got.
 fn play(url: &str, dies: Dies, rerun: bool) -> (usize, Vec<String>) {
     let folder = Folder::new("racers").unwrap();
     let start = |_| -> Child {
@@ -108,7 +108,7 @@ async fn racers() {
     let (Ok(url), Some(folder)) = (std::env::var(URL), std::env::var_os(FOLDER)) else { return };
     let (folder, rerun) = (PathBuf::from(folder), std::env::var(RERUN).unwrap() == "true");
     let tenure = Tenure::connect(&url).await.unwrap();
-    // All of them, before anyone asks: the one that dies must leave the others behind.
+    // All of them, before anyone asks: when one dies, the others must still be there.
     write(&folder, "here", "here");
     while fs::read_to_string(folder.join("here")).unwrap().lines().count() < PROCESSES {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,5 +1,5 @@
-//! Engines that cannot be reached, on real servers and files: what each policy promises when they go,
-//! while they are gone, and when they come back.
+//! Engines that cannot be reached, on real servers and files: what each policy promises when they go away, while they
+//! are away, and when they come back.
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 
 #[path = "outage/cluster.rs"]

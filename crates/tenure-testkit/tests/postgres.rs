@@ -32,7 +32,7 @@ async fn a_server_conforms() {
     conforms(&server, format!("{}?connections=1", server.url("postgres"))).await;
 }
 
-/// Steps go through a pooler in transaction mode, turns come past it.
+/// Steps go through a pooler in transaction mode; turns go past it.
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_18_behind_a_pooler_conforms() {
     let build = servers::Postgres::build().version(PostgresVersion::Postgres18);

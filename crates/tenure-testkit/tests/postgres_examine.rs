@@ -1,4 +1,4 @@
-//! What `doctor` finds at a Postgres server.
+//! What `doctor` finds on a Postgres server.
 
 use tenure::{Finding, Mark, Tenure};
 use tenure_testkit::servers::{Clock, Pgbouncer, Postgres, PostgresBuild};
@@ -45,7 +45,7 @@ async fn until_said(url: &str, check: &str, mark: Mark, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_fit_is_good_in_all() {
+async fn a_fit_server_passes_every_check() {
     let site = PostgresSite::alone(fit());
     let found = examined(&site.url()).await;
     let bad: Vec<_> = found.iter().filter(|finding| finding.mark != Mark::Good).collect();
@@ -57,7 +57,7 @@ async fn a_server_that_is_fit_is_good_in_all() {
     }
     says(&found, "listeners", Mark::Good, "0 processes");
     says(&found, "clock", Mark::Good, "this machine's");
-    // Somebody who waits listens.
+    // A waiter listens.
     let (one, two) = (site.connect().await, site.connect().await);
     let hold = one.mutex("x").ttl(ms(900)).acquire().await.unwrap();
     let waits = wait_for(&two, "x", secs(30));

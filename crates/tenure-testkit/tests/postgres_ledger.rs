@@ -1,7 +1,7 @@
 //! The rule in PL/pgSQL against the rule in Rust: the scripts of `redis_ledger`, on Postgres.
 //!
-//! `TENURE_SCRIPTS` is how many, from `TENURE_FIRST_SEED`:
-//! `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo test -p tenure-testkit --test engines postgres_ledger::`.
+//! `TENURE_SCRIPTS` sets how many scripts run, from `TENURE_FIRST_SEED`: `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo
+//! test -p tenure-testkit --test engines postgres_ledger::`.
 
 #[allow(dead_code, reason = "the other half of the test uses the rest")]
 #[path = "redis_ledger/comparison.rs"]
@@ -28,7 +28,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_script_goes_as_the_ledger_says() {
+async fn every_script_behaves_like_the_ledger() {
     let slow = std::env::var_os("TENURE_SLOW").is_some();
     let first = number("TENURE_FIRST_SEED", 0);
     let count = number("TENURE_SCRIPTS", if slow { 10_000 } else { 1_000 });

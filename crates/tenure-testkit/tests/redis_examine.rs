@@ -39,7 +39,7 @@ fn says(finding: &Finding, mark: Mark, words: &[&str]) {
     assert!(mark == Mark::Good || finding.fix.is_some(), "what to do? {finding:#?}");
 }
 
-/// That nothing else than what is named is not good. How fast an answer comes is up to the machine.
+/// Checks that only the named findings are not good. How fast an answer comes depends on the machine.
 #[track_caller]
 fn only(findings: &[Finding], checks: &[&str]) {
     let bad = findings.iter().filter(|finding| finding.mark != Mark::Good);

@@ -1,10 +1,10 @@
 //! The rule in Lua against the rule in Rust: the same steps on a real server and on the ledger, and
 //! after each one the same answer, the same pushes to the same claims and the same name to look at.
 //!
-//! The server's time stands still unless a script lets it pass, so that remaining times are compared
-//! to the millisecond. `TENURE_SCRIPTS` is how many, from `TENURE_FIRST_SEED`; a script that goes
-//! wrong is shortened and told, and its seed repeats it:
-//! `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo test -p tenure-testkit --test engines redis_ledger::`.
+//! The server's time stands still unless a script lets it pass, so that remaining times are compared to the
+//! millisecond. `TENURE_SCRIPTS` sets how many scripts run, from `TENURE_FIRST_SEED`. A script that goes wrong is
+//! shortened and printed, and its seed repeats it: `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo test -p
+//! tenure-testkit --test engines redis_ledger::`.
 
 mod comparison;
 mod directed;
@@ -38,17 +38,17 @@ async fn play(flavour: Flavour, part: u64) {
 }
 
 #[tokio::test]
-async fn every_script_goes_as_the_ledger_says() {
+async fn every_script_behaves_like_the_ledger() {
     play(Flavour::Debian, 1).await;
 }
 
 #[tokio::test]
-async fn every_script_goes_as_the_ledger_says_on_the_oldest_redis() {
+async fn every_script_behaves_like_the_ledger_on_the_oldest_redis() {
     play(Flavour::Redis62, 20).await;
 }
 
 #[tokio::test]
-async fn every_script_goes_as_the_ledger_says_on_valkey() {
+async fn every_script_behaves_like_the_ledger_on_valkey() {
     play(Flavour::Valkey, 20).await;
 }
 

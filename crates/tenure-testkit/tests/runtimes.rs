@@ -20,7 +20,7 @@ fn server() -> Redis {
     Redis::build().start().unwrap()
 }
 
-/// Acquires and releases; the first time may have to wait until it is noticed that nobody reads.
+/// Acquires and releases. The first time may have to wait until it is noticed that nobody reads.
 async fn takes(tenure: &Tenure, name: &str) {
     let held = async {
         let hold = tenure.mutex(name).acquire().await.unwrap();
@@ -38,7 +38,7 @@ fn a_runtime_that_is_kept_and_not_polled_stops_nobody() {
         takes(&tenure, "first").await;
         tenure
     });
-    // It is still there, and nobody polls it.
+    // It still exists, but nobody polls it.
     for number in 0..3 {
         let other = runtime();
         other.block_on(async {
@@ -51,8 +51,7 @@ fn a_runtime_that_is_kept_and_not_polled_stops_nobody() {
     first.block_on(takes(&tenure, "last"));
 }
 
-/// A thread with a runtime of its own that has used the connection first, and is blocked from then on until
-/// the sender is dropped.
+/// A thread whose own runtime used the connection first, and is blocked from then on until the sender is dropped.
 fn blocked(url: &str) -> (Tenure, mpsc::Sender<()>, thread::JoinHandle<()>) {
     let (give, given) = mpsc::channel();
     let (unblock, blocked) = mpsc::channel::<()>();
@@ -62,7 +61,7 @@ fn blocked(url: &str) -> (Tenure, mpsc::Sender<()>, thread::JoinHandle<()>) {
             let tenure = Tenure::connect(&url).await.unwrap();
             takes(&tenure, "first").await;
             give.send(tenure.clone()).unwrap();
-            // What no task should do, and some do.
+            // No task should do this, and some do.
             let _ = blocked.recv();
             takes(&tenure, "last").await;
         });
@@ -81,7 +80,7 @@ fn one_blocked_worker_of_many_stops_no_lock_of_the_others() {
                 for name in 0..10 {
                     takes(&tenure, &format!("{number}:{name}")).await;
                 }
-                // And one that all of them want.
+                // And a name that all of them want.
                 takes(&tenure, "shared").await;
             });
         })

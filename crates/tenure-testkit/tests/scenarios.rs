@@ -1,4 +1,4 @@
-//! Scenarios that mean the same wherever locks are kept: written once, and played on each engine.
+//! Scenarios that are the same for all engines: written once, and played on each engine.
 
 mod asking;
 mod holding;

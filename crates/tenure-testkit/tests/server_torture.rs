@@ -1,14 +1,14 @@
-//! Many processes on one Redis or Postgres, killed, paused and cut off at random, and their history judged.
+//! Many processes on one Redis or Postgres, killed, paused and cut off at random, and their history checked.
 //!
-//! The test starts itself again as workers, which ask for a few names over and over and write down
-//! what they see before they act on it. Meanwhile workers are killed and paused, the server is killed,
-//! paused and disturbed, and connections break. Then the faults end, everybody who
-//! waits must be served, and the journals are put side by side: no overlap, no fence twice or falling,
-//! no write under an old fence by a hold that is still good, and nothing left on the server.
+//! The test starts itself again as workers, which claim a few names over and over and record what they see before
+//! they act on it. Meanwhile workers are killed and paused, the server is killed, paused and disturbed, and
+//! connections break. Then the faults end, all waiting claims must be served, and the journals are compared: no
+//! overlap, no fence repeated or falling, no write under an old fence by a hold that is still good, and nothing left
+//! on the server.
 //!
-//! `TENURE_ACQUISITIONS` and `TENURE_FAULTS` say how much; `TENURE_SEED` repeats the order of faults and
-//! asks, as far as processes can be made to repeat: `TENURE_SEED=42 cargo test -p tenure-testkit --test
-//! server_torture -- --nocapture`. `TENURE_JOURNALS` names a folder that keeps the journals.
+//! `TENURE_ACQUISITIONS` and `TENURE_FAULTS` set the size; `TENURE_SEED` repeats the order of faults and requests, as
+//! far as processes can be made to repeat: `TENURE_SEED=42 cargo test -p tenure-testkit --test server_torture --
+//! --nocapture`. `TENURE_JOURNALS` names a folder that keeps the journals.
 #![allow(clippy::print_stdout, reason = "what the run met is worth reading")]
 
 #[path = "torture/journal.rs"]
@@ -47,7 +47,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// One in `part` of what is asked for.
+/// One in `part` of the requested size.
 fn plan(part: u64) -> Plan {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let faults = number("TENURE_FAULTS").unwrap_or(FAULTS).div_ceil(part);
@@ -55,7 +55,7 @@ fn plan(part: u64) -> Plan {
         acquisitions: number("TENURE_ACQUISITIONS").unwrap_or(ACQUISITIONS).div_ceil(part),
         faults,
         seed: number("TENURE_SEED").unwrap_or(since.as_micros() as u64),
-        // Far more than it takes: a fault comes about twice a second.
+        // Far more than needed: about two faults come in a second.
         bound: Duration::from_secs(120).max(Duration::from_secs(4) * faults as u32),
     }
 }
@@ -75,13 +75,13 @@ fn nobody_holds_twice_on_postgres() {
     play::run(&OnPostgres::start(PostgresVersion::Debian), plan(2));
 }
 
-/// The newest that can be had.
+/// The newest version available.
 #[test]
 fn nobody_holds_twice_on_postgres_18() {
     play::run(&OnPostgres::start(PostgresVersion::Postgres18), plan(4));
 }
 
-/// Not a test: what the others start as a process of its own.
+/// Not a test: the process that the other tests start.
 #[test]
 fn worker() {
     if let Some(orders) = worker::Orders::from_env() {

@@ -42,7 +42,7 @@ fn answer(stream: &mut TcpStream) -> std::io::Result<String> {
     Ok(String::from_utf8(line).unwrap().trim_end().to_owned())
 }
 
-/// Whether nothing comes for a while.
+/// Whether nothing arrives for a while.
 fn is_silent(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_millis(150))).unwrap();
     let read = stream.read(&mut [0]);
@@ -61,7 +61,7 @@ fn a_dropped_server_leaves_neither_process_nor_folder() {
 }
 
 #[test]
-fn a_killed_test_process_takes_its_servers_along() {
+fn a_killed_test_process_takes_its_servers_with_it() {
     if let Ok(file) = std::env::var("TENURE_TEST_PID_FILE") {
         // Started on a thread that ends: only the end of the process may kill it.
         let redis = std::thread::spawn(|| Redis::build().start().unwrap()).join().unwrap();
@@ -73,7 +73,7 @@ fn a_killed_test_process_takes_its_servers_along() {
     }
     let file = std::env::temp_dir().join(format!("tenure-pid-{}", std::process::id()));
     let mut test = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "servers::a_killed_test_process_takes_its_servers_along"])
+        .args(["--exact", "servers::a_killed_test_process_takes_its_servers_with_it"])
         .env("TENURE_TEST_PID_FILE", &file)
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -136,7 +136,7 @@ fn a_paused_server_keeps_connections_and_answers_later() {
 }
 
 #[test]
-fn passwords_and_users_are_asked_for_and_the_test_kit_has_its_way() {
+fn passwords_and_users_are_required_and_the_test_kit_still_gets_in() {
     let redis = Redis::build().password("open sesame").start().unwrap();
     let mut stream = dial(redis.port()).unwrap();
     assert!(ask(&mut stream, "PING").unwrap().starts_with("-NOAUTH"));
@@ -239,7 +239,7 @@ fn a_proxy_passes_holds_and_delays() {
     let began = Instant::now();
     assert_eq!(ask(&mut stream, "INCR k").unwrap(), ":4");
     assert!(began.elapsed() >= Duration::from_millis(200));
-    // Commands in a row are under way together.
+    // Commands sent in a row are under way together.
     stream.write_all(b"INCR k\r\n").unwrap();
     std::thread::sleep(Duration::from_millis(30));
     stream.write_all(b"INCR k\r\n").unwrap();
@@ -247,7 +247,7 @@ fn a_proxy_passes_holds_and_delays() {
 }
 
 #[test]
-fn a_proxy_brings_bytes_in_pieces() {
+fn a_proxy_delivers_bytes_in_pieces() {
     let redis = Redis::build().start().unwrap();
     let proxy = Proxy::start(redis.port()).unwrap();
     let mut stream = dial(proxy.port()).unwrap();
@@ -288,14 +288,14 @@ fn a_proxy_swallows_cuts_and_drops_replies() {
     assert_eq!(proxy.accepted(), 3);
 }
 
-/// Bytes that are missing in the middle of a stream would be another reply than the server gave.
+/// A stream with missing bytes would be a different reply from the server's.
 #[test]
-fn a_proxy_brings_nothing_after_a_gap() {
+fn a_proxy_delivers_nothing_after_a_gap() {
     let redis = Redis::build().start().unwrap();
     let proxy = Proxy::start(redis.port()).unwrap();
     let mut stream = dial(proxy.port()).unwrap();
     proxy.hold(Direction::Downstream);
-    // Each of them a chunk of its own, and all of them there when the first is dropped.
+    // Each of them is a chunk of its own, and all of them are there when the first is dropped.
     for number in 1..=5 {
         stream.write_all(format!("ECHO {number}\r\n").as_bytes()).unwrap();
         let arrived = || proxy.bytes(Direction::Downstream) == 7 * number;
@@ -353,7 +353,7 @@ fn a_server_speaks_tls_on_its_port_and_the_test_kit_still_reaches_it() {
         assert_eq!(redis.url(), format!("rediss://127.0.0.1:{}", redis.port()));
         assert_eq!(redis.command(&["CONFIG", "GET", "port"]).unwrap().to_string(), "[port, 0]");
         let mut stream = dial(redis.port()).unwrap();
-        // No hello of TLS: the server hangs up instead of answering.
+        // Not a TLS hello: the server hangs up instead of answering.
         assert!(ask(&mut stream, "PING").is_err_and(|error| {
             matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
         }));
@@ -436,7 +436,7 @@ fn reshard_and_fail_over(flavour: Flavour) {
     cluster.settle().unwrap();
     assert_eq!(cluster.replica_of(replica).unwrap().port(), there);
 
-    // With both alive, and the whole move at once.
+    // With both alive, and the whole move in one go.
     cluster.failover(to).unwrap();
     assert_eq!(cluster.owner_of(slot).unwrap().port(), there);
     cluster.move_slot(slot, from).unwrap();
@@ -455,7 +455,7 @@ fn a_slot_moves_and_a_replica_takes_over_in_a_cluster_of_valkey() {
 }
 
 #[test]
-fn a_node_of_ethereum_starts_mines_as_told_and_is_gone_when_dropped() {
+fn an_ethereum_node_starts_mines_as_told_and_is_gone_when_dropped() {
     let never = Anvil::build().mining(Mining::Never).chain(7).accounts(2).start().unwrap();
     let auto = Anvil::build().start().unwrap();
     assert_eq!(never.rpc("eth_chainId", json!([])).unwrap(), json!("0x7"));

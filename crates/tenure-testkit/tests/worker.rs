@@ -17,7 +17,7 @@ pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Long enough for a third of it to be longer than a busy machine keeps a thread waiting.
+/// Long enough that even a third of it is longer than a busy machine keeps a thread waiting.
 const TTL: Duration = ms(3000);
 
 /// Two clients of the same engine, and the server that must outlive them.
@@ -62,7 +62,7 @@ impl FileSite {
         self.two.worker("reports").ttl(TTL)
     }
 
-    /// Waits until one stands in line.
+    /// Waits until a claim is in line.
     async fn someone_waits(&self) {
         let waits = async {
             let line =
@@ -113,7 +113,7 @@ async fn the_next_leads_at_once_when_one_stops(site: FileSite) {
     site.someone_waits().await;
     assert_eq!(two.calls(), []);
     first.ends().await;
-    // A minute's ttl plays no part in it.
+    // The ttl of a minute plays no part in it.
     two.started(1).await;
     assert_eq!(one.calls(), [Call::Start(one.terms()[0]), Call::Stop { in_time: true }]);
     assert!(two.terms()[0] > one.terms()[0]);

@@ -11,10 +11,10 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 
-/// The URL schemes of Postgres. Also for builds without it, whose error names the missing feature.
+/// The URL schemes of Postgres. Builds without it need them too, for an error that names the missing feature.
 pub(crate) const POSTGRES_SCHEMES: [&str; 2] = ["postgres", "postgresql"];
 
-/// The URL schemes of Redis. Also for builds without it, whose error names the missing feature.
+/// The URL schemes of Redis. Builds without it need them too, for an error that names the missing feature.
 pub(crate) const REDIS_SCHEMES: [&str; 8] = [
     "redis",
     "rediss",

@@ -53,9 +53,9 @@ pub enum Word {
     Settled(Outcome),
     /// Ask again.
     LookAgain,
-    /// Ask again at that time, unless something was heard before: the claim ahead may not take its turn.
+    /// Ask again at that time, unless something is heard before then: the claim ahead may not take its turn.
     LookAt(Moment),
-    /// Nothing. It only matters whether the claim can be reached.
+    /// Carries nothing: it only finds out whether the claim can be reached.
     AreYouThere,
 }
 
@@ -79,7 +79,7 @@ pub enum Answer {
         ahead: u32,
         /// A turn with a fence up to this one is not for this claim.
         floor: Fence,
-        /// When the hold that ends first does so.
+        /// When the first of the holds ends.
         next_end: Moment,
         /// Enough units for it are free, but a claim before it needs more and holds it up.
         held_up: bool,
@@ -88,7 +88,7 @@ pub enum Answer {
     Busy,
     /// Too many wait already.
     Full,
-    /// The name has another capacity.
+    /// The name has a different capacity.
     Conflict {
         /// The capacity it has.
         capacity: u32,
@@ -113,7 +113,7 @@ pub struct Ledger<'a, S, W> {
     now: Moment,
     say: W,
     moves: u32,
-    /// A claim asks for a place: whether the claim that holds it up can be reached must be checked.
+    /// A claim asks for a place, so check whether the claim that holds it up can be reached.
     asks: bool,
     /// The claim that was found to be reachable, so that it is not asked twice.
     is_there: Option<ClaimId>,
@@ -231,7 +231,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         Ok(())
     }
 
-    /// A claim leaves; `process` is the one that says so.
+    /// A claim leaves; `process` is the one that asks for it.
     pub fn leave(&mut self, leave: &Leave, process: Process) -> Result<Left, S::Error> {
         self.expire()?;
         if !self.may_leave(leave, process)? {
@@ -313,7 +313,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
         Ok(true)
     }
 
-    /// Lets time pass without a claim that asks.
+    /// Lets time pass when no claim asks.
     pub fn tick(&mut self) -> Result<(), S::Error> {
         self.expire()?;
         self.admit(None)

@@ -1,8 +1,8 @@
 //! Reports of the core: events and spans through `tracing`, and numbers through `metrics` if that feature
 //! is on. Claim ids appear as fingerprints only.
 //!
-//! The core calls one function for each thing that happened; no decision is made here. A report without a
-//! listener costs a look at a flag: fields are built and clocks are read only for a listener.
+//! The core calls one function for each thing that happened; no decision is made here. Without a listener, a report
+//! only checks a flag: fields are built and clocks are read only for a listener.
 
 mod adviser;
 mod general;
@@ -125,13 +125,13 @@ impl Reporter {
         }
     }
 
-    /// Waits a moment until queued reports are made.
+    /// Waits briefly until the queued reports have been made.
     pub(crate) fn finish(&self) {
         self.queue.finish();
     }
 
-    /// Reports at once, or puts the report into the queue: if this thread must not run foreign code, or earlier
-    /// reports are still queued.
+    /// Reports at once, or queues the report if this thread must not run foreign code or earlier reports are still
+    /// queued.
     fn say(self: &Arc<Self>, say: impl FnOnce(&Reporter) + Send + 'static) {
         if !self.queue.is_needed() {
             return say(self);
@@ -468,7 +468,7 @@ impl Reporter {
         let _ = (live, outcome);
     }
 
-    /// The outcome of a once comes after its hold was lost; it counts unless someone has started again.
+    /// The outcome of a once came after its hold was lost; it counts unless someone has started again.
     pub(crate) fn settled_late(&self, live: &impl Subject) {
         about!(warn, "once.settled_late", self, &live.request().claim, fence = live.fence().get());
     }

@@ -1,4 +1,4 @@
-//! Which ttl would fit: what the adviser says of real holds, and when it keeps quiet.
+//! Which ttl would fit: what the adviser says about real holds, and when it says nothing.
 
 use crate::fixtures;
 
@@ -13,7 +13,7 @@ use tenure::engines::memory::Memory;
 use tenure::{Advice, Tenure};
 use tracing::Level;
 
-/// A world in which time passes when it is told to, and nobody watches.
+/// A world in which time passes only when told to, and which runs no watchdog.
 #[derive(Debug, Default)]
 struct Still(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! The tests of the public API, in one program: one is linked faster than twenty.
+//! The tests of the public API in one program, because one links faster than twenty.
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 #![allow(clippy::print_stdout, reason = "figures are for whoever runs it")]
 

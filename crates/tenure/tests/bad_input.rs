@@ -1,5 +1,5 @@
-//! What makes no sense is refused when the call is made: the text names the limit and what to do,
-//! and nothing is sent or started.
+//! Nonsense is refused when the call is made: the text names the limit and what to do, and nothing is sent or
+//! started.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 mod fixtures;
@@ -225,7 +225,7 @@ fn a_url_without_an_engine_is_refused_without_its_password() {
     }
 }
 
-/// Whoever forgets the scheme has the password in front.
+/// A URL without its scheme begins with what may be a password.
 #[test]
 fn a_url_without_a_scheme_is_refused_without_its_password() {
     for url in ["secret@h", "//secret@h", "secret@h:6379", "user%3Asecret@h:6379/0"] {
@@ -237,7 +237,7 @@ fn a_url_without_a_scheme_is_refused_without_its_password() {
 }
 
 #[test]
-fn several_names_that_are_none_are_refused() {
+fn an_empty_list_of_names_is_refused() {
     let tenure = memory();
     let error = now(tenure.all::<&str>([]).acquire()).unwrap_err();
     expect("no names", &error, &["no names were given", "give at least one"]);

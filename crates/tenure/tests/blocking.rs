@@ -15,7 +15,7 @@ fn connect() -> Tenure {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn threads_hold_one_by_one_in_the_order_of_their_coming() {
+fn threads_hold_one_by_one_in_the_order_of_arrival() {
     let tenure = connect();
     let first = tenure.mutex("x").acquire().unwrap();
     let (inside, turns) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -50,7 +50,7 @@ fn a_hold_is_renewed_while_the_program_does_something_else() {
 }
 
 #[test]
-fn a_loss_is_heard_of_and_work_that_outlived_its_hold_is_an_error() {
+fn a_loss_is_reported_and_work_that_outlived_its_hold_is_an_error() {
     let tenure = connect();
     let hold = tenure.mutex("x").ttl(SECOND / 2).renew(false).acquire().unwrap();
     assert_eq!(hold.lost(), Ended::Expired);

@@ -1,4 +1,4 @@
-//! Whatever is dropped, at whatever moment: nothing of it remains, and the next in line is served.
+//! Whatever is dropped, at any moment, leaves nothing behind, and the next in line is served.
 
 use crate::fixtures;
 
@@ -11,7 +11,7 @@ use fixtures::controlled_engine::ControlledEngine;
 use fixtures::{Asking, is_free, memory, ms, now, poll_once, soon, view, waiting};
 use tenure::{ErrorKind, Released, Tenure};
 
-/// A way to ask, and what has to be held by somebody else for it to wait.
+/// A way to acquire, and what somebody else must hold so that it waits.
 struct Case {
     label: &'static str,
     block: fn(&Tenure) -> Asking,
@@ -66,7 +66,7 @@ const CASES: [Case; 9] = [
     },
 ];
 
-/// Three who share an engine: one that is in the way, one whose ask is dropped, one that comes next.
+/// Three clients of one engine: one that is in the way, one whose acquire is dropped, one that comes next.
 struct Scene {
     engine: Arc<ControlledEngine>,
     tenure: Tenure,
@@ -83,8 +83,8 @@ impl Scene {
         Scene { tenure: Tenure::with_engine(engine.clone()), victim, engine }
     }
 
-    /// Polls the ask `polls` times and drops it; what is in its way goes after `freed_after` polls.
-    /// Returns whether the ask was done by then.
+    /// Polls the acquire `polls` times and drops it; what is in its way is released after `freed_after` polls.
+    /// Returns whether the acquire was done by then.
     fn drop_at(&self, case: &Case, freed_after: usize, polls: usize) -> bool {
         let mut blocker = Some(now((case.block)(&self.tenure)).unwrap());
         let mut victim = (case.ask)(&self.victim);
@@ -135,7 +135,7 @@ impl Scene {
 }
 
 #[test]
-fn an_ask_dropped_at_any_await_point_leaves_the_line() {
+fn an_acquire_dropped_at_any_await_point_leaves_the_line() {
     let scene = Scene::new();
     for late in 0..3 {
         scene.engine.answer_late(late);
@@ -163,7 +163,7 @@ fn a_try_dropped_before_its_answer_leaves_nothing() {
     }
 }
 
-/// Numbers without a pattern, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -179,7 +179,7 @@ impl Random {
 }
 
 #[test]
-fn an_ask_dropped_at_the_instant_of_its_turn_passes_it_on() {
+fn an_acquire_dropped_at_the_instant_of_its_turn_passes_it_on() {
     let tenure = memory();
     let barrier = Arc::new(Barrier::new(2));
     let (send, victims) = mpsc::channel::<Asking>();
@@ -223,7 +223,7 @@ fn an_ask_dropped_at_the_instant_of_its_turn_passes_it_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_asks_dropped_at_random_leave_an_empty_line() {
+async fn a_thousand_acquires_dropped_at_random_leave_an_empty_line() {
     let tenure = memory();
     let mut random = Random(3);
     let mut tasks = Vec::new();
@@ -231,7 +231,7 @@ async fn a_thousand_asks_dropped_at_random_leave_an_empty_line() {
         let (ask, patience) = (tenure.mutex("a"), ms(random.below(8)));
         tasks.push(tokio::spawn(async move {
             let asked = tokio::time::timeout(patience, ask.acquire()).await;
-            // Held for an instant, so that turns and ends of patience meet.
+            // Held for an instant, so that turns and the ends of waits coincide.
             tokio::task::yield_now().await;
             asked.is_ok_and(|hold| hold.unwrap().is_live())
         }));
@@ -279,7 +279,7 @@ fn a_release_that_is_dropped_after_one_poll_still_happens() {
     assert!(is_free_now(&tenure));
 }
 
-/// Without taking it, which would have to be given back through `leave`.
+/// Without taking it: a hold would have to be given back through `leave`.
 fn is_free_now(tenure: &Tenure) -> bool {
     now(tenure.inspect("a")).unwrap().is_none()
 }
@@ -306,9 +306,9 @@ fn a_run_that_is_dropped_drops_the_work_and_releases() {
     assert!(is_free(&tenure, "a"));
 }
 
-/// `hold_for` is a promise about holds; nobody ever had this one.
+/// `hold_for` is about holds; nobody ever had this one.
 #[test]
-fn a_joined_ask_that_is_dropped_unpolled_is_not_kept_for_hold_for() {
+fn a_joined_claim_that_is_dropped_unpolled_is_not_kept_for_hold_for() {
     let tenure = memory();
     let unpolled: Box<dyn Future<Output = _>> =
         Box::new(tenure.mutex("a").hold_for(ms(60_000)).join());

@@ -1,4 +1,4 @@
-//! A hold that is let go of here and gone on with there.
+//! A hold that is handed over from one client to another.
 
 use crate::fixtures;
 
@@ -25,7 +25,7 @@ fn unrenewed(tenure: &Tenure) -> Tenure {
     tenure.clone().with_defaults(options).unwrap()
 }
 
-/// The secret of `detached`, read again: what another process has of it.
+/// The secret of `detached`, read again, as another process would have it.
 fn told(detached: &Detached) -> Detached {
     Detached::from_secret(detached.name(), &detached.secret()).unwrap()
 }
@@ -104,7 +104,7 @@ async fn an_attached_hold_can_be_released_extended_and_detached_again() {
 }
 
 #[tokio::test]
-async fn asking_after_a_hold_changes_nothing() {
+async fn checking_a_hold_changes_nothing() {
     let (here, there) = two();
     let detached = here.mutex("a").ttl(ms(20_000)).acquire().await.unwrap().detach().await.unwrap();
     let before = view(&here, "a").holders[0].remaining;
@@ -130,7 +130,7 @@ async fn a_broken_hold_says_by_whom() {
         ErrorKind::Lost,
         ": wedged since noon; acquire it again",
     );
-    // It is not renewed for the next twenty seconds, so it is told.
+    // It is not renewed for the next twenty seconds, so its holder must be told.
     let hold = here.mutex("a").ttl(ms(60_000)).acquire().await.unwrap();
     let hold = there.attach(&hold.detach().await.unwrap()).await.unwrap();
     here.break_hold("a", hold.fence(), "again").await.unwrap();
@@ -144,7 +144,7 @@ async fn one_client_attaches_once() {
     let hold = there.attach(&detached).await.unwrap();
     refused(there.attach(&detached).await, ErrorKind::Invalid, "is attached to it already");
     assert!(hold.is_live() && !is_free(&here, "a"));
-    // Also not while it is being released, and again once this client has let go of it.
+    // Nor while it is being released, nor after this client has given it away.
     let detached = hold.detach().await.unwrap();
     let hold = there.attach(&detached).await.unwrap();
     assert_eq!(hold.release().await.unwrap(), Released::InTime);
@@ -153,7 +153,7 @@ async fn one_client_attaches_once() {
 }
 
 #[tokio::test]
-async fn a_client_goes_on_with_its_own() {
+async fn a_client_continues_its_own_hold() {
     let tenure = memory();
     let detached = tenure.mutex("a").ttl(ms(400)).acquire().await.unwrap().detach().await.unwrap();
     let hold = tenure.attach(&detached).await.unwrap();
@@ -229,7 +229,7 @@ async fn a_dropped_detach_releases_and_a_dropped_attach_leaves_it_as_it_was() {
         drop(attach);
         assert!(!is_free(&tenure, "a"));
     }
-    // Only one at a time asks after it.
+    // Only one at a time may check it.
     let first = waiting(tenure.attach(&detached));
     refused(tenure.attach(&detached).await, ErrorKind::Invalid, "already");
     drop(first.await.unwrap());
@@ -237,7 +237,7 @@ async fn a_dropped_detach_releases_and_a_dropped_attach_leaves_it_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_break_while_it_is_asked_after_is_not_missed() {
+async fn a_break_while_it_is_checked_is_not_missed() {
     let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let detached = tenure.mutex("a").acquire().await.unwrap().detach().await.unwrap();
@@ -250,7 +250,7 @@ async fn a_break_while_it_is_asked_after_is_not_missed() {
 }
 
 #[tokio::test]
-async fn a_turn_that_comes_late_is_not_given_back() {
+async fn a_late_turn_is_not_given_back() {
     let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let detached = tenure.mutex("a").acquire().await.unwrap().detach().await.unwrap();
@@ -261,7 +261,7 @@ async fn a_turn_that_comes_late_is_not_given_back() {
 }
 
 #[tokio::test]
-async fn whoever_watches_a_detached_hold_hears_nothing_more() {
+async fn observers_of_a_detached_hold_hear_nothing_more() {
     let tenure = memory();
     let hold = tenure.mutex("a").ttl(ms(100)).acquire().await.unwrap();
     let (mut lost, mut at_risk) = (hold.lost(), hold.at_risk());
@@ -323,7 +323,7 @@ async fn another_secret_or_another_name_is_no_hold() {
 
 /// A request of the claim may still be on its way when another process releases the hold.
 #[tokio::test]
-async fn whoever_releases_a_hold_in_doubt_says_so() {
+async fn releasing_a_hold_in_doubt_says_so() {
     let engine = Arc::new(Memory::new());
     let tenure = Tenure::with_engine(engine.clone());
     let late = |name: &str, secret: &str| {
@@ -357,7 +357,7 @@ async fn max_hold_of_the_defaults_counts_from_the_attach() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_that_is_to_outlive_its_process_is_still_this_ones() {
+async fn a_hold_that_may_outlive_its_process_still_belongs_to_it() {
     let (here, _) = two();
     let hold = here.mutex("a").ttl(ms(200)).acquire().await.unwrap();
     hold.outlive().await.unwrap();

@@ -1,4 +1,4 @@
-//! What docs/observability.md says there is, is there; and what there is, it says.
+//! docs/observability.md lists what there is, and only that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,7 +10,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root.join(path)).unwrap()
 }
 
-/// The cells of the rows of all tables of a page, without the marks of code.
+/// The cells of all table rows of a page, without code marks.
 fn rows(page: &str) -> Vec<Vec<String>> {
     let cells =
         |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
@@ -18,7 +18,7 @@ fn rows(page: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_table_of_metrics_is_that_of_the_code() {
+fn the_table_of_metrics_matches_the_code() {
     let page = read("../../docs/observability.md");
     let mut written = BTreeMap::new();
     for row in rows(&page).iter().filter(|row| row[0].starts_with("`tenure_")) {
@@ -38,9 +38,9 @@ fn the_table_of_metrics_is_that_of_the_code() {
     assert_eq!(written, known.collect());
 }
 
-/// The names that the sources say are exactly those of the page.
+/// The names in the sources are exactly those on the page.
 #[test]
-fn the_table_of_events_is_that_of_the_code() {
+fn the_table_of_events_matches_the_code() {
     let page = read("../../docs/observability.md");
     let events = |cell: &str| {
         let names = cell.split('`').skip(1).step_by(2);
@@ -61,7 +61,7 @@ fn the_table_of_events_is_that_of_the_code() {
         "observe/worker.rs",
     ];
     let sources = sources.map(|source| read(&format!("src/{source}"))).join("\n");
-    // Marks that begin or end no text.
+    // Quotation marks that neither begin nor end a text.
     let sources = sources.replace(r#"'"'"#, "").replace(r#"\""#, "");
     let families = [
         "lock.",
@@ -137,7 +137,7 @@ fn the_board_shows_what_is_reported() {
 }
 
 #[test]
-fn each_alert_is_over_what_is_reported_and_has_a_section() {
+fn each_alert_uses_what_is_reported_and_has_a_section() {
     let rules = read("../../contrib/prometheus/tenure.rules.yml");
     let page = read("../../docs/alerts.md");
     let sections: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();

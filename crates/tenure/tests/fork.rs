@@ -1,4 +1,4 @@
-//! After a fork the child has a copy of everything and owns nothing of it.
+//! After a fork the child has a copy of everything, and owns none of it.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 #![allow(unsafe_code, reason = "there is no safe fork")]
 
@@ -16,14 +16,13 @@ use fixtures::{is_free, memory, ms, now, poll_once, waiting};
 use tenure::engine::{SystemWorld, World};
 use tenure::{Error, ErrorKind, Fence, Released, Result, Tenure};
 
-/// A fork copies one thread in whatever state the others are, so only one test runs at a time.
+/// A fork copies one thread, whatever state the others are in, so only one test runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `inside` in a forked child, and returns what it wrote. The child must end by itself, well
-/// and soon.
+/// Runs `inside` in a forked child, and returns what it wrote. The child must end by itself, successfully and soon.
 fn forked(inside: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
     let (mut reader, mut writer) = pipe().unwrap();
     // SAFETY: the child runs `inside` and ends with `_exit`; it never returns into the test harness,
@@ -79,7 +78,7 @@ fn every_call_in_the_child_fails_with_closed() {
     assert_eq!(now(hold.release()).unwrap(), Released::InTime);
 }
 
-/// The lines of `memory:` are copied too, so what the child does is seen by asking its copy.
+/// The lines of `memory:` are copied too, so what the child did can be seen in its copy.
 #[test]
 fn what_is_dropped_or_released_in_the_child_is_not_left() {
     let _alone = alone();
@@ -103,7 +102,7 @@ fn what_is_dropped_or_released_in_the_child_is_not_left() {
     assert!(now(waiter.unwrap()).unwrap().is_live(), "its place was the parent's too");
 }
 
-/// It is the parent that holds; two who both believe it would both work.
+/// The parent holds; if both believed that they hold, both would work.
 #[test]
 fn a_hold_is_not_live_in_the_child() {
     let _alone = alone();
@@ -117,9 +116,9 @@ fn a_hold_is_not_live_in_the_child() {
     assert!(hold.is_live());
 }
 
-/// Nobody will ever wake it there.
+/// Nobody in the child would ever wake it.
 #[test]
-fn an_ask_that_waits_is_closed_in_the_child() {
+fn a_waiting_claim_is_closed_in_the_child() {
     let _alone = alone();
     let tenure = memory();
     let _hold = now(tenure.mutex("a").acquire()).unwrap();
@@ -133,7 +132,7 @@ fn an_ask_that_waits_is_closed_in_the_child() {
 }
 
 #[test]
-fn a_child_that_lets_go_of_everything_does_not_disturb_the_watchdog() {
+fn a_child_that_drops_everything_does_not_disturb_the_watchdog() {
     let _alone = alone();
     let tenure = memory();
     let hold = now(tenure.mutex("a").ttl(ms(1_000)).acquire()).unwrap();
@@ -188,7 +187,7 @@ fn parent_and_child_never_mint_the_same_id() {
     assert_eq!(different.len(), 400);
 }
 
-/// Whatever lock the other thread holds when the child is made: the child needs none.
+/// Whatever locks the other threads have at the fork, the child needs none of them.
 #[test]
 fn a_child_in_a_storm_of_claims_ends_by_itself() {
     let _alone = alone();

@@ -167,7 +167,7 @@ async fn hold_for_that_has_passed_costs_nothing() {
 }
 
 #[tokio::test]
-async fn hold_for_is_kept_beyond_the_ttl_also_where_renewing_is_off() {
+async fn hold_for_is_kept_beyond_the_ttl_even_without_renewal() {
     let tenure = memory();
     let granted = Instant::now();
     let asking = tenure.mutex("a").ttl(ms(700)).renew(false).hold_for(ms(1_000));
@@ -190,7 +190,7 @@ async fn what_is_kept_for_hold_for_was_released_and_is_never_lost() {
 
 /// Granted by a push for two seconds; one renewal makes it five, and then no more.
 #[tokio::test]
-async fn a_pushed_turn_gets_its_full_ttl_also_without_renewal() {
+async fn a_pushed_turn_gets_its_full_ttl_even_without_renewal() {
     let tenure = memory();
     let holder = tenure.mutex("a").acquire().await.unwrap();
     let waiter = tokio::spawn(tenure.mutex("a").ttl(ms(5_000)).renew(false).join());
@@ -214,7 +214,7 @@ async fn run_returns_the_value_and_releases() {
 }
 
 #[tokio::test]
-async fn run_releases_also_after_an_early_return() {
+async fn run_releases_even_after_an_early_return() {
     async fn work(fail: bool) -> Result<u32, &'static str> {
         if fail { Err("no") } else { Ok(1) }
     }
@@ -250,7 +250,7 @@ async fn run_drops_the_work_when_the_hold_is_lost() {
     assert!(is_free(&tenure, "a"));
 }
 
-/// The work is ready to go on at the very poll that finds the hold lost.
+/// The work is ready to continue at the very poll that finds the hold lost.
 #[test]
 fn run_does_not_take_another_step_after_a_pause_beyond_the_ttl() {
     let tenure = memory();
@@ -280,7 +280,7 @@ async fn run_of_work_that_panics_releases() {
 
 /// At a third of the ttl the fifth renewal would come after more than 13 s.
 #[tokio::test]
-async fn a_hold_is_renewed_as_often_as_it_was_asked_for() {
+async fn a_hold_is_renewed_as_often_as_requested() {
     let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let ask = tenure.mutex("a").ttl(ms(9_000)).renew_every(ms(50));

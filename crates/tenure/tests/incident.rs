@@ -1,4 +1,4 @@
-//! Friday, 20:14: what happened can be told afterwards, from what was logged alone.
+//! Friday, 20:14: what happened can be reconstructed afterwards, from the log alone.
 
 use crate::fixtures;
 
@@ -25,7 +25,7 @@ fn field<'a>(line: &'a str, key: &str) -> &'a str {
     rest.split('"').next().unwrap()
 }
 
-/// Who held what in which order, and how that ended, as the log has it.
+/// Who held what, in which order, and how each hold ended, according to the log.
 fn story(log: &[String]) -> Vec<String> {
     let mut story = Vec::new();
     for line in log {
@@ -81,7 +81,7 @@ async fn who_held_what_when_is_rebuilt_from_the_log() {
     ];
     assert_eq!(story(&log), expected, "{log:#?}");
     assert!(two > one);
-    // Each line says by itself what it is about, and how long things took.
+    // Each line shows by itself what it is about, and how long things took.
     for line in &log {
         assert_eq!((field(line, "kind"), field(line, "group")), ("lock", "table"), "{line}");
         assert_eq!(field(line, "engine"), "memory", "{line}");

@@ -1,11 +1,11 @@
-//! The rule, explored: every order in which three or four claimants can claim, ask again, try, keep
-//! their places, renew, leave, leave in doubt, be broken, become unreachable, come back and run out
-//! of time, step by step, with every invariant judged after every step.
+//! Explores the rule: every order in which three or four claimants can claim, ask again, try, keep their places,
+//! renew, leave, leave in doubt, be broken, become unreachable, come back and run out of time, step by step, with
+//! every invariant checked after every step.
 //!
-//! States are the same if only their numbers and moments differ, so the walk ends by itself: what it
-//! prints (`--nocapture`) is all there is in that setting, not a sample. Seconds are whole, and a ttl
-//! has three of them; a place does not age bit by bit, but ends at any moment. A violation is told
-//! with the shortest way to it. `TENURE_SLOW=1` adds larger settings, which take a minute or so.
+//! States that differ only in their numbers and moments are the same, so the walk ends by itself: what it prints
+//! (`--nocapture`) is everything that can happen in that setting, not a sample. Time passes in whole seconds, and a
+//! ttl has three of them; a place does not age bit by bit, but ends at any moment. A violation is reported with the
+//! shortest way to it. `TENURE_SLOW=1` adds larger settings, which take a minute or so.
 
 use crate::explorer;
 
@@ -22,8 +22,7 @@ const MUTEX: Setting = Setting {
     breaks: true,
 };
 
-/// Four claimants of whom nobody is unreachable and nobody leaves in doubt: all of it with four would
-/// be a walk of hours.
+/// Four claimants, none of whom is unreachable or leaves in doubt: with four, the whole walk would take hours.
 const FOUR: Setting =
     Setting { name: "mutex with four", weights: &[1, 1, 1, 1], deaf: false, doubt: false, ..MUTEX };
 
@@ -42,7 +41,7 @@ const RWLOCK: Setting = Setting {
     ..FOUR
 };
 
-/// The same with fewer claimants to whom more can happen.
+/// The same with fewer claimants, to whom more can happen.
 const RWLOCK_OF_THREE: Setting = Setting {
     name: "rwlock with two readers and a writer",
     capacity: WRITE,

@@ -1,4 +1,4 @@
-//! How holds end: by drop, by panic, by time, with their runtime; and what goes on without them.
+//! How holds end: by drop, by panic, by time, with their runtime; and what continues without them.
 
 use crate::fixtures;
 
@@ -86,7 +86,7 @@ async fn a_forgotten_hold_ends_at_max_hold_and_the_next_in_line_has_it() {
     assert_eq!(soon(lost).await, Ended::MaxHold);
 }
 
-/// A is slow, its time runs out, B has it, and then A comes to its release.
+/// A is slow, its time runs out, B gets the name, and then A tries to release.
 #[tokio::test]
 async fn a_release_after_the_ttl_is_late_and_does_not_touch_the_new_holder() {
     let tenure = memory();
@@ -105,7 +105,7 @@ async fn a_release_after_the_ttl_is_late_and_does_not_touch_the_new_holder() {
     assert!(is_free(&tenure, "a"));
 }
 
-/// The loss comes a little before the engine's own end of it; the release goes in between.
+/// The loss is declared a little before the engine ends the hold; the release comes in between.
 #[tokio::test]
 async fn a_release_after_the_loss_is_late_even_if_nobody_else_came() {
     let tenure = memory();
@@ -209,7 +209,7 @@ fn blocked_user_code_does_not_starve_renewal() {
 }
 
 #[tokio::test]
-async fn renewal_goes_on_while_other_holds_of_the_process_come_and_go() {
+async fn renewal_continues_while_other_holds_of_the_process_come_and_go() {
     let tenure = memory();
     // Long enough that a busy machine runs the watchdog in time.
     let kept = tenure.mutex("kept").ttl(ms(600)).acquire().await.unwrap();
@@ -290,7 +290,7 @@ async fn a_hold_that_is_not_renewed_is_lost_without_an_answer_from_anybody() {
     assert!(!hold.is_live());
 }
 
-/// Whoever awaits a release that nobody answers hears when the hold has run out, or when a second has gone.
+/// A caller that awaits a release hears when the hold has run out or a second has passed, even if nobody answers.
 #[tokio::test]
 async fn a_release_that_nobody_answers_is_late_or_unknown_and_does_not_last_a_ttl() {
     for (ttl, released) in [(ms(600), Released::Late), (ms(60_000), Released::Unknown)] {
@@ -301,14 +301,14 @@ async fn a_release_that_nobody_answers_is_late_or_unknown_and_does_not_last_a_tt
         engine.shut();
         assert_eq!(soon(hold.release()).await.unwrap(), released);
         assert!(asked.elapsed() < ms(3_500), "after {:?}", asked.elapsed());
-        // Whoever closes the connection does not wait for it either.
+        // Closing does not wait for it either.
         soon(tenure.close()).await;
         assert!(asked.elapsed() < ms(6_000), "after {:?}", asked.elapsed());
     }
 }
 
 #[tokio::test]
-async fn everyone_who_watches_a_hold_hears_that_it_is_lost() {
+async fn every_observer_of_a_hold_hears_that_it_is_lost() {
     let tenure = memory();
     let hold = tenure.mutex("a").ttl(ms(100)).renew(false).acquire().await.unwrap();
     let lost = hold.lost();

@@ -1,4 +1,4 @@
-//! Whoever listens is foreign code: it may block and it may panic, and no lock is lost by it.
+//! Listeners are foreign code: they may block and panic, and no lock is lost because of that.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 mod fixtures;
@@ -19,7 +19,7 @@ use tenure::engine::Ended;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// The listener is the process's, so the tests run one by one.
+/// There is one listener for the process, so the tests run one by one.
 async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
     static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     static ONCE: Once = Once::new();
@@ -31,7 +31,7 @@ async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Mood {
     Kind,
-    /// Blocks every thread of the library that says something.
+    /// Blocks every thread of the library that reports something.
     Blocks,
     Panics,
 }
@@ -40,7 +40,7 @@ static MOOD: Mutex<Mood> = Mutex::new(Mood::Kind);
 static CHANGED: Condvar = Condvar::new();
 /// How many spans were closed, or would have been.
 static CLOSED: AtomicU32 = AtomicU32::new(0);
-/// The events that were told, by name.
+/// The reported events, by name.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Puts the listener in a mood for as long as this lives.
@@ -59,7 +59,7 @@ impl Drop for In {
 }
 
 fn listen() {
-    // Threads of tests are named after the test; those of the library say whose they are.
+    // Threads of tests are named after the test; those of the library begin with its name.
     let ours = thread::current().name().is_some_and(|name| name.starts_with("tenure"));
     let mood = *MOOD.lock().unwrap();
     match mood {
@@ -121,7 +121,7 @@ fn told(event: &str) -> usize {
     TOLD.lock().unwrap().iter().filter(|known| *known == event).count()
 }
 
-/// A hold is renewed through several of its lives, and when it is lost its owner hears of it.
+/// A hold is renewed for several ttls, and when it is lost its owner hears of it.
 async fn lives_on(mood: Mood) {
     let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
@@ -140,7 +140,7 @@ async fn lives_on(mood: Mood) {
 }
 
 #[tokio::test]
-async fn a_listener_that_blocks_stops_no_renewal_and_no_word_of_a_loss() {
+async fn a_listener_that_blocks_stops_neither_renewals_nor_news_of_a_loss() {
     let _alone = alone().await;
     let before = told("lock.lost");
     lives_on(Mood::Blocks).await;
@@ -148,12 +148,12 @@ async fn a_listener_that_blocks_stops_no_renewal_and_no_word_of_a_loss() {
 }
 
 #[tokio::test]
-async fn a_listener_that_panics_stops_no_renewal_and_no_word_of_a_loss() {
+async fn a_listener_that_panics_stops_neither_renewals_nor_news_of_a_loss() {
     let _alone = alone().await;
     lives_on(Mood::Panics).await;
 }
 
-/// What does not fit is dropped, and said to have been; what lasted as long as the holds ends all the same.
+/// What does not fit is dropped, and counted; whatever lasts as long as the holds ends all the same.
 #[tokio::test]
 async fn what_a_slow_listener_misses_is_counted_and_gauges_come_back() {
     let _alone = alone().await;
@@ -173,7 +173,7 @@ async fn what_a_slow_listener_misses_is_counted_and_gauges_come_back() {
     until("all gauges are back", || held() == 0.0);
 }
 
-/// An engine that panics on the watchdog's thread costs a try, and not the holds.
+/// An engine that panics on the watchdog's thread costs one try, and no hold.
 #[tokio::test]
 async fn an_engine_that_panics_once_loses_nothing() {
     let _alone = alone().await;
@@ -197,7 +197,7 @@ impl Wake for Bomb {
 }
 
 #[tokio::test]
-async fn a_waker_that_panics_costs_nobody_else() {
+async fn a_waker_that_panics_harms_nobody_else() {
     let _alone = alone().await;
     let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());

@@ -1,4 +1,4 @@
-//! What is written to the log: enough to follow a claim, and never what proves it.
+//! What is logged: enough to follow a claim, and never its secret.
 
 use crate::fixtures;
 
@@ -28,7 +28,7 @@ macro_rules! ask {
 }
 
 #[test]
-fn a_grant_is_written_with_name_fence_owner_and_meta() {
+fn a_grant_is_logged_with_name_fence_owner_and_meta() {
     let tenure = kept();
     let hold = now(ask!(tenure, "granted").acquire()).unwrap();
     let fence = hold.fence().to_string();
@@ -38,7 +38,7 @@ fn a_grant_is_written_with_name_fence_owner_and_meta() {
 }
 
 #[test]
-fn a_release_is_written_with_name_owner_and_meta() {
+fn a_release_is_logged_with_name_owner_and_meta() {
     let tenure = kept();
     let hold = now(ask!(tenure, "released").acquire()).unwrap();
     assert_eq!(now(hold.release()).unwrap(), Released::InTime);
@@ -80,7 +80,7 @@ async fn a_renewal_that_fails_is_a_warning_before_anything_is_lost() {
 }
 
 #[tokio::test]
-async fn a_break_is_written_with_who_and_why() {
+async fn a_break_is_logged_with_who_and_why() {
     let tenure = kept();
     let hold = ask!(tenure, "broken").acquire().await.unwrap();
     let by = tenure.defaults().details().owner.clone();
@@ -91,7 +91,7 @@ async fn a_break_is_written_with_who_and_why() {
 }
 
 #[tokio::test]
-async fn who_lets_go_of_a_hold_and_who_goes_on_with_it_is_written() {
+async fn detaching_and_attaching_a_hold_are_logged() {
     let tenure = kept();
     let hold = ask!(tenure, "passed on").acquire().await.unwrap();
     let fence = hold.fence().to_string();
@@ -104,9 +104,9 @@ async fn who_lets_go_of_a_hold_and_who_goes_on_with_it_is_written() {
     expect(&written("passed on", "lock.released"), Level::DEBUG, &[("fence", &fence)]);
 }
 
-/// Enough to tell afterwards who was turned away, and who broke what.
+/// Enough to tell afterwards which claims were refused, and who broke what.
 #[tokio::test]
-async fn whoever_is_turned_away_and_whoever_breaks_is_written() {
+async fn refused_claims_and_breaks_are_logged() {
     let tenure = kept();
     let hold = ask!(tenure, "contended").acquire().await.unwrap();
     assert!(ask!(tenure, "contended").try_acquire().await.unwrap().is_none());
@@ -118,7 +118,7 @@ async fn whoever_is_turned_away_and_whoever_breaks_is_written() {
     expect(&line, Level::WARN, &[("by", &by), ("reason", "wedged"), ("fence", &fence)]);
 }
 
-/// The fence is what ties a line of the log to what was written under the hold.
+/// The fence ties a log line to what was written under the hold.
 #[tokio::test]
 async fn every_line_about_a_hold_has_its_fence() {
     let engine = ControlledEngine::new();
@@ -171,7 +171,7 @@ async fn the_log_never_contains_a_claim_id() {
 }
 
 #[test]
-fn a_write_that_comes_too_late_is_a_warning() {
+fn a_late_write_is_a_warning() {
     let _tenure = kept();
     let (offered, seen) = (Fence::new(4), Fence::new(7));
     check("fence.stale", offered, seen).unwrap_err();
@@ -202,7 +202,7 @@ impl tenure::Work for Nothing {
 }
 
 #[tokio::test]
-async fn each_step_of_a_worker_is_written_with_its_id_and_its_term() {
+async fn each_step_of_a_worker_is_logged_with_its_id_and_its_term() {
     let tenure = kept();
     let worker = tenure.worker("worker-steps").with_id("w-1");
     let (stopper, mut states) = (worker.stopper(), worker.states());
@@ -270,7 +270,7 @@ async fn a_worker_that_stands_by_says_for_whom_and_says_it_again_for_another() {
     let second = soon(second).await.unwrap().unwrap();
     let line = soon(said(2)).await;
     expect(&line, Level::INFO, &[("blocked_by.owner", "web-2"), ("leader", "at web-2")]);
-    // It is said once for each, however often it looks; and nobody stands by for itself.
+    // It is reported once for each leader, however often it looks; and nobody stands by for itself.
     drop(second);
     soon(states.reach(tenure::worker::State::Working)).await;
     stopper.stop();

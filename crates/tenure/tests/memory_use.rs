@@ -44,7 +44,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A connection whose watchdog is up, and how many bytes are live then.
+/// A connection whose watchdog is running, and how many bytes are live then.
 fn begun() -> (Tenure, isize) {
     let tenure = memory();
     for n in 0..1_000 {
@@ -107,7 +107,7 @@ fn a_hundred_thousand_readers_of_one_name_leave_little() {
 }
 
 #[test]
-fn asks_that_are_refused_leave_nothing() {
+fn refused_claims_leave_nothing() {
     let _alone = alone();
     let (tenure, start) = begun();
     let holder = now(tenure.mutex("a").acquire()).unwrap();
@@ -123,7 +123,7 @@ fn asks_that_are_refused_leave_nothing() {
 }
 
 #[test]
-fn what_is_held_is_never_evicted_by_what_passes() {
+fn holds_are_never_evicted_by_passing_names() {
     let _alone = alone();
     let tenure = memory();
     let holds: Vec<_> =

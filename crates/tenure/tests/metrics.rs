@@ -1,4 +1,4 @@
-//! What is counted, and that the gauges come back to zero whatever happens.
+//! What is counted, and that the gauges return to zero whatever happens.
 
 use crate::fixtures;
 use crate::meters;
@@ -36,7 +36,7 @@ fn gauge(name: &str, group: &str) -> f64 {
     sum(name, &[("group", group)])
 }
 
-/// Holds and waiters of the group now; waits for them, because the last word may be the watchdog's.
+/// Checks the holds and waiters of the group now. Waits for them, because the watchdog may report last.
 #[track_caller]
 fn holds_and_waiters(group: &str, held: f64, waiters: f64) {
     until(&format!("{held} held and {waiters} waiting in {group}"), || {
@@ -45,7 +45,7 @@ fn holds_and_waiters(group: &str, held: f64, waiters: f64) {
 }
 
 #[tokio::test]
-async fn every_ask_is_counted_by_its_outcome() {
+async fn every_acquire_is_counted_by_its_outcome() {
     let tenure = counted();
     let hold = tenure.mutex("asks:1").acquire().await.unwrap();
     assert!(tenure.mutex("asks:1").try_acquire().await.unwrap().is_none());
@@ -122,7 +122,7 @@ async fn gauges_come_back_to_zero_whatever_happens() {
     let engine = ControlledEngine::new();
     let tenure = counted_with(engine.clone());
     let ask = |name: &str| tenure.mutex(format!("zero:{name}"));
-    // Released, dropped, and left by those who lost interest.
+    // Released, dropped, and given up.
     let (one, two) = (now(ask("1").acquire()).unwrap(), now(ask("2").acquire()).unwrap());
     let line = [waiting(ask("1").join()), waiting(ask("1").join()), waiting(ask("2").join())];
     holds_and_waiters("zero", 2.0, 3.0);
@@ -145,7 +145,7 @@ async fn gauges_come_back_to_zero_whatever_happens() {
     drop(attached);
     drop(now(ask("4").hold_for(ms(50)).acquire()).unwrap());
     holds_and_waiters("zero", 0.0, 0.0);
-    // Run out, with a guard that is still in somebody's hand.
+    // Run out, with a guard that somebody still has.
     let brief = now(ask("5").ttl(ms(60)).renew(false).acquire()).unwrap();
     soon(brief.lost()).await;
     holds_and_waiters("zero", 0.0, 0.0);
@@ -165,9 +165,9 @@ async fn gauges_come_back_to_zero_whatever_happens() {
     holds_and_waiters("zero", 0.0, 0.0);
 }
 
-/// In its own line a process counts each waiter once, before it asks the engine and after.
+/// In the local line a process counts each waiter once, before it asks the engine and after.
 #[test]
-fn waiters_in_the_own_line_of_the_process_are_counted() {
+fn waiters_in_the_local_line_are_counted() {
     meters::keep();
     let tenure = now(Tenure::connect("memory:?on_outage=local")).unwrap();
     let hold = now(tenure.mutex("own:1").acquire()).unwrap();
@@ -237,7 +237,7 @@ async fn a_first_life_has_no_margin() {
 }
 
 #[tokio::test]
-async fn the_oldest_hold_and_the_oldest_wait_are_told_when_asked_for() {
+async fn the_oldest_hold_and_the_oldest_wait_are_reported_on_request() {
     let tenure = counted();
     let ages = || {
         tenure.measure_ages();
@@ -283,9 +283,9 @@ async fn leaders_and_onces_are_counted() {
     assert_eq!(outcomes.map(count), [1.0; 6]);
 }
 
-/// Whatever is told is in the table, with exactly the labels that the table says, and described.
+/// Every reported metric is in the table, with exactly the labels of the table, and described.
 #[tokio::test]
-async fn what_is_told_is_what_the_table_says() {
+async fn what_is_reported_matches_the_table() {
     let tenure = counted();
     let hold = tenure.mutex("table:1").acquire().await.unwrap();
     drop(waiting(tenure.mutex("table:1").join()));

@@ -1,4 +1,4 @@
-//! What the library says about itself. A program of its own: its subscriber and its recorder hear everything that
+//! What the library reports. A program of its own, because its subscriber and its recorder hear everything that
 //! happens in their process.
 #![allow(clippy::unwrap_used, reason = "clippy does not see that the helpers of tests are tests")]
 #![allow(clippy::print_stdout, reason = "figures are for whoever runs it")]

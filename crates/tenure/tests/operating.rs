@@ -8,7 +8,7 @@ use tenure::engine::Ended;
 use tenure::{Begun, Broken, ErrorKind, Fence, Note, Released, Tenure};
 
 #[test]
-fn inspect_shows_what_holders_and_waiters_say_of_themselves() {
+fn inspect_shows_what_holders_and_waiters_say_about_themselves() {
     let tenure = memory();
     assert_eq!(now(tenure.inspect("a")).unwrap(), None);
     let asked = tenure.semaphore("a", 5).owner("web-1").reason("nightly export");
@@ -39,7 +39,7 @@ fn inspect_shows_what_holders_and_waiters_say_of_themselves() {
 }
 
 #[test]
-fn the_owner_is_host_and_process_unless_it_is_said() {
+fn the_owner_is_host_and_process_unless_it_is_set() {
     let tenure = memory();
     let _hold = now(tenure.mutex("a").acquire()).unwrap();
     let owner = view(&tenure, "a").holders[0].details.owner.clone();
@@ -79,7 +79,7 @@ fn list_is_ordered_by_name_and_knows_only_names_in_use() {
 }
 
 #[test]
-fn list_goes_on_over_pages() {
+fn list_continues_over_pages() {
     let tenure = memory();
     let names: Vec<_> = (0..2_500).map(|n| format!("name-{n:04}")).collect();
     let holds: Vec<_> = names.iter().map(|n| now(tenure.mutex(n).acquire()).unwrap()).collect();
@@ -101,7 +101,7 @@ async fn a_broken_hold_is_lost_at_once_with_who_and_why_and_the_next_is_served()
     };
     let done = operator.break_hold("a", hold.fence(), "wedged since noon").await.unwrap();
     assert_eq!(done, Broken::Done);
-    // No ttl, no renewal and no time passes in between.
+    // This needs no ttl, no renewal and no time.
     let note = Note { by: "alice".into(), reason: "wedged since noon".into() };
     assert!(!hold.is_live() && hold.remaining().is_zero());
     assert_eq!(soon(lost).await.unwrap(), Ended::Broken(note));
@@ -151,7 +151,7 @@ async fn several_names_are_lost_when_one_of_them_is_broken() {
     assert!(is_free(&tenure, "a") && is_free(&tenure, "b"));
 }
 
-/// It is shown to the holder and written to its log, like every reason.
+/// It is shown to the holder and logged, like every reason.
 #[tokio::test]
 async fn the_reason_of_a_break_has_the_limits_of_every_reason() {
     let tenure = memory();
@@ -217,7 +217,7 @@ fn leaders_and_onces_are_inspected_and_broken_in_their_own_space() {
     assert_eq!((record.fence, record.outcome), (run.fence(), None));
     assert!(!run.hold().is_live() && term.is_live() && lock.is_live());
     assert!(matches!(now(once.clone().begin()).unwrap(), Begun::Unsettled));
-    // Its holder knows how it ended, and nobody has begun again.
+    // Its holder knows how it ended, and nobody has begun it again.
     assert_eq!(now(run.settle("paid")).unwrap(), Released::Late);
     let Begun::Replayed(outcome) = now(once.begin()).unwrap() else { panic!("it is settled") };
     assert_eq!(*outcome, *b"paid");

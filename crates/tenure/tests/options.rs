@@ -15,8 +15,8 @@ use tracing::Level;
 
 const INSIDE: &str = "TENURE_TEST_INSIDE";
 
-/// Runs the test once more in a process of its own that has these variables, and there returns
-/// `true`. The environment of this one is shared by all tests, and stays as it is.
+/// Runs the test once more in a process of its own with these variables, and returns `true` in that process. All
+/// tests share the environment of this process, so it stays unchanged.
 fn inside(test: &str, variables: &[(&str, &OsStr)]) -> bool {
     if env::var_os(INSIDE).is_some() {
         return true;
@@ -65,7 +65,7 @@ fn the_query_of_the_url_sets_defaults() {
 }
 
 #[test]
-fn the_call_wins_over_the_url() {
+fn the_call_overrides_the_url() {
     let tenure = now(Tenure::connect("memory:?ttl=5s&owner=web-3&wait=1h")).unwrap();
     let hold = now(tenure.mutex("a").ttl(ms(60_000)).owner("me").acquire()).unwrap();
     let holder = &view(&tenure, "a").holders[0];
@@ -103,7 +103,7 @@ fn an_empty_environment_is_memory_with_the_defaults() {
     let tenure = now(Tenure::from_env()).unwrap();
     assert_eq!(tenure.profile().label, "memory");
     assert_eq!((tenure.defaults().ttl, tenure.defaults().wait), (ms(30_000), None));
-    // Whoever forgot the variable has to hear it, and once is enough.
+    // Whoever forgot the variable must be told, but once is enough.
     let _again = now(Tenure::from_env()).unwrap();
     let lines = lines();
     let warned: Vec<_> = lines.iter().filter(|line| line.is("event", "engine.memory")).collect();
@@ -113,8 +113,8 @@ fn an_empty_environment_is_memory_with_the_defaults() {
 }
 
 #[test]
-fn who_asks_for_memory_is_not_warned() {
-    if !inside("who_asks_for_memory_is_not_warned", &[("TENURE_URL", text("memory:"))]) {
+fn asking_for_memory_causes_no_warning() {
+    if !inside("asking_for_memory_causes_no_warning", &[("TENURE_URL", text("memory:"))]) {
         return;
     }
     keep();
@@ -123,7 +123,7 @@ fn who_asks_for_memory_is_not_warned() {
 }
 
 #[test]
-fn the_environment_sets_defaults_and_wins_over_its_url_but_not_over_the_call() {
+fn the_environment_sets_defaults_and_overrides_its_url_but_not_the_call() {
     let variables = [
         ("TENURE_URL", text("memory:?ttl=5s&wait=1s")),
         ("TENURE_TTL", text("7s")),
@@ -135,7 +135,7 @@ fn the_environment_sets_defaults_and_wins_over_its_url_but_not_over_the_call() {
         ("TENURE_ON_OUTAGE", text("local")),
         ("TENURE_OWNER", text("from-outside")),
     ];
-    let test = "the_environment_sets_defaults_and_wins_over_its_url_but_not_over_the_call";
+    let test = "the_environment_sets_defaults_and_overrides_its_url_but_not_the_call";
     if !inside(test, &variables) {
         return;
     }
@@ -174,11 +174,11 @@ fn a_bad_url_in_the_environment_is_refused_without_its_password() {
     assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
 }
 
-/// A URL that cannot be read must not become `memory:`: each process would lock for itself alone.
+/// A URL that cannot be read must not become `memory:`: each process would have locks of its own.
 #[test]
-fn a_variable_that_is_not_text_is_refused_and_not_passed_over() {
+fn a_variable_that_is_not_text_is_refused_and_not_ignored() {
     let bytes = OsString::from(OsStr::from_bytes(b"redis://\xff"));
-    let test = "a_variable_that_is_not_text_is_refused_and_not_passed_over";
+    let test = "a_variable_that_is_not_text_is_refused_and_not_ignored";
     if !inside(test, &[("TENURE_URL", &bytes)]) {
         return;
     }

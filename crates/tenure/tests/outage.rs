@@ -1,4 +1,4 @@
-//! This process's own line, while the engine is there: order, what is left behind, who is told what.
+//! The local line while the engine is there: its order, what is left behind, who is told what.
 
 use crate::fixtures;
 
@@ -40,7 +40,7 @@ fn only_the_first_of_this_process_stands_in_the_engines_line() {
 }
 
 #[test]
-fn who_gives_up_in_this_process_is_no_business_of_the_engine() {
+fn giving_up_in_the_local_line_does_not_involve_the_engine() {
     let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let ask = || tenure.mutex("x").on_outage(OnOutage::Local);
@@ -71,7 +71,7 @@ async fn the_error_after_the_wait_says_who_of_this_process_has_it() {
     assert!(error.to_string().contains("did not wait; held by web-1"), "{error}");
 }
 
-/// A future that is kept and not polled, as in a runtime that is blocked.
+/// A future that is kept but not polled, as in a blocked runtime.
 #[tokio::test]
 async fn a_turn_of_this_process_that_nobody_takes_passes_on() {
     let tenure = local();
@@ -118,7 +118,7 @@ async fn a_hold_that_was_broken_keeps_others_of_this_process_out_until_it_is_dro
     drop(other.expect("the engine grants it to others"));
     drop(hold);
     let hold = tenure.mutex("x").try_acquire().await.unwrap().expect("it is free");
-    // One that goes on elsewhere is no longer this process's.
+    // A hold that was handed over is no longer this process's.
     let detached = hold.detach().await.unwrap();
     let waits = tenure.mutex("x").wait(ms(30)).acquire().await.unwrap_err();
     assert!(!waits.to_string().contains("in this process"), "{waits}");

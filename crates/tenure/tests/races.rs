@@ -1,5 +1,5 @@
-//! What happens between two steps: an end that comes before the grant it ends, a deadline that passes
-//! before anyone has looked, words that nobody takes.
+//! What happens between two steps: an end that comes before its grant, a deadline that passes before anyone has
+//! looked, turns that nobody takes.
 
 use crate::fixtures;
 
@@ -16,8 +16,7 @@ use tenure::engine::*;
 use tenure::engines::memory::Memory;
 use tenure::{Begun, Released, Tenure};
 
-/// An engine in which an operator is faster than the answer to a claim, and a push as late as the test
-/// wants it.
+/// An engine in which an operator is faster than the answer to a claim, and a push is as late as the test wants it.
 #[derive(Debug, Default)]
 struct Hasty {
     memory: Memory,
@@ -99,8 +98,7 @@ fn a_hold_that_is_broken_before_its_grant_is_heard_is_not_live() {
     assert_eq!(now(first.release()).unwrap(), Released::Late);
 }
 
-/// The claim was told to wait after that grant was made: whatever it was, it is over, and somebody else
-/// may hold by now.
+/// The claim was told to wait after that grant was made: the grant is over, and somebody else may hold by now.
 #[test]
 fn a_turn_from_before_the_last_answer_is_not_believed() {
     let engine = Arc::new(Hasty::default());
@@ -115,13 +113,13 @@ fn a_turn_from_before_the_last_answer_is_not_believed() {
     };
     assert!(push(holder.fence()), "its claim is alive, and nothing is to be given back");
     assert!(poll_once(&mut asking).is_pending(), "two hold");
-    // Tickets are numbers of the same row.
+    // Tickets and fences come from the same sequence.
     let next = Fence::new(holder.fence().get() + 100);
     assert!(push(next));
     assert_eq!(now(asking).unwrap().fence(), next);
 }
 
-/// Claims through the trait whose clients are gone.
+/// Claims that are made through the trait, and whose clients are gone.
 #[test]
 fn many_turns_that_nobody_takes_pass_on_without_a_deep_stack() {
     let engine = Memory::new();
@@ -137,7 +135,7 @@ fn many_turns_that_nobody_takes_pass_on_without_a_deep_stack() {
     assert!(matches!(now(engine.claim(&claim())), Ok(Verdict::Granted(_))));
 }
 
-/// A world in which time stands still until it is told, and nobody watches.
+/// A world in which time stands still until told, and which runs no watchdog.
 #[derive(Debug, Default)]
 struct Still(AtomicU64);
 
@@ -156,21 +154,21 @@ impl World for Still {
 }
 
 #[test]
-fn a_release_after_the_deadline_is_late_also_with_hold_for() {
+fn a_release_after_the_deadline_is_late_even_with_hold_for() {
     let world = Arc::new(Still::default());
     let engine: Arc<dyn Engine> = Arc::new(Memory::in_world(world.clone(), 0));
     let one = Tenure::in_world(engine.clone(), world.clone());
     let two = Tenure::in_world(engine, world.clone());
     let ask = one.mutex("a").ttl(ms(1000)).hold_for(Duration::from_secs(60));
     let hold = now(ask.acquire()).unwrap();
-    // The machine slept, and the release comes before the watchdog has looked.
+    // The machine slept, and the release comes before the watchdog looks.
     world.0.store(10_000_000_000, SeqCst);
     assert!(now(two.mutex("a").try_acquire()).unwrap().is_some());
     assert_eq!(now(hold.release()).unwrap(), Released::Late);
 }
 
 #[test]
-fn whoever_stops_watching_a_hold_leaves_nothing_with_it() {
+fn an_observer_that_is_dropped_leaves_nothing_with_the_hold() {
     static ALIVE: AtomicU64 = AtomicU64::new(0);
     struct Watcher;
     impl Wake for Watcher {
@@ -196,7 +194,7 @@ fn whoever_stops_watching_a_hold_leaves_nothing_with_it() {
     assert_eq!(ALIVE.load(SeqCst), 0, "wakers of futures that are gone");
 }
 
-/// The engine noted that it has begun when it granted it, but nobody has.
+/// The engine recorded that it had begun when it granted it, but nobody has begun.
 #[test]
 fn a_once_whose_grant_is_heard_too_late_was_not_begun() {
     let engine = ControlledEngine::new();
@@ -204,11 +202,11 @@ fn a_once_whose_grant_is_heard_too_late_was_not_begun() {
     let tenure = Tenure::with_engine(engine.clone());
     let asking = waiting(tenure.once("a").ttl(ms(100)).begin());
     engine.answer_late(0);
-    // Its caller stands still for longer than the hold lasts.
+    // Its caller is stopped for longer than the hold lasts.
     std::thread::sleep(ms(300));
     let begun = now(asking).unwrap();
     assert!(matches!(begun, Begun::Mine(_)), "{begun:?}");
-    // What another has begun, and never settled, stays so.
+    // A once that another claim began and never settled stays unsettled.
     drop(begun);
     let another = now(tenure.once("a").begin()).unwrap();
     assert!(matches!(another, Begun::Unsettled), "{another:?}");

@@ -20,7 +20,7 @@ fn units_are_shared_out_by_weight() {
 }
 
 #[test]
-fn a_heavy_ask_is_not_passed_by_light_ones() {
+fn a_heavy_claim_is_not_passed_by_light_ones() {
     let tenure = memory();
     let three = || tenure.semaphore("a", 3);
     let light = now(three().acquire()).unwrap();
@@ -106,7 +106,7 @@ fn resize_down_waits_until_enough_has_left() {
     assert!(now(next).unwrap().is_live());
 }
 
-/// A mutex is one of one, whatever somebody else says of a semaphore by that name.
+/// A mutex has one unit, whatever anyone says about a semaphore with that name.
 #[test]
 fn a_mutex_stays_exclusive_whatever_is_resized() {
     let tenure = memory();
@@ -177,7 +177,7 @@ fn a_read_write_lock_and_a_semaphore_never_agree() {
     assert_eq!(error.kind(), ErrorKind::Conflict);
 }
 
-/// A read-write lock is one unit larger than the largest semaphore, so that they cannot meet.
+/// A read-write lock has one unit more than the largest semaphore, so that they never agree.
 #[test]
 fn a_semaphore_as_large_as_a_read_write_lock_is_refused() {
     let tenure = memory();
@@ -202,7 +202,7 @@ fn several_names_are_sorted_and_each_is_taken_once() {
 }
 
 #[tokio::test]
-async fn several_names_of_which_one_cannot_be_had_leave_none_taken() {
+async fn if_one_of_several_names_cannot_be_acquired_none_is_held() {
     let tenure = memory();
     let blocker = tenure.mutex("b").acquire().await.unwrap();
     let names = || tenure.all(["c", "b", "a"]);
@@ -226,7 +226,7 @@ async fn the_wait_for_several_names_is_for_all_of_them_together() {
     let waiting = tenure.all(["a", "b"]).wait(ms(700)).acquire();
     assert_eq!(soon(waiting).await.unwrap_err().kind(), ErrorKind::WaitOver);
     let waited = asked.elapsed();
-    // A wait for each would be 1.3 seconds at the least.
+    // Separate waits would take at least 1.3 seconds.
     assert!(waited >= ms(700) && waited < ms(1_250), "{waited:?}");
     drop(first);
 }
@@ -251,7 +251,7 @@ async fn names_asked_for_in_opposite_order_do_not_deadlock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_more_units_are_inside_than_there_are() {
+async fn no_more_units_are_held_than_there_are() {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
     static INSIDE: AtomicU32 = AtomicU32::new(0);
     let tenure = memory();

@@ -15,13 +15,13 @@ fn kept() -> Tenure {
     memory()
 }
 
-/// Whether the event was said inside that span.
+/// Whether the event was reported inside that span.
 fn within(event: &Line, span: &Line) -> bool {
     event.within.is_some_and(|index| lines()[index].fields == span.fields)
 }
 
 #[test]
-fn a_hold_that_is_free_has_both_spans_at_once() {
+fn a_hold_of_a_free_name_has_both_spans_at_once() {
     let tenure = kept();
     let hold = now(tenure.mutex("free:1").owner("web-1").acquire()).unwrap();
     let fence = hold.fence().to_string();
@@ -91,7 +91,7 @@ fn a_waiter_is_led_to_the_holders_trace() {
 }
 
 #[test]
-fn who_is_turned_away_hears_whose_work_is_in_the_way() {
+fn a_refused_claim_hears_whose_work_is_in_the_way() {
     let tenure = kept();
     let holder = now(tenure.mutex("taken").owner("web-1").trace(TRACE).acquire()).unwrap();
     assert!(now(tenure.mutex("taken").try_acquire()).unwrap().is_none());
@@ -139,7 +139,7 @@ async fn the_source_of_a_trace_is_asked_at_each_claim_unless_the_claim_has_its_o
     let count = std::sync::atomic::AtomicU32::new(0);
     let next = move || {
         let number = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        // A text with a control character is nothing that others could be told.
+        // A text with a control character cannot be passed on to others.
         if number == 2 { Some("bad\n".into()) } else { Some(format!("trace-{number}")) }
     };
     let tenure = kept().with_trace_source(next);

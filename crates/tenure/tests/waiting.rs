@@ -1,4 +1,4 @@
-//! The line: who comes next, who may join, and what one hears when the wait is over.
+//! The line: who comes next, who may join, and what a caller hears when the wait is over.
 
 use crate::fixtures;
 
@@ -35,7 +35,7 @@ fn a_place_is_taken_when_join_is_called_not_when_it_is_polled() {
     assert_eq!(owners, (0..10).map(|n| format!("caller-{n}")).collect::<Vec<_>>());
     let mut last = holder.fence();
     drop(holder);
-    // Polled in reverse order all the while; served in the order of the calls.
+    // Polled in reverse order all the time; served in the order of the calls.
     while !line.is_empty() {
         for joined in line.iter_mut().skip(1).rev() {
             assert!(poll_once(joined).is_pending());
@@ -47,7 +47,7 @@ fn a_place_is_taken_when_join_is_called_not_when_it_is_polled() {
 }
 
 #[test]
-fn a_joined_ask_holds_without_being_polled() {
+fn a_joined_claim_holds_without_being_polled() {
     let tenure = memory();
     let joined = tenure.mutex("a").join();
     assert!(!is_free(&tenure, "a"));
@@ -77,11 +77,11 @@ async fn a_hundred_tasks_are_served_in_the_order_they_came() {
 }
 
 #[test]
-fn a_try_does_not_pass_those_who_wait() {
+fn a_try_does_not_pass_waiters() {
     let tenure = memory();
     let two = now(tenure.semaphore("a", 3).acquire_many(2)).unwrap();
     let heavy = waiting(tenure.semaphore("a", 3).join_many(3));
-    // One unit is free, and still it is not this one's turn.
+    // One unit is free, but it is not this one's turn.
     assert!(now(tenure.semaphore("a", 3).try_acquire()).unwrap().is_none());
     assert_eq!(view(&tenure, "a").waiters.len(), 1, "and a try does not stay in line");
     drop(heavy);
@@ -138,7 +138,7 @@ async fn a_wait_that_is_over_names_who_holds_it_for_how_long_and_who_is_ahead() 
     drop(ahead);
 }
 
-/// The first time that a text says after `word`, in whatever unit it is written.
+/// The first time in a text after `word`, in whatever unit it is written.
 fn spoken_time(text: &str, word: &str) -> Duration {
     let (_, after) = text.split_once(word).unwrap();
     let (spoken, _) = after.split_once(',').unwrap();
@@ -164,7 +164,7 @@ async fn a_wait_that_is_over_says_how_long_it_has_been_held_by_now() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_over_speaks_of_the_line_as_it_is_by_now() {
+async fn a_wait_that_is_over_describes_the_line_as_it_is_by_now() {
     let tenure = memory();
     let first = tenure.mutex("a").owner("first").acquire().await.unwrap();
     let second = waiting(tenure.mutex("a").owner("second").join());
@@ -178,7 +178,7 @@ async fn a_wait_that_is_over_speaks_of_the_line_as_it_is_by_now() {
 }
 
 #[test]
-fn whoever_does_not_wait_hears_who_holds_it() {
+fn a_claim_that_does_not_wait_hears_who_holds_it() {
     let tenure = memory();
     let holder = now(tenure.mutex("a").owner("web-1").acquire()).unwrap();
     let error = now(tenure.mutex("a").wait(Duration::ZERO).acquire()).unwrap_err();
@@ -240,8 +240,8 @@ async fn a_turn_that_nobody_takes_passes_on_when_it_has_run_out() {
     drop(stuck);
 }
 
-/// The task was stuck when its turn came and when its wait was over. Nobody else wants the name, so it is not "held by
-/// others": the engine's answer to one more question decides.
+/// The task was stuck when its turn came and when its wait ended. Nobody else wants the name, so it is not "held by
+/// others": the engine's answer to one more request decides.
 #[tokio::test]
 async fn a_turn_that_came_within_the_wait_is_taken_after_it() {
     let engine = ControlledEngine::new();
@@ -263,7 +263,7 @@ async fn a_turn_that_came_within_the_wait_is_taken_after_it() {
     assert!(matches!(soon(once).await, Ok(Begun::Mine(_))));
 }
 
-/// The same with an engine that does not answer: it is the reason, and the wait ends all the same.
+/// The same with an engine that does not answer: that is the reason given, and the wait ends all the same.
 #[tokio::test]
 async fn a_turn_that_nobody_confirms_is_not_held_by_others() {
     let engine = ControlledEngine::new();
@@ -282,12 +282,12 @@ async fn a_turn_that_nobody_confirms_is_not_held_by_others() {
 }
 
 #[tokio::test]
-async fn who_takes_a_turn_too_late_comes_back_by_its_ticket() {
+async fn a_claim_that_takes_its_turn_too_late_comes_back_by_its_ticket() {
     let tenure = memory();
     let holder = tenure.mutex("a").acquire().await.unwrap();
     let mut stuck = waiting(tenure.mutex("a").ttl(ms(60)).join());
     drop(holder);
-    // Its turn runs out; nobody was behind it. Then somebody comes, and somebody else waits.
+    // Its turn runs out; nobody was behind it. Then somebody else holds, and another waits.
     tokio::time::sleep(ms(100)).await;
     let passing = tenure.mutex("a").try_acquire().await.unwrap().expect("that turn is over");
     let later = waiting(tenure.mutex("a").join());

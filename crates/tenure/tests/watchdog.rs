@@ -1,4 +1,4 @@
-//! The watchdog's thread: there while there is something to watch, and no longer.
+//! The watchdog's thread: it exists while there is something to watch, and no longer.
 #![allow(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 mod fixtures;
@@ -44,7 +44,7 @@ fn the_watchdog_begins_with_the_first_claim_and_serves_all_clones() {
 }
 
 #[test]
-fn the_watchdog_stays_for_the_last_hold_and_not_for_who_only_watches() {
+fn the_watchdog_stays_for_the_last_hold_and_not_for_observers() {
     let _alone = alone();
     until("watchdogs of other tests end", || watchdogs() == 0);
     let tenure = memory();
@@ -74,7 +74,7 @@ fn the_watchdog_stays_until_what_was_released_early_is_free() {
 }
 
 #[test]
-fn the_watchdog_ends_although_a_hold_of_its_was_lost() {
+fn the_watchdog_ends_even_if_a_hold_was_lost() {
     let _alone = alone();
     until("watchdogs of other tests end", || watchdogs() == 0);
     let tenure = memory();

@@ -1,4 +1,4 @@
-//! One of many does the work, and another takes over: whatever the callbacks and the engine do.
+//! One of many does the work, and another takes over, whatever the callbacks and the engine do.
 
 use crate::fixtures;
 use crate::working;
@@ -9,7 +9,7 @@ use tenure::worker::State;
 use tenure::{ErrorKind, Tenure, Worker};
 use working::{Call, How, TestWork, until};
 
-/// Longer than a busy machine keeps a thread waiting, and a third of it still is.
+/// Longer than a busy machine keeps a thread waiting, and so is a third of it.
 const TTL: std::time::Duration = ms(3000);
 
 fn worker(tenure: &Tenure) -> Worker {
@@ -31,7 +31,7 @@ async fn stop_ends_the_work_first_and_then_the_next_leads_at_once() {
     })
     .await;
     assert_eq!(two.calls(), []);
-    // Nobody can leave: the term stays taken although the work has ended.
+    // Nothing can be released: the term stays taken although the work has ended.
     engine.shut();
     first.stopper.stop();
     first.reaches(State::Releasing).await;
@@ -62,17 +62,17 @@ async fn work_is_started_once_a_term_however_often_it_is_renewed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_does_not_work_out_is_undone_and_another_gets_its_chance() {
+async fn a_failed_start_is_undone_and_another_gets_its_chance() {
     for how in [How::Fails, How::Panics, How::Hangs] {
         let tenure = memory();
         let (bad, good) = (TestWork::new().starts(&[how; 99]), TestWork::new());
         let first = bad.work(worker(&tenure).start_within(ms(300)));
-        // Whoever looks at its states need not see one that is over at once.
+        // An observer of its states need not see one that is over at once.
         until("the first tries", || !bad.terms().is_empty()).await;
         let second = good.work(worker(&tenure));
         second.reaches(State::Working).await;
         assert!(matches!(bad.calls()[..], [Call::Start(_), Call::Stop { in_time: true }, ..]));
-        // It stands in line again, behind whoever works.
+        // It waits in line again, behind the one that works.
         first.reaches(State::Acquiring).await;
         second.ends().await;
         let before = bad.terms().len();
@@ -86,7 +86,7 @@ async fn a_start_that_does_not_work_out_is_undone_and_another_gets_its_chance() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_that_does_not_work_out_blocks_nothing_and_its_term_is_left_to_run_out() {
+async fn a_failed_stop_blocks_nothing_and_its_term_is_left_to_run_out() {
     for how in [How::Fails, How::Panics, How::Hangs] {
         let engine = ControlledEngine::new();
         let tenure = Tenure::with_engine(engine.clone());
@@ -139,7 +139,7 @@ async fn when_renewals_recover_in_time_the_work_hears_nothing_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_they_do_not_the_work_has_ended_before_the_term_does() {
+async fn when_renewals_do_not_recover_the_work_has_ended_before_the_term_does() {
     let engine = ControlledEngine::new();
     let tenure = Tenure::with_engine(engine.clone());
     let work = TestWork::new().takes(ms(200));
@@ -196,7 +196,7 @@ async fn a_turn_with_a_short_first_life_is_renewed_before_the_work_begins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_waits_in_line_stops_at_once_and_leaves_it() {
+async fn a_worker_that_waits_in_line_stops_at_once_and_leaves_it() {
     let tenure = memory();
     let term = soon(tenure.election("reports").campaign()).await.unwrap();
     let work = TestWork::new();
@@ -210,7 +210,7 @@ async fn one_that_waits_in_line_stops_at_once_and_leaves_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_was_told_to_stop_before_it_ran_does_not_begin() {
+async fn a_worker_told_to_stop_before_it_ran_does_not_begin() {
     let tenure = memory();
     let (worker, work) = (worker(&tenure), TestWork::new());
     worker.stopper().stop();

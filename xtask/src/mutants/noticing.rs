@@ -21,15 +21,15 @@ pub(super) const RUNTIMES: &[&str] = &["--test", "engines", "runtimes::"];
 pub(super) const OUTAGES: &[&str] = &["--test", "outage", "seeds"];
 /// For this process's own line.
 pub(super) const OWN_LINE: &[&str] =
-    &["--test", "api", "--", "no_business_of_the_engine", "nobody_takes_passes_on"];
+    &["--test", "api", "--", "does_not_involve_the_engine", "nobody_takes_passes_on"];
 
 /// The scripts against the ledger, step by step, on a real server.
 pub(super) const SCRIPTS: &[&str] =
-    &["--test", "engines", "redis_ledger::every_script_goes_as_the_ledger_says"];
+    &["--test", "engines", "redis_ledger::every_script_behaves_like_the_ledger"];
 
 /// The functions of Postgres against the ledger, step by step, on a real server.
 pub(super) const FUNCTIONS: &[&str] =
-    &["--test", "engines", "postgres_ledger::every_script_goes_as_the_ledger_says"];
+    &["--test", "engines", "postgres_ledger::every_script_behaves_like_the_ledger"];
 
 /// Exact fencing, on a real server.
 pub(super) const GUARDS: &[&str] = &["--test", "engines", "postgres_faults::fencing::"];

@@ -37,7 +37,7 @@ if (what === "exit") {
     await sleep(20);
     console.log(`released ${await hold.release()}`);
 } else if (what.startsWith("compute:")) {
-    // Blocks, but asks now and then.
+    // Blocks, but calls `check` now and then.
     for (const end = Date.now() + Number(what.slice(8)); Date.now() < end; hold.check()) block(100);
     check();
     console.log(`released ${await hold.release()}`);

@@ -54,7 +54,7 @@ __all__ = [
 T = TypeVar("T")
 
 log = logging.getLogger("tenure_client")
-# Without a handler of its own, a library's warnings would be printed to the standard error of whoever uses it.
+# Without a handler of its own, a library's warnings would be printed to the program's standard error.
 log.addHandler(logging.NullHandler())
 
 
@@ -88,7 +88,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 class _SteppingClock:
-    """For systems without a clock that counts sleep: a monotonic one, moved on by what the wall clock is ahead."""
+    """For systems without a clock that counts sleep: a monotonic one, advanced when the wall clock is ahead."""
 
     # Less than this is the time between the two readings, not sleep.
     JITTER = 0.1
@@ -106,12 +106,12 @@ class _SteppingClock:
 
 
 def _clock() -> Callable[[], float]:
-    """A clock that goes on while the machine sleeps: a hold must not outlive its ttl in a closed laptop."""
+    """A clock that continues while the machine sleeps: a hold must not outlive its ttl in a closed laptop."""
     if sys.platform == "linux":
         boot = time.CLOCK_BOOTTIME
         return lambda: time.clock_gettime(boot)
     if sys.platform == "darwin":
-        # There, this one counts sleep, and `time.monotonic` does not.
+        # On macOS, this one counts sleep, and `time.monotonic` does not.
         continuous = time.CLOCK_MONOTONIC
         return lambda: time.clock_gettime(continuous)
     return _SteppingClock()
@@ -159,7 +159,7 @@ def _is_number(value: object) -> bool:
 
 
 class TenureError(Exception):
-    """What all errors of this module are. `code` is for programs, the text for people."""
+    """The base class of all errors of this module. `code` is for programs, the text for people."""
 
     code = "internal"
 
@@ -187,7 +187,7 @@ class Busy(TenureError):
 
 
 class Lost(TenureError):
-    """The hold has ended without a release: stop, because somebody else may have it.
+    """The hold has ended without being released: stop, because somebody else may have it.
 
     `ended` says how: the words of the server (`expired`, `broken`, `forgotten`, `clock_step`, `conflict`, `elsewhere`),
     or `engine_changed`, `max_hold`, `forked`, `closed` and `released`, which this client finds out itself.
@@ -217,13 +217,13 @@ class Unavailable(TenureError):
 
 
 class InDoubt(Unavailable):
-    """As `Unavailable`, and the request may have been carried out. A claim in doubt is released in the background."""
+    """Like `Unavailable`, but the request may have been carried out. A claim in doubt is released in the background."""
 
     code = "in_doubt"
 
 
 class Unauthorized(TenureError):
-    """No token, or not a known one."""
+    """No token, or an unknown one."""
 
     code = "unauthorized"
 
@@ -241,19 +241,19 @@ class Invalid(TenureError):
 
 
 class Conflict(TenureError):
-    """The name is used with another size."""
+    """The name is in use with a different size."""
 
     code = "conflict"
 
 
 class Full(TenureError):
-    """The line is as long as `max_waiters`."""
+    """The line has as many waiters as `max_waiters` allows."""
 
     code = "full"
 
 
 class TooMany(TenureError):
-    """This client waits too often at once, as the server counts."""
+    """This client has too many requests waiting, as the server counts them."""
 
     code = "too_many"
 
@@ -265,7 +265,7 @@ class Unsettled(TenureError):
 
 
 class OtherContent(TenureError):
-    """A once with the same name was done with other content."""
+    """A once with the same name was done with different content."""
 
     code = "other_content"
 
@@ -385,7 +385,7 @@ class _BadReply(Exception):
 
 
 class _ReplyReader:
-    """Puts one HTTP/1.1 answer together from what arrives."""
+    """Assembles one HTTP/1.1 answer from what arrives."""
 
     MAX_HEAD = 64 * 1024
     MAX_BODY = 8 * 1024 * 1024
@@ -396,7 +396,7 @@ class _ReplyReader:
         next(self._reading)
 
     def feed(self, data: bytes) -> _Reply | None:
-        """Takes what was received, `b""` at the end of the connection. Returns the answer when it is whole."""
+        """Takes what was received, `b""` at the end of the connection. Returns the answer once it is complete."""
         try:
             self._reading.send(data)
         except StopIteration as whole:
@@ -486,8 +486,8 @@ class _ReplyReader:
 
 # --- the protocol, without IO -----------------------------------------------------------------------------------------
 #
-# A generator yields what is to be done, a `_Send` or a `_Pause`, and is sent the answer. Whoever runs it throws into it
-# what ends it early (`KeyboardInterrupt`, a cancelled task), so that a claim is left whichever way the caller goes.
+# A generator yields what to do next, a `_Send` or a `_Pause`, and is sent the answer. Whatever ends it early
+# (`KeyboardInterrupt`, a cancelled task) is thrown into it, so that a claim is left no matter how the caller ends.
 
 
 @dataclass(frozen=True)
@@ -507,7 +507,7 @@ _AnyClient: TypeAlias = "_Client[Any, Any]"
 
 
 class Options(TypedDict, total=False):
-    """What all requests can be given."""
+    """The options of all requests."""
 
     ttl: Duration
     """How long the hold lasts without a renewal (30 s). It is renewed for as long as the process lives."""
@@ -520,9 +520,9 @@ class Options(TypedDict, total=False):
     meta: Mapping[str, str]
     """Shown to others."""
     max_waiters: int
-    """Do not join a longer line: `Full`."""
+    """Raises `Full` rather than join a line with this many waiters or more."""
     max_hold: Duration
-    """The longest that a hold is renewed for, from its grant; then it is lost."""
+    """How long a hold is renewed at most, from its grant; then it is lost."""
     cancel_on_loss: bool
     """asyncio only: a loss cancels the task within `async with`, which then raises `Lost`."""
 
@@ -531,13 +531,13 @@ class Options(TypedDict, total=False):
 _LONGEST_POLL = 20.0
 # What is sent for "wait for ever"; every answer of the server is followed by another request.
 _LONG_WAIT = 3600.0
-# How long a request is repeated at least, also if the caller does not want to wait in line.
+# For how long a request is repeated at least, even if the caller does not want to wait in line.
 _SHORTEST_PATIENCE = 2.0
 
 
 @dataclass(frozen=True)
 class _Terms:
-    """What is asked for."""
+    """What a request asks for."""
 
     name: str
     kind: str
@@ -569,7 +569,7 @@ class _Terms:
         return "/v1/once" if self.kind == "once" else "/v1/holds"
 
     def ask(self, claim: str, wait: float, ticket: str | None) -> dict[str, Any]:
-        # The owner is read here and not earlier: a request may be made before a fork and used after it.
+        # The owner is read only here: a request may be made before a fork and used after it.
         body = {"name": self.name, "claim": claim, "owner": f"{socket.gethostname()}:{os.getpid()}", **self.shown}
         body["ttl"], body["wait"] = _milliseconds(self.ttl), _milliseconds(wait)
         if self.kind != "once":
@@ -664,7 +664,7 @@ def _fields_or_nothing(reply: _Reply) -> dict[str, Any]:
 
 
 def _outage(answer: _Answer, endpoint: _Endpoint) -> Unavailable | None:
-    """The error that an answer is, if it is one that another attempt may not meet. None: the server has decided."""
+    """The error for an answer, if another attempt may fare better. None: the server has decided."""
     if isinstance(answer, _NoAnswer):
         kind = InDoubt if answer.sent else Unavailable
         return kind(f"{endpoint.shown} did not answer: {answer.why}")
@@ -678,7 +678,7 @@ def _outage(answer: _Answer, endpoint: _Endpoint) -> Unavailable | None:
 
 
 class _Attempts:
-    """How long, and how often, an outage is tried again."""
+    """How long, and how often, a request is retried in an outage."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -733,7 +733,7 @@ def _acquire(client: _AnyClient, terms: _Terms, wait: float | None) -> _Steps[_G
             if answer.status == 202:
                 ticket = answer.fields().get("ticket")
                 if _now() - sent < 0.1 and left > 0.1:
-                    yield _Pause(0.1)  # a server that does not wait must not be asked without end
+                    yield _Pause(0.1)  # a server that does not wait must not be asked in a tight loop
                 continue
             if answer.status == 200 and terms.kind == "once":
                 fields = answer.fields()
@@ -752,7 +752,7 @@ def _acquire(client: _AnyClient, terms: _Terms, wait: float | None) -> _Steps[_G
             if (yield from _confirm(client, grant)):
                 known = False
                 return grant
-            # The turn passed before this process took it. It stands in line again, as a new claim.
+            # The turn passed before this process took it. Join the line again, as a new claim.
             client._keeper.leave(grant.about(), terms.ttl)
             claim, ticket, known, doubt = secrets.token_hex(16), None, False, False
     finally:
@@ -761,11 +761,11 @@ def _acquire(client: _AnyClient, terms: _Terms, wait: float | None) -> _Steps[_G
 
 
 def _confirm(client: _AnyClient, grant: _Grant) -> _Steps[bool]:
-    """Whether the work may start: the hold is live by our own clock and, if it must be, confirmed."""
+    """Whether the work may start: the hold is live by our own clock and, where necessary, confirmed."""
     while (sent := _now()) < grant.deadline:
         if not grant.confirm:
             return True
-        # A turn lasts 2 s. Several attempts fit into that, also if the first one hangs.
+        # A turn lasts 2 s. Several attempts fit into that, even if the first one hangs.
         timeout = min(client._timeout, max((grant.deadline - sent) / 3, 0.1))
         answer = yield _Send("/v1/holds/renew", grant.renewal(), timeout)
         if isinstance(answer, _Reply):
@@ -782,7 +782,7 @@ def _confirm(client: _AnyClient, grant: _Grant) -> _Steps[bool]:
 def _take(
     client: _AnyClient, terms: _Terms, wait: float | None, hold: Callable[[_Grant], T]
 ) -> _Steps[T | Settled]:
-    """Acquires, and makes the caller's hold of it while the claim is still left if that fails: the client may be closed."""
+    """Acquires, and makes the caller's hold. If that fails, such as when the client was closed, the claim is left."""
     grant = yield from _acquire(client, terms, wait)
     if isinstance(grant, Settled):
         return grant
@@ -794,7 +794,7 @@ def _take(
 
 
 def _release(client: _AnyClient, grant: _Grant) -> _Steps[Lost | None]:
-    """Releases. Returns how the hold had ended before, if it had. What is not answered is sent again later."""
+    """Releases. Returns how the hold had already ended, if it had. An unanswered release is sent again later."""
     attempts = _Attempts(client._timeout)
     doubt, answered = grant.doubt, False
     first = True
@@ -851,7 +851,7 @@ def _settle(client: _AnyClient, grant: _Grant, outcome: Mapping[str, Any]) -> _S
 
 
 def _is_settled(client: _AnyClient, grant: _Grant, outcome: Mapping[str, Any]) -> _Steps[bool]:
-    """Whether the server remembers this outcome, or nothing if there is none."""
+    """Whether the server remembers this outcome, or, if it is empty, no outcome."""
     try:
         found = yield from _ask(client, _query("/v1/name", name=grant.terms.name, kind="once"))
     except TenureError:
@@ -882,7 +882,7 @@ def _ask(client: _AnyClient, path: str) -> _Steps[dict[str, Any] | None]:
 
 
 class _HoldBase:
-    """A hold in the caller's hand. Its state changes under the lock of its keeper; reading it takes no lock."""
+    """A hold of the caller. Its state changes under the lock of its keeper; reading it takes no lock."""
 
     def __init__(self, client: _AnyClient, grant: _Grant) -> None:
         self._client = client
@@ -914,7 +914,7 @@ class _HoldBase:
 
     @property
     def left(self) -> float:
-        """For how many seconds it can be relied on if no renewal is answered any more; 0 if it has ended."""
+        """How many seconds it can be relied on even if no further renewal is answered; 0 if it has ended."""
         return 0.0 if self._over else max(0.0, self._deadline - _now())
 
     @property
@@ -942,7 +942,7 @@ class _HoldBase:
         return _lost(self._grant, "expired", "no renewal was answered in time")
 
     def _end(self, loss: Lost | None) -> bool:
-        """Ends it, as lost or as released. False: it had ended before."""
+        """Ends it, as lost or as released. Returns False if it had already ended."""
         keeper = self._client._keeper
         with keeper.changed:
             if self._over:
@@ -965,7 +965,7 @@ class _HoldBase:
         return self._loss is not None and self._loss.ended == "closed" and not self._freed
 
     def _settled(self) -> None:
-        """Ends it after it was settled: whether it was lost meanwhile does not matter any more."""
+        """Ends it after it was settled: whether it was lost meanwhile no longer matters."""
         keeper = self._client._keeper
         with keeper.changed:
             self._over, self._loss = True, None
@@ -998,12 +998,12 @@ class _Leave:
 class _Keeper:
     """Renews the holds of a client, notices their end, and sends the leaves that nobody waits for.
 
-    Two threads, because a request can take long where no timeout reaches (looking up a host name), and a loss must be
+    Two threads, because a request can take long where no timeout applies (looking up a host name), and a loss must be
     announced meanwhile. They are daemons, which do not keep a process alive, and end when there is nothing to do.
     """
 
     IDLE = 5.0
-    # The clocks that threads wait by stop while the machine sleeps; so no wait is long.
+    # The clocks of waiting threads stop while the machine sleeps, so no wait is long.
     LONGEST_WAIT = 1.0
     LARGEST_BATCH = 256
     LARGEST_BODY = 48 * 1024
@@ -1019,7 +1019,7 @@ class _Keeper:
         self.holds: set[_HoldBase] = set()
         self._leaves: list[_Leave] = []
         self._threads: dict[str, threading.Thread] = {}
-        # How many requests are under way; what they leave behind is sent before the client is closed.
+        # How many requests are under way. The leaves that they cause are sent before the client is closed.
         self.running = 0
         self._closed = False
 
@@ -1046,7 +1046,7 @@ class _Keeper:
             self.changed.notify_all()
 
     def flush(self, timeout: float, running: bool = False) -> None:
-        """Waits until the leaves are sent, and with `running` those of the requests that are under way, too."""
+        """Waits until the leaves are sent; with `running`, also those of requests that are under way."""
         with self.changed:
             self.changed.wait_for(lambda: not self._leaves and not (running and self.running), timeout)
 
@@ -1128,7 +1128,7 @@ class _Keeper:
                 times = [hold._renew_at for hold in self.holds] + [leave.at for leave in self._leaves]
                 return self._rest("tenure-renew", min(times, default=None))
             left = min((hold._deadline for hold in self.holds), default=math.inf) - now
-        # Several attempts fit into what is left, also if the first ones hang.
+        # Several attempts fit into what is left, even if the first ones hang.
         timeout = min(max(left / 4, 0.25), 5.0)
         if due:
             self._pulse(due, timeout)
@@ -1147,7 +1147,7 @@ class _Keeper:
         sent = _now()
         for hold in batch:
             hold._renew_at = sent + hold._grant.retry
-        # Compared before sending: after a pause of the process, what has ended by its own clock stays ended.
+        # Checked before sending: after a pause of the process, what has ended by its own clock stays ended.
         batch = [hold for hold in batch if hold.held]
         if not batch:
             return
@@ -1230,7 +1230,7 @@ class _Client(Generic[R, O]):
         return self._request(_Terms.of(name, "lock", {}, options))
 
     def semaphore(self, name: str, permits: int, weight: int = 1, **options: Unpack[Options]) -> R:
-        """As many holders as their weights fit into `permits`."""
+        """As many holders as fit into `permits` by their weights."""
         return self._request(_Terms.of(name, "semaphore", {"permits": permits, "weight": weight}, options))
 
     def rwlock(self, name: str, **options: Unpack[Options]) -> RwLock[R]:
@@ -1238,7 +1238,7 @@ class _Client(Generic[R, O]):
         return RwLock(lambda kind: self._request(_Terms.of(name, kind, {}, options)))
 
     def election(self, name: str, value: str | None = None, **options: Unpack[Options]) -> R:
-        """To lead. The hold is a term, and its fence the term's number. `value` is what others see of the leader."""
+        """Leadership. The hold is a term, and its fence the term's number. `value` is what others see of the leader."""
         return self._request(_Terms.of(name, "election", {} if value is None else {"value": value}, options))
 
     def once(
@@ -1250,8 +1250,8 @@ class _Client(Generic[R, O]):
         content: str | None = None,
         **options: Unpack[Options],
     ) -> O:
-        """Work that is done once. `keep` is how long that is remembered, `rerun` runs again what was begun and never
-        settled, and the same name with other `content` is refused."""
+        """Work that is done once. `keep` is how long that is remembered. `rerun` runs work again that was begun and
+        never settled. The same name with different `content` is refused."""
         fields: dict[str, Any] = {"keep": _milliseconds(_seconds(keep)), "rerun": rerun}
         if content is not None:
             fields["content"] = content
@@ -1354,7 +1354,7 @@ class _Connection:
         self.socket.settimeout(left)
 
     def is_quiet(self) -> bool:
-        """Whether the server has not closed it while it was not used."""
+        """Whether the server has left it open while it was idle."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.socket, selectors.EVENT_READ)
             return not selector.select(0)
@@ -1368,7 +1368,7 @@ class _Http:
         self._begin()
 
     def _begin(self) -> None:
-        # Taken again by a signal handler that uses the client within the client.
+        # Reentrant, because a signal handler may use the client while the client itself has the lock.
         self._lock = threading.RLock()
         self._idle: list[_Connection] = []
         # Whether `close` leaves it alone.
@@ -1376,7 +1376,7 @@ class _Http:
         self.closed = False
 
     def send(self, path: str, body: Mapping[str, Any] | None, timeout: float, last: bool = False) -> _Answer:
-        """`last`: what a hold ends with is sent after `close`, too."""
+        """`last`: the request ends a hold, so it is sent even after `close`."""
         request = self._endpoint.request(path, body)
         give_up = _now() + timeout
         connection, sent = self._kept(), False
@@ -1427,7 +1427,7 @@ class _Http:
             connection.socket.close()
 
     def close(self) -> None:
-        """Ends the requests under way, too, but for what a hold ends with."""
+        """Also ends the requests under way, except those that end a hold."""
         with self._lock:
             self.closed = True
             busy = [connection for connection, last in self._busy.items() if not last]
@@ -1439,7 +1439,7 @@ class _Http:
                 pass
 
     def forked(self) -> None:
-        # Closed, not shut down: the parent goes on using them.
+        # Closed, not shut down: the parent continues to use them.
         for connection in [*self._idle, *self._busy]:
             connection.socket.close()
         closed = self.closed
@@ -1506,11 +1506,11 @@ class Run(Hold):
     """A once that is being run here: `settle` it, or `undo` it. A `Run` that is only released stays unsettled."""
 
     def settle(self, outcome: Any) -> None:
-        """It is done. `outcome` is what everyone else gets: anything that JSON can say, at most 32 KiB."""
+        """The work is done. `outcome` is what everyone else gets: anything that JSON can express, at most 32 KiB."""
         self._settle({"outcome": _outcome(outcome)})
 
     def undo(self) -> None:
-        """It has not happened: the next caller runs it."""
+        """The work has not happened: the next caller runs it."""
         self._settle({})
 
     def _settle(self, outcome: Mapping[str, Any]) -> None:
@@ -1519,7 +1519,7 @@ class Run(Hold):
 
 
 class Request:
-    """What `tenure.mutex(…)` and its kind return: nothing is held yet. Can be used again and by many threads."""
+    """What `tenure.mutex(…)` and the like return: nothing is held yet. Reusable, also by several threads."""
 
     def __init__(self, client: Tenure, terms: _Terms) -> None:
         self._client = client
@@ -1574,8 +1574,8 @@ def _leave_block(entered: dict[K, list[E]], key: K) -> E:
 class Lock:
     """A mutex with the methods of a `threading.Lock`, between processes and machines.
 
-    Different from one: `acquire` raises `Unavailable` if there is no server, and `release` raises `Lost` if the lock
-    was lost meanwhile. Call `check()` before what must not happen twice.
+    Unlike with a `threading.Lock`, `acquire` raises `Unavailable` if there is no server, and `release` raises `Lost` if
+    the lock was lost meanwhile. Call `check()` before what must not happen twice.
     """
 
     def __init__(self, request: Request) -> None:
@@ -1596,7 +1596,7 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Releases it, also if another thread has acquired it."""
+        """Releases it, even if another thread has acquired it."""
         hold = self._holds.pop(threading.get_ident(), None)
         if hold is None:
             thread = next((thread for thread, hold in list(self._holds.items()) if hold.held), None)
@@ -1652,7 +1652,7 @@ class Once:
         self._terms = terms
 
     def run(self, work: Callable[[Run], Any]) -> Any:
-        """Runs `work` and returns its outcome, or the outcome that it had before.
+        """Runs `work` and returns its outcome, or the outcome of an earlier run.
 
         If `work` raises an `Exception`, it has not happened and the next caller runs it; to remember a failure, return
         it. If it is interrupted, or loses its hold, it is unsettled. Raises `Busy` if someone runs it for longer than
@@ -1675,13 +1675,13 @@ class Once:
         return _outcome(outcome)
 
     def begin(self) -> Run | Settled:
-        """For work that is settled elsewhere than where it begins."""
+        """For work that is settled somewhere other than where it begins."""
         client = self._client
         return client._run(_take(client, self._terms, self._terms.wait, lambda grant: Run(client, grant)))
 
 
 class Tenure(_Client[Request, Once]):
-    """A client for threads. Make one for a process; it can be used by many threads, and after a fork.
+    """A client for threads. Make one per process; many threads can use it, and so can forked children.
 
     `patience` is how long a server may be out of reach before a request fails, `timeout` how long one answer may take
     (in addition to the time in line).
@@ -1705,7 +1705,7 @@ class Tenure(_Client[Request, Once]):
         return Lock(self.mutex(name, **options))
 
     def elect(self, name: str, value: str | None = None, **options: Unpack[Options]) -> Iterator[Hold]:
-        """Stands for election, again and again: `for term in tenure.elect("x"): with term: …`. Goes on while the
+        """Stands for election, again and again: `for term in tenure.elect("x"): with term: …`. Continues while the
         server is out of reach. A term that is lost ends its `with` block quietly. Ends when the client is closed."""
         options["wait"] = None
         request = self.election(name, value, **options)
@@ -1726,9 +1726,10 @@ class Tenure(_Client[Request, Once]):
         return _leader(self._run(_ask(self, _query("/v1/leader", name=name))))
 
     def close(self) -> None:
-        """Waits end with `Closed`. What is held is lost here (`ended` is `closed`), so that its work stops, and *not*
-        released, because it may still run. The end of its `with` block, or `release()`, frees it at once, also after
-        this; the rest ends with its ttl. Waits for no work: it may be called within a block."""
+        """Waits in line end with `Closed`. Holds are lost to this program (`ended` is `closed`), so that their work
+        stops, but *not* released, because that work may still be running. A hold whose `with` block ends, or that is
+        released, is free at once, even after this; the others end with their ttl. Does not wait for work, so it may
+        be called within a block."""
         self._closing.set()
         self._http.close()
         self._keeper.close()
@@ -1805,7 +1806,7 @@ class _AsyncHttp:
     async def send(
         self, path: str, body: Mapping[str, Any] | None, timeout: float, last: bool = False
     ) -> _Answer:
-        """`last`: what a hold ends with is sent after `close`, too."""
+        """`last`: the request ends a hold, so it is sent even after `close`."""
         request = self._endpoint.request(path, body)
         give_up = _now() + timeout
         loop = asyncio.get_running_loop()
@@ -1887,7 +1888,7 @@ class _AsyncHttp:
             timer.cancel()
 
     def close(self) -> None:
-        """Ends the requests under way, too, but for what a hold ends with."""
+        """Also ends the requests under way, except those that end a hold."""
         self.closed = True
         here = asyncio.get_running_loop()
         idle = [(loop, writer.transport) for loop, kept in list(self._idle.items()) for _, writer in kept]
@@ -2000,11 +2001,11 @@ class AsyncRun(AsyncHold):
     """A once that is being run here: `settle` it, or `undo` it. One that is only released stays unsettled."""
 
     async def settle(self, outcome: Any) -> None:
-        """It is done. `outcome` is what everyone else gets: anything that JSON can say, at most 32 KiB."""
+        """The work is done. `outcome` is what everyone else gets: anything that JSON can express, at most 32 KiB."""
         await self._settle({"outcome": _outcome(outcome)})
 
     async def undo(self) -> None:
-        """It has not happened: the next caller runs it."""
+        """The work has not happened: the next caller runs it."""
         await self._settle({})
 
     async def _settle(self, outcome: Mapping[str, Any]) -> None:
@@ -2013,7 +2014,7 @@ class AsyncRun(AsyncHold):
 
 
 class AsyncRequest:
-    """What `tenure.mutex(…)` and its kind return: nothing is held yet. Can be used again and by many tasks."""
+    """What `tenure.mutex(…)` and the like return: nothing is held yet. Reusable, also by several tasks."""
 
     def __init__(self, client: AsyncTenure, terms: _Terms) -> None:
         self._client = client
@@ -2061,7 +2062,7 @@ class AsyncOnce:
         self._terms = terms
 
     async def run(self, work: Callable[[AsyncRun], Awaitable[Any]]) -> Any:
-        """As `Once.run`, with a coroutine function."""
+        """Like `Once.run`, with a coroutine function."""
         run = await self.begin()
         if isinstance(run, Settled):
             return run.outcome
@@ -2080,7 +2081,7 @@ class AsyncOnce:
         return _outcome(outcome)
 
     async def begin(self) -> AsyncRun | Settled:
-        """For work that is settled elsewhere than where it begins."""
+        """For work that is settled somewhere other than where it begins."""
         client = self._client
         return await client._run(_take(client, self._terms, self._terms.wait, lambda grant: AsyncRun(client, grant)))
 
@@ -2101,7 +2102,7 @@ class AsyncTenure(_Client[AsyncRequest, AsyncOnce]):
         self._http = _AsyncHttp(self._endpoint)
 
     async def elect(self, name: str, value: str | None = None, **options: Unpack[Options]) -> AsyncIterator[AsyncHold]:
-        """Stands for election, again and again: `async for term in tenure.elect("x"): async with term: …`. Goes on
+        """Stands for election, again and again: `async for term in tenure.elect("x"): async with term: …`. Continues
         while the server is out of reach. A term that is lost ends its `async with` block quietly."""
         options["wait"] = None
         request = self.election(name, value, **options)
@@ -2127,7 +2128,7 @@ class AsyncTenure(_Client[AsyncRequest, AsyncOnce]):
         return _leader(await self._run(_ask(self, _query("/v1/leader", name=name))))
 
     async def close(self) -> None:
-        """As `Tenure.close`: waits end with `Closed`, and what is held is lost here and *not* released."""
+        """Like `Tenure.close`: waits end with `Closed`, and holds are lost to this program but *not* released."""
         self._http.close()
         await asyncio.get_running_loop().run_in_executor(None, self._keeper.close)
 

@@ -71,7 +71,7 @@ async fn a_token_allows_what_its_role_says_and_no_more() {
         .is(200, "");
     assert_eq!(site.get("/healthz").await.status, 200);
     site.get("/metrics").await.is(401, "unauthorized");
-    // Revoked, it means nothing any more.
+    // A revoked token is worthless.
     credentials.replace(Access::from_lines(&Access::line("eye", READ, "read", "")).unwrap(), None);
     post(LOCK, "/v1/holds", r#"{"name":"shop/x"}"#).await.is(401, "unauthorized");
 }
@@ -126,7 +126,7 @@ async fn pages_of_other_servers_are_kept_out() {
     );
 }
 
-/// A hold that is longer than a restart is quiet would be granted beside.
+/// A hold longer than the quiet start could be granted to someone else meanwhile.
 #[tokio::test]
 async fn no_hold_outlasts_the_quiet_start_of_a_server_that_forgets() {
     let mut config = Config::default();
@@ -143,7 +143,7 @@ async fn no_hold_outlasts_the_quiet_start_of_a_server_that_forgets() {
         |ttl| format!(r#"{{"name":"x","claim":"{}","fence":{fence},"ttl":"{ttl}"}}"#, claim(1));
     site.post("/v1/holds/renew", &renew("61s")).await.is(400, "invalid");
     site.post("/v1/holds/renew", &renew("60s")).await.is(200, "");
-    // Nor one that a program gets for which this server is an engine.
+    // Nor does a hold of a program that uses this server as its engine.
     let engine = http_engine(&site).await;
     assert_eq!(engine.profile().longest_ttl, Duration::from_secs(60));
     let name = Name::new(Space::Lock, "y").unwrap();

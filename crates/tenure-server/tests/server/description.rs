@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::probe::{Answer, Site};
 
-/// Whether an answer is one that is described. Paths that are not part of the API are not.
+/// Checks that an answer is described. Paths that are not part of the API are ignored.
 pub(crate) fn check(document: &Value, method: &str, path: &str, answer: &Answer) {
     let path = path.split('?').next().unwrap_or_default();
     let operation = &document["paths"][path][method.to_lowercase()];
@@ -28,7 +28,7 @@ pub(crate) fn check(document: &Value, method: &str, path: &str, answer: &Answer)
     }
 }
 
-/// Whether a value fits a schema, as far as schemas here go.
+/// Checks that a value fits a schema, as far as the schemas used here go.
 fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     if let Some(name) = schema["$ref"].as_str() {
         let name = name.rsplit('/').next().unwrap_or_default();
@@ -87,15 +87,15 @@ fn listed(detail: &str, before: &str, between: char) -> Vec<String> {
     words
 }
 
-/// What a request may have is what the server reads.
+/// The documented fields of requests are those that the server reads.
 #[tokio::test]
-async fn the_fields_of_requests_are_those_that_are_described() {
+async fn requests_have_the_described_fields() {
     let site = Site::memory().await;
     let document = site.get("/openapi.json").await.body;
     let mut compared = 0;
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
-            // These two read their bodies in another way, the others have no fields.
+            // These two read their bodies differently; the others have no fields.
             let own_way = ["/v1/holds/renew", "/v1/steps"];
             let no_fields = ["/healthz", "/readyz", "/metrics", "/v1/profile", "/v1/turns"];
             if own_way.contains(&path.as_str()) || no_fields.contains(&path.as_str()) {
@@ -120,7 +120,7 @@ async fn the_fields_of_requests_are_those_that_are_described() {
                     (known.collect(), listed(&detail, "the query may have", ','))
                 }
             };
-            // What is refused in words of its own.
+            // These are refused in words of their own.
             let refused = match path.as_str() {
                 "/v1/tethers" => "confirm",
                 "/v1/holds/read" => "ttl",
@@ -136,7 +136,7 @@ async fn the_fields_of_requests_are_those_that_are_described() {
 }
 
 #[tokio::test]
-async fn the_methods_are_those_that_are_described() {
+async fn endpoints_have_the_described_methods() {
     let site = Site::memory().await;
     let document = site.get("/openapi.json").await.body;
     for (path, operations) in document["paths"].as_object().unwrap() {

@@ -24,7 +24,7 @@ async fn a_hold_is_acquired_renewed_and_released() {
         granted.head.contains("tenure-engine: ")
             && granted.head.contains("cache-control: no-store")
     );
-    // A reply that was lost is had again, and nothing is prolonged.
+    // A repeated request gets the reply that was lost, and nothing is prolonged.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let again = site.post("/v1/holds", &body).await.is(201, "");
     assert_eq!(again.number("fence"), fence);
@@ -35,7 +35,7 @@ async fn a_hold_is_acquired_renewed_and_released() {
     let longer = one.replace('}', r#","ttl":"20s"}"#);
     let renewed = site.post("/v1/holds/renew", &longer).await.is(200, "");
     assert!(renewed.number("left_ms") > 19_000 && renewed.number("fence") == fence);
-    // A name is not enough.
+    // The name alone is not enough.
     let other = longer.replace(&claim(1), &claim(2));
     site.post("/v1/holds/renew", &other).await.is(410, "gone");
     site.post("/v1/holds/release", &format!(r#"{{"name":"a/b c","claim":"{}"}}"#, claim(2)))
@@ -89,7 +89,7 @@ async fn the_next_in_line_hears_of_its_turn_and_confirms_it() {
     });
     let granted = granted.is(201, "");
     assert_eq!(granted.body["confirm"], true);
-    // Counted from the arrival of the request: what it waited, and a first life.
+    // Counted from the arrival of the request: the wait, and a first life.
     let (left, waited) = (granted.number("left_ms"), granted.number("waited_ms"));
     assert!(waited >= 200 && left > waited && left <= waited + 2_000, "{granted:?}");
     let fence = granted.number("fence");
@@ -111,7 +111,7 @@ async fn the_next_in_line_hears_of_its_turn_and_confirms_it() {
 }
 
 #[tokio::test]
-async fn a_server_confirms_for_those_who_cannot() {
+async fn a_server_confirms_turns_for_clients_that_cannot() {
     let site = Site::memory().await;
     let body = |number| {
         format!(
@@ -144,7 +144,7 @@ async fn a_ticket_keeps_the_place_from_poll_to_poll() {
     let second = site.post("/v1/holds", &body(3, "")).await.is(202, "");
     assert_eq!(second.number("position"), 2);
     let with = |answer: &super::probe::Answer| format!(r#","ticket":"{}""#, answer.text("ticket"));
-    // Absent for longer than a place is kept: it has left the line, and its ticket brings it back before the other.
+    // Absent for longer than a place is kept: it leaves the line, and its ticket brings it back ahead of the other.
     let keeps = async {
         for _ in 0..8 {
             site.post("/v1/holds", &body(3, &with(&second))).await.is(202, "");
@@ -154,15 +154,15 @@ async fn a_ticket_keeps_the_place_from_poll_to_poll() {
     assert_eq!(site.line("x").await.1, ["o3"], "the other one has left");
     let back = site.post("/v1/holds", &body(2, &with(&first))).await.is(202, "");
     assert_eq!(back.number("position"), 1);
-    // A ticket that the server did not sign is not believed, nor another claim's.
+    // A ticket that the server did not sign is refused, and so is another claim's.
     let forged = format!(r#","ticket":"0{}""#, &first.text("ticket")[1..]);
     site.post("/v1/holds", &body(4, &forged)).await.is(400, "invalid");
     site.post("/v1/holds", &body(4, &with(&first))).await.is(400, "invalid");
 }
 
-/// The next poll has a ticket and less patience, and asks for the same.
+/// The next poll has a ticket and less patience, and is otherwise the same.
 #[tokio::test]
-async fn a_poll_with_an_idempotency_key_may_go_on_with_a_ticket() {
+async fn a_poll_with_an_idempotency_key_may_continue_with_a_ticket() {
     let site = Site::with_short_polls().await;
     let hold = format!(r#"{{"name":"x","claim":"{}"}}"#, claim(1));
     site.post("/v1/holds", &hold).await.is(201, "");
@@ -175,13 +175,13 @@ async fn a_poll_with_an_idempotency_key_may_go_on_with_a_ticket() {
     let more = format!(r#","wait":"29600ms","ticket":"{}""#, place.text("ticket"));
     let granted = asks("k1", &more).await.is(201, "");
     assert_eq!(granted.text("claim"), place.text("claim"));
-    // Another body is still another body.
+    // A different body is still refused.
     asks("k1", r#","wait":"30s","ttl":"20s""#).await.is(422, "other_body");
 }
 
-/// A claim that does not fit any more is told so while it waits.
+/// A claim that no longer fits is told so while it waits.
 #[tokio::test]
-async fn who_waits_is_told_that_the_size_was_changed() {
+async fn a_waiter_is_told_that_the_size_was_changed() {
     let site = Site::memory().await;
     let asks = r#"{"name":"s","kind":"semaphore","permits":3,"weight":3,"wait":"20s"}"#;
     site.post("/v1/holds", asks).await.is(201, "");
@@ -232,7 +232,7 @@ async fn a_client_that_vanishes_leaves_the_line() {
 }
 
 #[tokio::test]
-async fn null_is_an_outcome_and_no_outcome_is_none() {
+async fn null_is_an_outcome_and_a_missing_one_is_not() {
     let site = Site::memory().await;
     let body = |number| format!(r#"{{"name":"mail","claim":"{}"}}"#, claim(number));
     for (number, outcome) in [(1, ""), (2, r#","outcome":null"#)] {
@@ -254,7 +254,7 @@ async fn only_the_claim_that_runs_a_once_can_settle_it() {
         let claim = claim(number);
         format!(r#"{{"name":"mail","claim":"{claim}","fence":{fence}{outcome}}}"#)
     };
-    // The fence is no secret: whoever is told that the name is busy learns it.
+    // The fence is no secret: anyone who is told that the name is busy learns it.
     let stranger = settle(2, r#","outcome":"forged""#);
     site.post("/v1/once/settle", &stranger).await.is(410, "gone");
     site.post("/v1/once/settle", &settle(2, "")).await.is(410, "gone");
@@ -262,7 +262,7 @@ async fn only_the_claim_that_runs_a_once_can_settle_it() {
     assert_eq!(site.post("/v1/once/settle", &own).await.status, 204);
     let done = site.post("/v1/once", &begin(3)).await.is(200, "");
     assert_eq!(done.body["outcome"], "sent");
-    // A lock by the name of the once would not look at its record.
+    // A lock with the name of the once would not look at its record.
     let around = begin(4).replace("}", r#","kind":"once"}"#);
     site.post("/v1/holds", &around).await.is(400, "invalid");
     site.post("/v1/tethers", &around).await.is(400, "invalid");
@@ -296,7 +296,7 @@ async fn a_once_is_done_once() {
     site.post("/v1/once", &body(5, "").replace("\"c\"", "\"d\"")).await.is(422, "other_content");
     let view = site.get("/v1/name?name=mail&kind=once").await.is(200, "");
     assert_eq!(view.body["record"]["settled"], true);
-    // One that was undone is run by the next; one whose holder is gone is not known.
+    // One that was undone is run by the next claim; one whose holder is gone is unsettled.
     let undone = site
         .post("/v1/once", r#"{"name":"two","claim":"00000000000000000000000000000009"}"#)
         .await
@@ -356,7 +356,7 @@ async fn an_idempotency_key_stands_for_a_claim() {
 }
 
 #[tokio::test]
-async fn nobody_joins_a_line_that_is_longer_than_they_want() {
+async fn a_claim_does_not_join_a_line_that_is_longer_than_it_wants() {
     let site = Site::memory().await;
     site.post("/v1/holds", r#"{"name":"x"}"#).await.is(201, "");
     let waits = format!(r#"{{"name":"x","wait":"10s","claim":"{}"}}"#, claim(1));
@@ -368,7 +368,7 @@ async fn nobody_joins_a_line_that_is_longer_than_they_want() {
 
 /// Another program of the same engine may store any bytes.
 #[tokio::test]
-async fn an_outcome_that_is_not_json_comes_as_it_is() {
+async fn an_outcome_that_is_not_json_is_returned_unchanged() {
     let memory = Arc::new(Memory::new());
     let name = Name::new(Space::Once, "x").unwrap();
     let mut claim = Claim::new(name.clone(), SystemWorld.mint().unwrap());

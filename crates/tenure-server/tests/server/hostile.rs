@@ -12,7 +12,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::probe::{Site, claim};
 
 const LOCK: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-/// A head that goes on.
+/// A head that never ends.
 const BEGUN: &[u8] = b"POST /v1/holds HTTP/1.1\r\nhost: localhost\r\nx-slow: ";
 
 async fn site(config: Config, credentials: Credentials) -> Site {
@@ -26,7 +26,7 @@ async fn connect_from(address: &str, port: u16) -> TcpStream {
     socket.connect(SocketAddr::from(([127, 0, 0, 1], port))).await.unwrap()
 }
 
-/// Sends a piece of a head again and again; how long it took until the server hung up.
+/// Sends a piece of a head again and again. Returns how long it took until the server hung up.
 async fn trickle(mut stream: TcpStream) -> Duration {
     let began = Instant::now();
     if stream.write_all(BEGUN).await.is_err() {
@@ -126,13 +126,13 @@ async fn what_is_held_can_be_kept_and_released_when_all_connections_are_taken() 
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_and_one_that_asks_is_not() {
+async fn an_idle_connection_is_closed_and_an_active_one_is_not() {
     let mut config = Config::default();
     (config.head_within, config.idle_within) = (Duration::from_secs(1), Duration::from_secs(3));
     let site = site(config, Credentials::default()).await;
     let mut stream = TcpStream::connect(("127.0.0.1", site.port)).await.unwrap();
     let began = Instant::now();
-    // Longer than a head may take in all, and never idle for long.
+    // Longer than a head may take in all, but never idle for long.
     while began.elapsed() < Duration::from_secs(4) {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
@@ -174,11 +174,11 @@ fn resident() -> u64 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Events that are not read are not kept: without a limit, this would be 400 MB.
+/// Unread events are not kept: without a limit, this would be 400 MB.
 #[tokio::test(flavor = "multi_thread")]
 async fn s123_readers_that_do_not_read_are_left_behind() {
     let mut config = Config::default();
-    // Long enough that they are not cut off for that.
+    // Long enough that they are not cut off for being slow.
     (config.max_waiting, config.client_within) = (40, Duration::from_secs(300));
     let site = site(config, Credentials::default()).await;
     let mut silent = Vec::new();
@@ -223,7 +223,7 @@ async fn s123_readers_that_do_not_read_are_left_behind() {
 }
 
 #[tokio::test]
-async fn who_guesses_tokens_is_told_to_wait_and_who_has_one_is_not() {
+async fn a_client_that_guesses_tokens_is_told_to_wait_and_one_that_has_a_token_is_not() {
     let tokens = Access::from_lines(&Access::line("shop", LOCK, "lock", "")).unwrap();
     let site = site(Config::default(), Credentials::new(tokens, None)).await;
     let with = |token: &str| format!("authorization: Bearer {token}\r\n");

@@ -25,7 +25,7 @@ async fn sites(redis: &servers::Redis, count: usize) -> Vec<Site> {
     all
 }
 
-/// Asks until it is granted, each time at another server.
+/// Asks each time at another server, until it is granted.
 async fn acquire(sites: &[Site], rng: &mut Rng, body: &str) -> Answer {
     let mut asks = body.to_owned();
     loop {
@@ -82,7 +82,7 @@ async fn requests_may_go_to_any_server() {
     assert_eq!(all.len(), 18, "every grant has a fence of its own");
 }
 
-/// The server that a client has left does not give up the place that it has at another one by now.
+/// A server that a client has left does not give up the place that the client now has at another server.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_place_goes_with_its_client_to_another_server() {
     let redis = servers::Redis::build().start().unwrap();
@@ -96,7 +96,7 @@ async fn a_place_goes_with_its_client_to_another_server() {
     sites[0].post("/v1/holds", &body(1, "")).await.is(201, "");
     let place = sites[0].post("/v1/holds", &body(2, "")).await.is(202, "");
     let ticket = format!(r#","ticket":"{}""#, place.text("ticket"));
-    // From now on at the other one, for longer than the first keeps a place for one that is absent.
+    // From now on it polls the other server, for longer than the first keeps the place of an absent client.
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(3_500) {
         sites[1].post("/v1/holds", &body(2, &ticket)).await.is(202, "");
@@ -114,7 +114,7 @@ async fn a_place_goes_with_its_client_to_another_server() {
     assert_eq!(granted.text("claim"), claim(2));
 }
 
-/// A client that lets its hold run out does not set aside those who wait at the same server.
+/// A client that lets its hold run out does not set aside the others that wait at the same server.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_client_does_not_hold_up_the_others_of_its_server() {
     let redis = servers::Redis::build().start().unwrap();
@@ -145,7 +145,7 @@ async fn a_server_that_stops_leaves_everything_as_it_is() {
     let mut waits = first.begin("POST", "/v1/holds", "", &body(2)).await;
     second.line_of("x", 1).await;
     first.stop().await;
-    // Who waits is told to go elsewhere, with its place.
+    // A waiter is told to go to another server, and keeps its place.
     let mut bytes = Vec::new();
     tokio::io::AsyncReadExt::read_to_end(&mut waits, &mut bytes).await.unwrap();
     let told = super::probe::read(&bytes).is(202, "");
@@ -158,10 +158,10 @@ async fn a_server_that_stops_leaves_everything_as_it_is() {
     assert_eq!(second.line("x").await.0, ["o1"]);
 }
 
-/// Pushes may come on a connection of their own, later than the answer that has brought the turn. The server must not give
-/// back what its client has by then, confirmed or not.
+/// Pushes may come on a connection of their own, later than the answer that brought the turn. The server must not
+/// give back what its client has by then, confirmed or not.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_push_that_comes_late_takes_nothing_from_its_client() {
+async fn a_late_push_takes_nothing_from_its_client() {
     let faults = Faults { late_push: 1000, ..Faults::NONE };
     let (memory, network) = (Arc::new(Memory::new()), Arc::new(RealRuntime::here()));
     let world = Arc::new(SystemWorld);

@@ -1,4 +1,4 @@
-//! Who holds what, what was seen, and whether the engine is there and fit.
+//! Who holds what, what happened, and whether the engine is there and fit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ async fn used() -> Site {
             format!(r#"{{"name":"{name}","owner":"w{number}","wait":"20s","claim":"{id}"}}"#);
         let waiting = site.begin("POST", "/v1/holds", "", &body).await;
         site.line_of(name, if number == 7 { 2 } else { 1 }).await;
-        // It waits on until the test is over.
+        // It waits until the test is over.
         std::mem::forget(waiting);
     }
     site
@@ -69,7 +69,7 @@ async fn names_are_found_by_what_is_known_of_them() {
         assert_eq!(found(&answer), names, "{query}");
         assert!(answer.body.get("next").is_none(), "{query}: all of it");
     }
-    // How long each is held does not depend on how busy the machine is, only their order does.
+    // How long each is held depends on how busy the machine is; their order does not.
     let all = site.get("/v1/names").await;
     let held = |at: usize| all.body["names"][at]["holders"][0]["held_ms"].as_u64().unwrap();
     let middle = (held(1) + held(2)) / 2;
@@ -100,7 +100,7 @@ async fn pages_of_names_follow_each_other_without_gaps() {
             assert_eq!((all, pages), (whole, 5_usize.div_ceil(limit)), "{sort}, {limit} a page");
         }
     }
-    // What does not fit the filter leaves no empty page.
+    // Names that do not match the filter leave no empty pages.
     let page = site.get("/v1/names?state=waiting&limit=1").await;
     assert_eq!((found(&page), page.body["next"].as_str()), (vec!["a/2".to_owned()], Some("a/2")));
     let last = site.get("/v1/names?state=waiting&limit=1&after=a%2F2").await;
@@ -127,10 +127,10 @@ async fn a_stream_of_events_says_where_it_begins_and_what_is_missing() {
     let hello = lines_until(&site, "", "\"last\":").await.pop().unwrap();
     let last: u64 = hello.split("\"last\":").nth(1).unwrap().trim_end_matches('}').parse().unwrap();
     site.post("/v1/holds", r#"{"name":"x"}"#).await.is(201, "");
-    // From there on nothing is missing.
+    // From that event on, nothing is missing.
     let lines = lines_until(&site, &format!("last-event-id: {last}\r\n"), "\"name\":\"x\"").await;
     assert!(!lines.iter().any(|line| line.contains("gap")), "{lines:?}");
-    // Numbers of another run, however large they are.
+    // Numbers from another run, however large they are.
     for number in [1, last + 1000, u64::MAX] {
         let lines = lines_until(&site, &format!("last-event-id: {number}\r\n"), "\"x\"").await;
         assert!(lines.iter().any(|line| line.contains("event: gap")), "{number}: {lines:?}");
@@ -154,23 +154,23 @@ async fn the_engine_is_checked_for_those_who_may_look() {
     let warnings = findings.iter().filter(|one| one["mark"] == "warning").count() as u64;
     assert_eq!((found.number("warnings"), &found.body["fit"]), (warnings, &true.into()));
     assert!(warnings > 0 && found.text("engine") == "memory" && found.number("age_ms") < 10_000);
-    // Who looks again soon is told the same, and the engine is left in peace.
+    // A second look soon after gets the same findings, and the engine is left in peace.
     tokio::time::sleep(Duration::from_millis(20)).await;
     let again = site.send("GET", "/v1/doctor", &eye, "").await.is(200, "");
     assert!(again.number("age_ms") >= 20, "{again:?}");
     let shop = eye.replace(READ, &READ.to_uppercase());
     site.send("GET", "/v1/doctor", &shop, "").await.is(403, "forbidden");
     site.get("/v1/doctor").await.is(401, "unauthorized");
-    // Where the engine is concerns those alone who may look, too.
+    // Only those who may look are told where the engine is.
     let ready = site.get("/readyz").await.is(200, "");
     assert_eq!(ready.body, serde_json::json!({ "ready": true }));
     assert_eq!(site.send("GET", "/readyz", &eye, "").await.body["engine"], "memory");
     assert_eq!(site.send("GET", "/readyz", &shop, "").await.body.get("engine"), None);
 }
 
-/// Servers that are all unready at once are all taken away by their load balancer, and every stream is cut.
+/// If all servers were unready at once, their load balancer would remove them all, and cut every stream.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_is_ready_until_its_engine_is_gone_for_a_while_and_never_before_it_was_there() {
+async fn a_server_is_ready_once_its_engine_has_answered_and_until_that_is_gone_for_a_while() {
     let redis = servers::Redis::build().start().unwrap();
     let (mut config, key) = (Config::default(), Key::random().unwrap());
     config.unready_after = Duration::from_millis(1_500);
@@ -197,9 +197,9 @@ async fn a_server_is_ready_until_its_engine_is_gone_for_a_while_and_never_before
     panic!("the engine is back, and the server is not ready");
 }
 
-/// One Redis by two addresses is one engine, if its servers call it the same.
+/// One Redis with two addresses is one engine if its servers give it the same name.
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_of_one_engine_can_call_it_the_same() {
+async fn servers_of_one_engine_can_give_it_the_same_name() {
     let redis = servers::Redis::build().start().unwrap();
     let key = Key::random().unwrap();
     let mut ids = Vec::new();

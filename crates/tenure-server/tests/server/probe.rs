@@ -55,7 +55,7 @@ impl Site {
         Site::run(server.with_config(config).with_credentials(credentials))
     }
 
-    /// A server that calls its engine so.
+    /// A server that gives its engine this name.
     pub(crate) async fn start_named(engine: Arc<dyn Engine>, key: Key, name: Option<&str>) -> Site {
         let server = Server::bind(engine, "127.0.0.1:0".parse().unwrap(), key).await.unwrap();
         Site::run(match name {
@@ -71,7 +71,7 @@ impl Site {
         Site { port, stop: Some(stop), task, document: OnceCell::new() }
     }
 
-    /// Told to stop, as by SIGTERM.
+    /// Tells it to stop, as SIGTERM does.
     pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         let _ = (&mut self.task).await;
@@ -129,7 +129,7 @@ impl Site {
         (owners("holders"), owners("waiters"))
     }
 
-    /// Waits until so many wait.
+    /// Waits until this many wait.
     pub(crate) async fn line_of(&self, name: &str, count: usize) {
         for _ in 0..1000 {
             if self.line(name).await.1.len() == count {

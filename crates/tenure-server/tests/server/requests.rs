@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 use super::probe::Site;
 
 #[tokio::test]
-async fn what_is_wrong_is_refused_with_a_reason() {
+async fn wrong_requests_are_refused_with_a_reason() {
     let site = Site::memory().await;
     let deep = format!(r#"{{"name":"x","meta":{}1{}}}"#, "[".repeat(30_000), "]".repeat(30_000));
     let claim = "0".repeat(32);
@@ -108,7 +108,7 @@ async fn raw(site: &Site, request: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_no_request_for_this_server_is_refused() {
+async fn requests_that_are_not_for_this_server_are_refused() {
     let site = Site::memory().await;
     let body = r#"{"name":"x"}"#;
     let form = format!(

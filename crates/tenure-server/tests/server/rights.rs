@@ -1,4 +1,4 @@
-//! What a token allows to a program for which the server is an engine, and what pages may do.
+//! What a token allows to a program that uses the server as its engine, and what pages may do.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ async fn a_program_may_do_no_more_over_the_engine_than_elsewhere() {
     denied(shop.renew(0, &[renewal(&other, foreign)]).await.unwrap_err());
     let renewed = shop.renew(0, &[renewal(&own, fence)]).await.unwrap();
     assert!(matches!(renewed[..], [Renewed::Held(_)]), "{renewed:?}");
-    // By force is for admins, looking for readers.
+    // Force is for admins, and reading for readers.
     let note = Note { by: "shop".to_owned(), reason: "r".to_owned() };
     denied(shop.break_hold(&own.name, fence, &note).await.unwrap_err());
     denied(shop.resize(&name("shop/s"), 3).await.unwrap_err());
@@ -96,7 +96,7 @@ async fn a_program_may_do_no_more_over_the_engine_than_elsewhere() {
 }
 
 #[tokio::test]
-async fn what_programs_do_over_the_engine_is_seen() {
+async fn what_programs_do_over_the_engine_is_recorded() {
     let site = guarded().await;
     let (shop, ops) = (engine(&site, ENGINE).await, engine(&site, ADMIN).await);
     let turns: Arc<dyn Turns> = Arc::new(TakesAll);
@@ -110,7 +110,7 @@ async fn what_programs_do_over_the_engine_is_seen() {
     assert!(matches!(shop.claim(&second).await.unwrap(), Verdict::Waiting(_)));
     let note = Note { by: "ann".to_owned(), reason: "stuck".to_owned() };
     ops.break_hold(&first.name, fence, &note).await.unwrap();
-    // The grant may be said by the push or by the answer to a look, and is one.
+    // The grant may be reported by the push or by the answer to a look; it counts once.
     let look = [Renewal::Place(second.clone())];
     let renewed = shop.renew(0, &look).await.unwrap();
     assert!(matches!(renewed[..], [Renewed::Held(_)]), "{renewed:?}");
@@ -141,7 +141,7 @@ async fn everyone_can_ask_what_it_may_do() {
     let ops = site.send("GET", "/v1/me", &bearer(ADMIN), "").await.is(200, "");
     assert_eq!(ops.body["roles"], serde_json::json!(["read", "admin", "engine"]));
     site.get("/v1/me").await.is(401, "unauthorized");
-    // A page with a token of an admin may break.
+    // A page with an admin's token may break.
     let page = format!("origin: http://localhost\r\n{}", bearer(ADMIN));
     let body = r#"{"name":"shop/x","fence":1,"reason":"r"}"#;
     site.send("POST", "/v1/break", &page, body).await.is(409, "moved_on");
@@ -149,7 +149,7 @@ async fn everyone_can_ask_what_it_may_do() {
 }
 
 #[tokio::test]
-async fn without_tokens_pages_may_only_look_unless_they_are_allowed_more() {
+async fn without_tokens_pages_may_only_read_unless_they_are_allowed_more() {
     let open = Site::memory().await;
     let mut config = Config::default();
     config.pages_may_change = true;

@@ -47,7 +47,7 @@ async fn a_tether_brings_the_turn_and_the_loss() {
     let body = format!(r#"{{"name":"x","claim":"{}"}}"#, claim(2));
     let mut tether = Events::open(&site, "POST", "/v1/tethers", "", &body).await;
     tether.next("hello").await.unwrap();
-    // At once, and not with the first ping.
+    // It comes at once, not with the first ping.
     let began = std::time::Instant::now();
     assert_eq!(tether.next("place").await.unwrap()["position"], 1);
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
@@ -81,13 +81,13 @@ async fn a_tether_that_is_cut_frees_nothing_while_its_client_pulses() {
         site.post("/v1/holds/renew", &renew).await.is(200, "");
     }
     assert_eq!(site.line("x").await.0, ["me"]);
-    // Opened again with the same claim, it finds the hold.
+    // When opened again with the same claim, it finds the hold.
     let mut tether = Events::open(&site, "POST", "/v1/tethers", "", &body).await;
     assert_eq!(tether.next("granted").await.unwrap()["fence"].as_u64(), Some(fence));
 }
 
 #[tokio::test]
-async fn events_go_on_where_they_were_left() {
+async fn events_continue_where_the_client_left_off() {
     let site = Site::memory().await;
     let mut events = Events::open(&site, "GET", "/v1/events?prefix=a", "", "").await;
     events.next("hello").await.unwrap();

@@ -1,4 +1,4 @@
-// Blocked by: who waits for whom, is there one root for all of it, is there a circle?
+// Blocked: who waits for whom, is there one root of it all, is there a circle?
 
 import { get } from "../api.js";
 import { h, render, say } from "../dom.js";
@@ -8,7 +8,7 @@ import { count, span, visible } from "../text.js";
 
 const PAGE = 1000;
 const MOST_PAGES = 5;
-/** How many trees, and how many of those who wait for one owner, are shown before somebody asks for more. */
+/** How many trees, and how many waiters of one owner, are shown until more are requested. */
 const SOME = 12;
 const MOST = 300;
 const ABOUT =

@@ -19,7 +19,7 @@ export function sparkline(values, label) {
   );
 }
 
-/** How long holds took, with the one of now beside it. */
+/** How long holds lasted, with the current one beside them. */
 export function holdTimes(holds, heldNow) {
   const sorted = lengths(holds);
   if (sorted.length === 0) return h("p", { class: "dim" }, "No hold was seen from its beginning to its end yet.");
@@ -68,7 +68,7 @@ export function holdTimes(holds, heldNow) {
 
 const END_WORDS = { released: "released", gone: "expired", broken: "broken by force", settled: "settled" };
 
-/** The last holds on a line of time. Two that overlap, of a name that only one can hold, are marked. */
+/** The last holds on a time line. Overlapping holds of a name that only one can hold are marked. */
 export function timeline(holds, now, isExclusive) {
   const shown = holds.slice(-40);
   if (shown.length === 0) return null;
@@ -85,7 +85,7 @@ export function timeline(holds, now, isExclusive) {
         const from = hold.from ?? hold.to;
         const to = hold.to ?? now;
         const before = shown[index - 1];
-        // A moment of overlap is only the order in which this server heard of it.
+        // A short overlap only shows the order in which this server heard of the two.
         const overlaps = isExclusive && before && hold.from != null && (before.to ?? now) - from > 50;
         const end = hold.to == null ? "held now" : END_WORDS[hold.end];
         return h("span", {

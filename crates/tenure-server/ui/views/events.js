@@ -1,4 +1,4 @@
-// Events: what this server has seen, the latest first. Observed, not the truth; gaps are said.
+// Events: what this server has seen, the latest first. It is not the whole truth; gaps are shown.
 
 import { h, render, say } from "../dom.js";
 import { status, store } from "../live.js";
@@ -17,7 +17,7 @@ const WORDS = {
 const SHOWN = 300;
 const memory = { q: "", kinds: new Set() };
 
-/** One event; `link` makes the address of its name, and is null where all are of one name. */
+/** One event; `link` returns the address of its name, and is null where all are about one name. */
 export function eventRow(event, now, link) {
   const [word, tone] = WORDS[event.event] ?? [event.event, ""];
   const at = new Date(Date.now() - (now - event.at));

@@ -6,7 +6,7 @@ import { h, render, say } from "../dom.js";
 import { status } from "../live.js";
 import { count, precise, span } from "../text.js";
 
-/** In this order. */
+/** The order in which findings are shown. */
 const WORST = ["problem", "warning", "good"];
 const MARKS = { good: ["✓", "good"], warning: ["!", "warn"], problem: ["✗", "bad"] };
 
@@ -167,7 +167,7 @@ function fact(word, value) {
   return h("div", { key: word }, h("dt", {}, word), h("dd", {}, value));
 }
 
-/** An answer or the problem in its place. */
+/** An answer, or the problem in its place. */
 async function answer(promise) {
   try {
     return { value: await promise };

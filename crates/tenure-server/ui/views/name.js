@@ -11,7 +11,7 @@ import { count, precise, span, visible } from "../text.js";
 import { holdTimes, timeline } from "./drawing.js";
 import { eventRow } from "./events.js";
 
-/** How much of a line, of the holders and of the past is shown before somebody asks for more. */
+/** How much of a line, of the holders and of the past is shown until more is requested. */
 const SOME = 20;
 const OWN_META = new Set(["cmd", "host", "pid", "ttl"]);
 
@@ -44,7 +44,7 @@ export class NameView {
     this.isRead = true;
   }
 
-  /** The history of another server has other numbers: those of this one are told apart by them. */
+  /** Adds a server's history. Each server numbers its events differently, so the number identifies an event. */
   keep(history, at) {
     const known = new Map(this.history.map((event) => [String(event.id), event]));
     for (const event of history) {
@@ -67,7 +67,7 @@ export class NameView {
 
   draw(now) {
     const known = store.names.get(key(this.kind, this.name));
-    // What is not used is not known to the engine; here it is a name that nobody holds.
+    // The engine does not know unused names; here such a name is one that nobody holds.
     const free = { name: this.name, kind: this.kind, capacity: 1, holders: [], waiters: [], at: now };
     const entry = known ?? (this.isRead ? finish(free) : null);
     this.entry = entry;

@@ -13,7 +13,7 @@ import { sparkline } from "./drawing.js";
 
 /** The largest page that the server gives. */
 const PAGE = 1000;
-/** Lists with more names are not read to their end. */
+/** Longer lists are not read to the end. */
 const MOST = { lock: 20_000, election: 5000, once: 5000 };
 const SAMPLE_EVERY = 5000;
 const SORTS = ["trouble", "name", "held", "left", "line"];
@@ -24,7 +24,7 @@ const KINDS = [
   ["once", "Onces"],
 ];
 
-// What outlives the view: coming back to it shows what was there.
+// What outlives the view: whoever comes back to it sees what was there.
 const memory = { filter: { q: "", kind: "", sort: "trouble", only: "" }, reading: null, waiting: [], selected: null };
 
 export class NowView {
@@ -97,7 +97,7 @@ export class NowView {
     field.select();
   }
 
-  /** Reads the whole list; of one that is too long for that also the worst. */
+  /** Reads the whole list; if it is too long for that, the worst of it as well. */
   async refresh(signal) {
     const began = performance.now();
     store.beginSweep();

@@ -50,7 +50,7 @@ impl Group {
         }
     }
 
-    /// Replaces the primary. Returns the port of the one before when another one serves.
+    /// Replaces the primary. Returns the port of the previous one once another serves.
     pub(crate) fn fail_over(&self, how: How) -> Result<u16, ServerError> {
         let former = self.primary()?;
         if how == How::Forced {
@@ -72,7 +72,7 @@ impl Group {
         Ok(former.port())
     }
 
-    /// Makes the former primary a replica of the present one, and waits until all are in sync.
+    /// Makes the former primary a replica of the current one, and waits until all are in sync.
     pub(crate) fn mend(&self, former: u16) -> Result<(), ServerError> {
         let nodes = match self {
             Group::Sentinels(sentinels) => sentinels.nodes(),

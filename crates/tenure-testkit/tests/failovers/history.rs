@@ -21,8 +21,8 @@ struct Span {
 }
 
 impl History {
-    /// Holds until `let_go` or the loss, and writes down for how long its owner could believe in it.
-    /// Returns whether it was released.
+    /// Holds until `let_go` or the loss, and records for how long its owner could believe in it. Returns whether it
+    /// was released.
     pub(crate) async fn keep(&self, hold: Hold, let_go: impl Future<Output = ()>) -> bool {
         let from = now();
         let mut good_until = from + hold.remaining();
@@ -45,7 +45,7 @@ impl History {
         released
     }
 
-    /// The longest that two held one name at the same time, among the names that are asked about.
+    /// The longest time for which two held one name, among the names that are asked about.
     pub(crate) fn overlap(&self, is_asked: impl Fn(&str) -> bool) -> Duration {
         let mut spans = self.0.lock().unwrap().clone();
         spans.retain(|span| is_asked(&span.name));

@@ -1,4 +1,4 @@
-//! One failover after the other, while names are held, waited for and handed over.
+//! One failover after another, while names are held, waited for and handed over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -53,7 +53,7 @@ pub(crate) async fn play(mode: Mode, how: How, setting: Setting, rounds: usize) 
     outcomes
 }
 
-/// Names that share a partition, so that all of them are concerned.
+/// Names that share a partition, so that all of them are affected.
 async fn names_of(url: &str, count: usize) -> Vec<String> {
     let engine = engine(url).await;
     // The servers of a cluster are replaced one at a time; elsewhere there is only one partition.
@@ -96,7 +96,7 @@ async fn round(
     pause(ms(700)).await;
     let began = now();
     let former = block_in_place(|| group.fail_over(how)).unwrap();
-    // Whoever comes too early comes within a ttl; whoever renews in the wrong place does so three times.
+    // A grant that comes too early comes within a ttl; a holder that renews in the wrong place does so for three.
     pause(TTL + ms(1500)).await;
     over.store(true, Relaxed);
     for hand in hands {
@@ -114,7 +114,7 @@ async fn round(
     }
 }
 
-/// Waits for the name until it has it, however often that fails.
+/// Waits for the name until it is granted, however often that fails.
 fn follow(client: &Tenure, name: &str, history: &History) -> JoinHandle<()> {
     let (client, name, history) = (client.clone(), name.to_owned(), history.clone());
     tokio::spawn(async move {

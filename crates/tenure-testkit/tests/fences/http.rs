@@ -37,7 +37,7 @@ async fn a_late_request_is_told_what_why_and_what_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_is_a_bad_request() {
+async fn an_unreadable_fence_or_name_is_a_bad_request() {
     let site = here().await;
     let long = "x".repeat(2000);
     for bad in ["0", "-1", "+7", "7.0", "", "seven", "9007199254740992", "99999999999999999999"] {
@@ -57,7 +57,7 @@ async fn what_cannot_be_read_is_a_bad_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fence_is_required_of_what_writes_unless_it_is_optional() {
+async fn requests_that_write_need_a_fence_unless_it_is_optional() {
     let site = here().await;
     assert_eq!(ask(&site.port, "PUT", &[], "x").await.status, 428);
     assert_eq!(ask(&site.port, "PUT", &[("Tenure-Name", "x")], "x").await.status, 428);
@@ -107,7 +107,7 @@ async fn a_higher_fence_waits_for_those_before_it_and_lower_ones_are_refused_mea
     let waits = asks(6);
     pause(ms(100)).await;
     let seven = asks(7);
-    // Refused as soon as 7 has come, long before that begins; also one that waits already.
+    // Refused as soon as 7 has arrived, long before 7 begins; so is one that already waits.
     assert_eq!(soon(waits).await.unwrap(), 412);
     assert_eq!(soon(asks(6)).await.unwrap(), 412);
     assert_eq!(soon(asks(5)).await.unwrap(), 412);
@@ -132,17 +132,17 @@ async fn a_client_that_goes_away_holds_up_nobody() {
     until("it begins", async || site.page.said().len() == 1).await;
     let port = site.port.clone();
     let seven = tokio::spawn(async move { put(&port, "x", 7, "seven").await.status });
-    // Which is so as soon as 7 has come.
+    // It is refused as soon as 7 has arrived.
     assert_eq!(put(&site.port, "x", 6, "six").await.status, 412);
     drop(stream);
-    // Its handler is dropped where it is.
+    // Its handler is dropped at whatever point it has reached.
     until("7 begins", async || site.page.said().len() == 2).await;
     site.page.may_go_on.add_permits(1);
     assert_eq!(soon(seven).await.unwrap(), 200);
     assert_eq!(site.page.said(), ["begins 5", "begins 7", "ends 7"]);
 }
 
-/// Memory that outlasts the process: the same guard as for a transaction.
+/// Memory that outlives the process: the same guard as for a transaction.
 struct InSqlite(Mutex<rusqlite::Connection>);
 
 impl InSqlite {
@@ -167,7 +167,7 @@ impl Remember for InSqlite {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_remembered_in_a_database_outlasts_the_server() {
+async fn fences_in_a_database_outlast_the_server() {
     let folder = Folder::new("fh").unwrap();
     let path = folder.path().join("fences.db");
     let site = Site::with(FenceLayer::new(InSqlite::open(&path))).await;
@@ -176,7 +176,7 @@ async fn what_is_remembered_in_a_database_outlasts_the_server() {
     let site = Site::with(FenceLayer::new(InSqlite::open(&path))).await;
     assert_eq!(stale(&put(&site.port, "x", 5, "five").await).seen, Some(Fence::new(7)));
     assert_eq!(put(&site.port, "x", 7, "seven").await.status, 200);
-    // And when it cannot be asked, nobody is let in.
+    // And when the database cannot be asked, nobody is let in.
     let database = rusqlite::Connection::open(&path).unwrap();
     database.execute_batch("DROP TABLE tenure_fences").unwrap();
     assert_eq!(put(&site.port, "x", 8, "eight").await.status, 503);

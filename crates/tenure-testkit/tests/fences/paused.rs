@@ -1,5 +1,5 @@
-//! The story of the paused holder: one holds the lock and is stopped, another gets it and writes, and
-//! the first goes on in the middle of its work, as if nothing had been.
+//! The story of the paused holder: one process holds the lock and is stopped, another gets the lock and writes, and
+//! the first continues in the middle of its work as if nothing had happened.
 
 use std::io::{BufRead, Write};
 
@@ -10,11 +10,11 @@ use crate::fences::place::{Kind, NAME, Place};
 use crate::fences::site::Site;
 use crate::file_site::{ChildProcess, connect, secs, served, until_waiting, url, wait_for};
 
-/// The variable by which the other process knows that it is this one.
+/// The variable that tells the other process what it is.
 pub(crate) const SIGN: &str = "TENURE_TEST_PAUSED";
 
-/// The other process: it takes the lock, and writes when it is told to. It does not ask whether it
-/// still holds, for it may be stopped right after the answer.
+/// The other process: it takes the lock, and writes when told to. It does not check whether it still holds, because
+/// it may be stopped right after the answer.
 pub(crate) fn play() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

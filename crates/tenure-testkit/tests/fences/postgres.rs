@@ -1,4 +1,4 @@
-//! A guard inside of a transaction, beside others that are guarded by the same name.
+//! A guard inside a transaction, beside other transactions that are guarded by the same name.
 
 use tenure::Fence;
 use tenure::fencing::GuardError;
@@ -17,7 +17,7 @@ async fn open(server: &Postgres) -> Client {
     connect(&server.config()).await
 }
 
-/// Until so many wait for the lock of a row.
+/// Waits until this many wait for the lock of a row.
 async fn until_waiting(client: &Client, count: i64) {
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
     until("they wait for a row", async || {
@@ -34,7 +34,7 @@ async fn transactions_of_one_name_are_ordered_by_the_row() {
     one.batch_execute(SCHEMA).await.unwrap();
     one.batch_execute(SCHEMA).await.unwrap();
 
-    // Of a name that nobody has seen, too.
+    // Even for a name that nobody has seen.
     let first = one.transaction().await.unwrap();
     guard(&first, "x", fence(7)).await.unwrap();
     let mut two = open(&server).await;
@@ -80,7 +80,7 @@ async fn what_was_rolled_back_was_not_seen_and_other_names_do_not_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn above_read_committed_whoever_waited_fails_and_is_not_let_through() {
+async fn above_read_committed_a_transaction_that_waited_fails_and_is_not_let_through() {
     let server = Postgres::start().unwrap();
     let (mut one, mut two) = (open(&server).await, open(&server).await);
     let eye = open(&server).await;
@@ -88,7 +88,7 @@ async fn above_read_committed_whoever_waited_fails_and_is_not_let_through() {
     for (isolation, number) in
         [(IsolationLevel::RepeatableRead, 7), (IsolationLevel::Serializable, 17)]
     {
-        // Before the row is there, and after.
+        // Before the row exists, and after.
         for number in [number, number + 2] {
             let first = one.build_transaction().isolation_level(isolation).start().await.unwrap();
             guard(&first, "x", fence(number)).await.unwrap();

@@ -1,5 +1,5 @@
-//! Many write at once with fences of all sizes: what is there never goes back, and is that of the
-//! highest in the end.
+//! Many write at once with fences of all sizes: the content never goes back, and in the end it is that of the
+//! highest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,7 +57,7 @@ async fn many_write_at_once(place: Place) {
         let before = written.iter().find(|it| it.fence > late.fence && it.ended < late.began);
         assert!(before.is_none(), "{place:?}: {} passed after a higher one", late.fence);
     }
-    // Every higher one that came is the end of all lower ones, so far fewer pass than come.
+    // Every higher fence that arrived ends all lower ones, so far fewer pass than arrive.
     assert!(written.iter().any(|it| it.fence == HIGHEST), "{place:?}");
 }
 
@@ -101,7 +101,7 @@ async fn redis_never_goes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_behind_http_never_goes_back() {
+async fn a_resource_behind_http_never_goes_back() {
     let site = Site::start().await;
     many_write_at_once(Place::new(Kind::Http, &site.port)).await;
 }

@@ -56,14 +56,14 @@ async fn any_command_can_be_guarded_and_its_answer_comes_back() {
     set.arg("b").arg(&bytes);
     write::<()>(&mut redis, "b", fence(1), &set).await.unwrap();
     assert_eq!(redis.get::<_, Vec<u8>>("b").await.unwrap(), bytes);
-    // Numbers as high as they get are told apart.
+    // Even the highest numbers are told apart.
     let top = (1 << 53) - 1;
     write::<()>(&mut redis, "b", fence(top), &set).await.unwrap();
     assert!(write::<()>(&mut redis, "b", fence(top - 1), &set).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_wrong_is_told_and_not_taken_for_late() {
+async fn errors_are_reported_and_not_taken_for_late_writes() {
     let server = Redis::build().start().unwrap();
     let mut redis = open(&server).await;
     let mut set = redis::cmd("SET");

@@ -47,7 +47,7 @@ impl Site {
         site
     }
 
-    /// Whose handlers wait for the test.
+    /// A server whose handlers wait for the test.
     pub(crate) async fn that_waits<R: Remember>(layer: FenceLayer<R>) -> Site {
         let (text, log) = (Mutex::default(), Mutex::default());
         let page = Arc::new(Page { text, log, may_go_on: Semaphore::new(0) });
@@ -76,7 +76,7 @@ async fn write(State(page): State<Arc<Page>>, request: Request<axum::body::Body>
     let text = axum::body::to_bytes(request.into_body(), 1 << 16).await.unwrap();
     page.log.lock().unwrap().push(format!("begins {fence}"));
     page.may_go_on.acquire().await.unwrap().forget();
-    // Lower fences are slower: a server that lets two in at a time shows it.
+    // Lower fences are slower, which would expose a server that lets two in at a time.
     let slow = 30_u64.saturating_sub(fence.get());
     tokio::time::sleep(std::time::Duration::from_millis(slow)).await;
     *page.text.lock().unwrap() = String::from_utf8(text.to_vec()).unwrap();

@@ -1,4 +1,4 @@
-//! A guard inside of a transaction.
+//! A guard inside a transaction.
 
 use rusqlite::Connection;
 use rusqlite::TransactionBehavior::{Deferred, Immediate};
@@ -29,7 +29,7 @@ fn bank(folder: &Folder) -> Connection {
     let database = Connection::open(folder.path().join("bank.db")).unwrap();
     let wal = "PRAGMA journal_mode = wal; CREATE TABLE IF NOT EXISTS account (balance INT)";
     database.execute_batch(wal).unwrap();
-    // Twice does no harm.
+    // Doing this twice does no harm.
     database.execute_batch(SCHEMA).unwrap();
     database.execute_batch(SCHEMA).unwrap();
     database

@@ -1,6 +1,7 @@
 //! Several processes read, add one and write, each under a lock that it may have lost: they are stopped at random
-//! statements and by SIGSTOP. In four forms: without a fence, with a fence that is compared when writing, with a fence that
-//! is raised first, and with the exact guard. What was lost is what was committed and is not there in the end.
+//! statements and by SIGSTOP. There are four forms: without a fence, with a fence that is compared when writing, with
+//! a fence that is raised first, and with the exact guard. An update is lost if it was committed and is missing in
+//! the end.
 //!
 //! `TENURE_TRANSACTIONS` is how many transactions the exact form begins, and a twentieth of that each of the others, but
 //! never fewer than without the variable: `TENURE_TRANSACTIONS=100000 cargo test --release -p tenure-testkit --test engines

@@ -152,7 +152,7 @@ async fn s37_units_of_the_dead_come_back_and_never_twice() {
 
 /// A thousand in one line, in two clients: each hand-over notifies only the claims that it affects.
 #[tokio::test(flavor = "multi_thread")]
-async fn s41_a_long_line_is_handed_over_without_a_look_at_all_of_it() {
+async fn s41_a_long_line_is_handed_over_without_reading_all_of_it() {
     let site = FileSite::new();
     let (ours, theirs) = (site.connect().await, site.connect().await);
     let hold = ours.mutex("x").ttl(secs(600)).acquire().await.unwrap();

@@ -7,7 +7,7 @@ use tenure_testkit::rng::Rng;
 
 use crate::file_site::*;
 
-/// Every fence that was said, by name; none comes twice.
+/// Every reported fence, by name; none comes twice.
 #[derive(Default)]
 struct Fences(BTreeMap<String, BTreeSet<u64>>);
 
@@ -15,7 +15,7 @@ impl Fences {
     fn take_in(&mut self, other: &ChildProcess) -> usize {
         let said = other.all("fence");
         for line in &said {
-            // A process that was killed may have said half of it.
+            // A killed process may have written half a line.
             let words: Vec<_> = line.0.split(' ').collect();
             if let [_, name, fence] = *words {
                 let fence = fence.parse().unwrap();
@@ -31,7 +31,7 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Killed wherever it is, and most of the time it is in a transaction. `TENURE_KILLS` says how often.
+/// Killed at any point, most often in a transaction. `TENURE_KILLS` sets how often.
 #[tokio::test(flavor = "multi_thread")]
 async fn s106_processes_that_are_killed_in_the_middle_of_a_step_leave_a_sound_file() {
     let site = FileSite::new();
@@ -162,7 +162,7 @@ async fn two_hundred_waiters_are_idle() {
     assert!(share < 0.05, "{:.2} % of a core", share * 100.0);
 }
 
-/// One after the other holds the name that it waits for, and all of them live on.
+/// Each in turn holds the name that it waits for, and all of them stay alive.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_keeps_no_descriptor_for_everyone_it_ever_waited_for() {
     let site = FileSite::new();

@@ -9,7 +9,7 @@ use crate::file_site::*;
 /// A small disk of their own for some processes.
 struct Disk {
     site: FileSite,
-    /// The first one on it, through whom the others come.
+    /// The first process on it, through which the others get there.
     first: ChildProcess,
 }
 
@@ -52,7 +52,7 @@ impl Disk {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s110_on_a_full_disk_holders_renew_and_release_and_others_hear_why_not() {
+async fn s110_on_a_full_disk_holders_renew_and_release_and_others_are_refused_with_the_reason() {
     if !is_root("s110") {
         return;
     }
@@ -84,7 +84,7 @@ async fn s110_on_a_full_disk_holders_renew_and_release_and_others_hear_why_not()
     let failed = disk.first.hears("failed").await;
     assert_eq!(failed.word(2), "Unavailable", "{failed:?}");
     assert!(failed.0.contains("disk is full"), "{failed:?}");
-    // Several renewals, of all.
+    // Several renewals of every hold.
     pause(ms(3000)).await;
     assert_eq!(holder.all("lost").len(), 0, "{:?}", holder.all("risk"));
     for number in 1..20 {
@@ -106,7 +106,7 @@ async fn s110_on_a_full_disk_holders_renew_and_release_and_others_hear_why_not()
 
 /// A waiter waits until there is room.
 #[tokio::test(flavor = "multi_thread")]
-async fn s110_who_waits_on_a_full_disk_is_served_when_there_is_room() {
+async fn s110_a_waiter_on_a_full_disk_is_served_when_there_is_room() {
     if !is_root("s110") {
         return;
     }

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::file_site::*;
 
-/// Waits for the name, and checks in the moment of the grant that the old hold is over.
+/// Waits for the name, and checks at the moment of the grant that the old hold is over.
 fn follow(tenure: &Tenure, old: &Arc<Hold>) -> JoinHandle<()> {
     let (turn, old) = (tenure.mutex(old.name()).ttl(secs(30)).join(), old.clone());
     tokio::spawn(async move {
@@ -19,8 +19,8 @@ fn follow(tenure: &Tenure, old: &Arc<Hold>) -> JoinHandle<()> {
     })
 }
 
-/// S44, S47: the writer lock is taken for longer than their ttls; whoever comes next comes after their loss,
-/// and what they sent meanwhile brings nothing back.
+/// S44, S47: the writer lock is taken for longer than their ttls. The next holders come only after their loss, and
+/// what they sent meanwhile brings nothing back.
 #[tokio::test(flavor = "multi_thread")]
 async fn s47_holders_that_cannot_renew_have_lost_before_the_next_ones_hold() {
     let site = FileSite::new();
@@ -98,7 +98,7 @@ async fn s49_a_release_that_cannot_be_made_now_is_made_later() {
     pause(ms(300)).await;
     drop(lock);
     until_free(&theirs, "x").await;
-    // A process that ends meanwhile waits for nobody for long.
+    // Meanwhile, a process that ends does not wait for long.
     let mut other = ChildProcess::on(&site).await;
     other.tell("claim a y 600000");
     other.hears("held a").await;
@@ -185,7 +185,7 @@ async fn a_detached_hold_outlives_its_process_and_not_its_ttl() {
     assert!(detached.until(now()) > ms(1000));
 }
 
-/// A hold that is to outlive its process is renewed by it, and lasts for its ttl after that.
+/// A hold that is meant to outlive its process is renewed by it, and then lasts for its ttl.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_that_outlives_its_process_is_renewed_while_that_lives_and_ends_by_its_ttl() {
     let site = FileSite::new();
@@ -206,8 +206,8 @@ async fn a_hold_that_outlives_its_process_is_renewed_while_that_lives_and_ends_b
     drop(within(secs(10), next).await.unwrap().unwrap());
 }
 
-/// The wall clock plays no part: see `clock.rs` of the library, which reads CLOCK_BOOTTIME alone. Here
-/// it is made to jump, all the same.
+/// The wall clock plays no part: see `clock.rs` of the library, which reads only CLOCK_BOOTTIME. This test makes the
+/// wall clock jump all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn s6_a_wall_clock_that_jumps_changes_nothing() {
     let site = FileSite::new();

@@ -25,7 +25,7 @@ async fn s63_a_child_inherits_nothing() {
     let tenure = site.connect().await;
     let hold = tenure.mutex("x").acquire().await.unwrap();
     let mut other = ChildProcess::on(&site).await;
-    // It waits, watches others and has taken the writer lock: all that it ever opens is open.
+    // It waits, watches others and has taken the writer lock: everything that it ever opens is open.
     other.tell("claim a x 600000");
     until_waiting(&tenure, "x", 1).await;
     other.tell("spawn");
@@ -33,7 +33,7 @@ async fn s63_a_child_inherits_nothing() {
     until_it_sleeps(child).await;
     let of_parent = descriptors(other.pid().into());
     assert!(of_parent.iter().any(|path| path.ends_with("locks.db")), "{of_parent:?}");
-    // Standard input and output are pipes, and all that is shared.
+    // Only standard input and output, which are pipes, are shared.
     let inherited = descriptors(child);
     let strange: Vec<_> = inherited
         .iter()
@@ -86,7 +86,7 @@ async fn s64_without_descriptors_there_is_a_clear_error_and_no_spin() {
     let site = FileSite::new();
     drop(site.connect().await);
     let mut clear = 0;
-    // Wherever they run out.
+    // No matter where they run out.
     for limit in 8..30 {
         let script = format!(r#"ulimit -n {limit}; exec "$0" "$@""#);
         let Some(mut other) = ChildProcess::may_start(&["sh", "-c", &script]).await else {
@@ -121,7 +121,7 @@ async fn s64_without_descriptors_there_is_a_clear_error_and_no_spin() {
 
 /// They run out while it waits and holds: its holds continue.
 #[tokio::test(flavor = "multi_thread")]
-async fn s64_when_descriptors_run_out_what_is_held_goes_on() {
+async fn s64_when_descriptors_run_out_holds_continue() {
     let site = FileSite::new();
     let tenure = site.connect().await;
     let hold = tenure.mutex("x").ttl(secs(600)).acquire().await.unwrap();

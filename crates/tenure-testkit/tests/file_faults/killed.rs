@@ -1,4 +1,4 @@
-//! Processes that are killed: the next one is served at once, and not when a ttl is over.
+//! Processes that are killed: the next one is served at once, rather than when a ttl is over.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Wake, Waker};
 
 use crate::file_site::*;
 
-/// Far longer than a test waits: nothing may depend on its end.
+/// Far longer than a test waits: nothing may depend on this time being over.
 const TTL: &str = "600000";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,7 +23,7 @@ async fn s111_the_next_is_served_at_once_when_a_holder_is_killed() {
         let fence = holder.hears("held a").await.fence();
         waiter.tell(&format!("claim b {name} {TTL}"));
         until_waiting(&tenure, &name, 1).await;
-        // Its zombie is there until the end: nobody reaps it.
+        // Its zombie stays until the end: nobody reaps it.
         let killed = holder.kill();
         let held = waiter.hears_within("held b", AT_ONCE).await;
         assert!(held.fence() > fence);
@@ -34,7 +34,7 @@ async fn s111_the_next_is_served_at_once_when_a_holder_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s111_whoever_comes_first_finds_that_a_holder_was_killed() {
+async fn s111_whatever_comes_first_finds_that_a_holder_was_killed() {
     let site = FileSite::new();
     let tenure = site.connect().await;
     let mut holder = ChildProcess::on(&site).await;
@@ -50,7 +50,7 @@ async fn s111_whoever_comes_first_finds_that_a_holder_was_killed() {
     drop(within(AT_ONCE, tenure.mutex("z").acquire()).await.unwrap());
 }
 
-/// A try that comes while the worker thread is still busy with the one before it: the holder, over whom it
+/// A try that comes while the worker thread is still busy with the previous one: the holder, which the thread
 /// watches, was killed in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_a_try_finds_a_holder_that_was_killed_just_now() {
@@ -62,7 +62,7 @@ async fn s111_a_try_finds_a_holder_that_was_killed_just_now() {
     let (worker, go_on) = Busy::new();
     let mut first = pin!(tenure.mutex("x").try_acquire());
     let waker = Waker::from(worker.clone());
-    // Nobody is so quick that this is answered before it is asked for.
+    // This keeps it from being answered before it is asked for.
     let lock = site.lock_writers();
     assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     drop(lock);
@@ -76,7 +76,7 @@ async fn s111_a_try_finds_a_holder_that_was_killed_just_now() {
     assert!(soon(first).await.unwrap().is_none());
 }
 
-/// Keeps whoever brings an answer, until it may go on.
+/// Keeps the thread that brings an answer until it may continue.
 struct Busy {
     answered: AtomicBool,
     go_on: Mutex<mpsc::Receiver<()>>,
@@ -99,7 +99,7 @@ impl Wake for Busy {
 /// A holds, B to E wait; two of them are killed at once, in every order, and each time the first
 /// of those that live is served.
 #[tokio::test(flavor = "multi_thread")]
-async fn s111_the_line_goes_on_whoever_of_it_is_killed() {
+async fn s111_the_line_moves_on_whichever_of_its_processes_is_killed() {
     let site = FileSite::new();
     let tenure = site.connect().await;
     let pairs = (0..5).flat_map(|one| (0..5).map(move |two| (one, two)));
@@ -125,7 +125,7 @@ async fn s111_the_line_goes_on_whoever_of_it_is_killed() {
             let held = other.hears_within("held t", AT_ONCE).await;
             assert!(held.fence() > last, "{place} of {one} and {two}");
             last = held.fence();
-            // By release and by death in turn.
+            // By release and by death alternately.
             if place % 2 == 0 {
                 other.tell("release t");
                 other.hears("released t").await;
@@ -166,7 +166,7 @@ async fn s111_a_guard_keeps_what_is_held_until_it_ends_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s111_a_guard_that_is_no_process_is_refused() {
+async fn s111_a_guard_that_is_not_a_process_is_refused() {
     let site = FileSite::new();
     let mut gone = ChildProcess::start(&[]).await;
     gone.kill();
@@ -178,9 +178,9 @@ async fn s111_a_guard_that_is_no_process_is_refused() {
     }
 }
 
-/// The pid belongs to someone else by now.
+/// The pid now belongs to another process.
 #[tokio::test(flavor = "multi_thread")]
-async fn s111_a_pid_that_came_again_is_not_taken_for_the_holder() {
+async fn s111_a_reused_pid_is_not_taken_for_the_holder() {
     let site = FileSite::new();
     let tenure = site.connect().await;
     let mut holder = ChildProcess::on(&site).await;
@@ -194,9 +194,9 @@ async fn s111_a_pid_that_came_again_is_not_taken_for_the_holder() {
     assert!(tenure.mutex("x").try_acquire().await.unwrap().is_some());
 }
 
-/// It was killed after it had given the next one its turn, and before it could say so.
+/// It was killed after it had given the next process its turn, and before it could announce it.
 #[tokio::test(flavor = "multi_thread")]
-async fn s111_a_turn_that_was_given_and_not_told_is_found() {
+async fn s111_a_turn_that_was_given_but_not_announced_is_found() {
     let site = FileSite::new();
     let tenure = site.connect().await;
     let (mut holder, mut waiter) = (ChildProcess::on(&site).await, ChildProcess::on(&site).await);
@@ -219,7 +219,7 @@ async fn s111_a_turn_that_was_given_and_not_told_is_found() {
     waiter.hears_within("held b", AT_ONCE).await;
 }
 
-/// One that asks for more than is free stands in front, and is killed.
+/// A claim that asks for more than is free waits at the front, and its process is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_a_heavy_head_that_was_killed_is_in_nobodys_way() {
     let site = FileSite::new();
@@ -243,7 +243,7 @@ async fn s111_a_heavy_head_that_was_killed_is_in_nobodys_way() {
     assert!(tenure.semaphore("x", 3).try_acquire().await.unwrap().is_some());
 }
 
-/// Hand-overs past a killed head, counted from the release.
+/// Hand-overs past a killed head, timed from the release.
 #[tokio::test(flavor = "multi_thread")]
 async fn s26_the_line_passes_over_a_head_that_was_killed() {
     let site = FileSite::new();
@@ -282,7 +282,7 @@ async fn s39_nothing_is_left_of_processes_that_were_killed() {
         other.kill();
         other.reap();
     }
-    // As if a minute had passed since someone last looked after it.
+    // As if the file had last been swept a minute ago.
     site.sql().execute("UPDATE meta SET swept = 0", []).unwrap();
     drop(tenure);
     let tenure = site.connect().await;

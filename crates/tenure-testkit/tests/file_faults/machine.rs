@@ -1,4 +1,4 @@
-//! S108: other machines, other boots, file systems that are not this machine's own.
+//! S108: other machines, other boots, and file systems that are not this machine's own.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::file_site::*;
 
 const BOOT: &str = "11111111-2222-3333-4444-555555555555";
 
-/// Lets the file say that it was last used in another boot. Nobody may have it open.
+/// Makes the file claim that it was last used in another boot. Nobody may have it open.
 fn reboot(site: &FileSite, machine: Option<&str>) {
     let db = site.sql();
     db.execute("UPDATE meta SET boot = ?1", [BOOT]).unwrap();
@@ -51,7 +51,7 @@ async fn s108_another_machine_that_takes_the_file_over_is_noticed_by_those_who_u
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s108_after_a_reboot_all_holds_are_void_and_fences_go_on() {
+async fn s108_after_a_reboot_all_holds_are_void_and_fences_continue() {
     let site = FileSite::new();
     let mut other = ChildProcess::on(&site).await;
     for name in ["x", "y", "z"] {
@@ -74,7 +74,7 @@ async fn s108_after_a_reboot_all_holds_are_void_and_fences_go_on() {
         assert!(hold.fence().get() > last);
         hold.release().await.unwrap();
     }
-    // The capacity that an operator has set outlives the machine.
+    // The capacity that an operator has set survives a reboot.
     let mut units = Vec::new();
     while let Some(unit) = tenure.semaphore(semaphore, 2).try_acquire().await.unwrap() {
         units.push(unit);
@@ -111,7 +111,7 @@ async fn s108_what_a_once_left_outlives_the_machine() {
         claim.once = Some(OnceTerms { keep, rerun: false, content: 0 });
         claim
     };
-    // As long as can be said: a time that cannot be added to must not lock the file for ever.
+    // The longest that can be expressed: a time that cannot be added to must not lock the file for ever.
     for keep in [secs(3600), Duration::MAX] {
         let engine = File::open(&site.path).unwrap();
         let claim = ask(keep);
@@ -158,7 +158,7 @@ async fn s108_a_file_system_in_memory_will_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s108_a_boot_time_of_its_own_is_refused() {
+async fn s108_a_shifted_boot_time_is_refused() {
     if !is_root("s108") {
         return;
     }
@@ -172,7 +172,7 @@ async fn s108_a_boot_time_of_its_own_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s108_a_file_system_that_a_process_serves_is_refused() {
+async fn s108_a_user_space_file_system_is_refused() {
     if !is_root("s108") || !std::path::Path::new("/dev/fuse").exists() {
         return;
     }

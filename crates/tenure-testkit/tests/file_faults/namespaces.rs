@@ -1,5 +1,5 @@
-//! Processes that see other pids than this one does, or not all of them: what cannot be seen is not
-//! dead. Then only the ttl says that a holder is gone.
+//! Processes that see other pids than this one, or not all of them: a process that cannot be seen is not dead. Then
+//! only the ttl shows that a holder is gone.
 
 use tenure::Tenure;
 
@@ -14,7 +14,7 @@ async fn holds_until_its_ttl(site: &FileSite, tenure: &Tenure, through: &[&str])
     let fence = holder.hears("held a").await.fence();
     let next = wait_for(tenure, &name, secs(600));
     until_waiting(tenure, &name, 1).await;
-    // It renews, so that it holds for longer than its ttl.
+    // It renews, so it holds for longer than its ttl.
     pause(ms(3000)).await;
     assert_eq!(holders(tenure, &name).await, [fence]);
     assert!(!next.is_finished());
@@ -38,7 +38,7 @@ async fn s111_a_holder_in_another_pid_namespace_ends_with_its_ttl() {
     holds_until_its_ttl(&site, &tenure, &namespace).await;
 }
 
-/// `/proc` is that of the namespace around it: its pids are other processes'.
+/// `/proc` is that of the surrounding namespace: its pids are those of other processes.
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_a_holder_that_cannot_see_its_own_pids_ends_with_its_ttl() {
     if !is_root("s111") {
@@ -57,7 +57,7 @@ async fn s111_a_holder_that_cannot_see_its_own_pids_ends_with_its_ttl() {
     assert_eq!(site.number("SELECT space FROM process ORDER BY number DESC LIMIT 1"), 0);
 }
 
-/// Root's processes are hidden from others: that they cannot be seen does not mean that they are gone.
+/// Root's processes are hidden from others. That they cannot be seen does not mean that they are gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn s111_a_holder_that_is_hidden_is_not_dead() {
     if !is_root("s111") {

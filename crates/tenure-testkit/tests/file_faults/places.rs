@@ -17,7 +17,7 @@ async fn refused(path: &Path, kind: ErrorKind, says: &str) {
     assert!(error.to_string().contains(says), "{error}");
 }
 
-/// Takes and leaves a name there, from two clients.
+/// Acquires and releases a name there, from two clients.
 async fn works(path: &Path) {
     let engine = |path: &Path| std::sync::Arc::new(File::open(path).unwrap());
     let (ours, theirs) = (Tenure::with_engine(engine(path)), Tenure::with_engine(engine(path)));
@@ -57,7 +57,7 @@ async fn any_path_will_do() {
 async fn a_relative_path_is_one_below_the_working_directory() {
     let site = FileSite::new();
     let here = std::env::current_dir().unwrap();
-    // Up to the root and down again: the working directory belongs to all tests.
+    // Up to the root and down again, because all tests share the working directory.
     let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
     let relative = up.join(site.path.strip_prefix("/").unwrap());
     works(&relative).await;
@@ -79,7 +79,7 @@ async fn a_url_without_a_file_says_how_to_write_one() {
         assert!(error.to_string().contains("write the whole path"), "{url}: {error}");
     }
     assert!(!Path::new("~").exists());
-    // A folder is no file, and nothing is made beside it.
+    // A folder is not a file, and nothing is created beside it.
     let site = FileSite::new();
     let folder = site.folder.path().join("folder");
     fs::create_dir(&folder).unwrap();
@@ -115,8 +115,8 @@ async fn places_that_others_can_change_are_refused() {
     refused(&open.join("x.db"), ErrorKind::Denied, "everyone may write").await;
     mode(&open, 0o770);
     refused(&open.join("x.db"), ErrorKind::Denied, "a group may write to").await;
-    // What is below a folder that everyone may write to can be exchanged as a whole, unless that folder has
-    // the sticky bit.
+    // A folder below one that everyone may write to can be replaced as a whole, unless the upper one has the sticky
+    // bit.
     let below = open.join("mine");
     fs::create_dir(&below).unwrap();
     mode(&below, 0o700);
@@ -139,7 +139,7 @@ async fn places_that_others_can_change_are_refused() {
     works(&folder.join("mine.db")).await;
     mode(&folder.join("mine.db"), 0o640);
     refused(&folder.join("mine.db"), ErrorKind::Denied, "chmod 600").await;
-    // What lies beside it can be a trap, too.
+    // The files beside it can be a trap, too.
     symlink("/etc/passwd", folder.join("trap.db-gate")).unwrap();
     refused(&folder.join("trap.db"), ErrorKind::Denied, "trap.db-gate").await;
     symlink("/etc", folder.join("trap2.db-sockets")).unwrap();
@@ -147,8 +147,8 @@ async fn places_that_others_can_change_are_refused() {
     assert!(!folder.join("trap.db").exists() && !folder.join("trap2.db").exists());
 }
 
-/// A group that may write to a folder above can rename the one below it, and put another there: whoever comes next would
-/// find a file without holders.
+/// A group that may write to an upper folder can rename the one below it and put another in its place: the next
+/// process would find a file without holders.
 #[tokio::test(flavor = "multi_thread")]
 async fn folders_below_one_that_a_group_can_change_are_refused() {
     if !is_root("folders_below_one_that_a_group_can_change_are_refused") {
@@ -205,9 +205,9 @@ async fn s118_a_file_of_a_later_version_is_refused_politely() {
     assert_eq!(site.number("PRAGMA user_version"), 2);
 }
 
-/// Killed between the two writes that make a file.
+/// Killed between the two writes that create a file.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_whose_maker_was_killed_is_made_by_the_next() {
+async fn a_file_whose_creator_was_killed_is_completed_by_the_next_process() {
     for (number, half) in ["", "PRAGMA journal_mode = WAL"].iter().enumerate() {
         let site = FileSite::new();
         let db = rusqlite::Connection::open(&site.path).unwrap();
@@ -222,7 +222,7 @@ async fn a_file_whose_maker_was_killed_is_made_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_file_says_so_and_nobody_holds() {
+async fn a_damaged_file_is_reported_and_nobody_holds() {
     let site = FileSite::new();
     {
         let tenure = site.connect().await;
@@ -274,7 +274,7 @@ async fn a_user_is_refused_what_belongs_to_others() {
     for path in [mine.join("roots.db"), deeper.join("roots.db")] {
         refused(&path, ErrorKind::Denied, "belongs to another user").await;
     }
-    // Its own is good, and root can look into it, wait in it and be reached.
+    // Its own folder is fine, and root can look into it, wait in it and be reached.
     let own = mine.join("x.db");
     let mut other = as_user().await;
     other.tell(&format!("connect file:{}", own.display()));
@@ -290,7 +290,7 @@ async fn a_user_is_refused_what_belongs_to_others() {
     let hold = within(AT_ONCE, waiter).await.unwrap().unwrap();
     hold.release().await.unwrap();
     other.hears_within("held b", AT_ONCE).await;
-    // Nothing that root has made there keeps its owner out.
+    // Nothing that root has created there keeps the owner out.
     let mut again = as_user().await;
     again.tell(&format!("connect file:{}", own.display()));
     again.hears("connected").await;

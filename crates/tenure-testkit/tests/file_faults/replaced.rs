@@ -1,5 +1,5 @@
-//! S109: the file, or one of those beside it, is deleted, renamed or replaced while it is used. Nobody
-//! goes on in a file that others do not see, and nobody begins a new one while others still run.
+//! S109: the file, or one of those beside it, is deleted, renamed or replaced while it is in use. Nobody continues in
+//! a file that others do not see, and nobody creates a new one while others still run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -96,7 +96,7 @@ async fn s109_holders_are_told_at_once_that_the_file_is_gone_and_nobody_begins_a
         assert_eq!(within(AT_ONCE, hold.release()).await.unwrap(), Released::Late, "{what}");
         refused_while_others_run(&site, what).await;
         drop(tenure);
-        // In a process that is stopped, and cannot react.
+        // In a stopped process, which cannot react.
         refused_while_others_run(&site, what).await;
         other.kill();
         other.reap();
@@ -141,10 +141,10 @@ async fn s109_waiters_of_a_file_that_is_gone_hear_of_it() {
     assert_eq!(other.hears("failed a").await.word(2), "Closed");
 }
 
-/// Whoever deletes all that there is has to end those who use it first: they are told, and that is
-/// all that can be done.
+/// Before everything is deleted, its users have to be ended. If they are not, they are told, and that is all that can
+/// be done.
 #[tokio::test(flavor = "multi_thread")]
-async fn s109_holders_are_told_also_when_everything_is_deleted() {
+async fn s109_holders_are_told_even_when_everything_is_deleted() {
     let site = FileSite::new();
     let mut other = ChildProcess::on(&site).await;
     other.tell("claim a x 600000");
@@ -177,7 +177,7 @@ async fn s109_a_lock_file_that_was_deleted_is_made_again_and_all_lock_the_same_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s109_waiters_are_reached_also_when_the_sockets_were_deleted() {
+async fn s109_waiters_are_reached_even_when_the_sockets_were_deleted() {
     let site = FileSite::new();
     let ours = site.connect().await;
     let mut line = Vec::new();

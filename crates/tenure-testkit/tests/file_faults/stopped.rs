@@ -4,7 +4,7 @@ use tenure::{Ended, ErrorKind, Released};
 
 use crate::file_site::*;
 
-/// As many words as a socket takes, and more, for someone who does not read.
+/// More messages than a socket holds, for a process that does not read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_does_not_read_holds_up_nobody() {
     let site = FileSite::new();
@@ -28,10 +28,10 @@ async fn a_waiter_that_does_not_read_holds_up_nobody() {
     }
 }
 
-/// Someone is stopped while it has the writer lock: nobody hangs, everybody hears who it is, no hold is good for
-/// longer than its holder can be sure of, and then all goes on.
+/// A process is stopped while it has the writer lock: nobody hangs, everybody is told which process it is, no hold is
+/// good for longer than its holder can be sure of, and then everything continues.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_stopped_with_the_writer_lock_is_named_and_nobody_hangs() {
+async fn a_process_stopped_with_the_writer_lock_is_named_and_nobody_hangs() {
     let site = FileSite::new();
     let (ours, theirs) = (site.connect().await, site.connect().await);
     let short = ours.mutex("short").ttl(secs(2)).acquire().await.unwrap();
@@ -42,9 +42,9 @@ async fn whoever_is_stopped_with_the_writer_lock_is_named_and_nobody_hangs() {
     until_waiting(&ours, "long", 1).await;
     let lock = site.lock_writers();
     let began = now();
-    // And nobody can be reached any more, nor come back before the lock is free.
+    // Nor can anybody be reached, or come back before the lock is free.
     std::fs::remove_dir_all(site.beside("-sockets")).unwrap();
-    // Several at once, and some later: none waits for the others' patience to end.
+    // Several at once, and some later: none waits until the others give up.
     let mut asks = Vec::new();
     for number in 0..40 {
         let mutex = ours.mutex(format!("y{number}"));
@@ -78,7 +78,6 @@ async fn whoever_is_stopped_with_the_writer_lock_is_named_and_nobody_hangs() {
     drop(within(AT_ONCE, behind).await.unwrap().unwrap());
 }
 
-/// It was killed there: the kernel frees the lock, and its half-finished write is undone.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_are_stopped_all_the_time_leave_everyone_else_running() {
     let site = FileSite::new();

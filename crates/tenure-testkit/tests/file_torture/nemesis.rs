@@ -19,23 +19,23 @@ use crate::workers::{Busy, Workers};
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// A worker that holds is killed, and another comes.
+    /// A worker that holds is killed, and replaced.
     KillHolder,
     KillWaiter,
     /// A worker is killed, whatever it is doing.
     KillAny,
-    /// Two of them in one moment.
+    /// Two workers are killed at the same moment.
     KillTwo,
-    /// One that stands still.
+    /// A stopped worker is killed.
     KillPaused,
-    /// A worker that holds stands still, for less than its ttl or for more.
+    /// A worker that holds is stopped, for less than its ttl or for more.
     PauseHolder,
     PauseWaiter,
-    /// For longer than any ttl, wherever it is.
+    /// A worker is stopped for longer than any ttl, wherever it is.
     PauseLong,
     /// Somebody has the writer lock.
     LockWriters,
-    /// For longer than anyone is patient.
+    /// The same, for longer than anyone is patient.
     LockWritersLong,
     DeleteLockFile,
     DeleteSockets,
@@ -43,7 +43,7 @@ pub(crate) enum Fault {
     Read,
 }
 
-/// Each kind once, and more often what the rest depends on.
+/// Each kind once, and those that the rest depends on more often.
 const DECK: [Fault; 20] = [
     Fault::KillHolder,
     Fault::KillHolder,
@@ -67,7 +67,7 @@ const DECK: [Fault; 20] = [
     Fault::Read,
 ];
 
-/// How long it takes all of them to come back.
+/// How long it takes until all of them are back.
 const COMES_TO: Duration = Duration::from_secs(2);
 
 /// What ends a fault.
@@ -91,7 +91,7 @@ pub(crate) struct Nemesis {
     struck: BTreeMap<Fault, u64>,
     /// When nothing went wrong.
     calms: Vec<Span>,
-    /// When waiters could not be reached, through no fault of their own.
+    /// When waiters could not be reached, through no fault of theirs.
     unreached: Vec<(Moment, Moment)>,
     /// The faults so far, one line each, by the clock of the journals.
     log: File,
@@ -106,7 +106,7 @@ impl Nemesis {
             rng,
             deck: Vec::new(),
             cures: Vec::new(),
-            // Not before the workers have begun.
+            // Not before the workers have started.
             next: Instant::now() + Duration::from_millis(700),
             struck: BTreeMap::new(),
             calms: Vec::new(),
@@ -153,7 +153,7 @@ impl Nemesis {
             if self.strike(fault, workers) {
                 *self.struck.entry(fault).or_default() += 1;
             } else if !self.deck.is_empty() {
-                // Not now: it comes last, and if it is the last it waits for the next deck.
+                // Not now: it comes last, and if it is the only one left it waits for the next deck.
                 self.deck.insert(0, fault);
             }
             self.next = Instant::now() + self.rng.micros(100_000, 700_000);
@@ -181,8 +181,8 @@ impl Nemesis {
         }
     }
 
-    /// Nobody could write since then. What could not be renewed or released has run out, and processes were passed
-    /// over until they came back.
+    /// Nobody could write since then. Whatever could not be renewed or released has run out, and processes were
+    /// passed over until they came back.
     fn was_locked(&mut self, since: Option<Moment>) {
         self.unreached.extend(since.map(|since| (since, now() + COMES_TO)));
     }
@@ -245,14 +245,14 @@ impl Nemesis {
         }
         let lock = File::options().read(true).write(true).open(self.beside("-gate"));
         let Ok(lock) = lock else { return false };
-        // The process behind it is there for a moment only, unless it is stopped.
+        // The process that has it is there only for a moment, unless it is stopped.
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return false;
         }
         self.until(Cure::WriterLock(lock, now()), low, high)
     }
 
-    /// Whether a process that was sent a stop has the writer lock, according to the kernel's list.
+    /// Whether a process that was sent a stop signal has the writer lock, according to the kernel's list.
     fn has_writer_lock(&self, pid: Pid) -> bool {
         let pid = pid.as_raw_nonzero().to_string();
         let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

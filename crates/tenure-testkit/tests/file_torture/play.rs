@@ -15,17 +15,17 @@ use crate::workers::Workers;
 const WORKERS: usize = 6;
 /// No ttl is longer.
 const LONGEST_TTL: Duration = Duration::from_millis(2_500);
-/// Within this everybody who waits is served once nothing goes wrong any more: what a silent holder
-/// leaves ends with its ttl.
+/// Within this time all waiting claims are served once nothing goes wrong any more: what a silent holder leaves
+/// behind ends with its ttl.
 const SERVED: Duration = Duration::from_secs(15);
 
-/// How much.
+/// The size of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) acquisitions: u64,
     pub(crate) faults: u64,
     pub(crate) seed: u64,
-    /// When the run has failed if it has not reached that.
+    /// The run has failed if it has not reached its goals by then.
     pub(crate) bound: Duration,
 }
 
@@ -84,7 +84,7 @@ fn too_slow(plan: Plan, workers: Workers, faults: u64) -> ! {
     );
 }
 
-/// The file is sound, and once somebody has looked after it nothing is in it.
+/// The file is sound, and after a sweep nothing is left in it.
 fn nothing_is_left(folder: &Folder) {
     let path = folder.path.join("locks.db");
     let db = || rusqlite::Connection::open(&path).expect("a database");
@@ -100,8 +100,8 @@ fn nothing_is_left(folder: &Folder) {
     }
 }
 
-/// Where the file and the journals are; gone with a run that went well, unless `TENURE_JOURNALS` names
-/// a place for them.
+/// The folder of the file and the journals. It is removed after a run that succeeds, unless `TENURE_JOURNALS` names a
+/// place for them.
 struct Folder {
     path: PathBuf,
     keep: bool,

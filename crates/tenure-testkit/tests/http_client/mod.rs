@@ -1,4 +1,4 @@
-//! A client that speaks to a web server over a socket, one connection a request.
+//! A client that speaks to a web server over a socket, with one connection for each request.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,7 +22,7 @@ pub(crate) async fn ask(port: &str, method: &str, with: &[(&str, &str)], body: &
     tokio::time::timeout(std::time::Duration::from_secs(30), answered).await.expect("an answer")
 }
 
-/// Sends a request, and leaves the answer to whoever wants it.
+/// Sends a request without reading the answer.
 pub(crate) async fn send(port: &str, method: &str, with: &[(&str, &str)], body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
     let length = body.len();

@@ -1,4 +1,4 @@
-//! A cluster with a part that is gone, and one that is not up yet.
+//! A cluster of which a part is gone, and one that is not up yet.
 
 use tenure::Protection;
 use tenure::engine::{Name, Space};
@@ -10,7 +10,7 @@ use crate::redis_site::*;
 
 /// Partitions fail separately: the reachable ones protect as usual.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_part_of_a_cluster_that_is_there_goes_on_protecting() {
+async fn the_reachable_part_of_a_cluster_still_protects() {
     keep();
     let cluster = Cluster::start().unwrap();
     for node in cluster.nodes() {

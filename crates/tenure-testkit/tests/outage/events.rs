@@ -64,7 +64,7 @@ pub(crate) fn keep() {
     ONCE.call_once(|| tracing::subscriber::set_global_default(Keeper).expect("the only one"));
 }
 
-/// That the engine was unreachable and is back, each as often as it happened.
+/// The events that the engine was unreachable and is back, each as often as it happened.
 pub(crate) fn changes(times: usize) -> Vec<(Level, String)> {
     let once = [(Level::ERROR, "engine.down".to_owned()), (Level::INFO, "engine.up".to_owned())];
     vec![once; times].concat()
@@ -80,7 +80,7 @@ pub(crate) fn written(field: &str, value: &str, events: &[&str]) -> Vec<(Level, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_change_is_written_once_and_so_is_each_unprotected_hold() {
+async fn each_change_is_logged_once_and_so_is_each_unprotected_hold() {
     keep();
     for (_, policy, protection) in POLICIES {
         let server = server();

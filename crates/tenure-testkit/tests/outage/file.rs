@@ -1,4 +1,4 @@
-//! A file whose writer lock is taken: someone was stopped while it had it.
+//! A file whose writer lock is taken: its holder was stopped.
 
 use tenure::{ErrorKind, OnOutage, Protection};
 
@@ -6,7 +6,7 @@ use super::policies::POLICIES;
 use crate::file_site::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_cannot_be_had_is_an_outage_and_comes_back() {
+async fn a_file_that_cannot_be_locked_is_an_outage_until_it_can_be_again() {
     for (policy, _, protection) in POLICIES {
         let site = FileSite::new();
         let (ours, theirs) = (site.connect().await, site.connect().await);

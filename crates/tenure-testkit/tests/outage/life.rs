@@ -33,7 +33,7 @@ async fn a_hold_without_an_engine_is_renewed_extended_and_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_primitive_goes_on_in_order() {
+async fn every_primitive_continues_in_order() {
     let server = server();
     let tenure = connect_with(&server, "local").await;
     server.kill().unwrap();
@@ -70,7 +70,7 @@ async fn a_hold_from_before_is_lost_in_time_and_keeps_others_of_this_process_out
     assert_eq!(hold.protection(), Protection::Engine);
     server.pause().unwrap();
     assert_eq!(soon(hold.lost()).await, Ended::Expired);
-    // From here on nobody asks the engine.
+    // From here on, no claim asks the engine.
     drop(soon(tenure.mutex("y").acquire()).await.unwrap());
     let next = tokio::spawn(tenure.mutex("x").join());
     pause(ms(500)).await;
@@ -83,7 +83,7 @@ async fn a_hold_from_before_is_lost_in_time_and_keeps_others_of_this_process_out
     server.resume().unwrap();
 }
 
-/// The same after the outage: the server gave it to others meanwhile, but not to this process.
+/// The same after the outage: the server has granted the name to others meanwhile, but this process does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_that_was_lost_keeps_others_of_this_process_out_when_the_engine_is_back() {
     let server = server();
@@ -108,7 +108,7 @@ async fn max_hold_frees_the_line_of_this_process() {
     let lost = hung.lost();
     let waiters: Vec<_> = (0..5).map(|_| tokio::spawn(ask().join())).collect();
     assert_eq!(soon(lost).await, Ended::MaxHold);
-    // Each hangs as well, and each has its full time: its holder is told before the next one starts.
+    // Each of these hangs as well, and each has its full time: its holder is told before the next one starts.
     let mut all = vec![hung];
     for waiter in waiters {
         let hold = served(waiter).await;
@@ -131,9 +131,9 @@ async fn hold_for_keeps_the_line_of_this_process() {
     assert!(now().since(granted) >= ms(1400), "after {:?}", now().since(granted));
 }
 
-/// Claims in the process's own line can be dropped and closed like any other.
+/// Claims in the local line can be dropped and closed like any other.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_here_can_be_dropped_and_closed() {
+async fn local_waiters_can_be_dropped_and_closed() {
     let server = server();
     let tenure = connect_with(&server, "local").await;
     for down in [false, true] {

@@ -1,5 +1,5 @@
-//! Many tasks and names while the server is killed, hung and restored: this process never has two
-//! inside, and no hold without the engine has a higher fence than the last one with it.
+//! Many tasks and names while the server is killed, hung and restored: this process never has two holders inside, and
+//! no hold without the engine has a higher fence than the last one with it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -65,7 +65,7 @@ async fn work(tenure: Tenure, seen: Arc<Seen>, stop: Arc<AtomicBool>, number: u6
             continue;
         };
         seen.enter(&name, &hold, exclusive);
-        // Now and then longer than the ttl, at random points.
+        // Now and then it is longer than the ttl, at random points.
         let span = if round.is_multiple_of(11) { ms(300) } else { ms(round % 7) };
         pause(span).await;
         seen.leave(&name);
@@ -79,7 +79,7 @@ async fn work(tenure: Tenure, seen: Arc<Seen>, stop: Arc<AtomicBool>, number: u6
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn this_process_never_has_two_inside_whatever_becomes_of_the_server() {
+async fn this_process_never_has_two_holders_whatever_happens_to_the_server() {
     let server = server();
     let tenure = connect_with(&server, "local").await;
     let (seen, stop) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));

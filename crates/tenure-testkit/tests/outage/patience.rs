@@ -1,4 +1,4 @@
-//! How long claims, releases and the end of a connection take when the engine is gone.
+//! How long claims, releases and closing take when the engine is gone.
 
 use tenure::{ErrorKind, Tenure};
 use tracing::Level;
@@ -33,7 +33,7 @@ async fn a_server_that_is_down_for_a_while_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_does_not_wait_hears_soon_that_the_engine_is_gone() {
+async fn a_claim_that_does_not_wait_soon_hears_that_the_engine_is_gone() {
     for hung in [false, true] {
         let server = server();
         let tenure = connect(&server.url()).await;
@@ -52,10 +52,9 @@ async fn whoever_does_not_wait_hears_soon_that_the_engine_is_gone() {
     }
 }
 
-/// The end of a hold is written when its owner has come to it, and whoever ends a program does not wait
-/// for a ttl.
+/// The end of a hold is logged when its owner has reached it, and ending a program does not wait for a ttl.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_that_nobody_hears_is_soon_over_and_so_is_the_end_of_the_connection() {
+async fn a_release_that_nobody_hears_is_soon_over_and_so_is_closing() {
     keep();
     for hung in [false, true] {
         let server = server();

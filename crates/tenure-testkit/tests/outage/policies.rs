@@ -70,7 +70,7 @@ async fn a_probe_finds_an_outage_while_nobody_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn local_keeps_this_process_in_order_and_goes_back_by_itself() {
+async fn local_keeps_this_process_in_order_and_returns_to_the_engine_by_itself() {
     let server = server();
     let tenure = connect_with(&server, "local").await;
     let before = soon(tenure.mutex("x").acquire()).await.unwrap();
@@ -113,7 +113,7 @@ async fn local_keeps_this_process_in_order_and_goes_back_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn open_lets_everyone_in_and_goes_back_by_itself() {
+async fn open_lets_everyone_in_and_returns_to_the_engine_by_itself() {
     let server = server();
     let tenure = connect_with(&server, "open").await;
     let before = soon(tenure.mutex("x").acquire()).await.unwrap();
@@ -132,7 +132,7 @@ async fn open_lets_everyone_in_and_goes_back_by_itself() {
     drop((one, two));
 }
 
-/// The partitions of a server count apart, and so does each name.
+/// Each partition of a server counts by itself, and each name has a fence of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_name_has_its_last_fence_in_an_outage_and_a_higher_one_after_it() {
     let server = server();
@@ -173,13 +173,13 @@ async fn an_outage_costs_only_the_first_claim_time() {
             let hold = soon(tenure.mutex(format!("x{number}")).acquire()).await.unwrap();
             assert_eq!(hold.protection(), protection);
         }
-        // A second each would be minutes.
+        // One second for each would add up to minutes.
         assert!(now().since(began) < secs(15), "{:?}", now().since(began));
         server.resume().unwrap();
     }
 }
 
-/// A wait that is shorter than it takes to find out must not keep the outage from being found.
+/// A wait that is shorter than the detection of an outage must not prevent it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_wait_finds_an_outage_too() {
     let server = server();
@@ -191,7 +191,7 @@ async fn a_short_wait_finds_an_outage_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_stand_in_line_go_on_when_the_engine_is_gone() {
+async fn claims_in_line_continue_when_the_engine_is_gone() {
     for (_, policy, protection) in POLICIES {
         for hung in [false, true] {
             let server = server();
@@ -269,7 +269,7 @@ async fn elections_and_onces_are_always_closed() {
 
 /// A runtime that runs only while it is asked for something has little time to connect again.
 #[test]
-fn a_program_that_blocks_for_each_call_goes_back_too() {
+fn a_program_that_blocks_on_each_call_returns_to_the_engine_too() {
     let server = server();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let tenure = runtime.block_on(connect_with(&server, "local"));
@@ -279,7 +279,7 @@ fn a_program_that_blocks_for_each_call_goes_back_too() {
         hold.protection()
     };
     assert_eq!(protection(), Protection::Local);
-    // Longer than the connection is made anew at once.
+    // Longer than the time in which the connection is remade at once.
     std::thread::sleep(ms(2500));
     assert_eq!(protection(), Protection::Local);
     server.restart().unwrap();
@@ -291,7 +291,7 @@ fn a_program_that_blocks_for_each_call_goes_back_too() {
 }
 
 #[test]
-fn a_program_without_a_runtime_goes_on_and_back() {
+fn a_program_without_a_runtime_continues_and_returns_to_the_engine() {
     let server = server();
     let tenure = tenure::blocking::Tenure::connect(&server.url()).unwrap();
     server.kill().unwrap();

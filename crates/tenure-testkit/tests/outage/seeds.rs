@@ -20,7 +20,7 @@ const TTL: Duration = Duration::from_secs(3);
 struct Seen {
     wrong: Mutex<Vec<String>>,
     running: AtomicU32,
-    /// Granted without the engine, and with it after that.
+    /// How many were granted without the engine, and how many with it after that.
     alone: AtomicU32,
     back: AtomicU32,
 }
@@ -35,7 +35,7 @@ impl Seen {
 struct Process {
     runtime: Arc<dyn Runtime>,
     tenure: Tenure,
-    /// Of each name, how many are inside and the highest fence.
+    /// For each name, how many are inside and the highest fence.
     names: Mutex<HashMap<String, (u32, u64)>>,
     was_alone: AtomicBool,
     seen: Arc<Seen>,

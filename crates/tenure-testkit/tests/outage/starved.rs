@@ -1,4 +1,4 @@
-//! A program that keeps its own tasks from running is no outage, and a hold without the engine never wins over one
+//! A program that keeps its own tasks from running has no outage, and a hold without the engine never wins over one
 //! with it.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::events::{keep, written};
 use super::policies::POLICIES;
 use crate::redis_site::*;
 
-/// The answer was there all the time: nobody read it.
+/// The answer was there all the time, but nobody read it.
 #[test]
 fn a_runtime_that_is_blocked_is_no_outage() {
     keep();
@@ -27,7 +27,7 @@ fn a_runtime_that_is_blocked_is_no_outage() {
             let label = ours.profile().label.clone();
             drop(soon(ours.mutex("warm").acquire()).await.unwrap());
             for busy in [ms(1500), ms(3000)] {
-                // It has begun to wait for its answer when its thread is blocked, and that comes soon after.
+                // Its thread is blocked after it has begun to wait for its answer, which comes soon after.
                 proxy.hold(Direction::Downstream);
                 let mut waits = tokio::spawn(ours.mutex("x").join());
                 tokio::task::yield_now().await;
@@ -63,7 +63,7 @@ async fn a_hold_without_the_engine_never_has_the_higher_fence() {
         let ours = connect(&through(&proxy, &format!("?on_outage={policy}"))).await;
         let theirs = connect(&server.url()).await;
         let last = soon(ours.mutex("x").acquire()).await.unwrap().fence();
-        // A name of another part of the engine, whose numbers are far ahead.
+        // A name in another part of the engine, whose numbers are far ahead.
         drop(soon(ours.mutex("y").acquire()).await.unwrap());
         until_free(&theirs, "x").await;
         proxy.refuse().unwrap();

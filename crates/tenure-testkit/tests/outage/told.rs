@@ -1,4 +1,4 @@
-//! The errors while the engine does not serve: never that others hold the name.
+//! The errors while the engine does not serve: they never say that others hold the name.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn waits(tenure: &Tenure, name: &str, wait: Duration) -> tenure::Result<Ho
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_refuses_is_told_in_its_own_words() {
+async fn refusals_of_the_server_are_reported_in_its_own_words() {
     for (word, settings) in [
         ("OOM", &["CONFIG", "SET", "maxmemory", "1"][..]),
         ("NOREPLICAS", &["CONFIG", "SET", "min-replicas-to-write", "1"]),
@@ -40,9 +40,9 @@ async fn what_the_server_refuses_is_told_in_its_own_words() {
     }
 }
 
-/// Someone held it, as the engine said long ago.
+/// Someone held it, according to an old answer of the engine.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_that_went_away_while_one_waited_is_told_when_the_wait_is_over() {
+async fn the_end_of_a_wait_reports_that_the_engine_went_away() {
     for hung in [false, true] {
         let server = server();
         let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -76,7 +76,7 @@ async fn a_wait_that_is_over_still_says_who_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_every_policy_it_is_written_that_the_engine_is_gone_and_back() {
+async fn every_policy_logs_that_the_engine_is_gone_and_back() {
     keep();
     let server = server();
     let tenure = connect(&server.url()).await;
@@ -99,7 +99,7 @@ async fn with_every_policy_it_is_written_that_the_engine_is_gone_and_back() {
         until("it is written that it is back", async || said().len() == 2 * round + 2).await;
     }
     assert_eq!(said(), changes(2));
-    // Nobody asks for anything: a renewal finds it out.
+    // Nobody asks for anything: a renewal detects the outage.
     let hold = soon(tenure.mutex("x").ttl(secs(3)).acquire()).await.unwrap();
     server.kill().unwrap();
     until("it is written once more", async || said().len() == 5).await;
@@ -107,7 +107,7 @@ async fn with_every_policy_it_is_written_that_the_engine_is_gone_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_at_the_start_is_written_of_and_so_is_its_coming() {
+async fn a_server_that_is_missing_at_the_start_is_logged_and_so_is_its_arrival() {
     keep();
     let server = server();
     server.kill().unwrap();

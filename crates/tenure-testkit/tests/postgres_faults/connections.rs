@@ -72,7 +72,7 @@ async fn a_restart_keeps_holds_and_places() {
 
 /// A server that stands still for less than a ttl costs nobody a hold.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_and_goes_on_costs_no_hold() {
+async fn a_server_that_hangs_and_recovers_costs_no_hold() {
     let site = PostgresSite::alone(Postgres::build());
     let tenure = site.connect().await;
     let hold = tenure.mutex("x").ttl(secs(12)).acquire().await.unwrap();

@@ -24,14 +24,14 @@ async fn a_name_is_not_granted_while_a_guarded_transaction_is_open() {
     ] {
         let (one, two) = (site.connect().await, site.connect().await);
         let mut client = client(&site).await;
-        // A holder that was stopped: it renews no more.
+        // As by a holder that was stopped: it is no longer renewed.
         let hold = one.mutex("x").ttl(ms(400)).renew(false).acquire().await.unwrap();
         let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
         guard(&transaction, &hold).await.unwrap();
         let next = wait_for(&two, "x", secs(30));
         pause(ms(1500)).await;
         assert!(!next.is_finished(), "{level:?}: granted while a guarded transaction is open");
-        // Nobody else is held up by it, on this name or another.
+        // It holds up nobody else, on this name or another.
         let began = now();
         assert!(two.mutex("x").try_acquire().await.unwrap().is_none());
         two.mutex("y").acquire().await.unwrap().release().await.unwrap();
@@ -78,7 +78,7 @@ async fn a_guard_is_part_of_its_transaction() {
     let Err(GuardError::Failed(error)) = guard(&read_only, &hold).await else { panic!("refused") };
     assert_eq!(error.code().unwrap().code(), "25006");
     drop(read_only);
-    // Rolled back to a savepoint, it is gone.
+    // Rolling back to a savepoint undoes it.
     let mut transaction = client.transaction().await.unwrap();
     let savepoint = transaction.savepoint("s").await.unwrap();
     guard(&savepoint, &hold).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_guard_is_part_of_its_transaction() {
     transaction.commit().await.unwrap();
 }
 
-/// Several names are guarded as one, and those of other kinds by their kind.
+/// Several names are guarded as one, and terms and runs by their kind.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_names_of_a_hold_are_guarded_and_terms_and_runs_too() {
     let site = PostgresSite::new();
@@ -104,7 +104,7 @@ async fn all_names_of_a_hold_are_guarded_and_terms_and_runs_too() {
     }
     transaction.commit().await.unwrap();
     drop(hold);
-    // One of several that has ended is enough, and it is named.
+    // If one of several has ended, that is enough, and it is named.
     let hold = one.all(["a", "b", "c"]).ttl(secs(60)).acquire().await.unwrap();
     let fence = hold.fences().find(|(name, _)| *name == "b").unwrap().1;
     two.break_hold("b", fence, "a drill").await.unwrap();
@@ -131,9 +131,9 @@ async fn all_names_of_a_hold_are_guarded_and_terms_and_runs_too() {
     site.is_sound();
 }
 
-/// One transaction after the other must not keep a hold that has run out, was left or broken.
+/// A series of transactions must not keep a hold that has run out, was left or broken.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_that_is_to_end_is_not_guarded_anew() {
+async fn a_hold_that_is_due_to_end_is_not_guarded_again() {
     let site = PostgresSite::new();
     for level in [
         IsolationLevel::ReadCommitted,
@@ -150,7 +150,7 @@ async fn a_hold_that_is_to_end_is_not_guarded_anew() {
             let begin = async |client: &mut Client| {
                 let begin = format!("BEGIN ISOLATION LEVEL {}", spelled(level));
                 client.batch_execute(&begin).await.unwrap();
-                // From here on its snapshot is what it sees.
+                // From here on it sees its snapshot.
                 client.query("SELECT FROM tenure.layout", &[]).await.unwrap();
             };
             begin(&mut first).await;
@@ -159,7 +159,7 @@ async fn a_hold_that_is_to_end_is_not_guarded_anew() {
             match end {
                 "overdue" => {
                     pause(ms(400)).await;
-                    // Somebody asks for it.
+                    // Another claim asks for it.
                     assert!(two.mutex("x").try_acquire().await.unwrap().is_none());
                 }
                 "left" => drop(hold.release().await.unwrap()),
@@ -168,7 +168,7 @@ async fn a_hold_that_is_to_end_is_not_guarded_anew() {
             begin(&mut late).await;
             let stale = call(&late, "x", fence).await.unwrap_err();
             assert_eq!(stale.code().unwrap().code(), "TE001", "{level:?} {end}");
-            // The snapshot of this one is older than the end. A retry meets TE001.
+            // The snapshot of this one is older than the end. A retry gets TE001.
             let conflict = call(&early, "x", fence).await.unwrap_err();
             let reads_anew = matches!(level, IsolationLevel::ReadCommitted);
             let expected = if reads_anew { "TE001" } else { "40001" };
@@ -180,7 +180,7 @@ async fn a_hold_that_is_to_end_is_not_guarded_anew() {
     site.is_sound();
 }
 
-/// It cannot know whether the hold is good, and says what to do.
+/// It cannot know whether the hold is good, and the error says what to do.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_is_older_than_the_grant_is_told_so() {
     let site = PostgresSite::new();
@@ -208,7 +208,7 @@ async fn a_transaction_that_is_older_than_the_grant_is_told_so() {
     }
 }
 
-/// Whoever looks finds the hold, and an operator finds and ends the session.
+/// Inspecting shows the hold, and an operator finds and ends the session.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_that_a_transaction_keeps_is_seen_and_its_session_can_be_ended() {
     let site = PostgresSite::new();
@@ -241,7 +241,7 @@ async fn a_hold_that_a_transaction_keeps_is_seen_and_its_session_can_be_ended() 
         }
         until_free(&two, "x").await;
     }
-    // Overdue, and nobody guards it: it is as good as free.
+    // An overdue hold that nobody guards is as good as free.
     hold_like_the_dead(&one, "x", ms(200)).await;
     pause(ms(300)).await;
     assert_eq!(view(&two, "x").await, None);
@@ -255,7 +255,7 @@ fn spelled(level: IsolationLevel) -> &'static str {
     }
 }
 
-/// As clients in other languages do.
+/// Calls the function as clients in other languages do.
 async fn call(client: &Client, name: &str, fence: i64) -> Result<(), tokio_postgres::Error> {
     client.query("SELECT tenure.guard($1, $2)", &[&name, &fence]).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! What the server refuses, and what callers hear of it.
+//! What the server refuses, and what callers hear about it.
 
 use tenure::ErrorKind;
 use tenure_testkit::servers::Postgres;
@@ -44,8 +44,8 @@ async fn a_role_needs_nothing_but_the_schemas() {
     served(next).await.release().await.unwrap();
 }
 
-/// A row that someone's open transaction has locked is waited for, and then named; other names are not in its way, nor
-/// are the holds of the same process.
+/// A row that a foreign open transaction has locked is waited for, and then named; it is not in the way of other
+/// names, or of the holds of the same process.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_locked_is_in_the_way_of_nobody_else() {
     let site = PostgresSite::new();

@@ -34,7 +34,7 @@ async fn setting_up_again_changes_nothing() {
     hold.release().await.unwrap();
 }
 
-/// Functions that differ are made again, under those who use them. Many times, because each time a step can meet the change
+/// Functions that differ are replaced while others use them. Many times, because each time a step can meet the change
 /// at another moment: while it looks up a function, or while it hands a value of an old type to a new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_functions_are_replaced_while_others_work() {
@@ -58,7 +58,7 @@ async fn other_functions_are_replaced_while_others_work() {
     soon(work).await.unwrap();
 }
 
-/// A new version of the functions does not lock out whoever could use the old one.
+/// A new version of the functions does not lock out roles that could use the old one.
 #[tokio::test(flavor = "multi_thread")]
 async fn setting_up_keeps_who_may_use_the_functions() {
     let site = PostgresSite::new();
@@ -78,7 +78,7 @@ fn role_text(role: &str) -> String {
     format!("'{}'", role.replace('\'', "''"))
 }
 
-/// Whoever runs it is the owner of the database: functions that others have made must not run as that owner.
+/// Setting up runs as the owner of the database: functions that others have made must not run as that owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn setting_up_calls_no_function_that_others_have_made() {
     let site = PostgresSite::new();

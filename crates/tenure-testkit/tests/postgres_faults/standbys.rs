@@ -78,10 +78,10 @@ async fn s104_a_standby_that_takes_over_keeps_what_it_has_received() {
     served(next).await.release().await.unwrap();
 }
 
-/// What the docs call the cost: the standby has not received a grant, so the name is free there. The fence tells the
-/// two apart, and who had it before is told at its next renewal.
+/// The docs call this the cost: the standby has not received a grant, so the name is free there. The fence tells the
+/// two holders apart, and the former one is told at its next renewal.
 #[tokio::test(flavor = "multi_thread")]
-async fn s104_a_grant_that_the_standby_never_received_is_told_as_lost_and_fences_rise() {
+async fn s104_a_grant_that_the_standby_never_received_is_reported_as_lost_and_fences_rise() {
     let pair = Pair::start("").await;
     let (one, two) = (connect(&pair.url).await, connect(&pair.url).await);
     let first = wait_for_term(&one, "x").await;
@@ -112,7 +112,7 @@ async fn s104_a_synchronous_standby_has_every_grant_that_was_answered() {
         holds.push(soon(lock.acquire()).await.unwrap());
     }
     pair.fail_over().await;
-    // The new server waits for nobody.
+    // The new server does not wait for a standby.
     pair.standby.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = ''").unwrap();
     pair.standby.sql("postgres", "SELECT pg_reload_conf()").unwrap();
     for hold in &holds {
@@ -128,7 +128,8 @@ async fn s104_a_synchronous_standby_has_every_grant_that_was_answered() {
     }
 }
 
-/// Commits wait for a standby that hangs: nothing is answered, sessions do not pile up, and all goes on afterwards.
+/// Commits wait for a standby that hangs: nothing is answered, sessions do not pile up, and afterwards everything
+/// continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn s104_a_standby_that_hangs_delays_steps_and_uses_up_no_connections() {
     let pair = Pair::start("*").await;
@@ -169,7 +170,7 @@ async fn s101_a_pooler_that_is_restarted_costs_no_hold_and_no_place() {
     site.is_sound();
 }
 
-/// Without an address to listen at, turns come by looking.
+/// Without an address to listen at, waiters find their turns by looking.
 #[tokio::test(flavor = "multi_thread")]
 async fn s101_behind_a_pooler_alone_everyone_is_served_by_looking() {
     let site = PostgresSite::alone(Postgres::build());
@@ -185,8 +186,8 @@ async fn s101_behind_a_pooler_alone_everyone_is_served_by_looking() {
     site.is_sound();
 }
 
-/// Holds end by the server's wall clock. A step forward ends them early, and who held is told; a step back keeps them for
-/// longer, and never gives one to two.
+/// Holds end by the server's wall clock. A step forward ends them early, and their holders are told; a step back
+/// keeps them for longer, and never gives one to two holders.
 #[tokio::test(flavor = "multi_thread")]
 async fn s103_a_clock_that_is_set_costs_holds_at_most_and_fences_rise() {
     let clock = Clock::new().unwrap();

@@ -1,4 +1,4 @@
-//! TLS: whoever asks for it speaks to the right server, encrypted, or not at all.
+//! TLS: a client that asks for it speaks to the right server, encrypted, or not at all.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ fn write(site: &PostgresSite, file: &str, text: &str) {
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
 }
 
-/// From now on the server shows this certificate, and over TCP takes nobody without TLS and the password.
+/// From now on the server presents this certificate, and over TCP accepts nobody without TLS and the password.
 async fn encrypt(site: &PostgresSite, certificates: &Certificates) {
     let read = |path| fs::read_to_string(path).unwrap();
     write(site, "server.crt", read(certificates.server_path()).trim());
@@ -39,7 +39,7 @@ async fn works(url: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_with_the_right_certificate_is_spoken_to_over_tls_alone() {
+async fn a_server_with_the_right_certificate_is_used_over_tls_only() {
     let site = PostgresSite::alone(Postgres::build());
     let certificates = Certificates::new().unwrap();
     encrypt(&site, &certificates).await;
@@ -63,7 +63,7 @@ async fn a_server_with_the_right_certificate_is_spoken_to_over_tls_alone() {
         })
         .await;
     }
-    // Without TLS there is nothing to bind to, and the server takes nobody.
+    // Without TLS there is nothing to bind to, and the server accepts nobody.
     for options in ["?channel_binding=require", ""] {
         assert!(works(&url(&site, options)).await.is_err(), "{options:?}");
     }

@@ -1,4 +1,4 @@
-//! Those who wait: pushes that are lost, processes that are gone.
+//! Waiting claims: pushes that are lost, processes that are gone.
 
 use tenure::Tenure;
 use tenure_testkit::servers::Postgres;
@@ -42,13 +42,13 @@ async fn s26_a_waiter_whose_process_was_killed_is_passed_over_at_once() {
     let began = now();
     hold.release().await.unwrap();
     let next = served(next).await;
-    // No first life is spent on the dead.
+    // No first life is spent on a dead process.
     assert!(now().since(began) < ms(1900), "{:?}", now().since(began));
     next.release().await.unwrap();
     site.is_sound();
 }
 
-/// The session that listens is ended by an administrator: the claim comes back by itself and hears its turn.
+/// An administrator ends the session that listens: the claim reconnects by itself and hears its turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_that_is_killed_is_replaced_and_no_turn_is_lost() {
     let site = PostgresSite::new();
@@ -75,7 +75,7 @@ async fn everyone_is_served_although_nobody_listens() {
     let site = PostgresSite::new();
     let url = format!("{}?listen=never", site.url());
     let clients = [connect(&url).await, connect(&url).await];
-    // Long: nobody is helped by the end of a hold.
+    // A long ttl, so that the end of a hold helps nobody.
     let hold = clients[0].mutex("x").ttl(secs(60)).acquire().await.unwrap();
     let line = line_up(&[&clients[0], &clients[1], &clients[0]], "x", secs(60)).await;
     hold.release().await.unwrap();
@@ -87,16 +87,16 @@ async fn everyone_is_served_although_nobody_listens() {
     site.is_sound();
 }
 
-/// They look now and then, all of them together.
+/// Waiters look now and then, all of them together.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_who_wait_ask_next_to_nothing() {
+async fn two_hundred_waiters_ask_next_to_nothing() {
     let site = PostgresSite::alone(Postgres::build().setting("log_statement=all"));
     let holder = site.connect().await;
     let tenure = Tenure::connect(&site.url()).await.unwrap();
     let hold = holder.mutex("x").ttl(secs(3600)).acquire().await.unwrap();
     let line: Vec<_> = (0..200).map(|_| wait_for(&tenure, "x", secs(60))).collect();
     until_waiting(&holder, "x", 200).await;
-    // What they looked for at first is over.
+    // Their first looks are over.
     pause(secs(5)).await;
     let before = executed(&site);
     pause(secs(22)).await;
@@ -114,9 +114,9 @@ fn executed(site: &PostgresSite) -> usize {
     log.lines().filter(|line| line.contains("execute <unnamed>")).count()
 }
 
-/// Nobody answers at the address to listen at: whoever waits is served, and the server is not asked all the time.
+/// Nobody answers at the address to listen at: waiters are served, and the server is not asked all the time.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_to_listen_at_that_does_not_answer_makes_no_storm() {
+async fn a_listen_address_that_does_not_answer_causes_no_storm() {
     let site = PostgresSite::alone(Postgres::build().setting("log_statement=all"));
     let proxy = site.proxy();
     proxy.refuse().unwrap();

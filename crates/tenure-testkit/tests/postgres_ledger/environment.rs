@@ -19,7 +19,7 @@ pub(crate) struct Environment {
     _server: servers::Postgres,
 }
 
-/// One process. The session by which it hears goes through a network that can be cut.
+/// One process. The session that receives its turns goes through a network that can be cut.
 pub(crate) struct Process {
     engine: Arc<dyn Engine>,
     pub(crate) turns: Arc<Recorder>,
@@ -107,7 +107,7 @@ impl Environment {
         }
     }
 
-    /// How many rows of a name there are that should not be.
+    /// How many rows of a name there are that should not be there.
     pub(crate) fn keys_of(&self, name: &Name) -> i64 {
         let (space, text) = (if name.space() == Space::Once { "o" } else { "l" }, name.as_str());
         let idle = (self.now() as i64 - 61_000) * 1000;
@@ -129,7 +129,7 @@ impl Environment {
         rows.first().map_or(0, |row| row.get(0))
     }
 
-    /// Puts back what scripts have changed for others.
+    /// Restores what scripts have changed for others.
     pub(crate) async fn restore(&self) {
         for process in 0..HEARING {
             self.happen(Event::Hear(process)).await;
@@ -142,7 +142,7 @@ impl Process {
         let before = locks(control).await;
         let proxy = Proxy::start(server.port()).unwrap();
         let (mut config, _) = PostgresConfig::from_url(&server.url("postgres")).unwrap();
-        // For as long as this, one that is deaf does not give up listening, and counts as not there.
+        // For this long, a deaf process does not give up listening, and counts as unreachable.
         config.command_timeout = Duration::from_secs(1200);
         config.listen = Listen::Always;
         config.listen_at = Some(("127.0.0.1".to_owned(), proxy.port()));
@@ -159,7 +159,7 @@ impl Process {
         };
         engine.health().await.unwrap();
         let process = Process { engine, turns, is_deaf: Mutex::new(false), proxy, lock };
-        // The last one only asks.
+        // The last process only asks.
         if number >= HEARING {
             process.deafen(control).await;
         }

@@ -1,4 +1,4 @@
-//! Users that may not do all that is needed, and the line that lets them.
+//! Users that lack permissions, and the line that grants them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const RIGHTS: &str = "resetkeys ~tenure:* resetchannels &tenure:* -@all +hello +
     +zadd +zrem +zcard +zcount +zrangebyscore";
 const RIGHTS_IN_A_CLUSTER: &str =
     "+ssubscribe +spublish +asking +cluster|slots +pubsub|shardnumsub";
-/// Without these nobody comes in; with the last two, not with these credentials to this database.
+/// Without these nobody can log in; without the last two, not with these credentials or not to this database.
 const TO_COME_IN: [&str; 2] = ["hello", "select"];
 
 fn server_of(flavour: Flavour) -> Redis {
@@ -59,12 +59,12 @@ async fn each_right_that_is_missing_is_named_and_the_line_to_paste_grants_it() {
         let server = server_of(flavour);
         let rights = RIGHTS.split(' ').filter_map(|word| word.strip_prefix('+'));
         for right in rights.filter(|right| !TO_COME_IN.contains(right) && *right != "wait") {
-            // Before 7.0 a part of a command can be allowed, and not taken away.
+            // Before 7.0, a subcommand can be allowed but not taken away.
             let command = right.split('|').next().unwrap();
             set_user(&server, &[&format!("-{command}")]);
             let found = examined(&url(&server, "secret")).await;
             let said = one(&found, "rights");
-            // All but these, without which everything works: at a higher price, and with the dead shown.
+            // All except these, without which everything works, but at a higher price, and with dead claims shown.
             let weak = ["evalsha", "mget", "pubsub|numsub"].contains(&right);
             let mark = if weak { Mark::Warning } else { Mark::Problem };
             says(said, mark, &[&format!("user locks may not use {right}")]);
@@ -77,7 +77,7 @@ async fn each_right_that_is_missing_is_named_and_the_line_to_paste_grants_it() {
 
 /// A weakness that the doctor reports must not lead to a loss.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_name_scripts_by_their_hash_holds_and_renews() {
+async fn a_user_that_may_not_use_script_hashes_holds_and_renews() {
     for flavour in Flavour::ALL {
         let server = server_of(flavour);
         set_user(&server, &["-evalsha"]);
@@ -94,7 +94,7 @@ async fn a_user_who_may_not_name_scripts_by_their_hash_holds_and_renews() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_that_are_missing_are_granted_by_one_line() {
+async fn many_missing_rights_are_granted_by_one_line() {
     for flavour in Flavour::ALL {
         let server = server_of(flavour);
         set_user(&server, &["resetkeys", "resetchannels", "-hset", "-zadd", "-evalsha"]);
@@ -107,7 +107,7 @@ async fn many_that_are_missing_are_granted_by_one_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wait_is_needed_only_by_those_who_wait_for_replicas() {
+async fn wait_is_needed_only_to_wait_for_replicas() {
     let server = server_of(Flavour::Debian);
     set_user(&server, &["-wait"]);
     only(&examined(&url(&server, "secret")).await, &[]);
@@ -116,7 +116,7 @@ async fn wait_is_needed_only_by_those_who_wait_for_replicas() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_not_let_in_is_told_and_nothing_else_is_said() {
+async fn a_refused_login_is_reported_and_nothing_else() {
     let server = server_of(Flavour::Debian);
     let found = examined(&url(&server, "wrong")).await;
     only(&found, &["reach"]);

@@ -13,7 +13,7 @@ fn fit() -> Build {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_fit_is_good_in_all_and_nothing_stays_of_the_look() {
+async fn a_fit_server_passes_every_check_and_the_checks_leave_nothing_behind() {
     for flavour in Flavour::ALL {
         let server = fit().flavour(flavour).start().unwrap();
         let found = examined(&server.url()).await;
@@ -41,7 +41,7 @@ async fn a_server_that_is_fit_is_good_in_all_and_nothing_stays_of_the_look() {
         says(one(&found, "version"), Mark::Good, &[name, "standalone"]);
         says(one(&found, "latency"), one(&found, "latency").mark, &["ms p50", "ms p99"]);
         assert_eq!(keys(&server), [""; 0], "something was left behind");
-        // One that is connected is looked at in the same way.
+        // A connected client is examined in the same way.
         let tenure = connect(&server.url()).await;
         let hold = tenure.mutex("x").acquire().await.unwrap();
         let found = tenure.examine().await.unwrap();
@@ -155,14 +155,14 @@ async fn keys_that_are_not_ours_are_named() {
     let hold = tenure.mutex("x").acquire().await.unwrap();
     let key = key_of(&server, "x");
     hold.release().await.unwrap();
-    // Beside ours.
+    // Beside our keys.
     server.command(&["SET", "tenure:cache:\u{1b}[31m", "1"]).unwrap().accepted().unwrap();
     server.command(&["SET", "others:cache", "1"]).unwrap().accepted().unwrap();
     let found = examined(&server.url()).await;
     only(&found, &["prefix"]);
     says(one(&found, "prefix"), Mark::Warning, &["tenure:cache:", "namespace="]);
     assert!(!one(&found, "prefix").what.contains('\u{1b}'));
-    // Where we would keep ours.
+    // Where we would keep our keys.
     let line = key.replace(":l:", ":z:l:");
     for (words, named) in [
         (vec!["SET", &key, "theirs"], &key),
@@ -173,7 +173,7 @@ async fn keys_that_are_not_ours_are_named() {
         server.command(&words).unwrap().accepted().unwrap();
         let found = examined(&server.url()).await;
         says(one(&found, "prefix"), Mark::Problem, &["at names that it uses", named]);
-        // Which is also what a claim says, where it meets them: the line only if there is one.
+        // A claim that meets them says the same; the line matters only if there is one.
         let claimed = within(secs(10), tenure.mutex("x").acquire()).await.map(drop);
         let refused = claimed.err().map(|error| error.kind());
         assert_eq!(refused, (named == &key).then_some(ErrorKind::Conflict));
@@ -228,12 +228,12 @@ async fn a_server_of_another_kind_says_which_url_to_use() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tls_and_sockets_are_looked_through_as_well() {
+async fn tls_and_sockets_are_examined_too() {
     let certificates = Certificates::new().unwrap();
     let server = fit().tls(&certificates).start().unwrap();
     let ca = certificates.ca_path();
     only(&examined(&format!("{}?ca={}", server.url(), ca.display())).await, &[]);
-    // One that the roots of the system do not know is a problem, not a server that is not there.
+    // One that the system's roots do not know is a problem, rather than a missing server.
     let found = examined(&server.url()).await;
     only(&found, &["reach"]);
     says(one(&found, "reach"), Mark::Problem, &["certificate"]);
@@ -246,7 +246,7 @@ async fn a_server_that_is_not_there_or_does_not_answer_is_an_error() {
     let server = fit().start().unwrap();
     let url = format!("{}?connect_timeout=1s&command_timeout=1s", server.url());
     server.pause().unwrap();
-    // Not as long as all its answers together may take.
+    // It does not take as long as all its answers together may.
     let error = within(secs(15), Tenure::examine_at(&url)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     server.resume().unwrap();

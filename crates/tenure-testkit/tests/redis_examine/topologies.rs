@@ -1,4 +1,4 @@
-//! Several servers: each that matters is looked at, and named where it differs.
+//! Several servers: each that matters is examined, and named where it differs.
 
 use tenure::Mark;
 use tenure_testkit::servers::{Clock, Cluster, Redis, Sentinels};
@@ -17,7 +17,7 @@ fn may_evict(server: &Redis) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_sentinels_the_primary_and_its_replicas_are_looked_at() {
+async fn behind_sentinels_the_primary_and_its_replicas_are_examined() {
     let group = Sentinels::start(1).unwrap();
     let (primary, replica) = (&group.nodes()[0], &group.nodes()[1]);
     let found = examined(&group.url()).await;
@@ -53,7 +53,7 @@ async fn clocks_of_servers_and_sentinels_are_compared() {
     let group = Sentinels::start_with_clock(1, &clock).unwrap();
     let found = examined(&group.url()).await;
     assert!(about(&found, "clock").iter().all(|clock| clock.mark == Mark::Good), "{found:?}");
-    // The primary is as this machine, and so are the sentinels.
+    // The primary agrees with this machine, and so do the sentinels.
     clock.offset(300).unwrap();
     let ahead = format!("127.0.0.1:{} is ", group.nodes()[1].port());
     let found = examined(&group.url()).await;
@@ -63,7 +63,7 @@ async fn clocks_of_servers_and_sentinels_are_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_cluster_every_server_is_looked_at() {
+async fn every_server_of_a_cluster_is_examined() {
     let cluster = Cluster::start().unwrap();
     let found = examined(&cluster.url()).await;
     says(one(&found, "cluster"), Mark::Good, &["3 primaries keep all slots"]);

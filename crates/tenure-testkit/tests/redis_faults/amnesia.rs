@@ -1,4 +1,4 @@
-//! Servers that have forgotten: keys deleted by hand, FLUSHALL, a crash, a cut file.
+//! Servers that have forgotten: keys deleted by hand, FLUSHALL, a crash, a truncated file.
 
 use std::sync::Arc;
 
@@ -31,9 +31,9 @@ async fn s46_a_hold_whose_keys_are_deleted_is_lost_as_forgotten_for_good() {
     assert_eq!(next.release().await.unwrap(), Released::InTime);
 }
 
-/// The first leave was never answered. That alone does not say that it has settled anything.
+/// The first leave was never answered. That alone does not mean that it has settled anything.
 #[tokio::test(flavor = "multi_thread")]
-async fn s73_what_a_server_has_forgotten_is_not_said_to_be_settled_in_time() {
+async fn s73_what_a_server_has_forgotten_is_not_reported_as_settled_in_time() {
     for forgets in [false, true] {
         let server = server();
         let proxy = proxy(&server);
@@ -88,8 +88,8 @@ async fn crowd(server: &Redis, query: &str) -> Crowd {
     Crowd { holder, waiters, _clients: clients }
 }
 
-/// Serves the whole line, one after the other: all are back before the first one leaves. Returns in
-/// which order they came.
+/// Serves the whole line, one claim after another: all are back before the first one leaves. Returns the order in
+/// which they came.
 async fn serve_all(mut crowd: Crowd, gone: Ended) -> Vec<usize> {
     assert_eq!(soon(crowd.holder.lost()).await, gone);
     let mut fence = crowd.holder.fence();
@@ -133,7 +133,7 @@ async fn flushall_ends_the_hold_and_keeps_the_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s75_with_a_file_that_keeps_all_a_hold_survives_a_crash_and_is_renewed() {
+async fn s75_with_a_file_that_keeps_everything_a_hold_survives_a_crash_and_is_renewed() {
     let server = Redis::build().aof(Fsync::Always).start().unwrap();
     let tenure = connect(&server.url()).await;
     let hold = tenure.mutex("x").ttl(secs(3)).acquire().await.unwrap();
@@ -214,7 +214,7 @@ async fn s74_a_file_that_lost_its_end_costs_a_wait_and_no_second_holder() {
 async fn after_restart_wait_a_hold_that_hears_of_it_is_forgotten_and_tries_are_busy() {
     let server = server();
     let tenure = connect(&format!("{}{WAITS}", server.url())).await;
-    // A new server waits once: there may have been another one here.
+    // A new server waits once: it may have replaced another one.
     let began = now();
     let hold = tenure.mutex("x").acquire().await.unwrap();
     assert!(now().since(began) > ms(700), "{:?}", now().since(began));

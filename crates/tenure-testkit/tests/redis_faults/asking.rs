@@ -36,7 +36,7 @@ async fn s12_every_reply_may_be_lost_once_and_all_are_served_once() {
     let (tenure, watch) = (connect(&through(&proxy, "")).await, connect(&server.url()).await);
     let mut last = 0;
     for round in 0..40 {
-        // The answers to a claim, to one that has to wait, to a release and to what follows.
+        // The answers to a claim, to a claim that has to wait, to a release and to what follows.
         proxy.drop_replies(1 + round % 2);
         let hold = soon(tenure.mutex("x").acquire()).await.unwrap();
         let waiter = (round % 3 == 0).then(|| wait_for(&tenure, "x", secs(30)));
@@ -73,7 +73,7 @@ async fn s17_a_try_does_not_pass_the_line_and_a_dead_network_is_not_busy() {
     assert!(far.mutex("x").try_acquire().await.unwrap().is_none());
     assert!(tenure.mutex("x").try_acquire().await.unwrap().is_none());
 
-    // Cut in the middle of a try, of a name that is taken: not a no, but no answer.
+    // Cut in the middle of a try for a name that is taken: that is not a refusal, but a missing answer.
     proxy.hold(Direction::Downstream);
     let attempt = tokio::spawn(async move { far.mutex("x").try_acquire().await });
     pause(ms(50)).await;

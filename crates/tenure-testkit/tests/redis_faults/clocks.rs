@@ -1,4 +1,4 @@
-//! Clocks: the server's that steps, and that of a process that was stopped.
+//! Clocks: steps of the server's, and that of a stopped process.
 //!
 //! S6, a client whose wall clock is wrong, has no test here: nothing of the client's wall clock is
 //! sent or compared. `clock.rs` of the library reads CLOCK_BOOTTIME alone.
@@ -20,20 +20,20 @@ async fn s2_a_server_clock_that_steps_back_prolongs_what_is_held_and_nothing_els
     let next = wait_for(&tenure, "live", ms(800));
     until_waiting(&tenure, "live", 1).await;
     clock.offset(-HOUR).unwrap();
-    // The caller's clock decides its loss, the server's when others may have it: later, never earlier.
+    // The caller's clock decides when its hold is lost, the server's when others may have it: later, never earlier.
     assert_eq!(soon(dead.lost()).await, Ended::Expired);
     assert!(tenure.mutex("dead").try_acquire().await.unwrap().is_none());
-    // As long as its process lives the name does not stay taken for an hour: it is left, to be sure.
+    // As long as its process lives, the name does not stay taken for an hour: the claim is left, to be sure.
     until_free(&tenure, "dead").await;
     assert_eq!(dead.release().await.unwrap(), Released::Late);
-    // Of a process that is gone it does; an operator ends that.
+    // If its process is gone, the name does stay taken; an operator ends that.
     let fence = hold_like_the_dead(&tenure, "gone", ms(500)).await;
     clock.offset(-2 * HOUR).unwrap();
     let gone = view(&tenure, "gone").await.unwrap().holders[0].fence;
     assert_eq!(gone.get(), fence);
     tenure.break_hold("gone", gone, "its process is gone").await.unwrap();
     assert!(soon(tenure.mutex("gone").acquire()).await.unwrap().fence() > gone);
-    // What lives is renewed and handed over as ever, and fences rise.
+    // Live holds are renewed and handed over as ever, and fences rise.
     assert!(live.is_live());
     let fence = live.fence();
     assert_eq!(live.release().await.unwrap(), Released::InTime);

@@ -84,7 +84,7 @@ async fn warm_up(engine: &Arc<dyn Engine>) {
 }
 
 #[tokio::test]
-async fn what_is_ready_at_the_same_moment_is_one_call_and_what_is_alone_is_none_of_it() {
+async fn steps_ready_at_the_same_moment_are_one_call_and_a_step_alone_is_not_grouped() {
     for flavour in [Flavour::Debian, Flavour::Redis62, Flavour::Valkey] {
         let server = Redis::build().flavour(flavour).start().unwrap();
         let engine = engine(&server.url()).await;
@@ -141,7 +141,7 @@ async fn a_name_that_is_held_falls_out_of_its_group_and_keeps_its_place() {
     warm_up(&ours).await;
     let holder = claim("x");
     grant(soon(theirs.claim(&holder)).await);
-    // The group is answered late: meanwhile another comes, and joins at once.
+    // The group is answered late: meanwhile another claim comes, and joins at once.
     proxy.hold(Direction::Downstream);
     let first: Vec<_> = ["a", "b", "x", "c", "x"].into_iter().map(claim).collect();
     let steps: Vec<_> = first.iter().map(|claim| ours.claim(claim)).collect();
@@ -186,7 +186,7 @@ async fn leaves_of_a_group_make_room_for_its_claims() {
 }
 
 #[tokio::test]
-async fn a_leave_of_a_name_that_others_wait_for_hands_over_though_it_was_in_a_group() {
+async fn a_leave_of_a_name_that_others_wait_for_hands_over_even_from_a_group() {
     let server = server();
     let (ours, _taker) = engine_with_taker(&server.url()).await;
     let theirs = connect(&server.url()).await;
@@ -241,7 +241,7 @@ async fn s12_a_group_whose_reply_is_lost_is_in_doubt_and_found_again() {
     }
 }
 
-/// No line of the protocol ends where a piece does: neither side may take what it has read so far for all of it.
+/// No line of the protocol ends where a piece does: neither side may take a part for the whole.
 #[tokio::test]
 async fn a_group_that_travels_in_pieces_is_the_same_group() {
     let server = server();
@@ -291,7 +291,7 @@ async fn s12_a_group_whose_reply_breaks_off_in_the_middle_is_in_doubt_and_found_
             Err(error) => assert!(error.may_have_happened(), "{error}"),
         }
     }
-    // Part of a list is no list: no step of a group has its answer before all of them have.
+    // Part of a list is not a list: no step of a group has its answer before all of them do.
     let answered = first[1..].iter().filter(|answer| answer.is_ok()).count();
     assert!([0, 39].contains(&answered), "{first:?}");
     for (claim, fence) in hold_all(&engine, &claims).await {
@@ -329,7 +329,7 @@ async fn a_server_that_is_killed_within_a_group_grants_nothing_twice() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_user_may_not_use_fails_its_own_step_alone() {
+async fn a_key_that_the_user_may_not_use_fails_only_its_own_step() {
     let users = [
         "user default on nopass ~* &* +@all",
         "user locks on >secret ~tenure:{*}:l:x* ~tenure:{*}:z:l:x* ~tenure:{*}:p &* +@all",
@@ -363,13 +363,13 @@ async fn a_key_that_the_user_may_not_use_fails_its_own_step_alone() {
     assert_eq!(keys_of_names(&server), Vec::<String>::new());
 }
 
-/// The text of an error, and of nothing else.
+/// The kinds of errors, with nothing for successes.
 fn failed<T>(answers: Vec<Result<T>>) -> Vec<Option<ErrorKind>> {
     answers.into_iter().map(|answer| answer.err().as_ref().map(Error::kind)).collect()
 }
 
 #[tokio::test]
-async fn keys_of_others_in_the_middle_of_a_group_fail_their_own_steps_alone() {
+async fn foreign_keys_in_the_middle_of_a_group_fail_only_their_own_steps() {
     let server = server();
     let engine = engine(&server.url()).await;
     let claims = claims("x", 12);
@@ -388,7 +388,7 @@ async fn keys_of_others_in_the_middle_of_a_group_fail_their_own_steps_alone() {
         .enumerate()
         .map(|(at, key)| (at == 5 || partition(key) == theirs).then_some(ErrorKind::Conflict))
         .collect();
-    // Leaves in the same group have been done by then.
+    // Leaves in the same group are done by then.
     let left: Vec<_> = held.iter().map(|claim| engine.leave(&leave(claim))).collect();
     let claimed: Vec<_> = claims.iter().map(|claim| engine.claim(claim)).collect();
     let left = all(left).await;
@@ -415,7 +415,7 @@ async fn oom_a_full_server_refuses_every_claim_of_a_group_and_still_renews_and_r
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_leaves_no_step_of_a_group_half_done() {
+async fn a_missing_right_leaves_no_step_of_a_group_half_done() {
     for flavour in [Flavour::Debian, Flavour::Redis62] {
         let users = ["user default on nopass ~* &* +@all", "user locks on >secret ~* &* +@all"];
         let server = Redis::build().flavour(flavour).acl(&users).start().unwrap();
@@ -488,7 +488,7 @@ async fn numbers_that_a_server_has_lost_are_not_given_again_by_a_group() {
     let engine = engine(&server.url()).await;
     let before = hold_all(&engine, &claims("x", 20)).await;
     leave_all(&engine, &before.iter().map(|(claim, _)| claim.clone()).collect::<Vec<_>>()).await;
-    // Where every partition was long ago, behind this connection's back.
+    // This puts every partition where it was long ago, behind this connection's back.
     for partition in keys(&server).iter().filter(|key| key.ends_with("}:p")) {
         server.command(&["HSET", partition, "n", "1000000000000100"]).unwrap();
     }

@@ -16,7 +16,7 @@ async fn s44_a_renewal_that_comes_too_late_brings_nothing_back() {
     proxy.hold(Direction::Upstream);
     assert_eq!(soon(hold.lost()).await, Ended::Expired);
     until_free(&near, "x").await;
-    // All that was sent meanwhile arrives now, and there is nobody else.
+    // Everything that was sent meanwhile arrives now, and there is nobody else.
     proxy.pass().unwrap();
     pause(ms(300)).await;
     assert_eq!(holders(&near, "x").await, [0; 0]);
@@ -44,8 +44,8 @@ async fn s48_a_release_whose_reply_is_lost_is_repeated_and_was_in_time() {
     let server = server();
     let proxy = proxy(&server);
     let near = connect(&server.url()).await;
-    // Each time from a new client, because
-    // one whose connection breaks again and again waits longer and longer before the next.
+    // From a new client each time, because one whose connection breaks again and again waits longer and longer before
+    // the next attempt.
     for _ in 0..10 {
         let far = connect(&through(&proxy, "")).await;
         let hold = far.mutex("y").acquire().await.unwrap();
@@ -69,7 +69,7 @@ async fn s49_a_release_without_a_connection_happens_when_there_is_one_again() {
     let began = now();
     drop(hold);
     assert!(now().since(began) < ms(500), "a drop never waits");
-    // One that cannot be released in its time ends by it, and says so.
+    // A hold that cannot be released in time ends by its ttl, and says so.
     assert_eq!(soon(gone.release()).await.unwrap(), Released::Late);
     assert_eq!(holders(&near, "x").await.len(), 1);
     proxy.pass().unwrap();
@@ -78,7 +78,7 @@ async fn s49_a_release_without_a_connection_happens_when_there_is_one_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s49_leaving_the_program_waits_for_nobody_who_cannot_answer() {
+async fn s49_closing_does_not_wait_for_a_server_that_cannot_answer() {
     let server = server();
     let proxy = proxy(&server);
     let tenure = connect(&through(&proxy, "")).await;

@@ -1,4 +1,4 @@
-//! Loss comes before the next grant: the old holder's own clock has said no when the next one is in.
+//! Loss comes before the next grant: by its own clock, the old holder has lost before the next one holds.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::redis_site::*;
 
-/// Waits for the name, and checks in the moment of the grant that the old hold is over.
+/// Waits for the name, and checks at the moment of the grant that the old hold is over.
 fn follow(tenure: &Tenure, old: &Arc<Hold>) -> JoinHandle<()> {
     let (turn, old) = (tenure.mutex(old.name()).ttl(secs(30)).join(), old.clone());
     tokio::spawn(async move {
@@ -39,7 +39,7 @@ async fn s47_a_holder_that_is_cut_off_has_lost_before_the_next_one_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s11_a_server_that_stood_still_has_not_given_anything_twice() {
+async fn s11_a_server_that_was_stopped_has_granted_nothing_twice() {
     let server = server();
     let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
     let old = Arc::new(ours.mutex("x").ttl(ms(1000)).acquire().await.unwrap());
@@ -55,7 +55,7 @@ async fn s11_a_server_that_stood_still_has_not_given_anything_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s81_client_pause_is_like_a_server_that_stands_still() {
+async fn s81_client_pause_is_like_a_server_that_is_stopped() {
     let server = server();
     let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
     let old = Arc::new(ours.mutex("x").ttl(ms(1000)).acquire().await.unwrap());
@@ -77,7 +77,7 @@ async fn s69_a_server_without_its_replicas_is_named_and_the_hold_is_lost_on_time
     assert_eq!(error.kind(), tenure::ErrorKind::Unavailable);
     assert!(error.to_string().contains("NOREPLICAS"), "{error}");
     assert_eq!(soon(hold.lost()).await, Ended::Expired);
-    // A claim that came to wait still waits.
+    // A claim that is willing to wait still waits.
     let waits = tokio::spawn(tenure.mutex("z").wait(secs(15)).join());
     pause(ms(1000)).await;
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).unwrap();

@@ -1,4 +1,4 @@
-//! Servers that are down, silent or full of clients, and the behaviour of a thousand waiters meanwhile.
+//! Servers that are down, silent or full of clients, and how a thousand waiters behave meanwhile.
 
 use tenure::{ErrorKind, Hold, Tenure};
 use tenure_testkit::proxy::{Direction, Proxy};
@@ -83,9 +83,9 @@ async fn s25_a_server_that_accepts_and_never_answers_times_out_and_stops_nobody_
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(hold.is_live());
     proxy.pass().unwrap();
-    // A connection that was made before that stays mute until its time is over.
+    // A connection that was made before that stays mute until it times out.
     drop(soon(tenure.mutex("z").wait(secs(20)).acquire()).await.unwrap());
-    // Claims that gave up left nothing that would stay for a ttl.
+    // Claims that gave up have left nothing that would stay for a ttl.
     for number in 0..10 {
         until_free(&tenure, &format!("x{number}")).await;
     }
@@ -108,7 +108,7 @@ async fn a_claim_without_an_answer_fails_after_its_wait_or_the_connect_timeout()
     let error = within(secs(8), down.health()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     server.restart().unwrap();
-    // The connection may rest for longer than this claim would be patient.
+    // The connection may pause for longer than this claim is patient.
     until("it is connected again", async || tenure.health().await.is_ok()).await;
     drop(soon(tenure.mutex("x").acquire()).await.unwrap());
 }
@@ -141,7 +141,7 @@ async fn a_claim_that_stands_in_line_keeps_its_ticket_through_an_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s76_when_the_server_takes_no_more_clients_those_it_has_go_on() {
+async fn s76_when_the_server_accepts_no_more_clients_those_it_has_continue() {
     let server = Redis::build().setting("maxclients", "20").start().unwrap();
     let tenure = connect(&server.url()).await;
     let hold = tenure.mutex("x").ttl(secs(2)).acquire().await.unwrap();
@@ -185,8 +185,8 @@ async fn s77_a_push_connection_that_is_half_open_is_found_by_asking() {
     let hold = near.mutex("x").ttl(secs(60)).acquire().await.unwrap();
     let waiter = wait_for(&far, "x", secs(60));
     until_waiting(&near, "x", 1).await;
-    // Nothing comes through any more, and nobody is told. The place is kept by another connection,
-    // twenty seconds later; until then only the question whether the server is there finds out.
+    // Nothing comes through any more, and nobody is told. The place is kept over another connection, twenty seconds
+    // later; until then only a ping finds out.
     let before = proxy.accepted();
     proxy.swallow(Direction::Downstream);
     drop(hold);

@@ -1,4 +1,4 @@
-//! Clients that are gone, and the cost for the line if nobody hands over to them.
+//! Clients that are gone, and what that costs the line if nobody hands over to them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::redis_site::*;
 
 const WRITE: u32 = 1 << 20;
 
-/// A claim of an engine that has no client above it: when it dies nobody leaves anything.
+/// A claim of an engine without a client above it: when it dies, nobody leaves the claim.
 fn claim(name: &str, weight: u32, capacity: u32) -> Claim {
     let mut claim = Claim::new(Name::new(Space::Lock, name).unwrap(), SystemWorld.mint().unwrap());
     (claim.weight, claim.capacity) = (weight, capacity);
@@ -28,7 +28,7 @@ async fn granted(engine: &Arc<dyn Engine>, claim: &Claim) -> Fence {
     }
 }
 
-/// Nobody listens for it any more.
+/// Ends it, so that nobody listens for its claims any more.
 async fn dies(server: &Redis, engine: Arc<dyn Engine>, listeners: i64) {
     drop(engine);
     until("its connection is closed", async || {
@@ -51,7 +51,7 @@ async fn s26_a_dead_writer_that_waits_holds_up_no_reader() {
     dies(&server, writer, 1).await;
     // It is not shown as a waiter.
     until_waiting(&tenure, "x", 1).await;
-    // The claim behind it finds out by itself, and a newcomer at once.
+    // The claim behind it finds out by itself, and a newcomer finds out at once.
     let began = now();
     let before = soon(before).await.unwrap().unwrap();
     assert!(now().since(began) < secs(10), "{:?}", now().since(began));

@@ -18,17 +18,17 @@ async fn s26_the_line_passes_over_a_waiter_that_was_killed() {
         let next = wait_for(&tenure, &name, secs(30));
         until_waiting(&tenure, &name, 2).await;
         other.kill();
-        // Where a server has just come up nobody is passed over.
+        // A server that has just come up passes over nobody.
         pause(ms(1100)).await;
         hold.release().await.unwrap();
-        // Not after the first life of a turn that nobody took, which is two seconds.
+        // Not only after the first life of an untaken turn, which is two seconds.
         drop(within(ms(1500), next).await.unwrap().unwrap());
     }
 }
 
 /// A waiter at the head whose weight does not fit is handed nothing: the claims behind it must find out that it is dead.
 #[tokio::test(flavor = "multi_thread")]
-async fn s26_one_that_wanted_many_units_and_was_killed_holds_up_nobody() {
+async fn s26_a_waiter_for_many_units_that_was_killed_holds_up_nobody() {
     let server = server();
     let tenure = connect(&server.url()).await;
     let units = || tenure.semaphore("x", 4);
@@ -43,7 +43,7 @@ async fn s26_one_that_wanted_many_units_and_was_killed_holds_up_nobody() {
         "it waits for its turn, and comes first"
     );
     wide.kill();
-    // The server knows as soon as it has seen that the connection is closed.
+    // The server knows once it has seen that the connection is closed.
     until_waiting(&tenure, "x", 2).await;
     let asked = now();
     // The next claim finds out, and serves the waiters; then there are none left.
@@ -55,7 +55,7 @@ async fn s26_one_that_wanted_many_units_and_was_killed_holds_up_nobody() {
     }
     let took = now().since(asked);
     println!("units behind a dead waiter were taken after {took:?}");
-    // Not when they would have looked by themselves, which is after two seconds.
+    // Not only when they would have looked by themselves, which is after two seconds.
     assert!(took < ms(1500), "{took:?}");
     drop((held, served));
 }
@@ -82,7 +82,7 @@ async fn s26_those_behind_a_dead_waiter_find_that_out_by_themselves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s26_the_line_moves_on_also_where_the_server_has_just_come_up() {
+async fn s26_the_line_moves_on_even_if_the_server_has_just_come_up() {
     let server = server();
     let (tenure, other) = (connect(&server.url()).await, connect(&server.url()).await);
     // An engine without a client above it: nobody leaves its claims when it dies.
@@ -115,7 +115,7 @@ async fn s39_nothing_is_left_of_processes_that_were_killed() {
     until_waiting(&tenure, "x", 1).await;
     drop(others);
     assert!(!keys_of_names(&server).is_empty());
-    // Places last a minute, and keys not two.
+    // Places last one minute, and keys less than two.
     clock.advance(120_000).unwrap();
     until("the keys are gone", async || keys_of_names(&server).is_empty()).await;
     assert!(keys(&server).len() <= 2, "one key for each partition that was used");

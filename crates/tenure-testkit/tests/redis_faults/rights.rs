@@ -1,4 +1,4 @@
-//! Rights that are taken away from a user while it holds and waits: no step is done by half.
+//! Rights that are revoked while the user holds and waits: no step is half done.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tenure_testkit::servers::{Flavour, Redis};
 
 use crate::redis_site::*;
 
-/// All that the scripts do after their first write.
+/// All commands that the scripts use after their first write.
 const COMMANDS: [&str; 16] = [
     "hset",
     "hdel",
@@ -81,7 +81,7 @@ async fn all_or_nothing(flavour: Flavour) {
         assert!(matches!(stands, Verdict::Waiting(_)));
         let before = facts(&tenure, &name).await;
         set_user(&server, &format!("-{command}"));
-        // One more comes, a hold is renewed, and one leaves: done, or not at all.
+        // Another claim arrives, a hold is renewed, and one leaves: each of them is done, or not at all.
         let comes = claim(&name, capacity);
         let joined = soon(ours.claim(&comes)).await;
         let line = before.1.len() + usize::from(joined.is_ok());
@@ -102,7 +102,7 @@ async fn all_or_nothing(flavour: Flavour) {
             }
         }
         set_user(&server, &format!("+{command}"));
-        // The next in line has it, by this very step.
+        // The next in line gets it in this very step.
         let after = facts(&tenure, &name).await;
         assert_eq!(after.0.len(), before.0.len(), "{command}: {before:?} {after:?}");
         assert!(after.0.iter().all(|fence| *fence != before.0[0]), "{command}: {after:?}");
@@ -111,17 +111,17 @@ async fn all_or_nothing(flavour: Flavour) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_is_taken_away_leaves_no_step_half_done() {
+async fn a_revoked_right_leaves_no_step_half_done() {
     all_or_nothing(Flavour::Debian).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_is_taken_away_leaves_no_step_half_done_on_the_oldest_redis() {
+async fn a_revoked_right_leaves_no_step_half_done_on_the_oldest_redis() {
     all_or_nothing(Flavour::Redis62).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_that_may_not_publish_any_more_still_releases_and_the_line_stays() {
+async fn a_user_that_may_no_longer_publish_still_releases_and_the_line_stays() {
     let server = server_of(Flavour::Debian);
     let (ours, theirs) = (connect(&url(&server)).await, connect(&server.url()).await);
     for shared in [false, true] {
@@ -143,7 +143,7 @@ async fn a_user_that_may_not_publish_any_more_still_releases_and_the_line_stays(
 
 /// Such a user cannot notify waiters, but they know that there is one.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_for_a_user_that_may_not_publish_asks_more_often() {
+async fn waiters_behind_a_user_that_may_not_publish_ask_more_often() {
     for flavour in [Flavour::Debian, Flavour::Redis62] {
         let server = server_of(flavour);
         set_user(&server, "-publish");
@@ -162,7 +162,7 @@ async fn whoever_waits_for_a_user_that_may_not_publish_asks_more_often() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_may_not_listen_any_more_asks_again_and_again() {
+async fn a_waiter_that_may_no_longer_listen_asks_again_and_again() {
     let server = server_of(Flavour::Debian);
     let (ours, theirs) = (connect(&url(&server)).await, connect(&server.url()).await);
     let hold = theirs.mutex("x").acquire().await.unwrap();

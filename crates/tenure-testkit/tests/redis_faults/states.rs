@@ -28,7 +28,7 @@ async fn s66_a_server_that_forgets_its_scripts_all_the_time_troubles_nobody() {
     let ttl = ms(2_500);
     let hold = tenure.mutex("kept").ttl(ttl).acquire().await.unwrap();
     let (began, mut flushes) = (Instant::now(), 0);
-    // Past its ttl it is live only if it was renewed meanwhile.
+    // After its ttl, it is live only if it was renewed meanwhile.
     while tasks.iter().any(|task| !task.is_finished()) || flushes < 100 || began.elapsed() <= ttl {
         server.command(&["SCRIPT", "FLUSH"]).unwrap();
         pause(ms(20)).await;
@@ -86,7 +86,7 @@ async fn oom_a_full_server_still_renews_releases_and_hands_over() {
         let fence = hold.fence();
         assert_eq!(within(secs(5), hold.release()).await.unwrap(), Released::InTime);
         assert_eq!(within(secs(5), alone.release()).await.unwrap(), Released::InTime);
-        // A claim that is told of its turn has it: no turn without a grant.
+        // A claim that is told of its turn holds: there is no turn without a grant.
         let next = served(next).await;
         assert!(next.fence() > fence);
         assert_eq!(holders(&theirs, name).await, [next.fence().get()]);
@@ -125,7 +125,7 @@ async fn s71_a_server_that_may_evict_is_refused_if_that_was_asked_for() {
         .setting("maxmemory-policy", "allkeys-lru")
         .start()
         .unwrap();
-    // It is warned of by default.
+    // By default, there is a warning.
     drop(connect(&server.url()).await.mutex("x").acquire().await.unwrap());
     let strict = format!("{}?require=noeviction", server.url());
     let error = reach(&strict).await.unwrap_err();
@@ -172,7 +172,7 @@ async fn s79_foreign_data_under_our_keys_is_an_error_and_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s78_a_replica_is_refused_and_the_reason_said() {
+async fn s78_a_replica_is_refused_with_the_reason() {
     let primary = server();
     let replica = Redis::build().replica_of(primary.port()).start().unwrap();
     tenure_testkit::servers::eventually("in sync", BOUND, || replica.is_synced_replica()).unwrap();

@@ -1,4 +1,4 @@
-//! The line and the hand-over: lost pushes, lost connections, limits, what others see to.
+//! The line and the hand-over: lost pushes, lost connections, limits, and turns that others find.
 
 use tenure::Ended;
 use tenure::engine::{Claim, Leave, Left, Name, Space, SystemWorld, World};
@@ -34,7 +34,7 @@ async fn s19_a_push_that_is_lost_costs_a_reconnect_and_no_more() {
     }
 }
 
-/// Its turn came and went while it could not be reached: it asks when it can, and not when it would have.
+/// Its turn came and went while it could not be reached: it asks as soon as it can, rather than when it would have.
 #[tokio::test(flavor = "multi_thread")]
 async fn s19_a_waiter_whose_connection_was_lost_asks_as_soon_as_it_has_another() {
     let server = server();
@@ -43,7 +43,7 @@ async fn s19_a_waiter_whose_connection_was_lost_asks_as_soon_as_it_has_another()
     let hold = ours.mutex("x").acquire().await.unwrap();
     let waiter = wait_for(&theirs, "x", secs(30));
     until_waiting(&ours, "x", 1).await;
-    // By then it has looked for the first time; of its own accord it asks again after twenty seconds.
+    // By then it has looked for the first time; on its own it asks again after twenty seconds.
     pause(LOOKED).await;
     proxy.refuse().unwrap();
     proxy.reset();
@@ -76,10 +76,10 @@ async fn s34_a_waiter_that_loses_its_connections_keeps_its_place() {
     let mut last = None;
     for (number, waiter) in line.into_iter().enumerate() {
         let hold = served(waiter).await;
-        // It is this one's turn, and nobody was served before it who came after.
+        // It is this one's turn, and no later claim was served before it.
         assert!(last < Some(hold.fence()), "{number} was not served in its turn");
         last = Some(hold.fence());
-        // Time to come back, while the first one holds.
+        // Time for the others to come back while the first one holds.
         pause(if number == 0 { ms(1500) } else { ms(0) }).await;
         hold.release().await.unwrap();
     }
@@ -165,7 +165,7 @@ async fn s40_a_release_before_five_hundred_waiters_tells_three_at_most() {
     until_waiting(&ours, "x", 500).await;
     let before = calls(&server, "publish");
     hold.release().await.unwrap();
-    // Their order is that of the server, between the two clients.
+    // The server decides the order of the two clients.
     let mut first = None;
     until("one of them is served", async || {
         for (at, waiter) in line.iter_mut().enumerate().take(4) {

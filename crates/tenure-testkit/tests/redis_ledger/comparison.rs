@@ -22,7 +22,7 @@ pub(crate) struct Comparison {
     model: Model,
     numbers: Numbers,
     players: Vec<Player>,
-    /// What happened, for the one who reads of a failure.
+    /// What happened, for whoever reads about a failure.
     pub(crate) story: Vec<String>,
     pub(crate) tally: Tally,
 }
@@ -43,7 +43,7 @@ const LEDGER: Side = |(_, ledger)| ledger;
 impl Comparison {
     pub(crate) fn new(environment: &Arc<Environment>, plan: Plan, name: &str) -> Comparison {
         let space = if plan.shape.once { Space::Once } else { Space::Lock };
-        // A name is played once, so that no id is used twice.
+        // Each name is used once, so that no id is used twice.
         let name = Name::new(space, name).unwrap();
         let mut rng = Rng::new(name.local_hash());
         let actors = plan.actors.iter().enumerate();
@@ -70,7 +70,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// Everyone leaves; then only records that must be remembered are kept.
+    /// Everyone leaves; after that, only records that must be remembered are left.
     pub(crate) async fn end(&mut self) -> Same {
         self.look_around();
         for who in 0..self.players.len() {
@@ -92,7 +92,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// When all has left and nothing is to be remembered, nothing is kept.
+    /// When everyone has left and nothing is to be remembered, nothing is kept.
     pub(crate) fn has_no_keys(&self) -> Same {
         same("keys that are left", &self.environment.keys_of(&self.name), &0)
     }
@@ -109,7 +109,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// Sees how late it is, and who can be reached.
+    /// Updates the time, and which processes can be reached.
     pub(crate) fn look_around(&mut self) {
         self.model.now = self.environment.now();
         let deaf = (0..self.environment.processes.len()).filter(|it| self.environment.is_deaf(*it));
@@ -153,7 +153,7 @@ impl Comparison {
         self.players[who].id
     }
 
-    /// Numbers begin anew.
+    /// Numbers begin again.
     pub(crate) fn forget_numbers(&mut self) {
         self.numbers = Numbers::default();
     }
@@ -259,7 +259,7 @@ impl Comparison {
         let environment = self.environment.clone();
         for (at, process) in environment.processes.iter().enumerate() {
             let theirs = |(process, ..): &(u64, ClaimId, Word)| *process == number(at);
-            // What should not come is seen at the end of the round, unless it may come.
+            // What should not arrive is seen at the end of the round, unless it may arrive.
             if loose || expected.iter().any(theirs) {
                 process.engine().health().await.unwrap();
             }
@@ -267,7 +267,7 @@ impl Comparison {
                 self.compare_push(number(at), &pushed, &mut expected, loose, began)?;
             }
         }
-        // A dead waiter may be where the scripts look for the next in line.
+        // The scripts may find a dead waiter where they look for the next in line.
         expected.retain(|(.., word)| !loose || !matches!(word, Word::LookAt(_)));
         if expected.is_empty() {
             return Ok(());
@@ -303,7 +303,7 @@ impl Comparison {
         self.story.push(format!("  {who} hears {word:?}"));
         match (&pushed.turn, &word) {
             (Turn::LookAt(when), Word::LookAt(after)) => {
-                // Counted from when it came, which was after the step began.
+                // Counted from its arrival, which was after the step began.
                 let from = |moment: Moment| look_again(moment + Duration::from_millis(*after), 0);
                 if (from(began)..=from(pushed.at)).contains(when) || loose {
                     return Ok(());
@@ -357,7 +357,7 @@ impl Player {
         details.owner = format!("{at} of process {}", actor.process);
         details.reason = (at % 2 == 1).then(|| "1 2 3\nü: %d".to_owned());
         details.meta = (0..at % 3).map(|n| (format!("k{n}"), "5:five ".to_owned())).collect();
-        // The bytes of an id are anything, also what separates other things.
+        // The bytes of an id may be anything, including separators.
         let mut id = *b"12345678 \r\n%\0\xFF2 ";
         id[..8].copy_from_slice(&rng.bits().to_be_bytes());
         let id = ClaimId::from_bytes(id);
@@ -376,7 +376,7 @@ fn number(process: usize) -> u64 {
     process as u64 + 1
 }
 
-/// The server's clock goes in steps here, which the engine says instead of what they ended.
+/// Here the server's clock moves in steps, which the engine reports in place of what they ended.
 fn gone(ended: Ended) -> Said {
     match ended {
         Ended::ClockStep { .. } => Said::Gone(Some(Ended::Expired)),
@@ -477,7 +477,7 @@ fn remaining(grant: &Grant) -> u64 {
 
 fn waiting(place: Place) -> Said {
     let Place { ticket, ahead, floor, asked_at, look_again: look, holder } = place;
-    // What look_again adds is what it makes of no time at all.
+    // What `look_again` adds is what it returns for no time at all.
     let added = Moment::ORIGIN.until(look_again(Moment::ORIGIN, ahead));
     let next_end = (look < Moment::FAR).then(|| (asked_at.until(look) - added).as_millis() as u64);
     let holders = holder.into_iter().collect();

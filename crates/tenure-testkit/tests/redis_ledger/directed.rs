@@ -1,4 +1,4 @@
-//! What random scripts rarely come upon: crowds, numbers with many digits, forms that change.
+//! What random scripts rarely reach: crowds, numbers with many digits, changes of form.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl Case {
         self.expect(said)
     }
 
-    /// The same without a look: a crowd takes long to show.
+    /// The same without a look: showing a crowd takes long.
     async fn take(&mut self, op: Op) -> Said {
         let said = self.comparison.take(op).await;
         self.expect(said)
@@ -109,7 +109,7 @@ async fn six_hundred_that_cannot_be_reached_are_passed_over() {
     }
     case.step(leaves(0)).await;
     case.look().await;
-    // All of them come back to their places by one contact.
+    // One contact brings all of them back to their places.
     case.step(Op::Keep(300, Manner { by_ticket: true, ..MANNER })).await;
     case.step(leaves(601)).await;
     case.step(Op::Claim(1, Manner { by_ticket: true, ..MANNER })).await;
@@ -127,8 +127,8 @@ async fn a_thousand_readers_follow_a_writer() {
     }
     case.step(leaves(0)).await;
     case.look().await;
-    // Nobody takes its turn: all end at once, more than one step can see to; the
-    // writer behind them is of a process that let holds run out, and comes when it asks.
+    // Nobody takes its turn: all end at once, more than one step can handle. The writer behind them belongs to a
+    // process that let holds run out, and comes back when it asks.
     case.pass(2000).await;
     case.step(leaves(0)).await;
     case.step(claims(1001)).await;
@@ -155,9 +155,9 @@ async fn every_digit_of_a_number_counts() {
     for first in [(1_u64 << 51) - 1001, (1 << 52) + 1, (1 << 53) - 10_001] {
         let mut case = Case::new(MUTEX, vec![actor(0, 1), actor(1, 1), actor(0, 1)]).await;
         let part = environment::part(&case.comparison.name);
-        // The first step finds a server that it does not know, and counts from the clock.
+        // The first step finds a server that it does not know, and numbers start from the clock.
         case.step(leaves(2)).await;
-        // Odd and even ones, alone and with a line.
+        // Odd and even numbers, alone and with a line.
         for number in (first..first + 404).step_by(101) {
             case.environment.command(&["HSET", &part, "n", &number.to_string()]);
             let Said::Granted { fence, .. } = case.step(claims(0)).await else { panic!("held") };
@@ -175,7 +175,7 @@ async fn every_digit_of_a_number_counts() {
             case.step(leaves(1)).await;
             assert_eq!(case.comparison.last_fence(2), case.counter());
             case.step(Op::Break(Which::Of(2))).await;
-            // Broken claims are remembered; the next round must find none.
+            // Broken claims are remembered, but the next round must find none.
             case.pass(60_000).await;
             case.comparison.forget_numbers();
         }
@@ -214,7 +214,7 @@ async fn numbers_are_refused_before_they_are_rounded() {
     case.environment.command(&["HSET", &part, "n", &((1_u64 << 53) - 5).to_string()]);
     let Said::Granted { fence, .. } = case.step(claims(0)).await else { panic!("held") };
     assert_eq!(fence, (1 << 53) - 3);
-    // Two more are left, for a ticket and a fence; the first of them goes into the line.
+    // Two more are left, for a ticket and a fence; the first of them is used for a place in line.
     let engine = case.environment.processes[1].engine().clone();
     let mut claim = Claim::new(case.comparison.name.clone(), ClaimId::from_bytes([7; 16]));
     assert!(matches!(engine.claim(&claim).await, Ok(Verdict::Waiting(_))));
@@ -223,7 +223,7 @@ async fn numbers_are_refused_before_they_are_rounded() {
         let refused = engine.claim(&claim).await.unwrap_err();
         assert!(refused.to_string().contains("no numbers left"), "{refused}");
     }
-    // Who holds is let go, and nobody is granted a number that there is not.
+    // Holders are released, and nobody is granted a number that does not exist.
     let ended = Leave::new(case.comparison.name.clone(), case.comparison.id_of(0));
     let ours = case.environment.processes[0].engine().clone();
     assert_eq!(ours.leave(&ended).await.unwrap(), Left::Released);
@@ -252,7 +252,7 @@ async fn one_holder_alone_has_a_form_of_its_own() {
     assert_eq!(case.form(), "none");
     case.step(claims(1)).await;
     assert_eq!(case.form(), "string");
-    // Whatever names the hold without ending it makes a hash of it, and nothing else of it changes.
+    // Anything that names the hold without ending it turns it into a hash, and changes nothing else.
     case.pass(500).await;
     case.step(Op::Break(Which::Never)).await;
     case.step(Op::Renew(1, Which::Own, 505)).await;
@@ -263,7 +263,7 @@ async fn one_holder_alone_has_a_form_of_its_own() {
     case.step(Op::Renew(1, Which::Own, 505)).await;
     // The one that left in doubt is remembered.
     assert_eq!(case.step(claims(0)).await, Said::Left);
-    // At its last millisecond a key is still there.
+    // In its last millisecond a key still exists.
     case.pass(60_010).await;
     assert_eq!(case.form(), "none");
     case.step(claims(0)).await;
@@ -291,7 +291,7 @@ async fn a_capacity_that_was_set_is_remembered_for_a_day() {
     case.pass(day - 10).await;
     case.step(claims(0)).await;
     assert_eq!(case.step(claims(2)).await, Said::Conflict(Some(1)));
-    // Used, it wins for longer.
+    // While the name is used, it applies for longer.
     case.pass(20).await;
     case.step(claims(1)).await;
     case.step(leaves(1)).await;

@@ -76,7 +76,7 @@ impl Environment {
         }
         let environment =
             Environment { processes, control: Mutex::new(control), clock, _server: server };
-        // Just after a server has come up nobody is set aside: let that be over everywhere.
+        // Right after a server has come up nobody is set aside: let that time pass everywhere.
         environment.meet_all_partitions().await;
         environment.clock.advance(2000).unwrap();
         environment
@@ -113,7 +113,7 @@ impl Environment {
         if std::mem::replace(&mut *process.is_deaf.lock().unwrap(), true) {
             return;
         }
-        // This one stays, so it must be up before nobody is let in any more.
+        // This one stays, so it must be connected before nobody is let in any more.
         process.asking.health().await.unwrap();
         process.proxy.as_ref().unwrap().refuse().unwrap();
         let clients = self.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
@@ -162,7 +162,7 @@ impl Environment {
         self.command(&["EXISTS", &own, &line]).int().unwrap()
     }
 
-    /// Puts back what scripts have changed for others.
+    /// Restores what scripts have changed for others.
     pub(crate) async fn restore(&self) {
         for process in 0..HEARING {
             self.happen(Event::Hear(process)).await;
@@ -193,7 +193,7 @@ impl Process {
         hearing.attach(Arc::downgrade(&recorder));
         hearing.health().await.unwrap();
         let channel = channels(control).into_iter().find(|it| !before.contains(it)).unwrap();
-        // The last one only asks.
+        // The last process only asks.
         let is_deaf = number >= HEARING;
         if is_deaf {
             hearing.close().await.unwrap();
@@ -204,7 +204,7 @@ impl Process {
         Process { hearing, asking, turns, is_deaf: Mutex::new(is_deaf), proxy, channel, client }
     }
 
-    /// The connection that its steps take.
+    /// The connection that its steps use.
     pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
         if *self.is_deaf.lock().unwrap() { &self.asking } else { &self.hearing }
     }

@@ -31,11 +31,11 @@ pub(crate) struct Came {
     pub(crate) said: Said,
     /// The pushes, and their receivers.
     pub(crate) words: Vec<(Process, ClaimId, Word)>,
-    /// Some in line had ended, or could not be reached. The scripts see to them when they come upon
-    /// them, the ledger at once: who is ahead, and who comes next, need not be the same until then.
+    /// Some claims in line had ended, or could not be reached. The scripts deal with them when they come upon them,
+    /// the ledger at once: until then, who is ahead and who comes next need not be the same.
     pub(crate) vague: bool,
-    /// The one who asks is the next in line and was told when to look: whether it heard that before it
-    /// heard where it stands, and so could not know that it was meant, is up to the server.
+    /// The asking claim is the next in line and was told when to look. Whether it heard that before it heard its
+    /// place, and so could not know that it was meant, depends on the server.
     pub(crate) self_hint: bool,
     /// How often the step stopped at its bound.
     pub(crate) ticks: u32,
@@ -128,7 +128,7 @@ impl Model {
             more = ledger.more();
         }
         (walk.ticks, walk.first) = (ticks, first);
-        // The claim stays in line for this step only.
+        // The asking claim stays in line only for this step.
         for process in &self.away {
             let Ok(()) = self.line.reach(*process, false);
         }
@@ -151,11 +151,11 @@ impl Model {
         }
     }
 
-    /// Only a claim that is known can be told where it stands.
+    /// Only a known claim can be told its place.
     fn answered(&mut self, request: &Request, process: Process, heard: &Heard) {
         if let (Request::Renew { id, fence, .. }, Heard::Answer(Answer::Gone(_))) = (request, heard)
         {
-            // A hold that is no more is forgotten; a claim that waits again is not.
+            // A hold that has ended is forgotten; a claim that waits again is not.
             if !matches!(self.known.get(&(process, *id)), Some(Some((_, floor))) if floor >= fence)
             {
                 self.known.remove(&(process, *id));
@@ -274,7 +274,7 @@ fn act<W: FnMut(&Entry, ledger::Word) -> bool>(
     })
 }
 
-/// What of a word reaches the claim: a turn goes by the ticket that its process knows.
+/// What a claim receives of a message: a turn finds it by the ticket that its process knows.
 fn pushed(known: &mut Known, entry: &Entry, word: ledger::Word, now: Moment) -> Option<Word> {
     let ticket = |spot: &Option<(u64, Fence)>| spot.map(|(ticket, _)| ticket);
     let is_known =
@@ -306,7 +306,7 @@ fn holder((entry, details): (Entry, Arc<Details>), now: Moment) -> Holder {
     Holder { fence: entry.fence(), weight: entry.weight, held_for, remaining, details }
 }
 
-/// All whose holds end first.
+/// All holders whose holds end first.
 fn first_to_end(line: &Line<u64>, now: Moment) -> Vec<Holder> {
     let holders = line.holders();
     let first = holders.iter().map(|(entry, _)| entry.until).min();
@@ -316,7 +316,7 @@ fn first_to_end(line: &Line<u64>, now: Moment) -> Vec<Holder> {
 
 #[derive(Default)]
 struct Walk {
-    /// Who held when the answer was given, of those the first to end.
+    /// Among the holders at the time of the answer, those whose holds end first.
     first: Vec<Holder>,
     words: Vec<(Process, ClaimId, Word)>,
     self_hint: bool,

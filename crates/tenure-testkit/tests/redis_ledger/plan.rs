@@ -1,7 +1,7 @@
 //! Random scripts: what happens to one name, as data that a seed repeats and that can be shortened.
 //!
-//! Scripts run by the hundred, side by side, each on a name of its own; what happens to all of them at
-//! once, time and connections, is the [`Event`]s of their batch.
+//! Scripts run by the hundred, side by side, each on a name of its own; whatever happens to all of them at once (time
+//! and connections) is the [`Event`]s of their batch.
 
 use std::fmt::{self, Display};
 
@@ -17,9 +17,9 @@ pub(crate) const HEARING: usize = 2;
 /// What happens between two rounds, to all scripts of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// So many milliseconds go by.
+    /// This many milliseconds pass.
     Pass(i64),
-    /// The process cannot be reached any more, though it can ask.
+    /// The process can no longer be reached, but can still ask.
     Deafen(usize),
     /// It receives pushes again.
     Hear(usize),
@@ -37,7 +37,7 @@ pub(crate) struct Shape {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Actor {
     pub(crate) process: usize,
-    /// A server asks for it, and not always the same one.
+    /// Different servers ask for it.
     pub(crate) on_behalf: bool,
     pub(crate) weight: u32,
     pub(crate) ttl: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Actor {
     pub(crate) content: u128,
 }
 
-/// Which fence is named.
+/// Which fence a step names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     /// The one that the claim had last.
@@ -56,7 +56,7 @@ pub(crate) enum Which {
     Before,
     /// The last one of another claim.
     Of(usize),
-    /// None that there ever was.
+    /// One that never existed.
     Never,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Manner {
     pub(crate) max_waiters: u32,
     /// With the ticket it had last.
     pub(crate) by_ticket: bool,
-    /// So much above the highest fence of the name.
+    /// This much above the highest fence of the name.
     pub(crate) seen: Option<u64>,
     /// Other units than the shape has.
     pub(crate) odd: Option<(u32, u32)>,
@@ -104,8 +104,8 @@ pub(crate) struct Plan {
     pub(crate) rounds: Vec<Vec<Op>>,
 }
 
-/// Ends in 5: the key of a single holder is there at its last millisecond, when by the ledger it has
-/// ended, and time goes by in tens.
+/// Ends in 5, because time passes in tens: at its last millisecond the key of a single holder still exists, while the
+/// hold has ended for the ledger.
 const TTLS: [u64; 7] = [505, 1005, 1995, 2005, 5005, 30_005, 90_005];
 const SPANS: [i64; 14] = [
     10, 200, 500, 1000, 1990, 2000, 2010, 5000, 29_990, 58_000, 60_000, 60_010, 120_000, 86_400_000,
@@ -118,12 +118,12 @@ pub(crate) fn events(seed: u64) -> Vec<Event> {
     let rounds = rng.between(4, 8);
     let mut events: Vec<_> = (0..rounds)
         .map(|_| {
-            // The short ones more often: most of a script should happen to claims that live.
+            // Short ones more often: most of a script should happen to live claims.
             let high = if rng.chance(650) { 7 } else { SPANS.len() as u64 - 1 };
             Event::Pass(SPANS[rng.between(0, high) as usize])
         })
         .collect();
-    // It takes real time to connect again.
+    // Reconnecting takes real time.
     if batch % 6 == 5 {
         let deafened = rng.between(0, events.len() as u64 - 1) as usize;
         events.insert(deafened, Event::Deafen(1));
@@ -212,7 +212,7 @@ fn which(rng: &mut Rng, actors: usize) -> Which {
     }
 }
 
-/// Only a claim that was given a fence settles by it.
+/// Only a claim that was given a fence settles with it.
 fn own_fence(rng: &mut Rng) -> Which {
     match rng.between(0, 9) {
         0..=7 => Which::Own,
@@ -245,7 +245,7 @@ fn op(rng: &mut Rng, shape: Shape, actors: usize) -> Op {
         45..=53 => Op::Keep(who, Manner { may_wait: true, ..manner(rng, shape) }),
         54..=67 => {
             let ttl = TTLS[rng.between(0, TTLS.len() as u64 - 1) as usize];
-            // Now and then someone only asks.
+            // Now and then a renewal only asks.
             let ttl = if rng.chance(150) { 0 } else { ttl };
             Op::Renew(who, which(rng, actors), ttl)
         }

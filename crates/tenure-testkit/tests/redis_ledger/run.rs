@@ -42,7 +42,7 @@ async fn batch(
 }
 
 fn comparison(environment: &Arc<Environment>, plan: Plan) -> Comparison {
-    // Also when a script is played again its name is new.
+    // Even if a script is played again, its name is new.
     static PLAYED: AtomicU64 = AtomicU64::new(0);
     let name = format!("{}/{}", plan.seed, PLAYED.fetch_add(1, Ordering::Relaxed));
     Comparison::new(environment, plan, &name)
@@ -123,8 +123,8 @@ async fn go_on(comparison: &mut Comparison, part: Part) -> Same {
     }
 }
 
-/// Plays a script that went wrong again, alone, and tells the shortest form of it that still does. A script that
-/// goes wrong only beside others, whose steps travel in groups with its own, is told as it went there.
+/// Plays a failed script again, alone, and reports its shortest form that still fails. A script that fails only
+/// beside others, whose steps travel in groups with its own, is reported as it went there.
 async fn explain(environment: &Arc<Environment>, wrong: &Comparison, why: &str) -> String {
     let seed = wrong.plan.seed;
     let (mut plan, mut events) = (Plan::new(seed), plan::events(seed));
@@ -151,7 +151,7 @@ async fn explain(environment: &Arc<Environment>, wrong: &Comparison, why: &str) 
     }
 }
 
-/// What happened until it went wrong, if it does.
+/// What happened until it failed, if it does.
 async fn goes_wrong(
     environment: &Arc<Environment>,
     plan: &Plan,

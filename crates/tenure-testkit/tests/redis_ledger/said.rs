@@ -1,7 +1,7 @@
-//! What either side said, in the same words, and whether that is the same.
+//! What each side said, in the same terms, and whether that is the same.
 //!
-//! The numbers of the two sides differ: scripts let some go to waste, and names share a counter. What
-//! must agree is their order.
+//! The numbers of the two sides differ: scripts waste some, and names share a counter. What must agree is their
+//! order.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ pub(crate) enum Said {
         remaining: Millis,
         first_life: bool,
     },
-    /// `holders`: any of them may be shown, for their holds end at the same moment.
+    /// `holders`: any of them may be shown, because their holds end at the same moment.
     Waiting {
         ticket: u64,
         ahead: u32,
@@ -31,19 +31,19 @@ pub(crate) enum Said {
         holders: Vec<Holder>,
     },
     Full,
-    /// What it is, if that was said.
+    /// The capacity, if it was reported.
     Conflict(Option<u32>),
     Settled(Vec<u8>),
     Unsettled,
     OtherContent,
     Left,
-    /// `None`: why was not said.
+    /// `None` if the reason was not reported.
     Gone(Option<Ended>),
     Released,
     Quit,
     Done,
     MovedOn,
-    /// What should never be said.
+    /// An answer that should never occur.
     Odd(String),
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Shown {
     pub(crate) waiters: Vec<Waiter>,
 }
 
-/// Why it is not the same.
+/// Why the two sides differ.
 pub(crate) type Same = Result<(), String>;
 
 pub(crate) fn same<T: PartialEq + Debug>(what: &str, redis: &T, ledger: &T) -> Same {
@@ -81,7 +81,7 @@ pub(crate) type Pair = (u64, u64);
 /// Numbers of Redis, and the corresponding ones of the ledger.
 type Given = BTreeMap<u64, u64>;
 
-/// Numbers that were given so far, and that both sides give in the same order.
+/// The numbers given so far, which both sides must give in the same order.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     fences: Given,
@@ -140,7 +140,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// Nothing up to the floor is given any more; everything that was given is below it.
+    /// Nothing up to the floor is given any more; every number given so far is below it.
     fn floor(&mut self, (redis, ledger): Pair) -> Same {
         let (given, _) = self.last();
         if redis < given {
@@ -196,8 +196,8 @@ impl Said {
         }
     }
 
-    /// `vague`: some in line have ended or cannot be reached. The scripts see to them when they come
-    /// upon them, so that more may be ahead than by the ledger.
+    /// `vague`: some in line have ended or cannot be reached. The scripts deal with them when they come upon them, so
+    /// there may be more claims ahead than by the ledger.
     pub(crate) fn is_same(&self, ledger: &Said, numbers: &mut Numbers, vague: bool) -> Same {
         match (self, ledger) {
             (

@@ -1,4 +1,4 @@
-//! A line that records reachability as the scripts do: per process, not per place.
+//! A line that records reachability as the scripts do: for each process, not for each place.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;

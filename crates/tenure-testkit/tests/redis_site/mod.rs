@@ -39,7 +39,7 @@ impl Site for Redis {
     }
 }
 
-/// Connects to a server that must be there, which connecting alone does not ask for.
+/// Connects to a server that must be there; connecting alone does not check that.
 pub(crate) async fn reach(url: &str) -> Result<Tenure> {
     let tenure = Tenure::connect(url).await?;
     tenure.health().await.map(|_| tenure)
@@ -51,7 +51,7 @@ pub(crate) async fn engine(url: &str) -> Arc<dyn Engine> {
     Arc::new(tenure::engines::redis::Redis::connect(config).await.expect("a server"))
 }
 
-/// Someone who takes every turn that is pushed, and does nothing with it.
+/// Takes every turn that is pushed, and does nothing with it.
 #[derive(Debug, Default)]
 pub(crate) struct Taker;
 
@@ -63,7 +63,7 @@ impl Turns for Taker {
     fn look_again(&self, _: u32) {}
 }
 
-/// The engine itself, with someone who takes turns.
+/// The engine itself, with a client that takes turns.
 pub(crate) async fn engine_with_taker(url: &str) -> (Arc<dyn Engine>, Arc<Taker>) {
     let (engine, taker) = (engine(url).await, Arc::new(Taker));
     let turns: Arc<dyn Turns> = taker.clone();
@@ -80,7 +80,7 @@ pub(crate) fn keys(server: &Redis) -> Vec<String> {
     keys
 }
 
-/// The keys that names leave for a while, without the fixed one of each partition.
+/// The keys that names leave behind for a while, without the fixed one of each partition.
 pub(crate) fn keys_of_names(server: &Redis) -> Vec<String> {
     keys(server).into_iter().filter(|key| !key.ends_with("}:p")).collect()
 }
@@ -91,7 +91,7 @@ pub(crate) fn key_of(server: &Redis, name: &str) -> String {
     keys(server).into_iter().find(|key| key.ends_with(&end)).expect("a name in use")
 }
 
-/// How often a command was called, also by scripts.
+/// How often a command was called, including by scripts.
 pub(crate) fn calls(server: &Redis, command: &str) -> u64 {
     let line = server.info(&format!("cmdstat_{command}")).unwrap_or_default();
     let calls = line.strip_prefix("calls=").and_then(|rest| rest.split(',').next());

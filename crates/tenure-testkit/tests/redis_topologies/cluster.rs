@@ -18,7 +18,7 @@ fn another(cluster: &Cluster, slot: u16) -> &Redis {
     primaries.into_iter().find(|node| node.port() != owner).unwrap()
 }
 
-/// Names of one partition: they all are in one slot.
+/// Names of one partition, which are all in one slot.
 fn names_of(cluster: &Cluster, partition: u32, count: usize) -> Vec<String> {
     let url = cluster.url();
     let engine =
@@ -37,7 +37,7 @@ struct Setup {
     waited_for: Vec<(Hold, JoinHandle<tenure::Result<Hold>>)>,
 }
 
-/// Some names are held alone, and some by one with another waiting.
+/// Some names are held alone, and some have a waiter.
 async fn setup(cluster: &Cluster, names: &[String]) -> Setup {
     let (tenure, other) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     let (alone, lines) = names.split_at(names.len() * 3 / 4);
@@ -80,7 +80,7 @@ async fn s86_a_slot_moves_while_its_names_are_held_and_waited_for() {
     let setup = setup(&cluster, &names).await;
     let slot = slot_of(&cluster, 7);
     let to = another(&cluster, slot);
-    // Each phase lasts longer than the ttl: renewals have to find their way in it.
+    // Each phase lasts longer than the ttl, so renewals must find their way during it.
     cluster.begin_move(slot, to).unwrap();
     let fresh =
         tokio::spawn(setup.other.mutex(&names_of(&cluster, 7, 41)[40]).wait(secs(18)).join());
@@ -93,7 +93,7 @@ async fn s86_a_slot_moves_while_its_names_are_held_and_waited_for() {
     drop(served(fresh).await);
     pause(ms(500)).await;
     all_is_well(setup).await;
-    // There is nothing left of them where they were, nor where they are now.
+    // Nothing of them is left where they were, or where they are now.
     let left = to.command(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]).unwrap();
     assert!(left.int().unwrap() <= 1 + 1, "{left}");
 }
@@ -114,7 +114,7 @@ async fn s86_the_last_in_line_is_served_while_the_slot_is_leaving() {
     cluster.begin_move(slot, to).unwrap();
     hold.release().await.unwrap();
     let next = served(next).await;
-    // Longer than the turn of the one before and its own first life would last unrenewed.
+    // Longer than the previous turn and its own first life would last without renewals.
     pause(ms(3000)).await;
     assert!(next.is_live());
     assert!(one.mutex(&names[0]).try_acquire().await.unwrap().is_none());
@@ -142,7 +142,7 @@ async fn s86_slots_go_back_and_forth_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s87_a_replica_takes_over_and_holds_and_waiters_go_along() {
+async fn s87_a_replica_takes_over_with_all_holds_and_waiters() {
     let cluster = Cluster::start().unwrap();
     let names = names_of(&cluster, 7, 12);
     let setup = setup(&cluster, &names).await;

@@ -6,7 +6,7 @@ use tenure_testkit::servers::{Certificates, Redis};
 
 use crate::redis_site::*;
 
-/// Holds, waits and hands over.
+/// Holds, waits and hands over through this URL.
 async fn works(url: &str) {
     let (ours, theirs) = (connect(url).await, connect(url).await);
     let hold = ours.mutex("x").ttl(secs(1)).acquire().await.unwrap();
@@ -24,7 +24,7 @@ async fn s82_tls_with_an_authority_of_its_own_works_and_nothing_goes_in_plain_te
     let server = Redis::build().tls(&certificates).start().unwrap();
     let ca = certificates.ca_path();
     works(&format!("{}?ca={}", server.url(), ca.display())).await;
-    // The roots of the system do not know it, and plain text is not understood.
+    // The system's roots do not know it, and plain text is not understood.
     let error = within(secs(10), reach(&server.url())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     let plain = server.url().replace("rediss://", "redis://");
@@ -33,7 +33,7 @@ async fn s82_tls_with_an_authority_of_its_own_works_and_nothing_goes_in_plain_te
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s82_a_certificate_that_is_not_good_is_refused() {
+async fn s82_a_bad_certificate_is_refused() {
     let good = Certificates::new().unwrap();
     for bad in [good.expired(), good.other_name(), good.other_authority()] {
         let server = Redis::build().tls(&bad).start().unwrap();
@@ -45,7 +45,7 @@ async fn s82_a_certificate_that_is_not_good_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s82_a_client_certificate_is_shown_where_the_server_wants_one() {
+async fn s82_a_client_certificate_is_presented_where_the_server_requires_one() {
     let certificates = Certificates::new().unwrap();
     let server = Redis::build().tls(&certificates).client_certificate_needed().start().unwrap();
     let url = format!("{}?ca={}", server.url(), certificates.ca_path().display());
@@ -62,14 +62,14 @@ async fn s82_a_client_certificate_is_shown_where_the_server_wants_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s82_tls_never_falls_back_to_plain_text() {
-    // A server that speaks plain text alone, and a name that asks for TLS.
+    // A server that only speaks plain text, and a URL that asks for TLS.
     let server = server();
     let proxy = Proxy::start(server.port()).unwrap();
     let certificates = Certificates::new().unwrap();
     let ca = certificates.ca_path();
     let url = format!("rediss://127.0.0.1:{}?ca={}&connect_timeout=1s", proxy.port(), ca.display());
     assert!(within(secs(10), reach(&url)).await.is_err());
-    // Something was sent, and it was no command that the server took.
+    // Something was sent, but no command that the server accepted.
     assert!(proxy.bytes(Direction::Upstream) > 0);
     assert_eq!(calls(&server, "hello"), 0);
 }
@@ -80,7 +80,7 @@ async fn a_socket_in_the_file_system_works_and_one_that_is_gone_is_named() {
     works(&server.url()).await;
     let tenure = connect(&server.url()).await;
     let hold = tenure.mutex("x").ttl(secs(30)).acquire().await.unwrap();
-    // The connection of the one before may be there still.
+    // The previous connection may still be there.
     assert!(cut_off(&server, "tenure") > 0);
     drop(soon(tenure.mutex("y").acquire()).await.unwrap());
     assert!(hold.is_live());
@@ -91,14 +91,14 @@ async fn a_socket_in_the_file_system_works_and_one_that_is_gone_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn databases_and_namespaces_are_apart() {
+async fn databases_and_namespaces_are_separate() {
     let server = server();
     let hold = connect(&server.url()).await;
     let hold = hold.mutex("x").acquire().await.unwrap();
     for other in ["/3", "?namespace=theirs", "/3?namespace=theirs"] {
         let tenure = connect(&format!("{}{other}", server.url())).await;
         let apart = tenure.mutex("x").try_acquire().await.unwrap().expect("another name");
-        // Kept for the next one to find.
+        // Kept, so that the next one finds it.
         assert!(tenure.mutex("x").try_acquire().await.unwrap().is_none());
         drop(apart);
     }

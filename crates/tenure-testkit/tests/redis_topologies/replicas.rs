@@ -1,4 +1,4 @@
-//! `?wait_replicas=1`: a grant that the replica does not have is none.
+//! `?wait_replicas=1`: a grant that the replica does not have does not count.
 
 use tenure::{ErrorKind, Released, Tenure};
 use tenure_testkit::proxy::{Direction, Proxy};
@@ -17,7 +17,7 @@ fn pair() -> Pair {
     let primary = server();
     let link = Proxy::start(primary.port()).unwrap();
     let replica = Redis::build().replica_of(link.port()).start().unwrap();
-    // The primary counts a replica from its first acknowledgement on.
+    // The primary counts a replica from its first acknowledgement.
     eventually("the replica counts", BOUND, || {
         let mut connection = primary.connect().unwrap();
         connection.command(&["SET", "foreign", "x"]).unwrap();
@@ -55,7 +55,7 @@ async fn wait_replicas_a_claim_that_the_replica_does_not_have_fails_and_leaves_n
     let pair = pair();
     let (ours, watch) = (client(&pair).await, connect(&pair.primary.url()).await);
     let hold = ours.mutex("x").ttl(ms(1500)).acquire().await.unwrap();
-    // The replica's acknowledgements do not come through.
+    // The replica's acknowledgements do not get through.
     pair.link.hold(Direction::Upstream);
     let error = within(secs(10), ours.mutex("y").try_acquire()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -64,7 +64,7 @@ async fn wait_replicas_a_claim_that_the_replica_does_not_have_fails_and_leaves_n
     let error = within(secs(10), ours.mutex("y").wait(secs(2)).acquire()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     until_free(&watch, "y").await;
-    // Renewals that are not acknowledged do not count, and the hold is lost in its time.
+    // Renewals that are not acknowledged do not count, and the hold is lost on time.
     soon(hold.lost()).await;
     pair.link.pass().unwrap();
     drop(soon(ours.mutex("y").acquire()).await.unwrap());
@@ -80,7 +80,7 @@ async fn wait_replicas_a_pushed_turn_counts_only_when_the_replica_has_it() {
     until_waiting(&ours, "x", 1).await;
     pair.link.hold(Direction::Upstream);
     drop(hold);
-    // The push arrives, the acknowledgement does not: it is not held by anyone who may work.
+    // The push arrives, the acknowledgement does not: nobody who may work holds it.
     pause(ms(1500)).await;
     assert!(!next.is_finished());
     pair.link.pass().unwrap();

@@ -5,7 +5,7 @@ use tenure_testkit::servers::{Cluster, Flavour, Redis};
 
 use crate::redis_site::*;
 
-/// The least that a user needs on one server or behind sentinels. docs/engines/redis.md shows the same.
+/// The fewest rights that a user needs on one server or behind sentinels. docs/engines/redis.md shows the same.
 const RIGHTS: &str = "resetkeys ~tenure:* resetchannels &tenure:* -@all +hello +info +role +ping \
     +select +subscribe +publish +eval +evalsha +scan +wait +time +get +mget +set +del +pttl +pexpire \
     +hget +hmget +hset +hdel +hincrby +hgetall +pubsub|numsub \
@@ -15,8 +15,8 @@ const RIGHTS: &str = "resetkeys ~tenure:* resetchannels &tenure:* -@all +hello +
 const RIGHTS_IN_A_CLUSTER: &str =
     "+ssubscribe +spublish +asking +cluster|slots +pubsub|shardnumsub";
 
-/// For what these tests do not do, or not always: quiet seconds, replicas; and what the oldest server
-/// counts under another name.
+/// For what these tests never or rarely do (quiet seconds, replicas), and what the oldest server counts under another
+/// name.
 const FOR_OTHERS: [&str; 3] = ["role", "wait", "pubsub|numsub"];
 
 fn server_of(flavour: Flavour) -> Redis {
@@ -86,10 +86,10 @@ async fn rights_are_enough(server: Redis) {
     everything(&ours, &theirs).await.unwrap();
     let elsewhere = connect(&format!("{}/3", url(&server, "secret"))).await;
     drop(soon(elsewhere.mutex("x").acquire()).await.unwrap());
-    // Whatever the server gave back has not been refused in silence either.
+    // Nor has the server silently refused what was given back.
     let refused = server.command(&["ACL", "LOG"]).unwrap();
     assert!(refused.list().is_empty(), "{refused}");
-    // Nor is anything in the line for no reason.
+    // Nor does any right stand in the line for no reason.
     let rights = RIGHTS.split_whitespace().filter_map(|word| word.strip_prefix('+'));
     let unused: Vec<_> = rights.filter(|right| calls(&server, right) == 0).collect();
     assert!(unused.iter().all(|right| FOR_OTHERS.contains(right)), "{unused:?}");
@@ -151,7 +151,7 @@ async fn s80_a_wrong_password_is_denied_and_one_that_was_changed_back_works() {
     cut_off(&server, "tenure");
     let error = within(secs(10), tenure.mutex("y").acquire()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    // A client with the new one, and the old client when the old one is good again.
+    // A client with the new password works, and so does the old client once the old password is good again.
     drop(connect(&url(&server, "other")).await.mutex("z").acquire().await.unwrap());
     server.command(&["ACL", "SETUSER", "locks", ">secret"]).unwrap();
     until("it is let in", async || tenure.health().await.is_ok()).await;

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::redis_site::*;
 
-/// Waits, and checks in the moment of the grant that the old hold is over. Notes the fence.
+/// Waits, and checks at the moment of the grant that the old hold is over. Records the fence.
 fn follow(client: &Tenure, old: &Arc<Hold>, fences: &Fences) -> JoinHandle<()> {
     let turn = client.mutex(old.name()).ttl(secs(3)).join();
     let (old, fences) = (old.clone(), fences.clone());
@@ -23,7 +23,7 @@ fn follow(client: &Tenure, old: &Arc<Hold>, fences: &Fences) -> JoinHandle<()> {
 
 type Fences = Arc<Mutex<Vec<Fence>>>;
 
-/// All replicas have all that the primary has.
+/// Waits until all replicas have everything that the primary has.
 fn replicated(primary: &Redis, replicas: usize) {
     eventually("the replicas have it all", BOUND, || {
         let mut connection = primary.connect().unwrap();
@@ -62,14 +62,14 @@ async fn s84_a_failover_is_waited_out_and_everyone_is_served() {
         let fences = fences.lock().unwrap();
         assert!(fences.len() == 3 && fences[0] > old.fence() && fences.is_sorted(), "{fences:?}");
     }
-    // One with time enough is renewed on the new primary.
+    // A hold that has time enough is renewed on the new primary.
     assert!(long.is_live());
     assert_eq!(soon(long.release()).await.unwrap(), tenure::Released::InTime);
     assert!(soon(clients[2].mutex("long").acquire()).await.unwrap().fence() > old.fence());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s84_a_failover_that_was_asked_for_moves_holds_and_waiters() {
+async fn s84_a_requested_failover_moves_holds_and_waiters() {
     let servers = Sentinels::start(2).unwrap();
     let (ours, theirs) = (connect(&servers.url()).await, connect(&servers.url()).await);
     let hold = ours.mutex("x").ttl(secs(60)).acquire().await.unwrap();
@@ -86,7 +86,7 @@ async fn s84_a_failover_that_was_asked_for_moves_holds_and_waiters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s85_without_sentinels_the_connection_that_is_there_goes_on() {
+async fn s85_without_sentinels_the_existing_connection_continues() {
     let servers = Sentinels::start(1).unwrap();
     let tenure = connect(&servers.url()).await;
     let hold = tenure.mutex("x").ttl(secs(2)).acquire().await.unwrap();
@@ -111,8 +111,8 @@ async fn s85_one_sentinel_that_hangs_does_not_keep_the_others_from_answering() {
     servers.sentinels()[0].resume().unwrap();
 }
 
-/// The former primary goes on accepting writes for seconds, and this holder does not hear that it was
-/// replaced: what is renewed there does not count.
+/// The former primary continues to accept writes for seconds, and this holder does not hear that it was replaced:
+/// renewals there do not count.
 #[tokio::test(flavor = "multi_thread")]
 async fn s84_a_holder_that_cannot_hear_the_sentinels_loses_its_hold_before_another_gets_it() {
     let servers = Sentinels::start_slow_to_demote(1).unwrap();
@@ -126,7 +126,7 @@ async fn s84_a_holder_that_cannot_hear_the_sentinels_loses_its_hold_before_anoth
     let fences = Fences::default();
     let next = follow(&other, &old, &fences);
     until_waiting(&other, "x", 1).await;
-    // It has been renewed there, so that the replica was seen.
+    // It has been renewed there, so the replica was seen.
     pause(ms(1500)).await;
     replicated(servers.primary().unwrap(), 1);
     for way in &network {
@@ -138,8 +138,8 @@ async fn s84_a_holder_that_cannot_hear_the_sentinels_loses_its_hold_before_anoth
     assert!(fences.lock().unwrap()[0] > old.fence());
 }
 
-/// The former primary goes on accepting writes for eight seconds. A client that has connections to it, and
-/// no hold whose renewal would show that it was replaced, hears so from the sentinels.
+/// The former primary continues to accept writes for eight seconds. A client that is connected to it, and has no hold
+/// whose renewal would show that it was replaced, hears of that from the sentinels.
 #[tokio::test(flavor = "multi_thread")]
 async fn s84_a_client_without_holds_follows_the_sentinels_before_the_former_primary_is_demoted() {
     let servers = Sentinels::start_slow_to_demote(1).unwrap();
@@ -160,7 +160,7 @@ async fn s84_a_client_without_holds_follows_the_sentinels_before_the_former_prim
     within(secs(5), follows).await;
 }
 
-/// Where a replica's clock is ahead, holds seem to be over when it takes over.
+/// If a replica's clock is ahead, holds seem to be over when it takes over.
 #[tokio::test(flavor = "multi_thread")]
 async fn s84_a_replica_whose_clock_is_ahead_does_not_end_holds_when_it_takes_over() {
     let clock = Clock::new().unwrap();

@@ -59,7 +59,7 @@ pub(super) async fn s21_an_id_that_has_left_never_holds_again(site: &impl Site) 
     assert!(matches!(engine.claim(&claim(first)).await.unwrap(), Verdict::Granted(_)));
     let left = engine.leave(&Leave { in_doubt: true, ..leave(first) }).await.unwrap();
     assert_eq!(left, Left::Released);
-    // A duplicate of its request comes late: the name is free, and stays so; also for another client.
+    // A duplicate of its request comes late: the name is free and stays so, for another client, too.
     assert!(matches!(another.claim(&claim(first)).await.unwrap(), Verdict::Left));
     let Verdict::Granted(grant) = engine.claim(&claim(second)).await.unwrap() else {
         panic!("the duplicate has taken it");
@@ -137,7 +137,7 @@ pub(super) async fn s38_an_ask_that_can_never_be_served_is_refused_and_stops_nob
     until_waiting(&tenure, "x", 1).await;
     let error = within(secs(5), tenure.semaphore("x", 3).acquire_many(4)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    // From someone who believes that there are more.
+    // From a claim that believes there is more.
     let error = within(secs(5), tenure.semaphore("x", 9).acquire_many(4)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     let behind = tokio::spawn(tenure.semaphore("x", 3).join_many(2));

@@ -1,4 +1,4 @@
-//! Processes that stand still: holders and waiters.
+//! Processes that are stopped: holders and waiters.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(super) async fn s28_the_turn_of_a_stopped_waiter_passes_on_and_it_comes_back
     other.stop();
     hold.release().await.unwrap();
     let given = holders(&tenure, "x").await[0];
-    // At the end of a first life, far from that of the ttl.
+    // At the end of a first life, far from the end of the ttl.
     let next = within(secs(12), next).await.unwrap().unwrap();
     assert!(next.fence().get() > given);
     other.go_on();
@@ -53,12 +53,12 @@ pub(super) async fn s28_the_turn_of_a_stopped_waiter_passes_on_and_it_comes_back
     assert!(other.hears("held a").await.fence() > fence);
 }
 
-/// However many of them, and although the one that came last is stopped, too.
+/// However many there are, and even if the last one to come is stopped, too.
 pub(super) async fn s28_stopped_waiters_in_a_row_cost_a_first_life_each(site: &impl Site) {
     let (two, three, five) =
         tokio::join!(stopped_row(site, 2), stopped_row(site, 3), stopped_row(site, 5));
     for (count, waited) in [two, three, five] {
-        // Two seconds each, and not until the next contact.
+        // Two seconds for each, rather than the time until the next contact.
         println!("{count} in a row that were stopped: {waited:?}");
         assert!(waited < secs(2) * count + secs(4), "{waited:?} for {count}");
     }
@@ -76,7 +76,7 @@ async fn stopped_row(site: &impl Site, count: u32) -> (u32, Duration) {
         until_waiting(&tenure, &name, number + 1).await;
         stopped.push(other);
     }
-    // One that is behind them: another client.
+    // A waiter behind them, from another client.
     let client = site.connect().await;
     let next = wait_for(&client, &name, secs(30));
     until_waiting(&tenure, &name, count as usize + 1).await;
@@ -84,7 +84,7 @@ async fn stopped_row(site: &impl Site, count: u32) -> (u32, Duration) {
     last.tell(&format!("claim a {name} 30000"));
     until_waiting(&tenure, &name, count as usize + 2).await;
     stopped.push(last);
-    // By then all have looked for the first time; of their own accord they ask again after twenty seconds.
+    // By then all have looked for the first time; on their own they ask again after twenty seconds.
     pause(LOOKED).await;
     stopped.iter().for_each(ChildProcess::stop);
     let released = now();

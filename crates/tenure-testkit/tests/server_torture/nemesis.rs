@@ -18,23 +18,23 @@ use crate::workers::{Busy, Workers};
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// A worker that holds is killed, and another comes.
+    /// A worker that holds is killed, and replaced.
     KillHolder,
     KillWaiter,
-    /// A worker that holds stands still, for less than its ttl or for more.
+    /// A worker that holds is stopped, for less than its ttl or for more.
     PauseHolder,
     PauseWaiter,
     /// The server is killed and started again.
     RestartServer,
-    /// The server stands still for less than most ttls.
+    /// The server is stopped for less than most ttls.
     PauseServer,
     /// The same for longer.
     PauseServerLong,
     /// Redis forgets its scripts; a transaction locks the row of a name in Postgres.
     Disturb,
-    /// The server closes connections that only ask.
+    /// The server closes connections that only send requests.
     CutAskers,
-    /// The server closes connections that hear of turns.
+    /// The server closes connections that receive turns.
     CutListeners,
     /// Connections through one proxy break.
     Reset,
@@ -42,15 +42,15 @@ pub(crate) enum Fault {
     LoseReplies,
     /// Requests are lost, then the connections break.
     LoseRequests,
-    /// Everything comes later.
+    /// Everything is delayed.
     Delay,
-    /// Answers and pushes stand still.
+    /// Answers and pushes are held back.
     HoldReplies,
-    /// New connections hear nothing.
+    /// New connections receive nothing.
     Mute,
 }
 
-/// Each kind once, and twice what the rest depends on.
+/// Each kind once, and those that the rest depends on twice.
 const DECK: [Fault; 20] = [
     Fault::KillHolder,
     Fault::KillHolder,
@@ -79,9 +79,9 @@ const DECK: [Fault; 20] = [
 enum Cure {
     Worker(u32),
     Server,
-    /// What was held or delayed arrives, as late as it is.
+    /// What was held back or delayed arrives, however late.
     Proxy(usize),
-    /// Bytes are missing in the streams, so that they cannot go on.
+    /// Bytes are missing in the streams, so they cannot continue.
     BrokenProxy(usize),
 }
 
@@ -96,19 +96,19 @@ pub(crate) struct Nemesis<'a> {
     struck: BTreeMap<Fault, u64>,
     /// When nothing went wrong.
     calms: Vec<Span>,
-    /// What was done, a line each, by the clock of the journals.
+    /// What was done, one line each, by the clock of the journals.
     log: File,
 }
 
 impl<'a> Nemesis<'a> {
-    /// Faults against these; what was done is written to the folder of the journals.
+    /// Faults against these. What was done is written to the folder of the journals.
     pub(crate) fn new(
         target: &'a dyn Target,
         proxies: &'a [Proxy],
         folder: &Path,
         rng: Rng,
     ) -> Nemesis<'a> {
-        // Not before the workers have begun.
+        // Not before the workers have started.
         let next = Instant::now() + Duration::from_millis(700);
         let (deck, cures, struck, calms) = (Vec::new(), Vec::new(), BTreeMap::new(), Vec::new());
         let log = File::create(folder.join("faults")).expect("a log of the faults");
@@ -129,7 +129,7 @@ impl<'a> Nemesis<'a> {
         self.struck.values().sum()
     }
 
-    /// Ends what is due to end, and strikes if it is time to.
+    /// Ends faults that are due to end, and starts one when it is time.
     pub(crate) fn act(&mut self, workers: &mut Workers) {
         let due = Instant::now();
         let (ended, lasting) = self.cures.drain(..).partition(|(at, _)| *at <= due);

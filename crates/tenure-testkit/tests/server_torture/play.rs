@@ -1,4 +1,4 @@
-//! One run: a server, workers and faults, and the judgement over what they left.
+//! One run: a server, workers and faults, and the verdict on their journals.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,20 +15,20 @@ use crate::workers::Workers;
 
 const WORKERS: usize = 6;
 const PROXIES: usize = 2;
-/// Within this everybody who waits is served once nothing goes wrong any more: what a killed or silent
-/// holder leaves ends with its ttl, and connections are made anew.
+/// Within this time all waiting claims are served once nothing goes wrong any more: what a killed or silent holder
+/// leaves behind ends with its ttl, and connections are remade.
 const SERVED: Duration = Duration::from_secs(15);
-/// How much.
+/// The size of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) acquisitions: u64,
     pub(crate) faults: u64,
     pub(crate) seed: u64,
-    /// When the run has failed if it has not reached that.
+    /// The run has failed if it has not reached its goals by then.
     pub(crate) bound: Duration,
 }
 
-/// Plays and judges; panics with what was wrong.
+/// Plays and checks; panics with the violations.
 pub(crate) fn run(target: &dyn Target, plan: Plan) {
     println!("{}: TENURE_SEED={}", target.name(), plan.seed);
     let began = Instant::now();
@@ -68,7 +68,7 @@ pub(crate) fn run(target: &dyn Target, plan: Plan) {
     target.nothing_is_left();
 }
 
-/// Fails with what was reached, and with what was wrong until then.
+/// Fails with the progress so far, and with the violations until then.
 fn too_slow(plan: Plan, target: &dyn Target, workers: Workers, faults: u64) -> ! {
     let acquisitions = workers.acquisitions();
     let report = verdict::judge_all(&workers.stop(), now(), SERVED, &Order::Unknown, &[]);
@@ -82,7 +82,7 @@ fn too_slow(plan: Plan, target: &dyn Target, workers: Workers, faults: u64) -> !
     );
 }
 
-/// Where the journals are; gone with a run that went well, unless `TENURE_JOURNALS` names a place for
+/// The folder of the journals. It is removed after a run that succeeds, unless `TENURE_JOURNALS` names a place for
 /// them.
 struct Folder {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! The servers that the run can be on, and what can go wrong with each of them.
+//! The servers that a run can use, and what can go wrong with each of them.
 
 use std::time::Duration;
 
@@ -6,38 +6,38 @@ use tenure_testkit::servers::{
     Clock, Fsync, Postgres, PostgresDatabase, PostgresVersion, Redis, ServerError,
 };
 
-/// The longest that anything about a name is remembered, and more.
+/// Longer than anything about a name is remembered.
 const FORGOTTEN: Duration = Duration::from_secs(180);
 
-/// A server that locks are kept on.
+/// A server that keeps locks.
 pub(crate) trait Target {
-    /// What the run is called.
+    /// The name of the run.
     fn name(&self) -> &'static str;
     fn longest_ttl(&self) -> Duration;
     fn port(&self) -> u16;
-    /// Where clients find it, at its own port or at that of a proxy.
+    /// The URL for clients, with the server's own port or that of a proxy.
     fn url(&self, port: u16) -> String;
     /// Kills it and starts it again, after a pause.
     fn restart(&self, pause: Duration) -> Result<(), ServerError>;
     fn pause(&self) -> Result<(), ServerError>;
     fn resume(&self) -> Result<(), ServerError>;
-    /// Someone else does something that the programs have to get over.
+    /// Someone else does something that the programs have to cope with.
     fn disturb(&self, number: u64) -> bool;
-    /// Ends the connections of those that only ask.
+    /// Ends the connections that only send requests.
     fn cut_askers(&self) -> bool;
-    /// Ends the connections of those that hear of turns.
+    /// Ends the connections that receive turns.
     fn cut_listeners(&self) -> bool;
     fn log(&self) -> String;
-    /// Panics if something is left once all can be forgotten.
+    /// Panics if anything is left once everything can be forgotten.
     fn nothing_is_left(&self);
 }
 
-/// What Redis knows when it is started again.
+/// What Redis knows after it is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// All that it has acknowledged.
+    /// Everything that it has acknowledged.
     Kept,
-    /// Nothing; so that nothing is granted until all that was may have ended.
+    /// Nothing, so nothing is granted until every earlier hold may have ended.
     Lost,
 }
 
@@ -124,7 +124,7 @@ impl Target for OnRedis {
         self.server.log()
     }
 
-    /// Only what is kept of a partition is there.
+    /// Only the data that partitions keep is left.
     fn nothing_is_left(&self) {
         self.clock.offset(FORGOTTEN.as_millis() as i64).expect("a clock can be set");
         let keys = self.server.command(&["KEYS", "*"]).expect("a server that answers");
@@ -204,7 +204,7 @@ impl Target for OnPostgres {
         self.database.server.resume()
     }
 
-    /// Someone's transaction locks the row of a name.
+    /// A foreign transaction locks the row of a name.
     fn disturb(&self, number: u64) -> bool {
         let sql = format!(
             "BEGIN; SELECT FROM tenure.name WHERE name = 'door-{}' FOR UPDATE; SELECT pg_sleep(0.4); COMMIT",
@@ -228,7 +228,7 @@ impl Target for OnPostgres {
     fn nothing_is_left(&self) {
         self.clock.offset(FORGOTTEN.as_millis() as i64).expect("a clock can be set");
         assert_ne!(self.count("name"), "0", "the run was on another server");
-        // The first ends what has run out, the next delete.
+        // The first one ends what has run out; the next ones delete.
         for _ in 0..3 {
             self.database.sql("SELECT tenure_v1.sweep(0, 1000000)").expect("a sweep");
             self.clock.advance(FORGOTTEN.as_millis() as i64).expect("a clock can be set");

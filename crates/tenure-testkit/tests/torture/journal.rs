@@ -1,7 +1,7 @@
 //! A worker's journal, one line per event, in its own file.
 //!
-//! A line is one `write` to a file opened for appending, made before the worker acts on what it says:
-//! a worker that is killed has written all that it did, and nothing by half.
+//! A line is one `write` to a file opened for appending, made before the worker acts on it: a worker that is killed
+//! has recorded everything that it did, and nothing by half.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tenure::engine::Moment;
 
-/// The clock that all processes of a machine share, and that holds are measured by.
+/// The clock that all processes of a machine share, and that holds are measured with.
 pub(crate) fn now() -> Moment {
     let time = clock_gettime(ClockId::Boottime);
     Moment::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Something that happened to the ask with this number.
+/// Something that happened to the request with this number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) serial: u64,
@@ -29,10 +29,10 @@ pub(crate) struct Entry {
 pub(crate) enum Event {
     /// The claim is about to be sent. A patient one waits until it is served.
     Asked { at: Moment, patient: bool, ttl: Duration, name: String },
-    /// The engine has said that it stands in line. Only written where the engine is asked through one
-    /// that writes it.
+    /// The engine has answered that it waits in line. Only recorded where the engine is called through one that
+    /// records it.
     Stood { at: Moment },
-    /// Nothing came of it: it was busy, the wait was over, the caller lost interest or nobody answered.
+    /// It led to nothing: the name was busy, the wait was over, the caller gave up or nobody answered.
     GaveUp { at: Moment },
     /// The hold is there and is about to be used.
     Acquired { at: Moment, deadline: Moment, fence: u64, weight: u32, capacity: u32 },
@@ -40,11 +40,11 @@ pub(crate) enum Event {
     Extended { deadline: Moment },
     /// The resource was written to; `live`: the hold was still good when the answer was there.
     Wrote { accepted: bool, live: bool },
-    /// The hold is not used any more; `live`: it lasted until then.
+    /// The hold is no longer used; `live`: it lasted until then.
     Left { at: Moment, live: bool },
-    /// What no fault explains.
+    /// Something that no fault explains.
     Failed { what: String },
-    /// The worker has done all that it was asked to.
+    /// The worker has done everything that it was told to.
     Done,
 }
 

@@ -1,8 +1,8 @@
-//! How long a name that somebody wanted stood free.
+//! How long a wanted name was free.
 //!
-//! Faults that are dealt all the time explain much, but not everything: see `ALLOWED_UNDER_FAULTS`. And now and then
-//! there is a calm, in which nothing goes wrong and everybody runs: after a moment to recover, no wanted name may stand
-//! free for longer than a turn that nobody takes.
+//! Faults all the time explain much, but not everything: see `ALLOWED_UNDER_FAULTS`. So now and then there is a calm,
+//! in which nothing goes wrong and all processes run: after a moment to recover, no wanted name may be free for
+//! longer than an untaken turn.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tenure::engine::{FIRST_LIFE, Moment};
 use tenure_testkit::judge::Record;
 
-/// From when to when.
+/// A start and an end.
 pub(crate) type Span = (Moment, Moment);
 
 /// How long a calm lasts.
@@ -20,26 +20,26 @@ pub(crate) const FAULTS_BETWEEN: u64 = 40;
 /// The first part of a calm: connections are made again, stopped processes continue, and a server that has lost its
 /// memory waits for the holds that it does not know.
 const RECOVERY: Duration = Duration::from_millis(2_500);
-/// A turn that nobody takes, and a second.
+/// An untaken turn, and a second.
 const ALLOWED: Duration = FIRST_LIFE.saturating_add(Duration::from_secs(1));
 
-/// A fault comes twice a second, so that a bound for each would grow faster than the time that it bounds. This is one
-/// for the worst that the decks deal at once: a hold that was granted to somebody killed before it was written down
-/// (2.5 s, the longest ttl), a turn for somebody who stands still (its first life, and a second until it is noticed) for
-/// each of the three that can at the same time, and nobody who can write to a file (6 s) twice in a row. Runs see 4 to
-/// 8 s, and 13 s beside a build.
+/// About two faults come in a second, so a bound for each would grow faster than the time that it bounds. This is one
+/// for the worst that the decks deal at once: a hold that was granted to a process killed before it was recorded (2.5
+/// s, the longest ttl), a turn for a stopped process (its first life, and a second until it is noticed) for each of
+/// the three that can be stopped at the same time, and nobody who can write to a file (6 s) twice in a row. Runs see
+/// 4 to 8 s, and 13 s beside a build.
 const ALLOWED_UNDER_FAULTS: Duration = Duration::from_secs(25);
 
 /// The records of names that have one holder at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Liveness {
-    /// The longest time that a wanted name stood free, and the longest in a calm.
+    /// The longest time for which a wanted name was free, and the longest in a calm.
     pub(crate) longest: Duration,
     pub(crate) longest_in_calm: Duration,
     pub(crate) wrong: Vec<String>,
 }
 
-/// Judges the names of `history`; `wanted` says when somebody stood there who waited until it was served.
+/// Checks the names of `history`; `wanted` says when somebody waited for them until served.
 pub(crate) fn judge(
     history: &[Record],
     mut wanted: HashMap<String, Vec<Span>>,
@@ -75,7 +75,7 @@ pub(crate) fn judge(
     seen
 }
 
-/// When it was wanted and not held.
+/// The times when it was wanted and not held.
 fn free(held: &mut [Span], wanted: &mut [Span]) -> Vec<Span> {
     held.sort_unstable();
     wanted.sort_unstable();

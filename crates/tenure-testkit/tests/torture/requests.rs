@@ -1,4 +1,4 @@
-//! What workers ask for, and how long they hold it.
+//! The requests of workers, and how long they hold.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ enum Kind {
     RwLock,
 }
 
-/// So many that enough remain while others pile up behind a killed holder.
+/// Enough that some remain while claims pile up behind a killed holder for others.
 const NAMES: [(&str, Kind); 20] = [
     ("door-0", Kind::Mutex),
     ("door-1", Kind::Mutex),
@@ -42,7 +42,7 @@ const NAMES: [(&str, Kind); 20] = [
     ("book-3", Kind::RwLock),
 ];
 
-/// How an ask ends if it is not served.
+/// How a request ends if it is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
     Endless,
@@ -50,11 +50,11 @@ enum Patience {
     Limited(Duration),
     /// The caller drops the future after that long.
     Dropped(Duration),
-    /// Now or never.
+    /// It does not wait.
     None,
 }
 
-/// One ask.
+/// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct LockRequest {
     pub(crate) name: &'static str,
@@ -64,12 +64,12 @@ pub(crate) struct LockRequest {
     pub(crate) ttl: Duration,
     renew: bool,
     patience: Patience,
-    /// The claim as others see it: its number.
+    /// The owner of the claim, as others see it: its number.
     owner: String,
 }
 
 impl LockRequest {
-    /// Any ask; no ttl is longer than `longest`.
+    /// A random request; no ttl is longer than `longest`.
     pub(crate) fn random(rng: &mut Rng, longest: Duration, serial: u64) -> LockRequest {
         let (name, kind) = NAMES[rng.between(0, NAMES.len() as u64 - 1) as usize];
         let (weight, capacity) = match kind {
@@ -79,7 +79,7 @@ impl LockRequest {
         };
         let ttl = match rng.between(0, 9) {
             0 | 1 => Duration::from_millis(400),
-            // Longer than the first life of a turn that is pushed.
+            // Longer than the first life of a pushed turn.
             2 => Duration::from_millis(2_500),
             _ => Duration::from_secs(1),
         };
@@ -103,7 +103,7 @@ impl LockRequest {
         self.weight == self.capacity
     }
 
-    /// Asks; nothing if it was busy or the caller lost interest.
+    /// Sends it. Returns nothing if it was busy or the caller gave up.
     pub(crate) async fn send(&self, tenure: &Tenure) -> Result<Option<Hold>> {
         match self.patience {
             Patience::Dropped(after) => {
@@ -158,7 +158,7 @@ impl LockRequest {
     }
 }
 
-/// How long a section lasts: mostly moments, and now and then beyond the ttl.
+/// How long a section lasts: mostly moments, but now and then longer than the ttl.
 pub(crate) fn length(rng: &mut Rng) -> Duration {
     match rng.between(0, 999) {
         0..3 => rng.micros(1_000_000, 2_000_000),

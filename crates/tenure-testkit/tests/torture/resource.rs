@@ -14,15 +14,15 @@ impl Resource {
         Resource(folder.to_owned())
     }
 
-    /// Writes if no higher fence has written before, and says whether it did. Every hold writes at most
-    /// once, so an equal one is another hold's.
+    /// Writes if no higher fence has written before, and returns whether it did. Every hold writes at most once, so
+    /// an equal fence belongs to another hold.
     pub(crate) fn write(&self, name: &str, fence: u64) -> io::Result<bool> {
         let path = self.0.join(format!("resource-{name}"));
         let file =
             File::options().read(true).write(true).create(true).truncate(false).open(path)?;
         file.lock()?;
         let mut highest = [0; 8];
-        // The first to come finds nothing, which is zero.
+        // The first one finds nothing, which is zero.
         let _ = file.read_at(&mut highest, 0)?;
         let accepted = fence > u64::from_le_bytes(highest);
         if accepted {

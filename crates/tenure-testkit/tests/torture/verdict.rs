@@ -1,4 +1,4 @@
-//! From journals to a judgement.
+//! From journals to a verdict.
 #![allow(dead_code, reason = "each run uses a part of it")]
 
 use std::collections::HashMap;
@@ -12,13 +12,13 @@ use crate::journal::{Entry, Event};
 use crate::liveness::{self, Liveness, Span};
 use crate::workers::Told;
 
-/// The facts that the order of waiters is checked against.
+/// What the order of waiters is checked against.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
-    /// Nobody can tell whether one was passed over: it is not known when they stood in line.
+    /// It cannot be told whether a claim was passed over, because it is not known when it stood in line.
     Unknown,
-    /// Whoever stood in line is served in its turn, unless its process stood still, or let a hold of
-    /// that name run out, or could not be reached at these times.
+    /// Claims in line are served in order, unless their process was stopped, or let a hold of that name run out, or
+    /// could not be reached at these times.
     Kept { unless: Vec<(Moment, Moment)> },
 }
 
@@ -35,11 +35,11 @@ pub(crate) struct Report {
     /// Workers were killed while they held or waited.
     killed_holding: u64,
     killed_waiting: u64,
-    /// Writes under a fence that was too low, of holds that were not good any more.
+    /// Writes under a fence that was too low, by holds that were no longer good.
     late_writes_stopped: u64,
     /// The longest time without a grant of any name.
     longest_gap: Duration,
-    /// The longest wait of anybody once the faults were over, counted from then.
+    /// The longest wait of any claim once the faults were over, counted from then.
     longest_calm_wait: Duration,
     liveness: Liveness,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Report {
 /// Shorter ones explain nothing.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
 
-/// One ask, from the first entry about it to the last.
+/// One request, from the first entry about it to the last.
 #[derive(Debug, Default)]
 struct Story {
     name: String,
@@ -70,7 +70,7 @@ struct Acquired {
     capacity: u32,
 }
 
-/// Judges; faults were over at `calm`, and from then on everybody is served within `served`. In `calms`
+/// Checks everything. Faults were over at `calm`, and from then on every claim is served within `served`. In `calms`
 /// nothing went wrong either.
 pub(crate) fn judge_all(
     told: &[Told],
@@ -96,7 +96,7 @@ pub(crate) fn judge_all(
     report.longest_gap = longest_gap(&report.history);
     report.liveness = liveness::judge(&report.history, wanted, calms);
     report.wrong.append(&mut report.liveness.wrong);
-    // For how long a name may be free is judged by `liveness`, which knows when faults were dealt.
+    // `liveness`, which knows when there were faults, checks for how long a name may be free.
     let rules = Rules { order: matches!(order, Order::Kept { .. }), free_for: Duration::MAX };
     report.waited = report.history.iter().filter(|it| it.joined < it.granted).count();
     report.excused = report.history.iter().filter(|it| it.excused).count();
@@ -104,12 +104,12 @@ pub(crate) fn judge_all(
     report
 }
 
-/// Why someone of a worker's may have been passed over.
+/// Why a claim of a worker may have been passed over.
 struct Excuses {
     always: bool,
     times: Vec<(Moment, Moment)>,
     silences: Vec<Silence>,
-    /// By name: when a hold of it ran out.
+    /// By name: when a hold on it ran out.
     lost: Vec<(String, Moment, Moment)>,
 }
 
@@ -139,7 +139,7 @@ impl Excuses {
         Excuses { always: false, times, silences, lost: lost.collect() }
     }
 
-    /// Whether they explain that one which asked and was granted then was passed over.
+    /// Whether they explain that a claim which asked and was granted then was passed over.
     fn cover(&self, name: &str, from: Moment, until: Moment) -> bool {
         let meets = |start: Moment, end: Moment| start <= until && from <= end;
         let too_long = |silence: &&Silence| silence.is_too_long(name);
@@ -151,8 +151,8 @@ impl Excuses {
 }
 
 impl Silence {
-    /// Whether a turn of that name may have run out in it: one that is heard of in the second half of its life is
-    /// not begun.
+    /// Whether a turn for that name may have run out in it: a turn that is heard of in the second half of its life is
+    /// not started.
     fn is_too_long(&self, name: &str) -> bool {
         let silent = self.from.until(self.until);
         self.shortest_life.get(name).is_some_and(|life| silent > *life / 2)
@@ -160,7 +160,7 @@ impl Silence {
 }
 
 impl Report {
-    /// Everything that cannot have been right.
+    /// Everything that cannot be right.
     pub(crate) fn wrong(&self) -> &[String] {
         &self.wrong
     }
@@ -258,8 +258,8 @@ fn stories(entries: &[Entry]) -> HashMap<u64, Story> {
     stories
 }
 
-/// A hold that was good when it was left ended there; one that was lost, or whose process was killed,
-/// with the last deadline that it knew; where the engine knows of deaths, with its process.
+/// A hold that was good when it was left ended there. One that was lost, or whose process was killed, ended with the
+/// last deadline that it knew, or, where the engine notices deaths, with its process.
 fn record(told: &Told, story: &Story, excuses: &Excuses) -> Option<Record> {
     let Acquired { at, deadline, fence, weight, capacity } = story.acquired?;
     let ended = match story.left {
@@ -270,7 +270,7 @@ fn record(told: &Told, story: &Story, excuses: &Excuses) -> Option<Record> {
     let process = told.worker;
     let (name, asked) = (story.name.clone(), story.asked);
     let freed = if matches!(story.left, Some((_, false))) { ended.max(deadline) } else { ended };
-    // When it stood in line only the engine knows; at the latest it did when it was granted.
+    // Only the engine knows when it stood in line; at the latest, that was when it was granted.
     let (joined, granted) = (story.stood.unwrap_or(at), at);
     let excused = excuses.cover(&name, asked, granted);
     Some(Record {

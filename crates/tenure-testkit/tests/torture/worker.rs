@@ -1,4 +1,4 @@
-//! A worker: a process that asks, holds, writes and leaves, and keeps a journal of it.
+//! A worker: a process that acquires, holds, writes and leaves, and keeps a journal of it.
 
 use std::future::Future;
 use std::io::Read;
@@ -16,9 +16,9 @@ use crate::journal::{Event, Journal, now};
 use crate::requests::{self, LockRequest};
 use crate::resource::Resource;
 
-/// How many ask at the same time.
+/// How many tasks ask at the same time.
 const TASKS: u64 = 12;
-/// How often a long section looks whether it still holds.
+/// How often a long section checks whether it still holds.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// The settings of a worker.
@@ -45,7 +45,7 @@ impl Orders {
         ]
     }
 
-    /// Nothing in a process that is no worker.
+    /// Returns `None` in a process that is no worker.
     pub(crate) fn from_env() -> Option<Orders> {
         let [url, journal, seed, ttl] = Orders::VARIABLES.map(|name| std::env::var(name).ok());
         let number = |text: Option<String>| text?.parse().ok();
@@ -58,10 +58,10 @@ impl Orders {
     }
 }
 
-/// How a worker comes to its engine, which may write in its journal.
+/// How a worker connects to its engine, which may write in its journal.
 pub(crate) type Door = fn(String, Arc<Journal>) -> Pin<Box<dyn Future<Output = Result<Tenure>>>>;
 
-/// Works until the one who started it closes its standard input, or is gone.
+/// Works until the process that started it closes its standard input, or is gone.
 pub(crate) fn run(orders: Orders, door: Door) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
@@ -115,7 +115,7 @@ async fn work(orders: Orders, door: Door) {
     state.journal.write(0, &Event::Done);
 }
 
-/// A worker that is started while the server is away tries until it is back.
+/// A worker that is started while the server is away keeps trying until it is back.
 async fn connect(
     url: &str,
     door: Door,
@@ -162,7 +162,7 @@ impl WorkerState {
     }
 
     async fn section(&self, serial: u64, ask: &LockRequest, hold: Hold, rng: &mut Rng) {
-        // The clock before what remains, so that a pause between them makes the deadline earlier.
+        // The clock is read before the remaining time, so that a pause between them makes the deadline earlier.
         let at = now();
         let mut deadline = at + hold.remaining();
         let (fence, weight, capacity) = (hold.fence().get(), ask.weight, ask.capacity);
@@ -171,7 +171,7 @@ impl WorkerState {
         let length = requests::length(rng);
         let over = now() + length;
         if ask.is_alone() && hold.is_live() {
-            // Long enough that pauses fall in here: then the fence is all that protects.
+            // Long enough for pauses to fall in here: then only the fence protects.
             tokio::time::sleep(length / 2).await;
             let accepted = self.resource.write(ask.name, fence).expect("a file to write to");
             self.journal.write(serial, &Event::Wrote { accepted, live: hold.is_live() });
@@ -185,7 +185,7 @@ impl WorkerState {
         }
     }
 
-    /// Holds until the section is over or the hold is lost, and writes down how long it is good for.
+    /// Holds until the section is over or the hold is lost, and records how long it is good.
     async fn stay(&self, serial: u64, hold: &Hold, deadline: &mut Moment, over: Moment) {
         while hold.is_live() {
             let left = now().until(over);
@@ -193,7 +193,7 @@ impl WorkerState {
                 return;
             }
             tokio::time::sleep(left.min(GLANCE)).await;
-            // One that was lost has nothing left, and the clock has gone on.
+            // A lost hold has nothing left, and the clock has moved on.
             let (looked, left) = (now(), hold.remaining());
             let longer = looked + left;
             if !left.is_zero() && longer > *deadline + GLANCE {

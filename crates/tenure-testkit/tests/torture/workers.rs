@@ -1,4 +1,4 @@
-//! The workers, as the one who started them sees them.
+//! The workers, from the point of view of the process that started them.
 #![allow(dead_code, reason = "each run uses a part of it")]
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use tenure_testkit::rng::Rng;
 use crate::journal::{Entry, Event, Journal, Reading, now};
 use crate::worker::Orders;
 
-/// How long a worker that was stopped takes to catch up.
+/// How long a stopped worker takes to catch up.
 const COMES_TO: Duration = Duration::from_secs(1);
 
 /// The current activity of a worker.
@@ -24,18 +24,18 @@ pub(crate) enum Busy {
     Holding,
 }
 
-/// All that a worker has written, and how it ended.
+/// Everything that a worker has written, and how it ended.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) worker: u32,
     pub(crate) entries: Vec<Entry>,
     /// The last moment before it was killed, if it was.
     pub(crate) killed: Option<Moment>,
-    /// When it stood still.
+    /// When it was stopped.
     pub(crate) paused: Vec<(Moment, Moment)>,
 }
 
-/// The workers; those that are killed are replaced.
+/// The workers. Those that are killed are replaced.
 #[derive(Debug)]
 pub(crate) struct Workers {
     folder: PathBuf,
@@ -71,7 +71,7 @@ impl Workers {
         }
     }
 
-    /// Starts a worker; its number decides how it reaches the server.
+    /// Starts a worker. Its number decides how it reaches the server.
     pub(crate) fn start(&mut self, rng: &mut Rng) {
         let number = (self.present.len() + self.past.len()) as u32;
         let url = self.urls[number as usize % self.urls.len()].clone();
@@ -87,7 +87,7 @@ impl Workers {
             _ => url,
         };
         let journal = self.folder.join(format!("worker-{number}.journal"));
-        // Here already, so that it can be read whether or not the worker got so far.
+        // Created here, so that it can be read even if the worker did not get that far.
         drop(Journal::create(&journal).expect("a journal"));
         let reading = Reading::open(&journal).expect("a journal");
         let longest_ttl = self.longest_ttl;
@@ -97,7 +97,7 @@ impl Workers {
         self.present.push(Worker { number, child, paused, pauses, reading, open, told });
     }
 
-    /// Reads the journals; a worker that ended by itself is a failure.
+    /// Reads the journals. A worker that ended by itself is a failure.
     pub(crate) fn read(&mut self) {
         for worker in &mut self.present {
             self.acquisitions += worker.read();
@@ -115,7 +115,7 @@ impl Workers {
         self.acquisitions
     }
 
-    /// A worker that runs, if possible one that is busy like that.
+    /// A running worker, preferably one with this activity.
     pub(crate) fn victim(&mut self, rng: &mut Rng, busy: Busy) -> Option<u32> {
         self.read();
         let running: Vec<_> = self.present.iter().filter(|worker| !worker.paused).collect();
@@ -134,7 +134,7 @@ impl Workers {
         self.start(rng);
     }
 
-    /// Kills everyone, and returns all journals.
+    /// Kills all workers, and returns all journals.
     pub(crate) fn stop(mut self) -> Vec<Told> {
         while let Some(worker) = self.present.first() {
             self.end(worker.number);
@@ -152,7 +152,7 @@ impl Workers {
         self.past.push(worker.all_told(Some(killed)));
     }
 
-    /// Sends a worker a stop, and returns which process it is.
+    /// Sends a worker a stop signal, and returns its process id.
     pub(crate) fn pause(&mut self, number: u32) -> Pid {
         self.signal(number, Signal::STOP, true)
     }
@@ -176,7 +176,7 @@ impl Workers {
         pid
     }
 
-    /// A worker that stands still.
+    /// A worker that is stopped.
     pub(crate) fn paused(&self) -> Option<u32> {
         self.present.iter().find(|worker| worker.paused).map(|worker| worker.number)
     }
@@ -190,7 +190,7 @@ impl Workers {
         self.present.iter().position(|worker| worker.number == number)
     }
 
-    /// Lets everyone finish and returns all journals. A worker that does not finish was not served.
+    /// Lets all workers finish and returns all journals. A worker that does not finish was not served.
     pub(crate) fn finish(mut self, bound: Duration) -> Vec<Told> {
         for worker in &mut self.present {
             drop(worker.child.stdin.take());

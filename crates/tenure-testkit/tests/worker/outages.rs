@@ -28,7 +28,7 @@ async fn work_ends_in_time_and_begins_again(down: fn(&Redis), up: fn(&Redis)) {
     first.reaches(State::AtRisk).await;
     first.reaches(State::Pausing).await;
     first.reaches(State::Releasing).await;
-    // Without a word from the server, and before the term was over.
+    // Without an answer from the server, and before the term was over.
     assert_eq!(work.calls()[1..], [Call::Stop { in_time: true }]);
     tokio::time::sleep(TTL).await;
     up(&server);
@@ -57,7 +57,7 @@ async fn a_server_that_hangs_for_a_moment_is_not_noticed_by_the_work() {
     let server = server();
     let tenure = connect(&server).await;
     let work = TestWork::new();
-    // Half of the time until its work would be stopped is more than a busy machine takes away.
+    // A busy machine takes less than half of the time after which its work would be stopped.
     let running = work.work(tenure.worker("reports").ttl(ms(12_000)).stop_within(ms(1000)));
     work.started(1).await;
     server.pause().unwrap();

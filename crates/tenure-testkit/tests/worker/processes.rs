@@ -1,7 +1,7 @@
 //! Workers in processes of their own, told to stop or killed in the middle of their work.
 //!
-//! The work writes down at which moments it runs, on a clock that all processes share. No two may have
-//! run at the same time.
+//! The work records at which moments it runs, on a clock that all processes share. No two may have run at the same
+//! time.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
@@ -34,7 +34,7 @@ fn on_a_file_the_next_works_at_once_whether_one_stops_or_is_killed() {
     let url = format!("file:{}", folder.path().join("locks.db").display());
     let gaps = play(&url, ms(30_000), folder.path(), |round| round % 2 == 0);
     println!("on a file: stopped {:?}, killed {:?}", gaps.stopped, gaps.killed);
-    // Not by its ttl: half a minute is longer than the machine can be busy with something else.
+    // Not because of its ttl: half a minute is longer than the machine can be busy with something else.
     assert!(gaps.longest() < ms(15_000), "{gaps:?}");
 }
 
@@ -53,7 +53,7 @@ fn on_redis_the_next_works_within_the_ttl_when_one_is_killed() {
     let folder = Folder::new("worker").unwrap();
     let gaps = play(&server.url(), ms(2000), folder.path(), |round| round % 2 == 0);
     println!("on redis: stopped {:?}, killed {:?}", gaps.stopped, gaps.killed);
-    // A machine that builds something else meanwhile is no fault of the workers.
+    // A machine that builds something else meanwhile is not the workers' fault.
     let spare = if std::env::var_os("TENURE_STRICT").is_some() { ms(1000) } else { ms(10_000) };
     assert!(gaps.longest() < ms(2000) + spare, "{gaps:?}");
 }
@@ -74,7 +74,7 @@ async fn one_that_works() {
     tenure.close().await;
 }
 
-/// Work that writes down when it runs.
+/// Work that records when it runs.
 struct Writer {
     journal: PathBuf,
     task: Option<JoinHandle<()>>,
@@ -150,7 +150,7 @@ impl Gaps {
     }
 }
 
-/// Ends the working process, again and again; `kills` says how.
+/// Ends the working process again and again; `kills` decides how.
 fn play(url: &str, ttl: Duration, folder: &Path, kills: fn(usize) -> bool) -> Gaps {
     let mut gaps = Gaps::default();
     let mut journals = Vec::new();
@@ -183,7 +183,7 @@ impl Process {
     }
 }
 
-/// Waits for a term after that one. Returns it, when its work began, and where that is written.
+/// Waits for a later term than that one. Returns the term, when its work began, and where that is recorded.
 fn works_after(term: u64, journals: &[PathBuf]) -> (u64, Moment, PathBuf) {
     let mut found = None;
     servers::eventually("someone works", ms(60_000), || {
@@ -203,7 +203,7 @@ fn last_moment(journal: &Path) -> Moment {
 /// Terms, each with a moment at which its work ran.
 fn read(journal: &Path) -> Vec<(u64, Moment)> {
     let text = fs::read_to_string(journal).unwrap_or_default();
-    // The last line may not be written to its end.
+    // The last line may be incomplete.
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     let pair = |line: &str| {
         let (term, at) = line.trim().split_once(' ').unwrap();
@@ -212,7 +212,7 @@ fn read(journal: &Path) -> Vec<(u64, Moment)> {
     whole.map(pair).collect()
 }
 
-/// By their times, the terms come one after the other: none begins before the last has ended.
+/// Terms come one after another by their times: none begins before the last has ended.
 fn judge(journals: &[PathBuf]) {
     let mut all: Vec<(Moment, u64)> = journals
         .iter()

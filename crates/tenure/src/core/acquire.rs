@@ -71,8 +71,8 @@ impl RequestBuilder {
         asked.await.map_err(|error| core.explain(error, "resize", &self.claim.name))
     }
 
-    /// Sends the claim. If the answer is available at once, a grant is started here, so that it is renewed even
-    /// if nobody polls the future.
+    /// Sends the claim. If it is granted at once, the hold starts here, so that it is renewed even if nobody polls
+    /// the future.
     fn begin(mut self, handle: Arc<Handle>, may_wait: bool) -> Result<FirstAttempt> {
         let core = &handle.core;
         let check = || self.check(core.engine.profile());
@@ -92,7 +92,7 @@ impl RequestBuilder {
         let guard = ClaimGuard::new(handle, self.into_live());
         let (core, live) = (guard.core(), guard.live());
         core.table.insert(live.clone());
-        // A close that came in the meantime has not seen this claim.
+        // A concurrent close may have missed this claim.
         if let Err(closed) = core.open() {
             return Err(core.not_sent(closed, &live.claim));
         }
@@ -106,7 +106,8 @@ impl RequestBuilder {
 
 /// A claim that was not granted at once.
 struct WaitLoop {
-    /// Its reports, if there is a listener. Before the guard, so that giving up is reported before the claim is left.
+    /// Its reports, if there is a listener. Declared before the guard, so that giving up is reported before the
+    /// claim is left.
     waiting: Option<Waiting>,
     guard: ClaimGuard,
     started: Moment,
@@ -117,7 +118,7 @@ struct WaitLoop {
     give_up: Moment,
     /// How many more times giving up may be put off.
     put_off: u32,
-    /// The engine's last error, if it came instead of an answer, and when.
+    /// The engine's last error, if one came instead of an answer, and when it came.
     last_failure: Option<(Moment, Error)>,
     tries: u32,
     /// When to try again.
@@ -130,11 +131,12 @@ struct WaitLoop {
     spins: u32,
     /// For a once: the last grant that was received too late to be started.
     unstarted: Option<Fence>,
-    /// Its turn came, but the engine must be asked before it can be taken: the wait lasts at least until then.
+    /// Set once a turn has come that the engine must confirm before it can be taken: the wait lasts at least until
+    /// then.
     turn_by: Option<Moment>,
 }
 
-/// An engine that gives a wrong answer at once must not occupy the thread.
+/// An engine that keeps giving wrong answers at once must not occupy the thread.
 const MOST_SPINS: u32 = 4;
 
 /// What the loop waits for besides its turn: an answer of the engine, or the local line.
@@ -143,7 +145,7 @@ enum OpenStep {
     /// Nothing yet: the claim waits for its turn in the local line.
     Line(Box<local_line::LocalPlace>),
     Claim(Step<Verdict>),
-    /// A turn that is too old to be started: it is renewed first.
+    /// A turn too old to start work on: it is renewed first.
     Confirm(Step<Vec<Renewed>>),
     /// A turn of a once that was not started: the engine must forget that it was given.
     Undo(Step<Left>),
@@ -188,14 +190,14 @@ impl WaitLoop {
         self.core().explain(error, "acquire", &self.live().claim.name)
     }
 
-    /// Continues without the engine. What the engine may have of the claim is left when this is dropped.
+    /// Continues without the engine. Whatever the engine may have of this claim is left when `self` is dropped.
     fn fall_back(&mut self) -> Result<AcquireOutcome> {
         let waited = self.core().world.now().since(self.started);
         let span = self.ends();
         self.guard.fall_back(waited, &span).map(AcquireOutcome::Granted)
     }
 
-    /// The claim is about to be started. Returns the span of the wait, for reports about that.
+    /// The hold is about to start. Returns the span of the wait, for reports about it.
     fn ends(&mut self) -> Span {
         self.waiting.as_mut().map_or_else(Span::none, Waiting::ends)
     }
@@ -232,7 +234,7 @@ impl WaitLoop {
         }
     }
 
-    /// Does what follows from an event. Returns the outcome, if the wait is over.
+    /// Handles an event. Returns the outcome if the wait is over.
     fn react(&mut self, heard: LoopEvent) -> Result<Option<AcquireOutcome>> {
         let now = self.core().world.now();
         if !matches!(heard, LoopEvent::Claim(ClaimEvent::Rung)) {
@@ -280,7 +282,7 @@ impl WaitLoop {
         Ok(None)
     }
 
-    /// A turn that was too old to be started has been renewed, or not. Returns the hold if it started.
+    /// Handles the answer to the renewal of a turn that was too old to start. Returns the hold if it started.
     fn confirmed(&mut self, answers: Vec<Renewed>, now: Moment) -> Result<Option<HeldClaim>> {
         match answers.into_iter().next() {
             Some(Renewed::Held(grant)) => return Ok(self.start(grant, now)),
@@ -312,7 +314,7 @@ impl WaitLoop {
         matches!(self.open_step, OpenStep::Line(_))
     }
 
-    /// The engine has answered the claim. Returns the outcome, if the wait is over.
+    /// The engine has answered the claim. Returns the outcome if the wait is over.
     fn heard(&mut self, verdict: Verdict, now: Moment) -> Result<Option<AcquireOutcome>> {
         self.has_answered();
         self.live().with(|state, _| state.answered());
@@ -382,7 +384,7 @@ impl WaitLoop {
         event.map(LoopEvent::Claim)
     }
 
-    /// The engine records that a once has begun when its turn is taken, not when it is pushed: such a turn is
+    /// The engine records that a once has begun when its turn is taken, not when it is pushed, so such a turn is
     /// renewed first.
     fn start_on_push(&mut self, mut grant: Grant, now: Moment) -> Option<HeldClaim> {
         if self.live().claim.once.is_some() {
@@ -401,7 +403,7 @@ impl WaitLoop {
         if self.live().claim.once.is_some() {
             self.unstarted = Some(grant.fence);
         }
-        // Once, so that an engine that is always slow cannot put off the end of the wait for ever.
+        // Set only once, so that an engine that is always slow cannot put off the end of the wait for ever.
         let turn_by = now + self.core().longest_silence();
         self.turn_by.get_or_insert(turn_by);
         if self.may_ask_at_once(now) {
@@ -466,7 +468,7 @@ impl WaitLoop {
     }
 }
 
-/// The outcome, which is also reported.
+/// Yields the outcome, and reports it.
 impl Future for WaitLoop {
     type Output = Result<AcquireOutcome>;
 

@@ -29,7 +29,7 @@ pub(crate) struct ClaimState {
     fence: Fence,
     /// Boxed because it is rare, and a process may have a million claims.
     lost: Option<Box<Ended>>,
-    /// Others may know the id, and may have left.
+    /// Others may know the id, and may have left the claim.
     attached: bool,
     /// The engine has never been asked.
     unsent: bool,
@@ -39,7 +39,7 @@ pub(crate) struct ClaimState {
     left_at: Moment,
     /// How a once ended.
     settle: Option<Box<Settle>>,
-    /// That it was left in time is only a conclusion: its leave was never answered.
+    /// That it was left in time was only inferred: its leave was never answered.
     guessed: bool,
 }
 
@@ -161,7 +161,7 @@ impl ClaimState {
         Claim { ticket, seen, ..request.claim.clone() }
     }
 
-    /// The engine cannot be reached: tells the loop.
+    /// Tells the loop that the engine cannot be reached.
     pub(crate) fn ring(&mut self) -> Effects {
         let mut effects = Effects::none();
         if let Phase::Asking(asking) = &mut self.phase {
@@ -190,7 +190,7 @@ impl ClaimState {
                 effects.look_at = at;
                 true
             }
-            // It will not ask again: whatever arrives now is too late.
+            // It will not ask again, so whatever arrives now is too late.
             (
                 Phase::Asking(Asking {
                     turn: Some(Turn::Ended(Ended::Closed | Ended::Conflict { .. })),
@@ -209,8 +209,8 @@ impl ClaimState {
                 self.lose(ended, None, &mut effects);
                 true
             }
-            // A late turn is a stale one, but its claim is alive: answering that nobody waits for it would make
-            // the engine leave the hold.
+            // The turn is late and stale, but its claim is alive: saying that nobody waits for it would make the
+            // engine leave the hold.
             (Phase::Held(_), _) | (Phase::Detached(_), Turn::Granted(_)) => true,
             (Phase::Leaving(_) | Phase::Over(_) | Phase::Detached(_), _) => false,
         };
@@ -219,7 +219,7 @@ impl ClaimState {
 
     // The end.
 
-    /// The `Tenure` was closed: a waiting claim ends, a hold is lost. Neither is renewed any more.
+    /// The `Tenure` was closed: a waiting claim ends, a hold is lost. Neither is renewed from now on.
     pub(crate) fn close(&mut self) -> Effects {
         let mut effects = Effects::none();
         match &mut self.phase {
@@ -235,7 +235,7 @@ impl ClaimState {
 
     // What others may know.
 
-    /// The end, if it is known or the clock shows it. No event is needed for the latter.
+    /// How it ended, if that is known or the clock shows it; the latter needs no event.
     pub(crate) fn ended(&self, request: &Request, now: Moment) -> Option<Ended> {
         if let Some(ended) = self.lost.as_deref() {
             return Some(ended.clone());
@@ -268,7 +268,7 @@ impl ClaimState {
         matches!(&self.phase, Phase::Held(_)).then_some(self.since)
     }
 
-    /// When it was granted, and when its owner left, if known. Also after it is over.
+    /// When it was granted, and when its owner left, if known. Still available after it is over.
     pub(crate) fn times(&self) -> (Moment, Option<Moment>) {
         (self.since, Some(self.left_at).filter(|left_at| *left_at != Moment::FAR))
     }
@@ -299,7 +299,7 @@ impl ClaimState {
         }
     }
 
-    /// Whether it was neither granted nor left yet.
+    /// Whether it has been neither granted nor left yet.
     pub(crate) fn is_asking(&self) -> bool {
         matches!(self.phase, Phase::Asking(_))
     }
@@ -328,7 +328,7 @@ fn renew_at(request: &Request, grant: &Grant) -> Moment {
     let span = at.saturating_sub(grant.sent.as_nanos());
     let early = (u128::from(span / 8) * share) >> 16;
     let at = at - early as u64;
-    // Round down to a common beat: waking up for each claim alone costs more than its renewal.
+    // Round down to a common beat: waking up for a single claim costs more than its renewal.
     let beat = ((span / 128).max(1).next_power_of_two() / 2).max(1);
     Moment::from_nanos(at & !(beat - 1))
 }

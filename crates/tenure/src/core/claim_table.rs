@@ -32,7 +32,7 @@ const SHARDS: usize = 64;
 
 pub(crate) struct ClaimTable {
     shards: [Shard; SHARDS],
-    /// When the watchdog looks next. Whoever needs it earlier notifies it by the signal.
+    /// When the watchdog looks next. Whoever needs it earlier wakes it through the signal.
     next_look: AtomicU64,
     pub(crate) watchdog_signal: Signal,
     world: Arc<dyn World>,
@@ -87,7 +87,7 @@ impl ClaimTable {
         true
     }
 
-    /// Detaches a hold again that was only checked.
+    /// Detaches again a hold that was only checked.
     pub(crate) fn detach(&self, live: &Arc<LiveClaim>) {
         match live.detach(self.world.now()) {
             Ok((forget_at, _)) => self.schedule(live, forget_at),
@@ -114,7 +114,7 @@ impl ClaimTable {
         self.look_by(shard, at);
     }
 
-    /// A renewal was answered: the claim is looked at when that is needed next, and not before.
+    /// A renewal was answered: schedules the next look for when it is needed, and no earlier.
     pub(crate) fn renewed(&self, live: &Arc<LiveClaim>, now: Moment) {
         let shard = self.shard(&live.claim.name);
         let next = shard.claims().look_next(live, now);
@@ -257,8 +257,8 @@ impl ClaimTable {
         found.into_iter().map(|(_, live)| live).collect()
     }
 
-    /// Does something for every claim, in no order: only for what changes when the watchdog looks at a claim, and nothing
-    /// else. It takes the claims of one shard at a time.
+    /// Calls `act` for every claim, in no particular order, so `act` may only change when the watchdog looks at a
+    /// claim. Takes the claims of one shard at a time.
     fn for_each(&self, act: impl Fn(&Arc<LiveClaim>)) {
         for shard in &self.shards {
             let claims: Vec<_> = shard.claims().iter().cloned().collect();
@@ -289,7 +289,7 @@ impl ClaimTable {
     }
 }
 
-/// Delays what is still due right after a look: an engine that gives a wrong answer at once must not keep the
+/// Delays what is still due right after a look: an engine that gives wrong answers at once must not keep the
 /// watchdog from everyone else.
 pub(crate) fn not_in_circles(next: Moment, now: Moment) -> Moment {
     if next <= now { now + Duration::from_millis(1) } else { next }
@@ -408,7 +408,7 @@ mod tests {
         live
     }
 
-    /// A table with many holds and a few that wait, all of which were looked at, so that none is due.
+    /// A table with many holds and a few waiting claims, all of which were looked at, so that none is due.
     fn many_holds(now: Moment) -> (ClaimTable, Vec<Arc<LiveClaim>>) {
         let table = table();
         let holds = (0..1000).map(|number| held(number, &format!("a{number}"), now));

@@ -43,7 +43,7 @@ impl ClaimGuard {
         &self.handle.core
     }
 
-    /// The claim was granted after it had waited for this long, in this span: it now holds.
+    /// The claim was granted after waiting this long, in this span: it now holds.
     pub(crate) fn start(&self, grant: &Grant, now: Moment, waited: Duration, acquire: &Span) {
         let say = |reporter: &Reporter, live: &LiveClaim| reporter.granted(live, waited, acquire);
         self.start_and_say(grant, now, acquire, say);
@@ -116,7 +116,7 @@ impl FromHeld for HeldClaim {
 }
 
 impl HeldClaim {
-    /// The engine says that a hold with this id exists, and this process continues it.
+    /// Continues a hold with this id, which the engine says exists.
     pub(crate) fn attached(
         handle: Arc<Handle>,
         live: Arc<LiveClaim>,

@@ -162,7 +162,7 @@ impl Core {
                 self.table.schedule(live, Moment::ORIGIN);
                 return;
             }
-            // It was lost, and its owner is done; or it was never sent.
+            // It was lost, and its owner is done, or it was never sent.
             drop(live.take_local_place());
             if is_over {
                 self.table.remove(live);
@@ -177,7 +177,7 @@ impl Core {
             None => engine.leave_soon(leave, Ack::new(self.table.clone(), live.clone())),
         }
         if live.outage() == OnOutage::Local {
-            // After the leave, so that the next claim of this process asks after it. Not when that is answered:
+            // After the leave, so that the next claim of this process asks after it. Do not wait for the answer:
             // during an outage that takes a ttl.
             drop(live.take_local_place());
         }

@@ -40,7 +40,7 @@ struct Shared {
     holding: Option<Arc<Holding>>,
 }
 
-/// What is to be done about a claim after unlocking, with everything needed for it.
+/// What to do about a claim after unlocking, with everything needed to do it.
 #[must_use = "what is to be done must be carried out"]
 pub(crate) struct Work {
     pub(crate) effects: Effects,

@@ -27,7 +27,7 @@ pub(crate) struct LocalLines {
     generation: u64,
     /// When untaken turns are passed on.
     due: AtomicU64,
-    /// Tells the watchdog that this is earlier than it knows.
+    /// Tells the watchdog that `due` is earlier than it knows.
     hurry: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -146,7 +146,7 @@ impl LocalLines {
         wake.into_iter().for_each(system::wake);
     }
 
-    /// Wakes those who were let in, and schedules a check whether they take their turn.
+    /// Wakes the claims that were let in, and schedules a check that they take their turn.
     fn call(&self, wake: Vec<Waker>, now: Moment, let_in: bool) {
         wake.into_iter().for_each(system::wake);
         let due = (now + FIRST_LIFE).as_nanos();
@@ -170,8 +170,8 @@ impl Line {
         self.inside.insert(number, inside);
     }
 
-    /// The capacity that this claim is in conflict with, if a resize cannot be the reason. If one capacity is
-    /// fixed, all are the same, so one stands for all.
+    /// The capacity that this claim conflicts with, if a resize cannot be the reason. If one capacity is fixed, all
+    /// are the same, so any one stands for all.
     fn disagrees(&self, units: Units) -> Option<u32> {
         let inside = self.inside.values().map(|inside| inside.units).next();
         let other = inside.or_else(|| self.waiting.values().map(|waiting| waiting.units).next())?;
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_line_lets_others_pass() {
+    fn a_claim_that_leaves_the_line_lets_others_pass() {
         let lines = lines();
         let first = join(&lines, 1, 2);
         let heavy = join(&lines, 2, 2);
@@ -367,7 +367,7 @@ mod tests {
         assert!(last.poll_turn(cx).is_ready());
     }
 
-    /// It was let in between joining and the check: the check takes the turn.
+    /// It was let in between joining and the check, so the check takes the turn.
     #[test]
     fn a_turn_that_was_found_is_taken() {
         let lines = lines();
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_want_to_wait_and_who_finds_too_many_does_not_stay() {
+    fn a_claim_that_does_not_want_to_wait_or_finds_too_many_does_not_stay() {
         let lines = lines();
         let first = join(&lines, 1, 1);
         let busy = Claim { may_wait: false, ..claim(1, 1) };

@@ -79,14 +79,14 @@ impl Outage {
         first
     }
 
-    /// Whether any of those may still wait.
+    /// Whether any of these may still wait.
     pub(crate) fn someone_waits(&self) -> bool {
         !self.in_line().is_empty()
     }
 
     /// Those of them that still wait, in the order of their ids. The others are forgotten.
     pub(crate) fn those_in_line(&self) -> Vec<Arc<LiveClaim>> {
-        // Looked at after unlocking: this may be the last one to drop a claim.
+        // Checked after unlocking: the last reference to a claim may be dropped here.
         let all: Vec<_> = self.in_line().iter().map(|(id, live)| (*id, live.upgrade())).collect();
         let waits = |live: &Arc<LiveClaim>| live.with(|state, _| state.is_asking());
         let mut waiting = Vec::new();

@@ -55,7 +55,7 @@ impl Core {
         down.or_else(|| known.not_now.get(&shard)).cloned()
     }
 
-    /// The engine cannot be reached. Wakes every waiting claim that has a policy for that.
+    /// The engine cannot be reached. Wakes every waiting claim that has an outage policy.
     pub(crate) fn goes_down(&self, name: &Name, error: &Error) {
         let shard = self.engine.shard(name);
         let now = self.world.now();

@@ -58,7 +58,8 @@ pub(crate) async fn watch(core: Arc<Core>, mut alarm: Box<dyn Alarm>) {
     }
 }
 
-/// Holds must not be lost because an engine panicked once: on our own thread that is an `Err`.
+/// Holds must not be lost because an engine panicked once: on the watchdog's own thread, a panic is returned as an
+/// `Err`.
 async fn watch_until_panic(core: &Arc<Core>, alarm: &mut dyn Alarm) -> std::thread::Result<()> {
     let mut rounds = std::pin::pin!(rounds(core.clone(), alarm));
     poll_fn(|cx| {
@@ -119,8 +120,8 @@ struct Dispatcher {
     lifeline: Option<Arc<dyn Engine>>,
 }
 
-/// What is renewed together: claims that are kept by the same part of the same engine. Places go apart from holds,
-/// which must not be counted as unanswered because an answer about places takes long.
+/// What is renewed together: claims kept by the same part of the same engine. Places travel apart from holds, so
+/// that a slow answer about places does not make holds count as unanswered.
 type Together = (Protection, u32, bool);
 
 /// The engine, over the watchdog's own connection if it has one.

@@ -1,8 +1,8 @@
-//! `http://`: the locks of a `tenure serve`.
+//! `http://`: locks kept by a server (`tenure serve`).
 //!
-//! The steps of a process go to the server in the order of the calls: one thread takes them from a queue and sends them in
-//! batches, one at a time, over one connection. The watchdog's have a queue and a connection of their own. A stream of
-//! events brings turns; whenever it was interrupted, everyone who waits asks again.
+//! The steps of a process go to the server in the order of the calls: one thread takes them from a queue and sends
+//! them in batches, one at a time, over one connection. The watchdog's steps have a queue and a connection of their
+//! own. A stream of events brings turns; after an interruption, all waiting claims ask again.
 
 mod client;
 mod config;
@@ -28,7 +28,7 @@ use crate::model::claim::{
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::Name;
 
-/// The locks of a server. [`Tenure::connect`](crate::Tenure::connect) lists the URLs.
+/// Locks kept by a server. [`Tenure::connect`](crate::Tenure::connect) lists the URLs.
 pub struct Http {
     shared: Arc<Shared>,
     queue: Queue,
@@ -65,7 +65,7 @@ impl Http {
         Ok(Http { shared, queue, lifeline })
     }
 
-    /// Asks the server for its promises.
+    /// Asks the server what its engine promises.
     pub(crate) async fn reach(&self) -> Result<()> {
         let (told, done) = oneshot::channel();
         self.queue.put(Job::Profile(told))?;
@@ -156,7 +156,7 @@ impl Engine for Http {
 
     fn leave_soon(&self, leave: Leave, done: Ack) {
         self.shared.forget(&leave.id);
-        // If the queue is closed, the acknowledgement is dropped, which says so.
+        // If the queue is closed, dropping the acknowledgement reports that.
         let _ = self.queue.put(Job::Step(StepRequest::Leave(leave), ReplyTo::Leave(done)));
     }
 

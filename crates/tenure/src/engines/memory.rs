@@ -204,7 +204,8 @@ impl Table {
         seen
     }
 
-    /// Now and then forgets lines that have ended while nobody asks for them. Lines in use are asked for.
+    /// Now and then ends the claims whose time is over in lines that no step touches any more, and forgets lines
+    /// that are no longer needed. Lines in use need no sweep: their own steps do this.
     fn sweep(&mut self, now: Moment) {
         if now < self.sweep_at {
             return;

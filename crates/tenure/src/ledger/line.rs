@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn a_crowd_that_comes_and_goes_is_found_and_removed() {
         let mut held = Spots::default();
-        // Above the limit, below it, and above again: the index must be complete all the time.
+        // Above the limit, below it, and above again: the index must be complete at every point.
         for (from, to) in [(0, 12), (12, 3), (3, 7), (7, 2), (2, 20), (20, 0), (0, 3), (3, 0)] {
             for number in from..to {
                 held.add(spot(number));

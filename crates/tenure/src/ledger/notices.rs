@@ -7,7 +7,7 @@ use super::{Entry, Ledger, Process, Storage, Word};
 use crate::model::claim::NOTICES_EVERY;
 use crate::model::moment::Moment;
 
-/// After a push, this many claims at the front of the line are told when to look whether the turn was taken.
+/// After a push, this many claims at the front of the line are told when to check whether the turn was taken.
 pub const LOOKERS: usize = 8;
 /// So is the last waiting claim, or the one at this position if more wait.
 pub const FARTHEST_LOOKER: u32 = 64;

@@ -57,7 +57,7 @@ pub enum State {
 pub struct Totals {
     /// The number of units; 0 until a claim has set it.
     pub capacity: u32,
-    /// Until when this capacity wins over the one that claims ask for.
+    /// Until when this capacity overrides the one that claims ask for.
     pub resized_until: Moment,
     /// Units held.
     pub held: u32,
@@ -103,7 +103,7 @@ pub trait Storage {
 
     /// The name as a whole.
     fn totals(&self) -> Result<Totals, Self::Error>;
-    /// Sets the capacity, and until when it wins over the one that claims ask for.
+    /// Sets the capacity, and until when it overrides the one that claims ask for.
     fn set_capacity(&mut self, capacity: u32, resized_until: Moment) -> Result<(), Self::Error>;
     /// The highest number given so far.
     fn last_number(&self) -> Result<u64, Self::Error>;
@@ -127,7 +127,7 @@ pub trait Storage {
     fn first(&self, most: u32) -> Result<Vec<Entry>, Self::Error>;
     /// How many wait with a lower ticket.
     fn ahead(&self, ticket: Ticket) -> Result<u32, Self::Error>;
-    /// When the hold that ends first does so.
+    /// When the first of the holds ends.
     fn next_end(&self) -> Result<Option<Moment>, Self::Error>;
     /// Up to `limit` claims whose time is over.
     fn ended(&mut self, now: Moment, limit: u32) -> Result<Vec<Entry>, Self::Error>;

@@ -1,4 +1,4 @@
-//! Finds the ttl that would fit: how long holds last, by group, compared with their ttl.
+//! Proposes ttls: compares how long holds last, by group, with their ttl.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -25,8 +25,8 @@ const MULTIPLIER: u32 = 6;
 /// hold that is renewed may last for days with a ttl of seconds, so its length says nothing about the ttl;
 /// `tenure_renewal_margin_ratio` shows whether renewals come in time.
 ///
-/// A hold counts when it is released, in time or late, with the length of its work: work that goes on after the
-/// ttl is exactly what this is about. The latest 500 holds of each group are kept.
+/// A hold counts when it is released, in time or late, with the length of its work: work that outlasts the ttl is
+/// exactly what this looks for. The latest 500 holds of each group are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Advice {
@@ -58,7 +58,7 @@ struct Group {
 }
 
 impl Adviser {
-    /// Records the end of a hold. Returns a warning, at most now and then.
+    /// Records the end of a hold. Occasionally returns a warning.
     pub(super) fn ended(
         &self,
         group: &'static str,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_holds_are_shown_and_warned_about_by_nobody() {
+    fn a_few_holds_are_shown_without_a_warning() {
         let adviser = Adviser::default();
         assert_eq!(held(&adviser, 99, ms(900), ms(1_000)), []);
         assert_eq!((only(&adviser).holds, only(&adviser).proposal), (99, None));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_is_forgotten() {
+    fn old_holds_are_forgotten() {
         let adviser = Adviser::default();
         held(&adviser, 200, ms(900), ms(1_000));
         held(&adviser, WINDOW, ms(100), ms(2_000));

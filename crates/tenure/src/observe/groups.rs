@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_two_hundred_others_is_other() {
+    fn after_two_hundred_groups_the_rest_is_other() {
         let groups = Bounded::default();
         for number in 0..MOST_GROUPS {
             assert_eq!(groups.known(&format!("group-{number}")), format!("group-{number}"));

@@ -1,4 +1,4 @@
-//! Reports that are made by another thread than the one on which something happened.
+//! Reports that are made by a thread other than the one on which something happened.
 //!
 //! A listener (a subscriber of `tracing`, a recorder of `metrics`) is foreign code: it may block for as long as a
 //! log pipe is stuck, and it may panic. The threads that keep locks alive must not run it. They put their reports

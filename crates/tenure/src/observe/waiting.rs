@@ -124,7 +124,7 @@ impl Waiting {
         }
     }
 
-    /// The claim is about to be started. Returns the span, for reports about that.
+    /// The hold is about to start. Returns the span, for reports about it.
     pub(crate) fn ends(&mut self) -> Span {
         self.last_seen();
         self.answered = true;

@@ -11,7 +11,7 @@ pub(crate) enum Action {
     Keep(usize),
     /// It asks, and may not wait.
     Try(usize),
-    /// It renews its hold; one that holds nothing tries it with the highest fence there is.
+    /// It renews its hold; without a hold, it tries with the highest fence there is.
     Renew(usize),
     Leave(usize),
     LeaveInDoubt(usize),
@@ -20,19 +20,19 @@ pub(crate) enum Action {
     Break(usize),
     Deafen(usize),
     Hear(usize),
-    /// A minute has passed since its last contact, though not since that of the others.
+    /// A minute has passed since its last contact, but not since that of the others.
     PlaceEnds(usize),
     Resize(u32),
-    /// A second passes, and everyone who waits keeps its place meanwhile.
+    /// A second passes, and all waiting claims keep their places meanwhile.
     Second,
-    /// A minute passes, and nobody says anything.
+    /// A minute passes, and nobody does anything.
     Minute,
-    /// Nobody in particular asks.
+    /// A step in which no claim asks.
     Look,
 }
 
 impl Action {
-    /// Whose action it is.
+    /// The claimant that acts.
     pub(crate) fn who(self) -> Option<usize> {
         match self {
             Action::Claim(who)

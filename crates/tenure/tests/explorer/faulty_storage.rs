@@ -17,29 +17,29 @@ pub(crate) enum Fault {
     HeadIsWhoFits,
     /// There is no head.
     NoHead,
-    /// One unit less is said to be held than is.
+    /// Reports one held unit less than there is.
     HeldIsUnderstated,
-    /// The same number comes again and again.
+    /// The same number is given again and again.
     NumbersRepeat,
-    /// A hold is not taken away.
+    /// Holds are not removed.
     HoldsStay,
-    /// A place is not taken away.
+    /// Places are not removed.
     PlacesStay,
-    /// Nothing is ever over.
+    /// Nothing ever ends.
     NothingEnds,
-    /// Everything is over a second early.
+    /// Everything ends a second early.
     AllEndsEarly,
-    /// What is found ends a second later than it does.
+    /// Every claim that is found ends a second later than it should.
     FoundLastsLonger,
     /// Nobody is set aside with its process.
     NobodyIsSetAside,
-    /// Who is set aside is never brought back by others of its process.
+    /// Claims set aside are never brought back by others of their process.
     NobodyComesBack,
     /// Contact of one process brings everyone back.
     AllComeBack,
     /// Nothing is remembered of claims that are gone.
     TracesAreLost,
-    /// Everyone is told that nobody waits before.
+    /// Everyone is told that nobody waits ahead.
     NobodyIsAhead,
 }
 

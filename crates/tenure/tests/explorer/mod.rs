@@ -27,7 +27,7 @@ pub(crate) struct Walk {
     took: Duration,
 }
 
-/// A rule that was broken, and the shortest way there.
+/// A broken rule, and the shortest way to it.
 pub(crate) struct Violation {
     rule: String,
     way: Vec<Action>,
@@ -61,12 +61,12 @@ pub(crate) fn explore(setting: &Setting, fault: Option<Fault>) -> Result<Walk, V
     Ok(Walk { name, claimants, states: seen.len(), transitions, took: began.elapsed() })
 }
 
-/// Whatever has happened: a minute without a word, and the name is as good as new.
+/// Whatever has happened: after a minute of silence the name is as good as new.
 fn everything_ends(world: &World) -> Verdict {
     let mut world = world.clone();
     let now = world.now + PLACE_LIFE;
     let Ok(()) = Ledger::new(&mut world.storage, now, |_, _| true).tick();
-    // Turns that this very step made last a first life.
+    // Turns granted by this very step last a first life.
     let now = now + PLACE_LIFE;
     let Ok(()) = Ledger::new(&mut world.storage, now, |_, _| true).tick();
     if !world.storage.line.is_unused() {
@@ -79,7 +79,7 @@ fn everything_ends(world: &World) -> Verdict {
     Ok(())
 }
 
-/// For every state, the one it was reached from, and how.
+/// For every state, the state that it was reached from, and how.
 struct Trail(Vec<(u32, Action)>);
 
 impl Trail {

@@ -15,15 +15,15 @@ pub(crate) struct Step<'a> {
     done: &'a Done,
     after: &'a World,
     now: &'a Facts,
-    /// Holds that this step made.
+    /// Holds that this step granted.
     granted: Vec<Entry>,
-    /// Who makes a claim in this step, unless it is one that must do nothing.
+    /// The claimant that makes a claim in this step, unless it is one that must do nothing.
     asks: Option<usize>,
-    /// The process that is heard of in this step.
+    /// The process that makes contact in this step.
     contact: Option<u64>,
 }
 
-/// Why a step must not be.
+/// Why a step is wrong.
 pub(crate) type Verdict = Result<(), String>;
 
 macro_rules! must {
@@ -90,7 +90,7 @@ impl<'a> Step<'a> {
 
     fn no_more_is_held_than_there_is(&self) -> Verdict {
         let (held, capacity) = (self.now.weight_held(), self.after.capacity);
-        // Only an operator can make it so, and then nothing is granted until enough has left.
+        // Only an operator can cause this, and then nothing is granted until enough has left.
         let excused = self.after.resized && self.granted.is_empty();
         must!(held <= capacity || excused, "{held} held of {capacity}");
         Ok(())
@@ -151,7 +151,7 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    /// What is held stays held, as it is, until it leaves, is broken or ends.
+    /// A hold stays as it is until it leaves, is broken or ends.
     fn then_held(&self) -> Verdict {
         for hold in &self.then.held {
             let own = self.action.who() == Some(whose(&hold.id));
@@ -180,7 +180,7 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    /// A place is kept until it is left, granted or over; who is set aside could not be reached.
+    /// A place is kept until it is left, granted or over; a claim that was set aside could not be reached.
     fn then_waited(&self) -> Verdict {
         for place in &self.then.waiting {
             let own = self.action.who() == Some(whose(&place.id));

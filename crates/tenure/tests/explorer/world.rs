@@ -11,16 +11,16 @@ use tenure::ledger::{Answer, Entry, LEFT_LIFE, Ledger, Process, State, Storage, 
 use super::action::Action;
 use super::faulty_storage::{Fault, FaultyStorage};
 
-/// One second is the least that passes, so a first life has two of them and a ttl three.
+/// Time passes in whole seconds, so a first life has two of them and a ttl three.
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 const MOST: usize = 4;
 
-/// What is explored.
+/// The setting to explore.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
-    /// Units that every claim says there are.
+    /// The capacity that every claim states.
     pub(crate) capacity: u32,
     /// Units that each claimant asks for.
     pub(crate) weights: &'static [u32],
@@ -47,10 +47,10 @@ pub(crate) enum Reply {
     Broken(Broken),
 }
 
-/// What came of an action.
+/// The result of an action.
 pub(crate) struct Done {
     pub(crate) reply: Reply,
-    /// Whom it told what, and whether that was heard.
+    /// Whom the step told what, and whether that was heard.
     pub(crate) said: Vec<(Entry, Word, bool)>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Actor {
 pub(crate) struct Mine {
     pub(crate) id: ClaimId,
     ticket: Option<Ticket>,
-    /// Until when it must hear that it was broken.
+    /// Until when it must be told that it was broken.
     pub(crate) broken_until: Moment,
 }
 
@@ -88,12 +88,12 @@ pub(crate) struct World {
     pub(crate) resized: bool,
     /// The highest fence that was ever granted.
     pub(crate) highest: Fence,
-    /// The last claim that left in doubt. Those before it are still remembered by the line, but
-    /// claims that left have nothing to do with each other, so it is enough to look at one.
+    /// The last claim that left in doubt. The line still remembers earlier ones, but claims that left do not affect
+    /// each other, so it is enough to look at one.
     left: Option<LeftClaim>,
 }
 
-/// What the line holds, as it is and not as the storage tells.
+/// What the line really holds, not what the storage reports.
 pub(crate) struct Facts {
     pub(crate) held: Vec<Entry>,
     pub(crate) waiting: Vec<Entry>,
@@ -125,7 +125,7 @@ impl World {
         let live = |entry: &Entry| entry.until > self.now;
         let all_live = facts.waiting.iter().all(live);
         let mut all = vec![Action::Minute];
-        // Where they would change nothing they are left out.
+        // Actions that would change nothing are left out.
         if facts.held.iter().any(live) {
             all.push(Action::Second);
         }
@@ -151,7 +151,7 @@ impl World {
                 }
                 Some(State::Waiting | State::Aside) => {
                     all.push(Action::Keep(who));
-                    // One at a time: that they end together is what `Minute` is for.
+                    // One at a time: `Minute` covers several that end together.
                     all.extend(all_live.then_some(Action::PlaceEnds(who)));
                     let turns = if actor.deaf { Action::Hear(who) } else { Action::Deafen(who) };
                     all.extend(setting.deaf.then_some(turns));
@@ -161,7 +161,7 @@ impl World {
         all
     }
 
-    /// Lets it happen.
+    /// Carries out an action.
     pub(crate) fn act(
         &mut self,
         action: Action,
@@ -233,7 +233,7 @@ impl World {
         reply
     }
 
-    /// What the claimant asks with; a new id if it has none.
+    /// The claim that the claimant makes, with a new id if it has none.
     fn claim(&mut self, action: Action, words: &Words) -> Claim {
         let Some(who) = action.who() else { return words.claims[0].clone() };
         let mut claim = words.claims[who].clone();
@@ -275,7 +275,7 @@ impl World {
         }
         self.left = self.left.filter(|left| left.until > self.now);
         for actor in &mut self.actors {
-            // Whether one that does not wait can be reached makes no difference: fewer states.
+            // Whether one that does not wait can be reached makes no difference: this saves states.
             let waits = |mine: Mine| facts.waiting.iter().any(|place| place.id == mine.id);
             actor.deaf &= actor.mine.is_some_and(waits);
         }
@@ -304,8 +304,8 @@ impl World {
         }
     }
 
-    /// Places are renewed all the time by those who are alive, so that they never age here: that
-    /// keeps the number of states finite. `PlaceEnds` is for those who are not.
+    /// Claimants that are alive renew their places all the time, so that places never age here: this keeps the number
+    /// of states finite. `PlaceEnds` is for the others.
     fn pass_a_second(&mut self) {
         let before = self.now;
         self.now = before + SECOND;
@@ -324,9 +324,9 @@ impl World {
         }
     }
 
-    /// Two worlds with the same key have the same future: numbers count by their order only, moments
-    /// by their distance. How long ago a claim left, and for how long a break is remembered, make no
-    /// difference as long as they are there.
+    /// Two worlds with the same key have the same future: of numbers only the order counts, of moments only the
+    /// distance. How long ago a claim left, and for how long a break is remembered, make no difference as long as
+    /// they are there.
     pub(crate) fn key(&self, facts: &Facts) -> u128 {
         let mut key = Packed(u128::from(self.resized));
         key.push(8, self.capacity % 256);
@@ -379,13 +379,13 @@ impl Facts {
         self.held.iter().map(|entry| entry.weight).sum()
     }
 
-    /// Those who wait and are not set aside.
+    /// The waiting claims that are not set aside.
     pub(crate) fn in_line(&self) -> impl Iterator<Item = &Entry> {
         self.waiting.iter().filter(|entry| entry.state == State::Waiting)
     }
 }
 
-/// Numbers of few bits, one after the other.
+/// Packs small numbers one after another.
 struct Packed(u128);
 
 impl Packed {
@@ -395,7 +395,7 @@ impl Packed {
     }
 }
 
-/// What is said in every world, made once.
+/// Values that are the same in every world, made once.
 pub(crate) struct Words {
     claims: Vec<Claim>,
     pub(crate) note: Note,

@@ -1,4 +1,4 @@
-//! What one step does at most, what it says to those who wait, and what stays behind.
+//! How much one step does, what it tells waiting claims, and what stays behind.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::language::{Script, check};
 const CROWD: u32 = MOVES + 88;
 
 #[test]
-fn a_step_admits_up_to_its_bound_and_the_next_one_goes_on() {
+fn a_step_admits_up_to_its_bound_and_the_next_one_continues() {
     let mut script = Script::default();
     script.run("w claims 1048576 of 1048576");
     crowd(&mut script, "claims 1 of 1048576");
@@ -20,7 +20,7 @@ fn a_step_admits_up_to_its_bound_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_step_sets_aside_up_to_its_bound_and_the_next_one_goes_on() {
+fn a_step_sets_aside_up_to_its_bound_and_the_next_one_continues() {
     let mut script = Script::default();
     script.run("a claims");
     crowd(&mut script, "claims");
@@ -33,7 +33,7 @@ fn a_step_sets_aside_up_to_its_bound_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_step_ends_up_to_its_bound_and_the_next_one_goes_on() {
+fn a_step_ends_claims_up_to_its_bound_and_the_next_one_continues() {
     let mut script = Script::default();
     crowd(&mut script, "claims 1 of 1048576 for 5s");
     script.run("w claims 1048576 of 1048576; 5s pass");
@@ -44,7 +44,7 @@ fn a_step_ends_up_to_its_bound_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_step_tells_the_outcome_up_to_its_bound_and_the_next_one_goes_on() {
+fn a_step_tells_the_outcome_up_to_its_bound_and_the_next_one_continues() {
     let mut script = Script::default();
     script.run("a claims once 60s");
     crowd(&mut script, "claims once 60s");
@@ -54,7 +54,7 @@ fn a_step_tells_the_outcome_up_to_its_bound_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_step_refuses_what_can_never_fit_up_to_its_bound_and_the_next_one_goes_on() {
+fn a_step_refuses_what_can_never_fit_up_to_its_bound_and_the_next_one_continues() {
     let mut script = Script::default();
     script.run("a claims 5 of 5");
     crowd(&mut script, "claims 4 of 5");
@@ -115,7 +115,7 @@ fn a_waiter_hears_which_fences_are_too_old_and_when_to_look() {
     script.run("a claims 1 of 2 for 9s; b claims 1 of 2 for 5s; 1s pass");
     let (floor, next_end) = script.waiting("c claims 2 of 2");
     assert_eq!((floor, next_end), (5, Duration::from_secs(4)));
-    // Two numbers went by since, one of them as a fence that c never heard.
+    // Two numbers have been given since, one of them as a fence that c never heard of.
     script.run("b leaves; d claims 1 of 2; e tries 1 of 2");
     let (floor, next_end) = script.waiting("c claims");
     assert_eq!((floor, next_end), (6, Duration::from_secs(8)));

@@ -1,9 +1,9 @@
-//! How much there is, and who says so.
+//! How much capacity there is, and who decides that.
 
 use super::language::check;
 
 #[test]
-fn one_who_says_another_capacity_is_in_conflict_while_the_name_is_used() {
+fn a_claim_with_another_capacity_is_in_conflict_while_the_name_is_used() {
     check(
         "a claims 1 of 2; b claims 1 of 3; c tries 1 of 1; a leaves; b claims",
         "a: holds 2 for 30s
@@ -27,7 +27,7 @@ fn a_conflict_moves_the_line_all_the_same() {
 }
 
 #[test]
-fn more_than_there_is_is_refused() {
+fn a_weight_above_the_capacity_is_refused() {
     check(
         "a claims 3 of 2; b claims 1 of 1",
         "a: conflict with 2
@@ -81,7 +81,7 @@ fn a_head_that_can_never_fit_again_is_ended_with_a_conflict() {
 }
 
 #[test]
-fn one_set_aside_that_can_never_fit_again_is_ended_too() {
+fn a_claim_set_aside_that_can_never_fit_again_is_ended_too() {
     check(
         "a claims 5 of 5; b claims 4 of 5; b is deaf; a leaves; resize 3; c claims 3 of 5",
         "a: holds 2 for 30s
@@ -94,7 +94,7 @@ fn one_set_aside_that_can_never_fit_again_is_ended_too() {
 }
 
 #[test]
-fn a_resized_capacity_wins_over_what_claims_say_for_a_day() {
+fn a_resized_capacity_overrides_that_of_claims_for_a_day() {
     check(
         "resize 2; a claims 1 of 1; b claims 1 of 1; c tries 3 of 5; a leaves; b leaves; show
          86399s pass; d claims 1 of 1; e claims 2 of 5; d leaves; e leaves; show
@@ -119,9 +119,9 @@ fn a_resized_capacity_wins_over_what_claims_say_for_a_day() {
 }
 
 #[test]
-fn a_resized_capacity_wins_for_as_long_as_the_name_is_used() {
-    // Else everyone who says what they always said would be refused from one moment to the next,
-    // until the last of those who hold and wait has left.
+fn a_resized_capacity_applies_for_as_long_as_the_name_is_used() {
+    // Otherwise every claim with the old capacity would suddenly be refused, until the last of those who hold and
+    // wait has left.
     check(
         "a claims 1 of 2 for 48h; resize 3; 25h pass; b claims 1 of 2; c claims 2 of 2
          a leaves; b leaves; c leaves; d claims 1 of 2; e tries 1 of 3",
@@ -153,7 +153,7 @@ fn a_full_line_refuses_newcomers_but_not_tries_that_fit() {
 }
 
 #[test]
-fn who_comes_back_by_ticket_is_not_refused_by_a_full_line() {
+fn a_claim_that_returns_by_ticket_is_not_refused_by_a_full_line() {
     check(
         "a claims for 600s; b claims room 1; 60s pass; c claims room 1; d claims room 1; b claims ticket 3",
         "a: holds 2 for 600s

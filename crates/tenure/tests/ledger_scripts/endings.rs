@@ -1,4 +1,4 @@
-//! Leaving, leaving in doubt, and being made to leave.
+//! Leaving, leaving in doubt, and being broken.
 
 use super::language::check;
 
@@ -28,7 +28,7 @@ fn leaving_after_the_end_changes_nothing_for_the_next_one() {
 }
 
 #[test]
-fn one_who_never_came_may_leave() {
+fn a_claim_that_never_arrived_may_leave() {
     check(
         "a leaves",
         "a: gone, expired
@@ -132,7 +132,7 @@ fn one_of_several_holders_is_broken_and_the_others_stay() {
 }
 
 #[test]
-fn that_it_was_broken_is_remembered_for_as_long_as_it_would_have_lasted() {
+fn a_break_is_remembered_for_as_long_as_the_hold_would_have_lasted() {
     check(
         "a claims for 5s; a renews for 60s; break a; 59s pass; a renews; show; 1s pass; a renews",
         "a: holds 2 for 5s

@@ -1,7 +1,7 @@
-//! A small language for what happens to one name, and for what comes of it.
+//! A small language for what happens to one name, and what results from it.
 //!
-//! A script is a row of steps, apart by `;` or by lines. Each actor is one claim, known by its name;
-//! `a@1` says that it belongs to process 1.
+//! A script is a list of steps, separated by `;` or by line breaks. Each actor is one claim, known by its name; `a@1`
+//! belongs to process 1.
 //!
 //! | step | what it does |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | `break a`, `break fence 4`, `resize 3`, `look` | by an operator; by nobody in particular |
 //! | `3s pass`, `b is deaf`, `b hears`, `show` | time goes by; whether words reach it; the state |
 //!
-//! What was said to an actor is remembered: it asks again as it asked before.
+//! What an actor was told is remembered: it asks again as it asked before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use tenure::engine::{
 };
 use tenure::ledger::{Answer, Entry, Ledger, Line, State, Storage, Word};
 
-/// Runs `script` and compares what came of it, step by step and at the end, with `expected`.
+/// Runs `script` and compares the results, step by step and at the end, with `expected`.
 #[track_caller]
 pub(crate) fn check(script: &str, expected: &str) {
     Script::default().check(script, expected);
 }
 
-/// One name, and everyone who ever asked for it.
+/// One name, and everyone who ever claimed it.
 pub(crate) struct Script {
     line: Line<u64>,
     now: Moment,
@@ -66,7 +66,7 @@ impl Default for Script {
 }
 
 impl Script {
-    /// Goes on with `script`, and compares what came of it and the state at its end.
+    /// Continues with `script`, and compares the results and the state at its end.
     #[track_caller]
     pub(crate) fn check(&mut self, script: &str, expected: &str) {
         self.run(script);
@@ -86,7 +86,7 @@ impl Script {
         }
     }
 
-    /// Goes on with `script`.
+    /// Continues with `script`.
     pub(crate) fn run(&mut self, script: &str) {
         for step in script.split([';', '\n']).map(str::trim).filter(|step| !step.is_empty()) {
             let words: Vec<_> = step.split_whitespace().collect();
@@ -94,7 +94,7 @@ impl Script {
         }
     }
 
-    /// What came of the steps since the last look.
+    /// The results of the steps since the last call.
     pub(crate) fn take_report(&mut self) -> Vec<String> {
         std::mem::take(&mut self.report)
     }
@@ -222,7 +222,7 @@ impl Script {
         let (deaf, hints, now) = (&self.deaf, self.hints, self.now);
         let mut say = |entry: &Entry, word: Word| {
             let heard = !deaf.contains(&who_is(&entry.id));
-            // When to look is no news, nor that one is there; scripts of their own ask for it.
+            // When to look, and whether a claim is there, is no news; scripts of their own ask for it.
             let is_news = match word {
                 Word::LookAt(_) => false,
                 Word::AreYouThere => !heard,

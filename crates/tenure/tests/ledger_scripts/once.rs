@@ -29,7 +29,7 @@ fn work_that_takes_longer_than_it_is_kept_still_leaves_its_outcome() {
 }
 
 #[test]
-fn those_who_wait_get_the_outcome() {
+fn waiters_get_the_outcome() {
     check(
         "a claims once 60s; b claims once 60s; c claims once 60s; c is deaf; a leaves done ok; c keeps",
         "a: holds 2 for 30s
@@ -42,7 +42,7 @@ fn those_who_wait_get_the_outcome() {
 }
 
 #[test]
-fn what_did_not_happen_is_run_by_the_next_one() {
+fn work_that_did_not_happen_is_run_by_the_next_one() {
     check(
         "a claims once 60s; b claims once 60s; a leaves undone; b leaves undone; show; c claims once 60s",
         "a: holds 2 for 30s
@@ -56,7 +56,7 @@ fn what_did_not_happen_is_run_by_the_next_one() {
 }
 
 #[test]
-fn what_was_never_settled_is_refused() {
+fn a_once_that_was_never_settled_is_refused() {
     check(
         "a claims once 60s for 5s; b claims once 60s; 5s pass; look; b claims; c tries once 60s",
         "a: holds 2 for 5s
@@ -93,7 +93,7 @@ fn a_broken_holder_leaves_it_unsettled() {
 }
 
 #[test]
-fn what_was_never_settled_is_run_again_by_those_who_say_so() {
+fn a_once_that_was_never_settled_is_run_again_by_claims_that_say_so() {
     check(
         "a claims once 60s for 5s; b claims once 60s; c claims once 60s rerun; 5s pass; look; b claims
          c renews; c leaves done ok; b claims",
@@ -176,7 +176,7 @@ fn a_turn_that_was_not_heard_does_not_void_a_late_settle() {
 }
 
 #[test]
-fn one_who_asks_again_while_it_runs_finds_its_grant() {
+fn a_claim_that_asks_again_while_it_runs_finds_its_grant() {
     check(
         "a claims once 60s; 1s pass; a claims; a leaves done ok; a claims",
         "a: holds 2 for 30s
@@ -207,7 +207,7 @@ fn other_content_under_the_same_name_is_refused_running_done_or_unsettled() {
 }
 
 #[test]
-fn a_waiter_whose_content_differs_from_what_was_run_before_its_turn_hears_so() {
+fn a_waiter_whose_content_differs_from_what_was_run_before_its_turn_is_told_so() {
     check(
         "a claims once 60s; b claims once 60s content 1; c claims once 60s content 2; a leaves undone
          b leaves done ok; c claims once 60s content 2",
@@ -222,7 +222,7 @@ fn a_waiter_whose_content_differs_from_what_was_run_before_its_turn_hears_so() {
 }
 
 #[test]
-fn what_was_never_begun_leaves_no_doubt() {
+fn a_once_that_never_began_leaves_no_doubt() {
     check(
         "a claims once 60s; a leaves unbegun; b claims once 60s; b leaves; c claims once 60s
          d claims once 60s rerun; d leaves unbegun; c claims once 60s",
@@ -239,7 +239,7 @@ fn what_was_never_begun_leaves_no_doubt() {
 }
 
 #[test]
-fn an_older_doubt_is_not_undone_by_who_ran_it_again() {
+fn an_older_doubt_is_not_undone_by_a_later_run() {
     check(
         "a claims once 60s; a leaves; b claims once 60s rerun; b leaves undone; c claims once 60s
          d claims once 60s rerun; d leaves done ok; c claims once 60s",
@@ -308,7 +308,7 @@ fn a_late_settle_counts_until_the_turn_of_the_next_one_is_taken() {
 }
 
 #[test]
-fn what_was_forgotten_does_not_come_back_with_a_turn() {
+fn a_forgotten_record_does_not_come_back_with_a_turn() {
     check(
         "a claims once 3s for 10s; b claims once 3s; 5s pass; a leaves; b renews; b leaves undone
          c claims once 3s",

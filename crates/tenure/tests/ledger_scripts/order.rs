@@ -17,7 +17,7 @@ fn the_next_in_line_is_served_in_the_step_that_frees() {
 }
 
 #[test]
-fn who_quits_is_stepped_over() {
+fn a_claim_that_quits_is_skipped() {
     check(
         "a claims; b claims; c claims; b leaves; a leaves",
         "a: holds 2 for 30s
@@ -30,7 +30,7 @@ fn who_quits_is_stepped_over() {
 }
 
 #[test]
-fn a_try_never_passes_those_who_wait() {
+fn a_try_never_passes_waiters() {
     check(
         "a claims 2 of 3; b claims 2 of 3; c tries 1 of 3; b leaves; c tries",
         "a: holds 2 for 30s
@@ -65,7 +65,7 @@ fn a_try_moves_the_line_before_it_is_refused() {
 }
 
 #[test]
-fn a_try_gets_what_those_before_it_leave_over() {
+fn a_try_gets_what_the_claims_before_it_leave() {
     check(
         "a claims 3 of 3 for 5s; b claims 2 of 3; 5s pass; c tries 1 of 3",
         "a: holds 2 for 5s
@@ -90,7 +90,7 @@ fn a_heavy_head_keeps_the_light_ones_behind_it() {
 }
 
 #[test]
-fn a_big_ask_is_not_starved_by_small_ones_that_keep_coming() {
+fn a_big_claim_is_not_starved_by_small_ones_that_keep_coming() {
     check(
         "a claims 1 of 2; b claims 1 of 2; big claims 2 of 2
          a leaves; c claims 1 of 2; b leaves; d claims 1 of 2; big leaves",
@@ -139,8 +139,8 @@ fn readers_behind_a_writer_come_in_together() {
 }
 
 #[test]
-fn an_older_ticket_stands_before_those_who_came_since() {
-    // What an engine that forgot its line hears from those who stood in it.
+fn an_older_ticket_stands_before_claims_that_came_since() {
+    // What an engine that forgot its line hears from the claims that stood in it.
     check(
         "a claims seen 90; b claims; c claims; old claims ticket 40; older keeps ticket 30; a leaves",
         "a: holds 92 for 30s
@@ -165,7 +165,7 @@ fn an_older_ticket_that_fits_passes_a_younger_one_that_does_not() {
 }
 
 #[test]
-fn one_who_comes_back_and_is_refused_moves_the_line_all_the_same() {
+fn a_returning_claim_that_is_refused_moves_the_line_all_the_same() {
     check(
         "a claims for 5s seen 90; b claims; 5s pass; old claims 1 of 2 ticket 40",
         "a: holds 92 for 5s
@@ -176,7 +176,7 @@ fn one_who_comes_back_and_is_refused_moves_the_line_all_the_same() {
 }
 
 #[test]
-fn one_who_comes_back_is_served_before_those_who_came_since() {
+fn a_returning_claim_is_served_before_those_that_came_since() {
     check(
         "a claims for 5s seen 90; b claims; 5s pass; old claims ticket 40",
         "a: holds 92 for 5s
@@ -187,7 +187,7 @@ fn one_who_comes_back_is_served_before_those_who_came_since() {
 }
 
 #[test]
-fn numbers_go_on_above_what_an_asker_has_seen() {
+fn numbers_continue_above_what_a_claim_has_seen() {
     check(
         "a claims seen 1000; a leaves; b claims seen 7; b leaves; c tries seen 2000",
         "a: holds 1002 for 30s
@@ -200,8 +200,8 @@ fn numbers_go_on_above_what_an_asker_has_seen() {
 }
 
 #[test]
-fn numbers_go_on_above_a_ticket_that_comes_back() {
-    // Else a newcomer would be given the very number of a place that is taken.
+fn numbers_continue_above_a_ticket_that_comes_back() {
+    // Otherwise a newcomer would be given the number of a place that is taken.
     check(
         "a claims; old claims ticket 4; b claims; c claims; a leaves",
         "a: holds 2 for 30s
@@ -246,7 +246,7 @@ fn a_row_of_waiters_that_do_not_react_costs_a_first_life_each() {
     );
 }
 
-/// Any of them may be the first that reacts. A process looks for all of its claims.
+/// Any of them may be the first to react. A process looks for all of its claims.
 #[test]
 fn the_first_eight_and_the_last_hear_when_a_pushed_turn_runs_out() {
     let mut script = Script::default();
@@ -276,7 +276,7 @@ fn the_first_eight_and_the_last_hear_when_a_pushed_turn_runs_out() {
     );
 }
 
-/// On a busy name the others are told once a second, and not with every turn.
+/// On a busy name the others are told once a second, not with every turn.
 #[test]
 fn only_the_next_hears_of_a_turn_after_a_brief_hold() {
     let mut script = Script::default();

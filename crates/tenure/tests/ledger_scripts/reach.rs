@@ -1,9 +1,9 @@
-//! Those who cannot be reached, and how they come back.
+//! Claims that cannot be reached, and how they come back.
 
 use super::language::{Script, check};
 
 #[test]
-fn who_does_not_hear_its_turn_is_set_aside_and_the_next_one_gets_it() {
+fn a_claim_that_does_not_hear_its_turn_is_set_aside_and_the_next_one_gets_it() {
     check(
         "a claims; b claims; c claims; d claims; b is deaf; c is deaf; a leaves",
         "a: holds 2 for 30s
@@ -17,7 +17,7 @@ fn who_does_not_hear_its_turn_is_set_aside_and_the_next_one_gets_it() {
 }
 
 #[test]
-fn who_was_set_aside_comes_back_by_ticket_but_not_beside_a_holder() {
+fn a_claim_set_aside_comes_back_by_ticket_but_not_beside_a_holder() {
     check(
         "a claims; b claims; c claims; b is deaf; a leaves; d claims; b claims; b hears; c leaves",
         "a: holds 2 for 30s
@@ -32,7 +32,7 @@ fn who_was_set_aside_comes_back_by_ticket_but_not_beside_a_holder() {
 }
 
 #[test]
-fn who_was_set_aside_takes_what_is_free_when_it_asks() {
+fn a_claim_set_aside_takes_what_is_free_when_it_asks() {
     check(
         "a claims; b claims; b is deaf; a leaves; b claims",
         "a: holds 2 for 30s
@@ -44,7 +44,7 @@ fn who_was_set_aside_takes_what_is_free_when_it_asks() {
 }
 
 #[test]
-fn keeping_its_place_brings_one_back() {
+fn keeping_its_place_brings_a_claim_back() {
     check(
         "a claims; b claims; b is deaf; a leaves; c claims; b keeps; c leaves; b hears; look",
         "a: holds 2 for 30s
@@ -59,7 +59,7 @@ fn keeping_its_place_brings_one_back() {
 }
 
 #[test]
-fn those_set_aside_do_not_make_a_try_wait() {
+fn claims_set_aside_do_not_make_a_try_wait() {
     check(
         "a claims; b claims; b is deaf; a leaves; c tries",
         "a: holds 2 for 30s
@@ -82,7 +82,7 @@ fn a_try_that_finds_the_line_out_of_reach_gets_it() {
 }
 
 #[test]
-fn one_set_aside_ends_after_a_minute_without_contact() {
+fn a_claim_set_aside_ends_after_a_minute_without_contact() {
     check(
         "a claims; b claims; b is deaf; a leaves; 60s pass; look",
         "a: holds 2 for 30s
@@ -178,7 +178,7 @@ fn a_newcomer_of_a_process_does_not_pass_the_places_it_brings_back() {
 }
 
 #[test]
-fn any_claim_of_a_process_is_contact_also_one_that_is_refused_or_holds() {
+fn any_claim_of_a_process_is_contact_even_one_that_is_refused_or_holds() {
     check(
         "a@1 claims 1 of 2 for 5s; b@2 claims 1 of 2; c@1 claims 1 of 2; 5s pass; look
          d@1 claims 1 of 9; c leaves; show
@@ -199,7 +199,7 @@ fn any_claim_of_a_process_is_contact_also_one_that_is_refused_or_holds() {
 }
 
 #[test]
-fn who_only_asks_after_a_hold_does_not_bring_back_its_process() {
+fn only_checking_a_hold_does_not_bring_back_its_process() {
     check(
         "a@1 claims 1 of 2 for 9s; b@1 claims 1 of 2 for 5s; c@1 claims 1 of 2; 5s pass; look
          a renews for 0s; show; a renews for 9s",
@@ -215,7 +215,7 @@ fn who_only_asks_after_a_hold_does_not_bring_back_its_process() {
 }
 
 #[test]
-fn one_that_is_gone_and_does_not_fit_holds_up_nobody() {
+fn a_claim_that_is_gone_and_does_not_fit_holds_up_nobody() {
     let readers = "a@1 claims 1 of 9; b@2 claims 9 of 9; c@3 claims 1 of 9";
     check(
         &format!("{readers}; b is deaf; d@4 tries 1 of 9; b hears; b@2 keeps"),

@@ -43,7 +43,7 @@ fn a_turn_that_nobody_takes_goes_to_the_next() {
 }
 
 #[test]
-fn who_missed_its_turn_comes_back_before_the_others() {
+fn a_claim_that_missed_its_turn_comes_back_before_the_others() {
     check(
         "a claims; b claims; c claims; d claims; a leaves; 2s pass; look; b claims ticket 3; c leaves",
         "a: holds 2 for 30s
@@ -59,7 +59,7 @@ fn who_missed_its_turn_comes_back_before_the_others() {
 }
 
 #[test]
-fn who_asks_in_person_gets_the_full_ttl_and_who_keeps_a_place_a_first_life() {
+fn a_claim_that_asks_gets_the_full_ttl_and_one_that_keeps_its_place_a_first_life() {
     check(
         "a claims for 5s; b claims; 5s pass; b claims; b leaves; c keeps; c leaves
          d claims for 5s; e claims; 5s pass; e keeps",

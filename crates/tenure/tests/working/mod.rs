@@ -1,4 +1,4 @@
-//! Work that does what it is told to, and says what was done with it.
+//! Work that does what it is told, and records what was done with it.
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
 use std::future::{Future, pending};
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 /// Longer than anything takes that works at all.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// Waits for something that is not an event to anybody.
+/// Waits for a fact that causes no event.
 pub(crate) async fn until(what: &str, mut fact: impl FnMut() -> bool) {
     let looks = async {
         while !fact() {
@@ -72,7 +72,7 @@ impl TestWork {
         TestWork::default()
     }
 
-    /// How the next starts end; those after them end well.
+    /// How the next starts end; later ones succeed.
     pub(crate) fn starts(self, how: &[How]) -> TestWork {
         self.inner().starts = how.to_vec();
         self
@@ -99,7 +99,7 @@ impl TestWork {
         self.calls().into_iter().filter_map(started).collect()
     }
 
-    /// Waits until it was started so often.
+    /// Waits until it was started this often.
     pub(crate) async fn started(&self, times: usize) {
         until("the work is started", || self.terms().len() == times).await;
     }

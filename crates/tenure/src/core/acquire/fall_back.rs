@@ -11,8 +11,8 @@ use crate::model::claim::Verdict;
 use crate::model::error::{Error, ErrorKind, Result};
 
 impl ClaimGuard {
-    /// Continues without the engine: makes a new hold, which takes over the claim's place in the local line. What
-    /// the engine may have of the claim is left when that is dropped.
+    /// Continues without the engine: makes a new hold, which takes over the claim's place in the local line.
+    /// Whatever the engine may have of the claim is left when this guard is dropped.
     pub(crate) fn fall_back(&self, waited: Duration, acquire: &Span) -> Result<HeldClaim> {
         let (core, live) = (self.core(), self.live());
         let mut request = live.elsewhere(core.world.mint()?);
@@ -20,7 +20,7 @@ impl ClaimGuard {
         let live = Arc::new(LiveClaim::new(request));
         let guard = self.beside(live.clone());
         core.table.insert(live.clone());
-        // A close that came in the meantime has not seen this claim.
+        // A concurrent close may have missed this claim.
         core.open()?;
         match core.stand_in().claim(&live.claim).at_hand() {
             Ok(Ok(Verdict::Granted(grant))) => {

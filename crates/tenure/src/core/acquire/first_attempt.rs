@@ -23,7 +23,7 @@ pub(super) enum FirstAttempt {
 }
 
 impl FirstAttempt {
-    /// Waits for the outcome, unless it is known.
+    /// Waits for the outcome, unless it is already known.
     pub(super) async fn outcome(self) -> Result<AcquireOutcome> {
         match self {
             FirstAttempt::Held(held) => Ok(AcquireOutcome::Granted(held)),
@@ -56,7 +56,7 @@ impl FirstAttempt {
     }
 
     /// Begins a claim that can continue without the engine. If its policy is `local`, it joins the local line
-    /// first; then it asks the engine, if that can be reached.
+    /// first; then it asks the engine, if the engine can be reached.
     pub(super) fn or_without(guard: ClaimGuard, span: Span) -> Result<FirstAttempt> {
         let (core, live) = (guard.core().clone(), guard.live().clone());
         let name = &live.claim.name;

@@ -13,8 +13,8 @@ use crate::model::moment::Moment;
 use crate::model::name::Name;
 use crate::observe::Subject;
 
-/// How the wait ended, for the primitive that asked. Where an engine's `Verdict` has a grant or a holder, this
-/// has the guard: a granted claim is held, and any other is left when its guard is dropped.
+/// How the wait ended, for the primitive that asked. It carries the guard where an engine's `Verdict` has a grant
+/// or a holder: a granted claim is held, and any other is left when its guard is dropped.
 pub(crate) enum AcquireOutcome {
     Granted(HeldClaim),
     Busy(ClaimGuard, HeldBy),
@@ -68,8 +68,8 @@ impl AcquireOutcome {
 }
 
 impl WaitLoop {
-    /// The wait is over. Others have the name if the engine said so and still answers. If the turn has come since, what
-    /// it said of others is old, and it has not answered the question that was asked then.
+    /// The wait is over. Others have the name if the engine said so and still answers. If a turn has come since,
+    /// what the engine said of others is out of date, and it did not answer the last question.
     pub(super) fn wait_over(&mut self, now: Moment) -> Result<AcquireOutcome> {
         let place = self.live().place();
         if let Some(error) = self.trouble(place.as_ref()) {
@@ -151,7 +151,7 @@ impl Core {
         }
     }
 
-    /// The same for a claim that another one of this process blocks.
+    /// The same, for a claim that another claim of this process blocks.
     pub(super) fn not_acquired_here(&self, name: &Name, said: &str) -> Error {
         let held = match self.lines.holder(name) {
             Some(local_line::LocalHolder { details, held_for }) => held_by(&details, held_for),

@@ -19,14 +19,14 @@ impl WaitLoop {
     /// The engine has answered.
     pub(super) fn has_answered(&mut self) {
         (self.answered, self.give_up, self.last_failure) = (true, Moment::FAR, None);
-        // An answer that is two silences old when the wait ends does not count any more.
+        // An answer that is two silences old when the wait ends no longer counts.
         let longest = self.core().longest_silence() * 2;
         let look = self.deadline() - longest;
         let has_end = self.deadline() != Moment::FAR && self.core().world.now() < look;
         self.doubt_at = if has_end { look } else { Moment::FAR };
     }
 
-    /// A request is sent, and the engine has this long to answer it.
+    /// A request is being sent: sets how long the engine has to answer it.
     pub(super) fn asks(&mut self, now: Moment) {
         self.retry_at = Moment::FAR;
         self.doubt_at = self.doubt_at.min(now + self.core().longest_silence() / 4);
@@ -49,7 +49,7 @@ impl WaitLoop {
 
     pub(super) fn try_later(&mut self, now: Moment) {
         self.tries += 1;
-        // Spread by the claim's random bits, so that a thousand clients do not return at the same time.
+        // Spread by the claim's random bits, so that a thousand clients do not all retry at the same time.
         let step = Duration::from_millis(20 << self.tries.min(6));
         let spread = (self.live().claim.id.bits() >> self.tries.min(32)) as u32 % 1000;
         self.retry_at = now + step / 2 + step * spread / 2000;
@@ -72,7 +72,7 @@ impl WaitLoop {
             // The engine can be reached and needs time; a caller that is willing to wait does so.
             self.give_up = Moment::FAR;
         } else if !self.answered && self.give_up == Moment::FAR {
-            // The engine answered that before, but no longer answers.
+            // The engine used to ask for time, and now does not answer.
             self.give_up = self.longest_wait(now);
         }
         self.last_failure = Some((now, error));
@@ -83,8 +83,8 @@ impl WaitLoop {
         Ok(())
     }
 
-    /// Until when an engine that is asked now may be silent: for as long as the caller would wait, or for the
-    /// engine's patience. With an outage policy, until the watchdog must have found out whether it can be
+    /// Until when the engine may stay silent if it is asked now: for as long as the caller would wait, or for the
+    /// engine's patience. With an outage policy, until the watchdog must have found out whether the engine can be
     /// reached.
     fn longest_wait(&self, now: Moment) -> Moment {
         let (core, live) = (self.core(), self.live());
@@ -122,8 +122,8 @@ impl WaitLoop {
         said.unwrap_or_else(silent).in_doubt()
     }
 
-    /// When the wait is over. Until the engine has answered, `give_up` applies instead. A turn that came within the
-    /// wait is not given up for the one answer that it takes to start it: nobody else need want the name.
+    /// When the wait is over. Until the engine has answered, `give_up` applies instead. A turn that came in time is
+    /// not given up for want of the one answer needed to start it: there may be nobody else who wants the name.
     pub(super) fn deadline(&self) -> Moment {
         match self.live().wait {
             Some(wait) if !wait.is_zero() && (self.answered || self.stands_in_local_line()) => {

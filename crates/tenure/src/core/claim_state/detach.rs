@@ -79,7 +79,7 @@ mod tests {
 
     /// Otherwise the engine would be asked to take back the hold that another process has now.
     #[test]
-    fn a_turn_that_comes_late_for_a_detached_hold_counts_as_taken() {
+    fn a_late_turn_for_a_detached_hold_counts_as_taken() {
         let (mut state, request) = held(Moment::ORIGIN);
         state.detach(&request, Moment::ORIGIN).unwrap();
         let late = Grant::new(Fence::new(7), Moment::ORIGIN, Duration::from_secs(30), true);

@@ -11,12 +11,12 @@ use crate::model::claim::{
 use crate::model::moment::Moment;
 use crate::model::request::Request;
 
-/// By how much a step of the engine's clock may have been longer than it was measured.
+/// How much longer a step of the engine's clock may have been than was measured.
 const STEP_ERROR: Duration = Duration::from_millis(50);
 
 impl ClaimState {
     /// Does what is due now, and says when to look next. `foremost`: no other waiting claim of this process is
-    /// before it in this line.
+    /// ahead of it in this line.
     pub(crate) fn look(
         &mut self,
         request: &Request,
@@ -113,7 +113,7 @@ impl ClaimState {
         }
         if now >= leaving.unheard_at {
             (leaving.unheard_at, leaving.unheard) = (Moment::FAR, true);
-            // If the hold has run out, the caller that waits for its release has been told so, and does not
+            // If the hold has run out, the caller that waits for its release has been told that, and does not
             // report this.
             effects.unheard = match was_held {
                 true if leaving.overdue => Unheard::Say,
@@ -206,7 +206,7 @@ impl ClaimState {
 
     fn take_in(&mut self, request: &Request, answer: Renewed, now: Moment) -> Effects {
         let mut effects = Effects::none();
-        // How soon a renewal is tried again, even after an answer, no matter how little time that leaves: often
+        // The earliest time for the next renewal, even after an answer and no matter how little time is left: soon
         // enough for several tries within a third of the ttl.
         let soonest = now + (request.claim.ttl / 30).min(Duration::from_millis(500));
         let (fence, attached) = (self.fence, self.attached);
@@ -269,7 +269,7 @@ impl ClaimState {
     }
 }
 
-/// Why the engine no longer has a hold that was good until then.
+/// Why the engine no longer has a hold that was good until `good_until`.
 fn why_gone(ended: Ended, now: Moment, good_until: Moment, attached: bool) -> Ended {
     let unexplained = match ended {
         // The step was too short to have ended it.
@@ -308,7 +308,7 @@ mod tests {
         Request::new(Name::new(Space::Lock, "x").unwrap(), &Options::new("me".into()))
     }
 
-    /// Whether it asks, and when it is looked at again. Another claim of its process is before it in line.
+    /// Whether it asks, and when it is looked at again. Another claim of its process is ahead of it in line.
     fn look(state: &mut ClaimState, now: u64) -> (Option<Renewal>, Moment) {
         let request = request();
         let (next, effects) = state.look(&request, at(now), false);
@@ -318,7 +318,7 @@ mod tests {
 
     /// The claim before it may belong to the very process that does not take its turn.
     #[test]
-    fn one_that_is_told_looks_although_another_of_its_process_stands_before_it() {
+    fn a_claim_that_is_told_to_look_does_so_even_behind_another_of_its_process() {
         let (mut state, request) = (ClaimState::new(), request());
         state.stands(place(100_000), at(100_000));
         assert!(look(&mut state, 101_000).0.is_none(), "nobody has said anything");
@@ -332,7 +332,7 @@ mod tests {
         state.renewed(&request, &asked, unknown(), at(102_001));
         assert!(look(&mut state, 102_400).0.is_none());
         let asked = look(&mut state, 102_501).0.unwrap();
-        // And no more once one came.
+        // And it stops once an answer has come.
         state.renewed(&request, &asked, Renewed::Waiting(place(102_501)), at(102_502));
         let (none, next) = look(&mut state, 103_600);
         assert!(none.is_none());
@@ -341,7 +341,7 @@ mod tests {
 
     /// A claim that has just arrived was not told when the turn of one before it runs out.
     #[test]
-    fn one_that_has_just_come_looks_again_soon_and_then_when_it_is_said_to() {
+    fn a_new_claim_looks_again_soon_and_then_when_it_is_told_to() {
         let mut state = ClaimState::new();
         assert_eq!(state.stands(place(10_000), at(10_000)).look_at, at(12_500));
         assert_eq!(state.stands(place(12_500), at(12_500)).look_at, contact_after(at(12_500)));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::model::claim::{Ended, RenewalOutcome, Risk};
 use crate::model::moment::Moment;
 
-/// What is to be done about a claim. The [table](crate::core::claim_table::ClaimTable::carry_out) does it, except
-/// what goes to the engine: the watchdog does `renew` and `leave`, or the guard that is dropped.
+/// What to do about a claim. The [table](crate::core::claim_table::ClaimTable::carry_out) does it, except for
+/// `renew` and `leave`, which go to the engine: the watchdog sends these, or the guard that is dropped.
 #[derive(Debug)]
 pub(crate) struct Effects {
     /// Wake the waiting loop.
@@ -27,7 +27,7 @@ pub(crate) struct Effects {
     pub(crate) renewal: Option<RenewalOutcome>,
     /// Its owner has left a hold, and the result is known.
     pub(crate) released: Option<Release>,
-    /// Whether the release was not answered for as long as a caller waits for that.
+    /// Whether the release stayed unanswered for as long as callers wait.
     pub(crate) unheard: Unheard,
     /// The span and the gauges of the hold end.
     pub(crate) ends_hold: bool,
@@ -45,7 +45,7 @@ pub(crate) enum Release {
     Late(Option<Box<Ended>>),
 }
 
-/// Whether a release was not answered for as long as a caller waits for that, and who reports it.
+/// Whether a release stayed unanswered for as long as callers wait, and who reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unheard {
     No,

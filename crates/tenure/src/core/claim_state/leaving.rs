@@ -117,7 +117,7 @@ impl ClaimState {
     }
 
     /// How the hold was left, once the leave was answered or the claim has ended without an answer. Unless
-    /// `to_the_end`, also when no answer came for as long as a caller waits for it.
+    /// `to_the_end`, also once callers no longer wait for the answer.
     pub(crate) fn released(&self, to_the_end: bool) -> Option<Released> {
         match &self.phase {
             Phase::Over(released) => Some(released.unwrap_or(Released::Late)),
@@ -129,8 +129,8 @@ impl ClaimState {
         }
     }
 
-    /// Whether its being left in time is only a conclusion, because no leave was answered. The engine may as well
-    /// have forgotten it.
+    /// Whether it was only inferred that it was left in time, because no leave was answered. The engine may just as
+    /// well have forgotten it.
     pub(crate) fn is_guessed(&self) -> bool {
         self.guessed
     }
@@ -154,7 +154,7 @@ impl ClaimState {
     }
 }
 
-/// Many leaves are under way at a time, and nearly all are answered: the watchdog looks at them together, instead
+/// Many leaves are under way at a time, and nearly all are answered, so the watchdog looks at them together instead
 /// of at each at its own time.
 fn on_the_beat(at: Moment) -> Moment {
     const BEAT: u64 = LEAVE_PATIENCE.as_nanos() as u64;

@@ -32,8 +32,8 @@ pub(super) enum Phase {
 pub(super) struct Asking {
     pub(super) turn: Option<Turn>,
     pub(super) place: Option<Box<Place>>,
-    /// When to look, as pushed by the engine. An answer that is older than the push may be handled after it, and
-    /// must not undo it.
+    /// When to look, as pushed by the engine. An answer older than the push may be handled after it, and must not
+    /// undo it.
     pub(super) hint: Moment,
     /// When the future wants to be woken, for its deadline or its next try.
     pub(super) ring_at: Moment,
@@ -56,7 +56,7 @@ pub(super) struct Held {
     pub(super) leave_at: Moment,
     /// Observers want to be told of each renewal, and when no more than this is left.
     pub(super) warn_before: Option<Duration>,
-    /// They were told since the last renewal.
+    /// They have been told since the last renewal.
     pub(super) warned: bool,
 }
 
@@ -64,14 +64,14 @@ pub(super) struct Held {
 pub(super) struct Leaving {
     pub(super) tries: u32,
     pub(super) next_try: Moment,
-    /// From this time on the engine has ended the claim in any case.
+    /// From this time on, the engine has ended the claim in any case.
     pub(super) give_up: Moment,
-    /// From this time on no caller waits for the answer.
+    /// From this time on, no caller waits for the answer.
     pub(super) unheard_at: Moment,
     pub(super) good_until: Option<Moment>,
     /// The hold has run out since, no matter what the engine answers.
     pub(super) overdue: bool,
-    /// No answer came for as long as a caller waits for it.
+    /// No answer came for as long as callers wait for one.
     pub(super) unheard: bool,
 }
 
@@ -237,8 +237,8 @@ impl Held {
     }
 }
 
-/// When a claim that waits is to be heard of again: somewhat earlier than need be, so that places which came one after
-/// the other go together from then on.
+/// When a waiting claim should next contact the engine: a little earlier than necessary, so that places taken one
+/// after another are renewed together from then on.
 pub(super) fn contact_after(now: Moment) -> Moment {
     let together = PLACE_LIFE.as_nanos() as u64 / 15;
     let latest = (now + PLACE_LIFE / 3).as_nanos();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_came_one_after_the_other_are_heard_of_together_and_none_too_late() {
+    fn places_taken_one_after_another_are_renewed_together_and_none_too_late() {
         for second in 100..200 {
             let contact = contact_after(at(second));
             assert!(at(second + 16) <= contact && contact <= at(second + 20), "{contact:?}");
@@ -274,7 +274,7 @@ mod tests {
 
     /// A turn that nobody takes must not cost those behind it more than its first life.
     #[test]
-    fn an_answer_that_is_heard_late_does_not_undo_when_to_look() {
+    fn a_late_answer_does_not_undo_when_to_look() {
         let mut asking = Asking { hint: at(102), ..Asking::new() };
         assert_eq!(asking.stands(place(99), at(100)), at(102));
         assert_eq!(asking.stands(place(101), at(101)), at(102));
@@ -283,10 +283,10 @@ mod tests {
         assert_eq!(asking.stands(place(103), at(103)), contact_after(at(103)));
     }
 
-    /// It looked in time and found a hold that had just begun. Within the second that may be handed on to a claim
-    /// that does not take its turn, and then only the next in line is told.
+    /// It looked in time and found a hold that had just begun. Within a second, that hold may be handed over to a
+    /// claim that does not take its turn, and then only the next in line is told.
     #[test]
-    fn one_that_was_told_to_look_and_finds_a_new_hold_looks_again_soon() {
+    fn a_claim_that_was_told_to_look_and_finds_a_new_hold_looks_again_soon() {
         let held_for = |secs| {
             let (fence, weight, held_for) = (Fence::new(1), 1, Duration::from_secs(secs));
             let (remaining, details) = (Duration::from_secs(30), Arc::default());
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(told(102, 0), at(102) + FIRST_LOOK);
         // When a longer hold ends, all are told.
         assert_eq!(told(103, 1), contact_after(at(103)));
-        // And it does not go on for ever.
+        // This does not go on for ever.
         let answer = Place { holder: held_for(0), ..place(104) };
         assert_eq!(asking.stands(answer, at(104)), contact_after(at(104)));
     }

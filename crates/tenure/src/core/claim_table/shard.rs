@@ -1,8 +1,8 @@
 //! The claims of one shard, and when the watchdog looks at each.
 //!
-//! A claim starts as *new*: it has no timer, only the shard's mark says when to look, so a claim that is soon
-//! over costs no timer. The first look that finds it gives it one. From then on it costs nothing until that is
-//! due, no matter how many other claims there are.
+//! A claim starts as *new*, without a timer: only the shard's mark says when to look, so a claim that is soon over
+//! costs no timer. The first look that finds it gives it one. From then on it costs nothing until the timer is due,
+//! no matter how many other claims there are.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -27,7 +27,7 @@ pub(super) struct ShardClaims {
     lines: BTreeMap<(Name, Ticket, ClaimId), Arc<LiveClaim>>,
 }
 
-/// How many timers are taken at once. The rest of a crowd waits until the requests of these were sent.
+/// How many timers are taken at once. The rest of a crowd waits until the requests of these have been sent.
 const AT_ONCE: usize = 256;
 
 fn hash(live: &Arc<LiveClaim>) -> u64 {
@@ -60,8 +60,8 @@ impl ShardClaims {
         self.new.iter().chain(&self.timed)
     }
 
-    /// Removes this very claim. It must be dropped after unlocking. Returns it, and when to look at the claim
-    /// that is now at the front of its line.
+    /// Removes this very claim. Returns it, to be dropped after unlocking, and when to look at the claim that is
+    /// now at the front of its line.
     pub(super) fn remove(&mut self, live: &LiveClaim) -> Option<(Arc<LiveClaim>, Moment)> {
         let removed = take(&mut self.new, live).or_else(|| take(&mut self.timed, live))?;
         self.timers.remove(&(live.timer.due(), live.claim.id));
@@ -83,12 +83,12 @@ impl ShardClaims {
         }
     }
 
-    /// Schedules the claim's next look, even if that is later than planned so far.
+    /// Schedules the claim's next look, even if that is later than planned.
     pub(super) fn look_next(&mut self, live: &Arc<LiveClaim>, now: Moment) -> Moment {
         let timed = live.timer.is_later(Moment::ORIGIN);
         if timed {
             self.timers.remove(&(live.timer.due(), live.claim.id));
-            // Before asking: a change after that is earlier than this timer, and so sets it.
+            // Before asking: any change after this is earlier than this timer, and so sets it.
             live.timer.set(Moment::FAR);
         }
         let next = not_in_circles(live.next_look(), now);
@@ -125,7 +125,7 @@ impl ShardClaims {
         {
             due.push(first.remove());
         }
-        // Before the look: a change after it is earlier than this timer, and so sets it.
+        // Before the look: any change after this is earlier than this timer, and so sets it.
         due.iter().for_each(|live| live.timer.set(Moment::FAR));
         // Read once: a claim can join or learn of its turn in the meantime.
         let tickets: Vec<_> = due.iter().map(|live| live.ticket()).collect();
@@ -250,7 +250,7 @@ mod tests {
         live
     }
 
-    /// Looks at what is due. Returns which claims that were, and whether each is first in line.
+    /// Looks at what is due. Returns which claims were due, and whether each is first in line.
     fn look(table: &mut ShardClaims, now: Moment) -> Vec<(u64, bool)> {
         let due = table.due(now);
         let mut seen = Vec::new();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_at_what_is_due_however_many_are_not() {
+    fn a_look_visits_only_what_is_due_however_many_claims_there_are() {
         let mut table = ShardClaims::default();
         for number in 0..1000 {
             table.insert(held(number, at(100)));
@@ -294,7 +294,7 @@ mod tests {
 
     /// Only the foremost claim of this process looks for a lost push; when it has left, the next one does.
     #[test]
-    fn whoever_comes_to_the_front_looks_in_its_place() {
+    fn the_claim_that_comes_to_the_front_looks_in_its_place() {
         let mut table = ShardClaims::default();
         let (first, second) = (waits(1, 1, at(105)), waits(2, 2, at(106)));
         table.insert(first.clone());

@@ -18,7 +18,7 @@ const REMEMBERED: usize = 8192;
 #[derive(Default)]
 pub(super) struct LastFences {
     new: HashMap<Name, Fence>,
-    /// The previous generation, dropped when there are as many new ones again.
+    /// The previous generation, dropped when the new one is as large.
     old: HashMap<Name, Fence>,
 }
 

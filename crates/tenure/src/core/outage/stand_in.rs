@@ -1,4 +1,4 @@
-//! Stands in for the engine while that cannot be reached: grants everything at once.
+//! Stands in for an engine that cannot be reached: grants everything at once.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,8 +13,8 @@ use crate::model::moment::Moment;
 use crate::model::name::Name;
 use crate::world::World;
 
-/// Keeps the holds that the engine did not grant. Who may have one is decided before; here they only end by their
-/// ttl, as they would on the engine.
+/// Keeps the holds that the engine did not grant. Who may have one has been decided before; here they only end by
+/// their ttl, as they would on the engine.
 pub(crate) struct StandIn {
     world: Arc<dyn World>,
     profile: Profile,

@@ -23,8 +23,8 @@ const WHILE_DOWN: Duration = Duration::from_millis(500);
 const IN_DOUBT: Duration = Duration::from_millis(200);
 /// How often a probe under way is checked until the silence is too long.
 const LOOKS: u32 = 4;
-/// How long the callers' connection may take after the watchdog's own has answered: it cannot be made anew while
-/// their runtime is not polled.
+/// How long the callers' connection may take after the watchdog's own has answered: it cannot reconnect while their
+/// runtime is not polled.
 const FOR_CALLERS: Duration = Duration::from_secs(2);
 
 /// The probes under way, at most one for each shard, and when to send the next.
@@ -163,7 +163,7 @@ impl Probes {
     }
 
     /// The shard is down if it has been silent for too long. The time between two checks counts only in part: if
-    /// this process was stopped, the answer may have arrived in the meantime.
+    /// this process was stopped, the answer may have arrived meanwhile.
     fn is_silent(&mut self, core: &Core, shard: u32, probe: &Probe, error: &Error, now: Moment) {
         let longest = core.longest_silence();
         let begins = Silence { so_far: Duration::ZERO, looked: probe.sent };

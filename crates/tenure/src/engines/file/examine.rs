@@ -1,7 +1,7 @@
 //! Checks whether a file is fit for locks.
 //!
-//! A file that is unfit is refused when it is opened; this checks what can change afterwards, and what is good
-//! to know.
+//! A file that is unfit is refused when it is opened; this checks what can change afterwards, and what is worth
+//! knowing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

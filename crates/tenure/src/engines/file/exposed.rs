@@ -47,7 +47,7 @@ impl Way {
                 way.folder.pop();
                 continue;
             }
-            // The root replaces what stands before it.
+            // The root replaces everything before it.
             let next = way.folder.join(&part);
             if !fs::symlink_metadata(&next)?.is_symlink() {
                 way.folder = next;
@@ -95,8 +95,8 @@ impl Way {
             let (mode, shown) = (about.mode(), folder.display());
             // In a folder with the sticky bit nobody can rename or replace what belongs to others.
             let is_sticky = !has_file && mode & 0o1000 != 0;
-            // A group that is one of these users alone can do nothing that they cannot. The folder of the file itself is
-            // refused all the same: it is easily changed, and the group may get members later.
+            // A group that consists of one of these users alone can do nothing that they cannot. The folder of the
+            // file itself is refused all the same: it is easily changed, and the group may gain members later.
             let is_alone = |group| {
                 !has_file
                     && is_trusted(group)
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(reason(&format!("me:x:{user}:")), None);
         let shared = reason(&format!("me:x:{user}:bo")).unwrap();
         assert!(shared.starts_with("a group may write to"), "{shared}");
-        // Somebody on a list is not in the group.
+        // A user on an access control list need not be in the group.
         let entries: [(u16, u16, u32); 5] = [
             (0x01, 7, u32::MAX),
             (0x02, 7, 54321),

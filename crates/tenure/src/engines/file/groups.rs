@@ -1,7 +1,7 @@
-//! Whether a group is one user alone: a user's private group, as most distributions make one with each user.
+//! Whether a group is a user's private group, which most distributions create for each user.
 //!
-//! With such a group goes a umask of 002, so that a user's own folders are often writable by it, `~/.local` included.
-//! Refusing those would protect from nobody.
+//! Such a group comes with a umask of 002, so a user's own folders, `~/.local` included, are often writable by it.
+//! Refusing them would protect against nobody.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use std::path::Path;
 use rustix::fs::getxattr;
 use rustix::io::Errno;
 
-/// The list of who else may use a folder. With one, the mode's bits of the group are the most that anyone on the list has.
+/// The access control list of a folder. If there is one, the mode's group bits are the most that anyone on it has.
 const LIST: &str = "system.posix_acl_access";
 
-/// The users and groups that this machine's own files name.
+/// The users and groups in this machine's own files.
 pub(super) struct Accounts {
     users: String,
     groups: String,
@@ -30,9 +30,9 @@ impl Accounts {
     }
 
     /// Whether the group is the private one of the user with the same number: it has the user's name and no other
-    /// members, and is nobody else's first group. A group that is not in the files is not known to be private. The
-    /// number must be the same because the files do not show the users of a directory service, whose first group is
-    /// one of theirs, such as `users`.
+    /// members, and is nobody else's primary group. A group that is not in the files is not known to be private.
+    /// The numbers must match because the files do not show the users of a directory service, whose primary group
+    /// may be one of these, such as `users`.
     pub(super) fn is_private(&self, group: u32) -> bool {
         // NAME:PASSWORD:UID:GID:…
         let users = self.users.lines().filter_map(|line| {
@@ -60,7 +60,7 @@ impl Accounts {
     }
 }
 
-/// Whether a list says who else may use the folder. If that cannot be told, there may be one.
+/// Whether the folder has an access control list. If that cannot be determined, it may have one.
 pub(super) fn has_list(folder: &Path) -> bool {
     let none = [Errno::NODATA, Errno::OPNOTSUPP];
     getxattr(folder, LIST, &mut [0_u8; 0]).err().is_none_or(|error| !none.contains(&error))

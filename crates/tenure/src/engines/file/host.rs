@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_lives_and_one_with_its_pid_from_another_time_does_not() {
+    fn this_process_is_alive_and_one_with_its_pid_from_another_time_is_not() {
         let own = Identity::of(std::process::id()).unwrap();
         assert!(matches!(own.look(own.space), Life::Lives(_)));
         let earlier = Identity { start: own.start - 1, ..own };
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_time_of_its_own_is_noticed() {
+    fn a_shifted_boot_time_is_noticed() {
         assert!(!shifts_boot_time(
             "monotonic           0         0\nboottime            0         0\n"
         ));

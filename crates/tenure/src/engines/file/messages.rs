@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_comes_out_as_it_went_in_and_half_of_one_is_nothing() {
+    fn every_message_is_read_as_it_was_written_and_half_of_one_is_ignored() {
         let note = Note { by: "ops".into(), reason: "stuck".into() };
         let all = [
             Word::Granted {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_asked_for_and_many_words_take_several_datagrams() {
+    fn what_does_not_fit_is_asked_for_and_many_messages_take_several_datagrams() {
         let big = said(Word::Settled(Arc::from(vec![0; 100_000])));
         let datagrams = write(Moment::ORIGIN, std::slice::from_ref(&big));
         let (_, read_back) = read(&datagrams[0]).unwrap();

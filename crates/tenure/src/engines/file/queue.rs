@@ -105,7 +105,7 @@ impl JobQueue {
         (jobs.waiting.drain(..count).collect(), jobs.closed && jobs.waiting.is_empty())
     }
 
-    /// The worker has ended: releases everyone who waits for that.
+    /// The worker has ended: releases all callers that wait for its end.
     pub(super) fn end(&self) {
         let unheard = {
             let mut jobs = self.jobs();

@@ -73,7 +73,7 @@ impl Sockets {
         self.folder.metadata().is_ok_and(|about| about.nlink() == 0)
     }
 
-    /// Continues in a folder that was made anew.
+    /// Continues in a folder that was created again.
     pub(super) fn move_to(&mut self, folder: File) {
         self.folder = folder;
     }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_do_not_read_silence_nobody() {
+    fn many_clients_that_do_not_read_silence_nobody() {
         let path = std::env::temp_dir().join(format!("tenure-sockets-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();

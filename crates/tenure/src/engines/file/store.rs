@@ -165,7 +165,7 @@ impl Store {
             .cloned()
             .partition(|(_, said)| effects.must_last && is_once(&said.name));
         self.tell(at, &at_once);
-        // Only under the lock does nobody add to the journal; otherwise it would never become empty.
+        // Under the lock nobody adds to the journal; without it, the journal would never become empty.
         if self.journal_length.load(Relaxed) > LONGEST_JOURNAL {
             checkpoint(&self.db);
         }
@@ -266,7 +266,7 @@ impl Store {
         self.gone
     }
 
-    /// The claims that this client had in a file that is gone, to be told.
+    /// The claims that this client had in a file that is gone, so that they can be told.
     pub(super) fn own_claims(
         &mut self,
     ) -> Vec<(crate::model::name::Name, crate::model::claim::ClaimId)> {
@@ -292,7 +292,7 @@ impl Store {
     }
 }
 
-/// Takes the lock that the others use. A lock file that was deleted is made anew.
+/// Takes the lock that the others use. If the lock file was deleted, creates it again.
 fn lock(writer_lock: &mut WriterLock, paths: &Paths) -> Result<WriteGuard> {
     loop {
         let locked = writer_lock.lock(PATIENCE)?;

@@ -46,7 +46,7 @@ pub(super) struct ClientProcesses {
     pub(super) guard: Option<Identity>,
 }
 
-/// What is to be done once the transaction is committed.
+/// What to do once the transaction is committed.
 #[derive(Default)]
 pub(super) struct Effects {
     /// The messages, and the clients that they are for.
@@ -147,7 +147,7 @@ impl Transaction<'_> {
         if let Some((holder, weight)) = granted
             && weight == rows.totals()?.held
         {
-            // Not for that one: it has more to watch than the holder.
+            // Not for the claim behind the gap: it has more to watch than the holder.
             let last = effects.said.len() - apart;
             effects.said[first..last].iter_mut().for_each(|(_, said)| said.holder = holder);
         }

@@ -26,7 +26,7 @@ use crate::model::name::Name;
 use crate::world::{SystemWorld, World};
 
 /// How soon a deleted or replaced file or socket is noticed. Being notified by the kernel would cost 10 ms at the
-/// end of every process, and the number of such watches for a user is small.
+/// end of every process, and a user may have only a few such watches.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How soon a failed job for an ended client is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(500);

@@ -34,7 +34,7 @@ enum Waiter {
     Rests,
     /// It waits for the lock.
     Waits,
-    /// It waits, but nobody wants the lock any more.
+    /// It waits, but nobody wants the lock.
     Abandoned,
     /// It has the lock.
     Locked,
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_keeps_the_lock_too_long_is_named_and_the_next_lock_is_ours() {
+    fn a_process_that_keeps_the_lock_too_long_is_named_and_the_next_lock_is_ours() {
         let path = std::env::temp_dir().join(format!("tenure-lock-{}", std::process::id()));
         let open = || fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
         let (mut ours, mut theirs) = (WriterLock::new(open()), WriterLock::new(open()));

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection that is made again when it is needed.
+//! One HTTP/1.1 connection, which is made again when it is needed.
 
 use std::pin::Pin;
 
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::shared::Shared;
 use crate::model::error::{Error, ErrorKind, Result};
 
-/// The most bytes of an answer.
+/// The largest number of bytes in an answer.
 const MOST_BYTES: usize = 64 << 20;
 
 trait Io: AsyncRead + AsyncWrite + Send {}
@@ -37,7 +37,7 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl Client {
-    /// Sends a request and reads the head of its answer. An error that is in doubt came after it was sent.
+    /// Sends a request and reads the head of its answer. If an error is in doubt, the request had been sent.
     pub(super) async fn send(
         &mut self,
         shared: &Shared,
@@ -109,7 +109,7 @@ async fn connect(shared: &Shared) -> Result<SendRequest<Full<Bytes>>> {
         Err(unreachable_server(shared, &format!("no connection within {within:?}")))
     })?;
     tokio::spawn(async move {
-        // Whoever uses it hears of the error.
+        // Whoever uses the connection gets the error.
         let _ = connection.await;
     });
     Ok(sender)
@@ -192,7 +192,7 @@ fn refused(shared: &Shared, status: StatusCode, body: &[u8]) -> Error {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Error::new(ErrorKind::Denied, reason)
             .next("a token with the role engine is needed: see docs/http.md"),
-        // A proxy's says nothing about what the server did.
+        // A 503 from a proxy says nothing about what the server did.
         StatusCode::SERVICE_UNAVAILABLE if is_server => Error::new(ErrorKind::Unavailable, reason),
         StatusCode::TOO_MANY_REQUESTS => Error::new(ErrorKind::Unavailable, reason).not_now(),
         status if status.is_server_error() => Error::new(ErrorKind::Unavailable, reason).in_doubt(),

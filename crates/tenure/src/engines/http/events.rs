@@ -3,7 +3,7 @@
 /// The longest event. A server of this protocol never sends one that is longer.
 const LONGEST: usize = 1 << 20;
 
-/// What has arrived and is not a whole event yet.
+/// What has arrived but is not a whole event yet.
 #[derive(Default, Debug)]
 pub(super) struct Parser {
     line: Vec<u8>,
@@ -20,7 +20,7 @@ pub(super) struct Message {
 }
 
 impl Parser {
-    /// Takes what has arrived. `None` if an event is too long to be one.
+    /// Takes what has arrived. Returns `None` if an event is too long to be one.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Option<Vec<Message>> {
         let mut messages = Vec::new();
         for &byte in bytes {

@@ -24,16 +24,17 @@ use crate::observe;
 use crate::system;
 use crate::world::{SystemWorld, World};
 
-/// The most steps of a batch.
+/// The largest number of steps in a batch.
 const MOST_STEPS: usize = 256;
 /// A stream says something at least every 5 s; after this long without a word it is dead.
 const SILENCE: Duration = Duration::from_secs(12);
-/// How often those who wait look for their turn while no stream brings any: within the first life of a turn.
+/// How often waiting claims look for their turn while no stream brings turns: more often than once in the first
+/// life of a turn.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait before a stream is opened again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// What is to be done.
+/// A job for the thread.
 #[allow(
     clippy::large_enum_variant,
     reason = "nearly every job is a step, and boxing it would cost an allocation"
@@ -43,7 +44,7 @@ pub(super) enum Job {
     Profile(oneshot::Sender<Result<()>>),
 }
 
-/// Who hears the answer.
+/// Who gets the answer.
 pub(super) enum ReplyTo {
     Step(oneshot::Sender<Result<StepAnswer>>),
     Leave(Ack),
@@ -72,7 +73,7 @@ impl Queue {
     }
 }
 
-/// Starts the thread. It ends when both queues are dropped, after the last step.
+/// Starts the thread. It ends when both queues have been dropped, after the last step.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<(Queue, Queue)> {
     let (queue, jobs) = unbounded_channel();
     let (lifeline, urgent) = unbounded_channel();
@@ -187,7 +188,7 @@ async fn exchange(
 /// Keeps a stream open, and delivers what it brings.
 async fn follow(shared: &Arc<Shared>, queue: &tokio::sync::mpsc::WeakUnboundedSender<Job>) {
     let mut closing = shared.closing();
-    // The server has accepted a stream and said nothing: most likely a proxy holds back what it says.
+    // The server has accepted a stream and said nothing: most likely a proxy holds the stream back.
     let mut is_silent = false;
     loop {
         let (began, greeted) = (SystemWorld.now(), Cell::new(false));
@@ -213,7 +214,7 @@ async fn follow(shared: &Arc<Shared>, queue: &tokio::sync::mpsc::WeakUnboundedSe
     }
 }
 
-/// Turns that a stream does not bring are found by looking. Never ends.
+/// Looks for turns whenever no stream brings them. Never ends.
 async fn look_until_greeted(shared: &Shared, greeted: &Cell<bool>) {
     loop {
         if !greeted.get() {

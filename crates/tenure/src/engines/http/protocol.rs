@@ -93,7 +93,7 @@ pub enum Event {
         name: Name,
         /// The claim.
         id: ClaimId,
-        /// The turn, in a form that [`TurnEvent::at`] turns into moments.
+        /// The turn, in a form that [`TurnEvent::at`] converts to moments.
         turn: TurnEvent,
     },
     /// Turns may have been lost: every claim that waits asks again.
@@ -116,7 +116,7 @@ pub enum TurnEvent {
     Settled(Bytes),
     /// Ask again.
     LookAgain,
-    /// Ask again after so many microseconds.
+    /// Ask again after this many microseconds.
     LookAt(u64),
 }
 
@@ -173,7 +173,7 @@ pub enum EndedMessage {
     },
     /// The engine lost its memory.
     Forgotten,
-    /// Its clock was set, by so many microseconds.
+    /// Its clock was set, by this many microseconds.
     ClockStep(u64),
     /// Elsewhere.
     Elsewhere,
@@ -324,7 +324,7 @@ fn strange(what: &str) -> Error {
 }
 
 impl Event {
-    /// A turn that is brought when `batch`, which arrived at `arrival`, was the last to arrive.
+    /// A turn to push while `batch`, which arrived at `arrival`, is the last that has arrived.
     #[must_use]
     pub fn turn(batch: u64, arrival: Moment, name: &Name, id: &ClaimId, turn: &Turn) -> Event {
         let turn = match turn {
@@ -431,7 +431,7 @@ pub fn encode_profile(profile: &Profile, engine: &str) -> String {
     serde_json::to_string(&message).unwrap_or_default()
 }
 
-/// Reads what [`encode_profile`] has written.
+/// Reads what [`encode_profile`] wrote.
 ///
 /// # Errors
 /// If it is of another version.

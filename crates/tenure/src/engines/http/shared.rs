@@ -18,9 +18,9 @@ use crate::model::moment::Moment;
 use crate::model::name::Name;
 use crate::world::{SystemWorld, World};
 
-/// How many batches are remembered, to count turns from.
+/// How many batches are remembered. The time left in a turn counts from one of them.
 const REMEMBERED: usize = 256;
-/// How long a server that is upgraded may be away.
+/// How long a server that is being upgraded may be away.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long the first claims wait for the stream that brings their turns.
 const STREAMS_WITHIN: Duration = Duration::from_secs(1);
@@ -36,7 +36,8 @@ pub(super) struct Shared {
     batches: AtomicU64,
     sent: Mutex<VecDeque<(u64, Moment)>>,
     clients: RwLock<Vec<Weak<dyn Turns>>>,
-    /// The claims that wait, each with the highest fence when it last heard so: a turn with a lower one is stale.
+    /// The claims that wait, each with the highest fence at the time when it was last told so: a turn with a lower
+    /// one is stale.
     floors: Mutex<hashbrown::HashMap<ClaimId, Fence, RandomState>>,
     assumed: Profile,
     known: OnceLock<Profile>,
@@ -81,7 +82,7 @@ impl Shared {
         self.known.get().unwrap_or(&self.assumed)
     }
 
-    /// What the engine behind the server promises.
+    /// Records what the engine behind the server promises.
     pub(super) fn learn(&self, mut profile: Profile) {
         profile.label = format!("{} ({})", self.label, profile.label);
         profile.shortest_ttl = profile.shortest_ttl.max(SHORTEST_TTL);
@@ -130,7 +131,7 @@ impl Shared {
         sent.iter().find(|(number, _)| *number == batch).map(|(_, at)| *at)
     }
 
-    /// An answer came from this engine. If it is another one than before, nobody knows what it has of our claims.
+    /// An answer came from this engine. If it is not the same as before, it may have none of our claims.
     pub(super) fn heard_from(&self, engine: &str) {
         let mut known = self.engine_id.lock().unwrap_or_else(PoisonError::into_inner);
         let before = known.replace(engine.to_owned());
@@ -140,12 +141,12 @@ impl Shared {
         }
     }
 
-    /// Everyone who waits asks again.
+    /// Makes all waiting claims ask again.
     pub(super) fn look_for_turns(&self) {
         self.clients().iter().for_each(|client| client.look_again(0));
     }
 
-    /// Everyone who waits asks again, and every hold is renewed: turns and losses may have been missed.
+    /// Makes all waiting claims ask again, and has every hold renewed: turns and losses may have been missed.
     pub(super) fn look_again(&self) {
         for client in self.clients() {
             client.check_holds(&[0]);
@@ -158,14 +159,14 @@ impl Shared {
         self.first_stream.send_replace(true);
     }
 
-    /// Until a stream brings turns: what is pushed before that is lost. Later ones are not waited for, because everyone
-    /// looks again when they are there.
+    /// Waits until a stream brings turns, because what is pushed before that is lost. Later streams are not waited
+    /// for: everyone looks again once they are open.
     pub(super) async fn until_streaming(&self) {
         let mut tried = self.first_stream.subscribe();
         let _ = tokio::time::timeout(STREAMS_WITHIN, tried.wait_for(|tried| *tried)).await;
     }
 
-    /// What a stream has brought. Returns a leave for a grant that nobody takes.
+    /// Handles what a stream has brought. Returns a leave for a grant that nobody takes.
     pub(super) fn hear(&self, event: Event) -> Option<Leave> {
         match event {
             Event::LookAgain => self.look_again(),

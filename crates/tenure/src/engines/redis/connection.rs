@@ -75,7 +75,7 @@ pub(super) struct Connection {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) phase: Phase,
-    /// Not encoded yet: it goes behind what is.
+    /// Steps that are not encoded yet. They go behind those that are.
     gathered: Gathered,
     /// Encoded, but not written yet.
     pub(super) out: Vec<u8>,

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_servers_have_in_common_is_said_once() {
+    fn a_finding_that_several_servers_share_is_reported_once() {
         let good = |what: &str| Finding::good("eviction", what);
         let bad = Finding::problem("eviction", "lru");
         let found = vec![
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn off_this_machine_a_password_and_tls_are_missed() {
+    fn a_remote_server_needs_a_password_and_tls() {
         let mark = |url: &str| {
             let (config, _) = crate::engines::redis::RedisConfig::from_url(url).unwrap();
             let Topology::Single(address) = config.topology.clone() else { panic!("one server") };

@@ -315,7 +315,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn every_script_goes_as_it_does_in_memory() {
+fn every_script_behaves_as_it_does_in_memory() {
     let first = number("TENURE_FIRST_SEED", 0);
     let mut met = BTreeMap::<&str, u64>::new();
     let count = number("TENURE_SCRIPTS", 200);
@@ -335,7 +335,7 @@ fn every_script_goes_as_it_does_in_memory() {
 
 /// More claims than one step can end, admit or refuse.
 #[test]
-fn a_crowd_moves_on_in_several_bounds() {
+fn a_crowd_moves_on_in_several_steps() {
     let mut both = Both::new(script::BEGIN);
     let name = Name::new(Space::Lock, "crowd").unwrap();
     let crowd = MOVES * 2 + 5;

@@ -150,7 +150,7 @@ impl ErrorMessage {
 
     fn error(self) -> Error {
         let kind = KINDS.iter().find(|(name, _)| *name == self.kind);
-        // A server that was closed is one that cannot be reached, as far as its clients are concerned.
+        // To its clients, a server that was closed is one that cannot be reached.
         let kind = match kind.map(|(_, kind)| *kind) {
             Some(ErrorKind::Closed) => ErrorKind::Unavailable,
             kind => kind.unwrap_or(ErrorKind::Internal),
@@ -374,7 +374,8 @@ impl FindingMessage {
         FindingMessage { check: check.to_owned(), mark, what, why, fix }
     }
 
-    /// The names of checks are texts of the program; one of the server's becomes part of what was found.
+    /// Check names are constants of this program, so a name from the server becomes part of the text of the
+    /// finding.
     fn finding(self) -> Finding {
         let mark = match self.mark {
             0 => Mark::Good,

@@ -118,7 +118,7 @@ impl ClaimMessage {
             claim.once = Some(OnceTerms { keep: Duration::from_micros(keep), rerun, content });
         }
         claim.details = self.details.details();
-        // Whoever takes it from the wire does so for someone else.
+        // Whoever decodes it acts on behalf of someone else.
         claim.on_behalf = true;
         Ok(claim)
     }

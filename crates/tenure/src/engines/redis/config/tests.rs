@@ -106,7 +106,7 @@ fn the_defaults_are_those_of_the_docs() {
 }
 
 #[test]
-fn options_are_read_and_those_of_others_left_over() {
+fn options_are_read_and_foreign_ones_are_returned() {
     let (config, rest) = RedisConfig::from_url(
         "rediss://h?namespace=a.b:c-d_1&ttl=5s&client_name=web%2D3&connect_timeout=1s&\
          command_timeout=900ms&wait_replicas=2&wait_timeout=300ms&after_restart=wait&max_ttl=2min&\

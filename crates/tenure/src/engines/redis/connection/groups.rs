@@ -1,7 +1,7 @@
 //! Gathers steps that are ready at the same moment, sends them as one, and hands each its own answer.
 //!
 //! Nothing waits for a group: a step that finds the connection quiet is written at once, by itself. Steps that come
-//! while a write or an answer is due would be written together in any case, and that is when they become a group.
+//! while a write or an answer is due would be written together anyway, so they become a group.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl State {
     /// Whether a group with a leave was sent and is not answered yet.
     fn awaits_grouped_leave(&self) -> bool {
         let is_leave = |step: &GroupedStep| group::place_of(&step.request) == 0;
-        // The latest are looked at first: there is one within a few, or none.
+        // Newest first: if there is one, it is among the latest.
         self.pending.iter().rev().take(256).any(|pending| match &pending.reply {
             ReplyTo::Group(steps) => steps.first().is_some_and(is_leave),
             _ => false,
@@ -67,8 +67,9 @@ impl State {
     pub(super) fn encode_gathered(&mut self, shared: &Shared) {
         let mut steps = std::mem::take(&mut self.gathered).steps;
         let sent = shared.setup.now();
-        // A leave of a group that is under way may have to be sent again. A claim that this thread made after it must
-        // not arrive before it, so it travels as a group, which sends it again behind that leave if the name is in use.
+        // A leave in a group under way may have to be sent again, and a claim that this thread made after it must
+        // not arrive before it. So this claim travels as a group too: if the name is in use, it is sent again
+        // behind that leave.
         let is_claim = steps.first().is_some_and(|step| group::place_of(&step.request) > 0);
         if steps.is_empty() || steps.len() == 1 && !(is_claim && self.awaits_grouped_leave()) {
             if let Some(GroupedStep { request, reply }) = steps.pop() {
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    /// An answer for each, or none at all: which one is missing cannot be known.
+    /// Every step gets an answer, or none does: nobody can know which one is missing.
     #[test]
     fn a_reply_of_another_length_leaves_every_step_in_doubt() {
         let odd = [

@@ -79,7 +79,7 @@ impl ReplyTo {
         }
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// Whether nobody waits for the answer.
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
             ReplyTo::One(heard) | ReplyTo::Claim(heard, ..) => heard.is_closed(),

@@ -80,7 +80,7 @@ impl State {
         if known { form } else { ScriptForm::Text }
     }
 
-    /// The server does not know the script any more.
+    /// The server no longer knows the script.
     pub(super) fn forget_script(&mut self, script: Script) {
         self.taught &= !(1 << script as u16);
     }

@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(clock.recent_step(Moment::ORIGIN), None);
         let step = clock.note(reading(2000, 2010, 3_607_045)).unwrap();
         assert!(step.as_millis().abs_diff(3_600_000) < 100, "{step:?}");
-        // The clock goes on from there, and setting it back does not count.
+        // The clock continues from there, and setting it back does not count.
         assert_eq!(clock.note(reading(3000, 3010, 3_608_045)), None);
         assert_eq!(clock.note(reading(4000, 4010, 9_000)), None);
         let soon = Moment::ORIGIN + Duration::from_secs(30);

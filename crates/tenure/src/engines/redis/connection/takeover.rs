@@ -3,8 +3,8 @@
 //! A connection is read by a task on the runtime that used it first, so that an answer needs no other thread.
 //! That runtime may be kept and never polled again, or one of its workers may be blocked, while other tasks of
 //! this process wait for answers and turns. So a task on the watchdog's runtime, which always runs, checks each
-//! connection. It wakes the reading task, and if that has not run some checks later, it makes the connection
-//! anew and reads it itself. Requests under way are then in doubt, as after any break, and are asked again. It
+//! connection. It wakes the reading task, and if that has not run some checks later, it reconnects and
+//! reads the new connection itself. Requests under way are then in doubt, as after any break, and are sent again. It
 //! gives the connection back, to the runtime of the next request, after some time in which nothing is under way.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -163,7 +163,7 @@ impl Connection {
         needed
     }
 
-    /// Makes the connection anew and drives it here.
+    /// Reconnects, and drives the connection here.
     fn take_over(self: &Arc<Connection>) {
         let (driver, writer) = {
             let mut state = self.state();

@@ -231,7 +231,7 @@ impl Run<'_> {
             while let Some(frame) = self.parser.next().map_err(malformed)? {
                 self.hear(frame)?;
             }
-            // Two may be one task: a release that nobody waits for, and its next claim.
+            // Two answers may belong to one task: a release that nobody waits for, and its next claim.
             let crowded = std::mem::take(&mut self.answered) > 2;
             let mut state = self.state()?;
             state.last_heard = self.connection.shared.setup.now();

@@ -22,7 +22,7 @@ pub(super) struct Rights<'a> {
     pub(super) waits_for_replicas: bool,
 }
 
-/// The results of the tries.
+/// What the tries have shown.
 #[derive(Default)]
 struct Tried {
     denied: Vec<&'static str>,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_may_do_all_is_good() {
+    fn a_user_with_all_rights_is_good() {
         assert_eq!(rights(&Tried::default()).mark, Mark::Good);
         assert_eq!(scripts(&Tried::default()).mark, Mark::Good);
     }

@@ -32,7 +32,7 @@ pub(crate) struct Grouping {
 pub(super) struct ClaimGrouping {
     /// The highest number of its partition that was seen.
     pub(super) seen: u64,
-    /// Whether the claim goes on with its ticket if the name is held.
+    /// Whether the claim joins the line with its ticket if the name is held.
     pub(super) may_join: bool,
 }
 

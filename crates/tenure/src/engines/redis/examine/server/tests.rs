@@ -47,7 +47,7 @@ fn says(finding: &Finding, mark: Mark, words: &[&str]) {
 }
 
 #[test]
-fn a_server_that_is_fit_is_good_in_all() {
+fn a_fit_server_passes_every_check() {
     let all = findings(URL, Part::Primary, &[], "");
     let checks: Vec<_> = all.iter().map(|finding| finding.check).collect();
     assert_eq!(checks, ["version", "role", "replication", "eviction", "persistence", "headroom"]);
