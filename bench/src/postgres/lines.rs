@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Bench, Pace, ROUNDS, ratios};
+use super::{Bench, Pace, ratios};
 use crate::redis::Goal;
 
 /// A claim that may wait, in the form that the engine sends.
@@ -17,7 +17,7 @@ const FILL: &str = "SELECT count((tenure_v1.claim('l', $1, gen_random_uuid(), 1,
 
 pub(super) async fn run(bench: &mut Bench) {
     let (mut few, mut many) = (Vec::new(), Vec::new());
-    for round in 0..ROUNDS {
+    for round in 0..bench.rounds {
         few.push(joins(bench, round, 10).await);
         many.push(joins(bench, round, 1000).await);
     }
