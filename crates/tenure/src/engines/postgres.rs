@@ -15,6 +15,7 @@ mod listener;
 mod places;
 mod pushes;
 mod renewals;
+mod row;
 mod setup;
 mod shared;
 mod statements;
