@@ -21,6 +21,8 @@ use baselines::{ByHand, Kind};
 
 /// The length of a trial.
 const TRIAL: Duration = Duration::from_secs(1);
+/// The number of pairs of each client before a trial: a session plans the first five executions of a statement anew.
+const WARM: usize = 10;
 /// The number of clients in the trials with many clients.
 const CROWD: usize = 64;
 
@@ -115,8 +117,9 @@ impl Bench {
         let mut hands = Vec::new();
         for at in 0..clients {
             let mut hand = ByHand::new(self.client().await, kind).await;
-            // A new session plans its statements first, which slows others down.
-            hand.pair(&format!("n{at}")).await;
+            for _ in 0..WARM {
+                hand.pair(&format!("n{at}")).await;
+            }
             hands.push(hand);
         }
         let works = hands.into_iter().enumerate().map(|(at, mut hand)| async move {
@@ -134,7 +137,9 @@ impl Bench {
         let mut all = Vec::new();
         for at in 0..clients {
             let tenure = self.tenure().await;
-            pair(&tenure, &format!("n{at}")).await;
+            for _ in 0..WARM {
+                pair(&tenure, &format!("n{at}")).await;
+            }
             all.push(tenure);
         }
         let works = all.into_iter().enumerate().map(|(at, tenure)| async move {

@@ -27,18 +27,10 @@ CREATE TYPE tenure_v1.answer AS (
   h_value text, h_trace text
 );
 
--- Settings of a step's transaction.
-CREATE FUNCTION tenure_v1.settle() RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  -- A grant must survive a crash, whatever the session was set to.
-  IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
-  -- Someone may have called a step in a transaction of their own and left it open.
-  IF current_setting('lock_timeout') = '0' OR current_setting('lock_timeout')::interval > '1s' THEN
-    PERFORM set_config('lock_timeout', '1s', true);
-  END IF;
-END $$;
+-- A grant must survive a crash, whatever the session was set to.
+CREATE FUNCTION tenure_v1.survive() RETURNS void LANGUAGE sql AS $$
+  SELECT set_config('synchronous_commit', 'on', true)
+$$;
 
 -- The server's timeline, which changes when another server takes over.
 CREATE FUNCTION tenure_v1.timeline() RETURNS text LANGUAGE sql VOLATILE AS $$
@@ -59,9 +51,7 @@ DECLARE
   s tenure_v1.step;
   here text;
 BEGIN
-  IF current_setting('synchronous_commit') IN ('off', 'local') OR current_setting('lock_timeout') <> '1s' THEN
-    PERFORM tenure_v1.settle();
-  END IF;
+  IF current_setting('synchronous_commit') IN ('off', 'local') THEN PERFORM tenure_v1.survive(); END IF;
   LOOP
     SELECT n.key, n.number, n.timeline, n.capacity, n.resized_until, n.held, n.waiting, n.aside, n.fixed, n.soonest,
         n.traced_until, n.record_until, n.alone, p_space, p_name, 0, 512, NULL, 0, false, false, NULL, false

@@ -15,7 +15,8 @@ CREATE TYPE tenure_v1.leaving AS (
 
 -- A claim asks, or asks again.
 CREATE FUNCTION tenure_v1.claim(p tenure_v1.asking)
-RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   s tenure_v1.step;
   a tenure_v1.answer;
@@ -35,9 +36,7 @@ BEGIN
     a.code := 'N';
     RETURN a;
   END IF;
-  IF current_setting('synchronous_commit') IN ('off', 'local') OR current_setting('lock_timeout') <> '1s' THEN
-    PERFORM tenure_v1.settle();
-  END IF;
+  IF current_setting('synchronous_commit') IN ('off', 'local') THEN PERFORM tenure_v1.survive(); END IF;
   -- The whole capacity of a name that nobody uses: what follows, in one statement.
   IF p.weight = p.capacity AND p.keep < 0 AND p.ticket IS NULL THEN
     here := tenure_v1.timeline();
@@ -216,9 +215,7 @@ DECLARE
   at bigint;
   ends bigint;
 BEGIN
-  IF current_setting('synchronous_commit') IN ('off', 'local') OR current_setting('lock_timeout') <> '1s' THEN
-    PERFORM tenure_v1.settle();
-  END IF;
+  IF current_setting('synchronous_commit') IN ('off', 'local') THEN PERFORM tenure_v1.survive(); END IF;
   at := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
   -- A hold that takes the whole capacity, and nothing else to do: what follows, in one statement.
   UPDATE tenure.name n SET alone.until = greatest((n.alone).until, at + p_ttl), alone.first_life = false
@@ -275,7 +272,8 @@ END $$;
 -- nobody. The names are locked in order, so that two batches never wait for each other.
 CREATE FUNCTION tenure_v1.renew(p_spaces text[], p_names text[], p_ids uuid[], p_fences bigint[], p_ttls bigint[],
   p_waits boolean, OUT at bigint, OUT answer tenure_v1.answer)
-RETURNS SETOF record LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+RETURNS SETOF record LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   one record;
 BEGIN
@@ -300,7 +298,8 @@ END $$;
 -- with all that is to be known of it.
 CREATE FUNCTION tenure_v1.look(p_spaces text[], p_names text[], p_ids uuid[], p_tickets bigint[], p_seen bigint[],
   p_process bigint, p_listens boolean, OUT at bigint, OUT answer tenure_v1.answer)
-RETURNS SETOF record LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+RETURNS SETOF record LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   one record;
 BEGIN
@@ -326,7 +325,8 @@ END $$;
 
 -- A claim leaves, and the next ones are served.
 CREATE FUNCTION tenure_v1.leave(p tenure_v1.leaving)
-RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   s tenure_v1.step;
   a tenure_v1.answer;
@@ -339,9 +339,7 @@ DECLARE
   f bigint;
   ends bigint;
 BEGIN
-  IF current_setting('synchronous_commit') IN ('off', 'local') OR current_setting('lock_timeout') <> '1s' THEN
-    PERFORM tenure_v1.settle();
-  END IF;
+  IF current_setting('synchronous_commit') IN ('off', 'local') THEN PERFORM tenure_v1.survive(); END IF;
   -- The only claim of its name: what follows, in two statements.
   IF NOT (p.in_doubt OR p.unbegun OR p.only_waiting) AND p.settles IS NULL THEN
     here := tenure_v1.timeline();
@@ -429,7 +427,8 @@ END $$;
 
 -- An operator ends the hold with this fence.
 CREATE FUNCTION tenure_v1.break_hold(p_space text, p_name text, p_fence bigint, p_by text, p_reason text)
-RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   s tenure_v1.step := tenure_v1.open(p_space, p_name, false);
   a tenure_v1.answer;
@@ -461,7 +460,8 @@ END $$;
 
 -- An operator changes the capacity. Refused while a claim has a fixed one.
 CREATE FUNCTION tenure_v1.resize(p_space text, p_name text, p_capacity bigint)
-RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   s tenure_v1.step := tenure_v1.open(p_space, p_name, true);
   a tenure_v1.answer;
@@ -488,7 +488,8 @@ END $$;
 
 -- Forgets the record of a once, if it is still the one that the operator has seen and nobody holds the once.
 CREATE FUNCTION tenure_v1.forget(p_space text, p_name text, p_fence bigint, p_settled boolean)
-RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   s tenure_v1.step := tenure_v1.open(p_space, p_name, false);
   a tenure_v1.answer;
@@ -510,7 +511,8 @@ END $$;
 
 -- No claim asks: this continues a step that stopped at its limit.
 CREATE FUNCTION tenure_v1.tick(p_space text, p_name text)
-RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+RETURNS tenure_v1.answer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   s tenure_v1.step := tenure_v1.open(p_space, p_name, false);
   a tenure_v1.answer;
