@@ -114,6 +114,32 @@ fn executed(site: &PostgresSite) -> usize {
     log.lines().filter(|line| line.contains("execute <unnamed>")).count()
 }
 
+/// A leave is not sent again and again while it is on its way: each would be one more commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leave_that_takes_its_time_is_not_sent_every_few_milliseconds() {
+    let site = PostgresSite::alone(Postgres::build().setting("log_statement=all"));
+    let tenure = site.connect().await;
+    let hold = tenure.mutex("x").ttl(secs(60)).acquire().await.unwrap();
+    let (client, connection) =
+        tokio_postgres::connect(&site.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let lock = "BEGIN; SELECT FROM tenure.name WHERE name = 'x' FOR UPDATE";
+    client.batch_execute(lock).await.unwrap();
+    let release = tokio::spawn(hold.release());
+    pause(ms(700)).await;
+    client.batch_execute("COMMIT").await.unwrap();
+    soon(release).await.unwrap().unwrap();
+    tenure.mutex("x").acquire().await.unwrap().release().await.unwrap();
+    // Those of the watchdog go over another connection.
+    pause(ms(300)).await;
+    let log = std::fs::read_to_string(site.server().directory().join("server.log")).unwrap();
+    let sent = log.lines().filter(|line| line.contains("tenure_v1.leave($1)"));
+    // At once, and after 200, 400 and 600 ms; and that of the second hold.
+    let sent = sent.filter(|line| line.contains("execute <unnamed>")).count();
+    assert!((2..=5).contains(&sent), "{sent} leaves");
+    site.is_sound();
+}
+
 /// Nobody answers at the address to listen at: whoever waits is served, and the server is not asked all the time.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_to_listen_at_that_does_not_answer_makes_no_storm() {
