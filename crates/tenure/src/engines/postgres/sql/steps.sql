@@ -61,6 +61,31 @@ BEGIN
       a.more := false;
       RETURN a;
     END IF;
+    -- Behind a hold of the whole capacity, as the only one that waits.
+    IF p.may_wait AND p.max_waiters > 0 THEN
+      WITH line AS (
+        UPDATE tenure.name n SET number = greatest(n.number + 1, p.seen + 1, at), waiting = 1,
+            fixed = n.fixed + p.fixed::integer, soonest = least(n.soonest, at + 60000000)
+          WHERE n.space = p.space AND n.name = p.name AND (n.alone).id <> p.id AND (n.alone).weight = p.capacity
+            AND n.capacity = p.capacity AND n.held = p.capacity AND n.waiting = 0 AND n.resized_until = 0
+            AND least((n.alone).until, n.soonest) > at AND greatest(n.traced_until, n.record_until) <= at
+            AND n.timeline = here AND n.number BETWEEN 1 AND 9007199254740988
+          RETURNING n.key, n.number, n.alone
+      ), place AS (
+        INSERT INTO tenure.claim SELECT line.key, p.id, line.number, 0, at + 60000000, p.process, p.listens, p.on_behalf,
+            p.weight, p.fixed, p.ttl, at, 0, false, p.keep, p.rerun, p.content, p.owner, p.reason, p.meta, p.value, p.trace
+          FROM line
+      )
+      SELECT 'W', line.number, line.number, 0, false, (line.alone).until - at, (line.alone).until - at, (line.alone).fence,
+          (line.alone).weight, greatest(at - (line.alone).since, 0), (line.alone).owner, (line.alone).reason,
+          (line.alone).meta, (line.alone).value, (line.alone).trace
+        INTO a.code, a.ticket, a.floor, a.ahead, a.held_up, a.next_end, a.h_remaining, a.h_fence, a.h_weight, a.h_held_for,
+          a.h_owner, a.h_reason, a.h_meta, a.h_value, a.h_trace FROM line;
+      IF FOUND THEN
+        a.more := false;
+        RETURN a;
+      END IF;
+    END IF;
   END IF;
   s := tenure_v1.open(p.space, p.name, true);
   s.asker := p.id;
@@ -335,19 +360,26 @@ DECLARE
   settles bigint := p.settles;
   moved integer;
   here text;
+  at bigint;
+  life bigint;
   k bigint;
+  highest bigint;
+  capacity bigint;
+  waiting bigint;
   f bigint;
   ends bigint;
 BEGIN
   IF current_setting('synchronous_commit') IN ('off', 'local') THEN PERFORM tenure_v1.survive(); END IF;
-  -- The only claim of its name: what follows, in two statements.
+  -- The only hold of its name, and nobody waits, or one: what follows, in fewer statements.
   IF NOT (p.in_doubt OR p.unbegun OR p.only_waiting) AND p.settles IS NULL THEN
     here := tenure_v1.timeline();
-    SELECT n.key, (n.alone).fence, least((n.alone).until, n.soonest) INTO k, f, ends FROM tenure.name n
-      WHERE n.space = p.space AND n.name = p.name AND (n.alone).id = p.id AND n.held = (n.alone).weight AND n.waiting = 0
-        AND n.timeline = here AND (p.of_fence IS NULL OR (n.alone).fence = p.of_fence)
+    SELECT n.key, n.number, n.capacity, n.waiting, (n.alone).fence, least((n.alone).until, n.soonest)
+      INTO k, highest, capacity, waiting, f, ends FROM tenure.name n
+      WHERE n.space = p.space AND n.name = p.name AND (n.alone).id = p.id AND n.held = (n.alone).weight
+        AND n.waiting <= 1 AND n.aside = 0 AND n.timeline = here AND (p.of_fence IS NULL OR (n.alone).fence = p.of_fence)
       FOR NO KEY UPDATE;
-    IF ends > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint THEN
+    at := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+    IF ends > at AND waiting = 0 THEN
       WITH freed AS (
         DELETE FROM tenure.hold h WHERE h.ctid = (
             SELECT g.ctid FROM tenure.hold g WHERE g.name = k AND g.fence = f FOR UPDATE SKIP LOCKED)
@@ -355,6 +387,26 @@ BEGIN
       )
       UPDATE tenure.name n SET held = 0, fixed = 0, alone = NULL FROM freed WHERE n.key = freed.name;
       IF FOUND THEN
+        a.code := 'R';
+        a.more := false;
+        RETURN a;
+      END IF;
+    ELSIF ends > at AND highest < 9007199254740991 THEN
+      SELECT * INTO e FROM tenure.claim c WHERE c.name = k AND c.state = 0;
+      highest := greatest(highest + 1, at);
+      life := least(e.ttl, 2000000);
+      -- If this ends here, the hold has no row any more, which the long form takes for freed.
+      IF e.keep < 0 AND e.weight = capacity AND tenure_v1.free(k, f) AND tenure_v1.say(e, 'G ' || p.space || ' ' || e.ticket
+          || ' ' || highest || ' ' || life || ' ' || (life < e.ttl)::integer || ' ' || p.name) THEN
+        e.fence := highest;
+        e.since := at;
+        e.until := at + life;
+        e.first_life := life < e.ttl;
+        e.state := 2;
+        WITH place AS (DELETE FROM tenure.claim c WHERE c.name = k AND c.id = e.id),
+        hold AS (INSERT INTO tenure.hold (name, fence) VALUES (k, highest))
+        UPDATE tenure.name n SET number = highest, held = e.weight, waiting = 0, fixed = n.fixed - (n.alone).fixed::integer,
+          alone = e WHERE n.key = k;
         a.code := 'R';
         a.more := false;
         RETURN a;
