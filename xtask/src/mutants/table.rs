@@ -415,23 +415,9 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: FUNCTIONS,
     },
     Mutation {
-        breaks: "on Postgres the short form of a renewal shortens a hold",
-        file: "crates/tenure/src/engines/postgres/sql/steps.sql",
-        find: "alone.until = greatest((n.alone).until, at + p_ttl)",
-        replace: "alone.until = at + p_ttl",
-        tests: FUNCTIONS,
-    },
-    Mutation {
         breaks: "on Postgres the short form grants a claim that has left",
         file: "crates/tenure/src/engines/postgres/sql/steps.sql",
         find: " AND n.traced_until <= at",
-        replace: "",
-        tests: FUNCTIONS,
-    },
-    Mutation {
-        breaks: "on Postgres the short form forgets a capacity that was set",
-        file: "crates/tenure/src/engines/postgres/sql/steps.sql",
-        find: "n.resized_until <= at AND ",
         replace: "",
         tests: FUNCTIONS,
     },
