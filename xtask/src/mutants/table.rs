@@ -422,13 +422,6 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         tests: FUNCTIONS,
     },
     Mutation {
-        breaks: "on Postgres a place that has run out takes the capacity that it finds",
-        file: "crates/tenure/src/engines/postgres/sql/steps.sql",
-        find: "one.id IS NULL OR one.until <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
-        replace: "one.id IS NULL",
-        tests: FUNCTIONS,
-    },
-    Mutation {
         breaks: "a server that has forgotten a script is not told it again",
         file: "crates/tenure/src/engines/redis/steps.rs",
         find: "Ok(self.send_on(connection, request, SendOptions { with_text: true, ..options }))",
