@@ -20,7 +20,8 @@ cargo run --release -p bench -- http          the lock server beside a bare echo
 cargo run --release -p bench -- relay         the relay beside the way to the node without it
 cargo run --release -p bench -- file [w3|holds] [OPTION...]   the file engine
 cargo run --release -p bench -- postgres [18] [PART...]  the Postgres engine beside what is written by hand:
-                                              pairs, idle, turns, lines, life
+                                              pairs, idle, turns, lines, life; a number is how many
+                                              rounds (5); alone: pairs of tenure only
 cargo run --release -p bench -- redis [WORKLOAD...] [OPTION...]
 
   w1    one task, a fresh name each time           w4    200 waiters on a held name

@@ -19,9 +19,10 @@ use tokio_postgres::{Client, NoTls};
 use crate::redis::{Goal, Table};
 use baselines::{ByHand, Kind};
 
-const ROUNDS: usize = 5;
 /// The length of a trial.
 const TRIAL: Duration = Duration::from_secs(1);
+/// The number of pairs of each client before a trial: a session plans the first five executions of a statement anew.
+const WARM: usize = 10;
 /// The number of clients in the trials with many clients.
 const CROWD: usize = 64;
 
@@ -29,18 +30,24 @@ const CROWD: usize = 64;
 struct Bench {
     database: PostgresDatabase,
     table: Table,
+    rounds: usize,
+    /// Whether only tenure is measured, for a profile.
+    alone: bool,
 }
 
 /// The parts of a run.
 const PARTS: [&str; 5] = ["pairs", "idle", "turns", "lines", "life"];
 
-/// Prints the figures of Postgres 15, or of 18 on request; of all parts, or of the given ones.
+/// Prints the figures of Postgres 15, or of 18 on request; of all parts, or of the given ones. `pairs alone` measures
+/// nothing but tenure, and a number is how many rounds there are.
 pub(crate) fn run(given: &[String]) {
     let is_given = |word: &str| given.iter().any(|given| given == word);
     let version = match is_given("18") {
         true => PostgresVersion::Postgres18,
         false => PostgresVersion::Debian,
     };
+    let rounds = given.iter().find_map(|word| word.parse().ok().filter(|rounds| *rounds != 18));
+    let rounds = rounds.unwrap_or(5);
     let asks_for = |part: &str| is_given(part) || !PARTS.into_iter().any(is_given);
     let mut server = Postgres::build().version(version);
     for setting in
@@ -51,9 +58,9 @@ pub(crate) fn run(given: &[String]) {
     let database = PostgresDatabase::alone(server).expect("a server");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let version = database.sql("SHOW server_version").expect("a version");
-    println!("Postgres {version} with fsync, {ROUNDS} rounds of {TRIAL:?}");
+    println!("Postgres {version} with fsync, {rounds} rounds of {TRIAL:?}");
     database.sql(baselines::TABLES).expect("tables");
-    let mut bench = Bench { database, table: Table::default() };
+    let mut bench = Bench { database, table: Table::default(), rounds, alone: is_given("alone") };
     runtime.block_on(async {
         for part in PARTS.into_iter().filter(|part| asks_for(part)) {
             match part {
@@ -84,8 +91,9 @@ impl Bench {
     async fn pairs(&mut self) {
         for (clients, goal) in [(1, Goal::AtLeast(1.0)), (CROWD, Goal::AtLeast(4.0))] {
             let mut rates = vec![Vec::new(); Kind::ALL.len() + 1];
-            for _ in 0..ROUNDS {
-                for (kind, rates) in Kind::ALL.into_iter().zip(&mut rates) {
+            for _ in 0..self.rounds {
+                let by_hand = if self.alone { &[][..] } else { &Kind::ALL };
+                for (&kind, rates) in by_hand.iter().zip(&mut rates) {
                     rates.push(self.by_hand(kind, clients).await);
                 }
                 let rate = self.with_tenure(clients).await;
@@ -93,11 +101,14 @@ impl Bench {
             }
             self.table.heading(&format!("acquire + release, {clients} at a time, pairs a second"));
             let base = rates[0].clone();
+            let own = &rates[Kind::ALL.len()];
+            self.table.row("tenure", "pairs/s", None, own);
+            if self.alone {
+                continue;
+            }
             for (kind, rates) in Kind::ALL.iter().zip(&rates) {
                 self.table.row(kind.name(), "pairs/s", None, rates);
             }
-            let own = &rates[Kind::ALL.len()];
-            self.table.row("tenure", "pairs/s", None, own);
             self.table.row("tenure", "to two statements", Some(goal), &ratios(own, &base));
         }
     }
@@ -106,8 +117,9 @@ impl Bench {
         let mut hands = Vec::new();
         for at in 0..clients {
             let mut hand = ByHand::new(self.client().await, kind).await;
-            // A new session plans its statements first, which slows others down.
-            hand.pair(&format!("n{at}")).await;
+            for _ in 0..WARM {
+                hand.pair(&format!("n{at}")).await;
+            }
             hands.push(hand);
         }
         let works = hands.into_iter().enumerate().map(|(at, mut hand)| async move {
@@ -125,7 +137,9 @@ impl Bench {
         let mut all = Vec::new();
         for at in 0..clients {
             let tenure = self.tenure().await;
-            pair(&tenure, &format!("n{at}")).await;
+            for _ in 0..WARM {
+                pair(&tenure, &format!("n{at}")).await;
+            }
             all.push(tenure);
         }
         let works = all.into_iter().enumerate().map(|(at, tenure)| async move {
@@ -144,7 +158,7 @@ impl Bench {
     /// Whether idle connections of other clients cost anything.
     async fn idle(&mut self) {
         let (mut without, mut with) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
+        for _ in 0..self.rounds {
             without.push(self.with_tenure(1).await);
             let mut idle = Vec::new();
             for _ in 0..100 {

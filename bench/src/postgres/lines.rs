@@ -2,22 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Bench, Pace, ROUNDS, ratios};
+use super::{Bench, Pace, ratios};
 use crate::redis::Goal;
 
 /// A claim that may wait, in the form that the engine sends.
-const JOIN: &str = "SELECT code FROM tenure_v1.claim('l', $1, $2, 1, 1, false, 30000000, true, 1000000, NULL, 0, -1, false,
-    '00000000-0000-0000-0000-000000000000', 7, false, false, 'bench', NULL, '{}', NULL, NULL, false)";
+const JOIN: &str = "SELECT (tenure_v1.claim(ROW ('l', $1, $2, 1, 1, false, 30000000, true, 1000000, NULL, 0, -1, false,
+    '00000000-0000-0000-0000-000000000000', 7, false, false, 'bench', NULL, '{}', NULL, NULL, false)::tenure_v1.asking)).code";
 const QUIT: &str =
-    "SELECT code FROM tenure_v1.leave('l', $1, $2, false, NULL, false, NULL, NULL, false, 7)";
+    "SELECT (tenure_v1.leave(ROW ('l', $1, $2, false, NULL, false, NULL, NULL, false,
+    7)::tenure_v1.leaving)).code";
 /// One holder, and this many waiters.
-const FILL: &str = "SELECT count((tenure_v1.claim('l', $1, gen_random_uuid(), 1, 1, false, 600000000, true, 1000000, NULL, 0,
-    -1, false, '00000000-0000-0000-0000-000000000000', x + 8, false, true, 'bench', NULL, '{}', NULL, NULL, false)).code)
-    FROM generate_series(0, $2) x";
+const FILL: &str = "SELECT count((tenure_v1.claim(ROW ('l', $1, gen_random_uuid(), 1, 1, false, 600000000, true, 1000000, NULL,
+    0, -1, false, '00000000-0000-0000-0000-000000000000', x + 8, false, true, 'bench', NULL, '{}', NULL, NULL,
+    false)::tenure_v1.asking)).code) FROM generate_series(0, $2) x";
 
 pub(super) async fn run(bench: &mut Bench) {
     let (mut few, mut many) = (Vec::new(), Vec::new());
-    for round in 0..ROUNDS {
+    for round in 0..bench.rounds {
         few.push(joins(bench, round, 10).await);
         many.push(joins(bench, round, 1000).await);
     }

@@ -7,7 +7,7 @@ use tenure::Tenure;
 use tokio::sync::mpsc;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
-use super::{Bench, ROUNDS, TRIAL, ratios, together};
+use super::{Bench, TRIAL, ratios, together};
 use crate::redis::{Goal, median};
 
 /// The number of pairs of clients in the trials with many clients.
@@ -27,7 +27,7 @@ enum Tell {
 pub(super) async fn run(bench: &mut Bench) {
     let (mut notify, mut written, mut turn) = (Vec::new(), Vec::new(), Vec::new());
     let (mut within, mut after, mut turns) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+    for _ in 0..bench.rounds {
         notify.push(heard(bench, "NOTIFY told").await);
         written.push(heard(bench, "SELECT step_and_notify(0, 'told')").await);
         turn.push(hand_over(bench).await);

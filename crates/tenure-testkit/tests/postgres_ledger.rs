@@ -19,9 +19,14 @@ mod said;
 #[path = "redis_ledger/storage.rs"]
 mod storage;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tenure_testkit::servers::Flavour;
+
+use comparison::Comparison;
+use environment::Environment;
+use plan::{Actor, Event, Manner, Op, Plan, Shape};
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
@@ -35,4 +40,31 @@ async fn every_script_behaves_like_the_ledger() {
     let began = Instant::now();
     let tally = run::scripts(Flavour::Debian, first..first + count).await;
     println!("{count} scripts from {first} in {:?}: {tally:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_has_run_out_comes_back_with_its_own_capacity() {
+    let environment = Arc::new(Environment::new(Flavour::Debian).await);
+    let actor = Actor {
+        process: 0,
+        on_behalf: false,
+        weight: 1,
+        ttl: 30_005,
+        keep: 0,
+        rerun: false,
+        content: 0,
+    };
+    let shape = Shape { capacity: 1, fixed: false, once: false };
+    let plan = Plan { seed: 0, shape, actors: vec![actor, actor], rounds: Vec::new() };
+    let mut case = Comparison::new(&environment, plan, "directed");
+    let (may_wait, max_waiters, server) = (true, u32::MAX, 0);
+    let manner = Manner { may_wait, max_waiters, by_ticket: true, seen: None, odd: None, server };
+    case.look_around();
+    for who in 0..2 {
+        case.step(Op::Claim(who, manner)).await.unwrap();
+    }
+    environment.happen(Event::Pass(60_010)).await;
+    case.look_around();
+    let kept = case.step(Op::Keep(1, Manner { odd: Some((1, 3)), ..manner })).await.unwrap();
+    assert_eq!(kept.kind(), "granted for a first life");
 }

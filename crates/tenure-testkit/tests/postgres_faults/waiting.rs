@@ -1,5 +1,7 @@
 //! Waiting claims: pushes that are lost, processes that are gone.
 
+use std::time::Instant;
+
 use tenure::Tenure;
 use tenure_testkit::servers::Postgres;
 
@@ -112,6 +114,33 @@ async fn two_hundred_waiters_ask_next_to_nothing() {
 fn executed(site: &PostgresSite) -> usize {
     let log = std::fs::read_to_string(site.server().directory().join("server.log")).unwrap();
     log.lines().filter(|line| line.contains("execute <unnamed>")).count()
+}
+
+/// A leave is not sent again and again while it is on its way: each would be one more commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leave_that_takes_its_time_is_not_sent_every_few_milliseconds() {
+    let site = PostgresSite::alone(Postgres::build().setting("log_statement=all"));
+    let tenure = site.connect().await;
+    let hold = tenure.mutex("x").ttl(secs(60)).acquire().await.unwrap();
+    let (client, connection) =
+        tokio_postgres::connect(&site.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let lock = "BEGIN; SELECT FROM tenure.name WHERE name = 'x' FOR UPDATE";
+    client.batch_execute(lock).await.unwrap();
+    let (began, release) = (Instant::now(), tokio::spawn(hold.release()));
+    pause(ms(700)).await;
+    client.batch_execute("COMMIT").await.unwrap();
+    soon(release).await.unwrap().unwrap();
+    tenure.mutex("x").acquire().await.unwrap().release().await.unwrap();
+    // Those of the watchdog go over another connection.
+    pause(ms(300)).await;
+    let log = std::fs::read_to_string(site.server().directory().join("server.log")).unwrap();
+    let sent = log.lines().filter(|line| line.contains("tenure_v1.leave($1)"));
+    let sent = sent.filter(|line| line.contains("execute <unnamed>")).count();
+    // At once, and every 200 ms; and that of the second hold.
+    let most = 2 + began.elapsed().as_millis() as usize / 200;
+    assert!((2..=most).contains(&sent), "{sent} leaves, and not {most} at most");
+    site.is_sound();
 }
 
 /// Nobody answers at the address to listen at: waiters are served, and the server is not asked all the time.

@@ -9,12 +9,14 @@ mod config;
 mod errors;
 mod examine;
 mod guards;
+mod leaves;
 mod link;
 mod links;
 mod listener;
 mod places;
 mod pushes;
 mod renewals;
+mod row;
 mod setup;
 mod shared;
 mod statements;
@@ -49,6 +51,7 @@ use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::moment::Moment;
 use crate::model::name::Name;
 use crate::system;
+use crate::world::{SystemWorld, World};
 
 /// How often a claim that waits is sent again until somebody listens for its turn. Each takes a second at most.
 const TRIES_TO_LISTEN: u8 = 5;
@@ -162,6 +165,7 @@ impl Engine for Postgres {
 
     fn claim(&self, claim: &Claim) -> Step<Verdict> {
         self.shared.places.expect(claim.id);
+        self.shared.leaves.forget(&claim.id);
         let (told, limits) = (self.send_claim(claim, true), Limits::of(claim));
         Step::pending(async move {
             let (answer, sent) = told.await.unwrap_or_else(|_| Err(Error::closed()))?;
@@ -174,21 +178,31 @@ impl Engine for Postgres {
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {
-        let statement = self.leave_statement(leave);
-        let told = self.links.step(&leave.name, statement, |answer| answer);
-        Step::pending(async move {
-            let (answer, _) = told.await.unwrap_or_else(|_| Err(Error::closed()))?;
-            Ok(left(answer))
-        })
+        let now = SystemWorld.now();
+        let told = self.shared.leaves.shares(leave, now).unwrap_or_else(|| {
+            let statement = self.leave_statement(leave);
+            let on_its_way = self.shared.leaves.send(leave, now);
+            self.links.step(&leave.name, statement, move |answer| {
+                let left = answer.map(|(answer, _)| left(answer));
+                on_its_way.answered(&left);
+                left
+            })
+        });
+        Step::pending(async move { told.await.unwrap_or_else(|_| Err(Error::closed())) })
     }
 
     fn leave_soon(&self, leave: Leave, done: Ack) {
         let statement = self.leave_statement(&leave);
+        let on_its_way = self.shared.leaves.send(&leave, SystemWorld.now());
         // Nobody awaits this receiver: the answer goes to `done`.
-        drop(self.links.step(&leave.name, statement, move |answer| match answer {
-            Ok((answer, _)) => done.done(Ok(left(answer))),
-            // Dropped without an answer: the watchdog tries again.
-            Err(_) => drop(done),
+        drop(self.links.step(&leave.name, statement, move |answer| {
+            let left = answer.map(|(answer, _)| left(answer));
+            on_its_way.answered(&left);
+            match left {
+                Ok(left) => done.done(Ok(left)),
+                // Dropped without an answer: the watchdog tries again.
+                Err(_) => drop(done),
+            }
         }));
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
+use super::row::{Columns, Fields};
 use crate::ledger::Answer;
 use crate::model::claim::{
     Details, Ended, Fence, Holder, Note, OnceRecord, Outcome, Ticket, Waiter,
@@ -52,12 +53,16 @@ fn number(number: i64) -> u64 {
 }
 
 /// A column, which must be there.
-fn column<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, at: usize) -> Result<T> {
-    row.try_get(at).map_err(|_| strange(&format!("column {at}")))
+fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
+    row: &'a impl Columns,
+    at: usize,
+) -> Result<T> {
+    row.column(at).ok_or_else(|| strange(&format!("column {at}")))
 }
 
 /// Reads the row of a step that was sent at `sent`.
 pub(super) fn read_step(row: &Row, sent: Moment) -> Result<StepAnswer> {
+    let row = &Fields::read(column(row, 0)?).ok_or_else(|| strange("no row"))?;
     let long = |at| column::<Option<i64>>(row, at).map(Option::unwrap_or_default);
     let flag = |at| column::<Option<bool>>(row, at).map(Option::unwrap_or_default);
     let code = column::<&str>(row, 0)?.chars().next().unwrap_or(' ');
@@ -107,7 +112,7 @@ pub(super) fn read_step(row: &Row, sent: Moment) -> Result<StepAnswer> {
 }
 
 /// Owner, reason, meta, value and trace, from column `at` on.
-fn details(row: &Row, at: usize) -> Result<Arc<Details>> {
+fn details(row: &impl Columns, at: usize) -> Result<Arc<Details>> {
     let meta: Vec<String> = column::<Option<Vec<String>>>(row, at + 2)?.unwrap_or_default();
     let pairs = meta.chunks_exact(2);
     let details = Details {

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::config::PostgresConfig;
+use super::leaves::Leaves;
 use super::link::Link;
 use super::listener::{Ask, Listener};
 use super::places::{PlacePush, Places};
@@ -36,6 +37,7 @@ pub(super) struct Shared {
     /// The number of this process, by which others push to it and know whether it listens.
     pub(super) process: i64,
     pub(super) places: Places,
+    pub(super) leaves: Arc<Leaves>,
     /// Whether a session listens, or did and is being replaced. Before that, nobody takes this process for gone.
     pub(super) listening: watch::Sender<bool>,
     clients: RwLock<Vec<Weak<dyn Turns>>>,
@@ -77,6 +79,7 @@ impl Shared {
             tls,
             process: process_number()?,
             places: Places::default(),
+            leaves: Arc::default(),
             listening: watch::Sender::new(false),
             clients: RwLock::default(),
             asks,

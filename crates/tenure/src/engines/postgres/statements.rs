@@ -1,4 +1,5 @@
-//! What is sent: one call of a function for each step.
+//! What is sent: one call of a function for each step. The most frequent ones have one value, a row, and every step has one
+//! answer: the server parses each call, and twenty values would take it as long as the step.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
+use super::row::RowText;
 use crate::model::claim::{Claim, ClaimId, Details, Fence, Leave, Note, OnceRecord};
 use crate::model::name::{Name, Space};
 use crate::model::view::Scope;
@@ -23,15 +25,14 @@ pub(super) struct Statement {
     pub(super) values: Vec<Value>,
 }
 
-const CLAIM: &str = "SELECT * FROM tenure_v1.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
-    $16, $17, $18, $19, $20, $21, $22, $23)";
-const RENEW: &str = "SELECT (answer).* FROM tenure_v1.renew($1, $2, $3, $4, $5, $6) ORDER BY at";
-const LOOK: &str = "SELECT (answer).* FROM tenure_v1.look($1, $2, $3, $4, $5, $6, $7) ORDER BY at";
-const LEAVE: &str = "SELECT * FROM tenure_v1.leave($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-const BREAK: &str = "SELECT * FROM tenure_v1.break_hold($1, $2, $3, $4, $5)";
-const RESIZE: &str = "SELECT * FROM tenure_v1.resize($1, $2, $3)";
-const FORGET: &str = "SELECT * FROM tenure_v1.forget($1, $2, $3, $4)";
-const TICK: &str = "SELECT * FROM tenure_v1.tick($1, $2)";
+const CLAIM: &str = "SELECT pg_catalog.record_send(tenure_v1.claim($1))";
+const RENEW: &str = "SELECT pg_catalog.record_send(answer) FROM tenure_v1.renew($1, $2, $3, $4, $5, $6) ORDER BY at";
+const LOOK: &str = "SELECT pg_catalog.record_send(answer) FROM tenure_v1.look($1, $2, $3, $4, $5, $6, $7) ORDER BY at";
+const LEAVE: &str = "SELECT pg_catalog.record_send(tenure_v1.leave($1))";
+const BREAK: &str = "SELECT pg_catalog.record_send(tenure_v1.break_hold($1, $2, $3, $4, $5))";
+const RESIZE: &str = "SELECT pg_catalog.record_send(tenure_v1.resize($1, $2, $3))";
+const FORGET: &str = "SELECT pg_catalog.record_send(tenure_v1.forget($1, $2, $3, $4))";
+const TICK: &str = "SELECT pg_catalog.record_send(tenure_v1.tick($1, $2))";
 const VIEW: &str =
     "SELECT * FROM tenure_v1.view($1, $2, $3, $4, $5, $6) ORDER BY name COLLATE \"C\"";
 const SWEEP: &str = "SELECT deleted + ended, pages FROM tenure_v1.sweep($1, $2)";
@@ -44,33 +45,32 @@ impl Statement {
     pub(super) fn claim(claim: &Claim, process: i64, listens: bool, in_hand: bool) -> Statement {
         let Details { owner, reason, meta, value, trace, .. } = &*claim.details;
         let once = claim.once.as_ref();
-        let meta: Vec<_> =
-            meta.iter().flat_map(|(key, value)| [clean(key), clean(value)]).collect();
-        let values = vec![
-            space(claim.name.space()),
-            text(claim.name.as_str()),
-            id(&claim.id),
-            long(claim.weight.into()),
-            long(claim.capacity.into()),
-            flag(claim.fixed),
-            span(claim.ttl),
-            flag(claim.may_wait),
-            long(claim.max_waiters.into()),
-            (Box::new(claim.ticket.map(|ticket| fit(ticket.get()))), Type::INT8),
-            number(claim.seen),
-            once.map_or_else(|| long(-1), |once| span(once.keep)),
-            flag(once.is_some_and(|once| once.rerun)),
-            (Box::new(Uuid(once.map_or(0, |once| once.content).to_be_bytes())), Type::UUID),
-            long(process),
-            flag(listens),
-            flag(in_hand),
-            text(owner),
-            maybe(reason.as_deref()),
-            (Box::new(meta), Type::TEXT_ARRAY),
-            maybe(value.as_deref()),
-            maybe(trace.as_deref()),
-            flag(claim.on_behalf),
-        ];
+        let pairs = meta.iter().flat_map(|(key, value)| [clean(key), clean(value)]);
+        let mut row = RowText::default();
+        row.text(letter(claim.name.space()));
+        row.text(claim.name.as_str());
+        row.id(u128::from_be_bytes(claim.id.to_bytes()));
+        row.number(claim.weight);
+        row.number(claim.capacity);
+        row.flag(claim.fixed);
+        row.number(micros(claim.ttl));
+        row.flag(claim.may_wait);
+        row.number(claim.max_waiters);
+        row.maybe(claim.ticket.map(|ticket| fit(ticket.get())));
+        row.number(fit(claim.seen.get()));
+        row.number(once.map_or(-1, |once| micros(once.keep)));
+        row.flag(once.is_some_and(|once| once.rerun));
+        row.id(once.map_or(0, |once| once.content));
+        row.number(process);
+        row.flag(listens);
+        row.flag(in_hand);
+        row.text(owner);
+        row.maybe(reason.as_deref());
+        row.list(pairs);
+        row.maybe(value.as_deref());
+        row.maybe(trace.as_deref());
+        row.flag(claim.on_behalf);
+        let values = vec![row.end()];
         Statement { sql: CLAIM.into(), values }
     }
 
@@ -114,22 +114,20 @@ impl Statement {
 
     pub(super) fn leave(leave: &Leave, process: i64) -> Statement {
         let settle = leave.settle.as_ref();
-        let fence = |fence: Option<Fence>| -> Value {
-            (Box::new(fence.map(|fence| fit(fence.get()))), Type::INT8)
-        };
-        let outcome = settle.and_then(|settle| settle.outcome.as_ref()).map(|it| it.to_vec());
-        let values = vec![
-            space(leave.name.space()),
-            text(leave.name.as_str()),
-            id(&leave.id),
-            flag(leave.in_doubt),
-            fence(leave.only),
-            flag(leave.unbegun),
-            fence(settle.map(|settle| settle.fence)),
-            (Box::new(outcome), Type::BYTEA),
-            flag(leave.only_waiting),
-            long(process),
-        ];
+        let fence = |fence: Option<Fence>| fence.map(|fence| fit(fence.get()));
+        let outcome = settle.and_then(|settle| settle.outcome.as_ref());
+        let mut row = RowText::default();
+        row.text(letter(leave.name.space()));
+        row.text(leave.name.as_str());
+        row.id(u128::from_be_bytes(leave.id.to_bytes()));
+        row.flag(leave.in_doubt);
+        row.maybe(fence(leave.only));
+        row.flag(leave.unbegun);
+        row.maybe(fence(settle.map(|settle| settle.fence)));
+        row.maybe(outcome.map(|outcome| hex(outcome)));
+        row.flag(leave.only_waiting);
+        row.number(process);
+        let values = vec![row.end()];
         Statement { sql: LEAVE.into(), values }
     }
 
@@ -227,10 +225,6 @@ fn clean(text: &str) -> String {
     text.replace('\0', "\u{FFFD}")
 }
 
-fn id(id: &ClaimId) -> Value {
-    (Box::new(Uuid(id.to_bytes())), Type::UUID)
-}
-
 fn flag(flag: bool) -> Value {
     (Box::new(flag), Type::BOOL)
 }
@@ -243,12 +237,17 @@ fn number(fence: Fence) -> Value {
     long(fit(fence.get()))
 }
 
-fn span(span: Duration) -> Value {
-    long(micros(span))
-}
-
 fn fit(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = "\\x".to_owned();
+    for byte in bytes {
+        let digits = [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16));
+        text.extend(digits.into_iter().flatten());
+    }
+    text
 }
 
 /// A century at most, so that nothing overflows when the server adds it to its clock.

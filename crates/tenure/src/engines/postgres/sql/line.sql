@@ -27,6 +27,23 @@ CREATE TYPE tenure_v1.answer AS (
   h_value text, h_trace text
 );
 
+-- A grant must survive a crash, whatever the session was set to.
+CREATE FUNCTION tenure_v1.survive() RETURNS void LANGUAGE sql AS $$
+  SELECT set_config('synchronous_commit', 'on', true)
+$$;
+
+-- The server's timeline, which changes when another server takes over.
+CREATE FUNCTION tenure_v1.timeline() RETURNS text LANGUAGE sql VOLATILE AS $$
+  SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
+$$;
+
+-- The highest number of all names that were deleted. The steps scan no table as a whole: a plan that was made while it was
+-- small is used for long. This one has one row and no index.
+CREATE FUNCTION tenure_v1.floor() RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = on AS $$
+BEGIN
+  RETURN coalesce((SELECT f.number FROM tenure.floor f), 0);
+END $$;
+
 -- Locks the name's row, and makes it if it must be there. Returns a step without a key if there is no such name.
 CREATE FUNCTION tenure_v1.open(p_space text, p_name text, p_make boolean) RETURNS tenure_v1.step
 LANGUAGE plpgsql AS $$
@@ -34,14 +51,7 @@ DECLARE
   s tenure_v1.step;
   here text;
 BEGIN
-  -- A grant must survive a crash, whatever the session was set to.
-  IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
-  -- Someone may have called a step in a transaction of their own and left it open.
-  IF current_setting('lock_timeout') = '0' OR current_setting('lock_timeout')::interval > '1s' THEN
-    PERFORM set_config('lock_timeout', '1s', true);
-  END IF;
+  IF current_setting('synchronous_commit') IN ('off', 'local') THEN PERFORM tenure_v1.survive(); END IF;
   LOOP
     SELECT n.key, n.number, n.timeline, n.capacity, n.resized_until, n.held, n.waiting, n.aside, n.fixed, n.soonest,
         n.traced_until, n.record_until, n.alone, p_space, p_name, 0, 512, NULL, 0, false, false, NULL, false
@@ -54,10 +64,9 @@ BEGIN
   s.now := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
   IF s.number = 0 THEN
     -- After the row was made: whoever deleted an older one has raised the floor by then.
-    SELECT f.number INTO s.number FROM tenure.floor f;
-    s.number := coalesce(s.number, 0);
+    s.number := tenure_v1.floor();
   END IF;
-  here := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+  here := tenure_v1.timeline();
   IF s.timeline <> here THEN
     -- Another server has taken over, and may lack the last renewals. Every hold lasts its ttl from the first contact,
     -- as if that had been the last one.
