@@ -2,6 +2,7 @@
 
 mod connections;
 mod fencing;
+mod full;
 mod refusals;
 mod schema;
 mod standbys;

@@ -37,6 +37,7 @@ pub struct PostgresBuild {
     version: PostgresVersion,
     settings: Vec<String>,
     clock: Option<Clock>,
+    small_disk: Option<String>,
 }
 
 impl PostgresBuild {
@@ -55,6 +56,13 @@ impl PostgresBuild {
     /// The wall clock that it sees.
     pub fn clock(mut self, clock: &Clock) -> PostgresBuild {
         self.clock = Some(clock.clone());
+        self
+    }
+
+    /// Mounts a disk of this size, such as `8m`, at `small` in the folder of the server, for the server alone. Needs
+    /// root.
+    pub fn small_disk(mut self, size: &str) -> PostgresBuild {
+        self.small_disk = Some(size.to_owned());
         self
     }
 
@@ -85,7 +93,7 @@ impl PostgresBuild {
         self,
         make: impl FnOnce(&Path, &User, &Path) -> Result<Command, ServerError>,
     ) -> Result<Postgres, ServerError> {
-        let PostgresBuild { version, settings, clock } = self;
+        let PostgresBuild { version, settings, clock, small_disk } = self;
         let programs = version.programs()?;
         let user = User::for_server()?;
         let folder = Folder::new("pg")?;
@@ -95,7 +103,8 @@ impl PostgresBuild {
         user.give(folder.path())?;
         succeeds(&mut make(&programs, &user, &data)?, &log, &log_path)?;
         let port = free_port()?;
-        let launch = PostgresLaunch { version, programs, user, folder, port, settings, clock };
+        let launch =
+            PostgresLaunch { version, programs, user, folder, port, settings, clock, small_disk };
         let process = Mutex::new(launch.run()?);
         Ok(Postgres { process, launch })
     }
@@ -118,6 +127,7 @@ struct PostgresLaunch {
     port: u16,
     settings: Vec<String>,
     clock: Option<Clock>,
+    small_disk: Option<String>,
 }
 
 impl PostgresLaunch {
@@ -132,6 +142,9 @@ impl PostgresLaunch {
         server.args(SETTINGS.iter().copied().chain(own).flat_map(|setting| ["-c", setting]));
         if let Some(clock) = &self.clock {
             server.envs(clock.environment());
+        }
+        if let Some(size) = &self.small_disk {
+            server = on_small_disk(&server, &self.folder.path().join("small"), size);
         }
         let process = Process::start(&server, &log)?;
         eventually("Postgres answers", PATIENCE, || {
@@ -219,6 +232,13 @@ impl Postgres {
         self.launch.folder.path()
     }
 
+    /// The small disk, as the server sees it.
+    #[must_use]
+    pub fn small_disk(&self) -> PathBuf {
+        let folder = self.directory().strip_prefix("/").unwrap_or(self.directory());
+        PathBuf::from(format!("/proc/{}/root", self.process().id())).join(folder).join("small")
+    }
+
     /// Kills it with all its children, as if its machine had failed.
     pub fn kill(&self) -> Result<(), ServerError> {
         let mut process = self.process();
@@ -273,6 +293,18 @@ impl Drop for Postgres {
         let _ = process.signal(Signal::QUIT);
         let _ = eventually("Postgres ends", PATIENCE, || process.ended().is_some());
     }
+}
+
+/// The same command, with a disk that only it and its children see.
+fn on_small_disk(server: &Command, folder: &Path, size: &str) -> Command {
+    let script = r#"mkdir -p "$0" && mount -t tmpfs -o size="$1" none "$0" &&
+        chown --reference "$(dirname "$0")" "$0" && shift && exec "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(folder).arg(size);
+    command.arg(server.get_program()).args(server.get_args());
+    let set = |(name, value): (_, Option<_>)| value.map(|value| (name, value));
+    command.envs(server.get_envs().filter_map(set));
+    command
 }
 
 /// Stops a server and its children, and returns the children. Each of them has its own session, which a signal
