@@ -93,7 +93,10 @@ fn blocking(client: &Tenure) -> blocking::Tenure {
     blocking::Tenure::from_async(client.clone()).expect("a thread")
 }
 
-/// Waits on a thread where blocking is allowed.
+/// Waits on a thread where blocking is allowed. Not one of the runtime: when another case fails, the runtime would wait
+/// for it for ever.
 async fn waiting<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(call).await.expect("no panic")
+    let (done, waited) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || done.send(call()));
+    waited.await.expect("no panic")
 }
