@@ -21,7 +21,7 @@ const MOST_LOOKED_AT: usize = 100_000;
 const PAGE: usize = 1000;
 /// How many events of a name are shown.
 const HISTORY: usize = 50;
-/// How long a stream of events waits for more of them.
+/// How long a stream of events waits for more of them, at least.
 const GATHER: Duration = Duration::from_millis(50);
 /// How many events are sent with one write.
 const TOGETHER: usize = 64;
@@ -244,6 +244,8 @@ pub(crate) async fn events(State(app): State<Arc<App>>, asked: Asked) -> Result<
         let _in_use = in_use;
         let mut stopping = app.stopping.clone();
         let mut seen = after.unwrap_or(last);
+        // A different time for each stream, so that they do not all write at the same moment.
+        let gather = GATHER + Duration::from_millis(SystemWorld.now().as_nanos() % 50);
         loop {
             news.mark_unchanged();
             let (events, is_gap, last) =
@@ -275,7 +277,7 @@ pub(crate) async fn events(State(app): State<Arc<App>>, asked: Asked) -> Result<
                 }
             }
             // Events that follow each other closely travel together.
-            tokio::time::sleep(GATHER).await;
+            tokio::time::sleep(gather).await;
         }
     });
     Ok(response)
