@@ -114,6 +114,17 @@ async fn a_claim_without_an_answer_fails_after_its_wait_or_the_connect_timeout()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_answers_take_long_is_reached_within_one_of_them() {
+    let server = server();
+    let proxy = proxy(&server);
+    proxy.delay(Direction::Upstream, ms(250));
+    proxy.delay(Direction::Downstream, ms(250));
+    // Enough for one answer, and not for one to each question of a new connection.
+    let tenure = connect(&through(&proxy, "?connect_timeout=1s")).await;
+    until("a claim is answered", async || tenure.mutex("x").try_acquire().await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_stands_in_line_keeps_its_ticket_through_an_outage() {
     let server = server();
     let proxy = proxy(&server);

@@ -133,7 +133,7 @@ async fn s37_units_of_the_dead_come_back_one_by_one_and_never_twice() {
     let ready = waiting.iter().filter(|task| task.is_finished()).count();
     assert!(ready <= 4, "{ready}");
     for task in waiting {
-        drop(served(task).await);
+        served(task).await.release().await.unwrap();
     }
     let engine = engine(&server.url()).await;
     let name = Name::new(Space::Lock, "x").unwrap();

@@ -48,17 +48,21 @@ pub(crate) async fn greet(
 ) -> Result<(Stream, Greeting)> {
     let config = &setup.config;
     let mut talk = SerialConnection::open(setup, address).await?;
-    talk.log_in_to_server(config).await?;
+    let (db, channel) = (config.db.to_string(), setup.layout.channel(0));
+    let mut commands =
+        vec![hello(config.user.as_deref(), config.password.as_ref(), &config.client_name)];
     if config.db != 0 {
-        talk.ask(&[b"SELECT", config.db.to_string().as_bytes()]).await?;
+        commands.push(vec![b"SELECT", db.as_bytes()]);
     }
-    let info = talk.ask(&[b"INFO"]).await?;
-    let info = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
-    check_server(setup, &info)?;
+    commands.push(vec![b"INFO"]);
+    let info_at = commands.len() - 1;
     if purpose == Purpose::Turns && !setup.is_cluster {
-        let channel = setup.layout.channel(0);
-        talk.ask(&[b"SUBSCRIBE", channel.as_bytes()]).await?;
+        commands.push(vec![b"SUBSCRIBE", channel.as_bytes()]);
     }
+    // All in one go: where an answer takes long, four of them one after another would take too long.
+    let answers = talk.ask_all(&commands).await?;
+    let info = String::from_utf8_lossy(answers[info_at].as_bytes().unwrap_or_default());
+    check_server(setup, &info)?;
     let run_id = field(&info, "run_id").to_owned();
     Ok((talk.stream, Greeting { run_id, parser: talk.parser, primary: None }))
 }
@@ -109,6 +113,30 @@ fn check_server(setup: &Setup, info: &str) -> Result<()> {
     Ok(())
 }
 
+/// The command that logs in and names the connection.
+fn hello<'a>(
+    user: Option<&'a str>,
+    password: Option<&'a Secret>,
+    client_name: &'a str,
+) -> Vec<&'a [u8]> {
+    let mut parts: Vec<&[u8]> = vec![b"HELLO", b"3"];
+    if user.is_some() || password.is_some() {
+        let user = user.unwrap_or("default");
+        let password = password.map(Secret::expose).unwrap_or_default();
+        parts.extend([b"AUTH" as &[u8], user.as_bytes(), password.as_bytes()]);
+    }
+    parts.extend([b"SETNAME" as &[u8], client_name.as_bytes()]);
+    parts
+}
+
+/// An error reply is an `Err`.
+fn good(value: Value) -> Result<Value> {
+    match value {
+        Value::Error(text) => Err(Refusal::read(&text).into_error(&text)),
+        value => Ok(value),
+    }
+}
+
 impl<'a> SerialConnection<'a> {
     pub(crate) async fn open(setup: &Setup, address: &'a Address) -> Result<SerialConnection<'a>> {
         let stream = Stream::connect(address, setup.tls.as_ref()).await?;
@@ -126,27 +154,31 @@ impl<'a> SerialConnection<'a> {
         password: Option<&Secret>,
         client_name: &str,
     ) -> Result<()> {
-        let mut parts: Vec<&[u8]> = vec![b"HELLO", b"3"];
-        if user.is_some() || password.is_some() {
-            let user = user.unwrap_or("default");
-            let password = password.map(Secret::expose).unwrap_or_default();
-            parts.extend([b"AUTH" as &[u8], user.as_bytes(), password.as_bytes()]);
+        self.ask(&hello(user, password, client_name)).await.map(drop)
+    }
+
+    /// Sends several commands at once and waits for all answers. The first error reply is an `Err`.
+    async fn ask_all(&mut self, commands: &[Vec<&[u8]>]) -> Result<Vec<Value>> {
+        self.send(commands).await?;
+        let mut answers = Vec::with_capacity(commands.len());
+        for _ in commands {
+            answers.push(good(self.answer().await?)?);
         }
-        parts.extend([b"SETNAME" as &[u8], client_name.as_bytes()]);
-        self.ask(&parts).await.map(drop)
+        Ok(answers)
     }
 
     /// Sends a command and waits for its answer. An error reply is an `Err`.
     pub(crate) async fn ask(&mut self, parts: &[&[u8]]) -> Result<Value> {
-        match self.reply(parts).await? {
-            Value::Error(text) => Err(Refusal::read(&text).into_error(&text)),
-            value => Ok(value),
-        }
+        good(self.reply(parts).await?)
     }
 
     /// Sends a command and waits for its answer, which may be an error reply.
     pub(crate) async fn reply(&mut self, parts: &[&[u8]]) -> Result<Value> {
-        self.send(parts).await?;
+        self.send(&[parts]).await?;
+        self.answer().await
+    }
+
+    async fn answer(&mut self) -> Result<Value> {
         match self.frame().await? {
             Frame::Reply(value) => Ok(value),
             // The confirmation of a subscription.
@@ -157,14 +189,10 @@ impl<'a> SerialConnection<'a> {
     /// Sends a command on a connection with subscriptions and waits for its answer. Pushes that arrive
     /// first are dropped: they are older than the answer.
     pub(crate) async fn ask_between_pushes(&mut self, parts: &[&[u8]]) -> Result<Value> {
-        self.send(parts).await?;
+        self.send(&[parts]).await?;
         loop {
-            match self.frame().await? {
-                Frame::Push(_) => {}
-                Frame::Reply(Value::Error(text)) => {
-                    return Err(Refusal::read(&text).into_error(&text));
-                }
-                Frame::Reply(value) => return Ok(value),
+            if let Frame::Reply(value) = self.frame().await? {
+                return good(value);
             }
         }
     }
@@ -175,11 +203,11 @@ impl<'a> SerialConnection<'a> {
         Ok(())
     }
 
-    async fn send(&mut self, parts: &[&[u8]]) -> Result<()> {
-        let mut command = Vec::new();
-        resp::command(&mut command, parts);
+    async fn send(&mut self, commands: &[impl AsRef<[&[u8]]>]) -> Result<()> {
+        let mut bytes = Vec::new();
+        commands.iter().for_each(|parts| resp::command(&mut bytes, parts.as_ref()));
         let broke = |error| stream::explain(self.address, &error);
-        self.stream.write_all(&command).await.map_err(broke)?;
+        self.stream.write_all(&bytes).await.map_err(broke)?;
         self.stream.flush().await.map_err(broke)
     }
 
