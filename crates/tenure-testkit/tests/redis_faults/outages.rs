@@ -125,6 +125,26 @@ async fn a_server_whose_answers_take_long_is_reached_within_one_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_answers_ever_later_is_not_taken_for_dead() {
+    let server = server();
+    let proxy = proxy(&server);
+    let tenure = connect(&through(&proxy, "?command_timeout=1s&connect_timeout=30s")).await;
+    tenure.mutex("x").acquire().await.unwrap().release().await.unwrap();
+    let mut claims = Vec::new();
+    // Each answer comes within the timeout after the one before it, and in the end long after its question.
+    for later in [400, 800, 1200, 1600] {
+        proxy.delay(Direction::Downstream, ms(later));
+        for number in 0..10 {
+            claims.push(wait_for(&tenure, &format!("{later}-{number}"), secs(30)));
+            pause(ms(50)).await;
+        }
+    }
+    for claim in claims {
+        served(claim).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_stands_in_line_keeps_its_ticket_through_an_outage() {
     let server = server();
     let proxy = proxy(&server);

@@ -75,10 +75,10 @@ impl Workers {
     pub(crate) fn start(&mut self, rng: &mut Rng) {
         let number = (self.present.len() + self.past.len()) as u32;
         let url = self.urls[number as usize % self.urls.len()].clone();
-        // Some notice soon that nobody answers, some late.
+        // Some notice soon that nobody answers, some late. None is faster than a disk that others use too.
         let and = if url.contains('?') { '&' } else { '?' };
         let hasty = match url.split_once(':') {
-            Some(("redis", _)) => Some("command_timeout=300ms&connect_timeout=500ms"),
+            Some(("redis", _)) => Some("command_timeout=1s&connect_timeout=1s"),
             Some(("postgres", _)) => Some("command_timeout=1s"),
             _ => None,
         };

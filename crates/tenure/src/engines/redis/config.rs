@@ -47,7 +47,7 @@ pub struct RedisConfig {
     pub client_name: String,
     /// How long connecting may take, including TLS and login. Default: 5 s.
     pub connect_timeout: Duration,
-    /// How long the server may take to answer a command. Default: 2 s.
+    /// How long the server may answer nothing while answers are due. Default: 2 s.
     pub command_timeout: Duration,
     /// How many replicas must have a grant before it counts, at most 100. Default: 0.
     pub wait_replicas: u32,

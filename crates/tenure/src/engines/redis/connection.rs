@@ -105,6 +105,8 @@ pub(super) struct State {
     /// Whether the reading task has set its timer.
     pub(super) timed: bool,
     pub(super) last_heard: Moment,
+    /// When the last answer came.
+    pub(super) last_answer: Moment,
 }
 
 #[derive(Default)]

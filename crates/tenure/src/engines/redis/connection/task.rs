@@ -170,7 +170,7 @@ impl Connection {
             true => self.driver.stays_until(self.shared.setup.now()),
             false => Moment::FAR,
         };
-        let (connection, stepped_back, answered) = (self, false, 0);
+        let (connection, stepped_back, has_answered, answered) = (self, false, false, 0);
         let mut run = Run {
             connection,
             driver,
@@ -180,6 +180,7 @@ impl Connection {
             timer,
             base,
             stepped_back,
+            has_answered,
             answered,
             lent_until,
         };
@@ -197,7 +198,9 @@ struct Run<'a> {
     /// When the last answered request of this connection was sent: whatever is pushed now happened later than that.
     base: Moment,
     stepped_back: bool,
-    /// How many steps the last read has answered.
+    /// Whether the last read has answered anything.
+    has_answered: bool,
+    /// How many steps it has answered.
     answered: usize,
     /// When a connection that was taken over is given back to the callers.
     lent_until: Moment,
@@ -233,8 +236,12 @@ impl Run<'_> {
             }
             // Two answers may belong to one task: a release that nobody waits for, and its next claim.
             let crowded = std::mem::take(&mut self.answered) > 2;
+            let has_answered = std::mem::take(&mut self.has_answered);
             let mut state = self.state()?;
             state.last_heard = self.connection.shared.setup.now();
+            if has_answered {
+                state.last_answer = state.last_heard;
+            }
             if crowded {
                 (state.crowded, state.kicked) = (true, true);
             }
@@ -249,7 +256,7 @@ impl Run<'_> {
                     let reason = "the server sent a reply that no command is waiting for";
                     return Err(Error::new(ErrorKind::Internal, reason));
                 };
-                self.base = pending.sent;
+                (self.base, self.has_answered) = (pending.sent, true);
                 self.answered += pending.reply.steps();
                 connection.answered(pending, value);
             }
@@ -352,13 +359,9 @@ impl Run<'_> {
                 continue;
             }
             let now = connection.shared.setup.now();
-            // Requests wait for replicas one after another, so each answer is a sign of life.
-            let alive = if connection.shared.setup.config.wait_replicas > 0 {
-                state.last_heard
-            } else {
-                Moment::ORIGIN
-            };
-            let oldest = state.pending.front().map(|pending| pending.sent.max(alive) + limit);
+            // The answers come in order, so each one shows that the next is on its way.
+            let oldest = state.pending.front().map(|oldest| oldest.sent.max(state.last_answer));
+            let oldest = oldest.map(|since| since + limit);
             let quiet_until = match connection.purpose {
                 Purpose::Turns if connection.shared.waiting.is_any() => {
                     state.last_heard + PING_EVERY
