@@ -59,7 +59,7 @@ const FOLDERS: &[Folder] = &[
     Folder {
         name: "core",
         layers: &[
-            &["claim_state", "local_line", "trace_source"],
+            &["claim_state", "handover", "local_line", "trace_source"],
             &["live_claim"],
             &["claim_table", "outage", "request_builder"],
             &["handle"],

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use tenure::engine::{
     Ack, Broken, Claim, ClaimId, Engine, Error, ErrorExt, ErrorKind, Fence, Finding, Forgotten,
-    Grant, Leave, Left, Moment, Name, Note, OnceRecord, Page, Place, Profile, Renewal, Renewed,
-    Result, Scope, Step, Turn, Turns, Verdict, World,
+    Grant, Keep, Kept, Leave, Left, Moment, Name, Note, OnceRecord, Page, Place, Profile, Renewal,
+    Renewed, Result, Scope, Step, Turn, Turns, Verdict, World,
 };
 
 use crate::rng::Rng;
@@ -392,6 +392,17 @@ impl Engine for Faulty {
             pairs.map(|(renewal, answer)| shared.renewed(renewal, answer, sent)).collect()
         };
         Step::pending(self.carry(act, heard))
+    }
+
+    fn keep(&self, keep: &Keep) -> Step<Kept> {
+        let keep = keep.clone();
+        let heard = |_: &Shared, kept: Kept, sent| match kept {
+            Kept::Held { grant, waiting, fences } => {
+                Kept::Held { grant: restamp(grant, sent), waiting, fences }
+            }
+            gone => gone,
+        };
+        Step::pending(self.carry(move |engine| engine.keep(&keep), heard))
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {

@@ -1,8 +1,10 @@
 //! Scenarios for the simulation: a seed makes processes, workers, names and a network, and runs the production
 //! core over them on virtual time. The whole history is judged.
 
+mod broken;
 mod liveness;
 mod others;
+mod report;
 mod server;
 mod worker;
 
@@ -11,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure::Tenure;
-use tenure::engine::{Engine, Moment, Name, Scope, Space};
+use tenure::engine::{Engine, Moment, Scope, Space};
 
 use self::liveness::{Asker, Liveness, Mishaps};
 use self::others::Onces;
@@ -38,6 +40,8 @@ pub struct Scenario {
     grants_at_once: bool,
     /// Whether the next two to five waiters in line are stopped while others wait behind them.
     rows: bool,
+    /// Whether processes hand holds over among their own claims.
+    hands_over: bool,
     processes: u32,
     workers: u32,
     rounds: u32,
@@ -114,11 +118,18 @@ impl Scenario {
         };
         let processes = rng.between(1, 3) as u32;
         let workers = rng.between(1, 3) as u32;
+        let hands_over = seed / 8 % 2 == 1;
         let (rounds, names) = (rng.between(1, 4) as u32, rng.between(1, 2));
         // A long ttl: no claim looks by itself for that long. Many processes, so that some continue.
         let (ttl, processes, names) = match rows {
             true => (ttl * 20, processes + 3, 1),
             false => (ttl, processes, names),
+        };
+        // Nothing is handed over among few, or if the engine is so far away that its answers are old.
+        let near = (faults.latency.0, faults.latency.1.min(ttl.as_micros() as u64 / 200).min(5000));
+        let (workers, faults, kind) = match hands_over && !rows {
+            true => (workers + 2, Faults { latency: near, ..faults }, Kind::Mutex),
+            false => (workers, faults, kind),
         };
         Scenario {
             seed,
@@ -127,6 +138,7 @@ impl Scenario {
             restarts,
             grants_at_once,
             rows,
+            hands_over,
             processes,
             workers,
             rounds,
@@ -140,6 +152,13 @@ impl Scenario {
         self.seed.is_multiple_of(8)
     }
 
+    /// How much later than an earlier claim one of a process that hands over may ask, and be served before it.
+    fn passes_within(&self) -> Duration {
+        let trip = Duration::from_micros(self.faults.latency.1 * 2);
+        let fresh = (self.ttl / 20).min(Duration::from_millis(20));
+        if self.hands_over { fresh + trip } else { Duration::ZERO }
+    }
+
     /// If every push is lost, everyone is served in the end, but not soon.
     fn serves_soon(&self) -> bool {
         self.faults.lost_push < 1000
@@ -149,7 +168,7 @@ impl Scenario {
     pub fn play(&self) -> Result<Report, String> {
         let sim = Sim::new(self.seed);
         let truth = sim.process(OUTSIDE);
-        let engine = Arc::new(Server::new(truth.clone()));
+        let engine = Arc::new(Server::new(truth.clone(), self.hands_over));
         let play = Arc::new(Play {
             scenario: self.clone(),
             sim: sim.clone(),
@@ -166,13 +185,16 @@ impl Scenario {
             seen.wrong.push(waiting);
         }
         // A claim that looks when a ttl is over does so by its own clock.
-        let allowed = Duration::from_micros(self.faults.latency.1 * 6 + 1000) + self.ttl / 100;
+        // A process that hands over may wait for one answer, and then ask again, before it gives the next turn.
+        let trips = if self.hands_over { 10 } else { 6 };
+        let allowed = Duration::from_micros(self.faults.latency.1 * trips + 1000) + self.ttl / 100;
         let free_for = if self.strict() { allowed } else { Duration::MAX };
         seen.report.longest_free = seen.liveness.longest;
         let broken = std::mem::take(&mut seen.broken);
         let mut history = std::mem::take(&mut seen.history);
         history.retain(|record| !broken.contains(&(record.name.clone(), record.fence)));
-        let rules = Rules { order: self.strict(), free_for };
+        // A claim that stood in its process may have to join the engine's line, behind those that came meanwhile.
+        let rules = Rules { order: self.strict() && !self.hands_over, free_for };
         let mut memories: Vec<Vec<Record>> = vec![Vec::new(); seen.restarts.len() + 1];
         history.iter().for_each(|it| memories[seen.memory_of(it.fence)].push(it.clone()));
         let mut found: Vec<_> = memories.iter().flat_map(|of_one| judge(of_one, rules)).collect();
@@ -209,6 +231,12 @@ struct Seen {
     onces: Onces,
     /// The names and fences of holds that were broken.
     broken: HashSet<(String, u64)>,
+    /// The names whose holds were broken while a process may have handed them over, the fence that the operator saw,
+    /// and when that was.
+    broken_at: Vec<(String, u64, Moment)>,
+    /// The names, the processes and the times of holds that were given to another process: the claims that stood in the
+    /// process join the engine's line then, behind those that are there.
+    given_away: Vec<(String, Process, Moment)>,
     /// The highest fence that was used under a live hold, for exclusive names.
     used: HashMap<String, u64>,
     liveness: Liveness,
@@ -375,11 +403,6 @@ impl Play {
         }
     }
 
-    fn view(&self, number: u64) -> Option<tenure::View> {
-        let name = Name::new(Space::Lock, &format!("n{number}")).ok()?;
-        self.engine.glance(&name)
-    }
-
     /// Checks that no claim that could be served waits for longer than the faults explain.
     fn check_served(&self) {
         if !self.scenario.serves_soon() {
@@ -409,20 +432,6 @@ impl Play {
                 wrong.extend(liveness.look(&view, now, &mishaps, reacts));
             }
         }
-    }
-
-    fn break_one(self: &Arc<Self>) {
-        let play = self.clone();
-        self.truth.start(Box::pin(async move {
-            let operator = Tenure::in_world(play.engine.clone(), play.truth.world());
-            for view in operator.list("").await.unwrap_or_default() {
-                if let Some(holder) = view.holders.first() {
-                    let name = view.name.as_str().to_owned();
-                    play.seen().broken.insert((name, holder.fence.get()));
-                    let _ = operator.break_hold(view.name.as_str(), holder.fence, "drill").await;
-                }
-            }
-        }));
     }
 
     /// The live weight never exceeds the capacity, by the callers' own clocks. If the server forgot the holders
@@ -473,28 +482,6 @@ impl Scenario {
             Kind::Mutex => 1,
             Kind::Semaphore(capacity) => capacity,
             Kind::RwLock => 1 << 20,
-        }
-    }
-}
-
-impl std::ops::Add for Report {
-    type Output = Report;
-
-    fn add(self, other: Report) -> Report {
-        Report {
-            granted: self.granted + other.granted,
-            lost: self.lost + other.lost,
-            dropped: self.dropped + other.dropped,
-            over: self.over + other.over,
-            passed_on: self.passed_on + other.passed_on,
-            stopped: self.stopped + other.stopped,
-            forgot: self.forgot + other.forgot,
-            led: self.led + other.led,
-            several: self.several + other.several,
-            ran: self.ran + other.ran,
-            replayed: self.replayed + other.replayed,
-            unsettled: self.unsettled + other.unsettled,
-            longest_free: self.longest_free.max(other.longest_free),
         }
     }
 }

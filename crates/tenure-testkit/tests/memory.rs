@@ -15,6 +15,14 @@ fn memory_conforms_on_virtual_time() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
+#[test]
+fn memory_that_hands_over_conforms_on_virtual_time() {
+    let failed = conformance::check_on_virtual_time(usize::MAX, |sim| {
+        Arc::new(Memory::in_world(sim.process(OUTSIDE).world(), 0).handing_over())
+    });
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_conforms_on_real_time() {
     let _alone = crate::ALONE.lock().await;

@@ -5,6 +5,7 @@ pub(crate) mod claim_state;
 pub(crate) mod claim_table;
 pub(crate) mod guard;
 pub(crate) mod handle;
+pub(crate) mod handover;
 pub(crate) mod live_claim;
 pub(crate) mod local_line;
 pub(crate) mod outage;

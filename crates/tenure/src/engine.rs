@@ -23,9 +23,9 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 pub use crate::model::claim::{
-    Broken, Claim, ClaimId, Details, Ended, FIRST_LIFE, Fence, Forgotten, Grant, Holder, Leave,
-    Left, Note, OnceRecord, OnceTerms, Outcome, PLACE_LIFE, Place, Renewal, Renewed, Settle,
-    Ticket, Turn, Verdict, Waiter, look_again,
+    Broken, Claim, ClaimId, Details, Ended, FIRST_LIFE, Fence, Fences, Forgotten, Grant, Holder,
+    Keep, Kept, Leave, Left, MOST_FENCES, Note, OnceRecord, OnceTerms, Outcome, PLACE_LIFE, Place,
+    Renewal, Renewed, Settle, Ticket, Turn, Verdict, Waiter, look_again,
 };
 pub use crate::model::error::{Error, ErrorExt, ErrorKind, Result};
 pub use crate::model::finding::{Finding, Mark};
@@ -73,6 +73,19 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// - A hold is never created and never shortened; one that has ended is `Gone`.
     /// - A ttl of zero changes nothing: the answer says whether it is held, and how long it still lasts.
     fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>>;
+
+    /// Renews a hold that its process hands over among its own claims, if the [profile](Profile::hands_over) says
+    /// that this is possible.
+    ///
+    /// # Behavior
+    /// - The fence and the details become those of the hold, unless the hold has a higher fence or the engine has
+    ///   not given that number: then it is `Gone`.
+    /// - Fences are given in a row, and to nobody else. None is higher than the engine's wall clock in
+    ///   microseconds, so that an engine that has lost its counter continues above them.
+    fn keep(&self, keep: &Keep) -> Step<Kept> {
+        let _ = keep;
+        Step::ready(Err(Error::new(ErrorKind::Unsupported, "this engine does not hand over")))
+    }
 
     /// Ends a claim, and serves the next ones in the same step.
     ///

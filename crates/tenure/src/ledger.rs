@@ -2,12 +2,10 @@
 //!
 //! A name has a capacity and a line. A hold lasts until its owner leaves or its time is over. The free units
 //! are the capacity less the weight held. The *waiting* claims are walked by ticket and admitted while they
-//! fit; the first that does not fit ends the walk. Every primitive is a case of this rule.
-//!
-//! The rule works on a [`Storage`], which has the state of one name, so every engine written in Rust runs the
-//! same code; [`Line`] is the storage in memory. The caller makes the step atomic. Moments are on the engine's
-//! clock.
+//! fit; the first that does not fit ends the walk. Every primitive is a case of this rule. The rule works on a [`Storage`], which has the state of one name, so every engine written in Rust runs the
+//! same code; [`Line`] is one in memory. The caller makes the step atomic. Moments are on the engine's clock.
 
+mod keep;
 mod line;
 mod notices;
 mod once;
@@ -22,6 +20,7 @@ use crate::model::claim::{
 };
 use crate::model::moment::Moment;
 
+pub use keep::{KeepAnswer, Keeper};
 pub use line::{Line, Numbers};
 pub use notices::{FARTHEST_LOOKER, LOOKERS, LOOKERS_APART};
 pub use storage::{Entry, Process, Record, State, Storage, Totals, Trace};
@@ -128,7 +127,7 @@ impl<S, W> fmt::Debug for Ledger<'_, S, W> {
 }
 
 impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
-    /// Makes a step at `now`. `say` tells a claim something, and returns whether it was reached.
+    /// Makes a step at `now`. `say` tells a claim something, and whether it was reached.
     pub fn new(storage: &'a mut S, now: Moment, say: W) -> Ledger<'a, S, W> {
         Ledger { storage, now, say, moves: MOVES, asks: false, is_there: None, brief: false }
     }
@@ -494,7 +493,7 @@ impl<'a, S: Storage, W: FnMut(&Entry, Word) -> bool> Ledger<'a, S, W> {
     }
 }
 
-/// Whether there is no ticket and no fence left above `number`.
+/// Whether nothing is left above `number`.
 fn exhausted(number: u64) -> bool {
     number > HIGHEST_NUMBER - 2
 }

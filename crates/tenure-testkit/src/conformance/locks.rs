@@ -69,6 +69,10 @@ pub(super) async fn first_come_first_served(kit: Kit) {
             drop(hold);
         }));
         kit.line_of(&one, &name, number + 1).await;
+        if one.profile().hands_over {
+            // Among claims that come sooner after one another, those of one process may be served together.
+            kit.sleep(Duration::from_millis(25)).await;
+        }
     }
     drop(first);
     for task in tasks {

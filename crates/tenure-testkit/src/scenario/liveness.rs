@@ -117,7 +117,13 @@ impl Liveness {
         let name = view.name.as_str();
         // A hold that lasts longer than a pushed turn was started by a process that was stopped right after.
         let in_hand = |it: &&Holder| {
-            it.remaining > FIRST_LIFE || self.in_hand.contains(&(name.to_owned(), it.fence.get()))
+            // It may have been handed over within its process since the engine heard of it last.
+            let later = |(of, fence): &(String, u64)| {
+                of == name && *fence >= it.fence.get() && view.capacity == 1
+            };
+            it.remaining > FIRST_LIFE
+                || self.in_hand.contains(&(name.to_owned(), it.fence.get()))
+                || self.in_hand.iter().any(later)
         };
         let held: u64 = view.holders.iter().filter(in_hand).map(|it| u64::from(it.weight)).sum();
         let free = u64::from(view.capacity).saturating_sub(held);

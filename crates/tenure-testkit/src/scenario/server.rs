@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Forgotten, Leave, Left, Moment,
-    Name, Note, OnceRecord, Page, Profile, Renewal, Renewed, Scope, Step, Turns, Verdict, View,
+    Ack, Broken, Claim, ClaimId, Engine, Error, ErrorKind, Fence, Forgotten, Keep, Kept, Leave,
+    Left, Moment, Name, Note, OnceRecord, Page, Profile, Renewal, Renewed, Scope, Step, Turns,
+    Verdict, View,
 };
 use tenure::engines::memory::Memory;
 
@@ -17,6 +18,7 @@ use crate::runtime::Runtime;
 pub(super) struct Server {
     truth: Arc<dyn Runtime>,
     profile: Profile,
+    hands_over: bool,
     state: Mutex<State>,
 }
 
@@ -28,11 +30,11 @@ struct State {
 }
 
 impl Server {
-    pub(super) fn new(truth: Arc<dyn Runtime>) -> Server {
-        let memory = Server::empty(&truth);
+    pub(super) fn new(truth: Arc<dyn Runtime>, hands_over: bool) -> Server {
+        let memory = Server::empty(&truth, hands_over);
         let profile = memory.profile().clone();
         let state = State { memory, clients: Vec::new(), waits_until: Moment::ORIGIN };
-        Server { truth, profile, state: Mutex::new(state) }
+        Server { truth, profile, hands_over, state: Mutex::new(state) }
     }
 
     /// Numbers start from the clock, so they keep rising.
@@ -40,8 +42,9 @@ impl Server {
         truth.now().as_nanos() / 1000
     }
 
-    fn empty(truth: &Arc<dyn Runtime>) -> Arc<Memory> {
-        Arc::new(Memory::in_world(truth.world(), Server::lowest(truth)))
+    fn empty(truth: &Arc<dyn Runtime>, hands_over: bool) -> Arc<Memory> {
+        let memory = Memory::in_world(truth.world(), Server::lowest(truth));
+        Arc::new(if hands_over { memory.handing_over() } else { memory })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -58,7 +61,7 @@ impl Server {
         let mut state = self.state();
         let lowest = Server::lowest(&self.truth);
         if let Some(quiet) = forgets {
-            state.memory = Server::empty(&self.truth);
+            state.memory = Server::empty(&self.truth, self.hands_over);
             state.waits_until = self.truth.now() + quiet;
             state.clients.iter().for_each(|client| state.memory.attach(client.clone()));
         }
@@ -106,6 +109,14 @@ impl Engine for Server {
             return Step::ready(Ok(answers.collect()));
         }
         self.memory().renew(shard, batch)
+    }
+
+    fn keep(&self, keep: &Keep) -> Step<Kept> {
+        if self.truth.now() < self.state().waits_until {
+            let error = Error::new(ErrorKind::Unavailable, "it waits for holds from before");
+            return Step::ready(Err(error));
+        }
+        self.memory().keep(keep)
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use tenure::engine::{
-    Ack, Broken, Claim, ClaimId, Engine, Fence, Finding, Forgotten, Leave, Left, Name, Note,
-    OnceRecord, Page, Profile, Renewal, Renewed, Scope, Step, Turns, Verdict, View,
+    Ack, Broken, Claim, ClaimId, Engine, Fence, Finding, Forgotten, Keep, Kept, Leave, Left, Name,
+    Note, OnceRecord, Page, Profile, Renewal, Renewed, Scope, Step, Turns, Verdict, View,
 };
 use tenure::engines::file::File;
 
@@ -53,6 +53,10 @@ impl Engine for Recording {
 
     fn renew(&self, shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
         self.file.renew(shard, batch)
+    }
+
+    fn keep(&self, keep: &Keep) -> Step<Kept> {
+        self.file.keep(keep)
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {

@@ -72,6 +72,10 @@ impl Storage for ByProcess<'_> {
         self.line.add(entry, details)
     }
 
+    fn describe(&mut self, id: &ClaimId, details: &Arc<Details>) -> Sure<()> {
+        self.line.describe(id, details)
+    }
+
     fn remove(&mut self, id: &ClaimId) -> Sure<Option<Entry>> {
         self.line.remove(id)
     }

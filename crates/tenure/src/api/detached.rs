@@ -237,7 +237,12 @@ impl Hold {
         core.engine.detach(&live.claim.name, &live.claim.id).await?;
         let fence = self.fence();
         let in_doubt = self.hand_over()?;
-        let (name, id, ttl) = (live.claim.name.clone(), live.claim.id, live.claim.ttl);
+        let (name, ttl) = (live.claim.name.clone(), live.claim.ttl);
+        // If the hold was handed over within this process, the engine knows it by another id.
+        let handover = core.handover.as_ref();
+        let known = handover.and_then(|handover| handover.give_away(&name, &live.claim.id));
+        let (id, doubt) = known.unwrap_or((live.claim.id, false));
+        let in_doubt = in_doubt || doubt;
         Ok(Detached { name, id, fence, ttl, in_doubt })
     }
 }

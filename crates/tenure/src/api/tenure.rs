@@ -136,7 +136,8 @@ impl Tenure {
     /// The engine itself, for programs that offer it to others: each step is one attempt, without the waiting,
     /// renewing and releasing that this `Tenure` does for its own claims.
     pub fn engine(&self) -> Arc<dyn Engine> {
-        self.handle.core.engine.clone()
+        let core = &self.handle.core;
+        core.handover.as_ref().map_or(&core.engine, |handover| handover.engine()).clone()
     }
 
     /// The same connection with other defaults.

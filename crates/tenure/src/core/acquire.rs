@@ -83,6 +83,7 @@ impl RequestBuilder {
         };
         let claim = &mut self.claim;
         (claim.id, claim.seen, claim.may_wait) = (id, seen, may_wait);
+        self.claim.shared = core.handover.is_some() && self.may_be_shared();
         if self.claim.details.trace.is_none()
             && let Some(trace) = core.trace_source.trace()
         {

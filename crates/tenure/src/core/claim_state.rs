@@ -153,6 +153,12 @@ impl ClaimState {
     /// The claim to send again: the same id, with the ticket it was given.
     pub(crate) fn again(&mut self, request: &Request, seen: Fence) -> Claim {
         self.open += 1;
+        if let Phase::Asking(asking) = &mut self.phase
+            && matches!(asking.turn, Some(Turn::Ended(Ended::Expired | Ended::Forgotten)))
+        {
+            // What ended before is not what is granted from now on.
+            asking.turn = None;
+        }
         self.first(request, seen)
     }
 

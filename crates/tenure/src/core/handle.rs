@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::core::claim_table::ClaimTable;
+use crate::core::handover::Handover;
 use crate::core::live_claim::LiveClaim;
 use crate::core::local_line;
 use crate::core::outage::{Outage, StandIn};
@@ -29,6 +30,8 @@ pub(crate) struct Handle {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Arc<dyn Engine>,
+    /// The same, if holds are handed over within this process.
+    pub(crate) handover: Option<Arc<Handover>>,
     pub(crate) world: Arc<dyn World>,
     pub(crate) table: Arc<ClaimTable>,
     pub(crate) lines: Arc<local_line::LocalLines>,
@@ -45,6 +48,9 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(engine: Arc<dyn Engine>, world: Arc<dyn World>) -> Core {
+        let handover =
+            engine.profile().hands_over.then(|| Handover::new(engine.clone(), world.clone()));
+        let engine = handover.clone().map_or(engine, |handover| handover as Arc<dyn Engine>);
         let shard_of = {
             let engine = engine.clone();
             Box::new(move |name: &Name| engine.shard(name))
@@ -57,8 +63,13 @@ impl Core {
             let table = table.clone();
             move || table.watchdog_signal.notify()
         };
+        if let Some(handover) = &handover {
+            let table = table.clone();
+            handover.hurry(move || table.watchdog_signal.notify());
+        }
         Core {
             engine,
+            handover,
             lines: local_line::LocalLines::new(world.clone(), hurry),
             outage: Outage::default(),
             stand_in: OnceLock::new(),

@@ -82,11 +82,16 @@ async fn rounds(core: Arc<Core>, alarm: &mut dyn Alarm) {
     // Before anything is sent: the engine may also watch the callers' connections from here.
     own_way(&dispatcher.core, &mut dispatcher.lifeline);
     loop {
+        if let Some(handover) = &dispatcher.core.handover {
+            handover.look();
+        }
         dispatcher.send_out();
         dispatcher.core.lines.pass_on(dispatcher.core.world.now());
         probes.send_out(&dispatcher.core, &mut dispatcher.lifeline);
         let next = dispatcher.core.table.settle_next_look().min(dispatcher.patience_ends());
         let next = next.min(probes.next()).min(dispatcher.core.lines.due());
+        let handover = dispatcher.core.handover.clone();
+        let next = next.min(handover.as_ref().map_or(Moment::FAR, |handover| handover.next()));
         if dispatcher.core.abandoned.load(SeqCst) && dispatcher.core.table.is_idle() {
             return;
         }
@@ -95,7 +100,8 @@ async fn rounds(core: Arc<Core>, alarm: &mut dyn Alarm) {
             let rung = alarm.poll_rung(cx).is_ready();
             let asked = dispatcher.core.table.watchdog_signal.poll_notified(cx).is_ready();
             let answered = dispatcher.poll_answers(cx) | probes.poll_answers(&dispatcher.core, cx);
-            if rung || asked || answered { Poll::Ready(()) } else { Poll::Pending }
+            let handed = handover.as_ref().is_some_and(|handover| handover.poll_answers(cx));
+            if rung || asked || answered || handed { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::ledger::{Answer, Entry, Record, Word};
+use crate::ledger::{Answer, Entry, KeepAnswer, Record, Word};
 use crate::model::claim::{
-    Claim, Details, Ended, Fence, Grant, Holder, OnceRecord, Place, Renewed, Ticket, Turn, Verdict,
-    Waiter, look_again,
+    Claim, Details, Ended, Fence, Grant, Holder, Kept, OnceRecord, Place, Renewed, Ticket, Turn,
+    Verdict, Waiter, look_again,
 };
 use crate::model::error::Result;
 use crate::model::moment::Moment;
@@ -64,6 +64,16 @@ pub(super) fn verdict(
         Answer::Gone(ended) => return Err(ended.into()),
         Answer::Exhausted => return Err(Claim::no_numbers()),
     })
+}
+
+/// The answer to a process that keeps a hold with this fence.
+pub(super) fn kept(answer: KeepAnswer, fence: Fence, now: Moment) -> Kept {
+    match answer {
+        KeepAnswer::Held { remaining, first_life, waiting, fences } => {
+            Kept::Held { grant: Grant::new(fence, now, remaining, first_life), waiting, fences }
+        }
+        KeepAnswer::Gone(ended) => Kept::Gone(ended),
+    }
 }
 
 /// The answer to a renewal.

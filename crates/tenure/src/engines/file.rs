@@ -33,8 +33,8 @@ use tokio::sync::oneshot;
 
 use crate::engine::{Ack, Engine, Finding, Page, Profile, Scope, Step, Turns};
 use crate::model::claim::{
-    Broken, Claim, ClaimId, Ended, Fence, Forgotten, Leave, Left, Note, OnceRecord, Renewal,
-    Renewed, Verdict,
+    Broken, Claim, ClaimId, Ended, Fence, Forgotten, Keep, Kept, Leave, Left, Note, OnceRecord,
+    Renewal, Renewed, Verdict,
 };
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::Name;
@@ -113,6 +113,7 @@ impl File {
         let mut profile = Profile::new(label);
         // Longer than the wait for the writer lock, so that a caller that gives up can say who has it.
         profile.patience = store::PATIENCE + Duration::from_secs(1);
+        profile.hands_over = false;
         Ok(File { queue, path, profile, generation })
     }
 
@@ -210,6 +211,13 @@ impl Engine for File {
             batch.iter().map(|one| transaction.renew(one)).collect()
         };
         self.ask_or(Some(if_gone), JobKind::InAnyCase, steps, renew)
+    }
+
+    fn keep(&self, keep: &Keep) -> Step<Kept> {
+        let keep = keep.clone();
+        let if_gone = Some(Kept::Gone(Ended::Forgotten));
+        let act = move |transaction: &mut Transaction<'_>| transaction.keep(&keep);
+        self.ask_or(if_gone, JobKind::InAnyCase, 1, act)
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {

@@ -14,12 +14,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Found;
 
-use super::convert::{Limits, holder, record as record_of, renewed, turn, verdict, waiter};
+use super::convert::{Limits, holder, kept, record as record_of, renewed, turn, verdict, waiter};
 use crate::engine::{Ack, Engine, Finding, Page, Profile, Scope, Step, Turns, View};
-use crate::ledger::{Answer, Entry, Ledger, Line, Storage, Word};
+use crate::ledger::{Answer, Entry, Keeper, Ledger, Line, Storage, Word};
 use crate::model::claim::{
-    Broken, Claim, ClaimId, Details, Fence, Forgotten, Holder, Leave, Left, Note, OnceRecord,
-    Renewal, Renewed, Verdict,
+    Broken, Claim, ClaimId, Details, Fence, Forgotten, Holder, Keep, Kept, Leave, Left, Note,
+    OnceRecord, Renewal, Renewed, Verdict,
 };
 use crate::model::moment::Moment;
 use crate::model::name::Name;
@@ -36,6 +36,8 @@ pub struct Memory {
     clients: RwLock<Arc<[Weak<dyn Turns>]>>,
     world: Arc<dyn World>,
     profile: Profile,
+    /// The wall clock in microseconds, when this was made, and when that was.
+    wall: (u64, Moment),
 }
 
 /// Aligned, so that unrelated names do not share a cache line.
@@ -76,9 +78,16 @@ impl Memory {
         Memory {
             shards: (0..SHARDS).map(table).map(|table| Shard(Mutex::new(table))).collect(),
             clients: RwLock::new(Arc::from([])),
+            wall: (last_number, world.now()),
             world,
             profile: Profile::new("memory"),
         }
+    }
+
+    /// Lets processes hand holds over among their own claims. Here this saves nothing; it is for tests of that.
+    pub fn handing_over(mut self) -> Memory {
+        self.profile.hands_over = true;
+        self
     }
 
     fn table(&self, name: &Name) -> MutexGuard<'_, Table> {
@@ -273,6 +282,16 @@ impl Engine for Memory {
 
     fn renew(&self, _shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
         Step::ready(Ok(batch.iter().map(|renewal| self.renew_one(renewal)).collect()))
+    }
+
+    fn keep(&self, keep: &Keep) -> Step<Kept> {
+        let (wall, since) = self.wall;
+        let highest = wall + self.world.now().since(since).as_micros() as u64;
+        let (carrier, fence, ttl, details) = (keep.id, keep.fence, keep.ttl, &keep.details);
+        let keeper = Keeper { carrier, fence, ttl, fences: (keep.fences, highest), details };
+        let act = |ledger: &mut MemoryLedger<'_>| ledger.keep(&keeper);
+        let see = |answer, now, _: &NamedLine| kept(answer, fence, now);
+        Step::ready(Ok(self.step(&keep.name, act, see)))
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {

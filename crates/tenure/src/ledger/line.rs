@@ -308,6 +308,14 @@ impl<N: Numbers> Storage for Line<N> {
         Ok(())
     }
 
+    fn describe(&mut self, id: &ClaimId, details: &Arc<Details>) -> Result<(), Infallible> {
+        if let Some(mut spot) = self.take(id) {
+            spot.details = details.clone();
+            self.place(spot);
+        }
+        Ok(())
+    }
+
     fn remove(&mut self, id: &ClaimId) -> Result<Option<Entry>, Infallible> {
         Ok(self.take(id).map(|spot| spot.entry))
     }

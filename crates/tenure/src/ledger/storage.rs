@@ -118,6 +118,8 @@ pub trait Storage {
     fn add(&mut self, entry: Entry, details: &Arc<Details>) -> Result<(), Self::Error>;
     /// Changes an existing claim.
     fn change(&mut self, entry: Entry) -> Result<(), Self::Error>;
+    /// Changes what others may know of an existing claim.
+    fn describe(&mut self, id: &ClaimId, details: &Arc<Details>) -> Result<(), Self::Error>;
     /// Removes a claim, if it exists.
     fn remove(&mut self, id: &ClaimId) -> Result<Option<Entry>, Self::Error>;
 

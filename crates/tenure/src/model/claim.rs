@@ -1,6 +1,7 @@
 //! The types that the core and the engines exchange, as plain data.
 
 mod ended;
+mod keep;
 mod number;
 mod outcome;
 mod place;
@@ -15,6 +16,7 @@ use crate::model::moment::{self, Moment};
 use crate::model::name::Name;
 
 pub use self::ended::{Ended, Note};
+pub use self::keep::{Fences, Keep, Kept, MOST_FENCES};
 pub use self::number::{Fence, Ticket};
 pub use self::outcome::Released;
 pub(crate) use self::outcome::RenewalOutcome;
@@ -108,6 +110,8 @@ pub struct Claim {
     /// Made by a server for one of its clients: the last process that asks for it is told of its turn, its
     /// expiry says nothing about that process, and it does not end with that process.
     pub on_behalf: bool,
+    /// Other claims of its process may be given the hold when it leaves, and give it to this one.
+    pub shared: bool,
     /// Join the line only if fewer than this many wait.
     pub max_waiters: u32,
     /// The place it had before, if it ever had one. Engines that accept claims from strangers must not trust it.
@@ -132,6 +136,7 @@ impl Claim {
             ttl: Duration::from_secs(30),
             may_wait: true,
             on_behalf: false,
+            shared: false,
             max_waiters: u32::MAX,
             ticket: None,
             seen: Fence::default(),
@@ -322,6 +327,8 @@ pub struct Leave {
     /// Leave only if it holds with this fence. With `unbegun` it gives a turn back that nobody took, and ends the hold only in
     /// its first life, and only if this process was the last to ask: otherwise an answer has brought the turn to its claim.
     pub only: Option<Fence>,
+    /// The fence with which its caller had the hold. Without one, the caller never had it.
+    pub held: Option<Fence>,
     /// Leave only if it waits, and this process was the last to ask for it. For a client of a server that went
     /// away: it may wait at another server by now.
     pub only_waiting: bool,
@@ -339,6 +346,7 @@ impl Leave {
             id,
             in_doubt: false,
             only: None,
+            held: None,
             only_waiting: false,
             settle: None,
             unbegun: false,

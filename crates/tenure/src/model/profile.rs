@@ -20,6 +20,9 @@ pub struct Profile {
     pub longest_ttl: Duration,
     /// How long a claim without a `wait` is sent again before it fails, if there has been no answer.
     pub patience: Duration,
+    /// Whether a process may hand a hold over among its own claims, with
+    /// [`Engine::keep`](crate::engine::Engine::keep).
+    pub hands_over: bool,
 }
 
 impl Profile {
@@ -34,6 +37,7 @@ impl Profile {
             shortest_ttl: Duration::from_millis(50),
             longest_ttl: Duration::from_secs(24 * 60 * 60),
             patience: Duration::from_secs(5),
+            hands_over: false,
         }
     }
 }

@@ -40,6 +40,7 @@ impl Request {
                 ttl: *ttl,
                 may_wait: true,
                 on_behalf: false,
+                shared: false,
                 max_waiters: max_waiters.unwrap_or(u32::MAX),
                 ticket: None,
                 seen: Fence::default(),
@@ -78,6 +79,16 @@ impl Request {
             Space::Lock => self.on_outage,
             Space::Election | Space::Once => OnOutage::Closed,
         }
+    }
+
+    /// Whether other claims of the process may be given the hold when it ends, and give it to this one: a mutex that
+    /// waits, is renewed and asks for nothing special.
+    pub(crate) fn may_be_shared(&self) -> bool {
+        let Claim { name, weight, capacity, fixed, may_wait, max_waiters, once, .. } = &self.claim;
+        let is_mutex = (*weight, *capacity, *fixed) == (1, 1, true) && name.space() == Space::Lock;
+        let is_plain = *may_wait && *max_waiters == u32::MAX && once.is_none();
+        let engine = self.outage() == OnOutage::Closed && self.protection == Protection::Engine;
+        is_mutex && is_plain && engine && self.terms.renew
     }
 
     /// The same request for the stand-in, which grants it at once.

@@ -106,6 +106,10 @@ impl Storage for FaultyStorage {
         self.line.change(entry)
     }
 
+    fn describe(&mut self, id: &ClaimId, details: &Arc<Details>) -> Sure<()> {
+        self.line.describe(id, details)
+    }
+
     fn remove(&mut self, id: &ClaimId) -> Sure<Option<Entry>> {
         let found = self.line.find(id)?;
         let held = matches!(found, Some(Entry { state: State::Held { .. }, .. }));

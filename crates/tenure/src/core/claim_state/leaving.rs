@@ -144,8 +144,9 @@ impl ClaimState {
     pub(crate) fn leave_of(&self, request: &Request) -> Leave {
         let (in_doubt, settle, claim) =
             (self.open > 0, self.settle.as_deref().cloned(), &request.claim);
-        let unbegun = claim.once.is_some() && self.fence == Fence::default();
-        Leave { in_doubt, settle, unbegun, ..Leave::new(claim.name.clone(), claim.id) }
+        let held = Some(self.fence).filter(|fence| *fence != Fence::default());
+        let unbegun = claim.once.is_some() && held.is_none();
+        Leave { in_doubt, held, settle, unbegun, ..Leave::new(claim.name.clone(), claim.id) }
     }
 
     /// Adds to its leave how a once ended.

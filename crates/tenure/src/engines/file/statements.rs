@@ -58,6 +58,9 @@ pub(super) const ADD_CLAIM: &str = "
 pub(super) const CHANGE_CLAIM: &str = "
     UPDATE claim SET state = ?3, fence = ?4, first_life = ?5, since = ?6, until = ?7, process = ?8
     WHERE id = ?1 AND name = ?2";
+pub(super) const DESCRIBE_CLAIM: &str = "
+    UPDATE claim SET owner = ?3, reason = ?4, meta = ?5, value = ?6, trace = ?7
+    WHERE id = ?1 AND name = ?2";
 pub(super) const REMOVE_CLAIM: &str = "DELETE FROM claim WHERE id = ?1 AND name = ?2";
 pub(super) const DETACH_CLAIM: &str = "UPDATE claim SET process = 0 WHERE id = ?1 AND state = 2";
 

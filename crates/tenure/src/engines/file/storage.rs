@@ -285,6 +285,19 @@ impl Storage for Rows<'_> {
         Ok(())
     }
 
+    fn describe(&mut self, id: &ClaimId, details: &Arc<Details>) -> SqlResult<()> {
+        self.db.prepare_cached(sql::DESCRIBE_CLAIM)?.execute(params![
+            id.to_bytes(),
+            self.id,
+            details.owner,
+            details.reason,
+            write_meta(&details.meta),
+            details.value,
+            details.trace,
+        ])?;
+        Ok(())
+    }
+
     fn remove(&mut self, id: &ClaimId) -> SqlResult<Option<Entry>> {
         let Some(entry) = self.find(id)? else { return Ok(None) };
         self.db.prepare_cached(sql::REMOVE_CLAIM)?.execute(params![id.to_bytes(), self.id])?;

@@ -8,18 +8,20 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::host::{Identity, Life};
+use super::host::{Identity, Life, wall_micros};
 use super::messages::Message;
 use super::rows::{moment, read_id, read_shown, space_number, space_of};
 use super::sockets::{Reach, Sockets};
 use super::statements as sql;
 use super::storage::{Numbers, Rows, SqlResult};
 use crate::engine::{Page, Scope, View};
-use crate::engines::convert::{Limits, holder, record as record_of, renewed, verdict, waiter};
-use crate::ledger::{Answer, Entry, Ledger, Process, State, Storage, Word};
+use crate::engines::convert::{
+    Limits, holder, kept, record as record_of, renewed, verdict, waiter,
+};
+use crate::ledger::{Answer, Entry, Keeper, Ledger, Process, State, Storage, Word};
 use crate::model::claim::{
-    Broken, Claim, ClaimId, FIRST_LIFE, Fence, Forgotten, Leave, Left, Note, OnceRecord, Renewal,
-    Renewed, Verdict,
+    Broken, Claim, ClaimId, FIRST_LIFE, Fence, Forgotten, Keep, Kept, Leave, Left, Note,
+    OnceRecord, Renewal, Renewed, Verdict,
 };
 use crate::model::error::Result;
 use crate::model::moment::Moment;
@@ -208,6 +210,16 @@ impl Transaction<'_> {
                 self.step(name, None, act, |answer, _| Ok(renewed(answer, now, || None)))
             }
         }
+    }
+
+    /// Renews a hold that its process hands over. Fences are bounded by the wall clock, at which the numbers begin
+    /// again if a power cut takes them back.
+    pub(super) fn keep(&mut self, keep: &Keep) -> SqlResult<Kept> {
+        let now = self.now;
+        let (carrier, fence, ttl, details) = (keep.id, keep.fence, keep.ttl, &keep.details);
+        let keeper = Keeper { carrier, fence, ttl, fences: (keep.fences, wall_micros()), details };
+        let act = |ledger: &mut FileLedger<'_, '_>| ledger.keep(&keeper);
+        self.step(&keep.name, None, act, |answer, _| Ok(kept(answer, fence, now)))
     }
 
     pub(super) fn leave(&mut self, leave: &Leave) -> SqlResult<Left> {

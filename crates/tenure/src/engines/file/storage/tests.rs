@@ -16,7 +16,7 @@ use rusqlite::Connection;
 use self::script::Request;
 use super::*;
 use crate::engines::file::transaction::{Effects, remove_ended};
-use crate::ledger::{Answer, Ledger, Line, MOVES, Word};
+use crate::ledger::{Answer, KeepAnswer, Keeper, Ledger, Line, MOVES, Word};
 use crate::model::claim::{Broken, Forgotten, Left};
 use crate::model::name::Space;
 
@@ -28,6 +28,7 @@ type Say<'a> = &'a mut dyn FnMut(&Entry, Word) -> bool;
 #[derive(Debug, PartialEq)]
 enum Heard {
     Answer(Answer),
+    Kept(KeepAnswer),
     Left(Left),
     Broken(Broken),
     Forgotten(Forgotten),
@@ -192,6 +193,10 @@ fn walk<S: Storage>(
             Heard::Answer(ledger.claim(claim, *process, *in_hand)?)
         }
         Request::Renew(id, fence, ttl) => Heard::Answer(ledger.renew(id, *fence, *ttl)?),
+        Request::Keep { id, fence, ttl, fences, details } => {
+            let (carrier, fence, ttl, fences) = (*id, *fence, *ttl, *fences);
+            Heard::Kept(ledger.keep(&Keeper { carrier, fence, ttl, fences, details })?)
+        }
         Request::Leave(leave, process) => Heard::Left(ledger.leave(leave, *process)?),
         Request::Break(fence, note) => Heard::Broken(ledger.break_hold(*fence, note)?),
         Request::Forget(fence, settled) => Heard::Forgotten(ledger.forget(*fence, *settled)?),

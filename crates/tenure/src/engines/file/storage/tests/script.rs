@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Both, Heard};
-use crate::ledger::{Answer, Process};
+use crate::ledger::{Answer, KeepAnswer, Process};
 use crate::model::claim::{
     Broken, Claim, ClaimId, Details, Ended, Fence, Forgotten, Leave, Left, Note, OnceTerms, Settle,
     Ticket,
@@ -27,6 +27,13 @@ const SPANS: [u64; 12] =
 pub(super) enum Request {
     Claim(Claim, Process, bool),
     Renew(ClaimId, Fence, Duration),
+    Keep {
+        id: ClaimId,
+        fence: Fence,
+        ttl: Duration,
+        fences: (u32, u64),
+        details: Arc<Details>,
+    },
     Leave(Leave, Process),
     Break(Fence, Note),
     Forget(Fence, bool),
@@ -38,7 +45,10 @@ pub(super) enum Request {
 }
 
 /// What the scripts must have covered for the test to mean something.
-pub(super) const EVERYTHING: [&str; 19] = [
+pub(super) const EVERYTHING: [&str; 22] = [
+    "kept",
+    "kept without fences",
+    "not kept",
     "forgotten",
     "not forgotten",
     "granted",
@@ -164,6 +174,18 @@ impl Script {
         if let Heard::Answer(answer) = &heard {
             self.learn(who, answer);
         }
+        if let (
+            Heard::Kept(KeepAnswer::Held { fences, .. }),
+            Request::Keep { fence, fences: (most, highest), .. },
+        ) = (&heard, &request)
+        {
+            let given = (fences.last + 1).saturating_sub(fences.next);
+            assert!(given <= u64::from(*most) && (given == 0 || fences.last <= *highest));
+            self.actors[who].fences.push(*fence);
+            if given > 0 {
+                self.actors[who].fences.push(Fence::new(fences.next));
+            }
+        }
         *met.entry(kind(&heard)).or_default() += 1;
     }
 
@@ -186,7 +208,16 @@ impl Script {
                 let in_hand = !self.rng.one_in(4);
                 Request::Claim(self.claim(who), self.asker(who), in_hand)
             }
-            50..62 => {
+            50..56 => {
+                // The hold was handed over within its process: its fence has risen.
+                let fence = Fence::new(self.fence(who).get() + self.rng.below(4));
+                let ttl = Duration::from_millis([0, 500, 30_000][self.rng.below(3) as usize]);
+                let fences = (self.rng.below(6) as u32, 1000 + self.rng.below(200));
+                let other = self.rng.below(ACTORS as u64) as usize;
+                let details = self.actors[other].details.clone();
+                Request::Keep { id, fence, ttl, fences, details }
+            }
+            56..62 => {
                 let ttl = TTLS[self.rng.below(6) as usize];
                 let ttl = if self.rng.one_in(6) { 0 } else { ttl };
                 Request::Renew(id, self.fence(who), Duration::from_millis(ttl))
@@ -316,6 +347,11 @@ fn kind(heard: &Heard) -> &'static str {
             Answer::Gone(Ended::Broken(_)) => "broken",
             Answer::Gone(_) => "gone",
         },
+        Heard::Kept(KeepAnswer::Held { fences, .. }) if fences.next > fences.last => {
+            "kept without fences"
+        }
+        Heard::Kept(KeepAnswer::Held { .. }) => "kept",
+        Heard::Kept(KeepAnswer::Gone(_)) => "not kept",
         Heard::Left(Left::Released) => "released",
         Heard::Left(Left::Quit) => "quit",
         Heard::Left(Left::Gone(Ended::Broken(_))) => "broken",

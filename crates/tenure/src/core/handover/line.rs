@@ -1,0 +1,394 @@
+//! One name, as its process hands it over among its own claims.
+//!
+//! A pure machine: it is told what happened and when, and leaves [`Effect`]s in its outbox. It has no mutex, reads no
+//! clock, and knows nothing of engines.
+//!
+//! It knows all claims of its process on the name that may share a hold. Those that wait stand *here*, or at the engine.
+//! They are in order of arrival. While the process has the hold, it passes the hold on to the first of them, if that
+//! stands here; otherwise it leaves, and the engine serves the next. The process has the hold under the id of the claim
+//! that the engine granted, the *carrier*.
+//!
+//! A newcomer may stand here only if an answer from shortly before has shown that no other process waits. So nobody
+//! is overtaken who joined the line longer before the newcomer than that.
+
+mod contacts;
+mod leaving;
+mod time;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::tenancy::Tenancy;
+#[cfg(test)]
+use super::wrong::Wrong;
+use crate::model::claim::{
+    Claim, ClaimId, Ended, Fence, Grant, Holder, Keep, Kept, Leave, Left, Place, Ticket,
+};
+use crate::model::moment::Moment;
+
+/// Tickets from here on are places in a process, not at an engine.
+const FIRST_TICKET: u64 = 1 << 60;
+
+/// How many own claims are remembered that were granted since a contact was sent.
+const MOST_SERVED: usize = 1024;
+
+/// What a machine wants to be done, in this order.
+#[derive(Clone, Debug)]
+pub(super) enum Effect {
+    /// Give the claim its turn. If nobody waits for it, say so with [`Line::refused`].
+    Give(ClaimId, Grant),
+    /// Tell the claim that its hold has ended.
+    Tell(ClaimId, Ended),
+    /// Send this to the engine, and say what came of it with [`Line::heard`].
+    Contact(Contact),
+    /// Leave, and say when that was answered with [`Line::left`].
+    Leave(Leave),
+    /// Claim anew at the engine for the claims that stood here, in this order, and say what came of each.
+    Claim(Vec<Claim>),
+}
+
+/// A renewal of the carrier that was sent, and what was known at that time.
+#[derive(Clone, Debug)]
+pub(super) struct Contact {
+    pub(super) keep: Keep,
+    pub(super) number: u64,
+    pub(super) sent: Moment,
+    pub(super) tenancy: u64,
+    /// The claim that has the hold renews it with this.
+    pub(super) asked_for: bool,
+}
+
+/// What the engine answered to a contact.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Kept(Kept),
+    /// Nothing, or an error.
+    Nothing,
+}
+
+/// What becomes of a claim that asks.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// It stands here.
+    Here(Place),
+    /// It holds already.
+    Granted(Grant),
+    /// The engine is asked, with this ticket.
+    Engine(Option<Ticket>),
+}
+
+/// What becomes of a claim that leaves.
+#[derive(Debug)]
+pub(super) enum Leaves {
+    Here(Left),
+    /// The engine is told this.
+    Engine(Leave),
+}
+
+/// What becomes of a renewal.
+#[derive(Debug)]
+pub(super) enum Renews {
+    /// This goes to the engine in its place.
+    Contact(Contact),
+    /// The hold is over.
+    Gone,
+    /// It is none of the machine's.
+    Unknown,
+}
+
+/// What the engine answered to a claim, as far as it matters here.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answered {
+    Granted(Grant),
+    Waiting(Ticket),
+    /// The engine has nothing of it.
+    Refused,
+    /// It may have taken effect.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Waiter {
+    pub(super) claim: Claim,
+    pub(super) arrived: u64,
+    since: Moment,
+    pub(super) at: At,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum At {
+    Here,
+    Engine {
+        /// Requests that were never answered.
+        open: u32,
+        /// Its ticket, if an answer has shown that it stands there.
+        ticket: Option<Ticket>,
+    },
+}
+
+/// When the last contact was sent that was answered, and whether it showed that no other process waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct News {
+    pub(super) sent: Moment,
+    pub(super) alone: bool,
+}
+
+/// A claim that has left, under the id of its carrier. It may repeat that.
+#[derive(Clone, Debug)]
+pub(super) struct Former {
+    pub(super) id: ClaimId,
+    pub(super) carrier: ClaimId,
+    pub(super) in_doubt: bool,
+    pub(super) until: Moment,
+}
+
+/// A leave that no caller waits for.
+#[derive(Clone, Debug)]
+pub(super) struct Owed {
+    pub(super) leave: Leave,
+    pub(super) next_try: Moment,
+    pub(super) until: Moment,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) ttl: Duration,
+    pub(super) waiters: VecDeque<Waiter>,
+    pub(super) tenancy: Option<Tenancy>,
+    pub(super) news: Option<News>,
+    /// The contact that is under way, and when to stop waiting for its answer.
+    pub(super) under_way: Option<(u64, Moment)>,
+    pub(super) last_sent: Moment,
+    /// While others wait, contacts become rarer, up to a limit.
+    pub(super) pause: Duration,
+    pub(super) arrivals: u64,
+    pub(super) contacts: u64,
+    tenancies: u64,
+    /// The tickets of own claims that were granted since a contact was sent.
+    pub(super) served: Vec<Ticket>,
+    pub(super) former: Vec<Former>,
+    pub(super) owed: Vec<Owed>,
+    pub(super) outbox: VecDeque<Effect>,
+    #[cfg(test)]
+    pub(super) wrong: Option<Wrong>,
+}
+
+impl Line {
+    pub(super) fn new(ttl: Duration) -> Line {
+        Line {
+            ttl,
+            waiters: VecDeque::new(),
+            tenancy: None,
+            news: None,
+            under_way: None,
+            last_sent: Moment::ORIGIN,
+            pause: fresh_for(ttl) / 2,
+            arrivals: 0,
+            contacts: 0,
+            tenancies: 0,
+            served: Vec::new(),
+            former: Vec::new(),
+            owed: Vec::new(),
+            outbox: VecDeque::new(),
+            #[cfg(test)]
+            wrong: None,
+        }
+    }
+
+    /// The ttl of all claims that share holds here.
+    pub(super) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Whether there is nothing to remember.
+    pub(super) fn is_idle(&self) -> bool {
+        let idle = self.waiters.is_empty() && self.tenancy.is_none() && self.outbox.is_empty();
+        idle && self.former.is_empty() && self.owed.is_empty()
+    }
+
+    // Claims.
+
+    /// A claim asks, for the first time or again.
+    pub(super) fn claim(&mut self, claim: &Claim, now: Moment) -> Asked {
+        if let Some(at) = self.waiters.iter().position(|waiter| waiter.claim.id == claim.id) {
+            return match &mut self.waiters[at].at {
+                At::Here => Asked::Here(self.place(&claim.id, now)),
+                At::Engine { open, ticket } => {
+                    *open += 1;
+                    #[cfg(test)]
+                    if self.wrong == Some(Wrong::LocalTicketIsSent) {
+                        return Asked::Engine(claim.ticket);
+                    }
+                    Asked::Engine(*ticket)
+                }
+            };
+        }
+        if let Some(tenancy) = &mut self.tenancy {
+            if tenancy.carrier == claim.id {
+                tenancy.open += 1;
+                return Asked::Engine(engine_ticket(claim.ticket));
+            }
+            if let Some(inside) = tenancy.inside.as_ref().filter(|inside| inside.id == claim.id) {
+                return Asked::Granted(inside.grant);
+            }
+        }
+        self.arrivals += 1;
+        let id = claim.id;
+        let stands_here = self.newcomers_stand_here(now);
+        let at = if stands_here { At::Here } else { At::Engine { open: 1, ticket: None } };
+        let (claim, arrived) = (claim.clone(), self.arrivals);
+        self.waiters.push_back(Waiter { claim, arrived, since: now, at });
+        if stands_here {
+            self.contact_if_due(now);
+            return Asked::Here(self.place(&id, now));
+        }
+        self.ask_who_waits(now);
+        Asked::Engine(None)
+    }
+
+    /// Whether the claim is one of those here.
+    pub(super) fn knows(&self, id: &ClaimId) -> bool {
+        let waits = self.waiters.iter().any(|waiter| waiter.claim.id == *id);
+        waits || self.tenancy.as_ref().is_some_and(|tenancy| tenancy.knows(id))
+    }
+
+    /// The engine answered a claim or the renewal of a place.
+    pub(super) fn answered(&mut self, id: &ClaimId, answered: Answered, now: Moment) {
+        if let Some(tenancy) = self.tenancy.as_mut().filter(|tenancy| tenancy.carrier == *id) {
+            if !matches!(answered, Answered::Unknown) {
+                tenancy.open = tenancy.open.saturating_sub(1);
+            }
+            return;
+        }
+        let found = self.waiters.iter().position(|waiter| waiter.claim.id == *id);
+        let Some(at) = found else { return };
+        let At::Engine { open, ticket } = &mut self.waiters[at].at else { return };
+        if !matches!(answered, Answered::Unknown) {
+            *open = open.saturating_sub(1);
+        }
+        match answered {
+            Answered::Waiting(stands) => *ticket = Some(stands),
+            Answered::Refused if *open == 0 => {
+                self.waiters.remove(at);
+            }
+            Answered::Granted(grant) => self.granted(id, grant, !grant.first_life, now),
+            Answered::Refused | Answered::Unknown => {}
+        }
+        self.settle(now);
+    }
+
+    /// The engine granted a claim. `taken`: its caller is there.
+    pub(super) fn granted(&mut self, id: &ClaimId, grant: Grant, taken: bool, now: Moment) {
+        if let Some(tenancy) = &mut self.tenancy {
+            if tenancy.carrier == *id {
+                tenancy.taken |= taken;
+                return;
+            }
+            // The engine grants again only after the hold has ended. An older grant is a late message.
+            if grant.fence <= tenancy.highest() {
+                return;
+            }
+        }
+        let found = self.waiters.iter().position(|waiter| waiter.claim.id == *id);
+        let Some(at) = found.filter(|_| now < grant.good_until) else { return };
+        let At::Engine { open, ticket } = self.waiters[at].at else { return };
+        if self.under_way.is_some() && self.served.len() < MOST_SERVED {
+            self.served.extend(ticket);
+        }
+        let Some(Waiter { claim, .. }) = self.waiters.remove(at) else { return };
+        if let Some(Tenancy { inside: Some(inside), .. }) = self.tenancy.take() {
+            // That one has ended, although nobody has said so.
+            self.outbox.push_back(Effect::Tell(inside.id, Ended::Forgotten));
+        }
+        self.tenancies += 1;
+        self.tenancy = Some(Tenancy::new(self.tenancies, &claim, grant, taken, open, now));
+        if self.waiters.is_empty() {
+            // A process may hold very many names.
+            self.waiters = VecDeque::new();
+        } else {
+            // Before its turn is told, so that this arrives before it leaves.
+            self.ask_who_waits(now);
+        }
+    }
+
+    /// Nobody took the turn that was given.
+    pub(super) fn refused(&mut self, id: &ClaimId, fence: Fence, now: Moment) {
+        if let Some(tenancy) = &mut self.tenancy
+            && tenancy.carrier != *id
+            && tenancy.inside.as_ref().is_some_and(|inside| inside.is(id, fence) && !inside.begun)
+        {
+            tenancy.empty(now);
+            self.pass_on(now);
+        }
+    }
+
+    /// The engine's turn was not taken: the engine takes it back.
+    pub(super) fn given_back(&mut self, id: &ClaimId, fence: Fence, now: Moment) {
+        let is_it = |tenancy: &mut Tenancy| {
+            tenancy.carrier == *id
+                && tenancy.inside.as_ref().is_some_and(|inside| inside.is(id, fence))
+        };
+        if self.tenancy.take_if(is_it).is_some() {
+            self.settle(now);
+        }
+    }
+
+    /// Whether the claim is the carrier, and another has the hold by now.
+    pub(super) fn has_handed_over(&self, id: &ClaimId) -> bool {
+        let tenancy = self.tenancy.as_ref();
+        tenancy.is_some_and(|tenancy| tenancy.carrier == *id && !tenancy.is_inside(id))
+    }
+
+    // What others may know.
+
+    /// The place of a claim that stands here.
+    fn place(&self, id: &ClaimId, now: Moment) -> Place {
+        let at = self.waiters.iter().position(|waiter| waiter.claim.id == *id).unwrap_or_default();
+        let arrived = self.waiters.get(at).map_or(0, |waiter| waiter.arrived);
+        let holder = self.tenancy.as_ref().and_then(|tenancy| {
+            let inside = tenancy.inside.as_ref()?;
+            Some(Holder {
+                fence: inside.fence(),
+                weight: 1,
+                held_for: inside.grant.sent.until(now),
+                remaining: now.until(tenancy.good_until),
+                details: inside.details.clone(),
+            })
+        });
+        Place {
+            ticket: Ticket::new(FIRST_TICKET + arrived),
+            ahead: at as u32,
+            floor: Fence::default(),
+            asked_at: now,
+            look_again: Moment::FAR,
+            holder,
+        }
+    }
+
+    /// The claims that stand here, as others may see them.
+    pub(super) fn waiters_here(&self, now: Moment) -> Vec<crate::model::claim::Waiter> {
+        let here = self.waiters.iter().filter(|waiter| waiter.at == At::Here);
+        let shown = |waiter: &Waiter| crate::model::claim::Waiter {
+            ticket: Ticket::new(FIRST_TICKET + waiter.arrived),
+            weight: waiter.claim.weight,
+            waited: waiter.since.until(now),
+            details: waiter.claim.details.clone(),
+        };
+        here.map(shown).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn tenancy(&self) -> Option<&Tenancy> {
+        self.tenancy.as_ref()
+    }
+}
+
+/// The ticket, if an engine gave it.
+pub(super) fn engine_ticket(ticket: Option<Ticket>) -> Option<Ticket> {
+    ticket.filter(|ticket| ticket.get() < FIRST_TICKET)
+}
+
+/// For how long an answer of the engine counts as news.
+pub(super) fn fresh_for(ttl: Duration) -> Duration {
+    (ttl / 20).min(Duration::from_millis(20))
+}
