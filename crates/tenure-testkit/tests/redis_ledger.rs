@@ -53,10 +53,12 @@ async fn every_script_behaves_like_the_ledger_on_valkey() {
 }
 
 /// The possible answers and pushes.
-const EVERYTHING: [&str; 22] = [
+const EVERYTHING: [&str; 24] = [
     "exact",
     "granted",
     "granted for a first life",
+    "kept",
+    "kept without fences",
     "waiting",
     "busy",
     "full",

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::engine::{
-    Broken, Claim, ClaimId, Details, Ended, Engine, ErrorKind, Fence, Forgotten, Grant, Leave,
-    Left, Moment, Name, Note, OnceRecord, OnceTerms, Outcome, Page, Place, Renewal, Renewed, Scope,
-    Settle, Space, SystemWorld, Ticket, Turn, Verdict, View, World, look_again,
+    Broken, Claim, ClaimId, Details, Ended, Engine, ErrorKind, Fence, Forgotten, Grant, Keep, Kept,
+    Leave, Left, Moment, Name, Note, OnceRecord, OnceTerms, Outcome, Page, Place, Renewal, Renewed,
+    Scope, Settle, Space, SystemWorld, Ticket, Turn, Verdict, View, World, look_again,
 };
 use tenure_testkit::rng::Rng;
 
 use super::environment::{Environment, Pushed};
 use super::model::{Came, Model, Request};
-use super::plan::{Actor, Manner, Op, Plan, Which};
+use super::plan::{Actor, Manner, Next, Op, Plan, Which};
 use super::said::{Numbers, Pair, Said, Same, Shown, Tally, Word, same};
 
 pub(crate) struct Comparison {
@@ -33,6 +33,8 @@ struct Player {
     details: Arc<Details>,
     ticket: Option<Pair>,
     fences: Vec<Pair>,
+    /// The first and the last fence of the block that it was given last.
+    block: Option<(Pair, Pair)>,
 }
 
 /// Which side's number.
@@ -124,15 +126,26 @@ impl Comparison {
 
     /// A step without a look at the name afterwards.
     pub(crate) async fn take(&mut self, op: Op) -> Result<Said, String> {
+        let op = match op {
+            Op::HandOver { who, ttl, .. } if !Environment::HANDS_OVER => {
+                Op::Renew(who, Which::Own, ttl)
+            }
+            op => op,
+        };
         let process = self.process(op);
-        let ledger = self.request(op, LEDGER);
+        let mut ledger = self.request(op, LEDGER);
         let redis = self.request(op, REDIS);
         let began = SystemWorld.now();
-        let came = self.model.step(&ledger, number(process));
         let environment = self.environment.clone();
         let engine = environment.processes[process].engine();
         let said = ask(&**engine, &self.name, &redis).await;
         self.story.push(format!("{op}: {}", brief(&said)));
+        if let (Request::HandOver { fences: most, .. }, Said::Kept { fences, .. }) =
+            (&mut ledger, &said)
+        {
+            *most = self.fences_given(*fences, *most)?;
+        }
+        let came = self.model.step(&ledger, number(process));
         said.is_same(&came.said, &mut self.numbers, came.vague)?;
         *self.tally.entry(said.kind()).or_default() += 1;
         *self.tally.entry(if came.vague { "vague" } else { "exact" }).or_default() += 1;
@@ -142,6 +155,20 @@ impl Comparison {
         }
         self.compare_pushes(&came, began).await?;
         Ok(said)
+    }
+
+    /// How many fences were given: as many as were asked for, or all between the counter and the clock, and none above
+    /// the clock.
+    fn fences_given(&self, (first, last): (u64, u64), most: u32) -> Result<u32, String> {
+        let count = (last + 1).saturating_sub(first);
+        let (counter, clock) = self.environment.numbers(&self.name);
+        if count > most.into() || last > clock || last > counter {
+            return Err(format!("gave {first} to {last} at {clock}, the counter is at {counter}"));
+        }
+        if count < most.into() && counter < clock {
+            return Err(format!("gave {count} of {most} fences at {counter} before {clock}"));
+        }
+        Ok(count as u32)
     }
 
     /// The last fence that the claim was given, by Redis.
@@ -168,9 +195,11 @@ impl Comparison {
                 manner.server
             }
             Op::Leave { only_waiting: Some(process), .. } => process,
-            Op::Claim(who, _) | Op::Keep(who, _) | Op::Renew(who, ..) | Op::Leave { who, .. } => {
-                self.plan.actors[who].process
-            }
+            Op::Claim(who, _)
+            | Op::Keep(who, _)
+            | Op::Renew(who, ..)
+            | Op::HandOver { who, .. }
+            | Op::Leave { who, .. } => self.plan.actors[who].process,
             Op::Break(_) | Op::Forget(..) | Op::Resize(_) => 0,
         }
     }
@@ -184,6 +213,13 @@ impl Comparison {
                 id: self.players[who].id,
                 fence: fence(who, which),
                 ttl: Duration::from_millis(ttl),
+            },
+            Op::HandOver { who, next, ttl, fences, details } => Request::HandOver {
+                id: self.players[who].id,
+                fence: Fence::new(side(self.next_fence(who, next))),
+                ttl: Duration::from_millis(ttl),
+                fences,
+                details: self.players[details].details.clone(),
             },
             Op::Leave { who, in_doubt, only, only_waiting, settle } => {
                 let mut leave = Leave::new(self.name.clone(), self.players[who].id);
@@ -238,8 +274,32 @@ impl Comparison {
         found.unwrap_or((7, 7))
     }
 
+    fn next_fence(&self, who: usize, next: Next) -> Pair {
+        match (next, self.players[who].block) {
+            (Next::Known(which), _) => self.fence(who, which),
+            (Next::OfBlock(at), Some((first, last))) => {
+                let at = at % (last.0 + 1 - first.0);
+                (first.0 + at, first.1 + at)
+            }
+            (Next::OfBlock(_), None) => self.fence(who, Which::Own),
+            (Next::Ahead, _) => ((self.environment.now() + 3_600_000) * 1000, (1 << 53) - 1),
+        }
+    }
+
     /// The claim remembers its answer.
     fn learn(&mut self, op: Op, redis: &Said, ledger: &Said) {
+        if let (
+            Op::HandOver { who, next, .. },
+            Said::Kept { fences: a, .. },
+            Said::Kept { fences: b, .. },
+        ) = (op, redis, ledger)
+        {
+            let fence = self.next_fence(who, next);
+            self.players[who].held(fence);
+            if a.0 <= a.1 {
+                self.players[who].block = Some(((a.0, b.0), (a.1, b.1)));
+            }
+        }
         let (Op::Claim(who, _) | Op::Keep(who, _)) = op else { return };
         let player = &mut self.players[who];
         match (redis, ledger) {
@@ -361,7 +421,7 @@ impl Player {
         let mut id = *b"12345678 \r\n%\0\xFF2 ";
         id[..8].copy_from_slice(&rng.bits().to_be_bytes());
         let id = ClaimId::from_bytes(id);
-        Player { id, details: Arc::new(details), ticket: None, fences: Vec::new() }
+        Player { id, details: Arc::new(details), ticket: None, fences: Vec::new(), block: None }
     }
 
     fn held(&mut self, fence: Pair) {
@@ -402,6 +462,21 @@ async fn ask(engine: &dyn Engine, name: &Name, request: &Request) -> Said {
         Request::Renew { id, fence, ttl } => {
             let (name, id, fence, ttl) = (name.clone(), *id, *fence, *ttl);
             renew(engine, Renewal::Hold { name, id, fence, ttl }).await
+        }
+        Request::HandOver { id, fence, ttl, fences, details } => {
+            let (name, id, fence, ttl) = (name.clone(), *id, *fence, *ttl);
+            let mut keep = Keep::new(name, id, fence, ttl, details.clone());
+            keep.fences = *fences;
+            match engine.keep(&keep).await {
+                Ok(Kept::Held { grant, waiting, fences }) if grant.fence == fence => Said::Kept {
+                    remaining: remaining(&grant),
+                    first_life: grant.first_life,
+                    waiting,
+                    fences: (fences.next, fences.last),
+                },
+                Ok(Kept::Gone(ended)) => gone(ended),
+                answer => Said::Odd(format!("{answer:?}")),
+            }
         }
         Request::Leave(leave) => match engine.leave(leave).await {
             Ok(Left::Released) => Said::Released,

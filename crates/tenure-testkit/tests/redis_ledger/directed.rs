@@ -92,9 +92,7 @@ impl Case {
 
     /// The last number that was given.
     fn counter(&self) -> u64 {
-        let counter =
-            self.environment.command(&["HGET", &environment::part(&self.comparison.name), "n"]);
-        counter.int().unwrap() as u64
+        self.environment.counter(&self.comparison.name)
     }
 }
 

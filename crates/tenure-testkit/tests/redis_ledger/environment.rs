@@ -97,6 +97,18 @@ impl Environment {
         self.clock.unix_millis() as u64
     }
 
+    /// Whether the engine can hand over.
+    pub(crate) const HANDS_OVER: bool = true;
+
+    /// The last number that was given in the name's part, and the clock that blocks of fences are not above.
+    pub(crate) fn numbers(&self, name: &Name) -> (u64, u64) {
+        (self.counter(name), self.now() * 1000)
+    }
+
+    pub(crate) fn counter(&self, name: &Name) -> u64 {
+        self.command(&["HGET", &part(name), "n"]).int().unwrap_or_default() as u64
+    }
+
     pub(crate) fn is_deaf(&self, process: usize) -> bool {
         *self.processes[process].is_deaf.lock().unwrap()
     }

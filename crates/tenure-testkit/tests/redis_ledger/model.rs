@@ -8,7 +8,7 @@ use tenure::engine::{
     Broken, Claim, ClaimId, Details, Fence, Forgotten, Holder, Leave, Left, Moment, Note,
     OnceRecord, Outcome, Waiter,
 };
-use tenure::ledger::{self, Answer, Entry, Ledger, Line, Process, Storage};
+use tenure::ledger::{self, Answer, Entry, KeepAnswer, Keeper, Ledger, Line, Process, Storage};
 
 use super::said::{Millis, Said, Shown, Word};
 use super::storage::ByProcess;
@@ -19,6 +19,7 @@ pub(crate) enum Request {
     Claim(Claim),
     Keep(Claim),
     Renew { id: ClaimId, fence: Fence, ttl: Duration },
+    HandOver { id: ClaimId, fence: Fence, ttl: Duration, fences: u32, details: Arc<Details> },
     Leave(Leave),
     Break(Fence, Note),
     Forget(OnceRecord),
@@ -153,8 +154,14 @@ impl Model {
 
     /// Only a known claim can be told its place.
     fn answered(&mut self, request: &Request, process: Process, heard: &Heard) {
-        if let (Request::Renew { id, fence, .. }, Heard::Answer(Answer::Gone(_))) = (request, heard)
-        {
+        let gone = match (request, heard) {
+            (Request::Renew { id, fence, .. }, Heard::Answer(Answer::Gone(_)))
+            | (Request::HandOver { id, fence, .. }, Heard::Kept(KeepAnswer::Gone(_))) => {
+                Some((id, fence))
+            }
+            _ => None,
+        };
+        if let Some((id, fence)) = gone {
             // A hold that has ended is forgotten; a claim that waits again is not.
             if !matches!(self.known.get(&(process, *id)), Some(Some((_, floor))) if floor >= fence)
             {
@@ -182,6 +189,16 @@ impl Model {
     fn said(&self, request: &Request, heard: Heard, first: &[Holder]) -> Said {
         let answer = match heard {
             Heard::Answer(answer) => answer,
+            Heard::Kept(KeepAnswer::Held { remaining, first_life, waiting, fences }) => {
+                let remaining = remaining.as_millis() as Millis;
+                return Said::Kept {
+                    remaining,
+                    first_life,
+                    waiting,
+                    fences: (fences.next, fences.last),
+                };
+            }
+            Heard::Kept(KeepAnswer::Gone(ended)) => return Said::Gone(Some(ended)),
             Heard::Left(Left::Released) => return Said::Released,
             Heard::Left(Left::Quit) => return Said::Quit,
             Heard::Left(Left::Gone(ended)) => return Said::Gone(Some(ended)),
@@ -250,6 +267,7 @@ impl Model {
 
 enum Heard {
     Answer(Answer),
+    Kept(KeepAnswer),
     Left(Left),
     Broken(Broken),
     Forgotten(Forgotten),
@@ -265,6 +283,12 @@ fn act<W: FnMut(&Entry, ledger::Word) -> bool>(
         Request::Claim(claim) => Heard::Answer(ledger.claim(claim, process, true)?),
         Request::Keep(claim) => Heard::Answer(ledger.claim(claim, process, false)?),
         Request::Renew { id, fence, ttl } => Heard::Answer(ledger.renew(id, *fence, *ttl)?),
+        Request::HandOver { id, fence, ttl, fences, details } => {
+            // How many fences there are depends on the clock and the counter of the server.
+            let fences = (*fences, u64::MAX);
+            let (carrier, fence, ttl) = (*id, *fence, *ttl);
+            Heard::Kept(ledger.keep(&Keeper { carrier, fence, ttl, fences, details })?)
+        }
         Request::Leave(leave) => Heard::Left(ledger.leave(leave, process)?),
         Request::Break(fence, note) => Heard::Broken(ledger.break_hold(*fence, note)?),
         Request::Forget(seen) => {

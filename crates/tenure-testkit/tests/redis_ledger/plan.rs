@@ -60,6 +60,17 @@ pub(crate) enum Which {
     Never,
 }
 
+/// Which fence a hold is handed over with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// One that was given to a claim.
+    Known(Which),
+    /// One of the last block that this claim was given, counted from its first.
+    OfBlock(u64),
+    /// One that no engine has given yet.
+    Ahead,
+}
+
 /// How a claim asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Manner {
@@ -81,6 +92,14 @@ pub(crate) enum Op {
     /// A place is renewed.
     Keep(usize, Manner),
     Renew(usize, Which, u64),
+    /// A hold goes on with another fence and the details of another claim. It asks for this many fences.
+    HandOver {
+        who: usize,
+        next: Next,
+        ttl: u64,
+        fences: u32,
+        details: usize,
+    },
     Leave {
         who: usize,
         in_doubt: bool,
@@ -212,6 +231,16 @@ fn which(rng: &mut Rng, actors: usize) -> Which {
     }
 }
 
+fn next(rng: &mut Rng, shape: Shape, actors: usize) -> Next {
+    match rng.between(0, 19) {
+        0..=9 => Next::OfBlock(rng.between(0, 300)),
+        10 => Next::Ahead,
+        // No two holds may have the same fence.
+        _ if shape.capacity > 1 || !shape.fixed => Next::Known(own_fence(rng)),
+        _ => Next::Known(which(rng, actors)),
+    }
+}
+
 /// Only a claim that was given a fence settles with it.
 fn own_fence(rng: &mut Rng) -> Which {
     match rng.between(0, 9) {
@@ -243,13 +272,24 @@ fn op(rng: &mut Rng, shape: Shape, actors: usize) -> Op {
     match rng.between(0, 99) {
         0..=44 => Op::Claim(who, manner(rng, shape)),
         45..=53 => Op::Keep(who, Manner { may_wait: true, ..manner(rng, shape) }),
-        54..=67 => {
+        54..=63 => {
             let ttl = TTLS[rng.between(0, TTLS.len() as u64 - 1) as usize];
             // Now and then a renewal only asks.
             let ttl = if rng.chance(150) { 0 } else { ttl };
             Op::Renew(who, which(rng, actors), ttl)
         }
-        68..=88 => Op::Leave {
+        64..=70 => Op::HandOver {
+            who,
+            next: next(rng, shape, actors),
+            ttl: if rng.chance(300) {
+                0
+            } else {
+                TTLS[rng.between(0, TTLS.len() as u64 - 1) as usize]
+            },
+            fences: [0, 1, 5, 200, 65_536][rng.between(0, 4) as usize],
+            details: rng.between(0, actors as u64 - 1) as usize,
+        },
+        71..=88 => Op::Leave {
             who,
             in_doubt: rng.chance(200),
             only: rng.chance(250).then(|| which(rng, actors)),
@@ -273,6 +313,10 @@ impl Display for Op {
             Op::Claim(who, manner) => write!(f, "{who} claims{manner}"),
             Op::Keep(who, manner) => write!(f, "{who} keeps its place{manner}"),
             Op::Renew(who, which, ttl) => write!(f, "{who} renews {which:?} for {ttl} ms"),
+            Op::HandOver { who, next, ttl, fences, details } => write!(
+                f,
+                "{who} hands over to {details} with {next:?} for {ttl} ms, wants {fences} fences"
+            ),
             Op::Leave { who, in_doubt, only, only_waiting, settle } => {
                 write!(f, "{who} leaves")?;
                 if *in_doubt {

@@ -19,6 +19,13 @@ pub(crate) enum Said {
         remaining: Millis,
         first_life: bool,
     },
+    /// With the first and the last of the fences that were given; none if the first is higher.
+    Kept {
+        remaining: Millis,
+        first_life: bool,
+        waiting: u32,
+        fences: (u64, u64),
+    },
     /// `holders`: any of them may be shown, because their holds end at the same moment.
     Waiting {
         ticket: u64,
@@ -178,6 +185,8 @@ impl Said {
         match self {
             Said::Granted { first_life: true, .. } => "granted for a first life",
             Said::Granted { .. } => "granted",
+            Said::Kept { fences, .. } if fences.0 > fences.1 => "kept without fences",
+            Said::Kept { .. } => "kept",
             Said::Waiting { .. } => "waiting",
             Said::Busy { .. } => "busy",
             Said::Full => "full",
@@ -211,10 +220,33 @@ impl Said {
             (Said::Waiting { .. }, Said::Waiting { .. }) => {
                 self.waits_alike(ledger, numbers, vague)
             }
+            (Said::Kept { .. }, Said::Kept { .. }) => self.kept_alike(ledger, numbers, vague),
             (Said::Busy { holders }, Said::Busy { holders: any }) => one_of(holders, any, numbers),
             (Said::Conflict(None), Said::Conflict(_)) | (Said::Gone(None), Said::Gone(_)) => Ok(()),
             _ => same("the answer", self, ledger),
         }
+    }
+
+    fn kept_alike(&self, ledger: &Said, numbers: &mut Numbers, vague: bool) -> Same {
+        let Said::Kept { remaining, first_life, waiting, fences } = self else { return Ok(()) };
+        let Said::Kept { remaining: remaining_l, first_life: first_life_l, .. } = ledger else {
+            return Ok(());
+        };
+        let Said::Kept { waiting: waiting_l, fences: fences_l, .. } = ledger else {
+            return Ok(());
+        };
+        same("what remains", remaining, remaining_l)?;
+        same("first life", first_life, first_life_l)?;
+        if !vague || waiting < waiting_l {
+            same("how many wait", waiting, waiting_l)?;
+        }
+        let count = |(first, last): &(u64, u64)| (last + 1).saturating_sub(*first);
+        same("how many fences", &count(fences), &count(fences_l))?;
+        if count(fences) == 0 {
+            return Ok(());
+        }
+        numbers.fence("the first fence of a block", (fences.0, fences_l.0))?;
+        numbers.fence("the last fence of a block", (fences.1, fences_l.1))
     }
 
     fn waits_alike(&self, other: &Said, numbers: &mut Numbers, vague: bool) -> Same {

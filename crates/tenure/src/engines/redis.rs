@@ -40,8 +40,8 @@ use steps::{SendOptions, Steps};
 use super::convert::Limits;
 use crate::engine::{Ack, Engine, Finding, Page, Profile, Scope, Step, Turns};
 use crate::model::claim::{
-    Broken, Claim, ClaimId, Fence, Forgotten, Leave, Left, Note, OnceRecord, Renewal, Renewed,
-    Verdict,
+    Broken, Claim, ClaimId, Fence, Forgotten, Keep, Kept, Leave, Left, Note, OnceRecord, Renewal,
+    Renewed, Verdict,
 };
 use crate::model::error::Result;
 use crate::model::name::Name;
@@ -143,6 +143,10 @@ impl Engine for Redis {
 
     fn renew(&self, _shard: u32, batch: &[Renewal]) -> Step<Vec<Renewed>> {
         self.steps.clone().renew(batch)
+    }
+
+    fn keep(&self, keep: &Keep) -> Step<Kept> {
+        self.steps.clone().keep(keep)
     }
 
     fn leave(&self, leave: &Leave) -> Step<Left> {

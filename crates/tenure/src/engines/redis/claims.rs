@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 
 use super::config::Topology;
 use super::connection::{Connection, Outgoing, Reply, ReplyTo};
-use super::protocol::answer::{ClaimAnswer, read_claim};
+use super::protocol::answer::{ClaimAnswer, read_claim, read_keep};
+use super::protocol::layout::partition;
 use super::protocol::refusal::Refusal;
 use super::protocol::request::Request;
 use super::protocol::resp::Value;
@@ -16,8 +17,8 @@ use super::sentinels::Doubt;
 use super::steps::{PendingStep, SendOptions, StepReply, Steps};
 use crate::engine::Step;
 use crate::engines::convert::{self, Limits};
-use crate::ledger::Answer;
-use crate::model::claim::{Ended, Renewal, Renewed, Verdict};
+use crate::ledger::{Answer, KeepAnswer};
+use crate::model::claim::{Ended, Fence, Keep, Kept, Renewal, Renewed, Verdict};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::Name;
 
@@ -118,6 +119,71 @@ impl Steps {
             };
             Ok(replies.into_iter().map(renewed).collect())
         })
+    }
+
+    /// Renews a hold for the claim of this process that has it now.
+    pub(super) fn keep(self: Arc<Steps>, keep: &Keep) -> Step<Kept> {
+        let pending = match self.send_keep(keep, true) {
+            Ok(pending) => pending,
+            Err(error) => return Step::ready(Err(error)),
+        };
+        let replicas = self.ask_for_replicas();
+        let connection = pending.connection.clone();
+        connection.ask_for_time();
+        let keep = keep.clone();
+        Step::pending(async move {
+            let mut reply = self.receive_keep(pending, &keep).await;
+            // While a slot moves, the partition's key may be at one server and the name's at the other.
+            let may_be_moving = |error: &Error| {
+                let is_refused = error.kind() == ErrorKind::Unavailable;
+                self.shared.setup.is_cluster && is_refused && !error.may_have_happened()
+            };
+            if reply.as_ref().is_err_and(may_be_moving) {
+                reply = self.receive_keep(self.send_keep(&keep, false)?, &keep).await;
+            }
+            let StepReply { answer, sent, replicas: count, enough } = reply?;
+            if let KeepAnswer::Held { .. } = answer {
+                let doubt = match replicas {
+                    Some((connection, reply)) => self.doubt(&connection, reply).await,
+                    None => None,
+                };
+                match doubt {
+                    Some(doubt) => return Err(doubt.in_doubt()),
+                    None if !enough => return Err(self.too_few(count).in_doubt()),
+                    None => {}
+                }
+            } else {
+                self.shared.waiting.places.lost(&keep.name, &keep.id, keep.fence);
+            }
+            if answer == KeepAnswer::Gone(Ended::Expired)
+                && let Some(by) = connection.clock_step().await
+            {
+                return Ok(Kept::Gone(Ended::ClockStep { by }));
+            }
+            Ok(convert::kept(answer, keep.fence, sent))
+        })
+    }
+
+    fn send_keep(&self, keep: &Keep, with_partition: bool) -> Result<PendingStep> {
+        let seen = self.shared.numbers.of(partition(&keep.name));
+        let request = self.shared.setup.layout.keep(keep, seen, with_partition);
+        self.send(request, SendOptions { counted: true, ..SendOptions::default() })
+    }
+
+    async fn receive_keep(
+        &self,
+        pending: PendingStep,
+        keep: &Keep,
+    ) -> Result<StepReply<KeepAnswer>> {
+        let partition = pending.partition();
+        let read = |value: &Value, _| {
+            let read = read_keep(value)?;
+            if let KeepAnswer::Held { fences, .. } = &read.0 {
+                self.shared.numbers.saw(partition, Fence::new(fences.last));
+            }
+            Some(read)
+        };
+        self.receive(pending, &keep.name, read).await
     }
 
     /// Behind sentinels, asks the server for its replicas, right after the renewals were sent.

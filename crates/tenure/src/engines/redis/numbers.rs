@@ -29,9 +29,15 @@ impl Numbers {
         }
     }
 
+    /// The highest number of the partition that this process has seen.
+    pub(super) fn of(&self, partition: u16) -> Fence {
+        let seen = self.seen.get(usize::from(partition));
+        Fence::new(seen.map_or(0, |seen| seen.load(Relaxed)))
+    }
+
     /// The number that a claim must be above, as far as this process knows.
     pub(super) fn before(&self, claim: &Claim) -> Fence {
-        let seen = Fence::new(self.seen[usize::from(partition(&claim.name))].load(Relaxed));
+        let seen = self.of(partition(&claim.name));
         // One that comes from another process may be about this very name.
         match claim.on_behalf || claim.seen.get() > self.highest.load(Relaxed) {
             true => claim.seen.max(seen),

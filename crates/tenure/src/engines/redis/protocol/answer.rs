@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::refusal::Refusal;
 use super::resp::Value;
 use super::view::read_entry;
-use crate::ledger::Answer;
-use crate::model::claim::{Ended, Fence, Holder, Left, Note, Ticket};
+use crate::ledger::{Answer, KeepAnswer};
+use crate::model::claim::{Ended, Fence, Fences, Holder, Left, Note, Ticket};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::moment::Moment;
 
@@ -85,6 +85,22 @@ pub(crate) fn read_claim(
         _ => return None,
     };
     Some((ClaimAnswer { answer, holder }, marks))
+}
+
+/// Parses the answer to a renewal that hands over.
+pub(crate) fn read_keep(value: &Value) -> Option<(KeepAnswer, Marks)> {
+    let (code, marks, rest) = parts(value)?;
+    let answer = match code {
+        "K" => KeepAnswer::Held {
+            remaining: millis(rest, 0)?,
+            first_life: number(rest, 1)? == 1,
+            waiting: number(rest, 2)?.try_into().ok()?,
+            fences: Fences { next: number(rest, 3)?, last: number(rest, 4)? },
+        },
+        "X" => KeepAnswer::Gone(read_ended(rest)),
+        _ => return None,
+    };
+    Some((answer, marks))
 }
 
 /// Parses the answer to a leave.

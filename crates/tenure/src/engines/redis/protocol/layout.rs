@@ -7,7 +7,8 @@ use super::resp;
 use super::scripts::Script;
 use crate::engines::redis::config::{AfterRestart, RedisConfig, Topology};
 use crate::model::claim::{
-    Claim, ClaimId, Details, Fence, Leave, Note, OnceRecord, OnceTerms, Settle, Ticket,
+    Claim, ClaimId, Details, Fence, Keep, Leave, MOST_FENCES, Note, OnceRecord, OnceTerms, Settle,
+    Ticket,
 };
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::name::{Name, Space};
@@ -242,6 +243,19 @@ impl Layout {
         request.arg(&id.to_bytes());
         request.number(fence.get());
         request.number(ttl.as_millis() as u64);
+        request
+    }
+
+    /// `seen`: the highest number of its partition that was seen. Without the partition no fences are given.
+    pub(crate) fn keep(&self, keep: &Keep, seen: Fence, with_partition: bool) -> Request {
+        let keys = if with_partition { Keys::All } else { Keys::Line };
+        let mut request = self.begin(Script::Keep, &keep.name, keys, "");
+        request.arg(&keep.id.to_bytes());
+        request.number(keep.fence.get());
+        request.number(keep.ttl.as_millis() as u64);
+        request.number(keep.fences.min(MOST_FENCES).into());
+        request.number(seen.get());
+        request.arg(&encode_details(&keep.details));
         request
     }
 

@@ -23,6 +23,7 @@ pub(crate) enum Script {
     Hello,
     Group,
     RenewGroup,
+    Keep,
 }
 
 /// How the script of a step is sent.
@@ -61,7 +62,7 @@ macro_rules! step {
     };
 }
 
-const TEXTS: [&str; 11] = [
+const TEXTS: [&str; 12] = [
     step!("claim_alone", "claim"),
     step!("renew_alone", "renew"),
     step!("leave_alone", "leave"),
@@ -73,9 +74,10 @@ const TEXTS: [&str; 11] = [
     include_str!("../lua/hello.lua"),
     include_str!("../lua/group.lua"),
     include_str!("../lua/renew_group.lua"),
+    step!("keep_alone", "keep"),
 ];
 
-static HASHES: LazyLock<[[u8; 40]; 11]> = LazyLock::new(|| TEXTS.map(sha1));
+static HASHES: LazyLock<[[u8; 40]; 12]> = LazyLock::new(|| TEXTS.map(sha1));
 
 impl Script {
     /// What the step does, for error messages.
@@ -92,6 +94,7 @@ impl Script {
             Script::Hello => "hello",
             Script::Group => "group of claims and leaves",
             Script::RenewGroup => "group of renewals",
+            Script::Keep => "renewal that hands over",
         }
     }
 
