@@ -8,6 +8,7 @@ mod clocks;
 mod dropping;
 mod groups;
 mod holding;
+mod keeping;
 mod losing;
 mod outages;
 mod passing;

@@ -3,6 +3,7 @@
 //! Tests carry the number of their scenario. Each has servers of its own.
 
 mod cluster;
+mod keeping;
 mod reach;
 mod replicas;
 mod rights;
