@@ -7,7 +7,7 @@ use tenure_testkit::servers::Flavour;
 
 use super::comparison::Comparison;
 use super::environment::{self, Environment};
-use super::plan::{Actor, Event, HEARING, Manner, Op, Plan, Shape, Which};
+use super::plan::{Actor, Event, HEARING, Manner, Next, Op, Plan, Shape, Which};
 use super::said::Said;
 
 const MANNER: Manner = Manner {
@@ -241,7 +241,17 @@ async fn one_holder_alone_has_a_form_of_its_own() {
     case.step(Op::Claim(1, Manner { odd: Some((1, 2)), ..MANNER })).await;
     assert_eq!(case.form(), "string");
     case.pass(1000).await;
+    let hands_over = |next| Op::HandOver { who: 0, next, ttl: 0, fences: 5, details: 1 };
+    for next in [Next::Known(Which::Own), Next::OfBlock(2), Next::OfBlock(0), Next::Ahead] {
+        case.step(hands_over(next)).await;
+        assert_eq!(case.form(), "string");
+    }
     case.step(claims(1)).await;
+    assert_eq!(case.form(), "hash");
+    case.pass(1000).await;
+    for next in [Next::OfBlock(4), Next::OfBlock(3), Next::OfBlock(1), Next::Ahead] {
+        case.step(hands_over(next)).await;
+    }
     assert_eq!(case.form(), "hash");
     case.step(leaves(1)).await;
     assert_eq!(case.form(), "hash");
