@@ -24,7 +24,7 @@
 --                ticket          'w' .. spot   waiting claims
 --            a spot is id .. process .. ticket .. end .. "weight ttl", or 'o' at its end for a once
 -- partition  a hash:
---                'n'             the highest number given
+--                'n'             the highest number given, or reserved for a process that hands over
 --                'run'           the server's run id
 --                'at'            when this run was first seen after another
 --                'old'           the highest number at that time

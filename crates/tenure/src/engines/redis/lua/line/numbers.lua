@@ -25,7 +25,7 @@ local function raise(seen)
 end
 
 -- Refuses the step if this user lacks a permission. Before 7.0 that is found out by trying, in forms that
--- change nothing. `seen`: for a claim, the numbers continue above it.
+-- change nothing. `seen`: for a claim or a keep, the numbers continue above it.
 local function ready(seen)
   local wrong = P and raise(seen or 0)
   if wrong then return redis.error_reply(wrong) end
@@ -36,7 +36,7 @@ local function ready(seen)
       return true
     end
     -- A write that a full server does not refuse: after it, the server refuses none of the writes that
-    -- follow. A claim may be refused.
+    -- follow. A claim may be refused, and a keep has done that already.
     if not seen then call('HDEL', spare, '~') end
   end
   local missing = not may('HSET', P or K, 'n', int(highest or 0)) and 'HSET'
