@@ -231,12 +231,15 @@ async fn a_partition_that_is_lost_repeats_no_fence_of_a_block() {
     let server = server();
     let (engine, _taker) = engine_with_taker(&server.url()).await;
     for (claim, first) in both_forms(&server, &engine).await {
-        let before = block(&engine, &claim, first).await;
+        let mut fence = first;
         let key = key_of(&server, claim.name.as_str());
         let part = format!("{}}}:p", key.split_once('}').unwrap().0);
-        for lost in [vec!["DEL", &part], vec!["HSET", &part, "n", "1000000000000007"]] {
+        for lost in [vec!["HSET", &part, "n", "1000000000000007"], vec!["DEL", &part]] {
+            let before = block(&engine, &claim, fence).await;
             server.command(&lost).unwrap();
-            let after = block(&engine, &claim, Fence::new(before.last)).await;
+            // Nobody has told the server that this fence is in use.
+            fence = Fence::new(before.last);
+            let after = block(&engine, &claim, fence).await;
             assert!(after.next > before.last, "{after:?} after {before:?}, {lost:?}");
         }
     }

@@ -130,6 +130,15 @@ impl Comparison {
             Op::HandOver { who, ttl, .. } if !Environment::HANDS_OVER => {
                 Op::Renew(who, Which::Own, ttl)
             }
+            Op::HandOver { who, holder: true, next, ttl, fences, details } => {
+                let who = self
+                    .model
+                    .line
+                    .holders()
+                    .first()
+                    .map_or(who, |(entry, _)| self.player_of(&entry.id));
+                Op::HandOver { who, holder: false, next, ttl, fences, details }
+            }
             op => op,
         };
         let process = self.process(op);
@@ -215,7 +224,7 @@ impl Comparison {
                 fence: fence(who, which),
                 ttl: Duration::from_millis(ttl),
             },
-            Op::HandOver { who, next, ttl, fences, details } => Request::HandOver {
+            Op::HandOver { who, next, ttl, fences, details, .. } => Request::HandOver {
                 id: self.players[who].id,
                 fence: Fence::new(side(self.next_fence(who, next))),
                 ttl: Duration::from_millis(ttl),

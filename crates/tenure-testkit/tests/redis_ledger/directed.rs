@@ -241,7 +241,8 @@ async fn one_holder_alone_has_a_form_of_its_own() {
     case.step(Op::Claim(1, Manner { odd: Some((1, 2)), ..MANNER })).await;
     assert_eq!(case.form(), "string");
     case.pass(1000).await;
-    let hands_over = |next| Op::HandOver { who: 0, next, ttl: 0, fences: 5, details: 1 };
+    let hands_over =
+        |next| Op::HandOver { who: 0, holder: false, next, ttl: 0, fences: 5, details: 1 };
     for next in [Next::Known(Which::Own), Next::OfBlock(2), Next::OfBlock(0), Next::Ahead] {
         case.step(hands_over(next)).await;
         assert_eq!(case.form(), "string");

@@ -95,6 +95,8 @@ pub(crate) enum Op {
     /// A hold goes on with another fence and the details of another claim. It asks for this many fences.
     HandOver {
         who: usize,
+        /// Whoever holds, if anyone does.
+        holder: bool,
         next: Next,
         ttl: u64,
         fences: u32,
@@ -280,6 +282,7 @@ fn op(rng: &mut Rng, shape: Shape, actors: usize) -> Op {
         }
         64..=70 => Op::HandOver {
             who,
+            holder: rng.chance(700),
             next: next(rng, shape, actors),
             ttl: if rng.chance(300) {
                 0
@@ -313,7 +316,7 @@ impl Display for Op {
             Op::Claim(who, manner) => write!(f, "{who} claims{manner}"),
             Op::Keep(who, manner) => write!(f, "{who} keeps its place{manner}"),
             Op::Renew(who, which, ttl) => write!(f, "{who} renews {which:?} for {ttl} ms"),
-            Op::HandOver { who, next, ttl, fences, details } => write!(
+            Op::HandOver { who, next, ttl, fences, details, .. } => write!(
                 f,
                 "{who} hands over to {details} with {next:?} for {ttl} ms, wants {fences} fences"
             ),
