@@ -3,6 +3,8 @@
 //! `TENURE_SCRIPTS` sets how many scripts run, from `TENURE_FIRST_SEED`: `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo
 //! test -p tenure-testkit --test engines postgres_ledger::`.
 
+#[path = "redis_ledger/asking.rs"]
+mod asking;
 #[allow(dead_code, reason = "the other half of the test uses the rest")]
 #[path = "redis_ledger/comparison.rs"]
 mod comparison;

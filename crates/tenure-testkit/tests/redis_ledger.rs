@@ -6,6 +6,7 @@
 //! shortened and printed, and its seed repeats it: `TENURE_FIRST_SEED=42 TENURE_SCRIPTS=1 cargo test -p
 //! tenure-testkit --test engines redis_ledger::`.
 
+mod asking;
 mod comparison;
 mod directed;
 mod environment;
