@@ -144,7 +144,7 @@ impl Steps {
             let StepReply { answer, sent, replicas: count, enough } = reply?;
             if let KeepAnswer::Held { .. } = answer {
                 let doubt = match replicas {
-                    Some((connection, reply)) => self.doubt(&connection, reply).await,
+                    Some((server, reply)) => self.doubt(&server, reply).await,
                     None => None,
                 };
                 match doubt {
