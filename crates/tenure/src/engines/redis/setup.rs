@@ -30,6 +30,7 @@ impl Setup {
         let mut profile = Profile::new(config.label());
         profile.longest_ttl = config.longest_ttl();
         profile.patience = config.connect_timeout;
+        profile.hands_over = true;
         Ok(Setup {
             tls: config.tls.as_ref().map(TlsSetup::new).transpose()?,
             layout: Layout::new(&config, process),
