@@ -19,6 +19,8 @@ mod nemesis;
 mod play;
 #[path = "file_torture/recording.rs"]
 mod recording;
+#[path = "torture/queued.rs"]
+mod queued;
 #[path = "torture/requests.rs"]
 mod requests;
 #[path = "torture/resource.rs"]

@@ -269,12 +269,13 @@ impl Line {
         Asked::Engine(ticket)
     }
 
-    /// Takes its place in the order of tickets. Who has none yet comes last.
+    /// Takes its place: a newcomer the last, one that returns that of its ticket.
     fn stand(&mut self, waiter: Waiter) {
-        let ticket = waiter.ticket.unwrap_or(Ticket::new(u64::MAX));
-        let is_after = |other: &Waiter| other.ticket.is_none_or(|other| ticket < other);
+        let returns_to = waiter.ticket.filter(|_| waiter.at != At::Here);
+        let is_after = |other: &Waiter| {
+            returns_to.is_some_and(|ticket| other.ticket.is_none_or(|other| ticket < other))
+        };
         let after = self.waiters.iter().rev().take_while(|other| is_after(other)).count();
-        let after = if waiter.ticket.is_some() { after } else { 0 };
         self.waiters.insert(self.waiters.len() - after, waiter);
     }
 

@@ -23,10 +23,10 @@ const ALONE: &[Event] = &[
     Heard(0),
     Take(0),
     Claim(1),
-    Arrives(1),
-    Heard(1),
     Arrives(0),
     Heard(0),
+    Arrives(1),
+    Heard(1),
 ];
 
 /// The first has been given the hold by the second, and there is another fence to give.
@@ -36,10 +36,10 @@ const READY: &[Event] = &[
     Heard(0),
     Take(0),
     Claim(1),
-    Arrives(1),
-    Heard(1),
     Arrives(0),
     Heard(0),
+    Arrives(1),
+    Heard(1),
     Leave(0),
     Claim(0),
     Arrives(0),
@@ -110,7 +110,7 @@ const SLEEPERS: Setting = Setting {
 /// Two renewals at a time, answered in any order.
 const LATE: Setting = Setting {
     name: "with answers that come late",
-    rounds: &[3, 2],
+    rounds: &[2, 2, 1],
     renews: 1,
     seconds: 1,
     strangers: 0,
@@ -232,7 +232,10 @@ fn every_wrong_machine_is_found() {
         (Wrong::DoubtIsDropped, &DOUBT),
         (Wrong::DoubtOfCarrierIsDropped, &CARRIER),
         (Wrong::AfterExtend, &EXTENDED),
-        (Wrong::LocalTicketIsSent, &BROKEN),
+        (Wrong::JoinsWithoutTicket, &BROKEN),
+        (Wrong::LeavesBeforeTheyJoin, &SLEEPERS),
+        (Wrong::TicketOfAnOldBlock, &PLAIN),
+        (Wrong::CountedBeforeItCame, &BROKEN),
         (Wrong::WaitersAreForgotten, &PLAIN),
         (Wrong::KeptInReserve, &PLAIN),
         (Wrong::LeavesForALiveClaim, &TAKEN_LATE),

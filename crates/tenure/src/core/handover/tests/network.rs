@@ -7,8 +7,8 @@ use super::state::{
     stranger_id,
 };
 use crate::core::handover::line::{Answered, Contact, Effect, Heard};
-use crate::ledger::{self, Answer, Entry, KeepAnswer, Keeper, Ledger, Storage, Word};
-use crate::model::claim::{ClaimId, Ended, Fence, Grant, Kept, Leave};
+use crate::ledger::{self, Answer, Entry, KeepAnswer, Keeper, Ledger, State, Storage, Word};
+use crate::model::claim::{ClaimId, Ended, Fence, Grant, Kept, Leave, Left};
 
 impl World {
     pub(super) fn carry_out(&mut self) {
@@ -49,12 +49,6 @@ impl World {
                 Effect::Leave(leave) => self.send(0, Message::Leave(leave)),
                 Effect::Claim(claims) => {
                     for claim in claims {
-                        if let Some(who) = self.who(&claim.id)
-                            && let Own::Asking(asking) = &mut self.own[who]
-                        {
-                            asking.excused = true;
-                        }
-                        self.judge.sends(&claim);
                         self.send(0, Message::Claim { claim, place: true });
                     }
                 }
@@ -68,6 +62,7 @@ impl World {
         act: impl FnOnce(&mut Ledger<'_, ledger::Line<u64>, &mut Say<'_>>) -> T,
     ) -> T {
         let (now, mut pushed) = (self.now, Vec::new());
+        let held = self.holders();
         let mut say = |entry: &Entry, word: Word| {
             if entry.process == OWN {
                 let (id, fence) = (entry.id, entry.fence());
@@ -86,7 +81,42 @@ impl World {
         for reply in pushed {
             self.back[0].push_back(Travels::Back { reply, seen: now });
         }
+        self.begun = self.holders();
+        self.begun.retain(|id| !held.contains(id));
+        self.are_in_order(false);
         done
+    }
+
+    fn holders(&self) -> Vec<ClaimId> {
+        self.storage.holders().iter().map(|(entry, _)| entry.id).collect()
+    }
+
+    /// Nobody has been granted now who came in a later second than an own claim which stands at the engine, nor, if a
+    /// hold of the process was left for it, than one that stands in the process.
+    fn are_in_order(&mut self, was_left: bool) {
+        for id in self.begun.clone() {
+            let own = self.who(&id);
+            let stranger = (0..self.strangers.len()).find(|who| stranger_id(*who) == id);
+            let came = match (own, stranger) {
+                (Some(who), _) => match &self.own[who] {
+                    Own::Asking(asking) => Some(asking.asked),
+                    _ => None,
+                },
+                (None, Some(who)) => self.strangers[who],
+                (None, None) => None,
+            };
+            let Some(came) = came else { continue };
+            for other in (0..self.own.len()).filter(|other| Some(*other) != own) {
+                let Own::Asking(asking) = &self.own[other] else { continue };
+                let Ok(place) = self.storage.find(&self.id(other));
+                let is_there = matches!(place, Some(Entry { state: State::Waiting, .. }));
+                let is_before = asking.stood.is_some_and(|stood| stood < came);
+                let is_passed = is_there || was_left && place.is_none() && !asking.excused;
+                if is_before && is_passed {
+                    self.judge.passes(own.is_some(), is_there);
+                }
+            }
+        }
     }
 
     pub(super) fn arrives(&mut self, connection: usize, travels: Option<Travels>) {
@@ -95,6 +125,9 @@ impl World {
             Message::Claim { claim, place } => {
                 let id = claim.id;
                 let Ok(answer) = self.step(|ledger| ledger.claim(&claim, OWN, !place));
+                if let Some(who) = self.who(&id) {
+                    self.has_stood(who);
+                }
                 let carries = self.line.tenancy().is_some_and(|tenancy| tenancy.carrier == id);
                 if !carries {
                     self.judge.arrived(&self.gone, &id, &self.storage, &self.there[0]);
@@ -109,7 +142,10 @@ impl World {
                 Reply::Claim(id, answered)
             }
             Message::Leave(leave) => {
-                let _ = self.step(|ledger| ledger.leave(&leave, OWN));
+                let left = self.step(|ledger| ledger.leave(&leave, OWN));
+                if left == Ok(Left::Released) {
+                    self.are_in_order(true);
+                }
                 Reply::Left(leave.id)
             }
             Message::Contact(contact, asker) => {
