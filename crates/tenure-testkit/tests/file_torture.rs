@@ -17,10 +17,10 @@ mod liveness;
 mod nemesis;
 #[path = "file_torture/play.rs"]
 mod play;
-#[path = "file_torture/recording.rs"]
-mod recording;
 #[path = "torture/queued.rs"]
 mod queued;
+#[path = "file_torture/recording.rs"]
+mod recording;
 #[path = "torture/requests.rs"]
 mod requests;
 #[path = "torture/resource.rs"]

@@ -381,7 +381,9 @@ impl Line {
         }
         let found = self.waiters.iter().position(|waiter| waiter.claim.id == *id);
         let Some(at) = found.filter(|_| now < grant.good_until) else { return };
-        let Waiter { ticket, at: At::Engine { open, stands }, .. } = self.waiters[at] else { return };
+        let Waiter { ticket, at: At::Engine { open, stands }, .. } = self.waiters[at] else {
+            return;
+        };
         if let Some((contact, _)) = self.under_way
             && self.served.len() < MOST_SERVED
             && stands.before(contact)

@@ -118,6 +118,43 @@ const LATE: Setting = Setting {
     ..PLAIN
 };
 
+/// Two renewals were answered, and the answers may come in any order, while others come.
+const LATE_BLOCK: Setting = Setting {
+    name: "with numbers that come late",
+    script: &[
+        Claim(0),
+        Arrives(0),
+        Heard(0),
+        Take(0),
+        Claim(1),
+        Arrives(0),
+        Heard(0),
+        Arrives(1),
+        Heard(1),
+        Leave(0),
+        Claim(0),
+        Arrives(0),
+        Heard(0),
+        Heard(0),
+        Take(1),
+        Leave(1),
+        Arrives(1),
+        Heard(1),
+        Take(0),
+        Renew(0),
+        Second,
+        Claim(1),
+        Arrives(1),
+        Arrives(1),
+    ],
+    rounds: &[2, 2, 1, 1],
+    renews: 1,
+    seconds: 2,
+    strangers: 0,
+    quits: 0,
+    ..PLAIN
+};
+
 /// A grant is taken so late that its claim must ask again, under the same id. Its time was extended meanwhile.
 const TAKEN_LATE: Setting = Setting {
     name: "with a grant that is taken late",
@@ -192,9 +229,9 @@ const TWO: Setting = Setting {
     ..PLAIN
 };
 
-const ALL: [Setting; 13] = [
-    BEGIN, FIRST, PLAIN, LATE, TAKEN_LATE, DOUBT, CARRIER, FAULTS, TIME, BROKEN, EXTENDED,
-    SLEEPERS, TWO,
+const ALL: [Setting; 14] = [
+    BEGIN, FIRST, PLAIN, LATE, LATE_BLOCK, TAKEN_LATE, DOUBT, CARRIER, FAULTS, TIME, BROKEN,
+    EXTENDED, SLEEPERS, TWO,
 ];
 
 #[test]
@@ -223,7 +260,7 @@ fn every_wrong_machine_is_found() {
         (Wrong::EndToldToCarrier, &BROKEN),
         (Wrong::OldAnswerEnds, &LATE),
         (Wrong::OldAnswerProlongs, &TIME),
-        (Wrong::LateBlockIsUsed, &LATE),
+        (Wrong::LateBlockIsUsed, &LATE_BLOCK),
         (Wrong::NewcomersInAClosedLine, &PLAIN),
         (Wrong::NeverCloses, &PLAIN),
         (Wrong::OwnArePassed, &FIRST),

@@ -222,9 +222,7 @@ impl Line {
         }
         match &self.tenancy {
             Some(tenancy) => !tenancy.shut && now < tenancy.good_until,
-            None => {
-                self.waiters.front().is_some_and(Waiter::stands_there)
-            }
+            None => self.waiters.front().is_some_and(Waiter::stands_there),
         }
     }
 }

@@ -25,8 +25,9 @@ impl World {
                     let first = arrivals.min().unwrap_or(u64::MAX);
                     match self.who(&id) {
                         Some(who) if matches!(self.own[who], Own::Asking(_)) => {
-                            if let Own::Asking(asking) = &self.own[who] {
+                            if let Own::Asking(asking) = &mut self.own[who] {
                                 self.judge.in_order(asking.arrival, first);
+                                asking.excused = true;
                             }
                             self.gets_turn(who, grant);
                         }
@@ -106,6 +107,10 @@ impl World {
                 (None, None) => None,
             };
             let Some(came) = came else { continue };
+            if let Some(Own::Asking(asking)) = own.map(|who| &mut self.own[who]) {
+                // If it does not take its turn, it is passed over.
+                asking.excused = true;
+            }
             for other in (0..self.own.len()).filter(|other| Some(*other) != own) {
                 let Own::Asking(asking) = &self.own[other] else { continue };
                 let Ok(place) = self.storage.find(&self.id(other));
