@@ -13,7 +13,9 @@ mod state;
 mod walk;
 
 use super::wrong::Wrong;
-use state::Event::{self, Arrives, Claim, Heard, Leave, Renew, Second, Take, TimesOut, Watchdog};
+use state::Event::{
+    self, Arrives, Claim, Heard, Joins, Leave, Renew, Second, Take, TimesOut, Watchdog,
+};
 use walk::{Setting, explore};
 
 /// The first has the hold, the second waits at the engine, and the engine has said that nobody else does.
@@ -155,6 +157,31 @@ const LATE_BLOCK: Setting = Setting {
     ..PLAIN
 };
 
+/// A claim has stood in the process for too long behind one at the engine, and joins it there, while a renewal is on its
+/// way.
+const JOINS: Setting = Setting {
+    name: "with a claim that joins the engine's line",
+    script: &[
+        Claim(0),
+        Arrives(0),
+        Heard(0),
+        Take(0),
+        Claim(1),
+        Arrives(0),
+        Heard(0),
+        Arrives(1),
+        Heard(1),
+        Claim(2),
+        Second,
+        Joins(0),
+        Watchdog,
+        Claim(3),
+    ],
+    rounds: &[1, 1, 1, 1, 1],
+    seconds: 1,
+    ..PLAIN
+};
+
 /// A grant is taken so late that its claim must ask again, under the same id. Its time was extended meanwhile.
 const TAKEN_LATE: Setting = Setting {
     name: "with a grant that is taken late",
@@ -229,8 +256,8 @@ const TWO: Setting = Setting {
     ..PLAIN
 };
 
-const ALL: [Setting; 14] = [
-    BEGIN, FIRST, PLAIN, LATE, LATE_BLOCK, TAKEN_LATE, DOUBT, CARRIER, FAULTS, TIME, BROKEN,
+const ALL: [Setting; 15] = [
+    JOINS, BEGIN, FIRST, PLAIN, LATE, LATE_BLOCK, TAKEN_LATE, DOUBT, CARRIER, FAULTS, TIME, BROKEN,
     EXTENDED, SLEEPERS, TWO,
 ];
 
@@ -272,7 +299,7 @@ fn every_wrong_machine_is_found() {
         (Wrong::JoinsWithoutTicket, &BROKEN),
         (Wrong::LeavesBeforeTheyJoin, &SLEEPERS),
         (Wrong::TicketOfAnOldBlock, &PLAIN),
-        (Wrong::CountedBeforeItCame, &BROKEN),
+        (Wrong::CountedBeforeItCame, &JOINS),
         (Wrong::WaitersAreForgotten, &PLAIN),
         (Wrong::KeptInReserve, &PLAIN),
         (Wrong::LeavesForALiveClaim, &TAKEN_LATE),

@@ -149,6 +149,7 @@ impl Cells {
             cells.id(&id);
             cells.time(at);
         });
+        self.maybe(judge.ended_early, |cells, at| cells.time(at));
         self.plain(judge.untaken);
         self.plain(judge.others_waited);
         self.plain(judge.own_waited);

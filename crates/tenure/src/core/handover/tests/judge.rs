@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::state::{Inside, Message, Own, Travels, World, stranger_id};
 use crate::core::handover::line::{At, Line};
 use crate::ledger::{self, Entry, State, Storage};
-use crate::model::claim::{ClaimId, Fence};
+use crate::model::claim::{ClaimId, Fence, Ticket};
 use crate::model::moment::Moment;
 
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,8 @@ pub(super) struct Judge {
     pub(super) highest: Fence,
     /// The carrier whose hold was broken last, and when.
     pub(super) broken: Option<(ClaimId, Moment)>,
+    /// When a hold of the process was broken, or ran out: those who stand in the process learn that later.
+    pub(super) ended_early: Option<Moment>,
     /// An answer is being heard that the engine gave at that time.
     pub(super) answer_of: Option<Moment>,
     /// The claim that leaves had extended its hold.
@@ -79,6 +81,13 @@ impl Judge {
         let waits_here = world.own.iter().any(|own| matches!(own, Own::Asking(_)));
         if tenancy.inside.is_none() && !waits_here {
             self.say("a hold that nobody wants is kept");
+        }
+    }
+
+    /// A claim stands in the process with this ticket, behind others with theirs.
+    pub(super) fn stands_behind(&mut self, ticket: Ticket, line: &Line) {
+        if line.waiters.iter().filter_map(|waiter| waiter.ticket).any(|before| before > ticket) {
+            self.say("a newcomer has a lower ticket than one before it");
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::state::{
     Asking, Event, Kepts, Message, NUMBERS, OWN, Own, Reply, Say, Travels, World, name, note,
-    stranger_id,
+    own_id, stranger_id,
 };
 use crate::core::handover::line::{Answered, Contact, Effect, Heard};
 use crate::ledger::{self, Answer, Entry, KeepAnswer, Keeper, Ledger, State, Storage, Word};
@@ -64,6 +64,10 @@ impl World {
     ) -> T {
         let (now, mut pushed) = (self.now, Vec::new());
         let held = self.holders();
+        let runs_out = |(entry, _): &(Entry, _)| entry.process == OWN && entry.until <= now;
+        if self.storage.holders().iter().any(runs_out) {
+            self.judge.ended_early = Some(now);
+        }
         let mut say = |entry: &Entry, word: Word| {
             if entry.process == OWN {
                 let (id, fence) = (entry.id, entry.fence());
@@ -116,7 +120,10 @@ impl World {
                 let Ok(place) = self.storage.find(&self.id(other));
                 let is_there = matches!(place, Some(Entry { state: State::Waiting, .. }));
                 let is_before = asking.stood.is_some_and(|stood| stood < came);
-                let is_passed = is_there || was_left && place.is_none() && !asking.excused;
+                // One that lost its turn returns to its place, if it had a ticket.
+                let knows = self.judge.ended_early.is_none_or(|at| Some(at) < asking.stood);
+                let is_passed = is_there || was_left && place.is_none() && knows;
+                let is_passed = is_passed && !asking.excused;
                 if is_before && is_passed {
                     self.judge.passes(own.is_some(), is_there);
                 }
@@ -188,7 +195,14 @@ impl World {
         let Some(Travels::There { message, given_up, .. }) = found else { return };
         *given_up = true;
         let reply = match message {
-            Message::Claim { claim, .. } => Reply::Claim(claim.id, Answered::Unknown),
+            Message::Claim { claim, .. } => {
+                let id = claim.id;
+                let who = (0..self.own.len()).find(|who| own_id(*who, self.rounds[*who]) == id);
+                if let Some(Own::Asking(asking)) = who.map(|who| &mut self.own[who]) {
+                    asking.excused = true;
+                }
+                Reply::Claim(id, Answered::Unknown)
+            }
             // It is sent again, and arrives twice.
             Message::Leave(leave) => {
                 let leave = leave.clone();
@@ -322,6 +336,7 @@ impl World {
         let _ = self.step(|ledger| ledger.break_hold(fence, &note()));
         if is_own {
             self.judge.broken = Some((carrier, self.now));
+            self.judge.ended_early = Some(self.now);
             for own in &mut self.own {
                 if let Own::Inside(inside) = own {
                     inside.broken = true;

@@ -342,6 +342,7 @@ impl World {
             Asked::Engine(ticket) => self.send_claim(Claim { ticket, ..claim }, false),
             Asked::Here(place) => {
                 self.judge.here_behind_own += u32::from(self.judge.own_waited);
+                self.judge.stands_behind(place.ticket, &self.line);
                 self.stands(who, place.ticket);
                 self.has_stood(who);
             }
