@@ -178,8 +178,6 @@ pub(super) struct Line {
     pub(super) numbers: Fences,
     /// The highest number that was given.
     pub(super) highest: u64,
-    /// The highest ticket of an own claim that joined at the engine.
-    pub(super) joined_with: u64,
     pub(super) contacts: u64,
     tenancies: u64,
     /// The tickets of own claims that were granted since a contact was sent.
@@ -203,7 +201,6 @@ impl Line {
             pause: fresh_for(ttl) / 2,
             numbers: Fences::NONE,
             highest: 0,
-            joined_with: 0,
             contacts: 0,
             tenancies: 0,
             served: Vec::new(),
@@ -255,9 +252,9 @@ impl Line {
         // One that lost its turn returns to its place, which is at the engine.
         let is_new = claim.ticket.is_none();
         let id = claim.id;
-        let number = if is_new && self.newcomers_stand_here(now) { self.ticket() } else { None };
+        let number = if is_new && self.newcomers_stand_here(now) { self.number() } else { None };
         let (ticket, at) = match number {
-            Some(number) => (Some(number), At::Here),
+            Some(number) => (Some(Ticket::new(number)), At::Here),
             None => (claim.ticket, At::Engine { open: 1, stands: Stands::Unknown }),
         };
         self.stand(Waiter { claim: claim.clone(), since: now, ticket, at });
@@ -279,18 +276,6 @@ impl Line {
         self.waiters.insert(self.waiters.len() - after, waiter);
     }
 
-    /// A ticket for a newcomer that stands here. It is above those of all own claims before it.
-    fn ticket(&mut self) -> Option<Ticket> {
-        #[cfg(test)]
-        let is_any = self.wrong == Some(Wrong::TicketOfAnOldBlock);
-        #[cfg(not(test))]
-        let is_any = false;
-        if self.numbers.next <= self.joined_with && !is_any {
-            return None;
-        }
-        self.number().map(Ticket::new)
-    }
-
     fn number(&mut self) -> Option<u64> {
         let number = self.numbers.take()?.get();
         self.highest = self.highest.max(number);
@@ -310,9 +295,14 @@ impl Line {
         self.number().map(Fence::new)
     }
 
-    /// Takes numbers, which must all be above those that were there.
+    /// Takes numbers, which must all be above those that were there. They come with the news that nobody else waits, so
+    /// who has a higher ticket than a newcomer that stands here joined the engine's line after that.
     pub(super) fn stock(&mut self, numbers: Fences) {
-        if !numbers.is_empty() && numbers.next > self.highest() {
+        #[cfg(test)]
+        if self.wrong == Some(Wrong::OldBlockIsKept) && !self.numbers.is_empty() {
+            return;
+        }
+        if !numbers.is_empty() && numbers.next > self.highest.max(self.last_number()) {
             self.numbers = numbers;
         }
     }
@@ -320,8 +310,11 @@ impl Line {
     /// The highest number that this process may have given or may still give.
     fn highest(&self) -> u64 {
         let last = self.tenancy.as_ref().map_or(0, |tenancy| tenancy.last.get());
-        let ahead = if self.numbers.is_empty() { 0 } else { self.numbers.last };
-        last.max(ahead).max(self.highest)
+        last.max(self.last_number()).max(self.highest)
+    }
+
+    fn last_number(&self) -> u64 {
+        if self.numbers.is_empty() { 0 } else { self.numbers.last }
     }
 
     /// Whether the claim is one of those here.
@@ -356,7 +349,6 @@ impl Line {
                     *stands = if is_new { Stands::SinceTicket } else { since };
                 }
                 *ticket = Some(at);
-                self.joined_with = self.joined_with.max(at.get());
             }
             Answered::Refused if *open == 0 => {
                 self.waiters.remove(at);

@@ -298,7 +298,7 @@ fn every_wrong_machine_is_found() {
         (Wrong::AfterExtend, &EXTENDED),
         (Wrong::JoinsWithoutTicket, &BROKEN),
         (Wrong::LeavesBeforeTheyJoin, &SLEEPERS),
-        (Wrong::TicketOfAnOldBlock, &PLAIN),
+        (Wrong::OldBlockIsKept, &FIRST),
         (Wrong::CountedBeforeItCame, &JOINS),
         (Wrong::WaitersAreForgotten, &PLAIN),
         (Wrong::KeptInReserve, &PLAIN),

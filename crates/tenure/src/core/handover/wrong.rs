@@ -38,8 +38,8 @@ pub(super) enum Wrong {
     JoinsWithoutTicket,
     /// The hold is left before those who stood here have joined the engine's line.
     LeavesBeforeTheyJoin,
-    /// A newcomer has a lower ticket than an own claim that stands at the engine before it.
-    TicketOfAnOldBlock,
+    /// Newcomers get numbers from before the last answer.
+    OldBlockIsKept,
     /// A claim that joined the engine's line with an old ticket counts as if it had stood there ever since.
     CountedBeforeItCame,
     /// When the hold has ended, those who wait here are forgotten.

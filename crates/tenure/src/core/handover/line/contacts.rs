@@ -91,6 +91,12 @@ impl Line {
         match heard {
             Heard::Kept(Kept::Held { grant, waiting, fences }) => {
                 self.learn(contact, (waiting, fences), now);
+                #[cfg(test)]
+                if self.wrong == Some(Wrong::LateBlockIsUsed) {
+                    self.numbers = fences;
+                }
+                // If the hold of that time is over, they are only good for tickets.
+                self.stock(fences);
                 let Some(tenancy) = &mut self.tenancy else { return };
                 #[cfg(test)]
                 let of_it = contact.tenancy == tenancy.number
@@ -114,11 +120,6 @@ impl Line {
                 }
                 let (is_empty, since) = (tenancy.inside.is_none(), tenancy.empty_since);
                 let last = tenancy.last.get();
-                #[cfg(test)]
-                if self.wrong == Some(Wrong::LateBlockIsUsed) {
-                    self.numbers = fences;
-                }
-                self.stock(fences);
                 if !is_empty {
                     return;
                 }

@@ -208,7 +208,6 @@ impl Cells {
             self.number(line.numbers.last);
         }
         self.number(line.highest);
-        self.number(line.joined_with);
         self.maybe(line.tenancy.as_ref(), |cells, tenancy| {
             cells.id(&tenancy.carrier);
             cells.time(tenancy.good_until);

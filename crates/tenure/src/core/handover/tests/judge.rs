@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::state::{Inside, Message, Own, Travels, World, stranger_id};
 use crate::core::handover::line::{At, Line};
 use crate::ledger::{self, Entry, State, Storage};
-use crate::model::claim::{ClaimId, Fence, Ticket};
+use crate::model::claim::{ClaimId, Fence};
 use crate::model::moment::Moment;
 
 #[derive(Clone, Debug, Default)]
@@ -84,9 +84,9 @@ impl Judge {
         }
     }
 
-    /// A claim stands in the process with this ticket, behind others with theirs.
-    pub(super) fn stands_behind(&mut self, ticket: Ticket, line: &Line) {
-        if line.waiters.iter().filter_map(|waiter| waiter.ticket).any(|before| before > ticket) {
+    /// A claim stands in the process, with a ticket above those of all that stood in line a second before.
+    pub(super) fn stands_behind(&mut self, is_above: bool) {
+        if !is_above {
             self.say("a newcomer has a lower ticket than one before it");
         }
     }

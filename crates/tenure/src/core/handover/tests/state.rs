@@ -342,7 +342,12 @@ impl World {
             Asked::Engine(ticket) => self.send_claim(Claim { ticket, ..claim }, false),
             Asked::Here(place) => {
                 self.judge.here_behind_own += u32::from(self.judge.own_waited);
-                self.judge.stands_behind(place.ticket, &self.line);
+                let before = |own: &Own| {
+                    matches!(own, Own::Asking(Asking { stood: Some(stood), ticket: Some(before), .. })
+                        if *stood < asked && *before > place.ticket)
+                };
+                let is_above = !self.own.iter().any(before);
+                self.judge.stands_behind(is_above);
                 self.stands(who, place.ticket);
                 self.has_stood(who);
             }
