@@ -174,11 +174,38 @@ const JOINS: Setting = Setting {
         Claim(2),
         Second,
         Joins(0),
+        Second,
         Watchdog,
         Claim(3),
     ],
     rounds: &[1, 1, 1, 1, 1],
-    seconds: 1,
+    seconds: 2,
+    ..PLAIN
+};
+
+/// Own claims stand at the engine, and came there after numbers that nobody has taken.
+const OLD_BLOCK: Setting = Setting {
+    name: "with numbers that are left over",
+    script: &[
+        Claim(0),
+        Arrives(0),
+        Heard(0),
+        Take(0),
+        Claim(1),
+        Arrives(0),
+        Heard(0),
+        Arrives(1),
+        Heard(1),
+        Second,
+        Claim(2),
+        Arrives(0),
+        Heard(0),
+        Second,
+        Claim(3),
+    ],
+    rounds: &[1, 1, 1, 1, 1],
+    strangers: 0,
+    seconds: 2,
     ..PLAIN
 };
 
@@ -256,9 +283,9 @@ const TWO: Setting = Setting {
     ..PLAIN
 };
 
-const ALL: [Setting; 15] = [
-    JOINS, BEGIN, FIRST, PLAIN, LATE, LATE_BLOCK, TAKEN_LATE, DOUBT, CARRIER, FAULTS, TIME, BROKEN,
-    EXTENDED, SLEEPERS, TWO,
+const ALL: [Setting; 16] = [
+    JOINS, OLD_BLOCK, BEGIN, FIRST, PLAIN, LATE, LATE_BLOCK, TAKEN_LATE, DOUBT, CARRIER, FAULTS,
+    TIME, BROKEN, EXTENDED, SLEEPERS, TWO,
 ];
 
 #[test]
@@ -298,7 +325,7 @@ fn every_wrong_machine_is_found() {
         (Wrong::AfterExtend, &EXTENDED),
         (Wrong::JoinsWithoutTicket, &BROKEN),
         (Wrong::LeavesBeforeTheyJoin, &SLEEPERS),
-        (Wrong::OldBlockIsKept, &FIRST),
+        (Wrong::OldBlockIsKept, &OLD_BLOCK),
         (Wrong::CountedBeforeItCame, &JOINS),
         (Wrong::WaitersAreForgotten, &PLAIN),
         (Wrong::KeptInReserve, &PLAIN),
