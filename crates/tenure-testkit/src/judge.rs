@@ -89,6 +89,9 @@ pub enum Violation {
 pub struct Rules {
     /// Whether waiters are served in the order of arrival.
     pub order: bool,
+    /// How much later than a claim in line another may be sent, and still be served before it: the tasks of one process
+    /// hand over among themselves for that long before they know that another process waits.
+    pub passes_within: Duration,
     /// How long a name may be free while a claim is in line.
     pub free_for: Duration,
 }
@@ -106,7 +109,7 @@ pub fn judge(history: &[Record], rules: Rules) -> Vec<Violation> {
         fences(name, &records, &mut found);
         fences_of_the_whole(name, &records, &mut found);
         if rules.order {
-            order(name, &records, &mut found);
+            order(name, &records, rules.passes_within, &mut found);
         }
         liveness(name, &records, rules.free_for, &mut found);
     }
@@ -178,14 +181,14 @@ fn fences_of_the_whole(name: &str, records: &[&Record], found: &mut Vec<Violatio
     }
 }
 
-fn order(name: &str, records: &[&Record], found: &mut Vec<Violation>) {
+fn order(name: &str, records: &[&Record], within: Duration, found: &mut Vec<Violation>) {
     let mut by_fence: Vec<_> = records.to_vec();
     by_fence.sort_by_key(|record| record.fence);
     // From the end: the earliest join among those served later.
     let mut first: Option<&Record> = None;
     for record in by_fence.iter().rev() {
         if let Some(first) = first
-            && first.joined < record.asked
+            && first.joined + within < record.asked
         {
             let (name, first, second) = (name.to_owned(), first.fence, record.fence);
             found.push(Violation::PassedOver { name, first, second });
@@ -260,7 +263,8 @@ impl FromStr for Record {
 mod tests {
     use super::*;
 
-    const RULES: Rules = Rules { order: true, free_for: Duration::from_nanos(5) };
+    const RULES: Rules =
+        Rules { order: true, passes_within: Duration::ZERO, free_for: Duration::from_nanos(5) };
 
     /// asked, joined, granted, ended, fence.
     fn record(times: [u64; 4], fence: u64) -> Record {
@@ -309,6 +313,11 @@ mod tests {
             judge(&passed, RULES)[..],
             [Violation::PassedOver { first: 3, second: 2, .. }]
         ));
+
+        // The one that passed came 1 ns after the other stood in line.
+        let within = |nanos| Rules { passes_within: Duration::from_nanos(nanos), ..RULES };
+        assert_eq!(judge(&passed, within(1)), []);
+        assert_ne!(judge(&passed, within(0)), []);
 
         let free = [record([0, 1, 2, 10], 1), record([3, 4, 16, 30], 2)];
         assert!(matches!(judge(&free, RULES)[..], [Violation::LeftFree { fence: 2, .. }]));

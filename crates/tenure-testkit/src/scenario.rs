@@ -193,8 +193,8 @@ impl Scenario {
         let broken = std::mem::take(&mut seen.broken);
         let mut history = std::mem::take(&mut seen.history);
         history.retain(|record| !broken.contains(&(record.name.clone(), record.fence)));
-        // A claim that stood in its process may have to join the engine's line, behind those that came meanwhile.
-        let rules = Rules { order: self.strict() && !self.hands_over, free_for };
+        let passes_within = self.passes_within();
+        let rules = Rules { order: self.strict(), passes_within, free_for };
         let mut memories: Vec<Vec<Record>> = vec![Vec::new(); seen.restarts.len() + 1];
         history.iter().for_each(|it| memories[seen.memory_of(it.fence)].push(it.clone()));
         let mut found: Vec<_> = memories.iter().flat_map(|of_one| judge(of_one, rules)).collect();
@@ -234,9 +234,6 @@ struct Seen {
     /// The names whose holds were broken while a process may have handed them over, the fence that the operator saw,
     /// and when that was.
     broken_at: Vec<(String, u64, Moment)>,
-    /// The names, the processes and the times of holds that were given to another process: the claims that stood in the
-    /// process join the engine's line then, behind those that are there.
-    given_away: Vec<(String, Process, Moment)>,
     /// The highest fence that was used under a live hold, for exclusive names.
     used: HashMap<String, u64>,
     liveness: Liveness,

@@ -17,6 +17,8 @@ mod liveness;
 mod nemesis;
 #[path = "file_torture/play.rs"]
 mod play;
+#[path = "torture/queued.rs"]
+mod queued;
 #[path = "file_torture/recording.rs"]
 mod recording;
 #[path = "torture/requests.rs"]

@@ -19,6 +19,8 @@ mod liveness;
 mod nemesis;
 #[path = "server_torture/play.rs"]
 mod play;
+#[path = "torture/queued.rs"]
+mod queued;
 #[path = "torture/requests.rs"]
 mod requests;
 #[path = "torture/resource.rs"]

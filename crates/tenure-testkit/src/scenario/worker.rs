@@ -59,10 +59,6 @@ impl Worker {
                 let granted = play.truth.now();
                 play.seen().liveness.takes(&name, hold.fence().get());
                 let joined = asked + Duration::from_micros(play.scenario.faults.latency.1 + 1);
-                let joined = joined + play.scenario.passes_within();
-                let lost_its_place = play.seen().given_away.iter().any(|(of, process, at)| {
-                    (of.as_str(), *process) == (name.as_str(), self.process) && *at >= asked
-                });
                 let record = Record {
                     process: self.process,
                     name,
@@ -74,7 +70,7 @@ impl Worker {
                     ended: granted,
                     freed: granted,
                     fence: hold.fence().get(),
-                    excused: !play.scenario.strict() || lost_its_place,
+                    excused: !play.scenario.strict(),
                 };
                 self.hold(play, hold, record).await;
             }
@@ -168,9 +164,6 @@ impl Worker {
     /// Detaches the hold, and continues it with another client or the same one.
     async fn pass_on(&mut self, play: &Arc<Play>, hold: Hold, record: &mut Record) -> Option<Hold> {
         let since = play.truth.now();
-        if play.scenario.hands_over {
-            play.seen().given_away.push((record.name.clone(), self.process, since));
-        }
         let detached = hold.detach().await.ok()?;
         let span = play.scenario.ttl.as_micros() as u64 * 6 / 5;
         self.runtime.sleep(self.rng.micros(0, span)).await;

@@ -44,6 +44,10 @@ pub(crate) struct Report {
     liveness: Liveness,
 }
 
+/// How much later a claim may ask than one that is passed over by it: no ttl of a worker is shorter than twenty times
+/// that. The trip that may be added is not: a claim is only known to stand in line when it hears so.
+const PASSES_WITHIN: Duration = Duration::from_millis(20);
+
 /// Shorter ones explain nothing.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
 
@@ -97,7 +101,8 @@ pub(crate) fn judge_all(
     report.liveness = liveness::judge(&report.history, wanted, calms);
     report.wrong.append(&mut report.liveness.wrong);
     // `liveness`, which knows when there were faults, checks for how long a name may be free.
-    let rules = Rules { order: matches!(order, Order::Kept { .. }), free_for: Duration::MAX };
+    let (order, passes_within) = (matches!(order, Order::Kept { .. }), PASSES_WITHIN);
+    let rules = Rules { order, passes_within, free_for: Duration::MAX };
     report.waited = report.history.iter().filter(|it| it.joined < it.granted).count();
     report.excused = report.history.iter().filter(|it| it.excused).count();
     report.wrong.extend(judge(&report.history, rules).iter().map(|wrong| format!("{wrong:?}")));

@@ -13,6 +13,7 @@ use tenure::{ErrorKind, Hold, Result, Tenure};
 use tenure_testkit::rng::Rng;
 
 use crate::journal::{Event, Journal, now};
+use crate::queued;
 use crate::requests::{self, LockRequest};
 use crate::resource::Resource;
 
@@ -85,6 +86,7 @@ async fn work(orders: Orders, door: Door) {
         told.store(true, Relaxed);
     });
     let journal = Arc::new(Journal::create(&orders.journal).expect("a journal"));
+    queued::record(journal.clone());
     let Some(tenure) = connect(&orders.url, door, &journal, &stop).await else { return };
     let folder = orders.journal.parent().expect("a journal is in a folder");
     let state = Arc::new(WorkerState {

@@ -64,8 +64,13 @@ impl Core {
             move || table.watchdog_signal.notify()
         };
         if let Some(handover) = &handover {
-            let table = table.clone();
-            handover.hurry(move || table.watchdog_signal.notify());
+            // The table has the engine, to know the shards of names.
+            let table = Arc::downgrade(&table);
+            handover.hurry(move || {
+                if let Some(table) = table.upgrade() {
+                    table.watchdog_signal.notify();
+                }
+            });
         }
         Core {
             engine,

@@ -19,15 +19,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use self::line::{Answered, Asked, Contact, Effect, Heard, Leaves, Line};
-use self::lines::Lines;
+use self::lines::{Lines, Next};
 use self::pushes::Pushes;
 use crate::engine::{Ack, Engine, Step, Turns};
 use crate::model::claim::{
     Broken, Claim, ClaimId, Ended, Fence, Forgotten, Grant, Keep, Kept, Leave, Left, Note,
     OnceRecord, Renewal, Renewed, Turn, Verdict,
 };
-use crate::model::error::Result;
+use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::finding::Finding;
 use crate::model::moment::Moment;
 use crate::model::name::Name;
@@ -153,6 +155,25 @@ impl Handover {
         any
     }
 
+    /// Tells the engine `told` in place of `leave`, after everything that this process wants to have said before.
+    fn leave_told(&self, leave: &Leave, told: Leave, done: Ack) {
+        let name = told.name.clone();
+        let done = if told.id == leave.id && told.in_doubt == leave.in_doubt {
+            done
+        } else {
+            let (shared, name, id) = (self.shared.clone(), name.clone(), told.id);
+            Ack::from_fn(move |answer: Result<Left>| {
+                if answer.is_ok() {
+                    shared.left(&name, &id);
+                }
+                done.done(answer);
+            })
+        };
+        if let Some((told, done)) = self.shared.lines.leave_after(&name, told, done) {
+            self.engine.leave_soon(told, done);
+        }
+    }
+
     /// Asks for a claim that may share a hold. `None` if the engine is to be asked with that claim as it is.
     fn ask(&self, claim: &Claim) -> Option<Asked> {
         let now = self.shared.world.now();
@@ -180,8 +201,11 @@ impl Shared {
     ) -> Option<T> {
         let (answer, mut after) = self.lines.tell(name, ttl, told)?;
         // Effects are carried out in their order, without a lock, by one thread at a time for each name.
-        while let Some(effect) = after.effect {
-            self.carry_out(name, effect);
+        while let Some(next) = after.next {
+            match next {
+                Next::Effect(effect) => self.carry_out(name, effect),
+                Next::Leave(leave, done) => self.engine.leave_soon(leave, done),
+            }
             after = self.lines.next(name);
         }
         if after.hurry {
@@ -394,6 +418,18 @@ impl Engine for Handover {
             Some(Leaves::Here(left)) => return Step::ready(Ok(left)),
             Some(Leaves::Engine(told)) => told,
         };
+        // Another thread may not have sent yet what must come before it.
+        if self.shared.lines.is_busy(&leave.name) {
+            let (tell, heard) = oneshot::channel();
+            let done = Ack::from_fn(move |answer| drop(tell.send(answer)));
+            self.leave_told(leave, told, done);
+            return Step::pending(async move {
+                heard.await.unwrap_or_else(|_| {
+                    let reason = "the engine has not answered a leave";
+                    Err(Error::new(ErrorKind::Unavailable, reason).in_doubt())
+                })
+            });
+        }
         let step = self.engine.leave(&told);
         if told.id == leave.id && told.in_doubt == leave.in_doubt {
             return step;
@@ -412,17 +448,7 @@ impl Engine for Handover {
             Some(Leaves::Here(left)) => return done.done(Ok(left)),
             Some(Leaves::Engine(told)) => told,
         };
-        if told.id == leave.id && told.in_doubt == leave.in_doubt {
-            return self.engine.leave_soon(told, done);
-        }
-        let (shared, name, id) = (self.shared.clone(), told.name.clone(), told.id);
-        let heard = move |answer: Result<Left>| {
-            if answer.is_ok() {
-                shared.left(&name, &id);
-            }
-            done.done(answer);
-        };
-        self.engine.leave_soon(told, Ack::from_fn(heard));
+        self.leave_told(&leave, told, done);
     }
 
     fn leave_at_once(&self, leave: &Leave) -> Option<Left> {

@@ -113,7 +113,7 @@ impl File {
         let mut profile = Profile::new(label);
         // Longer than the wait for the writer lock, so that a caller that gives up can say who has it.
         profile.patience = store::PATIENCE + Duration::from_secs(1);
-        profile.hands_over = false;
+        profile.hands_over = true;
         Ok(File { queue, path, profile, generation })
     }
 

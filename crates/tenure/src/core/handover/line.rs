@@ -10,6 +10,10 @@
 //!
 //! A newcomer may stand here only if an answer from shortly before has shown that no other process waits. So nobody
 //! is overtaken who joined the line longer before the newcomer than that.
+//!
+//! The engine gives the process *numbers* in advance, from the counter that its tickets and fences come from. A claim
+//! that begins to stand here takes the next as its ticket. If it has to join the engine's line, it does so with that: it
+//! comes before all who joined there later. Its ticket is its fence, too, if that is above the last one.
 
 mod contacts;
 mod leaving;
@@ -22,12 +26,9 @@ use super::tenancy::Tenancy;
 #[cfg(test)]
 use super::wrong::Wrong;
 use crate::model::claim::{
-    Claim, ClaimId, Ended, Fence, Grant, Holder, Keep, Kept, Leave, Left, Place, Ticket,
+    Claim, ClaimId, Ended, Fence, Fences, Grant, Holder, Keep, Kept, Leave, Left, Place, Ticket,
 };
 use crate::model::moment::Moment;
-
-/// Tickets from here on are places in a process, not at an engine.
-const FIRST_TICKET: u64 = 1 << 60;
 
 /// How many own claims are remembered that were granted since a contact was sent.
 const MOST_SERVED: usize = 1024;
@@ -43,7 +44,8 @@ pub(super) enum Effect {
     Contact(Contact),
     /// Leave, and say when that was answered with [`Line::left`].
     Leave(Leave),
-    /// Claim anew at the engine for the claims that stood here, in this order, and say what came of each.
+    /// Claim at the engine for the claims that stood here, in this order, and say what came of each. What follows, such
+    /// as the end of the hold, must not reach the engine before this.
     Claim(Vec<Claim>),
 }
 
@@ -110,8 +112,9 @@ pub(super) enum Answered {
 #[derive(Clone, Debug)]
 pub(super) struct Waiter {
     pub(super) claim: Claim,
-    pub(super) arrived: u64,
     since: Moment,
+    /// Its place in line, here and at the engine, once it is known.
+    pub(super) ticket: Option<Ticket>,
     pub(super) at: At,
 }
 
@@ -121,9 +124,19 @@ pub(super) enum At {
     Engine {
         /// Requests that were never answered.
         open: u32,
-        /// Its ticket, if an answer has shown that it stands there.
-        ticket: Option<Ticket>,
+        stands: Stands,
     },
+}
+
+/// What is known of a place at the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stands {
+    /// No answer has shown that it is there.
+    Unknown,
+    /// It is there since it got its ticket.
+    SinceTicket,
+    /// It came there with an older ticket, and that was heard when this many contacts had been sent.
+    SinceContact(u64),
 }
 
 /// When the last contact was sent that was answered, and whether it showed that no other process waits.
@@ -161,7 +174,10 @@ pub(super) struct Line {
     pub(super) last_sent: Moment,
     /// While others wait, contacts become rarer, up to a limit.
     pub(super) pause: Duration,
-    pub(super) arrivals: u64,
+    /// Numbers to give, as tickets and as fences.
+    pub(super) numbers: Fences,
+    /// The highest number that was given.
+    pub(super) highest: u64,
     pub(super) contacts: u64,
     tenancies: u64,
     /// The tickets of own claims that were granted since a contact was sent.
@@ -183,7 +199,8 @@ impl Line {
             under_way: None,
             last_sent: Moment::ORIGIN,
             pause: fresh_for(ttl) / 2,
-            arrivals: 0,
+            numbers: Fences::NONE,
+            highest: 0,
             contacts: 0,
             tenancies: 0,
             served: Vec::new(),
@@ -213,37 +230,91 @@ impl Line {
         if let Some(at) = self.waiters.iter().position(|waiter| waiter.claim.id == claim.id) {
             return match &mut self.waiters[at].at {
                 At::Here => Asked::Here(self.place(&claim.id, now)),
-                At::Engine { open, ticket } => {
+                At::Engine { open, .. } => {
                     *open += 1;
                     #[cfg(test)]
-                    if self.wrong == Some(Wrong::LocalTicketIsSent) {
-                        return Asked::Engine(claim.ticket);
+                    if self.wrong == Some(Wrong::JoinsWithoutTicket) {
+                        return Asked::Engine(None);
                     }
-                    Asked::Engine(*ticket)
+                    Asked::Engine(self.waiters[at].ticket)
                 }
             };
         }
         if let Some(tenancy) = &mut self.tenancy {
             if tenancy.carrier == claim.id {
                 tenancy.open += 1;
-                return Asked::Engine(engine_ticket(claim.ticket));
+                return Asked::Engine(claim.ticket);
             }
             if let Some(inside) = tenancy.inside.as_ref().filter(|inside| inside.id == claim.id) {
                 return Asked::Granted(inside.grant);
             }
         }
-        self.arrivals += 1;
+        // One that lost its turn returns to its place, which is at the engine.
+        let is_new = claim.ticket.is_none();
         let id = claim.id;
-        let stands_here = self.newcomers_stand_here(now);
-        let at = if stands_here { At::Here } else { At::Engine { open: 1, ticket: None } };
-        let (claim, arrived) = (claim.clone(), self.arrivals);
-        self.waiters.push_back(Waiter { claim, arrived, since: now, at });
-        if stands_here {
+        let number = if is_new && self.newcomers_stand_here(now) { self.number() } else { None };
+        let (ticket, at) = match number {
+            Some(number) => (Some(Ticket::new(number)), At::Here),
+            None => (claim.ticket, At::Engine { open: 1, stands: Stands::Unknown }),
+        };
+        self.stand(Waiter { claim: claim.clone(), since: now, ticket, at });
+        if number.is_some() {
             self.contact_if_due(now);
             return Asked::Here(self.place(&id, now));
         }
         self.ask_who_waits(now);
-        Asked::Engine(None)
+        Asked::Engine(ticket)
+    }
+
+    /// Takes its place: a newcomer the last, one that returns that of its ticket.
+    fn stand(&mut self, waiter: Waiter) {
+        let returns_to = waiter.ticket.filter(|_| waiter.at != At::Here);
+        let is_after = |other: &Waiter| {
+            returns_to.is_some_and(|ticket| other.ticket.is_none_or(|other| ticket < other))
+        };
+        let after = self.waiters.iter().rev().take_while(|other| is_after(other)).count();
+        self.waiters.insert(self.waiters.len() - after, waiter);
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let number = self.numbers.take()?.get();
+        self.highest = self.highest.max(number);
+        Some(number)
+    }
+
+    /// A fence for the next claim that is given the hold, above that of the last.
+    pub(super) fn fence(&mut self) -> Option<Fence> {
+        let last = self.tenancy.as_ref()?.last.get();
+        let ticket = self.waiters.front().and_then(|first| first.ticket).map_or(0, Ticket::get);
+        if ticket > last {
+            return Some(Fence::new(ticket));
+        }
+        if self.numbers.next <= last {
+            self.numbers = Fences::NONE;
+        }
+        self.number().map(Fence::new)
+    }
+
+    /// Takes numbers, which must all be above those that were there. They come with the news that nobody else waits, so
+    /// who has a higher ticket than a newcomer that stands here joined the engine's line after that.
+    pub(super) fn stock(&mut self, numbers: Fences) {
+        #[cfg(test)]
+        if self.wrong == Some(Wrong::OldBlockIsKept) && !self.numbers.is_empty() {
+            return;
+        }
+        if !numbers.is_empty() && numbers.next > self.highest.max(self.last_number()) {
+            self.numbers = numbers;
+        }
+    }
+
+    /// The highest number that this process may have given or may still give.
+    fn highest(&self) -> u64 {
+        let last = self.tenancy.as_ref().map_or(0, |tenancy| tenancy.last.get());
+        last.max(self.last_number()).max(self.highest)
+    }
+
+    fn last_number(&self) -> u64 {
+        if self.numbers.is_empty() { 0 } else { self.numbers.last }
     }
 
     /// Whether the claim is one of those here.
@@ -262,12 +333,23 @@ impl Line {
         }
         let found = self.waiters.iter().position(|waiter| waiter.claim.id == *id);
         let Some(at) = found else { return };
-        let At::Engine { open, ticket } = &mut self.waiters[at].at else { return };
+        let Waiter { ticket, at: At::Engine { open, stands }, .. } = &mut self.waiters[at] else {
+            return;
+        };
         if !matches!(answered, Answered::Unknown) {
             *open = open.saturating_sub(1);
         }
         match answered {
-            Answered::Waiting(stands) => *ticket = Some(stands),
+            Answered::Waiting(at) => {
+                if *stands == Stands::Unknown {
+                    let is_new = ticket.is_none();
+                    #[cfg(test)]
+                    let is_new = is_new || self.wrong == Some(Wrong::CountedBeforeItCame);
+                    let since = Stands::SinceContact(self.contacts);
+                    *stands = if is_new { Stands::SinceTicket } else { since };
+                }
+                *ticket = Some(at);
+            }
             Answered::Refused if *open == 0 => {
                 self.waiters.remove(at);
             }
@@ -285,14 +367,19 @@ impl Line {
                 return;
             }
             // The engine grants again only after the hold has ended. An older grant is a late message.
-            if grant.fence <= tenancy.highest() {
+            if grant.fence.get() <= self.highest() {
                 return;
             }
         }
         let found = self.waiters.iter().position(|waiter| waiter.claim.id == *id);
         let Some(at) = found.filter(|_| now < grant.good_until) else { return };
-        let At::Engine { open, ticket } = self.waiters[at].at else { return };
-        if self.under_way.is_some() && self.served.len() < MOST_SERVED {
+        let Waiter { ticket, at: At::Engine { open, stands }, .. } = self.waiters[at] else {
+            return;
+        };
+        if let Some((contact, _)) = self.under_way
+            && self.served.len() < MOST_SERVED
+            && stands.before(contact)
+        {
             self.served.extend(ticket);
         }
         let Some(Waiter { claim, .. }) = self.waiters.remove(at) else { return };
@@ -344,7 +431,7 @@ impl Line {
     /// The place of a claim that stands here.
     fn place(&self, id: &ClaimId, now: Moment) -> Place {
         let at = self.waiters.iter().position(|waiter| waiter.claim.id == *id).unwrap_or_default();
-        let arrived = self.waiters.get(at).map_or(0, |waiter| waiter.arrived);
+        let ticket = self.waiters.get(at).and_then(|waiter| waiter.ticket);
         let holder = self.tenancy.as_ref().and_then(|tenancy| {
             let inside = tenancy.inside.as_ref()?;
             Some(Holder {
@@ -356,7 +443,7 @@ impl Line {
             })
         });
         Place {
-            ticket: Ticket::new(FIRST_TICKET + arrived),
+            ticket: ticket.unwrap_or_default(),
             ahead: at as u32,
             floor: Fence::default(),
             asked_at: now,
@@ -369,7 +456,7 @@ impl Line {
     pub(super) fn waiters_here(&self, now: Moment) -> Vec<crate::model::claim::Waiter> {
         let here = self.waiters.iter().filter(|waiter| waiter.at == At::Here);
         let shown = |waiter: &Waiter| crate::model::claim::Waiter {
-            ticket: Ticket::new(FIRST_TICKET + waiter.arrived),
+            ticket: waiter.ticket.unwrap_or_default(),
             weight: waiter.claim.weight,
             waited: waiter.since.until(now),
             details: waiter.claim.details.clone(),
@@ -383,9 +470,15 @@ impl Line {
     }
 }
 
-/// The ticket, if an engine gave it.
-pub(super) fn engine_ticket(ticket: Option<Ticket>) -> Option<Ticket> {
-    ticket.filter(|ticket| ticket.get() < FIRST_TICKET)
+impl Stands {
+    /// Whether it stood at the engine when that contact was sent, if its ticket is old enough.
+    pub(super) fn before(self, contact: u64) -> bool {
+        match self {
+            Stands::Unknown => false,
+            Stands::SinceTicket => true,
+            Stands::SinceContact(sent) => sent < contact,
+        }
+    }
 }
 
 /// For how long an answer of the engine counts as news.

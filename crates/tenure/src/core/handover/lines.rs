@@ -1,6 +1,6 @@
 //! The machines of all names that claims of this process use, and when each is due.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,6 +8,8 @@ use std::time::Duration;
 use hashbrown::HashTable;
 
 use super::line::{Effect, Line};
+use crate::engine::Ack;
+use crate::model::claim::Leave;
 use crate::model::moment::Moment;
 use crate::model::name::Name;
 
@@ -40,12 +42,20 @@ struct Kept {
     due: Option<Moment>,
     /// A thread carries out its effects.
     busy: bool,
+    /// Leaves that wait for that thread: the effects before them must reach the engine first.
+    leaves: VecDeque<(Leave, Ack)>,
+}
+
+/// What is to be carried out next.
+pub(super) enum Next {
+    Effect(Effect),
+    Leave(Leave, Ack),
 }
 
 /// What is to be done after a machine was told something.
 #[derive(Default)]
 pub(super) struct After {
-    pub(super) effect: Option<Effect>,
+    pub(super) next: Option<Next>,
     /// The watchdog would look too late.
     pub(super) hurry: bool,
 }
@@ -88,7 +98,8 @@ impl Lines {
         let kept = match (table.lines.find_mut(name.local_hash(), is_it), ttl) {
             (Some(_), _) => table.lines.find_mut(name.local_hash(), is_it)?,
             (None, Some(ttl)) => {
-                let kept = Kept { line: Line::new(ttl), due: None, busy: false };
+                let (line, leaves) = (Line::new(ttl), VecDeque::new());
+                let kept = Kept { line, due: None, busy: false, leaves };
                 let entry = (name.clone(), Box::new(kept));
                 table.lines.insert_unique(name.local_hash(), entry, hash).into_mut()
             }
@@ -99,6 +110,26 @@ impl Lines {
             return Some((answer, After::default()));
         }
         Some((answer, self.after(&mut table, name)))
+    }
+
+    /// Leaves the thread that carries out effects this leave, too. Returns it if there is no such thread.
+    pub(super) fn leave_after(&self, name: &Name, leave: Leave, done: Ack) -> Option<(Leave, Ack)> {
+        let mut table = self.table(name);
+        let is_it = |entry: &(Name, Box<Kept>)| entry.0 == *name;
+        match table.lines.find_mut(name.local_hash(), is_it) {
+            Some((_, kept)) if kept.busy => {
+                kept.leaves.push_back((leave, done));
+                None
+            }
+            _ => Some((leave, done)),
+        }
+    }
+
+    /// Whether a thread carries out effects.
+    pub(super) fn is_busy(&self, name: &Name) -> bool {
+        let table = self.table(name);
+        let found = table.lines.find(name.local_hash(), |(known, _)| known == name);
+        found.is_some_and(|(_, kept)| kept.busy)
     }
 
     /// Looks at a machine, if there is one.
@@ -119,10 +150,12 @@ impl Lines {
         let Some((_, kept)) = table.lines.find_mut(name.local_hash(), is_it) else {
             return After::default();
         };
-        let effect = kept.line.outbox.pop_front();
-        kept.busy = effect.is_some();
-        if effect.is_some() {
-            return After { effect, hurry: false };
+        let effect = kept.line.outbox.pop_front().map(Next::Effect);
+        let leave = |(leave, done)| Next::Leave(leave, done);
+        let next = effect.or_else(|| kept.leaves.pop_front().map(leave));
+        kept.busy = next.is_some();
+        if kept.busy {
+            return After { next, hurry: false };
         }
         let (due, before) = (kept.line.due(), kept.due);
         let is_idle = kept.line.is_idle();
@@ -142,7 +175,7 @@ impl Lines {
         let next = timed.map_or(u64::MAX, Moment::as_nanos);
         let hurry =
             next < self.0.next_look.load(SeqCst) && next < self.0.next_look.fetch_min(next, SeqCst);
-        After { effect: None, hurry }
+        After { next: None, hurry }
     }
 
     /// The names whose machines are due.

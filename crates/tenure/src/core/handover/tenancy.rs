@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::claim::{Claim, ClaimId, Details, Fence, Fences, Grant, Keep};
+use crate::model::claim::{Claim, ClaimId, Details, Fence, Grant, Keep};
 use crate::model::moment::Moment;
 use crate::model::name::Name;
 
@@ -30,8 +30,6 @@ pub(super) struct Tenancy {
     /// The fence of the last claim that had the hold, and what it said about itself.
     pub(super) last: Fence,
     pub(super) details: Arc<Details>,
-    /// Fences to give.
-    pub(super) fences: Fences,
     /// It is not handed over any more.
     pub(super) shut: bool,
     /// It was handed over since the last contact.
@@ -89,7 +87,6 @@ impl Tenancy {
             empty_since: now,
             last: grant.fence,
             details: claim.details.clone(),
-            fences: Fences::NONE,
             shut: false,
             active: false,
             untaken_before: false,
@@ -102,11 +99,6 @@ impl Tenancy {
 
     pub(super) fn is_inside(&self, id: &ClaimId) -> bool {
         self.inside.as_ref().is_some_and(|inside| inside.id == *id)
-    }
-
-    /// The highest number that this process may have given or may still give.
-    pub(super) fn highest(&self) -> Fence {
-        if self.fences.is_empty() { self.last } else { Fence::new(self.fences.last) }
     }
 
     /// A task proves that it takes its turns.
@@ -133,13 +125,6 @@ impl Tenancy {
     pub(super) fn held(&mut self, grant: &Grant, sent: Moment) {
         self.good_until = self.good_until.max(grant.good_until);
         self.contact_at = Some(self.contact_at.map_or(sent, |at| at.max(sent)));
-    }
-
-    /// Takes fences, which must all be higher than those that were there.
-    pub(super) fn stock(&mut self, fences: Fences) {
-        if !fences.is_empty() && fences.next > self.highest().get() {
-            self.fences = fences;
-        }
     }
 
     pub(super) fn keep(&self, ttl: Duration) -> Keep {

@@ -13,7 +13,9 @@ mod state;
 mod walk;
 
 use super::wrong::Wrong;
-use state::Event::{self, Arrives, Claim, Heard, Leave, Renew, Second, Take, TimesOut, Watchdog};
+use state::Event::{
+    self, Arrives, Claim, Heard, Joins, Leave, Renew, Second, Take, TimesOut, Watchdog,
+};
 use walk::{Setting, explore};
 
 /// The first has the hold, the second waits at the engine, and the engine has said that nobody else does.
@@ -23,10 +25,10 @@ const ALONE: &[Event] = &[
     Heard(0),
     Take(0),
     Claim(1),
-    Arrives(1),
-    Heard(1),
     Arrives(0),
     Heard(0),
+    Arrives(1),
+    Heard(1),
 ];
 
 /// The first has been given the hold by the second, and there is another fence to give.
@@ -36,10 +38,10 @@ const READY: &[Event] = &[
     Heard(0),
     Take(0),
     Claim(1),
-    Arrives(1),
-    Heard(1),
     Arrives(0),
     Heard(0),
+    Arrives(1),
+    Heard(1),
     Leave(0),
     Claim(0),
     Arrives(0),
@@ -110,11 +112,100 @@ const SLEEPERS: Setting = Setting {
 /// Two renewals at a time, answered in any order.
 const LATE: Setting = Setting {
     name: "with answers that come late",
-    rounds: &[3, 2],
+    rounds: &[2, 2, 1],
     renews: 1,
     seconds: 1,
     strangers: 0,
     quits: 0,
+    ..PLAIN
+};
+
+/// Two renewals were answered, and the answers may come in any order, while others come.
+const LATE_BLOCK: Setting = Setting {
+    name: "with numbers that come late",
+    script: &[
+        Claim(0),
+        Arrives(0),
+        Heard(0),
+        Take(0),
+        Claim(1),
+        Arrives(0),
+        Heard(0),
+        Arrives(1),
+        Heard(1),
+        Leave(0),
+        Claim(0),
+        Arrives(0),
+        Heard(0),
+        Heard(0),
+        Take(1),
+        Leave(1),
+        Arrives(1),
+        Heard(1),
+        Take(0),
+        Renew(0),
+        Second,
+        Claim(1),
+        Arrives(1),
+        Arrives(1),
+    ],
+    rounds: &[2, 2, 1, 1],
+    renews: 1,
+    seconds: 2,
+    strangers: 0,
+    quits: 0,
+    ..PLAIN
+};
+
+/// A claim has stood in the process for too long behind one at the engine, and joins it there, while a renewal is on its
+/// way.
+const JOINS: Setting = Setting {
+    name: "with a claim that joins the engine's line",
+    script: &[
+        Claim(0),
+        Arrives(0),
+        Heard(0),
+        Take(0),
+        Claim(1),
+        Arrives(0),
+        Heard(0),
+        Arrives(1),
+        Heard(1),
+        Claim(2),
+        Second,
+        Joins(0),
+        Second,
+        Watchdog,
+        Claim(3),
+    ],
+    rounds: &[1, 1, 1, 1, 1],
+    seconds: 2,
+    ..PLAIN
+};
+
+/// Own claims stand at the engine, and came there after numbers that nobody has taken.
+const OLD_BLOCK: Setting = Setting {
+    name: "with numbers that are left over",
+    script: &[
+        Claim(0),
+        Arrives(0),
+        Heard(0),
+        Take(0),
+        Claim(1),
+        Arrives(0),
+        Heard(0),
+        Arrives(1),
+        Heard(1),
+        Second,
+        Claim(2),
+        Arrives(0),
+        Heard(0),
+        Second,
+        Claim(3),
+    ],
+    rounds: &[1, 1, 1, 1, 1],
+    strangers: 0,
+    seconds: 2,
     ..PLAIN
 };
 
@@ -192,9 +283,9 @@ const TWO: Setting = Setting {
     ..PLAIN
 };
 
-const ALL: [Setting; 13] = [
-    BEGIN, FIRST, PLAIN, LATE, TAKEN_LATE, DOUBT, CARRIER, FAULTS, TIME, BROKEN, EXTENDED,
-    SLEEPERS, TWO,
+const ALL: [Setting; 16] = [
+    JOINS, OLD_BLOCK, BEGIN, FIRST, PLAIN, LATE, LATE_BLOCK, TAKEN_LATE, DOUBT, CARRIER, FAULTS,
+    TIME, BROKEN, EXTENDED, SLEEPERS, TWO,
 ];
 
 #[test]
@@ -223,7 +314,7 @@ fn every_wrong_machine_is_found() {
         (Wrong::EndToldToCarrier, &BROKEN),
         (Wrong::OldAnswerEnds, &LATE),
         (Wrong::OldAnswerProlongs, &TIME),
-        (Wrong::LateBlockIsUsed, &LATE),
+        (Wrong::LateBlockIsUsed, &LATE_BLOCK),
         (Wrong::NewcomersInAClosedLine, &PLAIN),
         (Wrong::NeverCloses, &PLAIN),
         (Wrong::OwnArePassed, &FIRST),
@@ -232,7 +323,10 @@ fn every_wrong_machine_is_found() {
         (Wrong::DoubtIsDropped, &DOUBT),
         (Wrong::DoubtOfCarrierIsDropped, &CARRIER),
         (Wrong::AfterExtend, &EXTENDED),
-        (Wrong::LocalTicketIsSent, &BROKEN),
+        (Wrong::JoinsWithoutTicket, &BROKEN),
+        (Wrong::LeavesBeforeTheyJoin, &SLEEPERS),
+        (Wrong::OldBlockIsKept, &OLD_BLOCK),
+        (Wrong::CountedBeforeItCame, &JOINS),
         (Wrong::WaitersAreForgotten, &PLAIN),
         (Wrong::KeptInReserve, &PLAIN),
         (Wrong::LeavesForALiveClaim, &TAKEN_LATE),

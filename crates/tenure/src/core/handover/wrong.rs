@@ -34,8 +34,14 @@ pub(super) enum Wrong {
     DoubtOfCarrierIsDropped,
     /// A hold that was extended is handed over.
     AfterExtend,
-    /// The number of a place here is sent to the engine.
-    LocalTicketIsSent,
+    /// A claim that stood here joins the engine's line as if it had only come.
+    JoinsWithoutTicket,
+    /// The hold is left before those who stood here have joined the engine's line.
+    LeavesBeforeTheyJoin,
+    /// Newcomers get numbers from before the last answer.
+    OldBlockIsKept,
+    /// A claim that joined the engine's line with an old ticket counts as if it had stood there ever since.
+    CountedBeforeItCame,
     /// When the hold has ended, those who wait here are forgotten.
     WaitersAreForgotten,
     /// A hold that nobody wants is not left.

@@ -1,6 +1,6 @@
 //! Renewals of the process's hold, and what their answers say.
 
-use super::{At, Contact, Effect, Heard, Line, News, Renews, Waiter, fresh_for};
+use super::{At, Contact, Effect, Heard, Line, News, Renews, Stands, Waiter, fresh_for};
 use crate::core::handover::tenancy::Inside;
 #[cfg(test)]
 use crate::core::handover::wrong::Wrong;
@@ -91,6 +91,12 @@ impl Line {
         match heard {
             Heard::Kept(Kept::Held { grant, waiting, fences }) => {
                 self.learn(contact, (waiting, fences), now);
+                #[cfg(test)]
+                if self.wrong == Some(Wrong::LateBlockIsUsed) {
+                    self.numbers = fences;
+                }
+                // If the hold of that time is over, they are only good for tickets.
+                self.stock(fences);
                 let Some(tenancy) = &mut self.tenancy else { return };
                 #[cfg(test)]
                 let of_it = contact.tenancy == tenancy.number
@@ -112,15 +118,15 @@ impl Line {
                 {
                     inside.until = inside.until.max(grant.good_until);
                 }
-                #[cfg(test)]
-                if self.wrong == Some(Wrong::LateBlockIsUsed) {
-                    tenancy.fences = fences;
-                }
-                tenancy.stock(fences);
-                if tenancy.inside.is_some() {
+                let (is_empty, since) = (tenancy.inside.is_none(), tenancy.empty_since);
+                let last = tenancy.last.get();
+                if !is_empty {
                     return;
                 }
-                if tenancy.fences.is_empty() && contact.sent >= tenancy.empty_since {
+                let first = self.waiters.front().and_then(|first| first.ticket);
+                let has_fence = !self.numbers.is_empty() && self.numbers.next > last
+                    || first.is_some_and(|ticket| ticket.get() > last);
+                if !has_fence && contact.sent >= since {
                     // The engine's numbers are ahead of its clock.
                     self.news = None;
                     self.pause = fresh_for(self.ttl) * 10;
@@ -167,13 +173,14 @@ impl Line {
             return;
         }
         // Tickets and fences come from one counter: an own claim stood there if its ticket is below the fences that
-        // were given with the answer, and it has not given up its place. Some may have been granted since.
+        // were given with the answer, and it has not given up its place. Some may have been granted since. One that came
+        // with a ticket from here counts if it was known to stand there before the question.
         let before = |ticket: &Ticket| ticket.get() < fences.next;
-        let here = self.waiters.iter().filter_map(|waiter| match waiter.at {
-            At::Engine { ticket, .. } => ticket,
-            At::Here => None,
+        let there = self.waiters.iter().filter_map(|waiter| match waiter.at {
+            At::Engine { stands, .. } if stands.before(contact.number) => waiter.ticket,
+            _ => None,
         });
-        let own = here.filter(before).count();
+        let own = there.filter(before).count();
         // Those are counted from the contact that is under way, and not from another one beside it.
         let served = self.served.iter().copied().filter(before).count();
         let own = if contact.asked_for { own } else { own + served };
@@ -216,11 +223,14 @@ impl Line {
         }
         match &self.tenancy {
             Some(tenancy) => !tenancy.shut && now < tenancy.good_until,
-            None => {
-                let stands =
-                    |first: &Waiter| matches!(first.at, At::Engine { ticket: Some(_), .. });
-                self.waiters.front().is_some_and(stands)
-            }
+            None => self.waiters.front().is_some_and(Waiter::stands_there),
         }
+    }
+}
+
+impl Waiter {
+    /// Whether it is known to stand at the engine.
+    pub(super) fn stands_there(&self) -> bool {
+        matches!(self.at, At::Engine { stands: Stands::SinceTicket | Stands::SinceContact(_), .. })
     }
 }

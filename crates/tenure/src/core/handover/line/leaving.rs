@@ -1,10 +1,10 @@
 //! The end of claims and of the process's hold, and who has the hold next.
 
-use super::{At, Effect, Former, Leaves, Line, Owed, fresh_for};
+use super::{At, Effect, Former, Leaves, Line, Owed, Stands, Waiter, fresh_for};
 use crate::core::handover::tenancy::{Inside, Tenancy};
 #[cfg(test)]
 use crate::core::handover::wrong::Wrong;
-use crate::model::claim::{ClaimId, Ended, FIRST_LIFE, Grant, Leave, Left, PLACE_LIFE};
+use crate::model::claim::{Claim, ClaimId, Ended, FIRST_LIFE, Grant, Leave, Left, PLACE_LIFE};
 use crate::model::moment::Moment;
 
 impl Line {
@@ -99,7 +99,7 @@ impl Line {
             let until = good_until.max(now) + self.ttl;
             self.former.push(Former { id: leave.id, carrier, in_doubt, until });
         }
-        self.settle(now);
+        self.join_before_the_end(now);
         Leaves::Engine(Leave { id: carrier, in_doubt, ..leave.clone() })
     }
 
@@ -115,7 +115,7 @@ impl Line {
         #[cfg(test)]
         if self.wrong == Some(Wrong::OwnArePassed) {
             let waiters = self.waiters.make_contiguous();
-            waiters.sort_by_key(|waiter| (waiter.at != At::Here, waiter.arrived));
+            waiters.sort_by_key(|waiter| (waiter.at != At::Here, waiter.ticket));
         }
         if tenancy.shut || self.waiters.front().is_none_or(|first| first.at != At::Here) {
             #[cfg(test)]
@@ -129,10 +129,9 @@ impl Line {
             || matches!(self.wrong, Some(Wrong::OnStaleContact | Wrong::AfterDeadline));
         #[cfg(not(test))]
         let is_known = tenancy.may_give(now, fresh_for(self.ttl));
-        let fence = if is_known { tenancy.fences.take() } else { None };
-        let Some(fence) = fence else {
+        if !is_known {
             return self.contact(now);
-        };
+        }
         // One turn that nobody took is enough while others wait.
         let others_wait = self.news.is_none_or(|news| !news.alone);
         #[cfg(test)]
@@ -140,6 +139,10 @@ impl Line {
         if tenancy.untaken_before && others_wait {
             return self.give_up(now);
         }
+        let Some(fence) = self.fence() else {
+            return self.contact(now);
+        };
+        let Some(tenancy) = &mut self.tenancy else { return };
         let Some(first) = self.waiters.pop_front() else { return };
         let life = self.ttl.min(FIRST_LIFE).min(now.until(tenancy.good_until));
         let mut grant = Grant::new(fence, now, life, true);
@@ -154,11 +157,27 @@ impl Line {
     /// Leaves for the process, without a caller.
     pub(super) fn give_up(&mut self, now: Moment) {
         let Some(tenancy) = self.tenancy.take() else { return };
+        #[cfg(test)]
+        let is_first = self.wrong == Some(Wrong::LeavesBeforeTheyJoin);
+        #[cfg(not(test))]
+        let is_first = false;
+        if !is_first {
+            self.join_before_the_end(now);
+        }
         let in_doubt = tenancy.in_doubt || tenancy.open > 0;
         let leave = Leave { in_doubt, ..Leave::new(tenancy.name, tenancy.carrier) };
         let until = tenancy.good_until.max(now) + self.ttl;
         self.owed.push(Owed { leave: leave.clone(), next_try: now + self.ttl / 10, until });
         self.outbox.push_back(Effect::Leave(leave));
+        self.settle(now);
+    }
+
+    /// The hold is about to end. Unless one who stands at the engine comes first, those who stand here must be there
+    /// before that: otherwise one who came later is served first.
+    fn join_before_the_end(&mut self, now: Moment) {
+        if !self.waiters.front().is_some_and(Waiter::stands_there) {
+            self.claim_anew();
+        }
         self.settle(now);
     }
 
@@ -224,11 +243,20 @@ impl Line {
         }
     }
 
+    /// Those who stand here join the engine's line, with the tickets that they have.
     pub(super) fn claim_anew(&mut self) {
+        #[cfg(test)]
+        if self.wrong == Some(Wrong::WaitersAreForgotten) {
+            return;
+        }
         let mut claims = Vec::new();
         for waiter in self.waiters.iter_mut().filter(|waiter| waiter.at == At::Here) {
-            waiter.at = At::Engine { open: 1, ticket: None };
-            claims.push(waiter.claim.clone());
+            waiter.at = At::Engine { open: 1, stands: Stands::Unknown };
+            #[cfg(test)]
+            if self.wrong == Some(Wrong::JoinsWithoutTicket) {
+                waiter.ticket = None;
+            }
+            claims.push(Claim { ticket: waiter.ticket, ..waiter.claim.clone() });
         }
         if !claims.is_empty() {
             self.outbox.push_back(Effect::Claim(claims));

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use super::state::{Kepts, Message, Own, Reply, Travels, World};
-use crate::core::handover::line::{At, Contact};
+use crate::core::handover::line::{At, Contact, Stands};
 use crate::ledger::State;
 use crate::model::claim::{ClaimId, Grant, Ticket};
 use crate::model::moment::Moment;
@@ -78,11 +78,10 @@ impl Cells {
 
     fn ticket(&mut self, ticket: Option<Ticket>) {
         match ticket {
-            Some(ticket) if ticket.get() < 1 << 60 => {
+            Some(ticket) => {
                 self.plain(1_u64);
                 self.number(ticket.get());
             }
-            Some(_) => self.plain(2_u64),
             None => self.plain(0_u64),
         }
     }
@@ -104,6 +103,7 @@ impl Cells {
                     self.maybe(asking.turn, |cells, grant| cells.grant(&grant));
                     self.plain(asking.open);
                     self.ticket(asking.ticket);
+                    self.maybe(asking.stood, |cells, at| cells.time(at));
                     self.plain(asking.excused);
                     let before = world.own.iter().filter(|other| {
                         matches!(other, Own::Asking(other) if other.arrival < asking.arrival)
@@ -149,6 +149,7 @@ impl Cells {
             cells.id(&id);
             cells.time(at);
         });
+        self.maybe(judge.ended_early, |cells, at| cells.time(at));
         self.plain(judge.untaken);
         self.plain(judge.others_waited);
         self.plain(judge.own_waited);
@@ -188,14 +189,25 @@ impl Cells {
         self.plain(line.waiters.len() as u64);
         for waiter in &line.waiters {
             self.id(&waiter.claim.id);
+            self.ticket(waiter.ticket);
             match waiter.at {
                 At::Here => self.plain(0_u64),
-                At::Engine { open, ticket } => {
+                At::Engine { open, stands } => {
                     self.plain(1_u64 + u64::from(open));
-                    self.ticket(ticket);
+                    self.plain(match stands {
+                        Stands::Unknown => 0_u64,
+                        Stands::SinceTicket => 1,
+                        Stands::SinceContact(sent) => 2 + (line.contacts - sent).min(3),
+                    });
                 }
             }
         }
+        self.plain(line.numbers.is_empty());
+        if !line.numbers.is_empty() {
+            self.number(line.numbers.next);
+            self.number(line.numbers.last);
+        }
+        self.number(line.highest);
         self.maybe(line.tenancy.as_ref(), |cells, tenancy| {
             cells.id(&tenancy.carrier);
             cells.time(tenancy.good_until);
@@ -212,11 +224,6 @@ impl Cells {
             }
             cells.time(tenancy.empty_since);
             cells.number(tenancy.last.get());
-            cells.plain(tenancy.fences.is_empty());
-            if !tenancy.fences.is_empty() {
-                cells.number(tenancy.fences.next);
-                cells.number(tenancy.fences.last);
-            }
             cells.maybe(tenancy.inside.as_ref(), |cells, inside| {
                 cells.id(&inside.id);
                 cells.grant(&inside.grant);

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::state::{Inside, Message, Own, Travels, World, stranger_id};
-use crate::core::handover::line::Line;
+use crate::core::handover::line::{At, Line};
 use crate::ledger::{self, Entry, State, Storage};
-use crate::model::claim::{Claim, ClaimId, Fence};
+use crate::model::claim::{ClaimId, Fence};
 use crate::model::moment::Moment;
 
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,8 @@ pub(super) struct Judge {
     pub(super) highest: Fence,
     /// The carrier whose hold was broken last, and when.
     pub(super) broken: Option<(ClaimId, Moment)>,
+    /// When a hold of the process was broken, or ran out: those who stand in the process learn that later.
+    pub(super) ended_early: Option<Moment>,
     /// An answer is being heard that the engine gave at that time.
     pub(super) answer_of: Option<Moment>,
     /// The claim that leaves had extended its hold.
@@ -58,6 +60,11 @@ impl Judge {
                 self.highest = self.highest.max(fence);
             }
         }
+        let here = world.line.waiters.iter().filter(|waiter| waiter.at == At::Here);
+        let tickets: Vec<_> = here.map(|waiter| waiter.ticket).collect();
+        if !tickets.is_sorted_by(|one, next| one < next) {
+            self.say("the tickets of those who stand here do not rise");
+        }
         let Some(tenancy) = world.line.tenancy() else { return };
         let Ok(held) = world.storage.find(&tenancy.carrier);
         let is_broken = self.broken.is_some_and(|(carrier, _)| carrier == tenancy.carrier);
@@ -77,10 +84,18 @@ impl Judge {
         }
     }
 
-    pub(super) fn sends(&mut self, claim: &Claim) {
-        if claim.ticket.is_some_and(|ticket| ticket.get() >= 1 << 60) {
-            self.say("the number of a place in the process was sent");
+    /// A claim stands in the process, with a ticket above those of all that stood in line a second before.
+    pub(super) fn stands_behind(&mut self, is_above: bool) {
+        if !is_above {
+            self.say("a newcomer has a lower ticket than one before it");
         }
+    }
+
+    /// The engine served one who came later first. `is_there`: the claim stands at the engine.
+    pub(super) fn passes(&mut self, is_own: bool, is_there: bool) {
+        let who = if is_own { "one of the same process" } else { "one of another process" };
+        let place = if is_there { "the engine" } else { "the process" };
+        self.say(format!("{who} overtook a claim that stood at {place} before"));
     }
 
     pub(super) fn is_broken(&self, line: &Line) -> bool {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::state::{
     Asking, Event, Kepts, Message, NUMBERS, OWN, Own, Reply, Say, Travels, World, name, note,
-    stranger_id,
+    own_id, stranger_id,
 };
 use crate::core::handover::line::{Answered, Contact, Effect, Heard};
-use crate::ledger::{self, Answer, Entry, KeepAnswer, Keeper, Ledger, Storage, Word};
-use crate::model::claim::{ClaimId, Ended, Fence, Grant, Kept, Leave};
+use crate::ledger::{self, Answer, Entry, KeepAnswer, Keeper, Ledger, State, Storage, Word};
+use crate::model::claim::{ClaimId, Ended, Fence, Grant, Kept, Leave, Left};
 
 impl World {
     pub(super) fn carry_out(&mut self) {
@@ -25,8 +25,9 @@ impl World {
                     let first = arrivals.min().unwrap_or(u64::MAX);
                     match self.who(&id) {
                         Some(who) if matches!(self.own[who], Own::Asking(_)) => {
-                            if let Own::Asking(asking) = &self.own[who] {
+                            if let Own::Asking(asking) = &mut self.own[who] {
                                 self.judge.in_order(asking.arrival, first);
+                                asking.excused = true;
                             }
                             self.gets_turn(who, grant);
                         }
@@ -49,12 +50,6 @@ impl World {
                 Effect::Leave(leave) => self.send(0, Message::Leave(leave)),
                 Effect::Claim(claims) => {
                     for claim in claims {
-                        if let Some(who) = self.who(&claim.id)
-                            && let Own::Asking(asking) = &mut self.own[who]
-                        {
-                            asking.excused = true;
-                        }
-                        self.judge.sends(&claim);
                         self.send(0, Message::Claim { claim, place: true });
                     }
                 }
@@ -68,6 +63,11 @@ impl World {
         act: impl FnOnce(&mut Ledger<'_, ledger::Line<u64>, &mut Say<'_>>) -> T,
     ) -> T {
         let (now, mut pushed) = (self.now, Vec::new());
+        let held = self.holders();
+        let runs_out = |(entry, _): &(Entry, _)| entry.process == OWN && entry.until <= now;
+        if self.storage.holders().iter().any(runs_out) {
+            self.judge.ended_early = Some(now);
+        }
         let mut say = |entry: &Entry, word: Word| {
             if entry.process == OWN {
                 let (id, fence) = (entry.id, entry.fence());
@@ -86,7 +86,49 @@ impl World {
         for reply in pushed {
             self.back[0].push_back(Travels::Back { reply, seen: now });
         }
+        self.begun = self.holders();
+        self.begun.retain(|id| !held.contains(id));
+        self.are_in_order(false);
         done
+    }
+
+    fn holders(&self) -> Vec<ClaimId> {
+        self.storage.holders().iter().map(|(entry, _)| entry.id).collect()
+    }
+
+    /// Nobody has been granted now who came in a later second than an own claim which stands at the engine, nor, if a
+    /// hold of the process was left for it, than one that stands in the process.
+    fn are_in_order(&mut self, was_left: bool) {
+        for id in self.begun.clone() {
+            let own = self.who(&id);
+            let stranger = (0..self.strangers.len()).find(|who| stranger_id(*who) == id);
+            let came = match (own, stranger) {
+                (Some(who), _) => match &self.own[who] {
+                    Own::Asking(asking) => Some(asking.asked),
+                    _ => None,
+                },
+                (None, Some(who)) => self.strangers[who],
+                (None, None) => None,
+            };
+            let Some(came) = came else { continue };
+            if let Some(Own::Asking(asking)) = own.map(|who| &mut self.own[who]) {
+                // If it does not take its turn, it is passed over.
+                asking.excused = true;
+            }
+            for other in (0..self.own.len()).filter(|other| Some(*other) != own) {
+                let Own::Asking(asking) = &self.own[other] else { continue };
+                let Ok(place) = self.storage.find(&self.id(other));
+                let is_there = matches!(place, Some(Entry { state: State::Waiting, .. }));
+                let is_before = asking.stood.is_some_and(|stood| stood < came);
+                // One that lost its turn returns to its place, if it had a ticket.
+                let knows = self.judge.ended_early.is_none_or(|at| Some(at) < asking.stood);
+                let is_passed = is_there || was_left && place.is_none() && knows;
+                let is_passed = is_passed && !asking.excused;
+                if is_before && is_passed {
+                    self.judge.passes(own.is_some(), is_there);
+                }
+            }
+        }
     }
 
     pub(super) fn arrives(&mut self, connection: usize, travels: Option<Travels>) {
@@ -95,6 +137,9 @@ impl World {
             Message::Claim { claim, place } => {
                 let id = claim.id;
                 let Ok(answer) = self.step(|ledger| ledger.claim(&claim, OWN, !place));
+                if let Some(who) = self.who(&id) {
+                    self.has_stood(who);
+                }
                 let carries = self.line.tenancy().is_some_and(|tenancy| tenancy.carrier == id);
                 if !carries {
                     self.judge.arrived(&self.gone, &id, &self.storage, &self.there[0]);
@@ -109,7 +154,10 @@ impl World {
                 Reply::Claim(id, answered)
             }
             Message::Leave(leave) => {
-                let _ = self.step(|ledger| ledger.leave(&leave, OWN));
+                let left = self.step(|ledger| ledger.leave(&leave, OWN));
+                if left == Ok(Left::Released) {
+                    self.are_in_order(true);
+                }
                 Reply::Left(leave.id)
             }
             Message::Contact(contact, asker) => {
@@ -147,7 +195,14 @@ impl World {
         let Some(Travels::There { message, given_up, .. }) = found else { return };
         *given_up = true;
         let reply = match message {
-            Message::Claim { claim, .. } => Reply::Claim(claim.id, Answered::Unknown),
+            Message::Claim { claim, .. } => {
+                let id = claim.id;
+                let who = (0..self.own.len()).find(|who| own_id(*who, self.rounds[*who]) == id);
+                if let Some(Own::Asking(asking)) = who.map(|who| &mut self.own[who]) {
+                    asking.excused = true;
+                }
+                Reply::Claim(id, Answered::Unknown)
+            }
             // It is sent again, and arrives twice.
             Message::Leave(leave) => {
                 let leave = leave.clone();
@@ -281,6 +336,7 @@ impl World {
         let _ = self.step(|ledger| ledger.break_hold(fence, &note()));
         if is_own {
             self.judge.broken = Some((carrier, self.now));
+            self.judge.ended_early = Some(self.now);
             for own in &mut self.own {
                 if let Own::Inside(inside) = own {
                     inside.broken = true;

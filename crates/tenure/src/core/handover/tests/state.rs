@@ -63,9 +63,11 @@ pub(super) struct Asking {
     pub(super) turn: Option<Grant>,
     /// Requests that were never answered, as its own core counts them.
     pub(super) open: u32,
-    /// It stands in the process, with this ticket, as far as it knows.
+    /// Its ticket, as far as it knows.
     pub(super) ticket: Option<Ticket>,
-    /// It lost its turn, or its place in the process.
+    /// Since when it stands in the process or at the engine.
+    pub(super) stood: Option<Moment>,
+    /// It lost its turn, or a request of it was lost.
     pub(super) excused: bool,
 }
 
@@ -120,6 +122,8 @@ pub(super) struct World {
     pub(super) rounds: Vec<u8>,
     pub(super) strangers: Vec<Option<Moment>>,
     pub(super) strangers_done: Vec<bool>,
+    /// Who was granted in the last step of the engine.
+    pub(super) begun: Vec<ClaimId>,
     pub(super) there: [VecDeque<Travels>; 2],
     pub(super) back: [VecDeque<Travels>; 2],
     /// Requests whose callers have given up.
@@ -158,6 +162,7 @@ impl World {
             rounds: setting.rounds.to_vec(),
             strangers: vec![None; setting.strangers],
             strangers_done: vec![false; setting.strangers],
+            begun: Vec::new(),
             there: Default::default(),
             back: Default::default(),
             late: VecDeque::new(),
@@ -329,14 +334,22 @@ impl World {
         self.judge.arrivals += 1;
         let (ticket, arrival) = (None, self.judge.arrivals);
         let asked = self.now;
+        let (turn, stood, excused) = (None, None, false);
         self.own[who] =
-            Own::Asking(Asking { asked, arrival, turn: None, open: 0, ticket, excused: false });
+            Own::Asking(Asking { asked, arrival, turn, open: 0, ticket, stood, excused });
         let claim = self.claim_of(who, None);
         match self.line.claim(&claim, self.now) {
             Asked::Engine(ticket) => self.send_claim(Claim { ticket, ..claim }, false),
             Asked::Here(place) => {
                 self.judge.here_behind_own += u32::from(self.judge.own_waited);
+                let before = |own: &Own| {
+                    matches!(own, Own::Asking(Asking { stood: Some(stood), ticket: Some(before), .. })
+                        if *stood < asked && *before > place.ticket)
+                };
+                let is_above = !self.own.iter().any(before);
+                self.judge.stands_behind(is_above);
                 self.stands(who, place.ticket);
+                self.has_stood(who);
             }
             Asked::Granted(grant) => self.gets_turn(who, grant),
         }
@@ -348,7 +361,6 @@ impl World {
         {
             asking.open += 1;
         }
-        self.judge.sends(&claim);
         self.send(0, Message::Claim { claim, place });
     }
 
@@ -360,6 +372,12 @@ impl World {
     pub(super) fn stands(&mut self, who: usize, at: Ticket) {
         if let Own::Asking(asking) = &mut self.own[who] {
             asking.ticket = Some(at);
+        }
+    }
+
+    pub(super) fn has_stood(&mut self, who: usize) {
+        if let Own::Asking(asking) = &mut self.own[who] {
+            asking.stood.get_or_insert(self.now);
         }
     }
 
@@ -442,9 +460,11 @@ impl World {
     }
 
     pub(super) fn tell_leave(&mut self, leave: Leave) {
-        match self.line.leave(&leave, self.now) {
-            Leaves::Here(_) => {}
-            Leaves::Engine(leave) => self.send(0, Message::Leave(leave)),
+        let leaves = self.line.leave(&leave, self.now);
+        // What the machine wants first is done first.
+        self.carry_out();
+        if let Leaves::Engine(leave) = leaves {
+            self.send(0, Message::Leave(leave));
         }
     }
 
